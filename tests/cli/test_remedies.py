@@ -93,8 +93,9 @@ def test_a_port_of_another_run_is_freed_as_is_proposed(launch: Launch) -> None:
     spec = launch.spec(cluster={"worker": ["localhost:23517"]}, command=["python3", "-c", LISTENS])
     assert launch.run("up", "-d", spec).returncode == 0
     launch.wait_for_log("worker:0", "listening")
+    (first,) = (launch.home / "runs").iterdir()
     refused = launch.run("up", spec)
-    assert refused.returncode == 3
+    assert refused.returncode == 3, launch.run("events", first.name).stdout  # did the first run end by itself?
     assert launch.paste(printed(r"`(tflaunch down [^`]*)`", refused.stderr)).returncode == 0
     assert launch.survivors() == []
 

@@ -155,3 +155,28 @@ def test_a_real_training_survives_destroyed_hosts(bed: Bed, launch: Launch, tmp_
             assert found, out
             assert all(int(step) > 0 and int(again) < 2 * EVERY for step, again in found), found
         shutil.rmtree(launch.home)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(not LONG, reason="trains twice, in `make nightly` only")
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_training_with_a_parameter_server_survives_a_destroyed_host(
+    bed: Bed, launch: Launch, tmp_path: Path, lost: int
+) -> None:
+    """That of the chief and the ps, which write the checkpoint, or that of a worker."""
+    program = f"{sys.executable} -m tflaunch_worker.examples.mnist_parameter_server --data synthetic --state-dir state"
+    fields = {
+        "cluster": {"chief": ["h1"], "ps": ["h1"], "worker": ["h2", "h3"]},
+        "command": [*program.split(), "--epochs", "12", "--steps-per-epoch", "60", "--min-accuracy", "0"],
+        "timeouts": {**TIMEOUTS, "connect": 60},
+        "env": {"TF_CPP_MIN_LOG_LEVEL": "2"},
+    }
+    running = start(bed, launch, tmp_path / "goal", **fields)
+    wait_until(running, lambda: copied_since(launch, -1))
+    bed.power_off(lost)
+    bed.power_on(lost)
+    out, err = running.communicate(timeout=3 * PATIENCE)
+    assert running.returncode == 0, err
+    assert len(accuracies(out)) == 1
+    assert ("starts with checkpoint ckpt-" in err) == (lost == 1)
+    assert bool(re.findall(r"resumed at step [1-9]", out)) == (lost == 1)

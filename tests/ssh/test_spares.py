@@ -19,7 +19,7 @@ from support.specs import REPOSITORY
 pytestmark = pytest.mark.ssh
 
 PROGRAMS = REPOSITORY / "tests" / "training" / "programs"
-QUICK = {"connect": 30, "heartbeat": 3, "lease": 9, "grace": 0.5}
+QUICK = {"connect": 30, "heartbeat": 5, "lease": 12, "grace": 0.5}
 PATIENCE = 240
 
 COUNT = """
