@@ -135,7 +135,7 @@ def test_what_a_pod_waits_for_is_told_and_ctrl_c_leaves_nothing(
         assert took <= REASON_WITHIN
 
 
-@pytest.mark.parametrize("trouble", ["image", "quota", "claim", "storage class"])
+@pytest.mark.parametrize("trouble", TROUBLES)
 def test_doctor_names_what_a_pod_would_wait_for(trouble: str, kube: Kube, launch: Launch, tmp_path: Path) -> None:
     fields, words = TROUBLES[trouble]
     fields = {**fields, "kubernetes": {**fields.get("kubernetes", {}), "pending": REASON_WITHIN}}

@@ -59,7 +59,7 @@ def _built_in(document: dict[str, Any]) -> Iterator[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about a version that it does not know
         try:
-            kubernetes_validate.validate(document, "1.30", strict=True)
+            kubernetes_validate.validate(document, "1.32", strict=True)
         except kubernetes_validate.ValidationError as error:
             yield f"{'.'.join(map(str, error.path))}: {error.message:.200}"
         except kubernetes_validate.SchemaNotFoundError as error:
