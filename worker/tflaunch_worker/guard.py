@@ -37,7 +37,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tflaunch_worker.forkserver.pool import WarmZygote
 
-_LOCK_TRIES, _LOCK_WAIT = 20, 0.005  # a process that only checks the lock holds it for a moment
+_LOCK_TRIES, _LOCK_WAIT = 200, 0.005  # a process that only checks the lock holds it for a moment
 _OTHERS_PATIENCE = 1.0  # seconds for orphans of other agents to die
 
 
