@@ -4,8 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # All directories of tests, four at a time on two cores: those with most to do come first, the shortest last. `training`,
-# `cli` and `examples` are busy; `ssh`, `docker` and `slurm` mostly wait.
+# `cli` and `examples` are busy; `ssh`, `docker` and `slurm` mostly wait. `cli` would end last by far.
 FIRST := ssh training cli docker examples slurm api unit package web
+SPLIT_cli := --numprocesses 2 --dist loadfile
 # Processes of these tests look like orphans, which the agents of all others would kill.
 ALONE := orphans
 # The Kubernetes of these tests takes 8 minutes to build.
@@ -53,7 +54,7 @@ test: $(VENV)/.ready ## Run lint and all tests, four directories of them at a ti
 	$(MAKE) --jobs 4 --output-sync=target --keep-going $(TESTS:%=test-%)
 
 test-%: $(VENV)/.ready
-	$(RUN) pytest tests/$*
+	$(RUN) pytest tests/$* $(SPLIT_$*)
 
 docs: $(VENV)/.ready ## Build the documents as a site in build/site, which can be read and searched without a server.
 	$(RUN) NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
