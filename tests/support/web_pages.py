@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import threading
 import time
@@ -170,6 +171,7 @@ class SimulatedRun:
         self._journal.record_end(143, [], "stopped")
         self._server.close(143)
         self._journal.close()
+        os.close(self._lock)
 
     def _answer(self, caller: Caller, message: dict[str, Any]) -> None:
         if message["kind"] == "status":

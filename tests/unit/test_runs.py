@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
 import grp
 import os
 import pwd
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from fuzz.recorded_run import record
 from tflaunch.client import runs
+from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.mailbox import Mailbox
+from tflaunch.runtime.control_server import ControlServer
 from tflaunch.slurm import batch
 from tflaunch.store.journal import Journal
 from tflaunch.store.log_writer import Marks
-from tflaunch.store.run_dir import RunDirectory
+from tflaunch.store.run_dir import SOCKET_NAME, RunDirectory
+from tflaunch_worker import linux
 
 pytestmark = pytest.mark.unit
 
@@ -207,6 +214,62 @@ def test_the_lock_goes_with_the_process_that_has_it(place: Path) -> None:
     assert not runs.is_live(run)
     os.close(runs.take_lock(run))
     assert (run / "lock").stat().st_mode & 0o077 == 0
+
+
+def test_a_check_that_takes_long_is_no_supervisor(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that checks the lock shares it, and on a busy machine others may run before it lets go."""
+
+    class Clock:
+        now = 0.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+        def sleep(self, seconds: float) -> None:
+            before, self.now = self.now, self.now + seconds
+            if before < 5 <= self.now:
+                os.close(check)
+
+    run = place / NEW
+    (run / "lock").touch()
+    check = os.open(run / "lock", os.O_RDONLY)
+    fcntl.flock(check, fcntl.LOCK_SH)
+    monkeypatch.setattr(linux, "time", Clock())
+    os.close(runs.take_lock(run))
+
+
+def test_an_observer_waits_for_the_exit_of_a_supervisor_that_has_recorded_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, whichever it hears of first: the record or the farewell."""
+    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
+    waited: list[Path] = []
+    monkeypatch.setattr(runs, "wait_for_end", waited.append)
+    for run, expected in ((record(has_ended=False), 0), (record(has_ended=True), 1)):
+        observer = Observer(run)
+        observer.catch_up()
+        observer.catch_up()
+        assert waited == [run] * expected
+
+
+def test_the_socket_of_a_supervisor_has_its_name_only_while_it_listens(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that finds no listener takes the run for lost."""
+    listen = socket.socket.listen
+    named: list[bool] = []
+
+    def note(listener: socket.socket, backlog: int) -> None:
+        named.append((place / NEW / SOCKET_NAME).exists())
+        listen(listener, backlog)
+
+    monkeypatch.setattr(socket.socket, "listen", note)
+    server = ControlServer(place / NEW, Mailbox(), lambda *_: None)
+    assert (named, os.listdir(place / NEW)) == ([False], [SOCKET_NAME])
+    with socket.socket(socket.AF_UNIX) as client, linux.short_path(str(place / NEW)) as short:
+        client.connect(f"{short}/{SOCKET_NAME}")
+    server.close(None)
+    assert os.listdir(place / NEW) == []
 
 
 def test_a_child_does_not_keep_the_lock(place: Path) -> None:

@@ -21,13 +21,11 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 import signal
 import socket
 import sys
-import time
 
 from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, orphans
 from tflaunch_worker.agent.daemon import serve
@@ -37,7 +35,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tflaunch_worker.forkserver.pool import WarmZygote
 
-_LOCK_TRIES, _LOCK_WAIT = 200, 0.005  # a process that only checks the lock holds it for a moment
+_HOLDER_DIES = 1.0  # seconds for a killed agent to let go of its lock
 _OTHERS_PATIENCE = 1.0  # seconds for orphans of other agents to die
 
 
@@ -168,14 +166,7 @@ def _lock(directory: str) -> tuple[bool, int]:
     path = os.path.join(directory, LOCK_NAME)
     was_there = os.path.exists(path)
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for _ in range(_LOCK_TRIES):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_LOCK_WAIT)
-        else:
-            break
-    else:
+    if not linux.take_lock(lock, _HOLDER_DIES):
         sys.exit("another agent of this run still lives on this host")
     _remove(os.path.join(directory, SOCKET_NAME))
     return was_there, lock

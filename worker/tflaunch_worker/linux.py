@@ -14,6 +14,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from contextlib import contextmanager
 
 TYPE_CHECKING = False
@@ -36,6 +37,8 @@ NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 
 _NVIDIA_GPUS = "/proc/driver/nvidia/gpus"
 _OTHER_GPUS = ("/dev/kfd", "/dev/dxg")  # AMD's, and those that WSL passes through: not counted here
+
+_CHECKS_END, _LOCK_WAIT = 10.0, 0.005  # seconds
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -228,6 +231,35 @@ def is_lock_free(path: str) -> bool | None:
         return False
     finally:
         os.close(lock)
+    return True
+
+
+def take_lock(descriptor: int, patience: float = 0.1) -> bool:
+    """Lock an open file for this process alone; return whether that was possible.
+
+    A process that only checks a lock (`is_lock_free`) shares it for a moment, which may be long on a busy machine. One
+    that holds it alone gets ``patience`` seconds to die.
+    """
+    began = time.monotonic()
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            limit = _CHECKS_END if _is_only_checked(descriptor) else patience
+            if time.monotonic() - began > limit:
+                return False
+            time.sleep(_LOCK_WAIT)
+        else:
+            return True
+
+
+def _is_only_checked(descriptor: int) -> bool:
+    """Return whether no process holds a lock alone."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
     return True
 
 

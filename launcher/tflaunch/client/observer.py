@@ -64,6 +64,7 @@ class Observer:
         self.losses: list[str] = []
         self.epoch = 0.0
         self._unread = first
+        self._has_exited = False
 
     def catch_up(self) -> list[ObservedStep]:
         """Return the steps since the last call."""
@@ -75,6 +76,7 @@ class Observer:
                 for transition in replay.transitions(self.job, [record]):
                     seen.append(ObservedStep(self.job, transition.event, transition.now, transition.job))
                     self.job = transition.job
+        self._wait_for_exit()
         return seen
 
     @property
@@ -96,8 +98,17 @@ class Observer:
             self.client.close()
             self.client = None
             self.exit_code = message.get("exit_code", self.exit_code)  # the journal may have had no room for it
-            if self.exit_code is not None:
-                runs.wait_for_end(self.directory)
+            self._wait_for_exit()
+
+    def _wait_for_exit(self) -> None:
+        """Wait until the supervisor of a run that has ended has exited: it records the end before that."""
+        if self.exit_code is None or self._has_exited:
+            return
+        self._has_exited = True
+        if self.client is not None:
+            self.client.close()
+            self.client = None
+        runs.wait_for_end(self.directory)
 
     def _connect(self) -> ControlClient | None:
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -165,13 +164,13 @@ def take_lock(path: Path) -> int:
     except OSError as error:
         raise TflaunchError(f"{path / LOCK_NAME}: {error.strerror}", EXIT_INTERNAL) from None
     try:
-        _lock(descriptor)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise TflaunchError(has_supervisor(path), EXIT_USAGE) from None
+        is_taken = linux.take_lock(descriptor)
     except OSError as error:
         os.close(descriptor)
         raise TflaunchError(f"{path / LOCK_NAME}: {error.strerror}", EXIT_INTERNAL) from None
+    if not is_taken:
+        os.close(descriptor)
+        raise TflaunchError(has_supervisor(path), EXIT_USAGE)
     if not _is_at(descriptor, path / LOCK_NAME):
         os.close(descriptor)
         raise TflaunchError(f"run {path.name} has just been removed", EXIT_USAGE)
@@ -215,18 +214,6 @@ def wait_for_end(path: Path) -> None:
         pass  # a file system without locks
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int) -> None:
-    """Take an exclusive lock, retrying briefly, as a process that only checks it holds it for a moment."""
-    for _ in range(20):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.005)
-        else:
-            return
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _is_run(entry: os.DirEntry[str]) -> bool:

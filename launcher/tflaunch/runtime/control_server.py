@@ -112,17 +112,20 @@ class ControlServer:
         self._callers: list[Caller] = []
         self._changes_at: float | None = None
         self._last_change = 0.0
-        self._path.unlink(missing_ok=True)
+        # It gets its name once it listens: a client that finds no listener takes the run for lost.
+        unnamed = self._path.with_name(f"{SOCKET_NAME}.new")
+        unnamed.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with short_path(str(directory)) as short:
             try:
-                self._listener.bind(f"{short}/{SOCKET_NAME}")
+                self._listener.bind(f"{short}/{unnamed.name}")
             except OSError as error:
                 raise OSError(error.errno, error.strerror, str(self._path)) from None
-        os.chmod(self._path, 0o600)
-        self._inode = self._path.stat().st_ino
+        os.chmod(unnamed, 0o600)
+        self._inode = unnamed.stat().st_ino
         self._listener.listen(64)
         self._listener.setblocking(False)
+        unnamed.replace(self._path)
         mailbox.watch(self._listener.fileno(), self._accept)
 
     def tell_change(self) -> None:
