@@ -229,11 +229,15 @@ class TestAsyncio:
 
         assert [result.exit_code for result in asyncio.run(both())] == [3, 0]
 
-    def test_a_cancelled_task_stops_its_run(self) -> None:
+    def test_a_cancelled_task_stops_its_run(self, launch: Launch) -> None:
         async def cancelled() -> None:
-            await asyncio.wait_for(tflaunch.run_async(spec(SLEEP)), 2)
+            running = asyncio.create_task(tflaunch.run_async(spec(SLEEP)))
+            while not list(launch.home.glob("runs/*/control.sock")):
+                await asyncio.sleep(0.02)
+            running.cancel()
+            await running
 
-        with pytest.raises(asyncio.TimeoutError):
+        with pytest.raises(asyncio.CancelledError):
             asyncio.run(cancelled())
         assert tflaunch.attach().wait().state == "stopped"
 

@@ -19,7 +19,7 @@ import pytest
 import tflaunch
 from support.api_runs import take_until
 from support.launch import PATIENCE, Launch
-from support.processes import command_of
+from support.processes import all_processes, command_of
 from tflaunch.client import warm_servers
 from tflaunch_worker import function as caller
 
@@ -331,7 +331,7 @@ def imported() -> tuple[str, str]:
 
 def run_warm() -> Any:
     """Run `imported` with a warm server."""
-    return tflaunch.run(imported, **ALONE, preload=["mine"], warm="1m").values["worker:0"]
+    return tflaunch.run(imported, **ALONE, preload=["mine"], warm="10m").values["worker:0"]
 
 
 class TestHowItIsCalled:
@@ -430,7 +430,7 @@ class TestHosts:
         for _ in take_until(run, "task_started", 2):
             pass
         (supervisor,) = [process for process in launch.survivors() if command_of(process)[-1:] == [run.name]]
-        tasks = [process for process in psutil.process_iter() if f"{launch.directory}/container" in calling(process)]
+        tasks = [process for process in all_processes() if f"{launch.directory}/container" in calling(process)]
         supervisor.kill()
         go.touch()
         assert len(tasks) == 2

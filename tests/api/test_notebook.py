@@ -34,7 +34,8 @@ class Notebook(NotebookClient):
     """Executes cells; ``heard`` is called with the client at every output."""
 
     def __init__(self, launch: Launch, notebook: Any, heard: Callable[[Notebook], None] = lambda _: None) -> None:
-        super().__init__(notebook, timeout=PATIENCE, resources={"metadata": {"path": str(launch.directory)}})
+        patience = {"timeout": PATIENCE, "startup_timeout": PATIENCE, "iopub_timeout": PATIENCE}
+        super().__init__(notebook, resources={"metadata": {"path": str(launch.directory)}}, **patience)
         self._heard = heard
 
     def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from support import checkpoint_program
@@ -31,16 +32,23 @@ def test_a_killed_supervisor_loses_no_copy(launch: Launch, tmp_path: Path) -> No
     assert launch.up(spec, "-d").returncode == 0
     copies = launch.run_directory() / "checkpoints"
     _wait_for(copies, 1)
-    launch.supervisor().kill()
+    launch.kill_supervisor()
     resumed = launch.start("up", "--resume", "mine")
+    assert resumed.stderr is not None
+    while "is restored" not in (line := resumed.stderr.readline()):
+        assert line, "it ended"
     count = len(list(copies.iterdir()))
     _wait_for(copies, count + 1)
     safe = launch.status()["checkpoint"]
     assert safe["step"] >= EVERY
     assert safe["hosts"] == ["localhost"]
     assert f"newest safe checkpoint: {safe['name'][:5]}" in launch.run("ps").stdout
+    task = psutil.Process(launch.status()["tasks"][0]["pid"])
+    task.suspend()
+    while task.status() != psutil.STATUS_STOPPED:  # it would save beside the removal
+        time.sleep(0.01)
     shutil.rmtree(launch.directory / "state")
-    launch.run("kill", "-s", "KILL", "mine", "worker:0")
+    assert launch.run("kill", "-s", "KILL", "mine", "worker:0").returncode == 0
     assert resumed.stdout is not None
     begun = int(read_until(resumed, "begins at step ", 1).rpartition("begins at step ")[2])
     assert begun >= safe["step"]

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.cli
 
 CONNECT = 4.0
 GRACE = 1.0
+BESIDE = 25.0
+"""Seconds for all that is not waiting for the host, on a busy machine; without a limit, the test waits for minutes."""
 MOST_MEMORY = 100 * 1024  # KiB
 MOST_SHOWN = 2**16
 """Bytes of each stream that are kept: a flood is gigabytes."""
@@ -109,7 +111,7 @@ def check_up(mode: str, ended: Ended) -> None:
     check_words(mode, ended)
     assert ended.code == 0 if mode in SUCCEED else ended.code in (3, 125, 137), (mode, ended)
     assert ended.err.strip(), mode
-    assert ended.seconds < CONNECT + 5 + SLOW.get(mode, 0.0), (mode, ended)
+    assert ended.seconds < CONNECT + BESIDE + SLOW.get(mode, 0.0), (mode, ended)
     assert ended.memory < MOST_MEMORY, (mode, ended)
 
 
@@ -155,4 +157,4 @@ def test_looking_at_a_run_that_was_lost(stage: Stage) -> None:
         check_words(mode, shown)
         assert shown.code == 0, (mode, shown)
         assert all(line.isprintable() for line in shown.out.splitlines()), (mode, shown)
-        assert shown.seconds < CONNECT + 7, (mode, shown)
+        assert shown.seconds < CONNECT + BESIDE, (mode, shown)

@@ -15,6 +15,7 @@ import pytest
 
 from support import kubectl_stub
 from support.launch import Launch
+from support.processes import all_processes
 from support.specs import written
 
 pytestmark = pytest.mark.cli
@@ -87,7 +88,7 @@ class Cluster:
     def tasks(self) -> list[int]:
         """Return the PIDs of the tasks."""
         found = []
-        for process in psutil.process_iter():
+        for process in all_processes():
             try:
                 is_ours = process.environ().get("GO") == str(self.go)
                 found += [process.pid] if is_ours and process.cmdline()[-1:] == ["program.py"] else []
@@ -97,7 +98,7 @@ class Cluster:
 
     def end(self) -> None:
         """Kill all processes of the cluster."""
-        for process in psutil.process_iter():
+        for process in all_processes():
             try:
                 if process.environ().get("KUBECTL_STUB") == str(self.state):
                     process.kill()
@@ -144,7 +145,7 @@ def test_a_supervisor_whose_pod_is_deleted_is_replaced(cluster: Cluster, launch:
     tasks, first = cluster.tasks(), cluster.launcher()
     assert len(tasks) == 2
     launch.paste(f"kubectl delete pod {first['metadata']['name']}")
-    wait_until(lambda: launch.run("events").stdout.count("link_restored") == 2, "it did not resume")
+    wait_until(lambda: launch.run("events").stdout.count("link_restored") >= 2, "it did not resume")
     assert cluster.launcher()["metadata"]["uid"] != first["metadata"]["uid"]
     assert cluster.tasks() == tasks
     cluster.go.touch()
@@ -158,7 +159,7 @@ def test_a_supervisor_that_is_killed_is_replaced_in_its_pod(cluster: Cluster, la
     (first,) = psutil.Process(launcher["pid"]).children()
     (supervisor,) = first.children()
     supervisor.send_signal(signal.SIGKILL)
-    wait_until(lambda: launch.run("events").stdout.count("link_restored") == 2, "it did not resume")
+    wait_until(lambda: launch.run("events").stdout.count("link_restored") >= 2, "it did not resume")
     assert cluster.tasks() == tasks
     assert launch.run("down").returncode == 0
     assert not cluster.tasks()

@@ -64,6 +64,7 @@ print("after it", flush=True)
 os.write(int(sys.argv[1]), b"\\n")
 """
 CURSOR_IS_HIDDEN, CURSOR_IS_SHOWN = b"\x1b[?25l", b"\x1b[?25h"
+FRAME_BEGINS, FRAME_ENDS = b"\x1b[?2026h", b"\x1b[?2026l"
 
 
 def status(**fields: Any) -> dict[str, Any]:
@@ -115,15 +116,19 @@ class Terminal:
         return "\n".join(line.rstrip() for line in self.emulator.display).rstrip("\n").split("\n")
 
     def wait(self, condition: Callable[[list[str]], bool], each: Callable[[list[str]], None] | None = None) -> None:
-        """Read until the terminal shows what is expected; ``each`` checks every state on the way."""
+        """Read until a whole frame shows what is expected; ``each`` checks every state on the way."""
         deadline = time.monotonic() + PATIENCE
-        while not condition(self.lines()):
+        while self.is_within_frame() or not condition(self.lines()):
             left = deadline - time.monotonic()
             assert left > 0, "\n".join(self.lines())
             if select.select([self.master], [], [], left)[0]:
                 self.feed(os.read(self.master, 65536))
-                if each is not None and self.bytes.endswith(CURSOR_IS_SHOWN + b"\x1b[?2026l"):
+                if each is not None and self.bytes.endswith(CURSOR_IS_SHOWN + FRAME_ENDS):
                     each(self.lines())
+
+    def is_within_frame(self) -> bool:
+        """Return whether the end of a frame has not been read yet."""
+        return self.bytes.rfind(FRAME_BEGINS) > self.bytes.rfind(FRAME_ENDS)
 
     def feed(self, data: bytes) -> None:
         """Show bytes."""
@@ -200,7 +205,7 @@ def test_the_cursor_is_hidden_only_within_a_frame(terminal: Terminal) -> None:
     """A process that is killed leaves a working terminal."""
     terminal.do("update", status())
     terminal.wait(shows("night"))
-    terminal.wait(lambda _: terminal.bytes.endswith(b"l"))
+    terminal.wait(lambda _: terminal.bytes.endswith(FRAME_ENDS))
     assert terminal.bytes.rindex(CURSOR_IS_SHOWN) > terminal.bytes.rindex(CURSOR_IS_HIDDEN)
 
 

@@ -180,7 +180,7 @@ def test_the_next_run_kills_what_another_one_left(launch: Launch) -> None:
 
 def test_a_living_run_is_left_alone_by_commands_of_others(launch: Launch) -> None:
     """While its agent lives within the lease, and from inside a task of a dead run."""
-    running = launch.start("up", launch.shell(SCRIPT, timeouts={"lease": 60}, **FOR_EVER))
+    running = launch.start("up", launch.shell(SCRIPT, timeouts={"lease": 600}, **FOR_EVER))
     read_until(running, "up 0", 2)
     before = {process.pid for process in tasks(launch)}
     run = launch.run_directory().name

@@ -78,9 +78,8 @@ def test_another_supervisor_finds_them(launch: Launch, rooms: Path) -> None:
 
 def test_a_link_that_is_cut_is_made_anew(launch: Launch, rooms: Path) -> None:
     """Through another command; the agent lives as long as a command holds it."""
-    ended = launch.up(
-        spec(launch, "sleep 2; echo done", timeouts={"lease": 10}), "--drill", "cut host=room2 for 0.5s after 0.5s"
-    )
+    script = f"until grep -qs fault_injected {launch.home}/runs/*/events.jsonl; do sleep 0.05; done; sleep 1; echo done"
+    ended = launch.up(spec(launch, script, timeouts={"lease": 60}), "--drill", "cut host=room2 for 0.5s after 0.5s")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("done") == 2
 

@@ -9,12 +9,14 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from support.agent_client import wait_gone
 from support.launch import LONG, PATIENCE, Launch
 
 pytestmark = pytest.mark.cli
@@ -239,7 +241,7 @@ def test_the_end_of_a_run_starts_another_dispatcher(launch: Launch) -> None:
     (run,) = put(launch, shell(launch, MARK))
     killed = until(lambda: dispatcher(launch))
     killed.kill()
-    until(lambda: not psutil.pid_exists(killed.pid) or killed.status() == psutil.STATUS_ZOMBIE)
+    wait_gone(killed.pid)
     free(launch)
     until(lambda: begun(launch) == [run])
     assert launch.run("wait", run).returncode == 0
@@ -260,7 +262,7 @@ def test_dispatchers_that_are_killed(launch: Launch) -> None:
                 launch.run("queue")
             continue
         time.sleep(chance.uniform(0, 0.3))
-        if found.is_running():
+        with suppress(psutil.NoSuchProcess):
             found.kill()
             kills += 1
     until(lambda: not queued(launch))

@@ -51,8 +51,8 @@ def test_a_run_that_was_left_is_ended_as_is_proposed(launch: Launch) -> None:
 def test_a_run_without_a_supervisor_is_taken_over_as_is_proposed(launch: Launch) -> None:
     """Its tasks never notice, and the job succeeds."""
     script = "until [ -e go ]; do sleep 0.05; done"
-    launch.run("up", "-d", launch.shell(script, strategy="none", timeouts={"lease": 60}))
-    launch.supervisor().kill()
+    launch.run("up", "-d", launch.shell(script, strategy="none", timeouts={"lease": 600}))
+    launch.kill_supervisor()
     waited = launch.run("wait")
     assert waited.returncode == 125
     (launch.directory / "go").touch()

@@ -13,8 +13,10 @@ from support.launch import PATIENCE, Launch, read_until
 
 pytestmark = pytest.mark.cli
 
-LINES = 400
-COUNT = f"for i in $(seq {LINES}); do echo line $i of $TFLAUNCH_TASK; sleep 0.01; done"
+LINES, PART = 400, 80
+WAIT = f"test $((i % {PART})) = 0 && test $i != {LINES} && until test -e after$i; do sleep 0.01; done"
+COUNT = f"for i in $(seq {LINES}); do echo line $i of $TFLAUNCH_TASK; sleep 0.01; {WAIT}; done; true"
+"""Tasks that go on after each part of their lines when there is a file: they must not end before they are asked to."""
 GRACE = {"lease": 60, "grace": 0.2}
 
 
@@ -37,10 +39,12 @@ def begin(launch: Launch, spec: Path, words: str) -> str:
 def test_tasks_never_notice_that_their_supervisors_are_killed(launch: Launch) -> None:
     """Four in a row: the same processes, every line once and in order, and the job's own exit code."""
     run = begin(launch, launch.shell(COUNT, timeouts=GRACE, strategy="none"), "line 20 of")
-    for line in (80, 150, 220):
-        running = launch.start("up", "--resume", run)
-        read_until(running, f"line {line} of")
-        kill(running)
+    for line in range(PART, LINES, PART):
+        (launch.directory / f"after{line}").touch()
+        if line + PART < LINES:
+            running = launch.start("up", "--resume", run)
+            read_until(running, f"line {line + 50} of")
+            kill(running)
     ended = launch.run("up", "--resume", run)
     assert ended.returncode == 0, ended.stderr
     assert "tflaunch: done: 2 tasks in " in ended.stderr.splitlines()[-1]

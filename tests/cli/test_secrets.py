@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 import subprocess
 from contextlib import suppress
@@ -36,9 +37,11 @@ def leaks(launch: Launch) -> list[str]:
     """Return the files below the home, and the processes, that show a value; programs and tests know them, too."""
     values = [value.encode() for value in (VALUE, *OF_FILE.splitlines())]
     shown = {str(process): "\0".join(command_of(process)).encode() for process in launch.survivors()}
-    for path in filter(Path.is_file, launch.home.rglob("*")):
-        with suppress(FileNotFoundError):  # it has been renamed meanwhile
-            shown[str(path)] = path.read_bytes()
+    for directory, _, names in os.walk(launch.home):  # which is not disturbed by what is removed meanwhile
+        for path in (Path(directory, name) for name in names):
+            with suppress(FileNotFoundError):
+                if path.is_file():
+                    shown[str(path)] = path.read_bytes()
     return [place for place, data in shown.items() if any(value in data for value in values)]
 
 

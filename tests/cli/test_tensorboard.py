@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from support.agent_client import wait_gone
 from support.fake_tensorboard import Said, busy, stand_in
 from support.launch import PATIENCE, Launch
 from support.specs import written
@@ -62,9 +63,9 @@ def test_it_is_told_shown_and_ends_with_the_job(launch: Launch) -> None:
     (shown,) = [task for task in current["tasks"] if task["task"] == "tensorboard"]
     assert (shown["address"], shown["state"]) == (f"localhost:{port}", "running")
     assert f"TensorBoard: http://localhost:{port}/" in launch.run("ps").stdout
+    assert psutil.Process(shown["pid"]) in launch.survivors()
     (launch.directory / "go").touch()
     assert running.wait(PATIENCE) == 0
-    assert not answers(port)
     assert not launch.survivors()
 
 
@@ -168,9 +169,10 @@ class TestTheCommand:
         serving = launch.start("tensorboard")
         port = int(Said(serving).until(URL)[1])
         assert answers(port)
+        (process,) = psutil.Process(serving.pid).children()
+        assert process in launch.survivors()
         serving.send_signal(number)
         assert serving.wait(PATIENCE) == (0 if number == signal.SIGINT else 143)
-        assert not answers(port)
         assert not launch.survivors()
 
     def test_it_serves_a_live_run_on_a_port_of_its_own(self, launch: Launch) -> None:
@@ -227,8 +229,7 @@ class TestTheCommand:
         """Even if the command is killed."""
         assert launch.up(job(launch, "true")).returncode == 0
         serving = launch.start("tensorboard")
-        port = int(Said(serving).until(URL)[1])
-        left = psutil.Process(serving.pid).children()
+        Said(serving).until(URL)
+        (process,) = psutil.Process(serving.pid).children()
         serving.kill()
-        psutil.wait_procs(left, timeout=PATIENCE)
-        assert not answers(port)
+        wait_gone(process.pid)

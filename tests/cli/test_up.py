@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 
 from support import failing_attempts
 from support.launch import LONG, PATIENCE, Launch, read_until
+from support.limits import check_with_limits
 from support.processes import is_agent
 from support.specs import TFLAUNCH
 from tflaunch.clusterspec import load
@@ -200,7 +202,7 @@ def test_kill_9_leaves_no_process(launch: Launch, victim: str) -> None:
     (guard.children()[0] if victim == "agent" else psutil.Process(running.pid)).kill()
     running.communicate(timeout=PATIENCE)
     assert running.returncode == (125 if victim == "agent" else -9)
-    _, alive = psutil.wait_procs(left, timeout=60)
+    _, alive = psutil.wait_procs(left, timeout=PATIENCE)
     assert not alive
 
 
@@ -306,10 +308,11 @@ def test_a_parameter_server_job_ends_with_its_chief(launch: Launch) -> None:
 def test_a_sidecar_runs_beside_and_ends_with_the_job(launch: Launch) -> None:
     """It has no TF_CONFIG, and its failure is not the job's."""
     sidecars = {
-        "board": {"command": ["sh", "-c", "echo config ${TF_CONFIG-none}; exec sleep 300"]},
+        "board": {"command": ["sh", "-c", "echo config ${TF_CONFIG-none}; touch shown; exec sleep 300"]},
         "broken": {"command": ["no-such-program"]},
     }
-    ended = launch.up(launch.shell("sleep 0.5", sidecars=sidecars))
+    broken = f'grep -q \'"task_not_started".*"broken"\' {launch.home}/runs/*/events.jsonl'
+    ended = launch.up(launch.shell(f"until [ -e shown ] && {broken}; do sleep 0.05; done", sidecars=sidecars))
     assert ended.returncode == 0
     assert "board    | config none" in ended.stdout
     assert "broken command not found: 'no-such-program'; the job goes on without it" in ended.stderr
@@ -479,35 +482,43 @@ def test_silence_is_a_stall_only_where_it_trains(launch: Launch, role: str) -> N
     )
     speaking = "import time\nfor i in range(30):\n    print(i)\n    time.sleep(0.1)\n"
     hangs = role == "worker"
-    spec = launch.spec(
-        cluster={"worker": 2},
-        strategy="none",
-        command=["python3", "-c", program if hangs else speaking],
-        sidecars={} if hangs else {"board": {"command": ["python3", "-c", program]}},
-        timeouts={"stall": "1s"},
-        restart={"max": 1, "backoff": [0, 0]},
-    )
-    ended = launch.up(spec)
-    assert ended.returncode == 0, ended.stderr
-    if hangs:
-        assert "tflaunch: no output or progress for 1 s (timeouts.stall)" in ended.stderr
-        assert "tflaunch: worker:0, worker:1 sleep (<string>, line 3), silent for " in ended.stderr
-        for task in ("worker:0", "worker:1"):
-            assert "in hanging_here" in launch.log(task)
-            assert f"---- tflaunch: {task} attempt 1 ----" in launch.log(task)
-    else:
-        assert "timeouts.stall" not in ended.stderr
+
+    def check(stall: int) -> None:
+        shutil.rmtree(launch.home, ignore_errors=True)
+        spec = launch.spec(
+            cluster={"worker": 2},
+            strategy="none",
+            command=["python3", "-c", program if hangs else speaking.replace("0.1", str(0.1 * stall))],
+            sidecars={} if hangs else {"board": {"command": ["python3", "-c", program]}},
+            timeouts={"stall": stall},
+            restart={"max": 1, "backoff": [0, 0]},
+        )
+        ended = launch.up(spec)
+        assert ended.returncode == 0, ended.stderr
+        if hangs:
+            assert f"tflaunch: no output or progress for {stall} s (timeouts.stall)" in ended.stderr
+            assert "tflaunch: worker:0, worker:1 sleep (<string>, line 3), silent for " in ended.stderr
+            for task in ("worker:0", "worker:1"):
+                assert "in hanging_here" in launch.log(task)
+                assert f"---- tflaunch: {task} attempt 1 ----" in launch.log(task)
+        else:
+            assert "timeouts.stall" not in ended.stderr
+
+    check_with_limits(check)
 
 
 def test_a_stall_without_budget_ends_with_124(launch: Launch) -> None:
     """And no process is left."""
-    program = "import time\ntime.sleep(300)"
-    command, limits = ["python3", "-c", program], {"stall": "1s"}
-    written = launch.spec(cluster={"worker": 1}, command=command, strategy="none", timeouts=limits, restart={"max": 0})
-    ended = launch.up(written)
-    assert ended.returncode == 124
-    assert ended.stderr.count("worker:0 sleeps (<string>, line 2)") == 2, "at once, and in the summary"
-    assert "not restarted: restart.max is 0" in ended.stderr
+    command = ["python3", "-c", "import time\ntime.sleep(300)"]
+
+    def check(stall: int) -> None:
+        about = {"command": command, "strategy": "none", "timeouts": {"stall": stall}, "restart": {"max": 0}}
+        ended = launch.up(launch.spec(cluster={"worker": 1}, **about))
+        assert ended.returncode == 124
+        assert ended.stderr.count("worker:0 sleeps (<string>, line 2)") == 2, "at once, and in the summary"
+        assert "not restarted: restart.max is 0" in ended.stderr
+
+    check_with_limits(check)
 
 
 FAILS_AT_THE_END = """import os, time
@@ -571,10 +582,14 @@ def test_a_crash_loop_ends_early(launch: Launch) -> None:
 def test_a_word_of_progress_is_as_good_as_output(launch: Launch) -> None:
     """A program that prints nothing but writes into its pipe is not stalled; each attempt has a new pipe."""
     script = (
-        'for i in $(seq 8); do echo "{\\"step\\": $i}" > "$TFLAUNCH_PROGRESS"; sleep 0.25; done;'
+        'for i in $(seq 8); do echo "{\\"step\\": $i}" > "$TFLAUNCH_PROGRESS"; sleep PACE; done;'
         " test $TFLAUNCH_ATTEMPT = 1 || kill -9 $$"
     )
-    spec = launch.shell(script, workers=1, strategy="none", timeouts={"stall": "1s"}, restart={"backoff": [0, 0]})
-    ended = launch.up(spec)
-    assert ended.returncode == 0, ended.stderr
-    assert "timeouts.stall" not in ended.stderr
+
+    def check(stall: int) -> None:
+        about = {"strategy": "none", "timeouts": {"stall": stall}, "restart": {"backoff": [0, 0]}}
+        ended = launch.up(launch.shell(script.replace("PACE", str(stall / 4)), workers=1, **about))
+        assert ended.returncode == 0, ended.stderr
+        assert "timeouts.stall" not in ended.stderr
+
+    check_with_limits(check)

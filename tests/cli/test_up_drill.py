@@ -9,6 +9,7 @@ from support.launch import Launch
 pytestmark = pytest.mark.cli
 
 TRAIN = "echo up $TFLAUNCH_ATTEMPT; test $TFLAUNCH_ATTEMPT = 0 && sleep 300; true"
+AFTER_FAULT = "until grep -qs fault_injected $TFLAUNCH_HOME/runs/*/events.jsonl; do sleep 0.02; done; "
 PLAIN = {"strategy": "none", "restart": {"max": 1, "backoff": [0, 0]}}
 
 
@@ -34,7 +35,7 @@ def test_a_job_that_does_not_recover_fails_with_its_own_code(launch: Launch) -> 
 
 def test_a_stopped_task_goes_on_after_its_time(launch: Launch) -> None:
     """No task ends because of it."""
-    script = "for i in $(seq 30); do echo $i; sleep 0.02; done"
+    script = AFTER_FAULT + "for i in $(seq 10); do echo $i; sleep 0.02; done"
     ended = launch.up(launch.shell(script, strategy="none"), "--drill", "stop worker:0 for 0.5s")
     assert ended.returncode == 0, ended.stderr
     assert "no task ended because of it" in ended.stderr
@@ -43,7 +44,7 @@ def test_a_stopped_task_goes_on_after_its_time(launch: Launch) -> None:
 
 def test_a_cut_link_loses_no_line(launch: Launch) -> None:
     """The agent stays alive, and is found again by its socket."""
-    script = "for i in $(seq 100); do echo $i; sleep 0.02; done"
+    script = AFTER_FAULT + "for i in $(seq 100); do echo $i; sleep 0.02; done"
     spec = launch.shell(script, strategy="none", timeouts={"lease": 60})
     ended = launch.up(spec, "--drill", "cut host=localhost for 0.5s")
     assert ended.returncode == 0, ended.stderr

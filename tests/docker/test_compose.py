@@ -13,7 +13,11 @@ pytestmark = pytest.mark.docker
 
 TRAIN = "from tflaunch_worker.examples import mnist_multi_worker as mnist; raise SystemExit(mnist.main())"
 WORKERS = {"discover": {"worker": "dns:worker"}, "workdir": "/state"}
-COUNTING = "trap '' TERM; i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i.; sleep 0.1; done"
+COUNTING = (
+    "trap '' TERM; i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i.; sleep 0.1; done; "
+    "until [ -e /state/enough ]; do sleep 0.1; done"
+)
+"""Goes on after its lines until the test has done what it has to do."""
 
 
 def shell(compose: Compose, script: str, **fields: object) -> str:
@@ -97,7 +101,7 @@ def test_training_goes_on_from_the_checkpoint_when_a_worker_was_killed(compose: 
 def test_a_container_that_is_away_for_less_than_the_lease_costs_nothing(compose: Compose) -> None:
     """Paused, then without its network: the tasks keep running, no line is lost or duplicated."""
     count = 500
-    spec = shell(compose, COUNTING.format(count=count), timeouts={"heartbeat": 2, "lease": 30})
+    spec = shell(compose, COUNTING.format(count=count), timeouts={"heartbeat": 2, "lease": 120})
     compose.run("up", "--detach", "worker")
     running = compose.launch("up", spec)
     out = read_until(running, "line 5.\n", 2)
@@ -111,6 +115,8 @@ def test_a_container_that_is_away_for_less_than_the_lease_costs_nothing(compose:
     out += read_until(running, "lost the link to")
     compose.engine.docker("network", "connect", compose.network, victim)
     assert compose.engine.address(victim) == address, "the lowest that is free"
+    for container in compose.containers("worker"):
+        compose.engine.docker("exec", container, "touch", "/state/enough")
     rest, _ = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, out + rest
     assert "is restored" in rest

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from support.agent_client import Agent, LocalAgent, SshAgent, wait_gone
+from support.processes import all_processes, command_of
 from support.sshd import StartSshd, home_for_client
 from tflaunch.transport.base import AgentGone
 from tflaunch_worker import LOCK_NAME, orphans
@@ -52,7 +53,7 @@ def start(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 def tasks_in(directory: Path) -> list[psutil.Process]:
     """Return the task processes of the agent with a directory."""
     found = []
-    for process in psutil.process_iter():
+    for process in all_processes():
         try:
             place = process.environ().get("TFLAUNCH_TASK_DIR", "")
             if place.startswith(f"{directory}/") and process.status() != psutil.STATUS_ZOMBIE:
@@ -67,11 +68,17 @@ def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
 
 
+def is_complete(processes: list[psutil.Process]) -> bool:
+    """Return whether a task has all its processes, and none of those that start them."""
+    sleeps = [process for process in processes if command_of(process)[:1] == ["sleep"]]
+    return (len(processes), len(sleeps)) == (LEFT + 1, 2)
+
+
 def start_task(agent: Agent) -> int:
     """Start a task, and return its process once all its children exist."""
     agent.talk.start("worker:0", "sh", "-c", SCRIPT)
     agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
-    while len(tasks_in(agent.directory)) < LEFT + 1:
+    while not is_complete(tasks_in(agent.directory)):
         pass
     pid: int = agent.talk.wait_for("task_started")["pid"]
     return pid
@@ -165,7 +172,7 @@ def sleeper(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_an_orphan_is_killed(directory: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """It has a task's environment, and its agent's lock is free."""
-    assert orphans.sweep(str(directory)) == []
+    assert orphans.sweep(str(directory), patience=60) == []
     assert sleeper.wait() == -signal.SIGKILL
 
 
@@ -175,7 +182,7 @@ def test_one_whose_lock_is_held_is_none(directory: Path, sleeper: subprocess.Pop
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert orphans.sweep(str(directory)) == []
         assert sleeper.poll() is None
-        assert orphans.sweep(str(directory), is_held=True) == []
+        assert orphans.sweep(str(directory), is_held=True, patience=60) == []
         assert sleeper.wait() == -signal.SIGKILL
 
 

@@ -193,6 +193,8 @@ def delete(rest: list[str]) -> int:
 
 def end(pod: dict[str, Any]) -> None:
     """Send TERM to the process of a pod, and wait for its end."""
+    if (Path(pod["place"]) / "exit").exists():
+        return  # another process may have its pid now
     try:
         os.kill(pod["pid"], signal.SIGTERM)
     except ProcessLookupError:

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from support.processes import command_of
+from support.processes import all_processes, command_of
 from support.specs import TFLAUNCH
 from tflaunch_worker.forkserver import program_source, warm_client
 
@@ -116,7 +116,7 @@ class Launch:
         directory = self.env.get(warm_client.DIRECTORY, "")
         servers = [server["pid"] for server in warm_client.living_servers(directory).values()]
         found = []
-        for process in psutil.process_iter():
+        for process in all_processes():
             try:
                 is_ours = process.environ().get("TFLAUNCH_HOME") == str(self.home)
                 if is_ours and process.pid not in (os.getpid(), *servers) and process.status() != psutil.STATUS_ZOMBIE:
@@ -140,6 +140,12 @@ class Launch:
         assert shown.returncode == 0, shown.stderr
         loaded: dict[str, Any] = json.loads(shown.stdout)
         return loaded
+
+    def kill_supervisor(self) -> None:
+        """Kill the detached supervisor as the kernel's OOM killer would; no other command may be running."""
+        found = self.supervisor()
+        found.kill()
+        found.wait(PATIENCE)
 
     def supervisor(self, without: subprocess.Popen[str] | None = None) -> psutil.Process:
         """Return the detached supervisor; no other command may be running, or only ``without``, which is left out."""

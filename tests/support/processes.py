@@ -7,6 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -91,6 +92,17 @@ def _identity(pid: int) -> tuple[str, ...]:
 
 def _strings(path: Path) -> list[str]:
     return path.read_bytes().decode(errors="replace").split("\0")[:-1]
+
+
+def all_processes() -> Iterator[psutil.Process]:
+    """Yield a new object for every process of this machine.
+
+    Those of `psutil.process_iter` are kept between calls. One whose pid another process has got meanwhile, which takes
+    minutes where many tests run, can be neither signalled nor waited for.
+    """
+    for pid in psutil.pids():
+        with suppress(psutil.NoSuchProcess):
+            yield psutil.Process(pid)
 
 
 def command_of(process: psutil.Process) -> list[str]:

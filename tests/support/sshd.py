@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import psutil
 
 from support.install import need
+from support.processes import all_processes
 
 PATIENCE = 60.0
 SSHD = "/usr/sbin/sshd"
@@ -233,7 +234,7 @@ class Sshd:
     def survivors(self) -> list[psutil.Process]:
         """Return every process that a session started and that still has its HOME, without sshd's own."""
         found = []
-        for process in psutil.process_iter():
+        for process in all_processes():
             try:
                 if process.environ().get("HOME") == str(self.home) and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)

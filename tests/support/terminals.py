@@ -12,7 +12,7 @@ import psutil
 
 from support.launch import PATIENCE, Launch
 
-_PAUSE = 2.0  # seconds between two presses of a key
+_PAUSE = 10.0  # seconds between two presses of a key: the first ends a slow program, too
 
 
 class Terminal:

@@ -138,13 +138,14 @@ def test_requests_reach_the_supervisor(server: Server, place: Launch) -> None:
         status_when(events, attempt=1, state="running")
         assert server.post(api(run, "stop"), {}).status == 200
         assert status_when(events, state="stopped")["exit_code"] == 143
+        assert any(name == "over" for name, _ in events)  # its supervisor has exited, too
     refused = server.post(api(run, "stop"), {})
     assert (refused.status, refused.data) == (409, {"error": f"run {run} has ended with exit code 143"})
 
 
 def test_a_run_whose_supervisor_was_killed_is_shown(server: Server, place: Launch) -> None:
     """While its tasks live on for their lease, with the command that takes over."""
-    spec = place.shell(TRAINING, strategy="none", name="orphaned.json", timeouts={"lease": "60s"})
+    spec = place.shell(TRAINING, strategy="none", name="orphaned.json", timeouts={"lease": "10m"})
     run = place.run("up", "-d", spec).stdout.strip()
     with server.stream(api(run, "live")) as events:
         status_when(events, supervisor="alive", state="running")
