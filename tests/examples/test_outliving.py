@@ -80,7 +80,9 @@ def begin_and_kill(launch: Launch, spec: Path) -> str:
     starting = launch.start("up", "-d", spec)
     command = psutil.Process(starting.pid)
     while not (found := [child for child in command.children() if _writes_journal(child)]):
-        assert starting.poll() is None
+        if starting.poll() is not None:  # on a busy machine, the tasks may run before this looks
+            found = [launch.supervisor()]
+            break
     (supervisor,) = found
     supervisor.kill()
     _, err = starting.communicate(timeout=PATIENCE)
