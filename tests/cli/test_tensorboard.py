@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from support.agent_client import wait_gone
-from support.fake_tensorboard import Said, busy, stand_in
+from support.fake_tensorboard import Said, busy, left_alone, stand_in
 from support.launch import PATIENCE, Launch
 from support.specs import written
 
@@ -83,8 +83,9 @@ def test_a_port_that_is_taken_is_left_to_its_owner(launch: Launch) -> None:
 def test_runs_that_start_at_once_do_not_dispute_a_port(launch: Launch) -> None:
     """Each TensorBoard has its own, at the first attempt."""
     spec = job(launch, UNTIL_GO, restart={"max": 0})
-    running = [launch.start("up", "--name", f"run{number}", spec) for number in range(4)]
-    ports = {int(Said(one).until(URL)[1]) for one in running}
+    with left_alone(6006):
+        running = [launch.start("up", "--name", f"run{number}", spec) for number in range(4)]
+        ports = {int(Said(one).until(URL)[1]) for one in running}
     assert len(ports) == len(running)
     assert all(answers(port) for port in ports)
     (launch.directory / "go").touch()
@@ -96,10 +97,12 @@ def test_a_port_that_is_taken_just_before_it_listens(launch: Launch) -> None:
     spec = job(launch, UNTIL_GO)
     for name in ("told", "waits"):
         os.mkfifo(launch.directory / name)
-    running = launch.start("up", spec)
-    said = Said(running)
-    first = int((launch.directory / "told").read_text())
-    with socket.create_server(("127.0.0.1", first)):
+    with left_alone(6006):
+        running = launch.start("up", spec)
+        said = Said(running)
+        first = int((launch.directory / "told").read_text())
+        taken = socket.create_server(("127.0.0.1", first))
+    with taken:
         (launch.directory / "waits").write_text("taken")
         said.until("tensorboard exited with code 255; it restarts alone")
         second = int(said.until(URL)[1])

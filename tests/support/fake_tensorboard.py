@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import queue
 import re
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -42,8 +44,22 @@ def stand_in(directory: Path) -> None:
 
 
 @contextmanager
+def left_alone(port: int) -> Iterator[None]:
+    """Keep tests that run beside this one from occupying a port: its holder does not listen yet."""
+    with Path(tempfile.gettempdir(), f"tflaunch-tests-port-{port}").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def busy(port: int) -> Iterator[None]:
     """Occupy a port of the loopback address; wait if another test has it just now."""
+    with left_alone(port), _occupied(port):
+        yield
+
+
+@contextmanager
+def _occupied(port: int) -> Iterator[None]:
     end = time.monotonic() + PATIENCE
     while True:
         try:
