@@ -145,7 +145,13 @@ async def run_async(
     begun = functools.partial(
         start, spec, args=args, kwargs=kwargs, timeout=timeout, directory=directory, on=on, **fields
     )
-    async with await asyncio.to_thread(begun) as started:
+    beginning = asyncio.ensure_future(asyncio.to_thread(begun))
+    try:
+        started = await asyncio.shield(beginning)
+    except asyncio.CancelledError:  # its thread cannot be cancelled, so the run begins all the same
+        async with await beginning:
+            raise
+    async with started:
         result = await started
     return result.check() if (callable(spec) if check is None else check) else result
 
