@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
+from support.fixed_ports import free_ports
 from support.launch import PATIENCE, Launch
 from support.mnist import digests
 from support.rendering import TRAINING, written
-from support.slurm_cluster import free_ports
 
 pytestmark = [
     pytest.mark.tensorflow,

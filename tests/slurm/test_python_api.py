@@ -51,7 +51,7 @@ with tflaunch.start(spec("sleep 600", slurm={"begin": "now+1hour"}), on="slurm")
 """
     ended = program(launch, text)
     assert (ended.stdout, ended.stderr) == ("has not ended within 2 s\n", "")
-    nodes.wait_until(lambda: not nodes.asked("squeue", "--noheader"), "the job is still queued")
+    nodes.wait_until(nodes.is_empty, "the job is still queued")
 
 
 @pytest.mark.usefixtures("nodes")
@@ -68,7 +68,7 @@ print(run.wait().state)
 def test_an_option_that_sbatch_does_not_know(nodes: SlurmBed, launch: Launch) -> None:
     ended = program(launch, 'tflaunch.start(spec("true", slurm={"partitoin": "x"}), on="slurm")')
     assert "TflaunchError: Slurm does not take the job" in ended.stderr
-    assert not nodes.asked("squeue", "--noheader")
+    assert nodes.is_empty()
 
 
 @pytest.mark.usefixtures("nodes")

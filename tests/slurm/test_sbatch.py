@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from support.fixed_ports import free_ports
 from support.launch import Launch
 from support.mnist import digests
 from support.rendering import TRAINING, tf_configs, written
-from support.slurm_cluster import SlurmBed, free_ports
+from support.slurm_cluster import SlurmBed
 
 pytestmark = pytest.mark.slurm
 PATIENCE = 600
@@ -89,5 +90,5 @@ def test_a_job_that_is_cancelled_leaves_nothing(slurm: SlurmBed, launch: Launch)
     job = submit(slurm, launch, launch.spec(cluster={"worker": ["a", "b"]}, command=command))
     slurm.wait_until(lambda: all((launch.directory / f"worker:{n}").exists() for n in range(2)), "tasks do not start")
     slurm.asked("scancel", job)
-    slurm.wait_until(lambda: not slurm.asked("squeue", "--noheader"), "the job does not end")
+    slurm.wait_until(slurm.is_empty, "the job does not end")
     slurm.wait_until(lambda: not launch.survivors(), "tasks do not end")

@@ -376,13 +376,15 @@ def test_training_that_is_requeued_goes_on_from_its_checkpoint(nodes: SlurmBed, 
 def test_a_controller_that_is_away_for_a_while_is_waited_for(make_nodes: tuple[Bed, SlurmBed], launch: Launch) -> None:
     """Jobs continue without it, and so do commands that follow them."""
     _, slurm = make_nodes
-    up = launch.start("up", shell(launch, "true"), "--on", "slurm", "--set", "slurm.begin=now+5")
+    up = launch.start("up", shell(launch, "true"), "--on", "slurm", "--set", "slurm.begin=now+1hour")
     slurm.wait_until(lambda: bool(slurm.asked("squeue", "--noheader")), "no job")
     slurm.stop_controller()
     assert up.stderr is not None
     while "asking on" not in (line := up.stderr.readline()):
         assert line, "it ended"
     slurm.start_controller()
+    slurm.wait_until(lambda: bool(slurm.asked("squeue", "--noheader")), "no controller")
+    slurm.asked("scontrol", "update", f"jobid={job_of(launch)}", "StartTime=now")
     _, said = up.communicate(timeout=PATIENCE)
     assert up.returncode == 0, said
 
@@ -409,7 +411,7 @@ def test_a_node_fails_and_the_job_goes_on_elsewhere(make_nodes: tuple[Bed, Slurm
     assert up.returncode == 0, said
     assert "worker:1 went on" in out
     assert [host["host"] for host in launch.status()["hosts"]] == ["h1", "h3"]
-    assert not launch.survivors()
+    slurm.wait_until(lambda: not launch.survivors(), "something was left")
 
 
 def test_a_node_fails_and_nothing_may_start_again(make_nodes: tuple[Bed, SlurmBed], launch: Launch) -> None:

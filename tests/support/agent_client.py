@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from support.launch import PRELOADED
+from support.processes import parent_of
 from support.sshd import Sshd
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import Link
@@ -18,7 +19,7 @@ from tflaunch.transport.local import LocalConnector
 from tflaunch.transport.ssh import SshConnectors
 from tflaunch_worker import LOG_NAME, SOCKET_NAME, wire
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 class Process(Protocol):
@@ -187,7 +188,7 @@ def _guard_on(host: Sshd) -> Process:
     """Return the only guard there: it and its agent belong to a session whose leader has exited."""
     started = {process.pid: process for process in host.survivors()}
     daemons = {pid: process for pid, process in started.items() if _session(pid) not in started}
-    (guard,) = [process for process in daemons.values() if process.ppid() not in daemons]
+    (guard,) = [process for process in daemons.values() if parent_of(process) not in (None, *daemons)]
     return guard
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from support.processes import all_processes, command_of
+from support.processes import all_processes, command_of, without_forks
 from support.specs import TFLAUNCH
 from tflaunch_worker.forkserver import program_source, warm_client
 
@@ -109,7 +109,8 @@ class Launch:
 
     def journal(self) -> list[dict[str, Any]]:
         """Return the journal of the only run."""
-        return [json.loads(line) for line in (self.run_directory() / "events.jsonl").read_text().splitlines()]
+        text = (self.run_directory() / "events.jsonl").read_text()
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # the last may not be complete
 
     def survivors(self) -> list[psutil.Process]:
         """Return every process with this home in its environment, tasks included, but no server for later tests."""
@@ -150,7 +151,8 @@ class Launch:
     def supervisor(self, without: subprocess.Popen[str] | None = None) -> psutil.Process:
         """Return the detached supervisor; no other command may be running, or only ``without``, which is left out."""
         others = [] if without is None else [without.pid]
-        (found,) = [process for process in self.survivors() if _is_command(process) and process.pid not in others]
+        commands = [process for process in self.survivors() if _is_command(process) and process.pid not in others]
+        (found,) = without_forks(commands)
         return found
 
     def _preloading(self, arguments: list[str]) -> list[str]:
@@ -193,6 +195,16 @@ def _is_python(command: list[str]) -> bool:
 def _is_command(process: psutil.Process) -> bool:
     """Return whether a process is a `tflaunch` of these tests; a task's `sleep` may just have ended."""
     return str(TFLAUNCH) in command_of(process)
+
+
+def read_errors_until(process: subprocess.Popen[str], words: str) -> str:
+    """Read a running command's stderr until a line contains ``words``; return that line."""
+    assert process.stderr is not None
+    text = ""
+    while words not in (line := process.stderr.readline()):
+        text += line
+        assert line, f"it ended after {text!r}"
+    return line
 
 
 def read_until(process: subprocess.Popen[str], words: str, count: int = 1) -> str:

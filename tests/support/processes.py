@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _PERIOD = 0.1  # seconds between samples
 _PATIENCE = 120.0
+_LOOKS = 20  # at a process that has no command line at the moment
+_PAUSE = 0.001  # seconds between them
 # Fields of /proc/PID/stat, counted after the name in parentheses: the start time, and the addresses of arguments
 # and variables, which an exec changes.
 _STATE, _STARTED, _IMAGE = 0, 19, slice(45, 49)
@@ -72,7 +74,13 @@ class Table:
             host = self._host_of(os.readlink(proc / "ns" / "pid"))
             if host is None:
                 return None
-            cmdline, environ = (_strings(proc / name) for name in ("cmdline", "environ"))
+            for _ in range(_LOOKS):
+                cmdline, environ = (_strings(proc / name) for name in ("cmdline", "environ"))
+                if cmdline and environ:
+                    break
+                if not _identity(pid):
+                    return None
+                time.sleep(_PAUSE)  # it executes another program, or exits: it has neither for a moment
         except OSError:
             return None
         return Process(
@@ -119,6 +127,20 @@ def environment_of(process: psutil.Process) -> dict[str, str]:
         return process.environ()
     except (psutil.Error, OSError):
         return {}
+
+
+def without_forks(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return those whose parent is not among them: until it executes its program, a fork has its parent's title."""
+    known = {process.pid: process for process in processes}
+    return [process for process in known.values() if parent_of(process) not in (None, *known)]
+
+
+def parent_of(process: psutil.Process) -> int | None:
+    """Return the pid of the parent of a process; None if it has exited meanwhile."""
+    try:
+        return process.ppid()
+    except (psutil.Error, OSError):
+        return None
 
 
 def is_agent(process: psutil.Process) -> bool:

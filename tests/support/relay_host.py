@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import socket
 import struct
 import sys
+import threading
 import time
 from typing import Any
 
@@ -20,7 +22,7 @@ RUN = "run"
 HERE, THERE, ELSEWHERE = "127.90.0.1", "127.90.0.2", "127.90.0.3"
 """Virtual addresses: of the agent's host, of the test, and of a third host."""
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 ECHO = """
 import os, socket, sys
@@ -49,6 +51,9 @@ class RelayHost:
         self.port = int(self.talk.wait_for("ports_held")["ports"]["worker:0"])
         self.server = socket.create_server(("127.0.0.1", 0))
         """Where this test listens as the relay of the other host."""
+        self._accepted: queue.Queue[tuple[Frame, Channel]] = queue.Queue()
+        self._links: list[Channel] = []
+        threading.Thread(target=self._serve, name="other relay", daemon=True).start()
         self.join(attempt)
 
     def join(self, attempt: int, keys: NetworkKeys | None = None) -> None:
@@ -56,7 +61,7 @@ class RelayHost:
         self.attempt = attempt
         self.keys = keys or self.keys
         there = self.server.getsockname()[1]
-        order: dict[str, Any] = {"run": RUN, "attempt": attempt, "own": HERE, "port_of": "worker:0", "heartbeat": 2.0}
+        order: dict[str, Any] = {"run": RUN, "attempt": attempt, "own": HERE, "port_of": "worker:0", "heartbeat": 60.0}
         order["hosts"] = {HERE: ["127.0.0.1", self.port], THERE: ["127.0.0.1", there]}
         order["tasks"] = {"worker:0": [HERE, self.port], "worker:1": [THERE, 2222]}
         body = json.dumps({**order, **self.keys.issue(HERE)._asdict()}).encode("ascii")
@@ -104,15 +109,28 @@ class RelayHost:
 
     def accept(self) -> tuple[Frame, Channel]:
         """Accept the next connection of the agent's relay that is for a task; return its frame."""
+        return self._accepted.get(timeout=PATIENCE)
+
+    def _serve(self) -> None:
+        """Admit all connections, and keep the links: a relay that does not answer counts as silent."""
         self.server.settimeout(PATIENCE)
         while True:
-            connection, _ = self.server.accept()
+            try:
+                connection, _ = self.server.accept()
+            except OSError:
+                return  # the test is over
             channel = Channel(connection, Contexts(*self.keys.issue(THERE)).server)
-            channel.shake_hands(PATIENCE)
-            frame = read_frame(channel.receive(read_length(channel.receive(HEADER_BYTES))))
-            channel.send(ADMITTED)
+            try:
+                channel.shake_hands(PATIENCE)
+                frame = read_frame(channel.receive(read_length(channel.receive(HEADER_BYTES))))
+                channel.send(ADMITTED)
+            except (OSError, ValueError):
+                channel.connection.close()  # it has other keys, or has ended
+                continue
             if frame.target:
-                return frame, channel
+                self._accepted.put((frame, channel))
+            else:
+                self._links.append(channel)
 
 
 def reset(connection: socket.socket) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from support.fixed_ports import free_ports
 from support.install import lacking, need, program
 from support.netns_hosts import CONTROLLER, Bed
 from support.sshd import DIE_WITH_US
@@ -51,8 +52,8 @@ SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 KillWait={kill_wait}
-SlurmdTimeout=4
-MessageTimeout=2
+SlurmdTimeout={silence}
+MessageTimeout={answer}
 ReturnToService=2
 SchedulerParameters=sched_min_interval=10000,batch_sched_delay=0,bf_interval=1
 SlurmdParameters=config_overrides
@@ -90,6 +91,8 @@ class SlurmBed:
         options: Sequence[str] = (),
         kill_wait: int = 3,
         gpus: int = 0,
+        *,
+        loses_nodes: bool = False,
     ) -> None:
         """Prepare it; `with` starts it.
 
@@ -100,7 +103,9 @@ class SlurmBed:
             options: additional lines of its configuration.
             kill_wait: seconds between TERM and KILL when a job is cancelled.
             gpus: number of GPUs per node; the devices behave like /dev/null.
+            loses_nodes: whether the loss of a node must be noticed soon; a busy machine may seem to be one.
         """
+        self._silence, self._answer = (6, 5) if loses_nodes else (15, 10)
         self._directory = directory
         self._controller = controller
         self._nodes = {node.name: node for node in nodes}
@@ -133,14 +138,14 @@ class SlurmBed:
         )
 
     @classmethod
-    def on_hosts(cls, directory: Path, bed: Bed, gpus: int = 0) -> Self:
+    def on_hosts(cls, directory: Path, bed: Bed, *, loses_nodes: bool = False) -> Self:
         """The hosts of a bed, with its controller as Slurm's."""
         machine = bed.name(CONTROLLER)
         return cls(
             directory,
             SlurmNode(machine, machine, bed.address(CONTROLLER), _PORTS, bed.run_prefix),
             [SlurmNode(bed.name(i), bed.name(i), bed.address(i), _PORTS + 1, bed.host_prefix(i)) for i in bed.hosts],
-            gpus=gpus,
+            loses_nodes=loses_nodes,
         )
 
     def __enter__(self) -> Self:
@@ -160,7 +165,7 @@ class SlurmBed:
         """End the jobs, then the daemons, and wait for them."""
         self.asked("scancel", "--user", str(os.getuid()))
         try:
-            self.wait_until(lambda: not self.asked("squeue", "--noheader"), "jobs do not end")
+            self.wait_until(self.is_empty, "jobs do not end")
         finally:
             for node in (*self._nodes.values(), self._controller):
                 self._end(node)
@@ -179,9 +184,16 @@ class SlurmBed:
 
     def asked(self, *command: str) -> str:
         """Return the output of a Slurm command."""
+        return self._ask(*command).stdout.strip()
+
+    def is_empty(self) -> bool:
+        """Return whether Slurm has answered that it has no job."""
+        done = self._ask("squeue", "--noheader")
+        return done.returncode == 0 and not done.stdout.strip()
+
+    def _ask(self, *command: str) -> subprocess.CompletedProcess[str]:
         words = [*self._controller.prefix, *command]
-        done = subprocess.run(words, env=self._environ(), capture_output=True, text=True, timeout=30, check=False)
-        return done.stdout.strip()
+        return subprocess.run(words, env=self._environ(), capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     def _environ(self) -> Mapping[str, str]:
         return {**os.environ, **self.env}
@@ -214,6 +226,8 @@ class SlurmBed:
             user=pwd.getpwuid(os.getuid()).pw_name,
             directory=self._directory,
             kill_wait=self._kill_wait,
+            silence=self._silence,
+            answer=self._answer,
             options="\n".join([*self._options, *(["GresTypes=gpu"] if self._gpus else [])]),
             nodes=nodes,
         )
@@ -236,16 +250,4 @@ class SlurmBed:
         """Stop a daemon, in its own PID namespace if it has one."""
         daemon = "slurmctld" if node is self._controller else node.name
         script = f'kill "$(cat {self._directory}/{daemon}.pid)"'
-        subprocess.run([*node.prefix, "sh", "-c", script], capture_output=True, timeout=30, check=False)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+        subprocess.run([*node.prefix, "sh", "-c", script], capture_output=True, timeout=PATIENCE, check=False)

@@ -116,7 +116,7 @@ def tflaunch(
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TF_", "TFLAUNCH_"))}
     env = {**inherited, "TFLAUNCH_HOME": str(home), "TFLAUNCH_CONFIG": "", **variables}
     argv = [str(TFLAUNCH), *map(str, arguments)]
-    return _imported_command().run(_RUN_COMMAND, argv, env=env, cwd=cwd, typed=typed, patience=30)
+    return _imported_command().run(_RUN_COMMAND, argv, env=env, cwd=cwd, typed=typed, patience=300)
 
 
 @functools.cache

@@ -7,19 +7,19 @@ import pwd
 import re
 import select
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
 
+from support.fixed_ports import free_ports
 from support.install import need
 from support.processes import all_processes
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 SSHD = "/usr/sbin/sshd"
 """sshd re-executes itself for every connection, so it requires an absolute path."""
 USER = pwd.getpwuid(os.getuid()).pw_name
@@ -164,7 +164,7 @@ class Sshd:
         self.directory = directory
         self.name = directory.name
         self.address = address
-        self.port = _free_port(address)
+        (self.port,) = free_ports(1)
         self.user = USER
         self.home = directory / "home"
         self.home.mkdir()
@@ -242,11 +242,13 @@ class Sshd:
                 continue
         return found
 
-    def wait_empty(self, patience: float = PATIENCE) -> list[psutil.Process]:
-        """Wait until no session has a process; return those that do not exit."""
+    def wait_empty(self, patience: float = PATIENCE, besides: Collection[int] = ()) -> list[psutil.Process]:
+        """Wait until no session has a process, but for the pids in ``besides``; return those that do not exit."""
         # A command may exit a moment after the client that no longer waits for it.
         end = time.monotonic() + patience
-        while (living := self.survivors()) and wait_dead(living, end - time.monotonic()):
+        while (living := [one for one in self.survivors() if one.pid not in besides]) and wait_dead(
+            living, end - time.monotonic()
+        ):
             pass
         return living
 
@@ -304,12 +306,6 @@ def wait_for_log(process: subprocess.Popen[bytes], log: Path, words: str = "Serv
             assert time.monotonic() < end, f"sshd does not listen: {said}"
     finally:
         os.close(pidfd)
-
-
-def _free_port(address: str) -> int:
-    with socket.create_server((address, 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _only_sshd(parent: psutil.Process) -> Iterator[psutil.Process]:
