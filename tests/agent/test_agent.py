@@ -273,25 +273,24 @@ def fifo(agent: Agent) -> Path:
 
 def test_without_a_lease_a_lost_supervisor_ends_everything_at_once(agent: Agent) -> None:
     """Even tasks that ignore TERM: no supervisor will return for them."""
-    agent.talk.hello(lease=0, grace=60)
+    agent.talk.hello(lease=0, grace=10**6)
     agent.talk.start("worker:0", "sh", "-c", "trap '' TERM; " + PRINT_PIDS)
     pids = pids_of(agent.talk, "worker:0")
-    began = time.monotonic()
     agent.link.close()
     for pid in (*pids, *agent.pids()):
         wait_gone(pid)
-    assert time.monotonic() - began < 10, "the grace of 60 s was not waited for"
 
 
 def test_a_lease_outlives_the_link_and_then_ends_the_tasks(agent: Agent) -> None:
     """The stop ladder runs on the host, without a supervisor."""
-    agent.talk.hello(lease=1, grace=0.2)
+    agent.talk.hello(lease=60)
     agent.talk.start("worker:0", "sh", "-c", "trap '' TERM; " + PRINT_PIDS)
     pids = pids_of(agent.talk, "worker:0")
+    again = agent.reconnect()
     lost = time.monotonic()
-    agent.talk.keep_alive()
-    agent.talk.wait_for("alive")  # a link that is closed at once may not deliver it
+    again.hello(lease=1, grace=0.2)  # not before, as a busy machine may take a second for the start
     agent.link.close()
+    again.connection.close()
     for pid in (*pids, *agent.pids()):
         wait_gone(pid)
     assert time.monotonic() - lost >= 0.9, "the lease was kept"
@@ -299,9 +298,10 @@ def test_a_lease_outlives_the_link_and_then_ends_the_tasks(agent: Agent) -> None
 
 def test_a_silent_supervisor_is_a_lost_one(agent: Agent) -> None:
     """The connection may be half open: what counts is the last message received."""
-    agent.talk.hello(lease=1, grace=0.2)
+    agent.talk.hello(lease=60)
     agent.talk.start("worker:0", "sleep", "300")
     pid = agent.talk.wait_for("task_started")["pid"]
+    agent.reconnect().hello(lease=1, grace=0.2)
     wait_gone(pid)
     wait_gone(agent.guard.pid)
 

@@ -134,7 +134,7 @@ def test_an_agent_tells_where_its_tasks_are(agent: Agent) -> None:
     assert python.threads[0].wchan == "hrtimer_nanosleep"
     assert not python.threads[0].has_moved
     (busy,) = found["worker:1"].processes
-    assert busy.cpu > 0.1
+    assert busy.cpu > 0.02  # on a busy machine it gets less than a core
     assert busy.threads[0].has_moved
     (reader,) = found["worker:2"].processes
     assert reader.threads[0].target.startswith("pipe:")

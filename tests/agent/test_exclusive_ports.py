@@ -9,16 +9,11 @@ from pathlib import Path
 import pytest
 
 from support.agent_client import Agent, LocalAgent
+from support.fixed_ports import free_ports
 
 pytestmark = pytest.mark.agent
 
 SERVER = "import socket,sys,time;s=socket.create_server(('127.0.0.1',int(sys.argv[1])));time.sleep(300)"
-
-
-def free_port() -> int:
-    """Return a port that is not in use."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def hold(agent: Agent, port: int) -> int:
@@ -45,7 +40,7 @@ def test_it_is_held_for_its_task(agent: Agent, other_agent: Agent) -> None:
     """No other agent gets it, for such a task or for TensorFlow; the task does, without SO_REUSEPORT."""
     agent.talk.hello()
     other_agent.talk.hello()
-    port = free_port()
+    (port,) = free_ports(1)
     assert hold(agent, port) == port
     assert hold(other_agent, port) != port
     other_agent.talk.say("hold_ports", ports={"worker:0": port})
@@ -65,8 +60,8 @@ def test_a_busy_one_is_not_insisted_on(agent: Agent) -> None:
 def test_what_is_left_of_old_connections_is_no_owner(agent: Agent) -> None:
     """A server that has just ended leaves its side of a connection in TIME_WAIT: its port can be reused."""
     agent.talk.hello()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = int(server.getsockname()[1])
+    (port,) = free_ports(1)
+    with socket.create_server(("127.0.0.1", port)) as server:
         browser = socket.create_connection(("127.0.0.1", port))
         served, _ = server.accept()
         served.close()  # first, so that TIME_WAIT is on the server's side

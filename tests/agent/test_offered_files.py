@@ -70,7 +70,7 @@ def test_the_heartbeat_goes_on_while_much_is_placed(agent: Agent) -> None:
         agent.talk.keep_alive()
         agent.talk.wait_for("alive")
         answers += 1
-    assert answers > 20  # one or two, if the agent did it itself
+    assert answers > 5  # one or two, if the agent did it itself
     assert (agent.directory / "code/a").stat().st_size == size
 
 

@@ -14,9 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from support.agent_client import LocalAgent, Talk
+from support.agent_client import PATIENCE, LocalAgent, Talk
 from support.forks import in_fork
 from support.install import lacking, need
+from support.processes import command_of
+from support.sshd import wait_dead
 from tflaunch_worker import linux, spawn
 from tflaunch_worker.agent import pasta, private_network
 
@@ -36,7 +38,7 @@ print(connection.recv(100).decode(), flush=True)
 time.sleep(300)
 """
 CONNECT = "import socket; socket.create_connection(('localhost', {port})).sendall(b'hello'); print('sent')"
-FETCH = "import urllib.request as r; print(r.urlopen({url!r}, timeout=30).read().decode())"
+FETCH = "import urllib.request as r; print(r.urlopen({url!r}, timeout=120).read().decode())"
 
 
 @pytest.fixture
@@ -116,7 +118,7 @@ def refusals(port: int) -> list[str]:
     found = []
     for host in ("127.0.0.1", "::1", HOST, own_address()):
         try:
-            socket.create_connection((host, port), 5).close()
+            socket.create_connection((host, port), 60).close()
             found.append("")
         except OSError as error:
             found.append(type(error).__name__)
@@ -186,7 +188,7 @@ import socket
 with socket.create_connection({stream.getsockname()}) as stream:
     print(stream.recv(100).decode())
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
-    datagrams.settimeout(30)
+    datagrams.settimeout(120)
     datagrams.sendto(b"question", {datagrams.getsockname()})
     print(datagrams.recv(100).decode())
 for host in ("127.0.0.1", "{HOST}", "169.254.90.1", "169.254.90.2"):
@@ -206,11 +208,10 @@ def test_pasta_ends_with_the_agent(local: LocalAgent) -> None:
     start(local.talk, "worker:0", "print('ready')")
     assert local.talk.text("worker:0") == "ready\n"
     guard, agent = (psutil.Process(pid) for pid in local.pids())
-    pastas = [process for process in agent.children(recursive=True) if "--config-net" in process.cmdline()]
+    pastas = [process for process in agent.children(recursive=True) if "--config-net" in command_of(process)]
     assert len(pastas) == 1
     agent.kill()
-    assert psutil.wait_procs(pastas, 30) == (pastas, [])
-    guard.wait(30)
+    assert wait_dead([*pastas, guard], PATIENCE)
 
 
 @pytest.mark.parametrize("script", ["exit 1", "exec sleep 300"])

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.agent_client import Agent, Talk, wait_gone
+from support.agent_client import PATIENCE, Agent, Talk, wait_gone
 from support.processes import command_of
 from tflaunch.core import measures
 from tflaunch.core.measures import Measure, Progress
@@ -76,10 +76,23 @@ def test_progress_is_told_with_the_measures(agent: Agent) -> None:
         "def say(text): os.write(pipe, text.encode() + b'\\n')\n"
         "say(dumps({'epochs': 4, 'metrics': {'loss': 2.5}}))\n"
         "say('no json'); say('x' * 5000)\n"
-        "for step in range(1, 5): say(dumps({'step': step, 'metrics': {'loss': 1 / step}})); time.sleep(0.2)\n"
-        "print('up', flush=True); time.sleep(300)\n"
+        "def report(step): say(dumps({'step': step, 'metrics': {'loss': 1 / step}}))\n"
+        "report(1)\n"
+        "while not os.path.exists(os.environ['GO']): time.sleep(0.02)\n"
+        "for step in range(2, 5): time.sleep(0.2); report(step)\n"
+        "time.sleep(0.2); print('up', flush=True); time.sleep(300)\n"
     )
-    agent.talk.start("worker:0", "python3", "-c", script)
+    go = agent.directory / "go"
+    agent.talk.start("worker:0", "python3", "-c", script, GO=str(go))
+
+    def has_begun() -> bool:
+        progress = ask(agent.talk)[0]["worker:0"].progress
+        return progress is not None and progress.step == 1
+
+    agent.talk.wait_for("task_started")
+    while not has_begun():  # the agent of a busy machine may read a step late, and the speed would be too high
+        pass
+    go.touch()
     agent.talk.wait_until(lambda: agent.talk.output.get(("worker:0", 0)))
     progress = ask(agent.talk)[0]["worker:0"].progress
     assert progress is not None
@@ -87,7 +100,7 @@ def test_progress_is_told_with_the_measures(agent: Agent) -> None:
     assert progress.steps_per_second is not None
     assert 0 < progress.steps_per_second <= 5.1
     assert progress.age is not None
-    assert 0.2 <= progress.age < 20
+    assert 0.2 <= progress.age < 60
 
 
 def test_progress_that_only_the_output_shows_is_marked(agent: Agent) -> None:
@@ -96,9 +109,10 @@ def test_progress_that_only_the_output_shows_is_marked(agent: Agent) -> None:
     bar, report = "\\r%d/900 [=>....] - ETA: 3s - loss: 0.5", '{"step": 7}'
     script = (
         f"i=0; echo Epoch 1/2; while [ $i -lt 900 ]; do i=$((i + 1)); sleep 0.1; printf '{bar}' $i;"
-        f" [ $i = 30 ] && echo '{report}' > $TFLAUNCH_PROGRESS; done"
+        f" [ -e $GO ] && echo '{report}' > $TFLAUNCH_PROGRESS; done"
     )
-    agent.talk.start("worker:0", "sh", "-c", script)
+    go = agent.directory / "go"
+    agent.talk.start("worker:0", "sh", "-c", script, GO=str(go))
     agent.talk.wait_until(lambda: b"/900" in agent.talk.output.get(("worker:0", 0), b""))
 
     def progress() -> Progress:
@@ -109,10 +123,11 @@ def test_progress_that_only_the_output_shows_is_marked(agent: Agent) -> None:
     first = progress()
     assert (first.is_from_output, first.epoch, first.steps_per_epoch, first.metrics) == (True, 1, 900, {"loss": 0.5})
     assert first.steps_per_second is None
-    while (later := progress()).steps_per_second is None:
+    assert first.step is not None
+    while (later := progress()).steps_per_second is None or later.step is None or later.step < first.step + 15:
         pass
-    assert later.step is not None
-    assert 0 < later.steps_per_second <= 11
+    assert 0 < later.steps_per_second <= 15  # 10, but the agent of a busy machine may have read some steps late
+    go.touch()
     while (last := progress()).is_from_output:
         pass
     assert (last.step, last.epoch) == (7, None)
@@ -148,7 +163,7 @@ def test_output_has_the_time_at_which_it_was_read(agent: Agent) -> None:
 def wait_until_written(agent: Agent) -> None:
     """Wait until the task has ended; no event can be delivered while there is no link."""
     task: Any = [p for p in psutil.Process(agent.pids()[1]).children() if "read x" in " ".join(command_of(p))]
-    psutil.wait_procs(task, timeout=20)
+    psutil.wait_procs(task, timeout=PATIENCE)
 
 
 # ---- GPUs, reported by a stub
@@ -187,8 +202,9 @@ def stub(directory: Path, text: str) -> str:
     return str(path)
 
 
-def test_gpus_are_told_of_by_the_drivers_tool(tmp_path: Path) -> None:
+def test_gpus_are_told_of_by_the_drivers_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second request while one is pending gives no second answer."""
+    monkeypatch.setattr(usage, "PATIENCE", PATIENCE)
     (answer,) = measured(tmp_path, stub(tmp_path, STUB.format(pid=os.getpid())), asks=3)
     assert answer["worker:0"]["gpu_bytes"] == 324 * 1024 * 1024
     assert answer["worker:0"]["gpu_percent"] == 60.0
