@@ -147,7 +147,7 @@ def test_slow_cable(bed: Bed) -> None:
 def test_power_off_ends_all_processes_of_a_host_in_silence(bed: Bed) -> None:
     sessions = [Session(bed.ssh(name, ECHO)) for name in ("h1", "h2")]
     bed.execute(2, "sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &")
-    wait_until(lambda: {process.cmdline[0] for process in bed.survivors(2)} == {"sleep", "cat"})
+    wait_until(lambda: {process.cmdline[:1] for process in bed.survivors(2)} == {("sleep",), ("cat",)})
     processes = [psutil.Process(pid) for pid in bed.pids(2)]
     assert "sshd" in {process.name() for process in processes}
     (bed.home_of(2) / "file").touch()
@@ -176,7 +176,7 @@ def test_host_that_was_delayed_comes_back_with_a_fast_cable(bed: Bed) -> None:
 def test_processes_are_told_by_host(bed: Bed) -> None:
     mark = f"test-{os.getpid()}"
     sleeper = subprocess.Popen([*bed.host_prefix(3), "env", f"MARK={mark}", "sleep", "1000"])
-    wait_until(lambda: [process for process in bed.survivors(3) if process.cmdline[0] == "sleep"])
+    wait_until(lambda: [process for process in bed.survivors(3) if process.cmdline[:1] == ("sleep",)])
     (process,) = bed.survivors()
     assert (process.host, process.cmdline, process.environ["MARK"]) == (3, ("sleep", "1000"), mark)
     assert process.pid in bed.pids(3)

@@ -85,22 +85,32 @@ def attempts(launch: Launch, task: str) -> list[tuple[int, int]]:
     return found
 
 
+def have_begun(launch: Launch, restarts: int) -> bool:
+    """Return whether all workers have said with which step they begin after so many restarts."""
+    return all(len(attempts(launch, f"worker:{index}")) > restarts for index in range(3))
+
+
 @pytest.mark.parametrize("seed", range(12 if LONG else 1))
 def test_hosts_are_destroyed(bed: Bed, launch: Launch, tmp_path: Path, seed: int) -> None:
     """Any of three, one after the other: little is done again, and the weights are those of an undisturbed training."""
     choice, goal = random.Random(seed), tmp_path / "goal"
-    running, seq, lost = start(bed, launch, goal), -1, []
+    running, seq = start(bed, launch, goal), -1
+    lost: list[int] = []
+    copied: list[int] = []
     for number in range(DRILLS):
         seq = wait_until(running, lambda after=seq: copied_since(launch, after))[-1]["seq"]
+        wait_until(running, lambda count=number: have_begun(launch, count))  # all of them, or they say nothing
         time.sleep(choice.random() * EVERY * PACE)  # a random moment between two checkpoints
         lost.append(choice.randint(1, 3) if LONG else 1 + number)
+        copied.append(copied_since(launch, seq - 1)[-1]["step"])
         bed.power_off(lost[-1])
         bed.power_on(lost[-1])
         seq = wait_until(running, lambda count=number: records(launch, "task_started", task="worker:2")[count + 1 :])[
             -1
         ]["seq"]
     wait_until(running, lambda: copied_since(launch, seq))
-    goal.write_text(str(attempts(launch, "worker:0")[-1][1] + 4 * EVERY))
+    (tmp_path / "written").write_text(str(attempts(launch, "worker:0")[-1][1] + 8 * EVERY))
+    (tmp_path / "written").rename(goal)  # tasks read it at any moment
     _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
     end = int(goal.read_text())
@@ -111,9 +121,11 @@ def test_hosts_are_destroyed(bed: Bed, launch: Launch, tmp_path: Path, seed: int
     of_chief = attempts(launch, "worker:0")
     redone = [last - first for (_, last), (first, _) in itertools.pairwise(of_chief)]
     print("drills:", list(zip(lost, redone, strict=True)))
-    for host, steps in zip(lost, redone, strict=True):
-        # The checkpoint before the last one counts if its host is destroyed while it is being copied.
-        assert steps < (2 * EVERY if host == 1 else EVERY), (lost, redone)
+    for host, steps, step, (first, _) in zip(lost, redone, copied, of_chief[1:], strict=True):
+        # The checkpoint before the last one counts if its host is destroyed while it is being copied. On a busy
+        # machine that takes longer than the chief's steps.
+        assert first >= step, (lost, copied, of_chief)
+        assert steps < (5 * EVERY if host == 1 else EVERY), (lost, redone)
     assert "starts with checkpoint ckpt-" in err
 
 

@@ -28,7 +28,6 @@ def test_a_host_that_cannot_be_reached_at_the_end(launch: Launch, sshd: StartSsh
         command=["sh", "-c", WRITE.replace("{go}", str(go))],
         sync={},
         collect=["outputs"],
-        timeouts={"connect": 2},
     )
     running = launch.start("up", spec)
     read_until(running, "written", 2)

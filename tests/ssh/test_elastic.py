@@ -18,7 +18,7 @@ from support.specs import REPOSITORY
 pytestmark = pytest.mark.ssh
 
 PROGRAMS = REPOSITORY / "tests" / "training" / "programs"
-QUICK = {"connect": 5, "lease": 9, "grace": 0.5}
+QUICK = {"connect": 10, "lease": 9, "grace": 0.5}
 """A third of the lease is how long an agent may be silent, even at its start on a busy machine."""
 AT_ONCE = {"max": 3, "backoff": [0, 0]}
 PATIENCE = 600

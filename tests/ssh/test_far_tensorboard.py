@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import socket
 import subprocess
 import urllib.request
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.fake_tensorboard import Said, stand_in
+from support.fixed_ports import free_ports
 from support.launch import PATIENCE, Launch
 from support.sshd import Sshd, StartSshd, home_for_client
 
@@ -41,8 +41,7 @@ def test_the_command_that_is_told_leads_to_it(launch: Launch, sshd: StartSshd) -
     port = int(said.until(r"TensorBoard: http://localhost:(\d+)/ on h1; to open it here:")[1])
     told = said.until(r"tflaunch:     (ssh -N .*)")[1]
     assert told == f"ssh -N -L {port}:localhost:{port} -p {host.port} -i {host.client_key} {host.user}@{host.address}"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        here = free.getsockname()[1]
+    (here,) = free_ports(1)
     command = shlex.split(told.replace(f"{port}:localhost", f"{here}:localhost"))
     command[1:1] = ["-v", "-F", str(launch.directory / "user/.ssh/config")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tunnel:

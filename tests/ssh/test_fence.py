@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launch import LONG, PATIENCE, Launch
+from support.launch import LONG, PATIENCE, Launch, read_until
 from support.netns_hosts import Bed
 
 pytestmark = pytest.mark.ssh
@@ -54,7 +54,7 @@ import collections, socket, sys
 found = collections.Counter()
 for _ in range(int(sys.argv[3])):
     try:
-        with socket.create_connection((sys.argv[1], int(sys.argv[2])), 10) as caller:
+        with socket.create_connection((sys.argv[1], int(sys.argv[2])), 60) as caller:
             found["answered" if caller.recv(9) else "reset"] += 1
     except ConnectionRefusedError:
         found["refused"] += 1
@@ -90,8 +90,7 @@ def test_a_host_that_is_not_in_the_cluster_reaches_no_task(
     )
     output, ports = "", dict[int, int]()
     while len(ports) < 2:
-        assert running.stdout is not None
-        output += running.stdout.readline()
+        output += read_until(running, "\n")
         ports = {int(index) + 1: int(port) for index, port in re.findall(r"worker:(\d) .*on port (\d+)\n", output)}
     for host, port in sorted(ports.items()):
         assert calls(bed, host, port) == {"answered" if network == "open" else "reset": CONNECTIONS}
@@ -99,7 +98,7 @@ def test_a_host_that_is_not_in_the_cluster_reaches_no_task(
     _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
     assert "warning: connections from everywhere" not in err
-    refused = [(r["task"], r["source"]) for r in launch.journal() if r["kind"] == "outsider_refused"]
+    refused = sorted((r["task"], r["source"]) for r in launch.journal() if r["kind"] == "outsider_refused")
     outside = bed.address(OUTSIDE)
     assert refused == ([] if network == "open" else [("worker:0", outside), ("worker:1", outside)])
     assert err.count(f"refused a connection from {outside}") == (network == "fenced")

@@ -24,7 +24,7 @@ def fields(launch: Launch, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(launch.directory)
     python = os.path.realpath(sys.executable)
     named = {"cluster": {"worker": [*hosts]}, "hosts": {"*": {"python": python}}, "strategy": "none"}
-    return {**named, "restart": {"max": 0}, "timeout": 120}
+    return {**named, "restart": {"max": 0}, "timeout": 600}
 
 
 def test_values_come_home(fields: dict[str, Any]) -> None:

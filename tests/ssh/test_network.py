@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support import failing_attempts
-from support.launch import LONG, PATIENCE, SHARED, Launch, read_until
+from support.launch import LONG, PATIENCE, SHARED, Launch, read_errors_until, read_until
 from support.mnist import QUICK as QUICKLY
 from support.mnist import has_trained
 from support.netns_hosts import CONTROLLER, Bed
@@ -82,9 +82,7 @@ def test_a_cut_shorter_than_the_lease_costs_nothing(bed: Bed, launch: Launch, is
         read_until(running, "line 5\n", 2)
         (bed.blackhole if is_silent else bed.cut)(2)
         cut_at = time.monotonic()
-        assert running.stderr is not None
-        while "lost the link to h2" not in running.stderr.readline():
-            pass
+        read_errors_until(running, "lost the link to h2")
         assert time.monotonic() - cut_at < NOTICED
         (bed.unblackhole if is_silent else bed.heal)(2)
         _, err = running.communicate(timeout=PATIENCE)
@@ -117,8 +115,9 @@ def test_a_cut_longer_than_the_lease_loses_the_host(bed: Bed, launch: Launch) ->
             samples.append(any(one.host == 2 for one in living))
             return samples[-3:] == [False] * 3
 
-        dead = watch.wait_until(are_dead)
-        assert dead.when - cut_at < LEASE + GRACE + 5, "lease and grace, and seconds for a busy machine"
+        watch.wait_until(are_dead)
+        seen = max(sample.when for sample in watch.samples if any(one.host == 2 for one in sample.living))
+        assert seen - cut_at < LEASE + GRACE + 5, "lease and grace, and seconds for a busy machine"
         bed.heal(2)
         _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
@@ -136,7 +135,7 @@ def test_a_host_that_stays_away_ends_the_job(bed: Bed, launch: Launch, failure: 
         on(bed, launch),
         ["h1", "h2"],
         "trap '' TERM; echo up; sleep 300 & wait",
-        timeouts={**QUICK, "connect": 5},
+        timeouts={**QUICK, "connect": 10},
         restart={"max": 1, "backoff": [0, 0]},
     )
     running = launch.start("up", spec)
@@ -170,9 +169,7 @@ def test_a_lost_peer_is_named_rather_than_its_victim(bed: Bed, launch: Launch) -
     running = launch.start("up", spec)
     read_until(running, "up", 2)
     bed.cut(2)
-    assert running.stderr is not None
-    while "lost the link to h2" not in running.stderr.readline():
-        pass
+    read_errors_until(running, "lost the link to h2")
     (launch.directory / "fifo").write_text("go\n")
     _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 125, err
@@ -182,20 +179,22 @@ def test_a_lost_peer_is_named_rather_than_its_victim(bed: Bed, launch: Launch) -
 def test_ctrl_c_twice_does_not_wait_for_a_host_that_is_cut_off(bed: Bed, launch: Launch) -> None:
     """Its agent stops the tasks by itself."""
     spec = shell_on(
-        on(bed, launch), ["h1", "h2"], "trap '' TERM; echo up; sleep 300 & wait", timeouts={"lease": 20, "grace": GRACE}
+        on(bed, launch),
+        ["h1", "h2"],
+        "trap '' TERM; echo up; sleep 300 & wait",
+        timeouts={"lease": 20, "grace": GRACE, "heartbeat": 3},
     )
     running = launch.start("up", spec)
     read_until(running, "up", 2)
     bed.cut(2)
-    assert running.stderr is not None
-    while "lost the link to h2" not in running.stderr.readline():
-        pass
+    read_errors_until(running, "lost the link to h2")
     running.send_signal(signal.SIGINT)
-    assert "ending" in running.stderr.readline()
+    read_errors_until(running, "ending")
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=18)
+    running.communicate(timeout=PATIENCE)
     assert running.returncode == 130
-    assert not bed.wait_empty(patience=90)
+    assert [process for process in bed.survivors(2) if "TFLAUNCH_TASK" in process.environ], "it waited for them"
+    assert not bed.wait_empty()
 
 
 @pytest.mark.parametrize("trap", ["loopback", "unknown"])
@@ -280,9 +279,7 @@ def test_training_survives_a_cable_that_is_cut_for_a_while(bed: Bed, launch: Lau
         running = on(bed, launch).start("up", examples(launch, "ssh_multi_worker", *SHORTER))
         read_until(running, "epoch 1 of ")
         bed.cut(2)
-        assert running.stderr is not None
-        while "lost the link to h2" not in running.stderr.readline():
-            pass
+        read_errors_until(running, "lost the link to h2")
         with contextlib.suppress(AssertionError):  # TensorFlow may not have noticed by then: either is fine
             watch.wait_until(lambda living: len({one.host for one in living}) < 3, patience=15)
         bed.heal(2)
@@ -293,16 +290,16 @@ def test_training_survives_a_cable_that_is_cut_for_a_while(bed: Bed, launch: Lau
 
 
 def test_the_first_of_many_that_die_together_is_named_over_cables_of_different_length(bed: Bed, launch: Launch) -> None:
-    """Victims' events arrive first: the agents' clocks decide, in nine attempts.
+    """Victims' events arrive first: the agents' clocks decide, in seven attempts.
 
     The victims die late enough for an agent that waits for a busy machine to see its task's exit in time.
     """
-    attempts = 10
+    attempts = 8
     bed.delay(2, 200)
     bed.delay(3, 400)
     spec = on(bed, launch).spec(
         cluster={"worker": ["h1", "h2", "h3", "h1"]},
-        command=["python3", "-c", failing_attempts.program(launch.directory, 4, attempts, (0.1, 0.2))],
+        command=["python3", "-c", failing_attempts.program(launch.directory, 4, attempts, (0.2, 0.3))],
         hosts={name: {"python": sys.executable} for name in ("h1", "h2", "h3")},
         **{**failing_attempts.FIELDS, "timeouts": {"grace": 30, "connect": 30}},
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,7 @@ def test_every_fault_of_a_host_is_found_in_one_visit(bed: Bed, launch: Launch) -
         h1={"env": {"PYTHONPATH": same}, "workdir": str(launch.directory)},
         h2={"env": {"PYTHONPATH": other}, "workdir": str(elsewhere), "python": str(late)},
         command=["python", "train.py", "--state-dir", str(bed.home / "state")],
-        timeouts={"connect": 3},
+        timeouts={"connect": 6},
     )
     close_port(bed, 2, 2223)
     bed.etc_hosts[2].write_text(bed.everybody().replace(f"{bed.address(1)} h1", "127.0.1.1 h1"))
@@ -124,7 +124,7 @@ def test_every_fault_of_a_host_is_found_in_one_visit(bed: Bed, launch: Launch) -
     assert "on h2 the name 'h1' means 127.0.1.1" in found["names"]
     assert "worker:1 at h2:2223: timed out" in found["peers"] or "worker:0 at h1:2222" in found["peers"]
     assert "grpc_proxy" in found["proxies"]
-    assert "86400 s ahead" in found["clock"]
+    assert re.search(r"\b86(39|40)\d s ahead", found["clock"])  # less the time until its answer is heard
     assert str(bed.home / "state") in found["checkpoints"]
 
 
@@ -140,7 +140,7 @@ def test_every_fault_of_a_host_is_found_in_one_visit(bed: Bed, launch: Launch) -
 )
 def test_what_is_missing_is_named(bed: Bed, launch: Launch, change: dict[str, Any], check: str, words: str) -> None:
     """A program, a module, a command, a directory, a host."""
-    code, found = examined(on(bed, launch), spec(launch, **{"timeouts": {"connect": 3}, **change}))
+    code, found = examined(on(bed, launch), spec(launch, **change))
     assert code == 3
     assert words in found[check]
 
@@ -168,7 +168,7 @@ def test_up_finds_a_closed_port_before_tensorflow_starts(bed: Bed, launch: Launc
     close_port(bed, 2, 2223)
     program = "open('started', 'w'); print('ran')"
     arguments = [] if preflight else ["--no-preflight"]
-    ended = on(bed, launch).up(spec(launch, program, timeouts={"connect": 3}), *arguments)
+    ended = on(bed, launch).up(spec(launch, program, timeouts={"connect": 6}), *arguments)
     if preflight:
         assert ended.returncode == 3
         assert "h1 cannot reach worker:1 at h2:2223: timed out" in ended.stderr
@@ -181,7 +181,7 @@ def test_a_name_that_leads_to_another_machine_is_found(bed: Bed, launch: Launch)
     """Name lookup on h1 leads from h2 to h3: something answers, or nothing, but it is not the task."""
     text = bed.everybody().replace(f"{bed.address(2)} h2", f"{bed.address(3)} h2")
     bed.etc_hosts[1].write_text(text)
-    ended = on(bed, launch).up(spec(launch, timeouts={"connect": 3}))
+    ended = on(bed, launch).up(spec(launch, timeouts={"connect": 6}))
     assert ended.returncode == 3
     assert "h1 cannot reach worker:1 at h2:2223" in ended.stderr
 
@@ -190,11 +190,14 @@ def test_many_hosts_are_examined_side_by_side(make_bed: Any, launch: Launch) -> 
     """24 hosts, each reaching all others; the kernel's neighbour table limits the number (1024)."""
     bed = make_bed(24)
     hosts = [bed.name(i) for i in bed.hosts]
-    path = launch.spec(cluster={"worker": hosts}, command=["sh", "-c", "true"], timeouts={"connect": 30})
-    began = time.monotonic()
+    path = launch.spec(cluster={"worker": hosts}, command=["sh", "-c", "true"], timeouts={"connect": 240})
+    come = launch.directory / "come"
+    come.mkdir()
+    for i in bed.hosts:  # each login waits until those of all hosts have begun
+        login = f"touch {come}/{i}; until come=({come}/*); [ ${{#come[@]}} = {len(hosts)} ]; do sleep 0.3; done\n"
+        (bed.home_of(i) / ".bashrc").write_text(login)
     done = on(bed, launch).run("doctor", path, "--json")
     shown = json.loads(done.stdout)
     faults = [f for f in shown["findings"] if f["check"] not in ("disk", "memory")]
     assert faults == [], [f"{f['where']}: {f['message']}" for f in faults]
     assert len(shown["hosts"]) == 24
-    assert time.monotonic() - began < 60

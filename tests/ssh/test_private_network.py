@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.launch import LONG, PATIENCE, Launch, read_until
+from support.launch import LONG, PATIENCE, Launch, read_errors_until, read_until
 from support.netns_hosts import Bed
 
 pytestmark = pytest.mark.ssh
@@ -116,15 +116,13 @@ def test_tasks_of_two_hosts_reach_each_other(bed: Bed, launch: Launch, tmp_path:
 def test_a_supervisor_that_takes_over_has_other_keys(bed: Bed, launch: Launch, tmp_path: Path) -> None:
     """The next attempt uses them."""
     enough = tmp_path / "enough"
-    running = launch.start("up", peers(bed, launch, enough, timeouts={"lease": 60, "grace": 0.2}))
+    running = launch.start("up", peers(bed, launch, enough, timeouts={"lease": 240, "grace": 0.2}))
     read_until(running, "met all", 3)
     running.kill()
     running.communicate(timeout=PATIENCE)
     run = launch.run_directory().name
     running = launch.start("up", "--resume", run)
-    assert running.stderr is not None
-    while "is restored" not in running.stderr.readline():
-        pass
+    read_errors_until(running, "is restored")
     assert launch.run("restart", run).returncode == 0
     read_until(running, "met all", 3)
     enough.touch()
@@ -166,7 +164,8 @@ def test_parameter_servers_go_on_when_a_host_falls_silent(bed: Bed, launch: Laun
         longest, last, before = max(longest, now - last), now if reached > before else last, reached
     print(f"longest pause {longest:.1f} s")
     assert before > 20
-    assert HEARTBEAT / 2 < longest < HEARTBEAT + 2
+    # On a busy machine TensorFlow itself takes seconds for a step.
+    assert HEARTBEAT / 2 < longest < (HEARTBEAT + 2 if LONG else 3 * HEARTBEAT)
     bed.unblackhole(2)
     (launch.directory / "enough").touch()
     _, err = running.communicate(timeout=PATIENCE)

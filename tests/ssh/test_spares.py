@@ -129,7 +129,7 @@ def test_a_worker_moves_alone_in_a_private_network(bed: Bed, launch: Launch) -> 
 def test_a_killed_supervisor_knows_where_tasks_are(bed: Bed, launch: Launch) -> None:
     """It is killed when it has decided to move a task; the one that takes over starts it there, once."""
     with bed.watch() as watch:
-        running = start(bed, launch, {"worker": ["h1", "h2"]}, timeouts={**QUICK, "lease": 15})
+        running = start(bed, launch, {"worker": ["h1", "h2"]}, timeouts={**QUICK, "lease": 20})
         read_until(running, "attempt 0 on", 2)
         bed.power_off(2)
         wait_until(running, lambda: records(launch, "host_lost") or records(launch, "hold_ports", host="h3"))

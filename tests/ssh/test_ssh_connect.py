@@ -33,10 +33,10 @@ from tflaunch.transport.ssh_connect import Connector
 
 pytestmark = pytest.mark.ssh
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 SOON = 1.0
 """A timeout for what cannot succeed."""
-LATE = 3.0
+LATE = 8.0
 """How long after its timeout a failure may be reported on a busy machine."""
 
 Speak = Callable[[socket.socket], None]
@@ -638,7 +638,7 @@ class TestPlacesWithoutSsh:
             places = [("127.0.0.9", 1), full.getsockname(), (host.address, host.port)]
             found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
             monkeypatch.setattr(ssh_transport, "_resolve", lambda *_: found)
-            assert said_by(connector.connect(machine.target(host), 6.0))
+            assert said_by(connector.connect(machine.target(host), 9.0))
 
     def test_a_black_hole(self, connector: Connector, machine: Machine) -> None:
         """Connections are neither accepted nor refused."""
@@ -856,7 +856,8 @@ class TestJumpHosts:
         """Each host gets its own message, though all are requested at once over one connection."""
         gate, host = sshd("gate", lines=["PermitOpen 127.0.0.9:* 127.0.0.3:* no-such-host.invalid:*"]), sshd("host")
         way = (machine.target(gate),)
-        silent = machine.stranger(lambda client: [*iter(lambda: client.recv(100), b"")].clear())
+        soon = {"connect_timeout": 3 * SOON}
+        silent = machine.stranger(lambda client: [*iter(lambda: client.recv(100), b"")].clear())._replace(**soon)
         other = machine.stranger(lambda client: client.sendall(b"HTTP/1.1 400\r\n"))
         with _full_server() as full:
             expected = {
@@ -864,7 +865,7 @@ class TestJumpHosts:
                 machine.closed(1, "127.0.0.8"): "jump host gate: it does not connect us to 127.0.0.8:1 (",
                 machine.closed(22, "no-such-host.invalid"): "jump host gate: it cannot connect to no-such-host.invalid",
                 machine.closed(
-                    full.getsockname()[1]
+                    full.getsockname()[1], **soon
                 ): f"jump host gate: no answer from 127.0.0.9:{full.getsockname()[1]}",
                 silent: f"127.0.0.9:{silent.port} behind jump host gate accepts the connection but says nothing within",
                 other: f'127.0.0.9:{other.port} behind jump host gate does not speak SSH but says "HTTP/1.1 400"',
@@ -872,7 +873,7 @@ class TestJumpHosts:
             }
             targets = [target._replace(jumps=way) for target in expected] * 4
             with ThreadPoolExecutor(len(targets)) as pool:
-                sentences = list(pool.map(lambda target: the_error_of(connector, target, 3 * SOON), targets))
+                sentences = list(pool.map(lambda target: the_error_of(connector, target), targets))
         for sentence, words in zip(sentences, [*expected.values()] * 4, strict=True):
             assert sentence.startswith(words)
         assert gate.log.read_text().count("Accepted publickey") == 1
@@ -988,7 +989,7 @@ while True:
     ) -> None:
         """Its output is quoted; the command is ended."""
         target = machine.closed(22, proxy_command=f"{command} # {machine.directory}/relay")
-        sentence = the_error_of(connector, target, SOON)
+        sentence = the_error_of(connector, target, SOON if "sleep 1000" in command else PATIENCE)
         assert words in sentence
         assert "127.0.0.9:22" in sentence
         assert wait_dead(self.processes(machine), PATIENCE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Mapping
@@ -140,7 +141,9 @@ def test_an_upload_goes_on_over_a_new_link(launch: Launch, sshd: StartSshd) -> N
     running = launch.start("up", synced(launch, {"h1": host}, "sha256sum", "big"))
     for share in (5_000_000, 15_000_000):
         wait_for_part(host, share)
+        running.send_signal(signal.SIGSTOP)  # or it may have sent all before the connections are found
         host.kill_connections()
+        running.send_signal(signal.SIGCONT)
     out, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
     assert err.count("lost the link to h1") == 2
@@ -218,6 +221,7 @@ def test_a_file_that_changes_while_it_is_sent_is_one_sentence(launch: Launch, ss
     big = launch.directory / "project/big"
     running = launch.start("up", synced(launch, {"h1": host}, "true"))
     wait_for_part(host, 1_000_000)
+    running.send_signal(signal.SIGSTOP)  # or it may have sent all before the change
     if change == "other":
         with big.open("r+b") as file:
             file.truncate(20_000_000)
@@ -225,6 +229,7 @@ def test_a_file_that_changes_while_it_is_sent_is_one_sentence(launch: Launch, ss
         # The file being sent stays open: only the next link finds it gone.
         big.unlink()
         host.kill_connections()
+    running.send_signal(signal.SIGCONT)
     _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 3, err
     *_, sentence = err.splitlines()
