@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from support.fixed_ports import free_ports
 from support.launch import LONG, PATIENCE, Launch
-from tflaunch_worker.agent.ports import Ports
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -76,15 +76,6 @@ def calls(ports: Sequence[int], source: str) -> Iterator[Counter[str]]:
     assert found.total() >= CONNECTIONS, found
 
 
-def fixed_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago, known before the run."""
-    ports = Ports()
-    held = {str(number): ports.hold(str(number), 0) for number in range(count)}
-    for name in held:
-        ports.release(name)
-    return list(held.values())
-
-
 def mirrored(launch: Launch, ports: Sequence[int], **fields: Any) -> Path:
     """Write a spec of two mirrored workers, of which one fails in each attempt but the last."""
     fault = f"if task == 'worker:1' and step == 3 * (attempt + 1) and attempt < {RESTARTS}: os._exit(7)"
@@ -104,7 +95,7 @@ def final_weight(launch: Launch) -> str:
 
 def test_outsiders_never_reach_mirrored_workers(launch: Launch) -> None:
     """Nor do their connections change the training; in an open network they reach it."""
-    ports = fixed_ports(2)
+    ports = free_ports(2)
     with calls(ports, OUTSIDER) as found:
         ended = launch.up(mirrored(launch, ports))
     assert ended.returncode == 0, ended.stderr
@@ -122,7 +113,7 @@ def test_outsiders_never_reach_mirrored_workers(launch: Launch) -> None:
 @pytest.mark.skipif(not LONG, reason="trains once more: TFLAUNCH_TEST_LONG=1")
 def test_in_an_open_network_they_reach_them(launch: Launch) -> None:
     """The same calls find the servers; the weights are the same."""
-    ports = fixed_ports(2)
+    ports = free_ports(2)
     with calls(ports, OUTSIDER) as found:
         ended = launch.up(mirrored(launch, ports, network="open"))
     assert ended.returncode == 0, ended.stderr
@@ -133,7 +124,7 @@ def test_in_an_open_network_they_reach_them(launch: Launch) -> None:
 def test_outsiders_never_reach_parameter_servers(launch: Launch) -> None:
     """A worker restarts alone at its address, and the chief finds it again."""
     os.mkfifo(launch.directory / "fifo")
-    ports = fixed_ports(3)
+    ports = free_ports(3)
     roles = {"ps": {"server": True}, "worker": {"command": ["python", str(PROGRAMS / "server.py"), "fifo"]}}
     cluster = {role: [f"localhost:{port}"] for role, port in zip(("chief", "worker", "ps"), ports, strict=True)}
     command = ["python", str(PROGRAMS / "chief.py")]
@@ -161,7 +152,7 @@ def test_outsiders_never_reach_parameter_servers(launch: Launch) -> None:
 
 def test_nobody_reaches_workers_in_a_private_network(launch: Launch) -> None:
     """Not even from the address of the cluster's own host; the training is as ever."""
-    ports = fixed_ports(2)
+    ports = free_ports(2)
     command = ["python", str(PROGRAMS / "mirrored.py"), "5", "pass"]
     cluster = {"worker": [f"localhost:{port}" for port in ports]}
     with calls(ports, INSIDER) as found:

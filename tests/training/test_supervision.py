@@ -10,7 +10,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from support.fixed_ports import free_ports
 from support.launch import Launch
 
 pytestmark = [
@@ -220,11 +220,7 @@ tf.distribute.MultiWorkerMirroredStrategy()
 
 def test_clusters_that_do_not_form_are_told_while_they_run(launch: Launch) -> None:
     """Missing tasks and the remedy, after a minute and at the end: two jobs that wait at the same time."""
-    with socket.socket() as first, socket.socket() as second, socket.socket() as dead:
-        for place in (first, second, dead):
-            place.bind(("", 0))
-        ports = [place.getsockname()[1] for place in (first, second, dead)]
-    programs = {"chief-only": CHIEF_ONLY, "overwrites": OVERWRITES.replace("PORTS", str(ports))}
+    programs = {"chief-only": CHIEF_ONLY, "overwrites": OVERWRITES.replace("PORTS", str(free_ports(3)))}
     clusters = {"chief-only": {"chief": 1, "worker": 1, "ps": 1}, "overwrites": {"worker": 2}}
     missing = {"chief-only": ["worker:0", "ps:0"], "overwrites": ["worker:0", "worker:1"]}
     remedies = {"chief-only": '"ps": {"server": true}', "overwrites": "may set or drop TF_CONFIG"}

@@ -6,13 +6,14 @@ import importlib.util
 import os
 import signal
 import subprocess
+import time
 
 import pytest
 
+from support.fixed_ports import free_ports
 from support.launch import LONG, PATIENCE, Launch, read_until
 from support.specs import TFLAUNCH
 from tflaunch.tui.startup_messages import NOTE
-from tflaunch_worker.agent.ports import Ports
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -49,15 +50,6 @@ for _ in range(10):
 coordinator.join()
 print("total", total.numpy(), "on", total.device, flush=True)
 """
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago, and that no outgoing connection will take."""
-    ports = Ports()
-    held = {str(number): ports.hold(str(number), 0) for number in range(count)}
-    for name in held:
-        ports.release(name)
-    return list(held.values())
 
 
 def test_tasks_run_by_hand_join_the_same_cluster(launch: Launch) -> None:
@@ -132,10 +124,16 @@ def test_survivors_of_a_failure_do_not_wait_for_tensorflow(launch: Launch) -> No
 
 def test_a_formed_cluster_is_known_by_its_ports(launch: Launch) -> None:
     """Once both listen, an exit with a plain code is a training failure, and retried."""
-    failing = (
-        REDUCE + "import os, sys, time; time.sleep(2); sys.exit(0 if os.environ['TFLAUNCH_ATTEMPT'] == '1' else 3)"
-    )
+    failing = REDUCE + "import os, sys, time\nif os.environ['TFLAUNCH_ATTEMPT'] == '1': sys.exit()\n"
+    failing += "while not os.path.exists('go'): time.sleep(0.05)\nsys.exit(3)\n"
     command = ["python", "-c", failing]
-    ended = launch.up(launch.spec(cluster={"worker": 2}, command=command, env=QUIET, restart={"backoff": [0, 0]}))
-    assert ended.returncode == 0, ended.stderr
-    assert "done: 2 tasks, after 1 restart" in ended.stderr
+    spec = launch.spec(cluster={"worker": 2}, command=command, env=QUIET, restart={"backoff": [0, 0]})
+    running = launch.start("up", spec)
+    read_until(running, "sum 2.0", 2)
+    while sum(record["kind"] == "port_opened" for record in launch.journal()) < 2:
+        assert running.poll() is None
+        time.sleep(0.05)
+    (launch.directory / "go").touch()
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    assert "done: 2 tasks, after 1 restart" in err
