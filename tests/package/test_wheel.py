@@ -57,7 +57,7 @@ class Installed:
         command = [self.bin / "python", "-m", "pip", "install", "--quiet", *arguments]
         subprocess.run(command, check=True, timeout=INSTALL_PATIENCE, cwd=self.directory)
 
-    def run(self, *command: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str | Path, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """Run a command as the user, with no more of our environment than a login would give."""
         env = {"PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home), "TF_CPP_MIN_LOG_LEVEL": "2"}
         env |= {name: os.environ[name] for name in ("CI", "LANG", "TFLAUNCH_TEST_LONG") if name in os.environ}

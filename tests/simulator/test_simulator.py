@@ -73,7 +73,7 @@ def test_a_history_is_shrunk_to_a_test_that_fails_with_the_bug_alone(name: str) 
     with mutation.planted():
         seed = find(mutation, [mutation.seed, *SEEDS])
         assert seed is not None
-        smallest = shrink(play(draw_case(seed)), patience=60)
+        smallest = shrink(play(draw_case(seed)), patience=600)
         assert smallest.violation is not None
         names = {"Case": Case, "Fault": Fault, "Moment": Moment, "Script": Script, "Trouble": Trouble, "play": play}
         exec(smallest.case.as_test(smallest.violation), names)

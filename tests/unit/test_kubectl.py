@@ -193,5 +193,5 @@ def test_the_first_process_of_a_pod_lets_its_children_end() -> None:
     process: Any = subprocess.Popen([sys.executable, "-E", "-s", "-S", "-c", program], stdout=subprocess.PIPE)
     assert process.stdout.read(6) == b"ready "
     process.terminate()
-    rest, _ = process.communicate(timeout=30)
+    rest, _ = process.communicate(timeout=300)
     assert (rest, process.returncode) == (b"saved", 0)

@@ -179,7 +179,7 @@ def test_compose_gives_tasks_of_all_hosts_different_gpus() -> None:
     assert shown == [["0", "1"], ["2", "3"]]
 
 
-LASTING = ": > up-$TFLAUNCH_TASK; exec sleep 60"
+LASTING = ": > up-$TFLAUNCH_TASK; exec sleep 600"
 
 
 def composed(directory: Path, **fields: Any) -> dict[str, subprocess.Popen[str]]:
@@ -228,7 +228,7 @@ def test_a_composed_job_ends_as_its_tasks_do(tmp_path: Path, programs: dict[str,
     started = composed(tmp_path, cluster={"worker": 2, "evaluator": 1}, sidecars=feed)
     try:
         job = started.pop("job")
-        job.wait(30)
+        job.wait(300)
         assert [name for name, task in started.items() if task.poll() is not None] == []
         # A TERM between the fork and the exec of a task would be lost; Docker kills after the grace.
         lasting = [tmp_path / f"up-{task}" for task, program in programs.items() if program == LASTING]
@@ -237,7 +237,7 @@ def test_a_composed_job_ends_as_its_tasks_do(tmp_path: Path, programs: dict[str,
     finally:
         for process in (job, *started.values()):
             process.terminate()
-        said = [process.communicate(timeout=30)[1] for process in (job, *started.values())]
+        said = [process.communicate(timeout=300)[1] for process in (job, *started.values())]
     assert job.returncode == code, said
 
 
@@ -247,9 +247,9 @@ def test_a_composed_task_has_its_variables(tmp_path: Path) -> None:
     env = dict.fromkeys(names, HOSTILE_TEXTS[1])
     program = ["cp", "/proc/self/environ", str(tmp_path / "env")]
     started = composed(tmp_path, cluster={"worker": ["a:2222"]}, env=env, command=program)
-    started["job"].communicate(timeout=30)
+    started["job"].communicate(timeout=300)
     started["worker-0"].terminate()
-    started["worker-0"].communicate(timeout=30)
+    started["worker-0"].communicate(timeout=300)
     assert {f"{name}={value}" for name, value in env.items()} <= set((tmp_path / "env").read_text().split("\0"))
     assert started["job"].returncode == 0
 
@@ -257,15 +257,15 @@ def test_a_composed_task_has_its_variables(tmp_path: Path) -> None:
 def test_a_composed_task_is_told_to_stop(tmp_path: Path) -> None:
     """It saves, its container exits with its code, and the job sees the code."""
     (tmp_path / "worker:0").write_text(
-        "trap 'sleep 0.3; echo saved > saved; exit 42' TERM; echo > ready; sleep 60 2>&- & wait"
+        "trap 'sleep 0.3; echo saved > saved; exit 42' TERM; echo > ready; sleep 600 2>&- & wait"
     )
     started = composed(tmp_path, cluster={"worker": ["a:2222"]})
     while not (tmp_path / "ready").exists():
         assert started["worker-0"].poll() is None
     started["worker-0"].terminate()
-    started["worker-0"].communicate(timeout=30)
+    started["worker-0"].communicate(timeout=300)
     assert (tmp_path / "saved").exists()
-    started["job"].communicate(timeout=30)
+    started["job"].communicate(timeout=300)
     assert [process.returncode for process in started.values()] == [42, 42]
 
 
