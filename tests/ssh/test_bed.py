@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from support.netns_hosts import Bed, MakeBed, need_bed
-from support.processes import Living, command_of
+from support.processes import Living, all_processes, command_of
 from support.sshd import PATIENCE, Keyring, Sshd, StartSshd, home_for_client, wait_dead
 
 pytestmark = pytest.mark.ssh
@@ -228,7 +228,7 @@ def test_nothing_is_left_of_a_bed_that_could_not_be_made(tmp_path: Path, keys: K
     bed = Bed(tmp_path / "bed", keys, lines=["NoSuchKeyword yes"])
     with pytest.raises(AssertionError, match="NoSuchKeyword"), bed:
         pass
-    assert not [process for process in psutil.process_iter() if str(bed.directory) in " ".join(command_of(process))]
+    assert not [process for process in all_processes() if str(bed.directory) in " ".join(command_of(process))]
 
 
 def test_nothing_is_left_of_a_bed_whose_owner_was_killed(tmp_path: Path, keys: Keyring) -> None:

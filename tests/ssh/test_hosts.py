@@ -15,7 +15,7 @@ import pytest
 from support.agent_client import wait_gone
 from support.disks import MakeDisk, missing
 from support.launch import PATIENCE, Launch, read_until
-from support.processes import command_of, is_agent, parent_of, without_forks
+from support.processes import all_processes, command_of, is_agent, parent_of, without_forks
 from support.sshd import Sshd, StartSshd, home_for_client, kill, wait_dead
 
 pytestmark = pytest.mark.ssh
@@ -106,7 +106,7 @@ def test_no_secret_stands_on_a_command_line(launch: Launch, sshd: StartSshd) -> 
     spec = shell_on(launch, {"h1": host}, "echo up; exec sleep 300", env={"TOKEN": "s3cr3t-t0k3n"})
     running = launch.start("up", spec)
     read_until(running, "up")
-    lines = [command_of(process) for process in psutil.process_iter()]
+    lines = [command_of(process) for process in all_processes()]
     assert not [line for line in lines if "s3cr3t-t0k3n" in " ".join(line)]
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=PATIENCE)

@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from support.install import need
-from support.processes import command_of
+from support.processes import all_processes, command_of
 from support.sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport import ssh_keys, ssh_lookup, ssh_proxy, ssh_transport
@@ -917,7 +917,7 @@ while True:
         """Return the commands, and the shells that watch them."""
         return [
             process
-            for process in psutil.process_iter()
+            for process in all_processes()
             if any(f"{machine.directory}/relay" in word for word in command_of(process))
         ]
 
