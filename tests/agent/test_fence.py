@@ -96,6 +96,18 @@ def test_outsiders_never_reach_a_task(agent: Agent) -> None:
 
 
 @needs_ipv6
+def test_a_fence_does_not_count_as_a_task_that_listens(agent: Agent) -> None:
+    """Its socket listens on the port before the task does; the same look finds the port of another task open."""
+    agent.talk.hello()
+    agent.talk.say("hold_ports", ports={"worker:0": 0, "worker:1": 0})
+    ports = agent.talk.wait_for("ports_held")["ports"]
+    admit(agent, CLUSTER)
+    agent.talk.start("worker:0", "sleep", "300", port=ports["worker:0"])
+    agent.talk.start("worker:1", sys.executable, "-c", SERVER, str(ports["worker:1"]), port=ports["worker:1"])
+    assert agent.talk.wait_for("port_opened")["task"] == "worker:1"
+
+
+@needs_ipv6
 def test_refused_connections_are_counted(agent: Agent) -> None:
     """The first of each of 16 addresses is told at once, all are counted."""
     agent.talk.hello()

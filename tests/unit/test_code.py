@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tflaunch.agents import user_code
+from tflaunch.agents.file_sync import Upload
 from tflaunch.agents.user_code import PART, Code, File, gather
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import SyncPlan
@@ -251,3 +252,17 @@ class TestParts:
         with pytest.raises(FileNotFoundError) as caught:
             list(found.parts([(found.files[0].sha256, 0)]))
         assert str(caught.value.filename) == str(tmp_path / "x")
+
+
+def test_few_parts_are_sent_before_they_are_acknowledged(tmp_path: Path) -> None:
+    """Otherwise heartbeats would wait behind the whole code on a slow link."""
+    (tmp_path / "model.bin").write_bytes(bytes(20 * PART))
+    code, sent = gathered(tmp_path), list[bytes]()
+    upload = Upload(code, sent.append)
+    upload.offer()
+    upload.part_taken()
+    upload.begin([[code.files[0].sha256, 0]])
+    ahead = len(sent) - 1
+    assert 0 < ahead < 20
+    upload.part_taken()
+    assert len(sent) - 1 == ahead + 1

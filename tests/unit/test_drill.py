@@ -69,9 +69,10 @@ def said(outcome: FaultOutcome, exit_code: int = 0) -> str:
 
 
 def test_a_gang_that_runs_again_has_recovered() -> None:
-    """The message gives the recovery time."""
+    """The message gives the recovery time, which does not begin before a task has ended."""
     history = mirrored(restart={"max": 1, "backoff": [1, 1]})
-    outcome = struck(history)
+    outcome = drill.follow_fault(struck(history), history.job, history.now)
+    assert said(outcome) == "no task ended because of it"
     history.ends("worker:0", None, 9).ends("worker:1", None, 9)
     outcome = drill.follow_fault(outcome, history.job, history.now)
     assert said(outcome) == "the job ended well without a restart"

@@ -79,6 +79,13 @@ def test_exactly_the_admitted_addresses_reach_the_task(seed: int) -> None:
             assert run(program, packet_from(other)) == (other in admitted), other
 
 
+def test_what_lies_between_two_addresses_is_not_admitted() -> None:
+    """Only addresses that follow each other are one range."""
+    admitted = (1, 3, 4, 7)
+    program = fence.compile_program([f"10.0.0.{number}" for number in admitted])
+    assert [number for number in range(10) if run(program, packet_from(f"10.0.0.{number}"))] == [*admitted]
+
+
 def test_a_family_without_addresses_is_refused() -> None:
     """A cluster that uses IPv4 only admits nobody over IPv6."""
     assert run(fence.compile_program(["10.0.0.1"]), packet_from("::1")) == 0

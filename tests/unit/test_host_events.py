@@ -6,7 +6,7 @@ import pytest
 
 from support.job_history import History, Willing
 from support.specs import clustered
-from tflaunch.core import preflight
+from tflaunch.core import policy, preflight
 from tflaunch.core.actions import JoinHost
 from tflaunch.core.events import (
     HostJoined,
@@ -97,6 +97,16 @@ def test_a_link_that_comes_back_within_the_lease_changes_nothing() -> None:
     assert history.job.phase is Phase.RUNNING
     assert history.job.tasks == before
     assert history.actions == []
+
+
+def test_the_fence_begins_with_the_last_loss_of_the_link() -> None:
+    """An agent whose greeting got lost has taken a message in between, which renewed its lease."""
+    history = Far().join().start().history.happens(LinkLost("h2", "cut"))
+    history.now += 20
+    history.happens(LinkLost("h2", "cut"))
+    host = history.job.hosts["h2"]
+    assert host.fence_at == history.now + policy.fence(history.job.plan)
+    assert host.since == history.now - 20
 
 
 def test_nothing_starts_again_before_the_fence() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tflaunch.core import record_check
 from tflaunch.core.events import Interrupted
 from tflaunch.errors import TflaunchError
 from tflaunch.store import journal, run_dir
@@ -103,3 +104,12 @@ def test_the_journal_of_another_version_is_refused_with_a_sentence(place: Place)
     path.write_text(json.dumps(record) + "\n")
     with pytest.raises(TflaunchError, match=r"recorded by another version .*format 1.* use that version, or delete"):
         journal.read_journal(place.directory.path)
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_record_that_is_missing_or_repeated_is_found(number: int) -> None:
+    """By the numbers of the records."""
+    record = {"seq": 1, "time": 0.0, "kind": "interrupted", "now": 0.0, "signal": 2}
+    assert record_check.check_record(record, 1) == record
+    with pytest.raises(record_check.DamagedRecordError, match=f"its seq is not {number}"):
+        record_check.check_record(record, number)

@@ -24,6 +24,12 @@ class TestFailure:
         """Not the library's frame, and not the message, which may contain numbers."""
         assert failure_signature(b"step 7\n" + TRACEBACK.encode()) == "ValueError at train.py:41"
 
+    def test_of_several_own_lines_the_innermost_counts(self) -> None:
+        """The others are the same for many failures of a program."""
+        own = '  File "/home/ann/data.py", line 7, in load\n    raise ValueError\n'
+        library = '  File "/opt/venv/'
+        assert failure_signature(TRACEBACK.replace(library, own + library).encode()) == "ValueError at data.py:7"
+
     def test_the_module_of_an_exception_does_not_matter(self) -> None:
         """TensorFlow's exceptions are defined deep in its package."""
         name = "tensorflow.python.framework.errors_impl.UnavailableError"

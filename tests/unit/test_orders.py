@@ -35,3 +35,15 @@ def test_a_message_that_is_too_large_is_none() -> None:
     for body, argv in ((b"x" * (wire.MAX_BODY + 1), ""), (b"", "x" * wire.MAX_MESSAGE)):
         with pytest.raises(wire.WireError):
             CommandOutbox(are_kept=True).add("start_task", body, task="worker:0", attempt=0, argv=argv)
+
+
+def test_commands_are_kept_until_they_were_obeyed() -> None:
+    """They are sent again over a new link; without a lease there is none."""
+    orders, others = CommandOutbox(are_kept=True), CommandOutbox(are_kept=False)
+    frames = [orders.add("hold_ports", ports={"worker:0": number}) for number in range(4)]
+    orders.forget(obeyed=2)
+    assert orders.waiting() == frames[2:]
+    orders.forget()
+    assert orders.waiting() == []
+    others.add("hold_ports", ports={})
+    assert others.waiting() == []

@@ -67,6 +67,12 @@ def test_those_who_must_make_room_get_their_grace_to_save() -> None:
     assert stopped == [10, 10]
 
 
+def test_a_job_does_not_go_on_without_its_chief() -> None:
+    """However many workers are left: it leads them, and writes the checkpoints."""
+    job = Willing(clustered({"chief": ["a"], "worker": ["b", "c", "d"]}, **ELASTIC)).loses("a").waits(600)
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
+
+
 def test_below_the_least_the_job_ends() -> None:
     """Too few hosts are left; the exit code is the one for hosts."""
     job = gang(restart={"max": 1, "backoff": [1, 1]}).loses("b").waits(2).loses("c").waits(600)
