@@ -30,7 +30,7 @@ parameter server. Try next:
 endef
 export AFTER_DEMO
 
-.PHONY: help demo test test-preload docs lint check fuzz simulate chaos matrix nightly benchmark dist clean
+.PHONY: help demo test test-preload docs lint check fuzz simulate mutants chaos matrix nightly benchmark dist clean
 
 help: ## Show this help.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1: /' | sort
@@ -78,8 +78,12 @@ CASES ?= 100000
 fuzz: $(VENV)/.ready ## Give every border CASES hostile inputs (100,000).
 	$(RUN) PYTHONPATH=tests python -m fuzz --cases $(CASES) --jobs 2
 
-simulate: $(VENV)/.ready ## Play 100,000 random histories of the real core in a simulated world.
-	$(RUN) PYTHONPATH=tests python -m simulator --seeds 0:100000 --jobs 2 --coverage $(VENV)/coverage.md
+HISTORIES ?= 100000
+simulate: $(VENV)/.ready ## Play HISTORIES (100,000) of the real core in a simulated world; write docs/reliability.md.
+	$(RUN) PYTHONPATH=tests python -m simulator --seeds 0:$(HISTORIES) --jobs 2 --page docs/reliability.md
+
+mutants: $(VENV)/.ready ## Plant bugs, find each by the simulator or by tests, and write them to docs/reliability.md.
+	$(RUN) PYTHONPATH=tests python -m mutants --page docs/reliability.md
 
 MINUTES ?= 5
 SEED ?= 0
@@ -89,7 +93,7 @@ chaos: $(VENV)/.ready ## Train under real faults for MINUTES (5), beginning with
 matrix: ## Train with every Python and TensorFlow that installs here, and write the table in docs/compatibility.md.
 	$(PYTHON) tests/matrix.py
 
-nightly: matrix simulate chaos ## Run what takes a night: matrix, simulate, and all tests that `make test` shortens, in full.
+nightly: matrix simulate mutants chaos ## Run what takes a night: matrix, simulate, mutants, and all tests that `make test` shortens, in full.
 	$(RUN) TFLAUNCH_TEST_RESTARTS=10000 pytest tests/cli/test_endurance.py
 	$(RUN) TFLAUNCH_TEST_KILLS=20 pytest tests/examples/test_examples.py -k killed_again_and_again
 	$(RUN) TFLAUNCH_TEST_KILLS=30 pytest tests/cli/test_orphans.py

@@ -19,14 +19,15 @@ from simulator import shapes
 from simulator.case import Case, Moment, draw_case
 from simulator.faults import Cell
 from simulator.history import Result, play
-from simulator.search import Coverage, tables
+from simulator.search import Coverage, by_kind, by_step
 from simulator.shrink import shrink
+from support.page_tables import write_table
 
 Imap = Callable[[Callable[[Case], "Outcome"], Iterable[Case], int], Iterable["Outcome"]]
 """`multiprocessing.pool.Pool.imap`."""
 
 _LAST = 40  # entries of a failed history that are shown
-_ROUND = 2000  # histories
+_ROUND = 500  # histories
 _PATIENCE = 60.0  # seconds to shrink a history
 
 
@@ -41,6 +42,13 @@ class Outcome(NamedTuple):
     moments: frozenset[Moment]
     cells: Counter[Cell]
     story: str
+
+
+class Limits(NamedTuple):
+    """When to stop before all histories were played: after this number of failed ones, or these seconds."""
+
+    failures: int
+    seconds: float
 
 
 class Summary:
@@ -75,6 +83,20 @@ class Summary:
         yield "endings: " + ", ".join(f"{ending} {count}" for ending, count in sorted(self.endings.items()))
         yield f"{seconds:.1f} s, {self.lasted / seconds / jobs:.0f} simulated seconds in a second of a process"
 
+    def table(self) -> Iterator[str]:
+        """Yield a table in Markdown of what was played."""
+        counts = self.counts
+        yield "| what | number |"
+        yield "|---|--:|"
+        yield f"| histories | {counts['histories']:,} |"
+        yield f"| of which violated an invariant | {len(self.failed):,} |"
+        yield f"| steps of the supervisor | {counts['steps']:,} |"
+        yield f"| things that happened in the world | {counts['events']:,} |"
+        yield f"| faults, with those of programs | {sum(self.faults.values()):,} |"
+        yield f"| culprits judged | {counts['judged']:,} |"
+        yield f"| hosts replaced by spare ones | {counts['moves']:,} |"
+        yield f"| simulated days | {self.lasted / 86400:,.1f} |"
+
 
 def main() -> int:
     """Run the command line."""
@@ -85,7 +107,8 @@ def main() -> int:
     parser.add_argument("--spares", action="store_true", help="only jobs with spare hosts")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--most-failures", type=int, default=5, help="stop after this many")
-    parser.add_argument("--coverage", type=Path, help="write tables of where faults were injected to this file")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time")
+    parser.add_argument("--page", type=Path, help="write the tables of where faults were injected to this page")
     parser.add_argument("--digests", action="store_true", help="print only what identifies each history")
     arguments = parser.parse_args()
     if arguments.seed is not None:
@@ -97,9 +120,13 @@ def main() -> int:
     if arguments.digests:
         print("\n".join(f"{seed} {play(draw_case(seed)).digest()}" for seed in seeds))
         return 0
-    code = _many(seeds, arguments.jobs, arguments.most_failures, coverage)
-    if arguments.coverage is not None:
-        arguments.coverage.write_text("\n".join(tables(coverage.cells)) + "\n")
+    summary = Summary()
+    limits = Limits(arguments.most_failures, arguments.minutes * 60)
+    code = _many(seeds, arguments.jobs, limits, coverage, summary)
+    if arguments.page is not None and code == 0:
+        write_table(arguments.page, "histories", summary.table())
+        write_table(arguments.page, "faults by step", by_step(coverage.cells))
+        write_table(arguments.page, "faults by kind", by_kind(coverage.cells))
     return code
 
 
@@ -130,14 +157,14 @@ def _play(case: Case) -> Outcome:
     return Outcome(case, ending, numbers, lasted, result.faults, result.moments, result.cells, story(result))
 
 
-def _many(seeds: range, jobs: int, most: int, coverage: Coverage) -> int:
-    summary, began = Summary(), time.monotonic()
+def _many(seeds: range, jobs: int, limits: Limits, coverage: Coverage, summary: Summary) -> int:
+    began = time.monotonic()
     with multiprocessing.Pool(jobs) as pool:
         for outcome in _outcomes(seeds, pool.imap if jobs > 1 else None, coverage):
             summary.add(outcome)
             if outcome.story:
                 print(outcome.story + "\n", flush=True)
-            if len(summary.failed) >= most:
+            if len(summary.failed) >= limits.failures or time.monotonic() - began > limits.seconds:
                 break
             number = summary.counts["histories"]
             if (sys.stderr.isatty() and number % 100 == 0) or number % 10000 == 0:

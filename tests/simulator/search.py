@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator
 
 from simulator.case import Case, Fault, Moment, draw_case
 from simulator.faults import KINDS, KINDS_OF_FAR, Cell
+from tflaunch.core.job_state import Phase
 
 _CASES_KEPT = 30  # that have reached a moment
 _MOST_FAULTS = 6  # of a case that is played again with another one
 _STEERED = 0.75  # the share of a round
+_ALL_KINDS = (*KINDS, *KINDS_OF_FAR)
 
 
 class Coverage:
@@ -59,24 +61,39 @@ class Coverage:
         return case._replace(faults=(*case.faults, Fault(cell.kind, seed, after=Moment(cell.phase, cell.event))))
 
 
-def tables(cells: Counter[Cell]) -> Iterator[str]:
-    """Yield two tables in Markdown: how often faults were injected, by phase of the job and by step of the supervisor.
+def by_step(cells: Counter[Cell]) -> Iterator[str]:
+    """Yield a table in Markdown: how often faults were injected after each step of the supervisor, by phase and event.
 
-    The second one shows of each step how many kinds of faults followed it, and how often the rarest of them.
+    In brackets is the number of the kind of fault that was injected least often there.
     """
-    phases = sorted({cell.phase for cell in cells if cell.phase})
-    yield "| fault | " + " | ".join(phase.replace("_", " ") for phase in phases) + " |"
-    yield "|---|" + "--:|" * len(phases)
-    for kind in sorted({**KINDS_OF_FAR, **KINDS}):
+    phases = _phases(cells)
+    yield from _head("event", phases)
+    for event in sorted({cell.event for cell in cells if cell.event}):
+        at_steps = ([cells[Cell(phase, event, kind)] for kind in _ALL_KINDS] for phase in phases)
+        yield _row(f"`{event}`", (f"{sum(counts):,} ({min(counts):,})" if any(counts) else "" for counts in at_steps))
+
+
+def by_kind(cells: Counter[Cell]) -> Iterator[str]:
+    """Yield a table in Markdown: how often each kind of fault was injected in each phase of a job."""
+    phases = _phases(cells)
+    yield from _head("fault", phases)
+    for kind in sorted(_ALL_KINDS):
         sums = (sum(count for cell, count in cells.items() if (cell.phase, cell.kind) == (at, kind)) for at in phases)
-        yield f"| {kind.replace('_', ' ')} | " + " | ".join(f"{count:,}" for count in sums) + " |"
-    yield ""
-    yield "| phase | event | faults | kinds | rarest |"
-    yield "|---|---|--:|--:|--:|"
-    for moment in sorted({(cell.phase, cell.event) for cell in cells if cell.phase}):
-        counts = [count for cell, count in cells.items() if (cell.phase, cell.event) == moment]
-        phase, event = moment
-        yield f"| {phase.replace('_', ' ')} | `{event}` | {sum(counts):,} | {len(counts)} | {min(counts):,} |"
+        yield _row(kind.replace("_", " "), (f"{count:,}" for count in sums))
+
+
+def _phases(cells: Counter[Cell]) -> list[str]:
+    """Return the phases in which faults were injected, in their order."""
+    return [phase.value for phase in Phase if any(cell.phase == phase.value for cell in cells)]
+
+
+def _head(first: str, phases: list[str]) -> Iterator[str]:
+    yield _row(first, (phase.replace("_", " ") for phase in phases))
+    yield "|---|" + "--:|" * len(phases)
+
+
+def _row(first: str, others: Iterable[str]) -> str:
+    return f"| {' | '.join([first, *others])} |"
 
 
 def _is_far(case: Case) -> bool:

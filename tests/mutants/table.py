@@ -1,0 +1,603 @@
+"""The planted bugs: at least one in every module of `tflaunch.core`, `tflaunch.agents` and `tflaunch_worker.agent`.
+
+Where the simulator runs the code, an invariant finds the bug, which shows that the invariant can fail. The other
+modules use real files, sockets, namespaces or programs; there a file of tests does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mutants.edits import Edit, Invariant, Suite
+
+MUTANTS: Mapping[str, Edit] = {
+    # ---- core: which tasks live, and when they are restarted
+    "a restart before the old attempt is gone": Edit(
+        "tflaunch.core.policy.gang_alive", "_living(job, _GANG) > 0", "False", Invariant("I1", 1)
+    ),
+    "a single living task counts as none": Edit(
+        "tflaunch.core.policy.gang_alive",
+        "_living(job, _GANG) > 0",
+        "_living(job, _GANG) > 1",
+        Invariant("protocol", 1),
+    ),
+    "a fence that is too short": Edit(
+        "tflaunch.core.policy.fence",
+        "plan.lease + plan.timeouts.grace + _FENCE_MARGIN",
+        "plan.lease / 2",
+        Invariant("I1", 17),
+    ),
+    "the fence is kept when the link is back": Edit(
+        "tflaunch.core.hosts.on_host_event",
+        "phase=HostPhase.CONNECTED, fence_at=None",
+        "phase=HostPhase.CONNECTED",
+        Invariant("I1", 26),
+    ),
+    "the fence begins with the first loss of the link": Edit(
+        "tflaunch.core.hosts.on_host_event",
+        "fence_at = now + policy.fence(job.plan)",
+        "fence_at = host.fence_at or now + policy.fence(job.plan)",
+        Suite("unit/test_host_events.py"),
+    ),
+    "tasks of a lost host count as alive": Edit(
+        "tflaunch.core.hosts.give_up",
+        "task._replace(phase=TaskPhase.GONE, since=now",
+        "task._replace(since=now",
+        Invariant("I5", 3),
+    ),
+    "a spare host is in two places": Edit(
+        "tflaunch.core.spares._swap",
+        'job.with_host(lost, stands_for="", retry_at=retry_at',
+        "job.with_host(lost, retry_at=retry_at",
+        Invariant("I11", 7),
+    ),
+    "an attempt keeps the number of the one before": Edit(
+        "tflaunch.core.phases._backing_off",
+        "1 + max(task.attempt for task in job.tasks.values())",
+        "job.attempt",
+        Invariant("protocol", 1),
+    ),
+    "an elastic job does without its chief": Edit(
+        "tflaunch.core.elastic.can_do_without",
+        'any(task.role != "worker" for task in lost)',
+        "False",
+        Suite("unit/test_smaller_gangs.py"),
+    ),
+    "a host of an elastic job is retried at once, however often it was lost": Edit(
+        "tflaunch.core.elastic.rest_after", "if failures <= 1:", "if failures:", Suite("unit/test_smaller_gangs.py")
+    ),
+    "a gang grows the moment a host is back": Edit(
+        "tflaunch.core.elastic.grows_at",
+        "job.attempt_started_at + job.plan.elastic.retry",
+        "job.attempt_started_at",
+        Suite("unit/test_smaller_gangs.py"),
+    ),
+    # ---- core: the culprit and the exit code
+    "the last failure is the culprit": Edit(
+        "tflaunch.core.step._reconsider",
+        "event.host == culprit.host or event.at >= culprit.time",
+        "False",
+        Invariant("I3", 68),
+    ),
+    "a late word about an early exit": Edit(
+        "tflaunch.core.step._reconsider",
+        "job._replace(culprit=earlier, exit_code=code)",
+        "job",
+        Invariant("I3", 86),
+    ),
+    "a later failure elsewhere takes the blame": Edit(
+        "tflaunch.core.step._reconsider", "event.at >= culprit.time", "event.at < culprit.time", Invariant("I3", 86)
+    ),
+    "a lost host is blamed for an earlier failure of a task": Edit(
+        "tflaunch.core.hosts._accuse_instead",
+        "accused.host == culprit.host or since > job.failed_at + policy.BLAME_WINDOW",
+        "accused.host == culprit.host",
+        Suite("unit/test_host_events.py"),
+    ),
+    "a lost host is never blamed for what failed with it": Edit(
+        "tflaunch.core.hosts._accuse_instead",
+        "since > job.failed_at + policy.BLAME_WINDOW",
+        "True",
+        Invariant("I3", 42),
+    ),
+    "the exit code of a task ended by a signal lacks 128": Edit(
+        "tflaunch.core.policy.exit_code", "128 + culprit.signal", "culprit.signal", Invariant("I3", 8)
+    ),
+    "a program's exit code 124 looks like a limit": Edit(
+        "tflaunch.core.policy.exit_code",
+        "1 if culprit.code in (EXIT_TIMEOUT, EXIT_INTERNAL) else culprit.code",
+        "culprit.code",
+        Invariant("I3", 83),
+    ),
+    "one task that succeeds is enough": Edit(
+        "tflaunch.core.policy.has_succeeded",
+        "are_enough and all(job.tasks[name]",
+        "any(job.tasks[name]",
+        Invariant("I3", 3),
+    ),
+    "a job that has succeeded exits with 1": Edit(
+        "tflaunch.core.phases._drain", "exit_code=0", "exit_code=1", Invariant("I3", 1)
+    ),
+    # ---- core: budgets
+    "one restart too many": Edit(
+        "tflaunch.core.restart_budget.decide_restart",
+        "else restart.max):",
+        "else restart.max + 1):",
+        Invariant("I4", 8),
+    ),
+    "failures alike are not counted": Edit(
+        "tflaunch.core.restart_budget._count_alike",
+        "budget.alike + 1 if is_same else 1",
+        "1",
+        Invariant("I4", 272),
+    ),
+    "progress is not seen": Edit(
+        "tflaunch.core.restart_budget.Reached.is_beyond", "any(mine > theirs for", "any(False for", Invariant("I4", 92)
+    ),
+    "a preempted task is charged": Edit(
+        "tflaunch.core.policy.is_preemption",
+        "code in _PREEMPTED or number == _TERM",
+        "False",
+        Suite("unit/test_supervisor.py"),
+    ),
+    # ---- core: the job goes on
+    "TimePassed is not scheduled": Edit(
+        "tflaunch.core.step.next_deadline",
+        "job.phase is Phase.BACKING_OFF and policy.are_hosts_settled(job)",
+        "False",
+        Invariant("I5", 85),
+    ),
+    "fences are not scheduled": Edit(
+        "tflaunch.core.step.next_deadline", "times = [job.first_fence_at()]", "times = [None]", Invariant("I5", 10)
+    ),
+    "a task whose children live counts as gone": Edit(
+        "tflaunch.core.job_state.TaskState.is_alive",
+        "(TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.EXITED)",
+        "(TaskPhase.STARTING, TaskPhase.RUNNING)",
+        Invariant("protocol", 1),
+    ),
+    "a job that is to end does not stop": Edit(
+        "tflaunch.core.step._end",
+        "job.with_deadlines(resume_at=None)._replace(phase=Phase.STOPPING)",
+        "job.with_deadlines(resume_at=None)",
+        Invariant("I5", 2),
+    ),
+    "survivors are never killed": Edit(
+        "tflaunch.core.policy.stop_grace", "return survivor_grace(plan)", "return 1e6", Invariant("I5", 42)
+    ),
+    "tasks that have just started are not stopped": Edit(
+        "tflaunch.core.phases.stop", "if task.is_alive:", "if task.phase is TaskPhase.RUNNING:", Invariant("I5", 43)
+    ),
+    "an answer of the preflight is not noted": Edit(
+        "tflaunch.core.preparation._has_answered",
+        "job.hosts[host].awaits - {what}",
+        "job.hosts[host].awaits",
+        Invariant("I5", 9),
+    ),
+    "only the last host's ports are known": Edit(
+        "tflaunch.core.preparation._on_ports_held",
+        "{**job.ports, **event.ports}",
+        "{**event.ports}",
+        Invariant("I5", 9),
+    ),
+    "a state that is replaced is counted on": Edit(
+        "tflaunch.core.task_table.StateTable._put", "counts[tag] -= 1", "counts[tag] -= 0", Invariant("I5", 0)
+    ),
+    # ---- core: what enters, and what is replayed
+    "a field of 0 is taken for a missing one": Edit(
+        "tflaunch.core.event_records.from_record",
+        "known.get(name))",
+        "known.get(name) or None)",
+        Invariant("protocol", 0),
+    ),
+    "replayed steps have the time of the start": Edit(
+        "tflaunch.core.replay.transitions",
+        'step.step(job, event, record["now"])',
+        "step.step(job, event, job.started_at)",
+        Invariant("I7", 26),
+    ),
+    "an event is not journaled": Edit(
+        "tflaunch.store.journal.Journal.record",
+        'entries = [{"kind": kind_of(type(event)), "now": now, **event._asdict()}]',
+        'entries = [{"kind": kind_of(type(event)), "now": now, **event._asdict()}]\n'
+        '    entries = [] if entries[0]["kind"] == "port_opened" else entries',
+        Invariant("I7", 0),
+    ),
+    "times are rounded in the journal": Edit(
+        "tflaunch.store.journal.Journal.record", '"now": now', '"now": round(now, 3)', Invariant("I7", 0)
+    ),
+    "a fence lacks hosts whose link is lost": Edit(
+        "tflaunch.core.port_fence.admitted",
+        "host.phase not in (HostPhase.DOWN, HostPhase.JOINING)",
+        "host.phase is HostPhase.CONNECTED",
+        Invariant("I10", 400),
+    ),
+    "a fence lacks the first of a host's addresses": Edit(
+        "tflaunch.core.port_fence.admitted",
+        "for address in host.addresses.split()}",
+        "for address in host.addresses.split()[:1]}",
+        Invariant("I10", 0),
+    ),
+    # ---- core: what the simulator does not see
+    "a port is chosen where the spec names one": Edit(
+        "tflaunch.core.actions.HoldPorts",
+        "exclusive: bool = False",
+        "exclusive: bool = True",
+        Suite("cli/test_up.py::test_a_busy_port_is_named_before_anything_starts"),
+    ),
+    "an attempt starts before its checkpoint is in place": Edit(
+        "tflaunch.core.checkpoints.request_checkpoints",
+        "job.hosts[host].awaits | {CHECKPOINT}",
+        "job.hosts[host].awaits",
+        Suite("unit/test_checkpoint_copies.py"),
+    ),
+    "a drill counts a gang as recovered that has not failed": Edit(
+        "tflaunch.core.drill.follow_fault",
+        "if outcome.was_noticed and is_whole:",
+        "if is_whole:",
+        Suite("unit/test_drill.py"),
+    ),
+    "a reason may have any length": Edit(
+        "tflaunch.core.events",
+        "Line(1000)]",
+        "Line(10**9)]",
+        Suite("unit/test_hostile_agents.py"),
+    ),
+    "a thread that has moved counts as stuck": Edit(
+        "tflaunch.core.evidence._thread",
+        'fields.flag(known, "has_moved")',
+        'not fields.flag(known, "has_moved")',
+        Suite("unit/test_hang.py"),
+    ),
+    "progress of a program looks like that of its output": Edit(
+        "tflaunch.core.measures.read_progress",
+        'said.get("is_from_output") is True',
+        'said.get("is_from_output") is not True',
+        Suite("unit/test_measuring.py"),
+    ),
+    "127.0.1.1 is taken for a way to another host": Edit(
+        "tflaunch.core.preflight.name_problems",
+        'address.startswith("127.")',
+        'address == "127.0.0.1"',
+        Suite("unit/test_host_events.py"),
+    ),
+    "a machine takes one run more than it has slots": Edit(
+        "tflaunch.core.queue_order._room",
+        "len(others) >= slots",
+        "len(others) > slots",
+        Suite("unit/test_queue_order.py"),
+    ),
+    "a record may be missing": Edit(
+        "tflaunch.core.record_check._check",
+        'record["seq"] == number',
+        'record["seq"] >= number',
+        Suite("unit/test_journal.py"),
+    ),
+    # ---- agents
+    "output is taken twice": Edit(
+        "tflaunch.agents.output.Output._read_bytes",
+        "known = self._known(task, attempt)",
+        "known = offset",
+        Invariant("I6", 58),
+    ),
+    "acknowledged before written": Edit(
+        "tflaunch.agents.output.Output._read_bytes",
+        "self._words.write(task, attempt, body[known - offset :], since_known, written)",
+        "self._note(task, attempt, end)\n"
+        "        data, mailbox = body[known - offset :], self._words.mailbox\n"
+        "        write = lambda: self._words.write(task, attempt, data, since_known, lambda: None)\n"
+        "        mailbox.call_at(mailbox.now() + 0.2, write)",
+        Invariant("I6", 0),
+    ),
+    "an heir does not know what was kept": Edit(
+        "tflaunch.agents.output.Output._known", "self._words.kept(task, attempt) or 0", "0", Invariant("I6", 26)
+    ),
+    "an agent may tell of tasks that it was not asked for": Edit(
+        "tflaunch.agents.replies._check_names",
+        "if unknown:",
+        "if False:",
+        Suite("unit/test_hostile_agents.py"),
+    ),
+    "orders are not sent again over a new link": Edit(
+        "tflaunch.agents.session.Session._read_greeting", "in self._outbox.waiting()", "in ()", Invariant("I5", 400)
+    ),
+    "orders that were not obeyed are forgotten": Edit(
+        "tflaunch.agents.outbox.CommandOutbox.forget",
+        "self._waiting[0][0] <= obeyed",
+        "True",
+        Suite("unit/test_orders.py"),
+    ),
+    "a host that cannot be reached counts as dead": Edit(
+        "tflaunch.agents.reconnect.Reconnector._look_at",
+        "return again\n",
+        'return lambda: gone("")\n',
+        Invariant("I1", 46),
+    ),
+    "a link that only delivers counts as sound": Edit(
+        "tflaunch.agents.link_state.LinkHealth.why_lost",
+        "unanswered >= self._lease / 2",
+        "False",
+        Suite("unit/test_stall.py"),
+    ),
+    "a link over which messages come counts as silent": Edit(
+        "tflaunch.agents.frames.Frames.look",
+        "self.heard_at = self._mailbox.now()",
+        "pass",
+        Invariant("I1", 26),
+    ),
+    "hosts' clocks are taken for ours": Edit(
+        "tflaunch.agents.clock_sync.HostClock.ours", "theirs - (most + least) / 2", "theirs", Invariant("I6", 0)
+    ),
+    "the first part of a file counts as all of it": Edit(
+        "tflaunch.agents.left_files.LeftFiles.read_part",
+        "is_last=self._offset == size",
+        "is_last=True",
+        Invariant("I9", 1),
+    ),
+    "files are sent without waiting for receipts": Edit(
+        "tflaunch.agents.file_sync.Upload._send_more", "self._under_way < _AHEAD and", "", Suite("unit/test_code.py")
+    ),
+    "the last part of a checkpoint is not marked": Edit(
+        "tflaunch.agents.checkpoint_transfer.Sending._send_part",
+        "is_last=end >= file.size",
+        "is_last=end > file.size",
+        Suite("unit/test_checkpoint_copies.py"),
+    ),
+    "a file of a checkpoint may lie below another": Edit(
+        "tflaunch.agents.checkpoints._read_checkpoint",
+        "or any(_is_below(path, files) for path in files)",
+        "",
+        Suite("unit/test_checkpoint_copies.py"),
+    ),
+    "an agent may say any number of things it was not asked": Edit(
+        "tflaunch.agents.rpc.AgentRpc._hear", "len(self._heard) > _MOST_UNASKED", "False", Suite("unit/test_borders.py")
+    ),
+    "an agent that answers slowly is waited for without end": Edit(
+        "tflaunch.agents.snapshot._answer",
+        "end = time.monotonic() + _PATIENCE",
+        "end = time.monotonic() + 1e6",
+        Suite("unit/test_borders.py"),
+    ),
+    "a pattern excludes only whole paths": Edit(
+        "tflaunch.agents.user_code._is_excluded",
+        " or fnmatch.fnmatchcase(name, pattern)",
+        "",
+        Suite("unit/test_code.py"),
+    ),
+    # ---- agent: leases, links and orders
+    "a lease that is never over": Edit(
+        "tflaunch_worker.agent.lease.Lease.ends_at",
+        "self._heard + self.seconds",
+        "self._heard + 1e9",
+        Invariant("I2", 45),
+    ),
+    "a message that was delayed renews the lease": Edit(
+        "tflaunch_worker.agent.lease.Lease.renew",
+        "max(self._heard, sent + self._ahead)",
+        "self._loop.now()",
+        Suite("unit/test_lease.py"),
+    ),
+    "an agent that outlives its client": Edit(
+        "tflaunch_worker.agent.agent.Agent._link_lost",
+        "self._lease.seconds == 0 or not self._lease.has_begun",
+        "False",
+        Invariant("I2", 62),
+    ),
+    "an agent does not wait for an heir": Edit(
+        "tflaunch_worker.agent.agent.Agent._link_lost",
+        "self._lease.seconds == 0 or not self._lease.has_begun",
+        "True",
+        Invariant("I8", 105),
+    ),
+    "orders are obeyed twice": Edit(
+        "tflaunch_worker.agent.agent.Agent._is_new",
+        "self._obeyed = max(number, self._obeyed)",
+        "pass",
+        Invariant("protocol", 26),
+    ),
+    "the first message of a connection is not checked": Edit(
+        "tflaunch_worker.agent.acceptor.Acceptor._open",
+        "if message:",
+        "if False:",
+        Suite("unit/test_acceptor.py"),
+    ),
+    "events that a lost link has swallowed are not sent again": Edit(
+        "tflaunch_worker.agent.supervisor_link.SupervisorLink.greet",
+        "for _, frame in self._unseen:",
+        "for _, frame in ():",
+        Invariant("I5", 41),
+    ),
+    # ---- agent: tasks
+    "a ladder without KILL": Edit(
+        "tflaunch_worker.agent.task.Task._kill", "self.signal(signal.SIGKILL)", "pass", Invariant("I2", 28)
+    ),
+    "a task is gone while its children live": Edit(
+        "tflaunch_worker.agent.task.Task._settle", "if not members:\n", "if True:\n", Invariant("I1", 9)
+    ),
+    "orphans are not looked for beside an attempt": Edit(
+        "tflaunch_worker.orphans.kill_once", "return found, unknown", "return [], set()", Invariant("I1", 35)
+    ),
+    "orphans are not killed": Edit(
+        "tflaunch_worker.orphans.kill_once",
+        "for pid, agent in candidates.items():",
+        "for pid, agent in ():",
+        Invariant("I2", 25),
+    ),
+    "what was on its way is not sent again": Edit(
+        "tflaunch_worker.agent.task_output.Stream.rewind",
+        "self._sent = self._spool.released",
+        "pass",
+        Invariant("protocol", 71),
+    ),
+    "a gap in the output is not told": Edit(
+        "tflaunch_worker.agent.task_output.Spool._drop", "self.end += size", "pass", Suite("unit/test_spool.py")
+    ),
+    "a file is left behind": Edit(
+        "tflaunch_worker.agent.left_files.LeftFiles.bring",
+        "self._released[(task, attempt)] = released",
+        "self._released[(task, attempt)] = lambda: None\n    released()",
+        Invariant("I9", 1),
+    ),
+    "files are not announced again": Edit(
+        "tflaunch_worker.agent.left_files.LeftFiles.announce_all",
+        "in self._left:",
+        "in ():",
+        Suite("agent/test_left_files.py::test_it_waits_for_another_link"),
+    ),
+    "a port that is open is not reported": Edit(
+        "tflaunch_worker.agent.port_watch.PortWatch._look", "self._schedule()", "pass", Invariant("I4", 92)
+    ),
+    "a task that writes again counts as silent": Edit(
+        "tflaunch_worker.agent.stall.StallWatch.note_output",
+        "self._spoke_at = self._loop.now()",
+        "pass",
+        Suite("unit/test_silent_tasks.py"),
+    ),
+    "a failure is known by the outermost frame": Edit(
+        "tflaunch_worker.agent.last_output._place",
+        "(own or frames)[-1]",
+        "(own or frames)[0]",
+        Suite("unit/test_last_output.py"),
+    ),
+    "the speed of a training spans a restored checkpoint": Edit(
+        "tflaunch_worker.agent.progress.ProgressStats._step",
+        "self._moments.clear()",
+        "pass",
+        Suite("unit/test_progress_stats.py"),
+    ),
+    "a kill of another process explains a death": Edit(
+        "tflaunch_worker.agent.oom.OomWatch._evidence",
+        "self._kills <= len(self._named)",
+        "not self._kills",
+        Suite("unit/test_oom.py"),
+    ),
+    # ---- agent: its process and its host
+    "an agent outlives its guard": Edit(
+        "tflaunch_worker.agent.daemon._watch_signals",
+        "if signal.SIGTERM in os.read(reader, 4096):",
+        'if os.read(reader, 4096) == b"":',
+        Suite("agent/test_agent.py::test_nothing_survives_kill_9_of_the_agent"),
+    ),
+    "a word of an order may hold a NUL": Edit(
+        "tflaunch_worker.agent.orders._check_word",
+        "in word:",
+        'in "":',
+        Suite("unit/test_borders.py"),
+    ),
+    "the fence's own socket counts as a task's": Edit(
+        "tflaunch_worker.agent.host.Host.watch_ports",
+        ", self.fence.inodes)",
+        ")",
+        Suite("agent/test_fence.py::test_a_fence_does_not_count_as_a_task_that_listens"),
+    ),
+    # ---- agent: ports and networks
+    "a port is held so that TensorFlow cannot bind it": Edit(
+        "tflaunch_worker.agent.ports._bind",
+        "holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)",
+        "pass",
+        Suite("agent/test_agent.py::test_a_held_port_is_the_tasks_alone"),
+    ),
+    "a fence admits the neighbours of an address": Edit(
+        "tflaunch_worker.agent.fence._match_any",
+        "value == ranges[-1][1] + 1",
+        "value <= ranges[-1][1] + 2",
+        Suite("unit/test_fence.py"),
+    ),
+    "a host knows only its loopback addresses": Edit(
+        "tflaunch_worker.agent.interfaces.addresses",
+        "found.add(address)",
+        "pass",
+        Suite("agent/test_fence.py::test_the_greeting_has_the_addresses_of_the_interfaces"),
+    ),
+    "our own sockets count as listeners": Edit(
+        "tflaunch_worker.agent.listening_sockets.ports",
+        " if found.inode not in without",
+        "",
+        Suite("agent/test_fence.py"),
+    ),
+    "whoever calls counts as a peer": Edit(
+        "tflaunch_worker.agent.peers.Listeners._hear",
+        "heard == proof",
+        "heard",
+        Suite("agent/test_fence.py::test_a_peer_from_an_unknown_address_proves_that_it_belongs_to_the_run"),
+    ),
+    "tasks in a private network stay in that of the host": Edit(
+        "tflaunch_worker.agent.private_network._make_namespaces",
+        "linux.enter_new_namespaces(linux.NEW_NETWORK)",
+        "pass",
+        Suite("agent/test_private_network.py::test_only_tasks_reach_tasks"),
+    ),
+    "a network without a route counts as connected": Edit(
+        "tflaunch_worker.agent.pasta._is_connected",
+        'if any(route.split()[1] == "00000000" for route in routes):',
+        "if True:",
+        Suite("agent/test_private_network.py::test_pasta_that_does_not_connect_is_ended"),
+    ),
+    "a proxy passes on what is for the proxy alone": Edit(
+        "tflaunch_worker.agent.egress._for_one_request",
+        "not line.lower().startswith(_HOP_BY_HOP)",
+        "True",
+        Suite("fuzz/test_egress.py"),
+    ),
+    "a relay lets connections of an earlier attempt through": Edit(
+        "tflaunch_worker.agent.relay_frames.why_refused",
+        "frame.attempt < network.attempt",
+        "False",
+        Suite("unit/test_relay_frames.py"),
+    ),
+    "a relay trusts the name in a frame": Edit(
+        "tflaunch_worker.agent.relay_frames.why_refused",
+        "frame.source != certified or",
+        "",
+        Suite("unit/test_relay_frames.py"),
+    ),
+    "connections of an attempt that has ended stay open": Edit(
+        "tflaunch_worker.agent.relay._RelayProcess._configure",
+        "before.channels.end()",
+        "pass",
+        Suite("agent/test_relay.py::test_a_stale_attempt_ends_and_newer_keys_are_used"),
+    ),
+    "a relay reads names in certificates instead of addresses": Edit(
+        "tflaunch_worker.agent.relay_tls.Channel.peer",
+        'kind == "IP Address"',
+        'kind == "DNS"',
+        Suite("agent/test_relay.py::test_tasks_of_other_hosts_are_reached"),
+    ),
+    # ---- agent: files and checkpoints
+    "a file that has changed on its way is accepted": Edit(
+        "tflaunch_worker.agent.files.Files._finish",
+        "part.sha256.hexdigest() != digest",
+        "False",
+        Suite("unit/test_files.py"),
+    ),
+    "a listed file may lie behind a symbolic link": Edit(
+        "tflaunch_worker.agent.listed_files.open_inside",
+        "os.open(parent, _DIRECTORY, dir_fd=inside)",
+        "os.open(parent, _DIRECTORY & ~os.O_NOFOLLOW, dir_fd=inside)",
+        Suite("unit/test_collect.py"),
+    ),
+    "a checkpoint of an earlier attempt counts as new": Edit(
+        "tflaunch_worker.agent.checkpoints.newest",
+        " and entry.stat().st_mtime >= since",
+        "",
+        Suite("unit/test_checkpoints.py"),
+    ),
+    "a checkpoint that TensorFlow has not finished is copied": Edit(
+        "tflaunch_worker.agent.saved_checkpoints._parts",
+        "_STATE in names and _latest(directory) != prefix",
+        "False",
+        Suite("unit/test_checkpoint_copies.py"),
+    ),
+    "a damaged part of a checkpoint is kept": Edit(
+        "tflaunch_worker.agent.checkpoint_store.CheckpointStore.take",
+        "is_last and part.sha256.hexdigest() == digest",
+        "is_last",
+        Suite("unit/test_checkpoint_copies.py"),
+    ),
+    "a part of a checkpoint is acknowledged as if it were the first": Edit(
+        "tflaunch_worker.agent.checkpoint_copies.CheckpointCopies._take",
+        'size = message["offset"] + len(body)',
+        "size = len(body)",
+        Suite("unit/test_checkpoint_orders.py"),
+    ),
+}
