@@ -26,6 +26,7 @@ from tflaunch.core import event_records, replay, step
 from tflaunch.core.job_state import Phase
 from tflaunch.discovery import local_machine
 from tflaunch.plan import planner
+from tflaunch_worker.agent import breakpoints
 
 pytestmark = pytest.mark.cli
 
@@ -83,10 +84,11 @@ def test_the_first_cause_is_named_when_victims_follow_closely(launch: Launch, _:
 
 
 def test_where_tflaunch_is_installed_tasks_import_from_the_usual_places(launch: Launch) -> None:
-    """Nothing is added to PYTHONPATH: a directory of tflaunch could hide modules such as `inspect`."""
+    """A directory of tflaunch could hide modules such as `inspect`; the one for `breakpoint()` has one module."""
     ended = launch.up(launch.shell("echo PYTHONPATH=$PYTHONPATH.", strategy="none", env={"PYTHONPATH": "/mine"}))
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("PYTHONPATH=/mine.") == 2
+    assert ended.stdout.count(f"PYTHONPATH=/mine:{breakpoints.DIRECTORY}.") == 2
+    assert {path.stem for path in Path(breakpoints.DIRECTORY).glob("*.py")} == {"__init__", "tflaunch_breakpoint"}
 
 
 def test_a_command_that_does_not_exist_is_one_sentence(launch: Launch) -> None:

@@ -287,6 +287,9 @@ class SimAgentHost:
     def progress(self, came: Callable[[], None]) -> None:
         """Return nothing: programs here only print."""
 
+    def listen_for_breakpoints(self, task: str, command: Command) -> None:
+        """Return nothing: programs here are not debugged."""
+
     def start(self, task: Task, is_preloaded: bool) -> None:
         """Start a task."""
         zygotes = self._zygotes if self._host.world.chance(0.3) else None

@@ -288,8 +288,9 @@ def test_the_library_for_programs_travels_too(launch: Launch, sshd: StartSshd) -
     assert ended.returncode == 0, ended.stderr
     _, _, said = ended.stdout.partition(" | ")
     count, place, path = said.split()
-    archive = path.removeprefix("/mine:")
+    archive, modules = path.removeprefix("/mine:").split(":")
     assert (count, place) == ("1", f"{archive}/tflaunch_worker/training/__init__.py")
+    assert modules == f"{archive}/tflaunch_worker/in_tasks"
     assert archive.startswith(str(host.directory))
 
 

@@ -13,6 +13,7 @@ import os
 
 from tflaunch_worker import host_vars, spawn, wire
 from tflaunch_worker.agent import orders
+from tflaunch_worker.agent.breakpoints import HostBreakpoints
 from tflaunch_worker.agent.lease import Lease
 from tflaunch_worker.agent.left_files import LeftFiles
 from tflaunch_worker.agent.ports import PortTaken
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks", "remove_code", "look_for_warm")
 _OF_CHECKPOINTS = ("find_checkpoint", "read_checkpoint", "store_checkpoint", "checkpoint_part", "place_checkpoint")
+_OF_DEBUGGERS = ("attach_debugger", "write_debugger", "read_debugger", "leave_debugger")
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect
 
 
@@ -55,6 +57,7 @@ class Agent:
         self._tasks: dict[str, Task] = {}
         self._stall_watches: dict[str, StallWatch] = {}
         self._progress: dict[str, Progress] = {}
+        self._breakpoints = HostBreakpoints(loop, self._link)
         self._lease = Lease(loop)
         self._lease_timer: Timer | None = None
         self._fencing = 0
@@ -129,6 +132,8 @@ class Agent:
                 self._take_files(message, body)
             elif message["kind"] in _OF_CHECKPOINTS:
                 self._copy_checkpoints(message, body)
+            elif message["kind"] in _OF_DEBUGGERS:
+                self._breakpoints.obey(message)
             elif message["kind"] in _OF_DOCTORS:
                 from tflaunch_worker.inspect.doctor import DoctorService  # most runs never use the doctor
 
@@ -161,6 +166,7 @@ class Agent:
             self._link.dismiss(self.superseded())
             return
         self._fencing = message.get("fencing") or 0
+        self._breakpoints.leave_terminals()
         self._lease.begin(message["lease"], message["clock"], message["sent"])
         self._grace = message["grace"]
         self._watch_lease()
@@ -261,6 +267,9 @@ class Agent:
             self._port_watch.add(name, message["port"], session, process)
         if progress is not None:
             self._progress[name] = progress
+        listener = self._host.listen_for_breakpoints(name, command)
+        if listener is not None:
+            self._breakpoints.add(listener, name, attempt)
         if message.get("stall"):
             self._stall_watches[name] = StallWatch(self._loop, message["stall"], task, self._link)
         self._host.start(task, bool(command.modules))
@@ -276,6 +285,7 @@ class Agent:
         task = self._tasks.get(message["task"])
         if task is not None and task.attempt == message["attempt"]:
             task.stop(message["grace"], bool(message.get("with_stacks")))
+            self._breakpoints.close(task.name)
             if message["grace"] == 0:
                 self._left_files.give_up(task.name)
 
@@ -392,6 +402,7 @@ class Agent:
 
     def has_gone(self, task: Task) -> None:
         """Forget a task whose last process is dead."""
+        self._breakpoints.close(task.name)
         self._port_watch.remove(task.name)
         self._host.fence.leave(task.name)
         watch, progress = self._stall_watches.pop(task.name, None), self._progress.pop(task.name, None)
@@ -439,6 +450,7 @@ class Agent:
         self._is_leaving = True
         for task in list(self._tasks.values()):
             task.stop(grace)
+            self._breakpoints.close(task.name)
         if grace == 0:
             self._left_files.give_up()
         self._stop_when_done()
@@ -458,6 +470,7 @@ class Agent:
         self._end_all(self._grace)
 
     def _link_lost(self) -> None:
+        self._breakpoints.leave_terminals()
         if self._lease.seconds == 0 or not self._lease.has_begun:
             self._end_all(0)
         elif not (self._tasks or self._offer):

@@ -10,7 +10,7 @@ import resource
 import sys
 
 from tflaunch_worker import CODE_NAME, TASKS_NAME, host_vars, linux, offload, spawn, tf_config
-from tflaunch_worker.agent import interfaces, left_files, listening_sockets
+from tflaunch_worker.agent import breakpoints, interfaces, left_files, listening_sockets
 from tflaunch_worker.agent.fence import Fence, why_unavailable
 from tflaunch_worker.agent.oom import OomWatch
 from tflaunch_worker.agent.peers import Listeners
@@ -24,6 +24,7 @@ from tflaunch_worker.inspect.usage import Measurer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from typing import Any, Callable, Iterable
 
     from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 _SERVER = "TFLAUNCH_SERVER"
 _CODE = "TFLAUNCH_CODE"
 _CORES = "TFLAUNCH_CORES"
+
+_BREAKPOINT = "PYTHONBREAKPOINT"
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -218,6 +221,11 @@ class Host:
         for name in names:
             left_files.forget_stale(os.path.join(self.task_directory(task), name))
 
+    def listen_for_breakpoints(self, task: str, command: spawn.Command) -> socket.socket | None:
+        """Return the socket at which processes of a task wait for a debugger; None if it has another one."""
+        is_ours = command.env.get(_BREAKPOINT) == breakpoints.HOOK
+        return breakpoints.listen(self.task_directory(task)) if is_ours else None
+
     def progress(self, came: Callable[[], None]) -> Progress | None:
         """Return a pipe for a task's progress reports, or None if none can be created."""
         try:
@@ -281,8 +289,12 @@ class Host:
             env[tf_config.NAME] = tf_config.compose(self.cluster, **message["tf_config"])
         env["TFLAUNCH_TASK_DIR"] = self.task_directory(task)
         env["TFLAUNCH_PROGRESS"] = "" if progress is None else progress.path
-        if self._library:  # after the user's own entries; where tflaunch is installed, both have the same package
-            env["PYTHONPATH"] = ":".join(part for part in (env.get("PYTHONPATH", ""), self._library) if part)
+        library = [self._library] if self._library else []  # where tflaunch is installed, tasks find it there
+        if _BREAKPOINT not in message["unset"] and not env.get(_BREAKPOINT):
+            env[_BREAKPOINT] = breakpoints.HOOK
+        if env.get(_BREAKPOINT) == breakpoints.HOOK:
+            library.append(breakpoints.DIRECTORY)
+        _append_to_path(env, library)
         program, *arguments = message["argv"]
         argv = [host_vars.expand_path(program, known), *(host_vars.expand(word, known) for word in arguments)]
         self._choose_keras(argv, env)
@@ -366,6 +378,14 @@ def _known_secrets(secrets: dict[str, str | None]) -> dict[str, str]:
         missing = ", ".join(sorted(secrets.keys() - known.keys()))
         raise host_vars.UnknownValue(f"secrets could not be read when the run was resumed: {missing}")
     return known
+
+
+def _append_to_path(env: dict[str, str], directories: list[str]) -> None:
+    """Let a task find modules in these directories after all others that its PYTHONPATH names."""
+    known = [place for place in env.get("PYTHONPATH", "").split(":") if place]
+    added = [place for place in directories if place not in known]
+    if added:
+        env["PYTHONPATH"] = ":".join(filter(None, [env.get("PYTHONPATH", ""), *added]))
 
 
 def _looked_at(argv: list[str], env: dict[str, str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import socket
 from functools import partial
 
 from tflaunch_worker import fields, wire
-from tflaunch_worker.agent import left_files
+from tflaunch_worker.agent import breakpoints, left_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -267,6 +267,7 @@ _COMMAND: Dict[str, Check] = {
     "inherit": fields.flag,
 }
 _FILE: Dict[str, Check] = {"task": _task, "attempt": _attempt, "name": _file_name}
+_TERMINAL: Dict[str, Check] = {"task": _task, "attempt": _attempt, "terminal": fields.integer}
 _FIELDS: Dict[str, Dict[str, Check]] = {
     "hello": {
         "protocol": fields.integer,
@@ -285,6 +286,10 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
     "import_modules": {"task": _task, **_COMMAND},
     "stop_task": {"task": _task, "attempt": _attempt, "grace": _seconds},
     "signal_task": {"task": _task, "attempt": _attempt, "signal": partial(fields.integer, least=1, most=64)},
+    "attach_debugger": _TERMINAL,
+    "write_debugger": {**_TERMINAL, "text": partial(fields.text, longest=breakpoints.LONGEST_LINE)},
+    "read_debugger": _TERMINAL,
+    "leave_debugger": {**_TERMINAL, "continues": fields.flag},
     "measure": {},
     "gather_evidence": {},
     "list_files": {"task": _task, "attempt": _attempt, "workdir": _word, "patterns": _words},

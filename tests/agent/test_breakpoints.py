@@ -1,0 +1,278 @@
+"""Real agents, and programs that wait at a breakpoint."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support.agent_client import Agent, LocalAgent, Talk
+from tflaunch_worker import linux, wire
+from tflaunch_worker.agent import breakpoints
+
+pytestmark = pytest.mark.agent
+
+PROGRAM = """
+def step(number):
+    loss = number / 2
+    breakpoint()
+    return loss
+print("up", flush=True)
+print("got", step(3), flush=True)
+"""
+
+
+class Terminal:
+    """A terminal that debugs a task over a connection to its agent."""
+
+    def __init__(self, talk: Talk, number: int = 1, task: str = "worker:0") -> None:
+        self._talk = talk
+        self._about = {"task": task, "attempt": 0, "terminal": number}
+        self._read = len(talk.heard)
+        talk.say("attach_debugger", **self._about)
+
+    def wait_for(self, kind: str) -> dict[str, Any]:
+        """Return the next message of a kind for this terminal; read on after output."""
+        while True:
+            message = self._next()
+            if message["kind"] == kind:
+                return message
+            if message["kind"] == "debugger_output":
+                self._talk.say("read_debugger", **self._about)
+
+    def _next(self) -> dict[str, Any]:
+        def find() -> dict[str, Any] | None:
+            while self._read < len(self._talk.heard):
+                self._read += 1
+                message = self._talk.heard[self._read - 1]
+                if message.get("terminal") == self._about["terminal"]:
+                    return message
+            return None
+
+        found: dict[str, Any] = self._talk.wait_until(find)
+        return found
+
+    def write(self, text: str) -> None:
+        """Wait for the prompt, and enter a command."""
+        self.wait_for("debugger_asks")
+        self._talk.say("write_debugger", **self._about, text=text)
+
+    def leave(self, *, continues: bool) -> None:
+        """Leave the debugger."""
+        self._talk.say("leave_debugger", **self._about, continues=continues)
+
+    def wait_left(self) -> str:
+        """Return why the agent has parted from it."""
+        return str(self.wait_for("debugger_left")["reason"])
+
+
+def events(talk: Talk, kind: str) -> list[dict[str, Any]]:
+    """Return the events of a kind that have arrived."""
+    return [message for message in talk.heard if message["kind"] == kind]
+
+
+def begin(agent: Agent, program: str = PROGRAM, python: str = sys.executable, **env: str) -> dict[str, Any]:
+    """Start a program; return the event that it waits at a breakpoint."""
+    argv = [program] if program.endswith(".py") else ["-c", program]
+    agent.talk.start("worker:0", python, *argv, **env)
+    return agent.talk.wait_for("breakpoint_reached")
+
+
+def test_commands_reach_the_debugger_until_it_continues(agent: Agent) -> None:
+    """The output of the task stays its own."""
+    agent.talk.hello()
+    reached = begin(agent)
+    assert (reached["file"], reached["function"]) == ("<string>", "step")
+    terminal = Terminal(agent.talk)
+    attached = terminal.wait_for("debugger_attached")
+    assert attached["line"] == reached["line"]
+    terminal.write("!loss = 7")
+    terminal.write("c")
+    assert terminal.wait_left() == "continued"
+    assert agent.talk.text("worker:0") == "up\ngot 7\n"
+    assert [event["is_quit"] for event in events(agent.talk, "breakpoint_left")] == [False]
+    assert agent.talk.wait_for("task_exited")["code"] == 0
+
+
+def pythons() -> list[str]:
+    """Return this Python, and others of this machine, where tflaunch is not installed."""
+    others = Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python3")
+    return [
+        sys.executable,
+        *(str(path) for path in sorted(others) if "/3.6." not in str(path) and "/3.7." not in str(path)),
+    ]
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_every_python_can_be_debugged(local: LocalAgent, python: str, tmp_path: Path) -> None:
+    """Steps, breakpoints of its own, `up`, statements, long output, and the end of all that."""
+    file = tmp_path / "train.py"
+    file.write_text(PROGRAM + "for number in range(3):\n    step(number)\n")
+    line = len(file.read_text().splitlines())
+    begin(local, str(file), python)
+    steps = ["n", "w", "p 'x' * 100000", "u", "p __name__", "d", "p loss", "help p", f"b {line}", "c", "cl 1", "c"]
+    for number, commands in enumerate((steps, ["c"], ["q"]), 1):
+        local.talk.wait_until(lambda count=number: len(events(local.talk, "breakpoint_reached")) == count)
+        terminal = Terminal(local.talk, number)
+        for command in commands:
+            terminal.write(command)
+        assert terminal.wait_left() == ("quit" if commands == ["q"] else "continued")
+    left = local.talk.wait_until(lambda: [event for event in events(local.talk, "breakpoint_left") if event["is_quit"]])
+    assert len(left) == 1
+    assert "task_exited" not in [message["kind"] for message in local.talk.heard]
+    local.talk.say("stop_task", task="worker:0", attempt=0, grace=5)
+    assert local.talk.wait_for("task_exited")["signal"] == signal.SIGTERM
+
+
+def test_who_leaves_or_loses_the_link_can_come_back(local: LocalAgent) -> None:
+    """And whoever comes later replaces who was there."""
+    begin(local)
+    first = Terminal(local.talk, 1)
+    first.write("!loss = 8")
+    first.wait_for("debugger_asks")
+    first.leave(continues=False)
+    second = Terminal(local.talk, 2)
+    second.wait_for("debugger_asks")
+    third = Terminal(local.talk, 3)
+    assert second.wait_left() == "replaced"
+    third.leave(continues=True)
+    assert third.wait_left() == "continued"
+    assert local.talk.text("worker:0") == "up\ngot 8\n"
+    late = Terminal(local.talk, 4)
+    assert late.wait_left() == "ended"
+
+
+def test_a_process_waits_through_a_change_of_supervisors(agent: Agent) -> None:
+    """The next one hears again what was not acknowledged."""
+    agent.talk.hello(lease=60)
+    begin(agent)
+    Terminal(agent.talk).wait_for("debugger_asks")
+    agent.link.close()
+    later = agent.reconnect()
+    later.hello()  # with a lease of 0: its link is the last one
+    assert later.wait_for("breakpoint_reached")["task"] == "worker:0"
+    terminal = Terminal(later)
+    terminal.write("c")
+    assert terminal.wait_left() == "continued"
+    assert later.wait_for("task_exited")["code"] == 0
+
+
+THREADS = """
+import os, subprocess, sys, threading
+def step(name):
+    breakpoint()
+    print(name, flush=True)
+def stop_in_child():
+    if os.fork() == 0:
+        step("child")
+        os._exit(0)
+    os.wait()
+threads = [threading.Thread(target=step, args=(f"thread {number}",)) for number in range(3)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+stop_in_child()
+subprocess.run([sys.executable, "-c", "breakpoint(); print('program')"])
+"""
+
+
+def test_threads_and_children_wait_one_after_the_other(local: LocalAgent) -> None:
+    """Each gets its own prompt."""
+    begin(local, THREADS)
+    for number in range(5):
+        local.talk.wait_until(lambda count=number + 1: len(events(local.talk, "breakpoint_reached")) == count)
+        terminal = Terminal(local.talk, number + 1)
+        terminal.write("c")
+        assert terminal.wait_left() == "continued"
+    lines = local.talk.text("worker:0").splitlines()
+    assert sorted(lines[:3]) == ["thread 0", "thread 1", "thread 2"]
+    assert lines[3:] == ["child", "program"]
+    assert local.talk.wait_for("task_exited")["code"] == 0
+
+
+SAVES = """
+import signal
+is_stopped = []
+signal.signal(signal.SIGTERM, lambda *_: is_stopped.append(True))
+breakpoint()
+while not is_stopped:
+    signal.pause()
+print("saved", flush=True)
+"""
+
+
+def test_a_task_that_is_stopped_can_still_save(local: LocalAgent) -> None:
+    """Its terminal hears that; a process without a handler ends at once."""
+    begin(local, SAVES)
+    terminal = Terminal(local.talk)
+    terminal.wait_for("debugger_asks")
+    local.talk.say("stop_task", task="worker:0", attempt=0, grace=60)
+    assert terminal.wait_left() == "stopped"
+    assert local.talk.text("worker:0") == "saved\n"
+    assert local.talk.wait_for("task_exited")["code"] == 0
+
+
+def test_a_killed_process_is_not_waited_for(local: LocalAgent) -> None:
+    """Its terminal hears that."""
+    begin(local)
+    terminal = Terminal(local.talk)
+    terminal.wait_for("debugger_asks")
+    psutil.Process(local.talk.wait_for("task_started")["pid"]).kill()
+    assert terminal.wait_left() == "ended"
+    assert local.talk.wait_for("breakpoint_left")["is_quit"] is False
+    assert local.talk.wait_for("task_exited")["signal"] == signal.SIGKILL
+
+
+def test_the_users_own_hook_is_left_alone(local: LocalAgent) -> None:
+    """Nothing is added to PYTHONPATH then."""
+    program = "import os; breakpoint(); print(os.environ.get('PYTHONPATH'), os.environ['PYTHONBREAKPOINT'])"
+    local.talk.start("worker:0", sys.executable, "-c", program, PYTHONBREAKPOINT="0", PYTHONPATH="/mine")
+    assert local.talk.text("worker:0") == "/mine 0\n"
+
+
+def connect(agent: LocalAgent) -> socket.socket:
+    """Connect as a process that stops."""
+    caller = socket.socket(socket.AF_UNIX)
+    with linux.short_path(str(agent.directory / "tasks/worker-0")) as short:
+        caller.connect(f"{short}/{breakpoints.SOCKET_NAME}")
+    return caller
+
+
+def test_any_bytes_at_the_socket_are_survived(local: LocalAgent) -> None:
+    """Nothing but a well-formed message is reported, and the next process is served."""
+    local.talk.start("worker:0", "sleep", "3600")
+    local.talk.wait_for("task_started")
+    stopped = {"kind": "stopped", "file": "a.py", "line": 1, "function": "f"}
+    for data in (
+        b"",
+        b"\xff" * 100,
+        wire.encode({"kind": "stopped"}),
+        wire.encode({**stopped, "line": -1}),
+        wire.encode({"kind": "output", "text": 3}),
+        wire.encode({"kind": "unknown"}),
+    ):
+        with connect(local) as caller:
+            caller.sendall(data)
+    with connect(local) as caller:
+        caller.sendall(wire.encode(stopped))
+        assert local.talk.wait_for("breakpoint_reached")["file"] == "a.py"
+        assert len(events(local.talk, "breakpoint_left")) == 0
+    local.talk.wait_for("breakpoint_left")
+    local.talk.say("stop_task", task="worker:0", attempt=0, grace=0)
+    local.talk.wait_for("task_gone")
+
+
+def test_a_program_that_stops_without_end_does_not_flood_the_supervisor(local: LocalAgent) -> None:
+    """It accepts a limited number of events; what stops for a moment only is not reported."""
+    local.talk.start("worker:0", "sleep", "3600")
+    local.talk.wait_for("task_started")
+    for _ in range(300):
+        with connect(local) as caller:
+            caller.sendall(wire.encode({"kind": "stopped", "file": "a.py", "line": 1, "function": "f"}))
+    local.talk.say("stop_task", task="worker:0", attempt=0, grace=0)
+    local.talk.wait_for("task_gone")
+    assert 0 < len(events(local.talk, "breakpoint_reached")) < 60

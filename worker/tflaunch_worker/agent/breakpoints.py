@@ -1,0 +1,343 @@
+"""Processes of a task that wait at a `breakpoint()`, and the terminal that debugs one of them.
+
+A process connects to a socket in the task's directory (`in_tasks.tflaunch_breakpoint` has its messages). One is served
+at a time; the next ones wait in the socket's queue, which costs nothing. A terminal that leaves, or whose link is lost,
+changes nothing: the process keeps waiting for the next one. Output is sent part by part, each after the terminal has
+shown the one before, so that neither a slow link nor a program that prints without end delays anything else.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+
+from tflaunch_worker import fields, linux, wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from tflaunch_worker.agent.supervisor_link import SupervisorLink
+    from tflaunch_worker.event_loop import Loop, Timer
+
+HOOK = "tflaunch_breakpoint.stop"
+"""Value of PYTHONBREAKPOINT: the function that `breakpoint()` calls in a task."""
+
+DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "in_tasks")
+"""Directory with the module of that function."""
+
+SOCKET_NAME = "breakpoint.sock"
+"""Socket in the task's directory."""
+
+MOST_OUTPUT = 128 * 1024
+"""Maximum bytes of output in one message."""
+
+LONGEST_LINE = 32 * 1024
+"""Maximum characters of a command."""
+
+_RECEIVE = 64 * 1024
+_MOST_MESSAGE = 256 * 1024
+_LONGEST_PATH, _LONGEST_NAME = 1000, 300  # characters
+_PATIENCE = 1.0  # seconds from a step until the program counts as running again
+_BURST, _INTERVAL = 10.0, 0.5  # seconds: of 20 reports at once, and then two per second
+
+
+class HostBreakpoints:
+    """The breakpoints of all tasks of this host."""
+
+    def __init__(self, loop: Loop, link: SupervisorLink) -> None:
+        self._loop = loop
+        self._link = link
+        self._limit = ReportLimit(loop)
+        self._tasks: dict[tuple[str, int], Breakpoints] = {}
+
+    def add(self, listener: socket.socket, task: str, attempt: int) -> None:
+        """Serve the processes of an attempt, which connect to this socket."""
+        self._tasks[(task, attempt)] = Breakpoints(listener, task, attempt, self._loop, self._link, self._limit)
+
+    def obey(self, message: dict[str, Any]) -> None:
+        """Obey an order about the terminal of an attempt."""
+        task, attempt, terminal = message["task"], message["attempt"], message["terminal"]
+        found = self._tasks.get((task, attempt))
+        kind = message["kind"]
+        if found is None:
+            if kind == "attach_debugger":
+                self._link.answer("debugger_left", task=task, attempt=attempt, terminal=terminal, reason="ended")
+        elif kind == "attach_debugger":
+            found.attach(terminal)
+        elif kind == "write_debugger":
+            found.write_line(terminal, message["text"])
+        elif kind == "read_debugger":
+            found.read_on(terminal)
+        else:
+            found.leave(terminal, message["continues"])
+
+    def close(self, task: str) -> None:
+        """Continue what waits at a breakpoint of a task that was sent TERM, or is gone.
+
+        A handler of the signal may want to save.
+        """
+        for name, attempt in [about for about in self._tasks if about[0] == task]:
+            self._tasks.pop((name, attempt)).close()
+
+    def leave_terminals(self) -> None:
+        """Forget all terminals: the link to them is lost."""
+        for each in self._tasks.values():
+            each.leave(None, continues=False)
+
+
+class ReportLimit:
+    """Limits how often the tasks of a host report a breakpoint, as supervisors accept a limited number of events."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._next_at = 0.0
+
+    def take_turn(self) -> float:
+        """Return the time of the loop's clock at which the next report may be made."""
+        now = self._loop.now()
+        self._next_at = max(self._next_at, now - _BURST) + _INTERVAL
+        return max(self._next_at, now)
+
+
+class Breakpoints:
+    """Those of one attempt of a task.
+
+    The supervisor hears ``breakpoint_reached`` when one waits, and ``breakpoint_left`` when none does any more. A
+    terminal, known by a number, gets ``debugger_attached``, ``debugger_output``, ``debugger_asks`` and
+    ``debugger_left``.
+    """
+
+    def __init__(
+        self, listener: socket.socket, task: str, attempt: int, loop: Loop, link: SupervisorLink, limit: ReportLimit
+    ) -> None:
+        self._listener = listener
+        self._about = {"task": task, "attempt": attempt}
+        self._loop = loop
+        self._link = link
+        self._limit = limit
+        self._process: socket.socket | None = None
+        self._terminal: int | None = None
+        self._place: dict[str, object] | None = None
+        self._reported: dict[str, object] | None = None
+        self._report_timer: Timer | None = None
+        self._forget_process()
+        loop.watch(listener.fileno(), self._accept)
+
+    def _forget_process(self) -> None:
+        self._decoder = wire.Decoder(_MOST_MESSAGE)
+        self._unread: deque[dict[str, Any]] = deque()
+        self._asks = False
+        self._is_shown = False
+        self._is_paused = False
+        self._ending = "ended"
+
+    def close(self) -> None:
+        """Continue all processes that wait: the task is being stopped, or is gone."""
+        if self._listener.fileno() < 0:
+            return
+        self._loop.forget(self._listener.fileno())
+        self._listener.close()
+        if self._process is not None:
+            self._end("stopped")
+
+    # ---- the process
+
+    def _accept(self) -> None:
+        try:
+            self._process, _ = self._listener.accept()
+        except OSError:
+            return
+        self._process.setblocking(False)
+        self._loop.forget(self._listener.fileno())  # until this process is done
+        self._loop.watch(self._process.fileno(), self._read)
+
+    def _read(self) -> None:
+        assert self._process is not None
+        try:
+            data = self._process.recv(_RECEIVE)
+            self._unread.extend(message for message, _ in self._decoder.feed(data))
+        except BlockingIOError:
+            return
+        except (OSError, wire.WireError):
+            data = b""
+        self._obey_all()
+        if not data and self._process is not None:
+            self._end(self._ending)
+
+    def _obey_all(self) -> None:
+        try:
+            while self._unread and not self._is_paused:
+                self._obey(self._unread.popleft())
+        except ValueError:
+            self._end(self._ending)  # it is not our module that speaks
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        kind = message["kind"]
+        if kind == "stopped":
+            self._stop_at(
+                {
+                    "file": fields.text(message, "file", _LONGEST_PATH),
+                    "line": fields.integer(message, "line"),
+                    "function": fields.text(message, "function")[:_LONGEST_NAME],
+                }
+            )
+        elif kind == "resumed":
+            self._place, self._asks = None, False
+            self._schedule(self._loop.now() + _PATIENCE, self._report_left)
+        elif kind == "output":
+            self._show(fields.text(message, "text"))
+        elif kind == "asks":
+            self._take_question()
+        elif kind == "quit":
+            self._place = None
+            self._report_left(is_quit=True)
+            self._part("quit")
+        elif kind == "left":
+            self._ending = "continued"
+
+    def _take_question(self) -> None:
+        """Ask the terminal for a command, once the process has shown it where it is."""
+        if self._terminal is not None and not self._is_shown:
+            self._show_again()
+        else:
+            self._asks = True
+            self._tell("debugger_asks")
+
+    def _show_again(self) -> None:
+        """Let the process show where it is, and then ask again."""
+        self._asks = False
+        self._is_shown = True
+        self._send("attached")
+
+    def _stop_at(self, place: dict[str, object]) -> None:
+        self._place = place
+        if self._reported is None:
+            self._schedule(self._limit.take_turn(), self._report_reached)
+        else:
+            self._cancel_report()
+
+    def _show(self, text: str) -> None:
+        """Send output to the terminal, and read on when it has shown that; without one it is shown again later."""
+        body = text.encode("utf-8", "replace")[:MOST_OUTPUT]
+        if self._process is not None and self._terminal is not None and self._is_shown and body:
+            self._is_paused = True
+            self._loop.forget(self._process.fileno())
+            self._link.answer_with(body, "debugger_output", **self._about, terminal=self._terminal)
+
+    def _end(self, reason: str) -> None:
+        """Part from the process, and accept the next one."""
+        assert self._process is not None
+        self._loop.forget(self._process.fileno())
+        self._process.close()
+        self._process = None
+        self._place = None
+        self._forget_process()
+        self._report_left()
+        self._part(reason)
+        if self._listener.fileno() >= 0:
+            self._loop.watch(self._listener.fileno(), self._accept)
+
+    def _send(self, kind: str, **about: object) -> None:
+        if self._process is not None:
+            try:
+                self._process.send(wire.encode({"kind": kind, **about}))
+            except OSError:
+                pass  # it does not read, because it runs, or is dead; the latter is noticed when reading
+
+    # ---- reports to the supervisor
+
+    def _schedule(self, when: float, report: Callable[[], None]) -> None:
+        self._cancel_report()
+        if when <= self._loop.now():
+            report()
+        else:
+            self._report_timer = self._loop.call_at(when, report)
+
+    def _cancel_report(self) -> None:
+        if self._report_timer is not None:
+            self._report_timer.cancel()
+            self._report_timer = None
+
+    def _report_reached(self) -> None:
+        if self._place is not None:
+            self._reported = self._place
+            self._link.say("breakpoint_reached", **self._about, **self._place)
+
+    def _report_left(self, is_quit: bool = False) -> None:
+        self._cancel_report()
+        if self._reported is not None or is_quit:
+            self._reported = None
+            self._link.say("breakpoint_left", **self._about, is_quit=is_quit)
+
+    # ---- the terminal
+
+    def attach(self, terminal: int) -> None:
+        """Let a terminal debug the process that waits, instead of any earlier one."""
+        self._part("replaced")
+        if self._process is None or self._place is None:
+            self._link.answer("debugger_left", **self._about, terminal=terminal, reason="ended")
+            return
+        self._terminal = terminal
+        self._is_shown = False
+        self._tell("debugger_attached", **self._place)
+        if self._asks:
+            self._show_again()
+
+    def write_line(self, terminal: int, text: str) -> None:
+        """Give the process a command, if it asks for one."""
+        if terminal == self._terminal and self._asks:
+            self._asks = False
+            self._send("line", text=text)
+
+    def read_on(self, terminal: int) -> None:
+        """Note that the terminal has shown the last output."""
+        if terminal == self._terminal:
+            self._resume_reading()
+
+    def leave(self, terminal: int | None, continues: bool) -> None:
+        """Forget a terminal, by default any; if it ``continues``, the process goes on without a debugger."""
+        if self._terminal is None or terminal not in (None, self._terminal):
+            return
+        if continues and self._process is not None:
+            self._process.shutdown(socket.SHUT_WR)
+            self._resume_reading()
+            return
+        self._terminal = None
+        self._resume_reading()
+        if self._place is not None and self._reported not in (None, self._place):
+            self._schedule(self._limit.take_turn(), self._report_reached)  # it has moved on since
+
+    def _resume_reading(self) -> None:
+        if self._is_paused and self._process is not None:
+            self._is_paused = False
+            self._loop.watch(self._process.fileno(), self._read)
+            self._obey_all()
+
+    def _part(self, reason: str) -> None:
+        self._tell("debugger_left", reason=reason)
+        self._terminal = None
+
+    def _tell(self, kind: str, **about: object) -> None:
+        if self._terminal is not None:
+            self._link.answer(kind, **self._about, terminal=self._terminal, **about)
+
+
+def listen(directory: str) -> socket.socket | None:
+    """Return the socket at which processes of the task with this directory wait, None if there can be none."""
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        with linux.short_path(directory) as short:
+            path = f"{short}/{SOCKET_NAME}"
+            if os.path.lexists(path):
+                os.unlink(path)
+            listener.bind(path)
+        listener.listen(128)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        return None
+    return listener
