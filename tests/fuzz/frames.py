@@ -213,6 +213,8 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
         said.append({"kind": "output", "task": task, "attempt": 0, "offset": 0, "times": [[0, 3.5], [7, 3.75]]})
         said.append({"kind": "output_stalled", **about})
         said.append({"kind": "output_resumed", **about})
+        said.append({"kind": "breakpoint_reached", **about, "file": "/code/train.py", "line": 40, "function": "step"})
+        said.append({"kind": "breakpoint_left", **about, "is_quit": False})
     figures = {"attempt": 0, "cpu_seconds": 1.5, "rss_bytes": 1000, "progress": {"step": 3, "metrics": {"loss": 0.5}}}
     said.append({"kind": "measured", "time": 8.0, "tasks": dict.fromkeys(tasks, figures)})
     said += [{"kind": "evidence", "task": task, "attempt": 0, **_EVIDENCE} for task in tasks]
@@ -252,6 +254,10 @@ _EXTRAS: tuple[dict[str, Any], ...] = (
     {"kind": "file_left", "task": "worker:0", "attempt": 0, "name": "../../x", "size": 5},
     {"kind": "file_left", "task": "worker:0", "attempt": 0, "name": OUTCOME, "size": 2**40},
     {"kind": "file_read", "task": "worker:0", "attempt": 0, "name": OUTCOME, "offset": 0},
+    {"kind": "breakpoint_left", "seq": 9, "task": "worker:0", "attempt": 0, "is_quit": True},
+    {"kind": "debugger_attached", "terminal": 1, "task": "worker:0", "attempt": 0, "file": "a", "line": 1},
+    {"kind": "debugger_output", "terminal": 0, "task": "worker:0", "attempt": 0},
+    {"kind": "debugger_left", "terminal": 1, "task": "worker:0", "attempt": 0, "reason": "ended"},
     {"kind": "interrupted", "signal": 2, "seq": 5},
     {"kind": "host_lost", "host": "b", "reason": "x", "seq": 5},
     {"kind": any_value(random.Random(1)), "seq": Raw("1e999")},

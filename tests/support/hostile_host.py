@@ -253,6 +253,7 @@ def _many_events(host: Host, task: str, attempt: int) -> None:
     for _ in _while_flooding():
         host.tell("output_stalled", task=task, attempt=attempt)
         host.tell("output_resumed", task=task, attempt=attempt)
+        host.tell("breakpoint_reached", task=task, attempt=attempt, file="a.py", line=1, function="f")
 
 
 def _huge_gap(host: Host, task: str, attempt: int) -> None:

@@ -57,6 +57,12 @@ class History:
             self.happens(TaskStarted(HERE, task.task, attempt, 1, 0.0), PortOpened(HERE, task.task, attempt))
         return self
 
+    def start_without_ports(self) -> History:
+        """Let the first attempt start; no task listens yet."""
+        ports = {task.task: 10000 + number for number, task in enumerate(self.job.plan.tasks)}
+        self.happens(HostJoined(HERE), PortsHeld(HERE, ports))
+        return self.happens(*[TaskStarted(HERE, task, 0, 1, 0.0) for task in ports])
+
     def ends(
         self, task: str, code: int | None = 0, signal: int | None = None, checkpoint: int = 0, **known: Any
     ) -> History:

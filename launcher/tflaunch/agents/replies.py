@@ -160,6 +160,8 @@ class ExpectedReplies:
                 events.TaskStarted()
                 | events.TaskNotStarted()
                 | events.PortOpened()
+                | events.BreakpointReached()
+                | events.BreakpointLeft()
                 | events.TaskExited()
                 | events.TaskGone()
             ):

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from tflaunch.core.events import (
+    BreakpointLeft,
+    BreakpointReached,
     Event,
     FilesRefused,
     FilesSynced,
@@ -56,6 +58,8 @@ _SAID_BY_AGENTS = (
     PortOpened,
     OutputStalled,
     OutputResumed,
+    BreakpointReached,
+    BreakpointLeft,
     TaskExited,
     TaskGone,
 )

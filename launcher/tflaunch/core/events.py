@@ -249,6 +249,26 @@ class OutputResumed(NamedTuple):
     attempt: Attempt
 
 
+class BreakpointReached(NamedTuple):
+    """A process of the task waits at a `breakpoint()` for a debugger, in this line and function."""
+
+    host: str
+    task: str
+    attempt: Attempt
+    file: Reason
+    line: Count
+    function: Reason
+
+
+class BreakpointLeft(NamedTuple):
+    """No process of the task waits at a breakpoint any more; ``is_quit``: its user has ended the run from there."""
+
+    host: str
+    task: str
+    attempt: Attempt
+    is_quit: bool = False
+
+
 class TaskGone(NamedTuple):
     """None of the task's processes is left.
 
@@ -358,6 +378,8 @@ Event = (
     | PortOpened
     | OutputStalled
     | OutputResumed
+    | BreakpointReached
+    | BreakpointLeft
     | TaskExited
     | TaskGone
     | Interrupted

@@ -14,6 +14,9 @@ from tflaunch.plan.model import Plan, TaskPlan, role_of
 STARTED, HAS_RUN, SUCCEEDED, WAITING = "started", "has_run", "succeeded", "waiting"
 """Tags of tasks: an attempt was started; a process was seen; see `TaskState`; will restart alone."""
 
+AT_BREAKPOINT = "at_breakpoint"
+"""Tag of tasks of which a process waits for a debugger."""
+
 ALIVE, STALLED, NOT_LISTENING = "alive", "stalled", "not_listening"
 """Tags of tasks, paired with the role: see `TaskState`; alive without output; started, port not open."""
 
@@ -134,6 +137,14 @@ class TaskPhase(Enum):
     """None of its processes is left."""
 
 
+class Breakpoint(NamedTuple):
+    """Where a process waits for a debugger; as in `events.BreakpointReached`."""
+
+    file: str
+    line: int
+    function: str
+
+
 class TaskState(NamedTuple):
     """State of one task. ``since`` and ``resume_at`` are seconds of the supervisor's clock.
 
@@ -142,7 +153,7 @@ class TaskState(NamedTuple):
     `events.TaskExited`; ``reached`` is the progress of the attempt, ``metrics`` its last reported metrics. ``grace``
     is the number of seconds between TERM and KILL when it was last stopped, None if stacks were dumped instead of
     sending TERM; ``was_stopped``: it exited after that. ``was_cut_short``: its host was leaving and had told it to end,
-    so that exit code 0 does not mean that it is done.
+    so that exit code 0 does not mean that it is done. ``breakpoint`` is where it waits for a debugger.
     """
 
     task: str
@@ -165,6 +176,7 @@ class TaskState(NamedTuple):
     failure: str = ""
     reached: Reached = Reached()
     metrics: tuple[tuple[str, float], ...] = ()
+    breakpoint: Breakpoint | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -190,6 +202,8 @@ class TaskState(NamedTuple):
                     tags.append((STALLED, role))
             if not self.is_port_open:
                 tags.append((NOT_LISTENING, role))
+        if self.breakpoint is not None and self.phase is TaskPhase.RUNNING:
+            tags.append(AT_BREAKPOINT)
         if self.pid is not None:
             tags.append(HAS_RUN)
         if self.has_succeeded:
@@ -241,7 +255,7 @@ class Deadlines(NamedTuple):
 
     ``resume_at``: the next attempt begins, if all hosts are ready. ``save_by``: a preempted gang must have saved.
     ``finish_by``: tasks still running after others have finished are stopped; ``late_at``: they are reported, which
-    ``was_late`` says has been done.
+    ``was_late`` says has been done. ``left_breakpoint_at``: when the last task left the breakpoint at which it waited.
     """
 
     resume_at: float | None = None
@@ -249,6 +263,7 @@ class Deadlines(NamedTuple):
     finish_by: float | None = None
     late_at: float | None = None
     was_late: bool = False
+    left_breakpoint_at: float | None = None
 
 
 class Formation(NamedTuple):

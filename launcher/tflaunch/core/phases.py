@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tflaunch.core import checkpoints, elastic, policy, preflight, restart_budget, spares
+from tflaunch.core import breakpoints, checkpoints, elastic, policy, preflight, restart_budget, spares
 from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.core.job_state import (
     CHECKPOINT,
@@ -208,7 +208,8 @@ def _start(job: Job, processes: Iterable[TaskPlan], attempt: int, now: float) ->
 def _running(job: Job, now: float) -> Step:
     if policy.has_succeeded(job):
         return _drain(job, now)
-    if policy.is_stalled(job):
+    stalls_at = breakpoints.stalls_at(job)
+    if stalls_at is not None and now >= stalls_at:
         limit = job.plan.timeouts.stall
         message = f"no output or progress for {limit:g} s (timeouts.stall); the stacks of the tasks are in their logs"
         return fail(job, Culprit(Cause.TIME, "stall", job.attempt, None, None, message), now, may_retry=True)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import signal
 
-from tflaunch.core import checkpoints, elastic, policy
+from tflaunch.core import breakpoints, checkpoints, elastic, policy
 from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import (
+    BreakpointLeft,
+    BreakpointReached,
     CheckpointCopied,
     CheckpointNotCopied,
     CheckpointPlaced,
@@ -105,7 +107,7 @@ def step(job: Job, event: Event, now: float) -> Step:
         return job, []
     before = job
     job, actions = _react(job, event, now)
-    job, more = advance(job, now)
+    job, more = advance(breakpoints.restart_limits(before, job, now), now)
     return job, [*actions, *more, *updates(before, job)]
 
 
@@ -125,11 +127,12 @@ def next_deadline(job: Job) -> float | None:
     if job.phase is Phase.RUNNING:
         times.append(job.first_retry_at())
         times.append(elastic.grows_at(job))
-        if not job.formation.is_complete:
+        if not job.formation.is_complete and not breakpoints.is_debugged(job):
             times.append(_start_limit_at(job))
-            times.append(None if job.formation.was_warned else job.attempt_started_at + policy.WARN_AFTER)
+            times.append(None if job.formation.was_warned else _warn_at(job))
         times.append(None if job.deadlines.was_late else job.deadlines.late_at)
-    if job.phase in (Phase.RUNNING, Phase.DRAINING):
+        times.append(breakpoints.stalls_at(job))
+    if job.phase is Phase.DRAINING or (job.phase is Phase.RUNNING and not breakpoints.is_debugged(job)):
         times.append(job.deadlines.finish_by)
     if job.phase is Phase.BACKING_OFF and policy.are_hosts_settled(job):
         times.append(job.deadlines.resume_at)
@@ -194,7 +197,15 @@ def _explain(job: Job, sentence: str) -> Job:
 
 def _on_task_event(
     job: Job,
-    event: TaskStarted | TaskNotStarted | PortOpened | OutputStalled | OutputResumed | TaskExited | TaskGone,
+    event: TaskStarted
+    | TaskNotStarted
+    | PortOpened
+    | OutputStalled
+    | OutputResumed
+    | BreakpointReached
+    | BreakpointLeft
+    | TaskExited
+    | TaskGone,
     now: float,
 ) -> Step:
     task = job.tasks.get(event.task)
@@ -219,6 +230,15 @@ def _on_task_event(
             return _on_gone(job, job.plan.find(task.task))
         case OutputStalled() | OutputResumed():
             return job.with_task(task, is_stalled=isinstance(event, OutputStalled)), []
+        case BreakpointReached() | BreakpointLeft():
+            return _on_breakpoint(job, task, event, now)
+
+
+def _on_breakpoint(job: Job, task: TaskState, event: BreakpointReached | BreakpointLeft, now: float) -> Step:
+    job = breakpoints.on_breakpoint(job, task, event)
+    if isinstance(event, BreakpointReached) or not event.is_quit:
+        return job, []
+    return _stop_for_user(job, f"the debugger of {task.task}", job.plan.timeouts.grace, now)
 
 
 def _on_not_started(job: Job, task: TaskState, event: TaskNotStarted, now: float) -> Step:
@@ -303,7 +323,7 @@ def _on_request(job: Job, event: Interrupted | StopRequested | RestartRequested,
         case Interrupted():
             return _on_interrupt(job, event, now)
         case StopRequested():
-            return _on_stop_requested(job, event, now)
+            return _stop_for_user(job, "`tflaunch down`", event.grace, now)
         case RestartRequested():
             return _on_restart_requested(job, event, now)
 
@@ -318,13 +338,12 @@ def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
     return _end(job, grace, now, is_urgent)
 
 
-def _on_stop_requested(job: Job, event: StopRequested, now: float) -> Step:
-    """Stop the job for `tflaunch down`; a repeated request with less grace stops it sooner."""
+def _stop_for_user(job: Job, where: str, grace: float, now: float) -> Step:
+    """Stop the job as its user asks with `tflaunch down` or in a debugger; less grace than before stops it sooner."""
     if job.exit_code is None:
-        message = "ended by `tflaunch down`"
-        culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, int(signal.SIGTERM), message)
+        culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, int(signal.SIGTERM), f"ended by {where}")
         job = job._replace(culprit=culprit, exit_code=policy.exit_code(culprit, job.has_started))
-    return _end(job, event.grace, now, is_urgent=event.grace == 0)
+    return _end(job, grace, now, is_urgent=grace == 0)
 
 
 def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
@@ -382,18 +401,18 @@ def _on_time_of_job(job: Job, now: float) -> Step:
 
 
 def _on_time_running(job: Job, now: float) -> Step:
-    limit = _start_limit_at(job)
-    if limit is not None and now >= limit and not job.formation.is_complete:
+    limit, is_debugged = _start_limit_at(job), breakpoints.is_debugged(job)
+    if limit is not None and now >= limit and not job.formation.is_complete and not is_debugged:
         waiting = ", ".join(policy.unopened(job))
         within = f"timeouts.start ({job.plan.timeouts.start:g} s)"
         message = f"stopped: cluster not formed within {within}: {waiting} did not listen"
         return fail(job, _limit("start", job, message), now, may_retry=False)
-    if job.deadlines.finish_by is not None and now >= job.deadlines.finish_by:
+    if job.deadlines.finish_by is not None and now >= job.deadlines.finish_by and not is_debugged:
         late = ", ".join(name for name in job.success_tasks if not job.tasks[name].has_succeeded)
         after = f"{job.plan.timeouts.finish:g} s after the first task had finished"
         message = f"stopped: {late} still ran {after} (timeouts.finish)"
         return fail(job, _limit("finish", job, message), now, may_retry=False)
-    if now >= job.attempt_started_at + policy.WARN_AFTER and not job.formation.is_complete:
+    if now >= _warn_at(job) and not job.formation.is_complete and not is_debugged:
         job = job.with_formation(was_warned=True, is_past_start=True)
     if job.deadlines.late_at is not None and now >= job.deadlines.late_at:
         job = job.with_deadlines(was_late=True)
@@ -414,4 +433,8 @@ def _deadline_at(job: Job) -> float | None:
 
 def _start_limit_at(job: Job) -> float | None:
     limit = job.plan.timeouts.start
-    return None if limit is None else job.attempt_started_at + limit
+    return None if limit is None else breakpoints.start_of_limits(job) + limit
+
+
+def _warn_at(job: Job) -> float:
+    return breakpoints.start_of_limits(job) + policy.WARN_AFTER

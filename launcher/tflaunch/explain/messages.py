@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tflaunch.core import policy, port_fence
 from tflaunch.core.events import (
+    BreakpointReached,
     CheckpointNotCopied,
     CheckpointPlaced,
     Event,
@@ -25,7 +26,7 @@ from tflaunch.core.events import (
 from tflaunch.core.job_state import CHECKPOINT, HAS_RUN, Cause, HostPhase, Job, Phase
 from tflaunch.explain import cluster_formation, moves, summary
 from tflaunch.explain.summary import describe, describe_exit
-from tflaunch.explain.wording import counted, listed
+from tflaunch.explain.wording import counted, listed, place_of
 from tflaunch.plan import preloading, tensorboard
 from tflaunch.plan.gpu_shares import gpus_given
 from tflaunch.plan.model import FENCED_OR_FAIL
@@ -56,14 +57,7 @@ def messages_about(before: Job, event: Event, after: Job, now: float, logs: Logs
     lines += _hint_news(before, event, after, logs)
     if isinstance(event, PortOpened):
         lines += _return_news(before, event, after)
-    if isinstance(event, HostDelayed):
-        lines += _delay_news(before, event)
-    if isinstance(event, LinkLost | LinkRestored):
-        lines += _host_news(before, event, after)
-    if isinstance(event, OutsiderRefused | PortUnfenced):
-        lines += _fence_news(before, event, after)
-    if isinstance(event, CheckpointNotCopied | CheckpointPlaced):
-        lines += _checkpoint_news(before, event, after)
+    lines += _other_news(before, event, after)
     lines += _given_up(before, after)
     lines += moves.news(before, after)
     if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
@@ -79,6 +73,23 @@ def messages_about(before: Job, event: Event, after: Job, now: float, logs: Logs
     return lines
 
 
+def _other_news(before: Job, event: Event, after: Job) -> list[str]:
+    """Return messages about events that concern a host, or a task that continues."""
+    match event:
+        case HostDelayed():
+            return _delay_news(before, event)
+        case LinkLost() | LinkRestored():
+            return _host_news(before, event, after)
+        case OutsiderRefused() | PortUnfenced():
+            return _fence_news(before, event, after)
+        case CheckpointNotCopied() | CheckpointPlaced():
+            return _checkpoint_news(before, event, after)
+        case BreakpointReached():
+            return _breakpoint_news(event, after)
+        case _:
+            return []
+
+
 def _checkpoint_news(before: Job, event: CheckpointNotCopied | CheckpointPlaced, after: Job) -> list[str]:
     """Return a message about a checkpoint without a copy, or that of an attempt, once the last host has it."""
     if isinstance(event, CheckpointNotCopied):
@@ -87,6 +98,15 @@ def _checkpoint_news(before: Job, event: CheckpointNotCopied | CheckpointPlaced,
         return []
     step = f" (step {event.step})" if event.step else ""
     return [f"attempt {after.attempt} starts with checkpoint {event.name}{step}"]
+
+
+def _breakpoint_news(event: BreakpointReached, after: Job) -> list[str]:
+    """Return where a task waits for a debugger, and how to get there."""
+    task = after.tasks.get(event.task)
+    if task is None or task.breakpoint is None or task.attempt != event.attempt:
+        return []
+    where = place_of(task.breakpoint)
+    return [f"{task.task} waits at a breakpoint in {where}: tflaunch debug {after.run} {task.task}"]
 
 
 def _fence_news(before: Job, event: OutsiderRefused | PortUnfenced, after: Job) -> list[str]:
@@ -296,7 +316,8 @@ def _stop_news(job: Job, living: list[str]) -> list[str]:
         return []
     assert job.culprit is not None
     grace = max((job.tasks[name].grace or 0.0 for name in living), default=0.0)
-    why = ", as `tflaunch down` asks" if job.culprit.message else ""
+    who = job.culprit.message.removeprefix("ended by ")
+    why = f", as {who} asks" if who else ""
     waits = f": waiting up to {grace:g} s for them to save" if grace else ""
     remedy = "; press Ctrl-C again to kill" if grace and not job.culprit.message else ""
     is_deaf = job.plan.strategy == "multi_worker_mirrored" and job.formation.is_start_over and grace

@@ -62,6 +62,8 @@ class TaskStatus(NamedTuple):
     """Number of connections to its port from outside the cluster that were refused, None for none."""
     moved_from: str | None = None
     """The host of the spec on which it would be, if that had not been lost."""
+    breakpoint: str | None = None
+    """Where it waits at a `breakpoint()` for `tflaunch debug`."""
     last_line: str | None = None
     """The last line of its output; the supervisor does not tell it, as readers have the log."""
 

@@ -14,6 +14,7 @@ from tflaunch.core.measures import Measure
 from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus
+from tflaunch.explain.wording import place_of
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import TaskPlan
 
@@ -122,7 +123,7 @@ def _host(job: Job, host: str, inputs: StatusInputs) -> HostStatus:
 def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
     task = job.tasks[process.task]
     state = state_of(job, task, process.host)
-    is_overdue = state == "running" and policy.is_overdue(job, task, inputs.now)
+    is_overdue = state == "running" and task.breakpoint is None and policy.is_overdue(job, task, inputs.now)
     shown = TaskStatus(
         task=task.task,
         role=process.role,
@@ -138,6 +139,7 @@ def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
         listening=task.is_port_open if task.is_alive and policy.listens(job.plan, task.task) else None,
         waiting_since=_since_epoch(task.since, inputs) if is_overdue else None,
         moved_from=_moved_from(job, process.host),
+        breakpoint=place_of(task.breakpoint) if task.breakpoint is not None and state == "running" else None,
     )
     if not task.is_alive:
         return shown._replace(

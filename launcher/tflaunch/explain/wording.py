@@ -1,8 +1,10 @@
-"""Format numbers, durations and lists of names for sentences. Pure."""
+"""Format numbers, durations, places and lists of names for sentences. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from tflaunch.core.job_state import Breakpoint
 
 _MANY = 8
 
@@ -26,3 +28,9 @@ def listed(names: Sequence[str]) -> str:
     """Return the names separated by commas; after 8, only the number of the others."""
     shown = ", ".join(names[:_MANY])
     return shown if len(names) <= _MANY else f"{shown} and {len(names) - _MANY} more"
+
+
+def place_of(found: Breakpoint) -> str:
+    """Return ``train.py, line 40, in step``; without a function at the top of a file."""
+    function = "" if found.function == "<module>" else f", in {found.function}"
+    return f"{found.file.rpartition('/')[2]}, line {found.line}{function}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status
+from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus
 from tflaunch.explain.wording import counted, listed
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting
@@ -35,7 +35,7 @@ _MISSING = ("down", "joining", "disconnected", "leaving")
 
 
 def news(status: Status) -> list[Part]:
-    """Return the lines below the headline: failure reason, TensorBoard, missing hosts, refused connections."""
+    """Return the lines below the headline: failure reason, breakpoints, TensorBoard, missing hosts and so on."""
     parts = []
     reason, culprit = formatting.plain(status.reason).strip(), formatting.plain(status.culprit)
     if reason or culprit:
@@ -47,6 +47,7 @@ def news(status: Status) -> list[Part]:
     if _is_abandoned(status):
         run = formatting.plain(status.run)
         parts.append(Part(f"next: tflaunch up --resume {run}, or tflaunch down {run}", "yellow"))
+    parts += [Part(_breakpoint(status, task), "bold yellow") for task in status.tasks if task.breakpoint is not None]
     parts += _not_formed(status)
     if status.tensorboard is not None:
         parts.append(Part(_board(status.tensorboard), "cyan"))
@@ -60,6 +61,12 @@ def news(status: Status) -> list[Part]:
     if status.outsiders:
         parts.append(Part(_refused(status), "yellow"))
     return parts
+
+
+def _breakpoint(status: Status, task: TaskStatus) -> str:
+    """Return where a task waits for a debugger, and how to get there."""
+    name, run = formatting.plain(task.task), formatting.plain(status.run)
+    return f"{name} waits at a breakpoint in {formatting.plain(task.breakpoint)}: tflaunch debug {run} {name}"
 
 
 def _is_abandoned(status: Status) -> bool:

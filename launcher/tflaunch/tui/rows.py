@@ -22,6 +22,7 @@ _STYLES = {
     "succeeded": "green",
     "failed": "bold red",
     "restarting": "yellow",
+    "at breakpoint": "bold yellow",
     "not listening": "bold yellow",
     "disconnected": "yellow",
     "lost": "bold red",
@@ -32,6 +33,7 @@ _BAD_FIRST = (
     "failed",
     "lost",
     "disconnected",
+    "at breakpoint",
     "not listening",
     "restarting",
     "starting",
@@ -41,7 +43,7 @@ _BAD_FIRST = (
     "succeeded",
     "stopped",
 )
-_ALIVE = ("starting", "running", "not listening", "disconnected", "stopping")
+_ALIVE = ("starting", "running", "at breakpoint", "not listening", "disconnected", "stopping")
 _LONG_START = 60.0  # seconds after which a task that is still starting gets its own row
 _MOST_METRICS = 6
 _LONGEST_TRAINING = 1e9  # seconds
@@ -83,7 +85,9 @@ def by_role(tasks: Sequence[TaskStatus], now: float) -> list[Row]:
 
 
 def state(task: TaskStatus) -> str:
-    """Return a task's state; "not listening" for a task that the cluster waits for."""
+    """Return a task's state; "at breakpoint" or "not listening" for a task that the others wait for."""
+    if task.breakpoint is not None:
+        return "at breakpoint"
     return "not listening" if task.state == "waiting" and task.listening is False else formatting.plain(task.state)
 
 
@@ -110,7 +114,7 @@ def _is_fine(task: TaskStatus, now: float) -> bool:
     word = state(task)
     if word == "starting":
         return task.since is None or now - task.since <= _LONG_START
-    return word not in ("failed", "lost", "restarting", "disconnected", "not listening")
+    return word not in ("failed", "lost", "restarting", "disconnected", "at breakpoint", "not listening")
 
 
 def _row(task: TaskStatus, now: float) -> Row:

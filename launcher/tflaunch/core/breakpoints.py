@@ -1,0 +1,49 @@
+"""Tasks that wait at a `breakpoint()`: meanwhile the others wait for them, and nothing hangs. Pure.
+
+While a task waits for a debugger, the limits that mean that something hangs (``stall``, ``start``, ``finish``) do not
+end the job; afterwards they begin anew.
+"""
+
+from __future__ import annotations
+
+from tflaunch.core import policy
+from tflaunch.core.events import BreakpointLeft, BreakpointReached
+from tflaunch.core.job_state import AT_BREAKPOINT, Breakpoint, Job, Phase, TaskState
+
+
+def is_debugged(job: Job) -> bool:
+    """Whether a task waits at a breakpoint."""
+    return job.tasks.count(AT_BREAKPOINT) > 0
+
+
+def on_breakpoint(job: Job, task: TaskState, event: BreakpointReached | BreakpointLeft) -> Job:
+    """Return the job with a task that waits at a breakpoint, or has left it."""
+    match event:
+        case BreakpointReached(file=file, line=line, function=function):
+            return job.with_task(task, breakpoint=Breakpoint(file, line, function))
+        case BreakpointLeft():
+            return job.with_task(task, breakpoint=None)
+
+
+def restart_limits(before: Job, job: Job, now: float) -> Job:
+    """Return the job with its limits begun anew, if the last task that waited at a breakpoint does so no more."""
+    if not is_debugged(before) or is_debugged(job):
+        return job
+    finish, finish_by = job.plan.timeouts.finish, job.deadlines.finish_by
+    if job.phase is Phase.RUNNING and finish is not None and finish_by is not None:
+        finish_by = max(finish_by, now + finish)
+    return job.with_deadlines(left_breakpoint_at=now, finish_by=finish_by)
+
+
+def start_of_limits(job: Job) -> float:
+    """Return the time from which the limits of the start count in this attempt."""
+    return max(job.attempt_started_at, job.deadlines.left_breakpoint_at or 0.0)
+
+
+def stalls_at(job: Job) -> float | None:
+    """Return when a job whose tasks are all silent counts as stalled; None if they are not, or one is debugged."""
+    limit = job.plan.timeouts.stall
+    if limit is None or is_debugged(job) or not policy.is_stalled(job):
+        return None
+    left_at = job.deadlines.left_breakpoint_at
+    return job.attempt_started_at if left_at is None else left_at + limit
