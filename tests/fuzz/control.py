@@ -31,6 +31,11 @@ _REQUESTS: tuple[dict[str, Any], ...] = (
     {"kind": "restart", "tasks": []},
     {"kind": "restart", "tasks": ["worker:0"]},
     {"kind": "signal", "tasks": ["worker:1"], "signal": 10},
+    {"kind": "debug", "tasks": []},
+    {"kind": "debug", "tasks": ["worker:1"]},
+    {"kind": "debug_line", "text": "p loss"},
+    {"kind": "debug_read"},
+    {"kind": "debug_continue"},
 )
 
 

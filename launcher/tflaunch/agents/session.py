@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from tflaunch.agents import checkpoints, replies
+from tflaunch.agents import checkpoints, debugger_link, replies
 from tflaunch.agents.clock_sync import HostClock
 from tflaunch.agents.file_sync import Upload
 from tflaunch.agents.frames import Frame, Frames
@@ -104,6 +104,7 @@ class Session:
         self._tell_measures: Callable[[dict[str, Measure], float], None] | None = None
         self._tell_evidence: Callable[[Evidence | None], None] | None = None
         self.checkpoints = checkpoints.CheckpointLink(self._ask)
+        self.debuggers = debugger_link.DebuggerLink(self._ask)
         self._file_request: FileRequest | None = None
         if isinstance(connector, DelayTeller):
             connector.tell_delay(lambda reason: mailbox.call(lambda: self._note_delay(reason)))
@@ -358,6 +359,7 @@ class Session:
             self._frames.close()
         self._frames = None
         self.checkpoints.forget()
+        self.debuggers.forget()
         self._answer_file(None, b"")
         self._state = self._state.after_loss()
 
@@ -392,8 +394,9 @@ class Session:
             raise ValueError(f"{kind[:40]!r} came before its greeting")
         elif kind in KINDS:
             self._output.read(message, body)
-        elif kind in checkpoints.KINDS:
-            self.checkpoints.take(message, body)
+        elif kind in checkpoints.KINDS or kind in debugger_link.KINDS:
+            taker = self.checkpoints if kind in checkpoints.KINDS else self.debuggers
+            taker.take(message, body)
         elif self._file_request is not None and self._file_request.is_answered_by(message):
             self._answer_file(message, body)
         elif kind == "file_read":

@@ -127,6 +127,19 @@ class ControlClient:
             self._receive()
         return self._messages.pop(0)
 
+    def hear_or(self, descriptor: int) -> dict[str, Any] | None:
+        """Return the next message, or None if a descriptor is readable before one arrives.
+
+        Raises:
+            NoSupervisor: the supervisor has exited.
+        """
+        while not self._messages:
+            readable, _, _ = select.select([self._socket.fileno(), descriptor], [], [])
+            if self._socket.fileno() not in readable:
+                return None
+            self._receive()
+        return self._messages.pop(0)
+
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()

@@ -82,7 +82,7 @@ def request_stacks(directory: Path) -> tuple[Status, list[Evidence], list[str]]:
     try:
         return ControlClient(directory).ask_stacks()
     except NoSupervisor:
-        raise _over(directory) from None
+        raise why_over(directory) from None
 
 
 def require_live(directory: Path) -> None:
@@ -92,17 +92,17 @@ def require_live(directory: Path) -> None:
         TflaunchError: it has none; the message says what the user can do.
     """
     if not runs.is_live(directory):
-        raise _over(directory)
+        raise why_over(directory)
 
 
 def _ask(directory: Path, kind: str, **fields: object) -> dict[str, Any]:
     try:
         return ControlClient(directory).ask(kind, **fields)
     except NoSupervisor:
-        raise _over(directory) from None
+        raise why_over(directory) from None
 
 
-def _over(directory: Path) -> TflaunchError:
+def why_over(directory: Path) -> TflaunchError:
     """Return the error for a run that has no supervisor."""
     observer = Observer(directory)
     observer.catch_up()

@@ -1,4 +1,4 @@
-"""Requests from other terminals to a running job: report its status, stop, restart or signal tasks."""
+"""Requests from other terminals to a running job: report its status, stop, restart, signal or debug tasks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from tflaunch.explain.status import StatusInputs, status
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
 from tflaunch.runtime.control_server import Caller, ControlServer
+from tflaunch.runtime.debugger_relay import DebuggerRelay
 from tflaunch.runtime.evidence_collector import EvidenceCollector, Findings
 from tflaunch.runtime.sampler import ResourceSampler
 from tflaunch_worker import fields
+from tflaunch_worker.agent.breakpoints import LONGEST_LINE
 
 _LONGEST_GRACE = 86_400.0
 
@@ -44,6 +46,7 @@ class Service:
         self._sessions = sessions
         self._meter = ResourceSampler(sessions, mailbox)
         self._evidence = EvidenceCollector(sessions, mailbox)
+        self._debuggers = DebuggerRelay(sessions)
         self._server = ControlServer(directory, mailbox, self._hear)
 
     def watch(self, job: Job, now: float) -> None:
@@ -54,6 +57,7 @@ class Service:
             current = self._status()  # as it is now: when the agents have answered, tasks may be gone
             is_overdue = job.culprit.name == "start"
             self._evidence.collect(lambda found: self._explain(current, found, is_overdue))
+        self._debuggers.watch(job)
         self._server.tell_change()
 
     def tell_change(self) -> None:
@@ -106,6 +110,8 @@ class Service:
             case "restart":
                 self._restart(fields.texts(message, "tasks"), job)
                 caller.say("done")
+            case "debug" | "debug_line" | "debug_read" | "debug_continue":
+                self._debug(caller, message, job)
             case "signal":
                 caller.say(
                     "done",
@@ -115,6 +121,20 @@ class Service:
                 raise Refused(
                     f"{printable(kind, 40)!r} is unknown to this supervisor: it is of another version of tflaunch"
                 )
+
+    def _debug(self, caller: Caller, message: dict[str, Any], job: Job) -> None:
+        """Serve the terminal of a debugger."""
+        match message["kind"]:
+            case "debug":
+                tasks = fields.texts(message, "tasks")
+                self._need_known(tasks, job)
+                self._debuggers.begin(caller, tasks, job)
+            case "debug_line":
+                self._debuggers.write_line(caller, fields.text(message, "text", LONGEST_LINE))
+            case "debug_read":
+                self._debuggers.read_on(caller)
+            case _:
+                self._debuggers.continue_task(caller)
 
     def _explain(self, current: Status, found: Findings, is_overdue: bool) -> None:
         from tflaunch.explain import hang  # compiles patterns that only a hang needs

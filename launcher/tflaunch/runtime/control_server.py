@@ -28,10 +28,11 @@ _Heard = Callable[["Caller", dict[str, Any]], None]
 
 
 class Caller:
-    """A connected terminal. ``follows``: it asked to be notified of changes."""
+    """A connected terminal. ``follows``: it asked to be notified of changes; ``closed`` is called when it is gone."""
 
     def __init__(self, connection: socket.socket, mailbox: Mailbox, heard: _Heard) -> None:
         self.follows = False
+        self.closed: Callable[[], None] = lambda: None
         self._socket = connection
         self._mailbox = mailbox
         self._heard = heard
@@ -69,6 +70,7 @@ class Caller:
             except OSError:
                 pass  # a terminal that does not read is not waited for
         self._socket.close()
+        self.closed()
 
     def _serve(self) -> None:
         self._flush()

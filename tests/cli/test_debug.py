@@ -1,0 +1,157 @@
+"""`tflaunch debug`: the debugger of a task that waits at a `breakpoint()`, in a terminal."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.launch import PATIENCE, Launch, read_until
+from support.terminals import Terminal
+
+pytestmark = pytest.mark.cli
+
+PROGRAM = """
+import os, sys, threading
+def step(number):
+    loss = number / 2
+    breakpoint()
+    return loss
+def run():
+    print("got", step(3), flush=True)
+if os.environ["TFLAUNCH_TASK"] in sys.argv[1:]:
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+"""
+PYTHON = "/usr/bin/python3"  # where tflaunch is not installed
+
+
+def spec(launch: Launch, *tasks: str, **fields: Any) -> Path:
+    """Write a spec of two workers, of which these stop at a breakpoint."""
+    (launch.directory / "train.py").write_text(PROGRAM)
+    about = {"cluster": {"worker": 2}, "strategy": "none", "timeouts": {"lease": 60, "grace": 5}}
+    return launch.spec(**{**about, "command": [PYTHON, "train.py", *tasks], **fields})
+
+
+def begin(launch: Launch, *tasks: str, **fields: Any) -> None:
+    """Start the run in the background."""
+    started = launch.run("up", "-d", spec(launch, *tasks, **fields))
+    assert started.returncode == 0, started.stderr
+
+
+def begin_here(launch: Launch, *tasks: str) -> tuple[subprocess.Popen[str], Terminal]:
+    """Start the run in the foreground; return it and a terminal that debugs the first task that waits."""
+    running = launch.start("up", spec(launch, *tasks))
+    assert running.stderr is not None
+    while "waits at a breakpoint in train.py, line 6, in step: tflaunch debug " not in (
+        line := running.stderr.readline()
+    ):
+        assert line
+    terminal = Terminal(launch, "exec tflaunch debug")
+    terminal.read_until(b"(Pdb) ")
+    return running, terminal
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "said", "farewell"),
+    [
+        (b"c\n", 0, "got 1.5\n", "worker:1 continues"),
+        (b"\x04", 0, "got 1.5\n", "worker:1 continues"),
+        (b"!loss = 7\nc\n", 0, "got 7\n", "worker:1 continues"),
+        (b"q\n", 143, "", "as its debugger asks"),
+    ],
+    ids=["c", "Ctrl-D", "statement", "q"],
+)
+def test_leaving_the_debugger_leaves_a_clean_run(
+    launch: Launch, keys: bytes, code: int, said: str, farewell: str
+) -> None:
+    """It continues, or ends as with `tflaunch down`."""
+    begin(launch, "worker:1")
+    terminal = Terminal(launch, "tflaunch debug worker:1")
+    terminal.read_until(b"(Pdb) ")
+    (waits,) = [task for task in launch.status()["tasks"] if task["breakpoint"]]
+    assert (waits["task"], waits["state"], waits["breakpoint"]) == ("worker:1", "running", "train.py, line 6, in step")
+    assert "worker:1 waits at a breakpoint in train.py, line 6, in step: tflaunch debug " in launch.run("ps").stdout
+    terminal.type(keys)
+    shown, debugged = terminal.read_to_end()
+    assert (debugged, farewell in shown) == (0, True), shown
+    assert launch.run("wait").returncode == code
+    assert launch.log("worker:1") == said
+    kinds = [record["kind"] for record in launch.journal()]
+    assert kinds.count("breakpoint_reached") == kinds.count("breakpoint_left") == 1
+    assert kinds.count("task_started") == 2
+
+
+def test_a_terminal_that_is_lost_can_come_back(launch: Launch) -> None:
+    """After Ctrl-C and `kill -9` the task keeps waiting, and another terminal takes over from one that stays."""
+    begin(launch, "worker:1")
+    first = Terminal(launch, "exec tflaunch debug")
+    first.read_until(b"(Pdb) ")
+    shown, code = first.read_to_end(b"\x03")
+    assert (code, "worker:1 keeps waiting: tflaunch debug " in shown) == (130, True), shown
+    second = Terminal(launch, "exec tflaunch debug worker:1")
+    second.read_until(b"(Pdb) ")
+    second.hang_up()
+    third = Terminal(launch, "exec tflaunch debug worker:1")
+    third.read_until(b"(Pdb) ")
+    fourth = Terminal(launch, "exec tflaunch debug worker:1")
+    fourth.read_until(b"(Pdb) ")
+    shown, code = third.read_to_end()
+    assert (code, "another terminal debugs worker:1 now" in shown) == (0, True), shown
+    fourth.type(b"c\n")
+    assert fourth.read_to_end()[1] == 0
+    assert launch.run("wait").returncode == 0
+
+
+def test_two_tasks_wait_at_once(launch: Launch) -> None:
+    """Without a name, the first that waits; a name that does not exist is one sentence."""
+    begin(launch, "worker:0", "worker:1")
+    terminals = [Terminal(launch, f"tflaunch debug worker:{number}") for number in (1, 0)]
+    for terminal in terminals:
+        terminal.read_until(b"(Pdb) ")
+    unknown = launch.run("debug", "worker:7")
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
+    for terminal in terminals:
+        terminal.type(b"c\n")
+        assert terminal.read_to_end()[1] == 0
+    assert launch.run("wait").returncode == 0
+    ended = launch.run("debug", "worker:1")
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "has ended with exit code 0" in ended.stderr
+
+
+def test_a_debugger_outlives_its_supervisor(launch: Launch) -> None:
+    """The terminal hears that it was killed; the next supervisor reaches the task."""
+    running, terminal = begin_here(launch, "worker:1")
+    running.kill()
+    running.communicate(timeout=PATIENCE)
+    assert "tflaunch up --resume" in terminal.read_to_end()[0]
+    resumed = launch.start("up", "--resume", launch.run_directory().name)
+    again = Terminal(launch, "until tflaunch debug worker:1; do sleep 0.1; done")
+    again.read_until(b"(Pdb) ")
+    again.type(b"c\n")
+    again.read_to_end()
+    read_until(resumed, "got 1.5")
+    resumed.communicate(timeout=PATIENCE)
+    assert resumed.returncode == 0
+
+
+def test_a_run_that_waits_at_a_breakpoint_can_be_ended(launch: Launch) -> None:
+    """By Ctrl-C, while nobody debugs it and while somebody does."""
+    running, terminal = begin_here(launch, "worker:1")
+    running.send_signal(signal.SIGINT)
+    shown, _ = terminal.read_to_end()
+    assert "worker:1 is being stopped" in shown
+    running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130
+
+
+def test_breakpoints_can_be_switched_off(launch: Launch) -> None:
+    """As in any Python program."""
+    ended = launch.up(spec(launch, "worker:1", env={"PYTHONBREAKPOINT": "0"}))
+    assert ended.returncode == 0, ended.stderr
+    assert launch.log("worker:1") == "got 1.5\n"

@@ -1,0 +1,191 @@
+"""A task that waits at a breakpoint: what the supervisor decides meanwhile and afterwards."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.job_history import HERE, History, mirrored
+from support.specs import clustered
+from tflaunch.agents.debugger_link import LINK_LOST, DebuggerLink, Terminal
+from tflaunch.core import step
+from tflaunch.core.events import BreakpointLeft, BreakpointReached, Event, OutputStalled, TimePassed
+from tflaunch.core.job_state import Breakpoint, Phase
+from tflaunch.explain.messages import Logs, messages_about
+from tflaunch.explain.run_status import read_status
+from tflaunch.explain.status import StatusInputs, status
+from tflaunch.explain.wording import place_of
+from tflaunch.tui import layout
+from tflaunch_worker import wire
+from tflaunch_worker.agent import breakpoints
+from tflaunch_worker.in_tasks import tflaunch_breakpoint
+
+pytestmark = pytest.mark.unit
+
+REACHED = BreakpointReached(HERE, "worker:1", 0, "/code/train.py", 40, "step")
+LEFT = BreakpointLeft(HERE, "worker:1", 0)
+STALLS = (OutputStalled(HERE, "worker:0", 0), OutputStalled(HERE, "worker:1", 0))
+
+
+def test_a_job_does_not_stall_while_a_task_is_debugged() -> None:
+    """Afterwards the limit begins anew."""
+    history = mirrored(timeouts={"stall": 20}).happens(REACHED, *STALLS)
+    assert step.next_deadline(history.job) is None
+    history.now += 3600
+    history.happens(TimePassed(), LEFT)
+    assert history.job.phase is Phase.RUNNING
+    left_at = history.now
+    assert sorted(history.wait().stopped()) == ["worker:0", "worker:1"]
+    assert history.now == left_at + 20
+
+
+def test_the_limit_begins_after_the_last_breakpoint() -> None:
+    """Two tasks wait, and one that has ended does not count."""
+    history = mirrored(timeouts={"stall": 20}).happens(REACHED, REACHED._replace(task="worker:0"), *STALLS, LEFT)
+    assert step.next_deadline(history.job) is None
+    history.now += 100
+    history.happens(BreakpointLeft(HERE, "worker:0", 0))
+    assert step.next_deadline(history.job) == history.now + 20
+    alone = mirrored(timeouts={"stall": 20}).happens(REACHED, *STALLS).ends("worker:1", 0)
+    assert step.next_deadline(alone.job) == alone.now + 20
+
+
+def test_the_limits_of_start_and_finish_wait_too() -> None:
+    """A cluster cannot form, and a task cannot finish, while it is debugged."""
+    history = mirrored(timeouts={"finish": 30}).ends("worker:0").happens(REACHED)
+    history.now += 1000
+    history.happens(TimePassed())
+    assert history.job.phase is Phase.RUNNING
+    history.happens(LEFT)
+    left_at = history.now
+    while history.job.phase is Phase.RUNNING:
+        history.wait()
+    assert history.now == left_at + 30
+    assert history.stopped() == ["worker:1"]
+
+
+def test_a_cluster_that_cannot_form_is_not_reported() -> None:
+    """The limit of the start begins anew, too."""
+    plan = clustered({"worker": 2}, timeouts={"start": 100})
+    history = History(plan).start_without_ports().happens(REACHED)
+    assert step.next_deadline(history.job) is None
+    history.now += 1000
+    history.happens(TimePassed())
+    assert not history.job.formation.was_warned
+    left_at = history.now
+    history.happens(LEFT).wait()
+    assert (history.now, history.job.formation.was_warned) == (left_at + 60, True)
+    history.wait()
+    assert (history.now, history.job.phase) == (left_at + 100, Phase.STOPPING)
+
+
+def test_who_quits_ends_the_run() -> None:
+    """As with `tflaunch down`; a late event of an earlier attempt does nothing."""
+    history = mirrored(restart={"max": 5}).happens(REACHED)
+    assert history.happens(LEFT._replace(attempt=7, is_quit=True)).stopped() == []
+    history.happens(LEFT._replace(is_quit=True))
+    assert sorted(history.stopped()) == ["worker:0", "worker:1"]
+    history.ends("worker:0", None, 15).ends("worker:1", 1)
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 143)
+
+
+def told(history: History, event: Event) -> list[str]:
+    """Return the messages about an event."""
+    before = history.job
+    history.happens(event)
+    return messages_about(before, event, history.job, history.now, Logs("logs", lambda *_: []))
+
+
+def test_users_hear_where_a_task_waits_and_how_to_get_there() -> None:
+    """On the screen and in `ps`, until it continues."""
+    history = mirrored()
+    sentence = "worker:1 waits at a breakpoint in train.py, line 40, in step: tflaunch debug run worker:1"
+    assert told(history, REACHED) == [sentence]
+    shown = status(history.job, StatusInputs(0.0, "logs", True, history.now))
+    assert read_status(json.loads(json.dumps(shown.as_json()))) == shown
+    assert [task.breakpoint for task in shown.tasks] == [None, "train.py, line 40, in step"]
+    assert [task.state for task in shown.tasks] == ["running", "running"]
+    table = layout.table(shown, now=history.now)
+    assert sentence in table
+    assert "worker:1  at breakpoint" in table
+    assert told(history, LEFT) == []
+    assert "breakpoint" not in layout.table(status(history.job, StatusInputs(0.0, "logs", True, 1.0)), now=2.0)
+    (stops,) = told(history, LEFT._replace(is_quit=True))
+    assert stops.startswith("ending worker:0, worker:1, as the debugger of worker:1 asks")
+    assert place_of(Breakpoint("<string>", 3, "<module>")) == "<string>, line 3"
+
+
+def test_tasks_and_agents_agree() -> None:
+    """The module of tasks cannot import the agent's."""
+    assert tflaunch_breakpoint.SOCKET_NAME == breakpoints.SOCKET_NAME
+    assert f"{tflaunch_breakpoint.__name__.rpartition('.')[2]}.{tflaunch_breakpoint.stop.__name__}" == breakpoints.HOOK
+
+
+class Screen(Terminal):
+    """A terminal that notes what it gets."""
+
+    def __init__(self) -> None:
+        self.got: list[object] = []
+
+    def attached(self, found: Breakpoint) -> None:
+        self.got.append(found)
+
+    def show(self, text: str) -> None:
+        self.got.append(text)
+
+    def asked(self) -> None:
+        self.got.append("asked")
+
+    def left(self, reason: str) -> None:
+        self.got.append(reason)
+
+
+def test_terminals_hear_only_what_is_for_them() -> None:
+    """And nothing after they have left; a lost link ends them all."""
+    said: list[object] = []
+
+    def ask(kind: str, **about: object) -> bool:
+        said.append((kind, about))
+        return True
+
+    link, first, second = DebuggerLink(ask), Screen(), Screen()
+    debugging = link.attach("worker:0", 0, first)
+    link.attach("worker:1", 2, second)
+    about = {"task": "worker:1", "attempt": 2, "terminal": 2}
+    link.take({"kind": "debugger_attached", **about, "file": "a\x1b.py", "line": 3, "function": "f"}, b"")
+    link.take({"kind": "debugger_output", **about}, b"(Pdb) ")
+    link.take({"kind": "debugger_asks", **about}, b"")
+    assert second.got == [Breakpoint("a\\x1b.py", 3, "f"), "(Pdb) ", "asked"]
+    debugging.write_line("p 1")
+    debugging.leave(continues=False)
+    debugging.write_line("p 2")
+    assert [kind for kind, _ in said] == ["attach_debugger", "attach_debugger", "write_debugger", "leave_debugger"]
+    link.take({"kind": "debugger_left", "task": "worker:0", "attempt": 0, "terminal": 1, "reason": "ended"}, b"")
+    link.forget()
+    assert (first.got, second.got[-1]) == ([], LINK_LOST)
+    late = Screen()
+    DebuggerLink(lambda *_, **__: False).attach("worker:0", 0, late)
+    assert late.got == [LINK_LOST]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"kind": "debugger_asks", "terminal": 2},
+        {"kind": "debugger_asks", "terminal": 0},
+        {"kind": "debugger_asks", "terminal": 1, "task": "worker:1", "attempt": 0},
+        {"kind": "debugger_asks", "terminal": 1, "task": "worker:0", "attempt": 1},
+        {"kind": "debugger_left", "terminal": 1, "task": "worker:0", "attempt": 0, "reason": LINK_LOST},
+        {"kind": "debugger_left", "terminal": 1, "task": "worker:0", "attempt": 0},
+        {"kind": "debugger_attached", "terminal": 1, "task": "worker:0", "attempt": 0, "file": "a", "line": -1},
+    ],
+)
+def test_what_agents_say_about_debuggers_is_checked(message: dict[str, object]) -> None:
+    """Terminals that never were, other tasks, wrong fields."""
+    link = DebuggerLink(lambda *_, **__: True)
+    link.attach("worker:0", 0, Screen())
+    with pytest.raises(ValueError, match=r"must be|what cannot be|another task"):
+        link.take(wire.parse(wire.encode(message)[8:]), b"")
+    with pytest.raises(ValueError, match="cannot be"):
+        link.take({"kind": "debugger_output", "terminal": 1}, bytes(breakpoints.MOST_OUTPUT + 1))
