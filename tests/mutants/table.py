@@ -273,7 +273,19 @@ MUTANTS: Mapping[str, Edit] = {
         'record["seq"] >= number',
         Suite("unit/test_journal.py"),
     ),
+    "a job stalls while a task is debugged": Edit(
+        "tflaunch.core.breakpoints.stalls_at",
+        "is_debugged(job) or ",
+        "",
+        Suite("unit/test_breakpoints.py"),
+    ),
     # ---- agents
+    "a terminal hears of the debugger of another task": Edit(
+        "tflaunch.agents.debugger_link.DebuggerLink.attach",
+        "self._last += 1",
+        "self._last = 1",
+        Suite("unit/test_breakpoints.py"),
+    ),
     "output is taken twice": Edit(
         "tflaunch.agents.output.Output._read_bytes",
         "known = self._known(task, attempt)",
@@ -470,6 +482,12 @@ MUTANTS: Mapping[str, Edit] = {
         "self._kills <= len(self._named)",
         "not self._kills",
         Suite("unit/test_oom.py"),
+    ),
+    "a task that waits at a breakpoint is not told to save": Edit(
+        "tflaunch_worker.agent.breakpoints.HostBreakpoints.close",
+        "self._tasks.pop((name, attempt)).close()",
+        "self._tasks.pop((name, attempt))",
+        Suite("agent/test_breakpoints.py"),
     ),
     # ---- agent: its process and its host
     "an agent outlives its guard": Edit(
