@@ -496,7 +496,7 @@ MUTANTS: Mapping[str, Edit] = {
         'if os.read(reader, 4096) == b"":',
         Suite("agent/test_agent.py::test_nothing_survives_kill_9_of_the_agent"),
     ),
-    "a word of an order may hold a NUL": Edit(
+    "an argument in an order may contain a NUL": Edit(
         "tflaunch_worker.agent.orders._check_word",
         "in word:",
         'in "":',

@@ -29,7 +29,7 @@ STALLS = (OutputStalled(HERE, "worker:0", 0), OutputStalled(HERE, "worker:1", 0)
 
 
 def test_a_job_does_not_stall_while_a_task_is_debugged() -> None:
-    """Afterwards the limit begins anew."""
+    """Afterwards the limit starts again."""
     history = mirrored(timeouts={"stall": 20}).happens(REACHED, *STALLS)
     assert step.next_deadline(history.job) is None
     history.now += 3600
@@ -66,7 +66,7 @@ def test_the_limits_of_start_and_finish_wait_too() -> None:
 
 
 def test_a_cluster_that_cannot_form_is_not_reported() -> None:
-    """The limit of the start begins anew, too."""
+    """The limit of the start starts again, too."""
     plan = clustered({"worker": 2}, timeouts={"start": 100})
     history = History(plan).start_without_ports().happens(REACHED)
     assert step.next_deadline(history.job) is None

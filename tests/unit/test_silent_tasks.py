@@ -65,7 +65,7 @@ def test_a_silent_task_is_reported_once_and_again_when_it_writes() -> None:
 
 
 def test_a_task_that_writes_now_and_then_is_not_silent() -> None:
-    """The limit begins anew with each output."""
+    """The limit starts again with each output."""
     watched = Watched()
     for _ in range(10):
         watched.clock.advance(0.9 * LIMIT)

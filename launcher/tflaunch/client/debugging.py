@@ -58,7 +58,7 @@ class DebuggerClient:
         The reasons are those of `agents.debugger_link.REASONS`. At the end of the commands, the task continues.
 
         Raises:
-            TflaunchError: there is no such task, or the supervisor has exited.
+            TflaunchError: no task has this name, or the supervisor has exited.
         """
         try:
             while True:

@@ -1,7 +1,7 @@
 """Tasks that wait at a `breakpoint()`: meanwhile the others wait for them, and nothing hangs. Pure.
 
 While a task waits for a debugger, the limits that mean that something hangs (``stall``, ``start``, ``finish``) do not
-end the job; afterwards they begin anew.
+end the job; afterwards they start again in full.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def on_breakpoint(job: Job, task: TaskState, event: BreakpointReached | Breakpoi
 
 
 def restart_limits(before: Job, job: Job, now: float) -> Job:
-    """Return the job with its limits begun anew, if the last task that waited at a breakpoint does so no more."""
+    """Return the job with its limits started again, if the last task that waited at a breakpoint does so no more."""
     if not is_debugged(before) or is_debugged(job):
         return job
     finish, finish_by = job.plan.timeouts.finish, job.deadlines.finish_by

@@ -355,6 +355,19 @@ class TimePassed(NamedTuple):
     """The deadline that the job waited for has passed (see `step.next_deadline`)."""
 
 
+TaskEvent = (
+    TaskStarted
+    | TaskNotStarted
+    | PortOpened
+    | OutputStalled
+    | OutputResumed
+    | BreakpointReached
+    | BreakpointLeft
+    | TaskExited
+    | TaskGone
+)
+"""What happens to an attempt of a task."""
+
 Event = (
     HostJoined
     | HostDelayed
@@ -373,15 +386,7 @@ Event = (
     | PeerSeen
     | OutsiderRefused
     | PortUnfenced
-    | TaskStarted
-    | TaskNotStarted
-    | PortOpened
-    | OutputStalled
-    | OutputResumed
-    | BreakpointReached
-    | BreakpointLeft
-    | TaskExited
-    | TaskGone
+    | TaskEvent
     | Interrupted
     | StopRequested
     | RestartRequested

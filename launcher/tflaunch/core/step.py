@@ -44,6 +44,7 @@ from tflaunch.core.events import (
     RestartRequested,
     StopRequested,
     Superseded,
+    TaskEvent,
     TaskExited,
     TaskGone,
     TaskNotStarted,
@@ -195,19 +196,7 @@ def _explain(job: Job, sentence: str) -> Job:
 # ---- tasks
 
 
-def _on_task_event(
-    job: Job,
-    event: TaskStarted
-    | TaskNotStarted
-    | PortOpened
-    | OutputStalled
-    | OutputResumed
-    | BreakpointReached
-    | BreakpointLeft
-    | TaskExited
-    | TaskGone,
-    now: float,
-) -> Step:
+def _on_task_event(job: Job, event: TaskEvent, now: float) -> Step:
     task = job.tasks.get(event.task)
     if task is None or task.attempt != event.attempt or not task.is_alive:
         return job, []  # stale event of an earlier attempt
