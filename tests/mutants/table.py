@@ -570,10 +570,22 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_relay_frames.py"),
     ),
     "connections of an attempt that has ended stay open": Edit(
-        "tflaunch_worker.agent.relay._RelayProcess._configure",
+        "tflaunch_worker.agent.relay_server.RelayServer._configure",
         "before.channels.end()",
         "pass",
         Suite("agent/test_relay.py::test_a_stale_attempt_ends_and_newer_keys_are_used"),
+    ),
+    "connections that a relay refuses are not reported": Edit(
+        "tflaunch_worker.agent.relay.Relay._read",
+        'message["refused"]',
+        'message["refused"][:0]',
+        Suite("agent/test_relay.py::test_what_is_not_of_the_run_is_refused_and_counted"),
+    ),
+    "a task sees connections of other hosts as its own host's": Edit(
+        "tflaunch_worker.agent.relay_sockets.SocketMaker.connect",
+        "address=source",
+        "address=address",
+        Suite("agent/test_relay.py::test_tasks_of_other_hosts_are_reached"),
     ),
     "a relay reads names in certificates instead of addresses": Edit(
         "tflaunch_worker.agent.relay_tls.Channel.peer",
