@@ -50,9 +50,8 @@ def main() -> int:
             for sentence in wrong:
                 print(f"    {sentence}", flush=True)
             if wrong and arguments.keep is not None:
-                shutil.copytree(
-                    directory, arguments.keep / directory.name, symlinks=True, ignore=shutil.ignore_patterns("bed")
-                )
+                left_out = shutil.ignore_patterns("bed", "*.sock")
+                shutil.copytree(directory, arguments.keep / directory.name, symlinks=True, ignore=left_out)
             shutil.rmtree(directory, ignore_errors=True)
             failed += bool(wrong)
     if arguments.table is not None:

@@ -99,6 +99,7 @@ def train_with_servers(config: object, directory: Path, steps: int, seconds: flo
         total.assign_add(tf.add_n([tf.convert_to_tensor(part.fetch()) for part in parts]))
 
     run(directory, steps, seconds, total, one)
+    os._exit(0)  # a coordinator whose worker is lost may wait for it without limit (`ClusterCoordinator.__del__`)
 
 
 def run(directory: Path, steps: int, seconds: float, total: object, one: Callable[[int], None]) -> None:

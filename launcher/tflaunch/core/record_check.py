@@ -80,6 +80,9 @@ def _check(record: Any, number: int) -> None:
         if form != JOURNAL_FORMAT:
             raise OtherFormatError(form)
         _require(all(isinstance(record.get(name), str) for name in ("run", "logs")), "names no run or no logs")
+        protocol = record.get("protocol", 1)
+        _require(type(protocol) is int and 0 < protocol <= _MAX_CODE, "has a wrong protocol")
+        _require(isinstance(record.get("version", ""), str), "has a wrong version")
         _require("\0" not in record["logs"] and isinstance(record.get("plan"), dict), "holds no plan")
     for name in _NUMBER_FIELDS.get(kind, ()):
         _require(type(record.get(name)) is int and 0 <= record[name] <= _MAX_CODE, f"has a wrong {name}")

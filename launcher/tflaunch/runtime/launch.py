@@ -16,6 +16,7 @@ from tflaunch.store.journal import read_journal, readable
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.base import AgentConnector, Link, LinkError
 from tflaunch.transport.connect import connectors_for
+from tflaunch_worker import wire
 
 # Slow imports come after starting this machine's agents, so that both happen in parallel.
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def take_over(
     if batch.job_of(path) is not None:
         why = "is over; Slurm puts a job back into its queue itself"
         raise TflaunchError(f"the job of run {path.name} {why}", EXIT_USAGE)
+    _require_same_protocol(path, records[0], job.plan)
     directory = RunDirectory.existing(path, Path(records[0]["logs"]))
     if job.plan.lease == 0:
         from tflaunch.agents.snapshot import look_at
@@ -147,6 +149,27 @@ def take_over(
             return foreground.resume(records, config, connectors, stop)
 
     return _supervise(config, supervise)
+
+
+def _require_same_protocol(path: Path, first: Mapping[str, Any], plan: Plan) -> None:
+    """Check that the agents of a run understand this version, which would end their tasks otherwise.
+
+    Raises:
+        TflaunchError: they do not.
+    """
+    protocol = first.get("protocol", wire.PROTOCOL)
+    if protocol == wire.PROTOCOL:
+        return
+    from tflaunch.printable import printable
+    from tflaunch.tui.formatting import duration
+
+    version = printable(first.get("version", ""), 40) or "another version"
+    raise TflaunchError(
+        f"run {path.name} was started by tflaunch {version}, whose agents speak protocol {protocol}, not "
+        f"{wire.PROTOCOL}: only that version can resume or stop it; without a supervisor its tasks end "
+        f"after {duration(plan.lease)} (timeouts.lease)",
+        EXIT_USAGE,
+    )
 
 
 def _without_leftovers(plan: Plan, config: RunConfig) -> AbstractContextManager[None]:

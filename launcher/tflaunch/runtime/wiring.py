@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from tflaunch import __version__
 from tflaunch.agents.session import Session, Terms
 from tflaunch.client import runs
 from tflaunch.core.events import StopRequested
@@ -84,7 +85,7 @@ def open_runtime(
     else:
         kept = serialize.as_json(plan)
         directory.write_plan(kept)
-        journal.record_plan(directory, kept, job.started_at)
+        journal.record_plan(directory, kept, job.started_at, __version__)
     sink = config.sink([process.task for process in plan.processes()])
     log_sink = LogSink(directory.logs, Marks(directory.marks), directory.times, sink, mailbox)
     left_files = LeftFileStore(directory.left_files)

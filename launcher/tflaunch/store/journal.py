@@ -124,10 +124,11 @@ class Journal:
         self._reserve.unlink(missing_ok=True)
         self._write([])
 
-    def record_plan(self, directory: RunDirectory, plan: dict[str, Any], now: float) -> None:
-        """Write the first record; ``now`` is the time at which the job started."""
+    def record_plan(self, directory: RunDirectory, plan: dict[str, Any], now: float, version: str = "") -> None:
+        """Write the first record; ``now`` is the time at which the job started, ``version`` that of tflaunch."""
+        versions = {"format": JOURNAL_FORMAT, "protocol": wire.PROTOCOL, "version": version}
         about = {"run": directory.run, "logs": str(directory.logs), "plan": plan}
-        self._write([{"kind": "plan", "format": JOURNAL_FORMAT, "now": now, **about}])
+        self._write([{"kind": "plan", **versions, "now": now, **about}])
 
     def record_supervisor(self, number: int) -> None:
         """Write that a new supervisor, the ``number``-th after the first, has taken over."""

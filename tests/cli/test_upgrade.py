@@ -1,0 +1,121 @@
+"""A run that another release of tflaunch has started, and the commands of this one."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.launch import Launch
+from support.releases import VERSION, release
+from tflaunch.core.record_check import JOURNAL_FORMAT
+from tflaunch_worker.wire import PROTOCOL
+
+pytestmark = pytest.mark.cli
+
+UNTIL_GO = "echo begun; while [ ! -e go ]; do sleep 0.05; done; echo went on; exit 7"
+
+
+@pytest.fixture
+def other(launch: Launch) -> Launch:
+    """Return a release with this protocol and journal format."""
+    return release(launch.directory)
+
+
+@pytest.fixture
+def other_protocol(launch: Launch) -> Launch:
+    """Return a release whose agents do not understand this one."""
+    return release(launch.directory, PROTOCOL=PROTOCOL + 1)
+
+
+def detached(other: Launch, **fields: object) -> str:
+    """Start a run in the background; return its name."""
+    started = other.run("up", "-d", other.shell(UNTIL_GO, **fields))
+    assert started.returncode == 0, started.stderr
+    other.wait_for_log("worker:0", "begun")
+    return started.stdout.strip()
+
+
+def pids(launch: Launch) -> list[int]:
+    """Return the processes of the tasks."""
+    return [task["pid"] for task in launch.status()["tasks"]]
+
+
+def test_the_release_is_another_one(other: Launch) -> None:
+    """Otherwise the tests below show nothing."""
+    assert other.run("--version").stdout == f"tflaunch {VERSION}\n"
+
+
+def test_a_living_run_is_watched_restarted_and_followed(launch: Launch, other: Launch) -> None:
+    """Its supervisor and agents are those of the other release."""
+    run = detached(other, strategy="none", restart={"max": 3})
+    assert [task["state"] for task in launch.status()["tasks"]] == ["running", "running"]
+    assert launch.run("restart", "worker:0").returncode == 0
+    launch.wait_for_log("worker:0", "begun", 2)
+    following = launch.start("attach")
+    (launch.directory / "go").touch()
+    out, _ = following.communicate()
+    assert (following.returncode, "worker:0 | went on" in out) == (7, True)
+    assert launch.run("wait", run).returncode == 7
+
+
+def test_a_living_run_is_stopped(launch: Launch, other: Launch) -> None:
+    """By the supervisor, as the command asks."""
+    run = detached(other)
+    assert launch.run("down", run).returncode == 0
+    assert launch.status(run)["phase"] == "ended"
+
+
+@pytest.mark.parametrize("command", ["resume", "down"])
+def test_a_run_without_supervisor_is_taken_over(launch: Launch, other: Launch, command: str) -> None:
+    """Its agents and tasks live on, and obey the new supervisor."""
+    run = detached(other)
+    before = pids(launch)
+    other.kill_supervisor()
+    if command == "down":
+        assert launch.run("down", run).returncode == 0
+        assert launch.status(run)["state"] == "stopped"
+        return
+    assert launch.run("up", "--resume", run, "-d").returncode == 0
+    assert pids(launch) == before
+    (launch.directory / "go").touch()
+    assert launch.run("wait", run).returncode == 7
+    assert launch.log("worker:0").count("went on") == 1
+
+
+@pytest.mark.parametrize("command", [("up", "--resume"), ("down",)], ids=["resume", "down"])
+def test_agents_of_another_protocol_keep_their_tasks(
+    launch: Launch, other_protocol: Launch, command: tuple[str, ...]
+) -> None:
+    """They are not taken over; the other release can do that afterwards."""
+    run = detached(other_protocol, timeouts={"lease": "10m"})
+    before = pids(launch)
+    other_protocol.kill_supervisor()
+    refused = launch.run(*command, run)
+    assert (refused.returncode, refused.stdout, refused.stderr) == (
+        2,
+        "",
+        f"tflaunch: run {run} was started by tflaunch {VERSION}, whose agents speak protocol {PROTOCOL + 1}, not "
+        f"{PROTOCOL}: only that version can resume or stop it; without a supervisor its tasks end after 10m00s "
+        "(timeouts.lease)\n",
+    )
+    assert other_protocol.run("up", "--resume", run, "-d").returncode == 0
+    assert pids(launch) == before
+    assert launch.run("down", run).returncode == 0
+
+
+def test_a_journal_of_another_format_is_not_touched(launch: Launch) -> None:
+    """Each command that reads it says which versions can; the run goes on."""
+    other = release(launch.directory, JOURNAL_FORMAT=JOURNAL_FORMAT + 1)
+    run = detached(other)
+    reason = f"run {run} was recorded by another version of tflaunch (journal format {JOURNAL_FORMAT + 1}; this version"
+    for command in ("events", "attach", "wait", "logs"):
+        refused = launch.run(command, run)
+        assert refused.returncode != 0, command
+        assert refused.stderr.startswith(f"tflaunch: {reason}"), command
+    other.kill_supervisor()
+    for command in ("ps", "down"):
+        refused = launch.run(command, run)
+        assert refused.returncode != 0, command
+        assert refused.stderr.startswith(f"tflaunch: {reason}"), command
+    assert other.run("up", "--resume", run, "-d").returncode == 0
+    (launch.directory / "go").touch()
+    assert other.run("wait", run).returncode == 7
