@@ -335,7 +335,7 @@ STATUSES = any_of(
     tensorboard=MAYBE | some.builds(Reach, TEXTS, MAYBE | TEXTS, MAYBE | TEXTS),
     checkpoint=MAYBE | some.builds(CheckpointStatus, TEXTS, MAYBE | some.integers(0), NUMBERS, NAMES),
     hosts=some.lists(any_of(HostStatus), max_size=3).map(tuple),
-    tasks=some.lists(TASKS, max_size=20).map(tuple),
+    tasks=some.lists(TASKS, max_size=3).map(tuple),
     outsiders=NAMES,
 )
 
