@@ -54,8 +54,9 @@ every day what a restart of all tasks leads to, "tensorboard" that of a sidecar.
 SIDECAR = {"board": {"command": "board"}}
 
 EXITS = ((0, None), (7, None), (None, 9))
-"""How processes end in the walk: (code, signal). The largest job has only two, to keep the walk short."""
+"""How processes end in the walk: (code, signal)."""
 FEW_EXITS = ((0, None), (None, 9))
+"""How they end in the largest jobs, and by day in all that restart."""
 
 REQUIRED = {"command": "serve", "required": True}
 JOBS = {
@@ -267,7 +268,7 @@ def _of_task(job: Job, world: World, entry: tuple[str, int, str]) -> list[tuple[
         ]
     is_wide = _is_wide(job)
     found: list[tuple[Event, World]] = []
-    for code, number in FEW_EXITS if is_wide else EXITS:
+    for code, number in FEW_EXITS if is_wide or (job.plan.restart.max and not LONG) else EXITS:
         exited = TaskExited(host, task, attempt, code, number, 0.0)
         after = becomes("exited")
         found.append((exited, after if code == 0 else _with_fault(job, after, task, code or 137)))
