@@ -1,0 +1,108 @@
+"""Draw sampled stacks as a flame graph: an SVG file that browsers show, without a script. Pure.
+
+The width of a frame is the share of the samples in which it was on the stack; what it has called is above it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from html import escape
+
+_WIDTH, _ROW, _MARGIN, _HEAD = 1200.0, 17, 10, 44  # pixels
+_LEAST_WIDTH = 0.4  # pixels of a frame that is drawn
+_LETTER = 6.6  # pixels
+_MOST_ROWS = 200
+
+Stacks = Mapping[tuple[str, ...], int]
+"""How often a stack was seen; the outermost frame is first, after the name of the thread."""
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.count = 0
+        self.callees: dict[str, _Node] = {}
+
+
+def read_stacks(text: str) -> dict[tuple[str, ...], int]:
+    """Read folded stacks: a line for each, frames separated by ``;``, then a space and a count.
+
+    Raises:
+        ValueError: a line has no count.
+    """
+    stacks: dict[tuple[str, ...], int] = {}
+    for line in text.splitlines():
+        frames, _, count = line.rpartition(" ")
+        stacks[tuple(frames.split(";"))] = int(count)
+    return stacks
+
+
+def samples_of(stacks: Stacks) -> int:
+    """Return how often stacks were sampled: the number of samples of the thread that was seen most often."""
+    threads: dict[str, int] = {}
+    for (thread, *_), count in stacks.items():
+        threads[thread] = threads.get(thread, 0) + count
+    return max(threads.values(), default=0)
+
+
+def hottest(stacks: Stacks) -> str:
+    """Return in which function the first thread, the main one if it was seen, was most often, and how often."""
+    first = min((stack[0] for stack in stacks), default="")
+    counts: dict[str, int] = {}
+    for (thread, *frames), count in stacks.items():
+        if thread == first and frames:
+            counts[frames[-1]] = counts.get(frames[-1], 0) + count
+    if not counts:
+        return "none with a frame"
+    frame, most = max(counts.items(), key=lambda item: item[1])
+    return f"{most / sum(counts.values()):.0%} of the {first} in {frame}"
+
+
+def draw(title: str, stacks: Stacks) -> str:
+    """Return the drawing as SVG."""
+    root = _Node()
+    for stack, count in stacks.items():
+        _add(root, stack[:_MOST_ROWS], count)
+    frames = list(_placed(root, "all threads", 0.0, 0, _WIDTH / max(root.count, 1)))
+    height = _HEAD + _ROW * (max((depth for _, _, depth, _, _ in frames), default=0) + 1) + _MARGIN
+    drawn = "\n".join(_frame(*frame, height, root.count) for frame in frames)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH + 2 * _MARGIN:.0f}" height="{height}" '
+        'font-family="monospace" font-size="11">\n'
+        '<rect width="100%" height="100%" fill="#ffffff"/>\n'
+        f'<text x="{_MARGIN}" y="24" font-size="16">{escape(title)}: {samples_of(stacks)} samples</text>\n'
+        f"{drawn}\n</svg>\n"
+    )
+
+
+def _add(node: _Node, stack: Iterable[str], count: int) -> None:
+    node.count += count
+    for frame in stack:
+        node = node.callees.setdefault(frame, _Node())
+        node.count += count
+
+
+def _placed(
+    node: _Node, label: str, left: float, depth: int, scale: float
+) -> Iterator[tuple[str, float, int, float, int]]:
+    """Yield label, left edge, depth, width and count of every frame that is wide enough to be seen."""
+    width = node.count * scale
+    if width < _LEAST_WIDTH:
+        return
+    yield label, left, depth, width, node.count
+    for name, callee in sorted(node.callees.items()):
+        yield from _placed(callee, name, left, depth + 1, scale)
+        left += callee.count * scale
+
+
+def _frame(label: str, left: float, depth: int, width: float, count: int, height: int, total: int) -> str:
+    top = height - _MARGIN - _ROW * (depth + 1)
+    shade = zlib.crc32(label.encode("utf-8", "replace"))
+    color = f"rgb({205 + shade % 50},{100 + shade // 50 % 110},{shade // 5500 % 60})"
+    room = int((width - 6) / _LETTER)
+    shown = "" if room < 3 else label if len(label) <= room else f"{label[: room - 2]}.."
+    about = escape(f"{label}: {count / total:.1%}, {count} samples")
+    return (
+        f'<g><title>{about}</title><rect x="{_MARGIN + left:.1f}" y="{top}" width="{width:.1f}" height="{_ROW - 1}" '
+        f'fill="{color}" rx="1"/><text x="{_MARGIN + left + 3:.1f}" y="{top + 12}">{escape(shown)}</text></g>'
+    )
