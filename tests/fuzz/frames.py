@@ -258,6 +258,8 @@ _EXTRAS: tuple[dict[str, Any], ...] = (
     {"kind": "debugger_attached", "terminal": 1, "task": "worker:0", "attempt": 0, "file": "a", "line": 1},
     {"kind": "debugger_output", "terminal": 0, "task": "worker:0", "attempt": 0},
     {"kind": "debugger_left", "terminal": 1, "task": "worker:0", "attempt": 0, "reason": "ended"},
+    {"kind": "profiled", "request": 1, "problem": "", "size": 5},
+    {"kind": "profile_read", "request": 1, "offset": 0},
     {"kind": "interrupted", "signal": 2, "seq": 5},
     {"kind": "host_lost", "host": "b", "reason": "x", "seq": 5},
     {"kind": any_value(random.Random(1)), "seq": Raw("1e999")},

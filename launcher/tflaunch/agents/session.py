@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from tflaunch.agents import checkpoints, debugger_link, replies
+from tflaunch.agents import checkpoints, debugger_link, profile_link, replies
 from tflaunch.agents.clock_sync import HostClock
 from tflaunch.agents.file_sync import Upload
 from tflaunch.agents.frames import Frame, Frames
@@ -105,6 +105,12 @@ class Session:
         self._tell_evidence: Callable[[Evidence | None], None] | None = None
         self.checkpoints = checkpoints.CheckpointLink(self._ask)
         self.debuggers = debugger_link.DebuggerLink(self._ask)
+        self.profiles = profile_link.ProfileLink(self._ask)
+        self._takers: dict[str, Callable[[dict[str, Any], bytes], None]] = {
+            **dict.fromkeys(checkpoints.KINDS, self.checkpoints.take),
+            **dict.fromkeys(debugger_link.KINDS, self.debuggers.take),
+            **dict.fromkeys(profile_link.KINDS, self.profiles.take),
+        }
         self._file_request: FileRequest | None = None
         if isinstance(connector, DelayTeller):
             connector.tell_delay(lambda reason: mailbox.call(lambda: self._note_delay(reason)))
@@ -360,6 +366,7 @@ class Session:
         self._frames = None
         self.checkpoints.forget()
         self.debuggers.forget()
+        self.profiles.forget()
         self._answer_file(None, b"")
         self._state = self._state.after_loss()
 
@@ -394,9 +401,8 @@ class Session:
             raise ValueError(f"{kind[:40]!r} came before its greeting")
         elif kind in KINDS:
             self._output.read(message, body)
-        elif kind in checkpoints.KINDS or kind in debugger_link.KINDS:
-            taker = self.checkpoints if kind in checkpoints.KINDS else self.debuggers
-            taker.take(message, body)
+        elif kind in self._takers:
+            self._takers[kind](message, body)
         elif self._file_request is not None and self._file_request.is_answered_by(message):
             self._answer_file(message, body)
         elif kind == "file_read":

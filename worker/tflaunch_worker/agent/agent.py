@@ -17,6 +17,7 @@ from tflaunch_worker.agent.breakpoints import HostBreakpoints
 from tflaunch_worker.agent.lease import Lease
 from tflaunch_worker.agent.left_files import LeftFiles
 from tflaunch_worker.agent.ports import PortTaken
+from tflaunch_worker.agent.profiles import HostProfiles, ProfiledTask
 from tflaunch_worker.agent.stall import StallWatch
 from tflaunch_worker.agent.supervisor_link import SupervisorLink
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks", "remove_code", "look_for_warm")
 _OF_CHECKPOINTS = ("find_checkpoint", "read_checkpoint", "store_checkpoint", "checkpoint_part", "place_checkpoint")
+_OF_PROFILES = ("profile_task", "read_profile", "end_profile")
 _OF_DEBUGGERS = ("attach_debugger", "write_debugger", "read_debugger", "leave_debugger")
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect
 
@@ -58,6 +60,12 @@ class Agent:
         self._stall_watches: dict[str, StallWatch] = {}
         self._progress: dict[str, Progress] = {}
         self._breakpoints = HostBreakpoints(loop, self._link)
+        self._profiles = HostProfiles(loop, self._link, self._find_profiled)
+        self._requests: dict[str, Callable[[dict[str, Any]], None]] = {
+            **dict.fromkeys(_OF_DEBUGGERS, self._breakpoints.obey),
+            **dict.fromkeys(_OF_PROFILES, self._profiles.obey),
+        }
+        self._task_ports: dict[str, tuple[int, bool]] = {}
         self._lease = Lease(loop)
         self._lease_timer: Timer | None = None
         self._fencing = 0
@@ -132,8 +140,8 @@ class Agent:
                 self._take_files(message, body)
             elif message["kind"] in _OF_CHECKPOINTS:
                 self._copy_checkpoints(message, body)
-            elif message["kind"] in _OF_DEBUGGERS:
-                self._breakpoints.obey(message)
+            elif message["kind"] in self._requests:
+                self._requests[message["kind"]](message)
             elif message["kind"] in _OF_DOCTORS:
                 from tflaunch_worker.inspect.doctor import DoctorService  # most runs never use the doctor
 
@@ -167,6 +175,7 @@ class Agent:
             return
         self._fencing = message.get("fencing") or 0
         self._breakpoints.leave_terminals()
+        self._profiles.forget_all()
         self._lease.begin(message["lease"], message["clock"], message["sent"])
         self._grace = message["grace"]
         self._watch_lease()
@@ -259,6 +268,7 @@ class Agent:
         self._left_files.want(name, files)
         task = self._host.task(name, attempt, command, stream, self)
         self._tasks[name] = task
+        self._task_ports[name] = 0 if message.get("exclusive") else message["port"], bool(message.get("private"))
         if message["port"]:
             if not message.get("exclusive"):
                 self._tell_unfenced(name, self._host.fence.guard(name, self._host.ports.holder(name)))
@@ -284,6 +294,7 @@ class Agent:
     def _stop_task(self, message: dict[str, Any]) -> None:
         task = self._tasks.get(message["task"])
         if task is not None and task.attempt == message["attempt"]:
+            self._profiles.end_task(task.name)
             task.stop(message["grace"], bool(message.get("with_stacks")))
             self._breakpoints.close(task.name)
             if message["grace"] == 0:
@@ -336,6 +347,16 @@ class Agent:
             known = {"task": name, "attempt": task.attempt, "silence": silence, "processes": processes}
             self._link.answer("evidence", **known, progress=self._known_progress(task) or None)
         self._link.answer("evidence_complete")
+
+    def _find_profiled(self, name: str, attempt: int) -> ProfiledTask | None:
+        """Return what a profile needs to know of a running attempt of a task."""
+        task = self._tasks.get(name)
+        if task is None or task.attempt != attempt or not task.pid or task.is_gone:
+            return None
+        port, is_private = self._task_ports[name]
+        namespaces = self._host.private_namespaces if is_private else ()
+        is_listening = not self._port_watch.is_waiting(name)
+        return ProfiledTask(task.pid, port, is_listening, self._host.task_directory(name), namespaces)
 
     def _read_file(self, message: dict[str, Any]) -> None:
         self._left_files.read(message)
@@ -402,6 +423,7 @@ class Agent:
 
     def has_gone(self, task: Task) -> None:
         """Forget a task whose last process is dead."""
+        self._profiles.end_task(task.name)
         self._breakpoints.close(task.name)
         self._port_watch.remove(task.name)
         self._host.fence.leave(task.name)
@@ -448,6 +470,7 @@ class Agent:
 
     def _end_all(self, grace: float) -> None:
         self._is_leaving = True
+        self._profiles.forget_all()
         for task in list(self._tasks.values()):
             task.stop(grace)
             self._breakpoints.close(task.name)
@@ -471,6 +494,7 @@ class Agent:
 
     def _link_lost(self) -> None:
         self._breakpoints.leave_terminals()
+        self._profiles.forget_all()
         if self._lease.seconds == 0 or not self._lease.has_begun:
             self._end_all(0)
         elif not (self._tasks or self._offer):

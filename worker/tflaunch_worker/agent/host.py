@@ -119,6 +119,11 @@ class Host:
                 reason = str(error)
         return reason
 
+    @property
+    def private_namespaces(self) -> tuple[int, ...]:
+        """Descriptors of the namespaces of the private network, () without one."""
+        return () if self._network is None else self._network.namespaces
+
     def join_private_networks(self, network: Network, ended: Callable[[], None]) -> None:
         """Join the private network of this host with those of others, from now on like this.
 

@@ -9,7 +9,7 @@ import socket
 from functools import partial
 
 from tflaunch_worker import fields, wire
-from tflaunch_worker.agent import breakpoints, left_files
+from tflaunch_worker.agent import breakpoints, left_files, profiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -290,6 +290,15 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
     "write_debugger": {**_TERMINAL, "text": partial(fields.text, longest=breakpoints.LONGEST_LINE)},
     "read_debugger": _TERMINAL,
     "leave_debugger": {**_TERMINAL, "continues": fields.flag},
+    "profile_task": {
+        "request": fields.integer,
+        "task": _task,
+        "attempt": _attempt,
+        "seconds": partial(fields.number, least=profiles.LEAST_SECONDS, most=profiles.MOST_SECONDS),
+        "stacks": fields.flag,
+    },
+    "read_profile": {"request": fields.integer, "offset": fields.integer},
+    "end_profile": {"request": fields.integer},
     "measure": {},
     "gather_evidence": {},
     "list_files": {"task": _task, "attempt": _attempt, "workdir": _word, "patterns": _words},

@@ -74,17 +74,42 @@ def read_threads(pid: int) -> List[Thread]:
     Raises:
         UnreadableError: it runs no Python, or one that is not known here, or its memory cannot be read.
     """
-    version, runtime = _find_runtime(pid)
+    process = PythonProcess(pid)
     try:
-        memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise UnreadableError(f"its memory cannot be read: {error.strerror}") from None
-    try:
-        return _Reader(memory, version).threads(runtime)
-    except (struct.error, ValueError) as error:
-        raise UnreadableError(f"its stacks are not those of Python {version}: {error}") from None
+        return process.read_threads()
     finally:
-        os.close(memory)
+        process.close()
+
+
+class PythonProcess:
+    """A process that runs Python, to be read repeatedly: its state is searched for once."""
+
+    def __init__(self, pid: int) -> None:
+        """Find the state of its Python.
+
+        Raises:
+            UnreadableError: it runs no Python, or one that is not known here, or its memory cannot be read.
+        """
+        self._version, self._runtime = _find_runtime(pid)
+        try:
+            self._memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise UnreadableError(f"its memory cannot be read: {error.strerror}") from None
+
+    def read_threads(self) -> List[Thread]:
+        """Return the threads that run Python code, the main thread first.
+
+        Raises:
+            UnreadableError: they cannot be read, for example since the process has ended.
+        """
+        try:
+            return _Reader(self._memory, self._version).threads(self._runtime)
+        except (struct.error, ValueError) as error:
+            raise UnreadableError(f"its stacks are not those of Python {self._version}: {error}") from None
+
+    def close(self) -> None:
+        """Free the descriptor."""
+        os.close(self._memory)
 
 
 def _find_runtime(pid: int) -> Tuple[str, int]:

@@ -1,0 +1,93 @@
+"""Sample the Python stacks of a process for some seconds, by reading its memory.
+
+The agent samples itself and not in a fork, because Linux may let only the ancestors of a process read its memory
+(Yama). It spends at most a tenth of its time on that, so that keep-alives and output are not delayed.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import time
+
+from tflaunch_worker.inspect import python_stacks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from tflaunch_worker.event_loop import Loop
+
+PER_SECOND = 100.0
+"""Samples per second, at most."""
+
+_SHARE = 0.1  # of the agent's time, for each task that is sampled
+_MOST_STACKS = 20_000  # different ones
+
+
+class StackSampler:
+    """Samples one process. ``problem``: why there is no ``result``, or "".
+
+    The result is text: a line per stack, the outermost frame first and frames separated by ``;``, then a space and in
+    how many samples it was seen. The first frame names the thread.
+    """
+
+    def __init__(self, loop: Loop, pid: int, seconds: float, done: Callable[[StackSampler], None]) -> None:
+        """Begin; ``done`` is called with this sampler after ``seconds``."""
+        self.problem = ""
+        self._loop = loop
+        self._pid = pid
+        self._until = loop.now() + seconds
+        self._done = done
+        self._counts: dict[tuple[str, ...], int] = {}
+        self.result = b""
+        self._process: python_stacks.PythonProcess | None = None
+        self._timer = loop.call_at(loop.now(), self._sample)
+
+    def cancel(self) -> None:
+        """Stop sampling; `done` is not called any more."""
+        self._timer.cancel()
+        self._close()
+
+    def _close(self) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def _sample(self) -> None:
+        began = time.process_time()
+        try:
+            if self._process is None:
+                self._process = python_stacks.PythonProcess(self._pid)
+            threads = self._process.read_threads()
+        except python_stacks.UnreadableError as error:
+            if not self._counts:
+                self.problem = str(error)
+            self._finish()
+            return
+        for thread in threads:
+            name = "main thread" if thread.id == self._pid else f"thread {thread.id}" if thread.id else "thread"
+            self._count((name, *(_label(frame) for frame in reversed(thread.frames))))
+        now = self._loop.now()
+        if now >= self._until:
+            self._finish()
+            return
+        pause = max(1 / PER_SECOND, (time.process_time() - began) / _SHARE)
+        self._timer = self._loop.call_at(min(now + pause, self._until), self._sample)
+
+    def _count(self, stack: tuple[str, ...]) -> None:
+        if stack in self._counts or len(self._counts) < _MOST_STACKS:
+            self._counts[stack] = self._counts.get(stack, 0) + 1
+
+    def _finish(self) -> None:
+        self._close()
+        if not self._counts and not self.problem:
+            self.problem = "it runs no Python"
+        lines = (f"{';'.join(stack)} {count}\n" for stack, count in sorted(self._counts.items()))
+        self.result = "".join(lines).encode("utf-8", "replace")
+        self._done(self)
+
+
+def _label(frame: python_stacks.Frame) -> str:
+    file = frame.file.rpartition("/")[2]
+    return f"{frame.function} ({file}:{frame.line})".replace(";", ",").replace("\n", " ")[:300]
