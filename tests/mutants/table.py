@@ -286,6 +286,12 @@ MUTANTS: Mapping[str, Edit] = {
         "self._last = 1",
         Suite("unit/test_breakpoints.py"),
     ),
+    "parts of a profile are not checked": Edit(
+        "tflaunch.agents.profile_link.ProfileLink._take_part",
+        "offset != profile.received",
+        "offset < 0",
+        Suite("unit/test_profiles.py"),
+    ),
     "output is taken twice": Edit(
         "tflaunch.agents.output.Output._read_bytes",
         "known = self._known(task, attempt)",
@@ -629,5 +635,11 @@ MUTANTS: Mapping[str, Edit] = {
         'size = message["offset"] + len(body)',
         "size = len(body)",
         Suite("unit/test_checkpoint_orders.py"),
+    ),
+    "a task is profiled before TensorFlow listens": Edit(
+        "tflaunch_worker.agent.profiles.HostProfiles._begin",
+        "not task.is_listening",
+        "task.pid < 0",
+        Suite("cli/test_profile.py"),
     ),
 }

@@ -18,6 +18,7 @@ _MEANT = {
     "squeue": "queue", "qstat": "queue", "waiting": "queue", "sweep": "up --matrix", "grid": "up --matrix",
     "diagnose": "explain", "why": "explain",
     "dashboard": "web", "ui": "web", "gui": "web", "browse": "web", "open": "web", "page": "web",
+    "prof": "profile", "trace": "profile", "flamegraph": "profile --python", "perf": "profile",
     "pdb": "debug", "breakpoint": "debug", "debugger": "debug",
     "hang": "stacks", "dump": "stacks", "stack": "stacks", "py-spy": "stacks",
 }  # fmt: skip

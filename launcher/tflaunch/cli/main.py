@@ -17,6 +17,7 @@ _GROUPS = {
         "ps",
         "explain",
         "stacks",
+        "profile",
         "debug",
         "logs",
         "attach",

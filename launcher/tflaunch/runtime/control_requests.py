@@ -19,9 +19,12 @@ from tflaunch.printable import printable
 from tflaunch.runtime.control_server import Caller, ControlServer
 from tflaunch.runtime.debugger_relay import DebuggerRelay
 from tflaunch.runtime.evidence_collector import EvidenceCollector, Findings
+from tflaunch.runtime.profiler import Profiler
 from tflaunch.runtime.sampler import ResourceSampler
+from tflaunch.store.run_dir import profiles_in
 from tflaunch_worker import fields
 from tflaunch_worker.agent.breakpoints import LONGEST_LINE
+from tflaunch_worker.agent.profiles import LEAST_SECONDS, MOST_SECONDS
 
 _LONGEST_GRACE = 86_400.0
 
@@ -47,6 +50,7 @@ class Service:
         self._meter = ResourceSampler(sessions, mailbox)
         self._evidence = EvidenceCollector(sessions, mailbox)
         self._debuggers = DebuggerRelay(sessions)
+        self._profiler = Profiler(profiles_in(directory), sessions)
         self._server = ControlServer(directory, mailbox, self._hear)
 
     def watch(self, job: Job, now: float) -> None:
@@ -110,6 +114,8 @@ class Service:
             case "restart":
                 self._restart(fields.texts(message, "tasks"), job)
                 caller.say("done")
+            case "profile":
+                self._profile(caller, message, job)
             case "debug" | "debug_line" | "debug_read" | "debug_continue":
                 self._debug(caller, message, job)
             case "signal":
@@ -135,6 +141,16 @@ class Service:
                 self._debuggers.read_on(caller)
             case _:
                 self._debuggers.continue_task(caller)
+
+    def _profile(self, caller: Caller, message: dict[str, Any], job: Job) -> None:
+        """Profile tasks, by default all that belong to a role."""
+        tasks = fields.texts(message, "tasks") or [process.task for process in job.plan.tasks]
+        self._need_known(tasks, job)
+        seconds = fields.number(message, "seconds", LEAST_SECONDS, MOST_SECONDS)
+        try:
+            self._profiler.begin(caller, tasks, seconds, job, is_python=fields.flag(message, "is_python"))
+        except OSError as error:
+            raise Refused(f"profiles cannot be stored: {error.filename}: {error.strerror}") from None
 
     def _explain(self, current: Status, found: Findings, is_overdue: bool) -> None:
         from tflaunch.explain import hang  # compiles patterns that only a hang needs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -90,6 +91,23 @@ def left_files_in(run: Path) -> Path:
 def collected_files_in(run: Path) -> Path:
     """Return the directory for files that were fetched from working directories, given the run's directory."""
     return run / "collected"
+
+
+def profiles_in(run: Path) -> Path:
+    """Return the directory for profiles of tasks, which TensorBoard can show, given the run's directory."""
+    return run / "profiles"
+
+
+def profile_session(profiles: Path, stamp: str, *, is_python: bool) -> Path:
+    """Return an unused directory for profiles made at the same time: of TensorFlow, or of Python stacks."""
+    parent = profiles / "python" if is_python else profiles / "plugins" / "profile"
+    names = (stamp if not number else f"{stamp}_{number}" for number in itertools.count())
+    return next(parent / name for name in names if not (parent / name).exists())
+
+
+def profile_file(session: Path, task: str, *, is_python: bool) -> Path:
+    """Return the path of a task's profile in such a directory."""
+    return session / f"{task.replace(':', '-')}{'.folded' if is_python else '.xplane.pb'}"
 
 
 class RunDirectory:

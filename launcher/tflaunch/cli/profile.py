@@ -1,0 +1,95 @@
+"""`profile`: sample the Python stacks of the tasks of a live run, or have TensorFlow profile them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tflaunch.cli._select import choose, run_and_tasks_argument
+from tflaunch.cli._spec import json_option, say, seconds_in
+from tflaunch.errors import EXIT_INTERNAL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tflaunch.client.profiling import TaskProfile
+
+_INTERRUPTED = 130
+
+
+@click.command(short_help="Profile tasks of a live run.")
+@click.option("--for", "duration", metavar="TIME", default="2s", show_default=True, help="How long, at most 10m.")
+@click.option(
+    "--python/--tensorflow",
+    "is_python",
+    default=True,
+    help="Sample Python stacks (the default), or use TensorFlow's profiler, which can crash a task.",
+)
+@json_option
+@run_and_tasks_argument
+def profile(duration: str, is_python: bool, as_json: bool, words: tuple[str, ...]) -> int:
+    """Profile the TASKs of RUN at the same time, without TASK all, while they train; programs need no code for it.
+
+    By default, their Python stacks are read from memory, and drawn as flame graphs. With --tensorflow, TensorFlow
+    records ops, collectives and input; `tflaunch tensorboard --profiles` shows that. TensorFlow 2.21 crashed tasks
+    while doing so, in tests; the run then restarts, or ends.
+
+    \b
+    Example:
+      tflaunch profile --for 5s worker:0 worker:1
+    """
+    from tflaunch.client import profiling, runs
+    from tflaunch.plan import selectors
+
+    seconds = _seconds(duration)
+    directory, wanted = choose(words)
+    tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
+    if not is_python:
+        say("TensorFlow's profiler can crash a task, which ends or restarts the run; --python cannot")
+    made: list[TaskProfile] = []
+    try:
+        for each in profiling.make_profiles(directory, tasks, seconds, is_python=is_python):
+            made.append(each)
+            if not as_json:
+                _show(each, is_python)
+    except KeyboardInterrupt:
+        click.echo(err=True)
+        say("interrupted; the tasks go on, and unfinished profiles are discarded")
+        return _INTERRUPTED
+    if as_json:
+        about: dict[str, Any] = {"run": directory.name, "seconds": seconds, "tasks": [each.as_json() for each in made]}
+        click.echo(json.dumps(about, indent=2))
+    paths = [each.path for each in made if each.path is not None]
+    if not paths:
+        return EXIT_INTERNAL
+    _show_end(directory, paths[0], is_python)
+    return 0
+
+
+def _seconds(text: str) -> float:
+    from tflaunch_worker.agent.profiles import LEAST_SECONDS, MOST_SECONDS
+
+    seconds = seconds_in(text)
+    if seconds is None or not LEAST_SECONDS <= seconds <= MOST_SECONDS:
+        raise click.BadParameter(
+            f"{text!r} is not a duration from 100ms to 10m; write for example 2s", param_hint="--for"
+        )
+    return seconds
+
+
+def _show(made: TaskProfile, is_python: bool) -> None:
+    if made.problem:
+        say(f"{made.task} is not profiled: {made.problem}")
+    elif is_python:
+        click.echo(f"{made.task}: {made.samples} samples, {made.hottest}")
+    else:
+        click.echo(f"{made.task}: {'nothing was recorded' if made.shares is None else made.shares.sentence()}")
+
+
+def _show_end(directory: Path, path: Path, is_python: bool) -> None:
+    if is_python:
+        say(f"the flame graphs are in {path.parent}; browsers show them")
+    else:
+        say(f"the profiles are in {path.parent}; `tflaunch tensorboard --profiles {directory.name}` shows them")
