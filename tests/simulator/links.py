@@ -140,7 +140,7 @@ class Wire:
         when = self.world.now + speed.delay + speed.jitter * self.world.random.random() + size / speed.rate
         when = max(when, self._last[direction])
         self._last[direction] = when
-        self.world.at(when, lambda: self._deliver(direction, data))
+        self.world.at(when, self._deliver, direction, data)
 
     def _deliver(self, direction: int, data: bytes | None) -> None:
         if self._is_cut[direction] or self._held[direction]:

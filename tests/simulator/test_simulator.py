@@ -115,10 +115,10 @@ def test_faults_are_steered_to_where_few_were_injected() -> None:
     coverage = Coverage()
     for seed in range(100):
         result = play(draw_case(seed))
-        coverage.add(result.case, result.moments, result.cells)
+        coverage.add(result.case, result.moments, result.cells, result.events)
     before = set(coverage.cells)
     for case in coverage.round(range(1000, 1100)):
         result = play(case)
         assert result.violation is None
-        coverage.add(result.case, result.moments, result.cells)
+        coverage.add(result.case, result.moments, result.cells, result.events)
     assert len(set(coverage.cells) - before) > 50
