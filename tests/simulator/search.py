@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.case import Case, Fault, Moment, draw_case
-from simulator.faults import KINDS, KINDS_OF_FAR, Cell
+from simulator.faults import KINDS, KINDS_OF_FAR, RARER_KINDS, RARER_KINDS_OF_FAR, Cell
 from tflaunch.core.job_state import Phase
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ _MOST_FAULTS = 6  # of a case that is played again with others
 _AIMED = 2  # faults that are added to a case
 _DRAWN = 3  # bases of which the shortest is played again
 _STEERED = 0.75  # the share of a round
-_ALL_KINDS = (*KINDS, *KINDS_OF_FAR)
+_ANYWHERE = (*KINDS, *RARER_KINDS)
+_ALL_KINDS = (*KINDS_OF_FAR, *RARER_KINDS_OF_FAR, *_ANYWHERE)
 
 
 class Base(NamedTuple):
@@ -74,7 +75,7 @@ class Coverage:
     def _reachable(self) -> Iterator[Cell]:
         for moment, bases in self._bases.items():
             has_far = any(base.is_far for base in bases)
-            for kind in {**KINDS_OF_FAR, **KINDS} if has_far else KINDS:
+            for kind in _ALL_KINDS if has_far else _ANYWHERE:
                 yield Cell(*moment, kind)
 
     def _aimed(self, wanted: list[Cell], chance: random.Random, seed: int) -> Case:
@@ -134,4 +135,4 @@ def _moment(cell: Cell) -> Moment:
 
 
 def _can_have(base: Base, cell: Cell) -> bool:
-    return _moment(cell) in base.moments and (base.is_far or cell.kind in KINDS)
+    return _moment(cell) in base.moments and (base.is_far or cell.kind in _ANYWHERE)

@@ -43,6 +43,7 @@ class World:
         self.files: dict[int, File] = {}
         self.happened: list[Entry] = []
         self.faults: Counter[str] = Counter()
+        self.fault_at = 0.0  # when the last one was injected
         self.count = 0
         self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = 0
@@ -93,4 +94,5 @@ class World:
     def fault(self, kind: str, *words: Any) -> None:
         """Record that a fault was injected."""
         self.faults[kind] += 1
+        self.fault_at = self.now
         self.note("FAULT", kind, *words)

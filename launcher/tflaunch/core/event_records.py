@@ -70,7 +70,6 @@ def is_from_agent(event: Event) -> bool:
     return isinstance(event, _SAID_BY_AGENTS)
 
 
-@functools.cache
 def kind_of(event: type[Any]) -> str:
     """Return the name of a class of events or actions, as used on the wire and in the journal."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", event.__name__).lower()
