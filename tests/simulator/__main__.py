@@ -126,7 +126,7 @@ def main() -> int:
     code = _many(seeds, arguments.jobs, limits, coverage, summary)
     if arguments.page is not None and code == 0:
         write_table(arguments.page, "histories", summary.table())
-        write_table(arguments.page, "faults by step", by_step(coverage.cells))
+        write_table(arguments.page, "faults by step", by_step(coverage.cells, coverage.moments))
         write_table(arguments.page, "faults by kind", by_kind(coverage.cells))
     return code
 

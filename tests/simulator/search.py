@@ -45,19 +45,22 @@ class Coverage:
         self.tried: Counter[Cell] = Counter()
         """How often a fault was to be injected; it may have had no effect there, or come too late."""
         self._bases: defaultdict[Moment, list[Base]] = defaultdict(list)
-        self._reached: Counter[Moment] = Counter()
+        self.moments: set[Moment] = set()
+        """The steps that were taken, with or without a fault."""
+        self._offered: Counter[Moment] = Counter()
         self._random = random.Random("which cases are kept")
 
     def add(self, case: Case, moments: AbstractSet[Moment], cells: Counter[Cell], length: int) -> None:
         """Count a history, in which ``length`` things happened."""
         self.cells.update(cells)
+        self.moments |= moments
         if len(case.faults) + _AIMED > _MOST_FAULTS:
             return
         base = Base(case, moments, length, _is_far(case))
         for moment in sorted(moments):
-            self._reached[moment] += 1
+            self._offered[moment] += 1
             kept = self._bases[moment]
-            number = self._random.randrange(self._reached[moment])  # each base is kept with the same probability
+            number = self._random.randrange(self._offered[moment])  # each base is kept with the same probability
             if len(kept) < _BASES_KEPT:
                 kept.append(base)
             elif number < _BASES_KEPT:
@@ -91,16 +94,21 @@ class Coverage:
         return base.case._replace(faults=(*base.case.faults, *added))
 
 
-def by_step(cells: Counter[Cell]) -> Iterator[str]:
+def by_step(cells: Counter[Cell], moments: AbstractSet[Moment]) -> Iterator[str]:
     """Yield a table in Markdown: how often faults were injected after each step of the supervisor, by phase and event.
 
-    In brackets is the number of the kind of fault that was injected least often there.
+    In brackets is the number of the kind of fault that was injected least often there. A step that no history has
+    taken (it is not in ``moments``) has no number.
     """
     phases = _phases(cells)
     yield from _head("event", phases)
-    for event in sorted({cell.event for cell in cells if cell.event}):
-        at_steps = ([cells[Cell(phase, event, kind)] for kind in _ALL_KINDS] for phase in phases)
-        yield _row(f"`{event}`", (f"{sum(counts):,} ({min(counts):,})" if any(counts) else "" for counts in at_steps))
+    for event in sorted({moment.event for moment in moments}):
+        yield _row(f"`{event}`", (_counted(cells, moments, Moment(phase, event)) for phase in phases))
+
+
+def _counted(cells: Counter[Cell], moments: AbstractSet[Moment], moment: Moment) -> str:
+    counts = [cells[Cell(*moment, kind)] for kind in _ALL_KINDS]
+    return f"{sum(counts):,} ({min(counts):,})" if moment in moments else ""
 
 
 def by_kind(cells: Counter[Cell]) -> Iterator[str]:
