@@ -129,7 +129,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.core.restart_budget._count_alike",
         "budget.alike + 1 if is_same else 1",
         "1",
-        Invariant("I4", 272),
+        Invariant("I4", 277),
     ),
     "progress is not seen": Edit(
         "tflaunch.core.restart_budget.Reached.is_beyond", "any(mine > theirs for", "any(False for", Invariant("I4", 92)
@@ -417,7 +417,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.agent.Agent._link_lost",
         "self._lease.seconds == 0 or not self._lease.has_begun",
         "False",
-        Invariant("I2", 62),
+        Invariant("I2", 11),
     ),
     "an agent does not wait for an heir": Edit(
         "tflaunch_worker.agent.agent.Agent._link_lost",

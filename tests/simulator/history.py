@@ -95,6 +95,8 @@ class SimJournal(Journal):
         if self.torn_at is not None:
             is_torn_out = self._tear(first)
             if is_torn_out:
+                if isinstance(event, Interrupted):
+                    history.lose_patience()  # nobody knows of the Ctrl-C any more, except for the user
                 raise SupervisorDied
         if first < len(self.records):  # without a bug, the event comes first, and then the actions
             record = json.loads(self.records[first])
@@ -173,6 +175,7 @@ class History:
         self.journal = SimJournal(self)
         self._asides: list[Aside] = []
         self._supervisors = 0
+        self._obeyed_by = 0.0  # when the run must have ended, after an interrupt
         self.stepped_at = 0.0
         self.run = self._make_run()
         self.is_over = False
@@ -299,6 +302,11 @@ class History:
         if not hangs and not self.oracle.disturbances and now - since > self._attempt_takes() + _SLACK:
             raise Violation("I14", f"nothing was done for {now - since:.0f} s")
 
+    def lose_patience(self) -> None:
+        """The user looks again soon whether the run has ended."""
+        self._obeyed_by = float("inf")
+        self.world.after(_SLACK, self._end_may_be_missed)
+
     def _end_may_be_missed(self) -> None:
         """If something hangs, or may fail forever because the window is short, the user loses patience."""
         hangs = self.oracle.has_hung or self.script.hang_share > 0
@@ -309,7 +317,13 @@ class History:
                 return
             self.mailbox.put(Interrupted(2))
             bound = policy.fence(self.plan) * 2 + self.plan.timeouts.grace * 2 + self.plan.timeouts.connect + _SLACK
-            self.world.after(bound, self._end_must_have_come)
+            self._obeyed_by = self.world.now + bound
+            self.world.after(bound, self._must_have_obeyed)
+
+    def _must_have_obeyed(self) -> None:
+        """I5, after an interrupt that was not lost with the supervisor."""
+        if self.world.now >= self._obeyed_by:
+            self._end_must_have_come()
 
     def _end_must_have_come(self) -> None:
         """I5."""
