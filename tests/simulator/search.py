@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _BASES_KEPT = 40  # that have reached a moment
 _MOST_FAULTS = 6  # of a case that is played again with others
-_AIMED = 2  # faults that are added to a case
+_AIMED = 3  # faults that are added to a case
 _DRAWN = 3  # bases of which the shortest is played again
 _STEERED = 0.75  # the share of a round
 _ANYWHERE = (*KINDS, *RARER_KINDS)
@@ -71,7 +71,13 @@ class Coverage:
         steered = int(len(seeds) * _STEERED) if self._bases else 0
         for seed in seeds[steered:]:
             yield draw_case(seed)
-        wanted = sorted(self._reachable(), key=lambda cell: (max(self.cells[cell], self.tried[cell] // 4), cell))
+        at_steps: Counter[Moment] = Counter()
+        for cell, count in self.cells.items():
+            at_steps[_moment(cell)] += count
+        wanted = sorted(
+            self._reachable(),
+            key=lambda cell: (max(self.cells[cell], self.tried[cell] // 4), at_steps[_moment(cell)], cell),
+        )
         for seed in seeds[:steered]:
             yield self._aimed(wanted, random.Random(f"aim {seed}"), seed)
 
@@ -82,7 +88,10 @@ class Coverage:
                 yield Cell(*moment, kind)
 
     def _aimed(self, wanted: list[Cell], chance: random.Random, seed: int) -> Case:
-        """Return a case with faults in the first wanted cells that it can reach; these come last from then on."""
+        """Return a case with faults in the first wanted cells that it can reach; these come last from then on.
+
+        After the first of them, the history is another one: it need not come to the others.
+        """
         bases = [base for base in self._bases[_moment(wanted[0])] if _can_have(base, wanted[0])]
         base = min(chance.choices(bases, k=_DRAWN), key=lambda base: base.length)
         aims = list(itertools.islice((cell for cell in wanted if _can_have(base, cell)), _AIMED))
