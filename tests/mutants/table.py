@@ -49,7 +49,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.core.spares._swap",
         'job.with_host(lost, stands_for="", retry_at=retry_at',
         "job.with_host(lost, retry_at=retry_at",
-        Invariant("I11", 7),
+        Invariant("I11", 46),
     ),
     "an attempt keeps the number of the one before": Edit(
         "tflaunch.core.phases._backing_off",
@@ -129,7 +129,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.core.restart_budget._count_alike",
         "budget.alike + 1 if is_same else 1",
         "1",
-        Invariant("I4", 272),
+        Invariant("I4", 277),
     ),
     "progress is not seen": Edit(
         "tflaunch.core.restart_budget.Reached.is_beyond", "any(mine > theirs for", "any(False for", Invariant("I4", 92)
@@ -254,6 +254,30 @@ MUTANTS: Mapping[str, Edit] = {
         'said.get("is_from_output") is True',
         'said.get("is_from_output") is not True',
         Suite("unit/test_measuring.py"),
+    ),
+    "a command that cannot be executed is tried again": Edit(
+        "tflaunch.core.step._on_not_started", "may_retry=False", "may_retry=True", Invariant("I4", 30)
+    ),
+    "a backoff lasts a hundred times as long": Edit(
+        "tflaunch.core.phases._judge", "now + answer.wait", "now + 100 * answer.wait", Invariant("I14", 42)
+    ),
+    "the screen tells of the job before the step": Edit(
+        "tflaunch.runtime.loop.Run._handle",
+        "before, event, self._job, now, Logs",
+        "before, event, before, now, Logs",
+        Invariant("I13", 1),
+    ),
+    "the reason of a failed start names the environment": Edit(
+        "tflaunch_worker.spawn.describe_start_failure",
+        'f"command not found: {name!r}{remedy}"',
+        'f"command not found: {name!r} in {command.env}{remedy}"',
+        Invariant("I12", 51),
+    ),
+    "a process that has left its session is not found": Edit(
+        "tflaunch_worker.agent.task.Task._members",
+        "linux.session_of(pid) == self.pid or self._marks <= environment",
+        "linux.session_of(pid) == self.pid",
+        Invariant("I1", 9),
     ),
     "127.0.1.1 is taken for a way to another host": Edit(
         "tflaunch.core.preflight.name_problems",
@@ -399,7 +423,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.agent.Agent._link_lost",
         "self._lease.seconds == 0 or not self._lease.has_begun",
         "False",
-        Invariant("I2", 62),
+        Invariant("I2", 11),
     ),
     "an agent does not wait for an heir": Edit(
         "tflaunch_worker.agent.agent.Agent._link_lost",

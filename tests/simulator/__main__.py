@@ -7,6 +7,7 @@ history that violates an invariant is shrunk, and printed as a test.
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import sys
 import time
@@ -125,7 +126,7 @@ def main() -> int:
     code = _many(seeds, arguments.jobs, limits, coverage, summary)
     if arguments.page is not None and code == 0:
         write_table(arguments.page, "histories", summary.table())
-        write_table(arguments.page, "faults by step", by_step(coverage.cells))
+        write_table(arguments.page, "faults by step", by_step(coverage.cells, coverage.moments))
         write_table(arguments.page, "faults by kind", by_kind(coverage.cells))
     return code
 
@@ -159,6 +160,8 @@ def _play(case: Case) -> Outcome:
 
 def _many(seeds: range, jobs: int, limits: Limits, coverage: Coverage, summary: Summary) -> int:
     began = time.monotonic()
+    gc.collect()
+    gc.freeze()  # what was imported is not looked at again, here and in the processes forked from this one
     with multiprocessing.Pool(jobs) as pool:
         for outcome in _outcomes(seeds, pool.imap if jobs > 1 else None, coverage):
             summary.add(outcome)
@@ -182,7 +185,7 @@ def _outcomes(seeds: range, imap: Imap | None, coverage: Coverage) -> Iterator[O
         cases = list(coverage.round(seeds[start : start + _ROUND]))
         for outcome in map(_play, cases) if imap is None else imap(_play, cases, 20):
             if not outcome.story:  # it would only fail again
-                coverage.add(outcome.case, outcome.moments, outcome.cells)
+                coverage.add(outcome.case, outcome.moments, outcome.cells, outcome.numbers[1])
             yield outcome
 
 

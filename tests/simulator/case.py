@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _WITHIN = (4.0, 15.0, 40.0)  # seconds from the start
 _COUNTS = (0, 1, 1, 2, 3)
+_SHARE_OF_RARER = 0.25  # of the cases that are drawn
 
 
 class Moment(NamedTuple):
@@ -71,7 +72,7 @@ class Case(NamedTuple):
 
 def draw_case(seed: int) -> Case:
     """Draw a case."""
-    from simulator.faults import KINDS, KINDS_OF_FAR
+    from simulator.faults import KINDS, KINDS_OF_FAR, RARER_KINDS, RARER_KINDS_OF_FAR
 
     chance = random.Random(f"case {seed}")
     spec = shapes.draw_spec(chance)
@@ -82,4 +83,10 @@ def draw_case(seed: int) -> Case:
     drawn = chance.choices([*kinds], [*kinds.values()], k=chance.choice(_COUNTS))
     within = chance.choice(_WITHIN)
     faults = tuple(Fault(kind, number, round(chance.uniform(0, within), 3)) for number, kind in enumerate(drawn))
-    return Case(seed, spec, script, faults, chance.random() < 0.25)
+    has_function = chance.random() < 0.25
+    rarely = random.Random(f"rarer {seed}")  # apart from the others, which stay what they are without these
+    if rarely.random() < _SHARE_OF_RARER:
+        rarer = {**RARER_KINDS_OF_FAR, **RARER_KINDS} if is_far else RARER_KINDS
+        kind = rarely.choices([*rarer], [*rarer.values()])[0]
+        faults += (Fault(kind, len(drawn), round(rarely.uniform(0, within), 3)),)
+    return Case(seed, spec, script, faults, has_function)

@@ -8,7 +8,9 @@ from typing import Any
 
 from simulator.world import Violation, World
 
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _SHORTEST = 1e-6  # minimum length of a wait: rounding must not stop the clock
+_NEVER = float("inf")
 _MOST_ROUNDS = 2000  # of a loop at one point in time: more means that it spins
 
 
@@ -19,12 +21,12 @@ class File:
         self.world = world
         self.selector: Selector | None = None
         self.is_closed = False
-        self._number = 1000 + world.number()
-        world.files[self._number] = self
+        self.number = 1000 + world.number()
+        world.files[self.number] = self
 
     def fileno(self) -> int:
         """Return its descriptor."""
-        return self._number
+        return self.number
 
     @property
     def is_readable(self) -> bool:
@@ -52,7 +54,7 @@ class File:
     def close(self) -> None:
         """Close it."""
         self.is_closed = True
-        self.world.files.pop(self._number, None)
+        self.world.files.pop(self.number, None)
         if self.selector is not None:
             self.selector.drop(self)
 
@@ -124,13 +126,15 @@ class Selector:
 
     def look(self, file: File) -> None:
         """Check whether a descriptor has become ready."""
-        number = file.fileno()
+        number = file.number
         if number not in self._ready and self._events(number, file):
             self._ready[number] = None
             self._wake()
 
     def collect(self) -> list[tuple[selectors.SelectorKey, int]]:
         """Return what is ready, in the order in which it became so."""
+        if not self._ready:
+            return []
         found = []
         for number in list(self._ready):
             events = self._events(number, self._world.files[number])
@@ -141,10 +145,9 @@ class Selector:
         return found
 
     def _events(self, number: int, file: File) -> int:
-        wanted = self._keys[number].events
-        events = selectors.EVENT_READ if file.is_readable else 0
-        if wanted & selectors.EVENT_WRITE and file.is_writable:
-            events |= selectors.EVENT_WRITE
+        events = _READ if file.is_readable else 0
+        if self._keys[number].events & _WRITE and file.is_writable:
+            events |= _WRITE
         return events
 
     def close(self) -> None:
@@ -201,13 +204,13 @@ class WorldSelector(Selector):
         """Wait until something is ready or the timeout expires, and return what is ready."""
         world = self._world
         self._watch_spinning()
-        end = float("inf") if timeout is None else world.now + max(timeout, _SHORTEST if timeout > 0 else 0)
+        end = _NEVER if timeout is None else world.now + max(timeout, _SHORTEST if timeout > 0 else 0)
         while True:
             if world.now < self.frozen_until:
                 world.run_until(self.frozen_until)
             if self.death is not None:
                 raise self.death
-            if found := self.collect():
+            if self._ready and (found := self.collect()):
                 return found
             if self._is_woken:
                 self._is_woken = False
@@ -216,7 +219,7 @@ class WorldSelector(Selector):
             if next_at > end:
                 world.now = end
                 return []
-            if next_at == float("inf"):
+            if next_at == _NEVER:
                 raise Violation("I5", "the run waits, and nothing will ever happen")
             world.step()
 

@@ -14,11 +14,25 @@ from simulator.links import TO_AGENT, TO_SUPERVISOR
 from tflaunch.core import policy
 from tflaunch.core.events import Interrupted, RestartRequested, StopRequested
 from tflaunch.core.job_state import Phase
+from tflaunch_worker import wire
 
 if TYPE_CHECKING:
     from simulator.history import History
     from simulator.hosts import SimHost
 
+_LIES = (
+    b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    b"\xff" * 64,
+    b"\0\0\0\x02\0\0\0\0[]",
+    wire.encode({"kind": "task_exited", "seq": 1}),
+    wire.encode({"kind": "task_gone", "seq": 2**60, "task": "worker:0", "attempt": 0}),
+    wire.encode({"kind": "output", "task": "worker:0", "attempt": 2**40, "offset": 0, "times": [[0, 1.0]]}, b"a lie"),
+    wire.encode({"kind": "output_lost", "task": "nobody", "attempt": 0, "offset": 0, "size": 7}),
+    wire.encode({"kind": "file_left", "task": "../worker:0", "attempt": 0, "name": "/etc/passwd", "size": 7}),
+    wire.encode({"kind": "alive", "sent": "now", "time": None, "obeyed": -1}),
+    wire.encode({"kind": "greeted", "protocol": 1}),
+)
+"""Each is refused by the border at which it arrives; the fuzzers try others there."""
 _TAIL = 1.0  # seconds for which the effect of a disturbance lasts
 
 
@@ -155,18 +169,43 @@ class Faults:
         self._oracle.may_lose_words = True
         host = self._any_far()
         self._shakes(host, 0)
-        for wire in host.live_wires():
+        for link in host.live_wires():
             direction = self._random.choice((TO_AGENT, TO_SUPERVISOR))
             self._world.fault("half-open link", host.name, ("to its agent", "from its agent")[direction])
-            wire.cut(direction)
+            link.cut(direction)
 
     def reset(self) -> None:
         """A link is reset."""
         host = self._any_far()
         self._shakes(host, 0)
-        for wire in host.live_wires():
+        for link in host.live_wires():
             self._world.fault("link reset", host.name)
-            wire.reset()
+            link.reset()
+
+    def late_hello(self) -> None:
+        """A connection that was given up arrives late, or a second time: its greeting is an old one."""
+        self._oracle.may_lose_words = True
+        host = self._any_far()
+        hello = host.latest_hello
+        if hello and host.is_reachable and host.agent is not None and not host.agent.has_ended:
+            self._world.fault("late connection", host.name)
+            self._shakes(host, 0)
+            end = host.connect()
+            end.sendall(hello)
+            self._world.after(self._within(0.1, 3), end.close)
+
+    def lie(self) -> None:
+        """A host sends something that no agent sends, once: after three times it would be given up."""
+        self._oracle.may_lose_words = True
+        host = self._any()
+        if host.has_lied or host.agent is None or host.agent.has_ended or not self._plan.lease:
+            return  # without a lease, its tasks end with the link
+        for link in host.live_wires():
+            if not link.agent.is_closed and not link.agent.is_amid:
+                host.has_lied = True
+                self._disturb(policy.fence(self._plan))
+                self._world.fault("lie", host.name)
+                link.agent.sendall(self._random.choice(_LIES))
 
     # ---- hosts
 
@@ -203,6 +242,36 @@ class Faults:
         self._loses("host", host)
         self.orphaned.add(host.name)
         host.kill_guard_and_agent()
+
+    def kill_guard(self) -> None:
+        """Kill -9 of a guard: the kernel tells its agent, which stops its tasks and exits."""
+        self._oracle.may_lose_words = True
+        host = self._any()
+        # As for guard and agent: where no sweep is possible, nothing can be promised.
+        if host.agent is None or host.agent.agent is None or not host.is_reachable or host.is_refusing:
+            return
+        self._world.fault("guard killed", host.name)
+        self._disturb(policy.fence(self._plan))
+        self.orphaned.add(host.name)
+        host.agent.lose_guard()
+
+    def take_away(self) -> None:
+        """A queue takes a host away: its agent gets TERM, and KILL later; another allocation may come."""
+        self._oracle.may_lose_words = True
+        host = self._any_far()
+        if host.agent is None or host.agent.agent is None or host.has_orphans:
+            return
+        seconds = self._within(0.5, 10)
+        self._world.fault("host taken away", host.name, f"{seconds:.1f} s")
+        self._disturb(seconds + policy.fence(self._plan))
+        host.agent.drain()
+        self._world.after(seconds, self._is_taken, host)
+
+    def _is_taken(self, host: SimHost) -> None:
+        if host.is_up:
+            host.power_off()
+            if self._chance(0.8):
+                self._world.after(self._within(1, 60), host.power_on)
 
     def drain(self) -> None:
         """The host is to be vacated."""
@@ -248,6 +317,22 @@ class Faults:
             disk.room += taken
 
         self._world.after(self._within(0.5, 20), empty)
+
+    def no_inodes(self) -> None:
+        """No file can be created; those that are open can still be written."""
+        disk = self._any().disk
+        self._world.fault("no inodes")
+        disk.has_inodes = False
+        self._world.after(self._within(0.5, 20), setattr, disk, "has_inodes", True)
+
+    def slow_disk(self) -> None:
+        """Each write to the disk takes long: a spool's, or that of the logs."""
+        host = self._any()
+        self._world.fault("slow disk", host.name)
+        host.disk.seconds = self._within(0.02, 0.3)
+        lasts = self._within(1, 15)
+        self._oracle.may_misdate(lasts)
+        self._until(lasts, lambda: setattr(host.disk, "seconds", 0.0))
 
     def refuse_ports(self) -> None:
         """Ports are taken."""
@@ -334,6 +419,12 @@ class Faults:
         self._history.mailbox.selector.frozen_until = self._world.now + seconds
         self._disturb(seconds + self._plan.lease + 15)
 
+    def half_written(self) -> None:
+        """Kill -9 of tflaunch in the middle of a write to the journal."""
+        self._oracle.may_lose_words = True
+        self._world.fault("supervisor killed while it writes")
+        self._history.journal.torn_at = self._random.random()
+
     def kill_supervisor(self) -> None:
         """Kill -9 of tflaunch."""
         self._oracle.may_lose_words = True
@@ -378,3 +469,13 @@ KINDS = {
     "kill_supervisor": 1.5,
 }
 """Faults of all hosts, of users and of the supervisor."""
+RARER_KINDS = {
+    "kill_guard": 1.0,
+    "no_inodes": 0.5,
+    "slow_disk": 0.5,
+    "half_written": 1.0,
+    "lie": 1.0,
+}
+"""Faults of all hosts, of which some histories have one beside the others."""
+RARER_KINDS_OF_FAR = {"late_hello": 1.0, "take_away": 1.0}
+"""The same, of hosts that are not this machine."""

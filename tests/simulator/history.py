@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from simulator import kernel, programs
@@ -21,10 +24,12 @@ from tflaunch.core import event_records, policy, step
 from tflaunch.core.actions import Action
 from tflaunch.core.events import Event, Interrupted
 from tflaunch.core.job_state import Job
+from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.store import journal
 from tflaunch.store.journal import Journal
 
+_SECRET = "s3cr3t-of-ann"
 _AHEAD = 5000.0  # of the supervisor's clock
 _PATIENCE = 150.0  # seconds until the user of a hanging job loses patience
 _COMMAND = 2.0  # seconds for a command to check all hosts
@@ -64,6 +69,7 @@ class SimJournal(Journal):
         self.records: list[str] = []
         self.steps = 0
         self.death_comes = False
+        self.torn_at: float | None = None  # the share that is written of the next records before death
         self._history = history
         self._shadow = history.job
 
@@ -86,25 +92,67 @@ class SimJournal(Journal):
         first = len(self.records)
         super().record(event, actions, now)
         before = self._shadow
-        for line in self.records[first:]:
-            record = json.loads(line)
+        if self.torn_at is not None:
+            is_torn_out = self._tear(first)
+            if is_torn_out:
+                if isinstance(event, Interrupted):
+                    history.lose_patience()  # nobody knows of the Ctrl-C any more, except for the user
+                raise SupervisorDied
+        if first < len(self.records):  # without a bug, the event comes first, and then the actions
+            record = json.loads(self.records[first])
             happened = event_records.from_record(record)
             if happened is not None:
                 self.steps += 1
                 self._shadow, _ = step.step(self._shadow, happened, record["now"])
         self.compare(event)
+        history.screen.expect(before, event, self._shadow, now)
+        history.check_progress()
         job = history.run.job
         history.stage.generation = job.attempt
         history.faults.stepped(Moment(before.phase.value, type(event).__name__))
         history.oracle.stepped(before, event, self._shadow, actions, lambda: str(job.culprit or ""))
-        if self.death_comes:
-            self.death_comes = False
+        if self.death_comes or self.torn_at is not None:
+            self.death_comes, self.torn_at = False, None
             raise SupervisorDied
+
+    def _tear(self, first: int) -> bool:
+        """Keep a part of the records from ``first`` on, as a file has it; return whether the event is not in it."""
+        assert self.torn_at is not None
+        text = "".join(f"{line}\n" for line in self.records[first:])
+        self.records[first:] = text[: int(self.torn_at * len(text))].split("\n")[:-1]  # as `read_journal` does
+        self._seq = len(self.records)
+        self._history.world.note("the journal ends in the middle of a line")
+        return len(self.records) == first
 
     def _write(self, entries: list[dict[str, Any]]) -> None:
         for entry in entries:
             self.records.append(journal.encode_record({"seq": self._seq, **entry}))
             self._seq += 1
+
+
+class Screen:
+    """What the user reads: the sentences that the records of the journal give, in their order, and no others."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._expected: deque[str] = deque()
+
+    def expect(self, before: Job, event: Event, after: Job, now: float) -> None:
+        """A step was replayed from the journal."""
+        self._expected.extend(messages_about(before, event, after, now, Logs("logs", lambda *_: [])))
+
+    def forget(self) -> None:
+        """The supervisor was killed before it has said all."""
+        self._expected.clear()
+
+    def say(self, text: str) -> None:
+        """The supervisor says something."""
+        self._world.note("said:", text)
+        expected = self._expected.popleft() if self._expected else "nothing"
+        if text != expected:
+            raise Violation("I13", f"the screen says {text!r}, and the journal {expected!r}")
+        if _SECRET in text:
+            raise Violation("I12", f"a secret is on the screen: {text!r}")
 
 
 class History:
@@ -120,11 +168,15 @@ class History:
         self.hosts = {
             host.host: SimHost(host.host, host.is_local, world, self.oracle, self.stage) for host in plan.hosts
         }
-        self.mailbox = SimMailbox(world, _AHEAD)
+        self.liars = _Liars(self.hosts)
+        self.screen = Screen(world)
+        self.mailbox = SimMailbox(world, _AHEAD, self.liars)
         self.job = step.begin_job("run", plan, self.mailbox.now())
         self.journal = SimJournal(self)
         self._asides: list[Aside] = []
         self._supervisors = 0
+        self._obeyed_by = 0.0  # when the run must have ended, after an interrupt
+        self.stepped_at = 0.0
         self.run = self._make_run()
         self.is_over = False
         self.faults = Faults(self)
@@ -146,7 +198,8 @@ class History:
             self._asides.append(aside)
             made[name] = sessions.Session(name, connector, terms, mailbox, words, self.oracle.files, aside.do)  # type: ignore[arg-type]
         code: Any = SimCode() if plan.sync is not None else None
-        parts = Collaborators(mailbox, self.journal, words, made, lambda text: world.note("said:", text), "logs", code)
+        secrets = {"TOKEN": _SECRET}
+        parts = Collaborators(mailbox, self.journal, words, made, self.screen.say, "logs", code, secrets=secrets)
         return Run(self.job, parts)
 
     def play(self) -> str:
@@ -173,6 +226,7 @@ class History:
         world.note("the run has ended with", self.run.exit_code)
         if not self.run.is_cut_short:
             self.oracle.check_words()
+        self._check_secrets()
         self._check_nothing_lives()
         return f"exit {self.run.exit_code}"
 
@@ -199,9 +253,10 @@ class History:
             gap = self.world.within(0.1, 0.4 * lease) if is_early else self.world.within(0.4 * lease, 1.5 * lease)
             self.faults.supervisor_is_away(gap, is_early)
             self.world.run_until(self.world.now + gap)
+            self.stepped_at = self.world.now
             self.world.fault("supervisor replaced, " + ("early" if is_early else "about the lease"))
             self._kill_orphans_here()
-            self.mailbox = SimMailbox(self.world, _AHEAD)
+            self.mailbox = SimMailbox(self.world, _AHEAD, self.liars)
             self.run = self._make_run()
             self.oracle.has_heir()
             self.run.recall(self.journal.read())
@@ -226,13 +281,31 @@ class History:
         Allows the attempts of the budgets, each with all its waits, and as many more for faults; and one for each epoch
         of a training that resumes, because a restart after progress is free.
         """
+        plan = self.plan
+        attempts = (plan.restart.max + 3) * (len(plan.tasks) + len(plan.hosts))
+        attempts += programs.EPOCHS if self.script.epochs == "resumes" else 0
+        return 200 + attempts * self._attempt_takes()
+
+    def _attempt_takes(self) -> float:
+        """The seconds that an attempt takes at most, with all its waits, if nothing hangs."""
         plan, script = self.plan, self.script
         waits = policy.fence(plan) + plan.timeouts.connect * 3 + plan.timeouts.grace * 2 + plan.restart.backoff[1]
         work = script.starting + script.duration * 2 + 15 + (plan.timeouts.finish or 0)
-        attempts = (plan.restart.max + 3) * (len(plan.tasks) + len(plan.hosts))
-        attempts += programs.EPOCHS if script.epochs == "resumes" else 0
         rest = plan.elastic.retry * 4 if plan.elastic is not None else 0
-        return 200 + attempts * (waits + work + rest)
+        return waits + work + rest
+
+    def check_progress(self) -> None:
+        """I14: a step follows another one, or the last fault, within the time of an attempt, unless a task hangs."""
+        now, since = self.world.now, max(self.stepped_at, self.world.fault_at, self.mailbox.selector.frozen_until)
+        self.stepped_at = now
+        hangs = self.oracle.has_hung or self.script.hang_share > 0
+        if not hangs and not self.oracle.disturbances and now - since > self._attempt_takes() + _SLACK:
+            raise Violation("I14", f"nothing was done for {now - since:.0f} s")
+
+    def lose_patience(self) -> None:
+        """The user looks again soon whether the run has ended."""
+        self._obeyed_by = float("inf")
+        self.world.after(_SLACK, self._end_may_be_missed)
 
     def _end_may_be_missed(self) -> None:
         """If something hangs, or may fail forever because the window is short, the user loses patience."""
@@ -244,7 +317,13 @@ class History:
                 return
             self.mailbox.put(Interrupted(2))
             bound = policy.fence(self.plan) * 2 + self.plan.timeouts.grace * 2 + self.plan.timeouts.connect + _SLACK
-            self.world.after(bound, self._end_must_have_come)
+            self._obeyed_by = self.world.now + bound
+            self.world.after(bound, self._must_have_obeyed)
+
+    def _must_have_obeyed(self) -> None:
+        """I5, after an interrupt that was not lost with the supervisor."""
+        if self.world.now >= self._obeyed_by:
+            self._end_must_have_come()
 
     def _end_must_have_come(self) -> None:
         """I5."""
@@ -259,12 +338,19 @@ class History:
                 raise Violation("I2", f"{process} lives after the end")
         self._check_after_fence()
 
+    def _check_secrets(self) -> None:
+        """I12: no secret is in the journal, nor in the files and the output that were not a program's own words."""
+        for line in self.journal.records:
+            if _SECRET in line:
+                raise Violation("I12", f"a secret is in the journal: {line}")
+
     def _bury_supervisor(self) -> None:
         """The kernel closes its links; or the machine is cut off, and the peers are not notified."""
         self.world.note("the supervisor is dead")
         for aside in self._asides:
             aside.is_dead = True
-        self.journal.death_comes = False
+        self.journal.death_comes, self.journal.torn_at = False, None
+        self.screen.forget()
         is_silent = self.plan.lease > 0 and self.world.chance(0.3)
         for host in self.hosts.values():
             for wire in host.wires:
@@ -286,6 +372,16 @@ class History:
                 raise Violation("I2", f"the agent on {host.name} lives {patience:g} s after the end")
 
 
+class _Liars(Container[str]):
+    """The names of the hosts that have lied."""
+
+    def __init__(self, hosts: Mapping[str, SimHost]) -> None:
+        self._hosts = hosts
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._hosts and self._hosts[name].has_lied
+
+
 class SimCode:
     """The user's code: nothing that a host lacks."""
 
@@ -296,9 +392,21 @@ class SimCode:
         yield wire.encode({"kind": "offer_files", "files": [], "links": [], "is_first": True, "is_last": True})
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keep the garbage collector from looking at the world again and again: 10 % of the time of a history."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def play(case: Case) -> Result:
     """Play the history of a case."""
-    with kernel.installed():
+    with kernel.installed(), _without_collector():
         history = History(case)
         violation, ending = None, "violation"
         try:

@@ -54,6 +54,7 @@ class SimHost:
         self.refuses_ports = False
         self.refuses_files = False
         self.is_slow_to_die = False
+        self.has_lied = False
         self.slowness = 0.0
         self.shaken_until = 0.0
         delay = 0.00002 if is_local else random.choice((0.0003, 0.002, 0.03))
@@ -88,6 +89,11 @@ class SimHost:
     def is_reachable(self) -> bool:
         """Whether a connection from the supervisor's machine gets through."""
         return self.is_up and not self.is_cut
+
+    @property
+    def latest_hello(self) -> bytes:
+        """The greeting with which a supervisor has begun the newest link, or a part of it."""
+        return next((wire.first for wire in reversed(self.wires) if wire.first), b"")
 
     @property
     def delay(self) -> float:
@@ -132,6 +138,9 @@ class SimHost:
     def agent_ended(self) -> None:
         """The guard kills what is left, and exits."""
         self.world.note("agent has ended on", self.name)
+        if self.agent is not None and self.agent.has_lost_guard:
+            self._leave_orphans()
+            return
         for process in self.living():
             process.receive(signal.SIGKILL)
         self._guard_looks()
@@ -144,8 +153,13 @@ class SimHost:
     def kill_guard_and_agent(self) -> None:
         """Kill -9 of both: the kernel kills the tasks, but not their child processes."""
         assert self.agent is not None
+        self.agent.vanish()
+        self._leave_orphans()
+
+    def _leave_orphans(self) -> None:
+        """Guard and agent are dead: the kernel kills the tasks, but not their child processes."""
+        assert self.agent is not None
         agent, self.agent = self.agent, None
-        agent.vanish()
         for process in self.living():
             process.output.close()
             if process.parent is None:
@@ -205,6 +219,11 @@ class SimHost:
         self._waiting_for_guard.append(once)
         self.world.after(_GUARD_WAITS, once)
 
+    def wait_for_disk(self, seconds: float) -> None:
+        """The agent, which writes, does nothing else meanwhile."""
+        if self.agent is not None:
+            self.agent.loop.frozen_until = max(self.agent.loop.frozen_until, self.world.now) + seconds
+
     # ---- processes
 
     def fork(self, env: dict[str, str]) -> Process:
@@ -262,6 +281,7 @@ class AgentProcess:
         self._listener = Signal(host.world)
         self._signals = Signal(host.world)
         self._is_drained = False
+        self.has_lost_guard = False
         boot = host.world.within(0.005, 0.02) if host.is_local else host.world.within(0.02, 0.3)
         host.world.after(boot, lambda: host.when_swept(self._boot, is_guard=True))
 
@@ -284,6 +304,11 @@ class AgentProcess:
         self._is_drained = True
         self._signals.set()
 
+    def lose_guard(self) -> None:
+        """The guard is dead: the kernel sends TERM."""
+        self.has_lost_guard = True
+        self.drain()
+
     def _accept(self) -> None:
         self._listener.take()
         assert self.agent is not None
@@ -293,7 +318,9 @@ class AgentProcess:
     def _read_signals(self) -> None:
         self._signals.take()
         assert self.agent is not None
-        if self._is_drained:
+        if self.has_lost_guard:
+            self.agent.give_up("its guard was killed there")
+        elif self._is_drained:
             self.agent.drain()
         self.agent.check_exits()
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from simulator.hosts import SimHost
     from simulator.processes import Process
 
-GUARD, AGENT = 2, 3  # their pids, on every host
+INIT, GUARD, AGENT = 1, 2, 3  # their pids, on every host
 
 _SIZES = (
     (task_output, "CHUNK", 4096),
@@ -59,7 +59,8 @@ class _Os:
 
     @staticmethod
     def getppid() -> int:
-        return GUARD
+        agent = current.host.agent
+        return INIT if agent is not None and agent.has_lost_guard else GUARD
 
     @staticmethod
     def read(descriptor: int, size: int) -> bytes:
@@ -128,10 +129,10 @@ class _Linux:
 
     @staticmethod
     def descendants(pid: int, without: int) -> list[int]:
-        """Return what the guard has adopted: the children of dead processes."""
-        assert (pid, without) == (GUARD, AGENT)
-        left = current.host.processes.values()
-        return [process.pid for process in left if process.parent is not None and not process.parent.is_alive]
+        """Return what the guard, or init, has adopted: the children of dead processes, and their children."""
+        assert pid in (GUARD, INIT)
+        assert without == AGENT
+        return [process.pid for process in current.host.processes.values() if process.is_adopted]
 
     @staticmethod
     def session_of(pid: int) -> int | None:
@@ -202,6 +203,18 @@ class Disk:
 
     def __init__(self) -> None:
         self.room = 1 << 40
+        self.has_inodes = True
+        self.seconds = 0.0  # that a write takes
+
+    def create(self) -> None:
+        """Create a file.
+
+        Raises:
+            OSError: there is no space for it.
+        """
+        if not self.has_inodes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.take(1)
 
     def take(self, size: int) -> int:
         """Return for how many of these bytes there is space.
@@ -209,6 +222,8 @@ class Disk:
         Raises:
             OSError: there is none.
         """
+        if self.seconds:
+            current.host.wait_for_disk(self.seconds)
         if self.room <= 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         taken = min(size, self.room)
@@ -226,7 +241,7 @@ class _SpoolOs:
     @classmethod
     def open(cls, path: str, flags: int, mode: int) -> int:
         disk = current.host.disk
-        disk.take(1)
+        disk.create()
         cls._next += 1
         cls.files[cls._next] = disk, bytearray()
         return cls._next

@@ -29,6 +29,7 @@ class End(File):
         self.wire = wire
         self.under_way = 0  # bytes sent from here that were not read by the other end
         self.is_reset = False
+        self.is_amid = False  # whether a part of what was sent last did not fit into the buffer
         self._direction = direction
         self._received: deque[bytes] = deque()
         self._has_ended = False
@@ -59,6 +60,7 @@ class End(File):
         if room <= 0:
             raise BlockingIOError
         part = bytes(data[:room])
+        self.is_amid = len(part) < len(data)
         self.under_way += len(part)
         self.wire.carry(self._direction, part)
         return len(part)
@@ -123,6 +125,7 @@ class Wire:
         """
         self.world = world
         self.capacity = capacity
+        self.first = b""  # what the supervisor has sent first: its greeting
         self.supervisor = End(self, TO_AGENT)
         self.agent = End(self, TO_SUPERVISOR)
         self._speed = speed
@@ -135,12 +138,14 @@ class Wire:
 
     def carry(self, direction: int, data: bytes | None) -> None:
         """Deliver bytes to the other end, in order."""
+        if data is not None and direction == TO_AGENT and not self.first:
+            self.first = data
         speed = self._speed()
         size = 0 if data is None else len(data)
         when = self.world.now + speed.delay + speed.jitter * self.world.random.random() + size / speed.rate
         when = max(when, self._last[direction])
         self._last[direction] = when
-        self.world.at(when, lambda: self._deliver(direction, data))
+        self.world.at(when, self._deliver, direction, data)
 
     def _deliver(self, direction: int, data: bytes | None) -> None:
         if self._is_cut[direction] or self._held[direction]:

@@ -29,12 +29,12 @@ class SimLoop(Loop):
         self._turn_number = 0
         self._turn_at = float("inf")
         self._is_dead = False
-        self._floor = 0.0
         self.frozen_until = 0.0
 
     def now(self) -> float:
         """Return the host's monotonic time."""
-        return self._host.clock()
+        host = self._host
+        return host.clock_ahead + self._world.now * host.clock_rate
 
     def kill(self) -> None:
         """Prevent any further turn."""
@@ -67,5 +67,8 @@ class SimLoop(Loop):
             return
         self._turn_at = when
         self._turn_number += 1
-        number = self._turn_number
-        self._world.at(when, lambda: self.turn() if number == self._turn_number else None)
+        self._world.at(when, self._turn_if_latest, self._turn_number)
+
+    def _turn_if_latest(self, number: int) -> None:
+        if number == self._turn_number:
+            self.turn()

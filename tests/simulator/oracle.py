@@ -1,4 +1,4 @@
-"""The invariants I1 to I11 of the design, checked as the history proceeds.
+"""The invariants I1 to I14 of the design, checked as the history proceeds.
 
 I3 is judged when an attempt has failed and all its tasks are dead, and only if exactly one root cause took
 effect in it, the user did not interrupt, and no timeout was the reason. See `_judge`.
@@ -319,6 +319,8 @@ class Oracle:
                 raise Violation("I4", f"{self._restarts} restarts, but only {spent} are in the budget")
         if job.phase in (Phase.BACKING_OFF, Phase.ENDED) and before.phase is not Phase.BACKING_OFF:
             self._judge(job)
+        if job.phase is Phase.BACKING_OFF and job.culprit is not None and job.culprit.cause is Cause.NOT_STARTED:
+            raise Violation("I4", f"restarted, though no attempt can do better: {job.culprit}")
         if before.phase is Phase.STOPPING and job.phase is not Phase.STOPPING:
             self._check_progress(job)
         if job.phase is Phase.ENDED:

@@ -93,6 +93,12 @@ class Process:
     def __str__(self) -> str:
         return f"{self.task} attempt {self.attempt} pid {self.pid} on {self.host.name}"
 
+    @property
+    def is_adopted(self) -> bool:
+        """Whether a process between it and the agent is dead, so that it is the guard's."""
+        parent = self.parent
+        return parent is not None and (not parent.is_alive or parent.is_adopted)
+
     def pid_file(self) -> PidFile:
         """Return a new descriptor of it."""
         file = PidFile(self.world, self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 EPOCHS = 20
 """A training that resumes at its last epoch is done after this many, over all its attempts."""
 
+_SHARE_OF_LEAVERS = 0.3  # of the child processes that leave the session of their task
+_SHARE_OF_PARENTS = 0.3  # of the child processes that have one of their own
 _IGNORES, _DIES, _SAVES = "ignores", "dies", "saves"
 
 
@@ -362,7 +365,12 @@ class Child:
         self._stage = stage
         self._dies = stage.world.chance(0.5)
         self._line = 0
+        kin = random.Random(f"{parent.pid} {stage.world.now}")  # apart from the world's, as most children are as before
+        if kin.random() < _SHARE_OF_LEAVERS:
+            self.process.session = self.process.pid  # as after setsid: signals to the task's session do not reach it
         self._speak()
+        if parent.parent is None and kin.random() < _SHARE_OF_PARENTS:
+            Child(stage, self.process)
 
     def _speak(self) -> None:
         if self.process.can_act and self._line < 5:

@@ -57,7 +57,7 @@ MORE = {"progress is not seen": 90, "what was on its way is not sent again": 30,
 
 
 def test_the_invariants_hold_in_every_history() -> None:
-    """I1 to I11, in 1000 histories; `make simulate` plays many more."""
+    """I1 to I14, in 1000 histories; `make simulate` plays many more."""
     failed = [story(result) for seed in SEEDS if (result := play(draw_case(seed))).violation]
     assert not failed, f"{len(failed)} histories failed, the first of them:\n{failed[0]}"
 
@@ -115,10 +115,10 @@ def test_faults_are_steered_to_where_few_were_injected() -> None:
     coverage = Coverage()
     for seed in range(100):
         result = play(draw_case(seed))
-        coverage.add(result.case, result.moments, result.cells)
+        coverage.add(result.case, result.moments, result.cells, result.events)
     before = set(coverage.cells)
     for case in coverage.round(range(1000, 1100)):
         result = play(case)
         assert result.violation is None
-        coverage.add(result.case, result.moments, result.cells)
+        coverage.add(result.case, result.moments, result.cells, result.events)
     assert len(set(coverage.cells) - before) > 50

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from simulator.descriptors import File
 
 
+_NEVER = float("inf")
+
+
 class Violation(Exception):
     """An invariant is violated: its name, and what was observed."""
 
@@ -40,8 +43,9 @@ class World:
         self.files: dict[int, File] = {}
         self.happened: list[Entry] = []
         self.faults: Counter[str] = Counter()
+        self.fault_at = 0.0  # when the last one was injected
         self.count = 0
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = 0
 
     def number(self) -> int:
@@ -49,14 +53,14 @@ class World:
         self._number += 1
         return self._number
 
-    def at(self, when: float, call: Callable[[], None]) -> None:
+    def at(self, when: float, call: Callable[..., None], *arguments: Any) -> None:
         """Schedule a call at a time."""
         self._number += 1
-        heapq.heappush(self._due, (when if when > self.now else self.now, self._number, call))
+        heapq.heappush(self._due, (when if when > self.now else self.now, self._number, call, arguments))
 
-    def after(self, seconds: float, call: Callable[[], None]) -> None:
+    def after(self, seconds: float, call: Callable[..., None], *arguments: Any) -> None:
         """Schedule a call after a delay."""
-        self.at(self.now + seconds, call)
+        self.at(self.now + seconds, call, *arguments)
 
     def within(self, least: float, most: float) -> float:
         """Return a random number of seconds."""
@@ -69,17 +73,17 @@ class World:
     @property
     def next_at(self) -> float:
         """When the next call is due; infinite for never."""
-        return self._due[0][0] if self._due else float("inf")
+        return self._due[0][0] if self._due else _NEVER
 
     def step(self) -> None:
         """Execute the next call."""
-        self.now, _, call = heapq.heappop(self._due)
+        self.now, _, call, arguments = heapq.heappop(self._due)
         self.count += 1
-        call()
+        call(*arguments)
 
     def run_until(self, when: float) -> None:
         """Execute all calls until a time."""
-        while self.next_at <= when:
+        while self._due and self._due[0][0] <= when:
             self.step()
         self.now = max(self.now, when)
 
@@ -90,4 +94,5 @@ class World:
     def fault(self, kind: str, *words: Any) -> None:
         """Record that a fault was injected."""
         self.faults[kind] += 1
+        self.fault_at = self.now
         self.note("FAULT", kind, *words)

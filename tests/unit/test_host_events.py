@@ -169,6 +169,14 @@ def test_an_agent_whose_lease_was_over_has_lost_its_host() -> None:
     assert history.job.culprit.name == "h2"
 
 
+def test_without_a_lease_the_reason_of_the_lost_link_is_named() -> None:
+    """Its tasks end with the link, not after a silence."""
+    history = Far(timeouts={"lease": 0, "grace": 10}, restart={"max": 0}).join().start().history
+    history.happens(LinkLost("h2", "its agent broke the protocol"), LinkRestored("h2", is_leaving=True))
+    assert history.job.culprit is not None
+    assert history.job.culprit.message == "its agent broke the protocol"
+
+
 def test_a_second_ctrl_c_does_not_wait_for_a_host_that_cannot_be_told() -> None:
     """Its agent ends the tasks by itself."""
     history = Far().join().start().history.happens(LinkLost("h2", "cut"), Interrupted(2))

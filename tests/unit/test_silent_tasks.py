@@ -20,7 +20,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.time = 100.0
-        self._timers: list[Timer] = []
+        self._timers: list[tuple[float, Timer]] = []
 
     def now(self) -> float:
         """Return the time."""
@@ -28,15 +28,15 @@ class Clock:
 
     def call_at(self, when: float, call: Callable[[], None]) -> Timer:
         """Schedule a call."""
-        timer = Timer(when, call)
-        self._timers.append(timer)
+        timer = Timer(call)
+        self._timers.append((when, timer))
         return timer
 
     def advance(self, seconds: float) -> None:
         """Make the calls that are due."""
         self.time += seconds
-        for timer in [timer for timer in self._timers if timer.when <= self.time]:
-            self._timers.remove(timer)
+        for when, timer in [one for one in self._timers if one[0] <= self.time]:
+            self._timers.remove((when, timer))
             if timer.call is not None:
                 timer.call()
 

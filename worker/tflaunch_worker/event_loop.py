@@ -19,19 +19,14 @@ _NUMBERS = itertools.count()  # timers that are due at the same time are called 
 
 
 class Timer:
-    """A call that is due at ``when`` (seconds of the monotonic clock) unless it is cancelled."""
+    """A call that is made when it is due, unless it is cancelled."""
 
-    def __init__(self, when: float, call: Callable[[], None]) -> None:
-        self.when = when
-        self._number = next(_NUMBERS)
+    def __init__(self, call: Callable[[], None]) -> None:
         self.call: Callable[[], None] | None = call
 
     def cancel(self) -> None:
         """Prevent the call; has no effect after it was made."""
         self.call = None
-
-    def __lt__(self, other: Timer) -> bool:
-        return (self.when, self._number) < (other.when, other._number)
 
 
 class Loop:
@@ -39,7 +34,7 @@ class Loop:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._timers: list[Timer] = []
+        self._timers: list[tuple[float, int, Timer]] = []
         self._running = True
 
     def now(self) -> float:
@@ -70,8 +65,8 @@ class Loop:
 
     def call_at(self, when: float, call: Callable[[], None]) -> Timer:
         """Call ``call`` once at ``when``, in seconds of the monotonic clock."""
-        timer = Timer(when, call)
-        heapq.heappush(self._timers, timer)
+        timer = Timer(call)
+        heapq.heappush(self._timers, (when, next(_NUMBERS), timer))
         return timer
 
     def stop(self) -> None:
@@ -87,21 +82,24 @@ class Loop:
     def serve_ready(self, until: float | None) -> None:
         """Wait for a descriptor, but only to the first timer or the time ``until``; call back the ready ones."""
         ready = self._selector.select(self._patience(until))
-        ready.sort(key=lambda item: not item[0].data[0])  # the sort is stable, so each class keeps its order
+        if len(ready) > 1:
+            ready.sort(key=lambda item: not item[0].data[0])  # the sort is stable, so each class keeps its order
         for key, _ in ready:
             if self._selector.get_map().get(key.fd) is key:  # otherwise an earlier callback closed it
                 key.data[1]()
 
     def _patience(self, until: float | None) -> float | None:
-        while self._timers and self._timers[0].call is None:
-            heapq.heappop(self._timers)
-        moments = [moment for moment in (until, self._timers[0].when if self._timers else None) if moment is not None]
-        return max(min(moments) - self.now(), 0) if moments else None
+        timers = self._timers
+        while timers and timers[0][2].call is None:
+            heapq.heappop(timers)
+        if timers and (until is None or timers[0][0] < until):
+            until = timers[0][0]
+        return None if until is None else max(until - self.now(), 0)
 
     def call_due(self) -> None:
         """Make the calls of all timers that are due."""
         now = self.now()
-        while self._timers and self._timers[0].when <= now:
-            call = heapq.heappop(self._timers).call
+        while self._timers and self._timers[0][0] <= now:
+            call = heapq.heappop(self._timers)[2].call
             if call is not None:
                 call()

@@ -29,7 +29,7 @@ MAX_VALUES = 1_000_000
 """Maximum of values in a JSON text, roughly: small texts from outside must not become large objects."""
 
 _HEADER = struct.Struct("!II")
-_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+_ENCODE = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class WireError(Exception):
@@ -133,10 +133,8 @@ def parse(text: Union[bytes, str], max_values: int = MAX_VALUES) -> Any:
 
 def _has_plain_numbers(data: bytes) -> bool:
     """Return whether all numbers are certainly in range, which saves checking each one of them."""
-    if b"N" in data or b"I" in data:  # the letters of NaN and Infinity
-        return False
     shape = data.translate(_SHAPE)
-    return _MANY_DIGITS not in shape and _EXPONENT not in shape
+    return not (_EXPONENT in shape or _MANY_DIGITS in shape or _LETTER in shape)
 
 
 def _check_depth(value: object) -> None:
@@ -171,7 +169,8 @@ def _refuse_constant(name: str) -> float:
 _DECODE = json.JSONDecoder().decode
 _DECODE_CHECKED = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=_refuse_constant).decode
 _ENCODE_AS_IS = json.JSONEncoder(ensure_ascii=False).encode
-_SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
+_SHAPE = bytes.maketrans(b"123456789EI", b"000000000eN")
 _MANY_DIGITS = b"0" * 19
 _EXPONENT = b"0e"
+_LETTER = b"N"  # of NaN, and what I of Infinity is translated to
 _CONTAINERS = frozenset((dict, list))

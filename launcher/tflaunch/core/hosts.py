@@ -50,7 +50,8 @@ def on_host_event(
         case LinkRestored(is_leaving=False):
             return job.with_host(event.host, phase=HostPhase.CONNECTED, fence_at=None), []
         case LinkRestored():
-            reason = f"no message came from it for longer than the lease of {job.plan.lease:g} s"
+            lease = job.plan.lease
+            reason = f"no message came from it for longer than the lease of {lease:g} s" if lease else host.reason
             job = job.with_host(event.host, phase=HostPhase.LEAVING, fence_at=None)
             return _blame(job, host, reason, now)
         case HostLeaving():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Hashable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import Protocol, TypeVar
 
 
@@ -66,3 +66,7 @@ class StateTable(Mapping[str, State]):
     def values(self) -> ValuesView[State]:
         """Return the states, without a look-up of each."""
         return self._states.values()
+
+    def items(self) -> ItemsView[str, State]:
+        """Return the names and states, without a look-up of each."""
+        return self._states.items()
