@@ -71,6 +71,7 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     {"kind": "acknowledge", "seen": 2, "streams": [["worker:0", 0, 0, False]]},
     {"kind": "measure"},
     {"kind": "gather_evidence"},
+    {"kind": "gather_evidence", "between": 0.1, "with_use": True},
     {"kind": "attach_debugger", "task": "worker:0", "attempt": 0, "terminal": 1},
     {"kind": "write_debugger", "task": "worker:0", "attempt": 0, "terminal": 1, "text": "p loss"},
     {"kind": "read_debugger", "task": "worker:0", "attempt": 0, "terminal": 1},

@@ -124,7 +124,9 @@ class SimMeasurer:
 class SimEvidenceCollector:
     """Looks at tasks, which have no processes here."""
 
-    def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[dict[str, list[Any]]], None]) -> None:
+    def ask(
+        self, pids: Callable[[], dict[str, int]], answer: Callable[[dict[str, list[Any]]], None], *_: object
+    ) -> None:
         """Answer at once."""
         answer({task: [] for task in pids()})
 
