@@ -19,6 +19,7 @@ _MEANT = {
     "diagnose": "explain", "why": "explain",
     "dashboard": "web", "ui": "web", "gui": "web", "browse": "web", "open": "web", "page": "web",
     "pdb": "debug", "breakpoint": "debug", "debugger": "debug",
+    "benchmark": "scale", "scaling": "scale", "bench": "scale", "speed": "scale",
     "hang": "stacks", "dump": "stacks", "stack": "stacks", "py-spy": "stacks",
 }  # fmt: skip
 
