@@ -294,3 +294,11 @@ def test_a_stopped_sidecar_is_named_if_all_that_train_wait() -> None:
     assert found.sentence.startswith("data is stopped (SIGSTOP) (data.py, line 40); worker:0, worker:1 wait for it")
     works = evidence("worker:1", thread(*IN_STEP, has_moved=True))
     assert judge(evidence("worker:0", thread(*IN_STEP)), works, stopped, data=service).culprits == ()
+
+
+def test_a_task_whose_generator_goes_on_is_slow_and_not_stuck() -> None:
+    """Although its step takes longer than it was observed."""
+    generator = thread(DATA, CALL_PYTHON, wchan="hrtimer_nanosleep", has_moved=True)
+    awaits = thread(Frame(f"{LIBRARY}/tensorflow/python/data/ops/iterator_ops.py", 7, "next"), *IN_STEP)
+    found = judge(evidence("worker:0", thread(*IN_STEP)), evidence("worker:1", awaits, generator))
+    assert found.culprits == ()

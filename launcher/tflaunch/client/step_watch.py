@@ -6,12 +6,12 @@ a report arrives, so its time is known more precisely than the interval at which
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.core.evidence import Connection, Evidence
 from tflaunch.explain import scaling
@@ -26,6 +26,12 @@ _BETWEEN = 0.1  # seconds between the two looks of such a sample
 _TRAINERS = ("chief", "worker")
 _EXAMPLES = "examples"
 """The metric with the number of examples in a step of all workers."""
+_PATIENCE = 30.0  # seconds without a step, after which the user is told how steps become known
+
+HOW_STEPS = (
+    "steps are read from progress.report() and progress.callback() of tflaunch_worker.training, or from the progress "
+    "line of Keras (verbose=1)"
+)
 
 
 class Wanted(NamedTuple):
@@ -56,7 +62,7 @@ class _Moment(NamedTuple):
 
 
 class _Snapshot(NamedTuple):
-    """What tasks have used until a time: their CPU time by the status, and more if the agents were asked."""
+    """What tasks had used at a time, in seconds of the monotonic clock."""
 
     at: float
     evidence: Mapping[str, Evidence]
@@ -116,7 +122,7 @@ class StepWatcher:
                 self._sample_stacks(until)
                 return
             if self._first is None and time.monotonic() > hint_at:
-                hint_at = until
+                hint_at = math.inf
                 self._say(f"no step yet: {_forming(status)}{HOW_STEPS}")
             time.sleep(_INTERVAL)
 
@@ -221,13 +227,10 @@ class StepWatcher:
         before, after, seconds = self._both(task.task)
         if before is None or after is None:
             return use
-        waits = (_total(after, "cpu_wait") or 0.0) - (_total(before, "cpu_wait") or 0.0)
         sent, sending = self._sent(before, after, seconds)
-        cpu = (_total(after, "cpu_seconds") or 0.0) - (_total(before, "cpu_seconds") or 0.0)
-        has_waits = _total(after, "cpu_wait") is not None
         return use._replace(
-            cpu=max(cpu, 0.0) / seconds,
-            cpu_wait=max(waits, 0.0) / seconds if has_waits else None,
+            cpu=_grown("cpu_seconds", before, after, seconds),
+            cpu_wait=_grown("cpu_wait", before, after, seconds),
             sent=sent,
             sending=sending,
         )
@@ -265,16 +268,14 @@ class StepWatcher:
         return found
 
 
-_PATIENCE = 30.0  # seconds without a step, after which the user is told how steps become known
-
-HOW_STEPS = (
-    "steps are read from progress.report() and progress.callback() of tflaunch_worker.training, or from the progress "
-    "line of Keras (verbose=1)"
-)
-
-
 def _forming(status: Status) -> str:
     return "the cluster has not formed; " if status.forming is not None else ""
+
+
+def _grown(field: str, before: Evidence, after: Evidence, seconds: float) -> float | None:
+    """Return by how much a figure of a task's processes grew per second, None if it is not known."""
+    earlier, later = _total(before, field), _total(after, field)
+    return None if earlier is None or later is None else max(later - earlier, 0.0) / seconds
 
 
 def _total(evidence: Evidence, field: str) -> float | None:
@@ -285,8 +286,3 @@ def _total(evidence: Evidence, field: str) -> float | None:
 
 def _connections(evidence: Evidence) -> list[Connection]:
     return [each for process in evidence.processes if process.use is not None for each in process.use.connections]
-
-
-def wait_until_over(directory: Path) -> None:
-    """Wait until a run that was asked to stop has no process left."""
-    runs.wait_for_end(directory)

@@ -112,7 +112,9 @@ def position_of(task: TaskStatus, evidence: Evidence | None) -> Position:
     thread = _telling(process)
     own, inner, depth = _own(thread.frames), next(iter(thread.frames), None), sum(map(_is_own, thread.frames))
     kind = _kind(process, thread, own)
-    is_stuck = kind in (Kind.STOPPED, Kind.DEBUGGED) or not (thread.has_moved or process.cpu >= _BUSY)
+    is_stuck = kind in (Kind.STOPPED, Kind.DEBUGGED) or not (
+        thread.has_moved or process.cpu >= _BUSY or (kind is Kind.TENSORFLOW and _is_fed(process))
+    )
     if not is_stuck and kind is not Kind.TRACES:
         kind = Kind.WORKS if kind in _MAY_WORK else kind
     is_stuck = is_stuck and not _is_in_time(evidence)
@@ -144,6 +146,11 @@ def _telling(process: Process) -> Thread:
     if not makers and any(frame.function == "_shutdown" for frame in main.frames[-1:]):
         makers = [thread for thread in process.threads[1:] if _own(thread.frames) and not thread.has_moved]
     return makers[0] if makers and not main.has_moved else main
+
+
+def _is_fed(process: Process) -> bool:
+    """Whether input is being made for the step that the main thread awaits."""
+    return any(_makes_input(thread) and thread.has_moved for thread in process.threads[1:])
 
 
 def _makes_input(thread: Thread) -> bool:
