@@ -20,6 +20,7 @@ _LATE = 0.3  # how much larger a share of time outside TensorFlow makes a task a
 _MORE_CPU = 1.5  # times the demand for CPU of the others, for the same
 _WAITS = 0.5  # share of samples in which tasks wait for their input, or run Python code of the program
 _SATURATED = 0.8  # share of a host's cores
+_FULL, _CROWDED = 0.9, 0.25  # shares of a host's cores: of all programs, and of the others
 _SENDING = 0.5  # share of the time in which a connection has sent what is not acknowledged
 _POOR = 0.75  # efficiency
 _BUSY_GPU = 70.0  # percent
@@ -182,8 +183,8 @@ def find_limit(run: Measured, base: Measured, steps: float) -> Finding:
         lambda: _straggler(run, trainers),
         lambda: _saturated(run, base),
         lambda: _input(trainers),
-        lambda: _crowded(run, trainers),
         lambda: _connections(run, trainers),
+        lambda: _crowded(run, trainers),
         lambda: _slower_steps(run, base),
         lambda: _idle(trainers),
     )
@@ -287,8 +288,11 @@ def _crowded(run: Measured, trainers: Sequence[TaskUse]) -> Finding | None:
     """Find cores that are busy with other programs, while threads of the run wait for them."""
     for host in run.hosts:
         here = [task for task in trainers if task.host == host.host]
+        if not here:
+            continue
         waits, cpu = sum(task.cpu_wait or 0.0 for task in here), sum(task.cpu or 0.0 for task in here)
-        if host.used + host.others >= 0.9 * host.cores and host.others >= 0.25 * host.cores and waits >= cpu / 2:
+        is_full = host.used + host.others >= _FULL * host.cores and host.others >= _CROWDED * host.cores
+        if is_full and waits >= cpu / 2 and waits + cpu >= _COMPUTES * len(here):
             return Finding(
                 Limit.CPU,
                 f"other programs use {host.others:.1f} of {host.cores:g} cores of {host.host}, "

@@ -36,12 +36,13 @@ def with_workers(source: str, spec: Spec, count: int, local_names: Collection[st
         raise SpecError(source, [Problem("error", "cluster", message, 'write for example "worker": 2')])
     workers, wanted = spec.cluster.get("worker", ()), count - _chiefs(spec)
     if wanted > len(workers):
-        trainers = [*workers, *spec.cluster.get("chief", ())] if _chiefs(spec) else workers
+        trainers = (*spec.cluster["chief"], *workers) if _chiefs(spec) else workers
         if not all(address.host in local_names for address in trainers):
             message = f"has {trainers_of(spec)} of the {count} workers of --workers"
             hint = f"measure at most {trainers_of(spec)}, or name more hosts; only local workers can be added"
             raise SpecError(source, [Problem("error", "cluster.worker", message, hint)])
-        workers = (*workers, *[Address(LOCALHOST, None)] * (wanted - len(workers)))
+        host = trainers[-1].host if trainers else LOCALHOST
+        workers = (*workers, *[Address(host, None)] * (wanted - len(workers)))
     cluster = {**spec.cluster, "worker": workers[:wanted]}
     timeouts = spec.timeouts.model_copy(update={"deadline": None})
     scaled = spec.model_copy(

@@ -26,7 +26,8 @@ _WITH_INFO = 2  # INET_DIAG_INFO, which is bit 1 of the wanted extensions
 _QUESTION = struct.Struct("=BBBxI48x")  # struct inet_diag_req_v2: family, protocol, extensions, states, any socket
 _ANSWER = struct.Struct("=B3x2s2s16s16s28xI")  # struct inet_diag_msg: family, ports, addresses, inode
 _ATTRIBUTE = struct.Struct("=HH")
-_COUNTERS = struct.Struct("=120xQQ32xQ")  # struct tcp_info: bytes acknowledged and received, busy time in µs
+_COUNTERS = struct.Struct("=120xQQ32xQQ")
+"""struct tcp_info: bytes acknowledged and received; busy time, and the part in which the peer took no more, in µs."""
 
 
 def use_of(pid: int, connections: Connections) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def connections_here() -> Connections:
     """Return the established TCP connections of this network namespace, none if the kernel does not tell.
 
     Each has ``local``, ``peer``, ``sent`` and ``received`` (bytes), and ``sending``: for how many seconds it has
-    waited for acknowledgements.
+    waited for the network, that is, for acknowledgements of what the peer had room for.
     """
     found: Connections = {}
     for family in (socket.AF_INET, socket.AF_INET6):
@@ -96,13 +97,13 @@ def _add(found: Connections, message: bytes) -> None:
     family, port, peer_port, address, peer, inode = _ANSWER.unpack_from(message)
     counters = _info(message[_ANSWER.size :])
     if counters is not None:
-        sent, received, busy = _COUNTERS.unpack_from(counters)
+        sent, received, busy, refused = _COUNTERS.unpack_from(counters)
         found[f"socket:[{inode}]"] = {
             "local": _address(family, address, port),
             "peer": _address(family, peer, peer_port),
             "sent": sent,
             "received": received,
-            "sending": busy / 1e6,
+            "sending": max(busy - refused, 0) / 1e6,
         }
 
 
