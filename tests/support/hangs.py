@@ -233,7 +233,7 @@ for step, number in enumerate(data):
     "event loop": _in_loop("import asyncio\nasyncio.run(asyncio.sleep(3600))  # here"),
     "pool": _in_loop(
         "import multiprocessing\n"
-        "with multiprocessing.get_context('spawn').Pool(1) as pool:\n    pool.apply(time.sleep, (3600,))  # here"
+        "with multiprocessing.get_context('fork').Pool(1) as pool:\n    pool.apply(time.sleep, (3600,))  # here"
     ),
 }
 """The name of a hang: its program."""

@@ -302,3 +302,13 @@ def test_a_task_whose_generator_goes_on_is_slow_and_not_stuck() -> None:
     awaits = thread(Frame(f"{LIBRARY}/tensorflow/python/data/ops/iterator_ops.py", 7, "next"), *IN_STEP)
     found = judge(evidence("worker:0", thread(*IN_STEP)), evidence("worker:1", awaits, generator))
     assert found.culprits == ()
+
+
+def test_tasks_for_which_nobody_waits_are_accused_late_and_in_clusters_only() -> None:
+    """Programs without TensorFlow may sleep as long as they like."""
+    sleeps = thread(TRAIN, wchan="hrtimer_nanosleep")
+    both = [evidence(name, sleeps, silence=20.0) for name in ("worker:0", "worker:1")]
+    assert judge(*both).culprits == ("worker:0", "worker:1")
+    assert judge(*[each._replace(silence=10.0) for each in both]).culprits == ()
+    alone = {each.task.replace(":", "_"): TASK._replace(task=each.task, role="worker") for each in both}
+    assert judge(*both, **alone).culprits == ()

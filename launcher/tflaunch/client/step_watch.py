@@ -46,12 +46,14 @@ class Watched(NamedTuple):
     """What was seen of a run.
 
     ``measured`` is None if it was not enough. ``seen``: the steps seen, None without any; ``has_ended``: before enough
-    steps, by itself.
+    steps, by itself. ``start_up`` and ``trained``: seconds from the start to the first report, and from then on.
     """
 
     measured: Measured | None
     seen: float | None
     has_ended: bool
+    start_up: float = 0.0
+    trained: float = 0.0
 
 
 class _Moment(NamedTuple):
@@ -109,7 +111,11 @@ class StepWatcher:
         except NoSupervisor:
             has_ended = True
         seen = None if self._first is None or self._last is None else self._last.step - self._first.step
-        return Watched(self._measured(examples, has_ended), seen, has_ended)
+        measured = self._measured(examples, has_ended)
+        if self._first is None or self._status is None:
+            return Watched(measured, seen, has_ended)
+        start_up, trained = self._first.at - self._status.started, time.time() - self._first.at
+        return Watched(measured, seen, has_ended, max(start_up, 0.0), max(trained, 0.0))
 
     def _watch_steps(self) -> None:
         until, hint_at = time.monotonic() + self._wanted.limit, time.monotonic() + _PATIENCE
@@ -191,7 +197,10 @@ class StepWatcher:
     # ---- what was measured
 
     def _measured(self, examples: float | None, has_ended: bool) -> Measured | None:
-        first, begin, last, status = self._first, self._begin, self._last, self._status
+        first, last, status = self._first, self._last, self._status
+        begin = self._begin
+        if has_ended and (begin is None or begin == last):
+            begin = first  # a short training has no steps to discard
         if first is None or begin is None or last is None or status is None or last.step <= begin.step:
             return None
         task = next(task for task in status.tasks if task.task == self._task)

@@ -93,7 +93,7 @@ def _find_culprit(
             return _not_listening(tasks, missing, waiting, evidence, late)
     worst = [at for at in guilty if at.kind in (Kind.STOPPED, Kind.DEBUGGED)] or guilty
     if worst:
-        return _stuck(worst, waiting, positions, evidence)
+        return _stuck(tasks, worst, waiting, positions, evidence)
     held_up = [at for at in waiting if at.kind is not Kind.SERVES]
     ended = [at for at in positions if at.kind is Kind.ENDED and tasks[at.task].role != "ps"]
     if ended and held_up and not _working(positions):
@@ -153,15 +153,23 @@ def _has_stepped(evidence: Evidence | None) -> bool:
 
 
 def _stuck(
+    tasks: Mapping[str, TaskStatus],
     guilty: Sequence[Position],
     waiting: Sequence[Position],
     positions: Sequence[Position],
     evidence: Mapping[str, Evidence],
 ) -> _Found:
-    """Blame those that wait in their own code, or for what a person must do; while others work, only after a while."""
+    """Blame those that wait in their own code, or for what a person must do; while others work, only after a while.
+
+    Tasks for which no other one waits may just have nothing to do, above all in a job that is no cluster.
+    """
     others = [at for at in waiting if at.kind is not Kind.SERVES]
-    is_certain = guilty[0].kind in (Kind.STOPPED, Kind.DEBUGGED) or not _working(positions)
-    if not is_certain and (not others or _silence(guilty, evidence) < _LONG_IN_LOOP):
+    needs_person = guilty[0].kind in (Kind.STOPPED, Kind.DEBUGGED)
+    if not needs_person and not others:
+        is_cluster = any(task.listening is not None for task in tasks.values())
+        if _working(positions) or not is_cluster or _last_sign(guilty, tasks, evidence) < _LONG_IN_LOOP:
+            return None
+    elif not needs_person and _working(positions) and _silence(guilty, evidence) < _LONG_IN_LOOP:
         return None
     first, *more = grouped(guilty)
     blamed = [at for at in guilty if at.task in first.tasks]

@@ -17,7 +17,7 @@ from tflaunch.discovery import local_machine, prepare
 from tflaunch.errors import EXIT_INTERNAL, EXIT_TIMEOUT, EXIT_USAGE, Problem, SpecError, TflaunchError
 from tflaunch.explain import summary
 from tflaunch.explain.scaling import Measured
-from tflaunch.explain.wording import counted
+from tflaunch.explain.wording import counted, lasted
 from tflaunch.plan import scaled_spec
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch, supervisor_process
@@ -119,6 +119,10 @@ def measure_run(
         raise TflaunchError(f"{who}: the run {how} without a step; {HOW_STEPS}", code)
     least = f"{wanted.warm_up} steps of --warm-up and at least one more report of steps"
     remedy = "train longer, or lower --warm-up" if watched.has_ended else "raise --limit, or lower --warm-up"
+    if watched.has_ended and watched.start_up > watched.trained:
+        how = f"ended within {lasted(watched.trained)} after its first report of steps"
+        why = f"limited by start-up, which took {lasted(watched.start_up)}"
+        raise TflaunchError(f"{who}: the run {how}, too soon to measure its speed: {why}; train longer", code)
     raise TflaunchError(f"{who}: the run {how} {watched.seen:g} steps after its first, before {least}; {remedy}", code)
 
 
