@@ -300,6 +300,10 @@ class SimAgentHost:
     def import_modules(self, command: Command) -> None:
         """Import nothing."""
 
+    def cpu_use(self) -> dict[str, object]:
+        """Return figures: processes here compute nothing."""
+        return {"cores": 2, "busy_seconds": self._loop.now()}
+
     def evidence(self, pid: int) -> str:
         """Nothing is known about deaths."""
         return ""

@@ -10,7 +10,7 @@ from tflaunch.tui.formatting import significant
 _WIDTH, _HEIGHT = 640, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 20, 50, 60  # margins in pixels
 _LINES = 5
-_NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
+_NICE = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.5, 10.0)
 
 
 def chart_of(title: str, unit: str, workers: Sequence[int], values: Sequence[float], ideals: Sequence[float]) -> str:
