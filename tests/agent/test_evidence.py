@@ -7,6 +7,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from support.agent_client import Agent
 from tflaunch.core.evidence import Evidence, read_evidence
+from tflaunch_worker.inspect import evidence as evidence_module
 from tflaunch_worker.inspect import python_stacks
 
 pytestmark = pytest.mark.agent
@@ -99,10 +101,10 @@ def test_a_file_that_only_looks_like_a_python_is_not_believed(tmp_path: Path) ->
     assert python_stacks.find_symbol(str(path), 0) is None
 
 
-def evidence(agent: Agent) -> dict[str, Evidence]:
+def evidence(agent: Agent, **about: object) -> dict[str, Evidence]:
     """Ask where the tasks are."""
     count = len(agent.talk.heard)
-    agent.talk.say("gather_evidence")
+    agent.talk.say("gather_evidence", **about)
     agent.talk.wait_until(lambda: [m for m in agent.talk.heard[count:] if m["kind"] == "evidence_complete"])
     told = [read_evidence(message) for message in agent.talk.heard[count:] if message["kind"] == "evidence"]
     return {each.task: each for each in told}
@@ -146,3 +148,34 @@ def test_an_agent_tells_where_its_tasks_are(agent: Agent) -> None:
     assert all(each.silence is not None and each.silence >= 2 for each in found.values())
     assert not any(message["kind"] == "task_exited" for message in agent.talk.heard)
     os.kill(pid, signal.SIGCONT)
+
+
+def test_an_agent_tells_what_its_tasks_have_used(agent: Agent) -> None:
+    """CPU time and connections so far, without the usual wait between two samples."""
+    agent.talk.hello()
+    talks = (
+        "import socket\nserver = socket.create_server(('127.0.0.1', 0))\n"
+        "calls = socket.create_connection(server.getsockname())\nanswers = server.accept()[0]\n"
+        "calls.sendall(b'x' * 1000)\nwhile len(answers.recv(1000, socket.MSG_PEEK)) < 1000: pass\n"
+        "print('up', flush=True)\nwhile True: pass"
+    )
+    agent.talk.start("worker:0", sys.executable, "-c", talks)
+    agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
+    asked_at = time.monotonic()
+    found = evidence(agent, between=0.1, with_use=True)["worker:0"]
+    assert time.monotonic() - asked_at < evidence_module.BETWEEN
+    use = found.processes[0].use
+    assert use is not None
+    assert use.cpu_seconds > 0
+    assert use.cpu_wait is None or use.cpu_wait >= 0
+    calls, answers = sorted(use.connections, key=lambda each: -each.sent)
+    assert (calls.sent, answers.received) == (1001, 1000)  # the kernel counts the start of a connection
+    assert (calls.local, calls.peer) == (answers.peer, answers.local)
+    assert found.cores is not None
+    assert found.cores >= 1
+    assert found.busy_seconds
+    later = evidence(agent, between=0.1, with_use=True)["worker:0"].processes[0].use
+    assert later is not None
+    assert later.cpu_seconds >= use.cpu_seconds
+    assert read_evidence(found.as_json()) == found
+    assert evidence(agent, between=0.1)["worker:0"].processes[0].use is None

@@ -16,7 +16,7 @@ from support.statuses import RUN, TASK
 from tflaunch.agents.session import Session, Terms
 from tflaunch.agents.user_code import Code, File
 from tflaunch.core import step
-from tflaunch.core.evidence import Evidence
+from tflaunch.core.evidence import Evidence, read_evidence
 from tflaunch.core.measures import Measure
 from tflaunch.errors import TflaunchError
 from tflaunch.explain import hang
@@ -73,8 +73,15 @@ _EVIDENCE: dict[str, Any] = {
                 }
             ],
             "sockets": [{"state": "listening", "local": "[::]:1", "peer": "[::]:0", "unsent": 0, "is_stuck": False}],
+            "use": {
+                "cpu_seconds": 1.5,
+                "cpu_wait": 0.5,
+                "connections": [{"local": "[::]:1", "peer": "[::]:2", "sent": 5, "received": 6, "sending": 0.1}],
+            },
         }
     ],
+    "cores": 2,
+    "busy_seconds": 10.5,
 }
 
 
@@ -143,6 +150,7 @@ def _check_evidence(evidence: Evidence | None) -> None:
     if evidence is not None:
         tasks = tuple(TASK._replace(task=f"worker:{index}", listening=bool(index)) for index in range(3))
         found = hang.verdict(RUN._replace(tasks=tasks), {evidence.task: evidence})
+        assert read_evidence(evidence.as_json()) == evidence
         assert found.sentence.isprintable()
         assert set(found.culprits) <= {task.task for task in tasks}
 

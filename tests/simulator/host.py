@@ -124,7 +124,9 @@ class SimMeasurer:
 class SimEvidenceCollector:
     """Looks at tasks, which have no processes here."""
 
-    def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[dict[str, list[Any]]], None]) -> None:
+    def ask(
+        self, pids: Callable[[], dict[str, int]], answer: Callable[[dict[str, list[Any]]], None], *_: object
+    ) -> None:
         """Answer at once."""
         answer({task: [] for task in pids()})
 
@@ -297,6 +299,10 @@ class SimAgentHost:
 
     def import_modules(self, command: Command) -> None:
         """Import nothing."""
+
+    def cpu_use(self) -> dict[str, object]:
+        """Return figures: processes here compute nothing."""
+        return {"cores": 2, "busy_seconds": self._loop.now()}
 
     def evidence(self, pid: int) -> str:
         """Nothing is known about deaths."""

@@ -6,7 +6,8 @@ A program prints "hangs" just before. The line that the verdict must name ends w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 _HEAD = """
 import os, signal, socket, subprocess, sys, threading, time
@@ -36,14 +37,15 @@ def train(steps=10**6):
 class Hang(NamedTuple):
     """A program that hangs.
 
-    ``culprits`` are the tasks that the verdict must name; the first is its argument. ``says``: what its sentence
-    contains. ``cluster``: the tasks of the job.
+    ``culprits`` are the tasks that the verdict must name; the first is its argument, and says that it hangs. ``says``:
+    what its sentence contains. ``cluster``: the tasks of the job; ``fields`` are further ones of its spec.
     """
 
     program: str
     culprits: tuple[str, ...]
     says: str
     cluster: Mapping[str, int]
+    fields: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def lines(self) -> list[int]:
@@ -51,15 +53,18 @@ class Hang(NamedTuple):
         return [number for number, line in enumerate(self.program.splitlines(), 1) if line.endswith("# here")]
 
 
-def _program(body: str, *culprits: str, says: str = "", **others: int) -> Hang:
-    return Hang(f"{_HEAD}{body}", culprits or ("worker:1",), says, {"worker": 2, **others})
+def _program(
+    body: str, *culprits: str, says: str = "", fields: Mapping[str, Any] = MappingProxyType({}), **others: int
+) -> Hang:
+    return Hang(f"{_HEAD}{body}", culprits or ("worker:1",), says, {"worker": 2, **others}, fields)
 
 
-def _in_loop(fault: str, *culprits: str, says: str = "", **others: int) -> Hang:
+def _in_loop(fault: str, *culprits: str, says: str = "", evaluator: int = 0) -> Hang:
     """Return a program whose culprit runs ``fault`` in a step of its loop."""
     body = "\n".join(f"        {line}" for line in fault.strip().splitlines())
     text = f"{_LOOP}\ndef fault():\n    if is_culprit:\n        say()\n{body}\ntrain()\n"
-    return _program(text, *culprits, says=says, **others)
+    cluster = {"worker": 2, **({"evaluator": evaluator} if evaluator else {})}
+    return Hang(f"{_HEAD}{text}", culprits or ("worker:1",), says, cluster)
 
 
 _FIT = """
@@ -148,10 +153,162 @@ HANGS = {
         says="but at",
     ),
     "evaluator": _in_loop("time.sleep(3600)  # here", says="; worker:0 waits for it", evaluator=1),
+    "two locks": _in_loop(
+        "first, second, both = threading.Lock(), threading.Lock(), threading.Barrier(2)\n"
+        "def other():\n    with second:\n        both.wait()\n        first.acquire()\n"
+        "first.acquire()\n"
+        "threading.Thread(target=other, daemon=True).start()\n"
+        "both.wait()\n"
+        "second.acquire()  # here",
+        says="lock",
+    ),
+    "stopped child": _in_loop(
+        "child = subprocess.Popen(['sleep', '3600'])\nchild.send_signal(signal.SIGSTOP)\nchild.wait()  # here",
+        says="sleep, which is stopped",
+    ),
+    "silent name server": _in_loop(
+        "import ctypes\n"
+        "server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        "server.bind(('127.0.0.9', 53))\n"
+        "Path('resolv.conf').write_text('nameserver 127.0.0.9\\noptions timeout:30 attempts:5\\n')\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "assert libc.unshare(0x20000) == 0, os.strerror(ctypes.get_errno())\n"
+        "assert libc.mount(b'none', b'/', None, 0x44000, None) == 0\n"
+        "assert libc.mount(b'resolv.conf', b'/etc/resolv.conf', None, 0x1000, None) == 0\n"
+        "socket.getaddrinfo('data.example.org', 80)  # here",
+        says="connection",
+    ),
+    "full disk": _in_loop(
+        "while True:\n"
+        "    try:\n"
+        "        with open('/dev/full', 'wb', buffering=0) as disk: disk.write(b'checkpoint')  # here\n"
+        "    except OSError:\n"
+        "        time.sleep(0.5)  # here",
+        "worker:0",
+    ),
+    "queue": _program(
+        f"import queue\ndef fault():\n    say()\n    queue.Queue().get()  # here\n{_FIT}\n"
+        "model.fit(data, steps_per_epoch=10**6, verbose=0)\n",
+        says="has read no batch",
+    ),
+    "locked file": _in_loop(
+        "import fcntl\nfiles = [open('lock', 'w') for _ in range(2)]\n"
+        "for file in files:\n    fcntl.flock(file, fcntl.LOCK_EX)  # here",
+        says="locked file",
+    ),
+    "thread at the exit": _program(
+        f"def wait():\n    time.sleep(3600)  # here\n{_LOOP}\n"
+        "train(3 if is_culprit else 10**6)\nif is_culprit:\n    say()\n    threading.Thread(target=wait).start()\n",
+        says="sleeps",
+    ),
+    "handler at the exit": _program(
+        f"import atexit\n{_LOOP}\n"
+        "train(3 if is_culprit else 10**6)\nif is_culprit:\n    say()\n    atexit.register(time.sleep, 3600)\n",
+        says="sleeps",
+    ),
+    "data service": Hang(
+        f"""{_HEAD}
+service = tf.data.experimental.service
+if is_culprit:
+    dispatcher = service.DispatchServer()
+    worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=dispatcher.target.partition("://")[2]))
+    Path("new").write_text(dispatcher.target)
+    Path("new").rename("target")
+    while len(list(Path().glob("begun-*"))) < 2:
+        time.sleep(0.1)
+    say()
+    os.kill(os.getpid(), signal.SIGSTOP)
+while not Path("target").exists():
+    time.sleep(0.1)
+data = tf.data.Dataset.range(10**9).apply(service.distribute("parallel_epochs", Path("target").read_text()))
+for step, number in enumerate(data):
+    if step == 100:
+        Path("begun-" + task).write_text("")
+""",
+        ("data",),
+        "is stopped (SIGSTOP)",
+        {"worker": 2},
+        {"sidecars": {"data": {"command": ["python", "hang.py", "data"]}}},
+    ),
+    "event loop": _in_loop("import asyncio\nasyncio.run(asyncio.sleep(3600))  # here"),
+    "pool": _in_loop(
+        "import multiprocessing\n"
+        "with multiprocessing.get_context('fork').Pool(1) as pool:\n    pool.apply(time.sleep, (3600,))  # here"
+    ),
 }
 """The name of a hang: its program."""
 
-HEALTHY = _program(
-    f"{_LOOP}\ndef fault(): say()\ntrain(5)\nwhile True:\n    train(1)\n    time.sleep(is_culprit * 2)\n"
+_EVERY = "def fault(): say()\ntrain(5)\nwhile True:\n    train(1)\n"
+_FIT_SLOWLY = (
+    "def fault(): pass\n"
+    + _FIT.replace("        yield", "        time.sleep(SLOW)\n        yield")
+    + "say()\n"
+    + "model.fit(data, steps_per_epoch=20, epochs=10**6, verbose=2 if task == 'worker:0' else 0, MORE)\n"
 )
-"""A slow program that goes on."""
+
+
+def _fit(slow: str = "0.05", more: str = "") -> str:
+    return _FIT_SLOWLY.replace("SLOW", slow).replace("MORE", more)
+
+
+HEALTHY = {
+    "uneven workers": _program(f"{_LOOP}\n{_EVERY}    time.sleep(is_culprit * 2)\n"),
+    "three uneven workers": _program(f"{_LOOP}\n{_EVERY}    time.sleep(int(task[-1]) * 0.7)\n", worker=3),
+    "four workers": _program(f"{_LOOP}\n{_EVERY}    time.sleep(0.5)\n", worker=4),
+    "slow input": _program(_fit("1.5")),
+    "slow input of one": _program(_fit("is_culprit * 2.0")),
+    "validation": _program(_fit(more="validation_data=data, validation_steps=40")),
+    "tracing": _program(
+        f"{_LOOP}\ndef fault(): say()\ntrain(5)\nwhile True:\n"
+        "    @tf.function\n    def long(x):\n"
+        "        for _ in range(3000):\n            x = tf.sin(x) + 1.0\n        return x\n"
+        "    long(tf.constant(1.0))\n    train(3)\n"
+    ),
+    "checkpoints": _program(
+        f"{_LOOP}\ndef fault(): say()\nbig = tf.Variable(tf.zeros([20_000_000]))\n"
+        "saver = tf.train.CheckpointManager(tf.train.Checkpoint(big=big), task.replace(':', '-'), 1)\n"
+        "train(5)\nwhile True:\n    train(20)\n    print('saves', flush=True)\n    if task == 'worker:0':\n"
+        "        saver.save()\n        time.sleep(4)\n"
+    ),
+    "evaluator and sidecar": _program(
+        f"{_LOOP}\n{_EVERY}    time.sleep(0.3)\n", evaluator=1, fields={"sidecars": {"view": {"command": "sleep 9999"}}}
+    ),
+    "parameter servers": Hang(
+        f"""{_HEAD}
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+if resolver.task_type in ("worker", "ps"):
+    tf.distribute.Server(resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id).join()
+strategy = tf.distribute.ParameterServerStrategy(resolver)
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+with strategy.scope():
+    total = tf.Variable(0.0)
+@tf.function
+def step():
+    return strategy.run(lambda: total.assign_add(1.0))
+say()
+while True:
+    for _ in range(5):
+        coordinator.schedule(step)
+    coordinator.join()
+    time.sleep(2)
+""",
+        ("chief:0",),
+        "",
+        {"chief": 1, "worker": 2, "ps": 1},
+    ),
+    "without TensorFlow": Hang(
+        "import os, time\nprint('hangs', flush=True)\n"
+        "while True:\n    time.sleep(10 + int(os.environ['TFLAUNCH_TASK'][-1]))\n",
+        ("worker:1",),
+        "",
+        {"worker": 2},
+        {"strategy": "none"},
+    ),
+    "a shell": Hang(
+        "import os\nprint('hangs', flush=True)\nos.execvp('sh', ['sh', '-c', 'while true; do sleep 60; done'])\n",
+        ("worker:1",),
+        "",
+        {"worker": 2},
+    ),
+}
+"""The name of a slow program that goes on, or does not train: its program."""

@@ -227,3 +227,88 @@ def test_evidence_survives_the_way_to_another_command() -> None:
     listens = Socket("listening", "127.0.0.1:99", "0.0.0.0:0", 0, is_stuck=False)
     sent = evidence("worker:0", thread(*IN_STEP), sockets=(listens,), step=5, silence=2.0)
     assert read_evidence(sent.as_json()) == sent
+
+
+def test_a_task_that_has_just_written_output_is_not_accused() -> None:
+    """Nor one of a training whose steps go on."""
+    sleeps = thread(TRAIN, wchan="hrtimer_nanosleep")
+    waits = evidence("worker:0", thread(*IN_STEP), silence=60.0)
+    found = judge(waits, evidence("worker:1", sleeps, silence=4.0))
+    assert found.culprits == ()
+    assert found.sentence == "no verdict yet: the last output or step was 4.0 s ago; ask again in 4 s"
+    steps = evidence("worker:0", thread(*IN_STEP), silence=60.0, step=4, age=5.0)
+    assert judge(steps, evidence("worker:1", sleeps, silence=60.0)).culprits == ()
+    assert judge(waits, evidence("worker:1", sleeps, silence=9.0)).culprits == ("worker:1",)
+
+
+def test_a_child_process_that_is_stopped_is_told_with_the_line_that_waits_for_it() -> None:
+    waits = evidence("worker:1", thread(TRAIN, wchan="do_wait"))
+    child = Process(8, "sleep", "T", 0.0, "it does not run Python", (), ())
+    found = judge(evidence("worker:0", thread(*IN_STEP)), waits._replace(processes=(*waits.processes, child)))
+    assert found.sentence.startswith(
+        "worker:1 waits for a process that it started: sleep, which is stopped (SIGSTOP, pid 8) (train.py, line 28)"
+    )
+
+
+def test_a_helper_that_is_stopped_holds_up_nobody_while_the_program_trains() -> None:
+    """Until something waits for it."""
+    trains = evidence("worker:1", thread(*IN_STEP, has_moved=True))
+    child = Process(8, "sleep", "T", 0.0, "it does not run Python", (), ())
+    found = judge(evidence("worker:0", thread(*IN_STEP)), trains._replace(processes=(*trains.processes, child)))
+    assert found.culprits == ()
+
+
+def test_a_program_that_does_not_get_out_of_python_is_named() -> None:
+    """If others wait for it; else all may be ending."""
+    ends = evidence("worker:1", thread(wchan="hrtimer_nanosleep"))
+    found = judge(evidence("worker:0", thread(*IN_STEP)), ends)
+    assert found.sentence == "worker:1 is leaving Python and sleeps; worker:0 waits for it in train.py, line 28"
+    assert judge(evidence("worker:0", thread(wchan="futex_do_wait")), ends).culprits == ()
+
+
+def test_the_thread_for_which_an_ended_program_waits_is_named() -> None:
+    shutdown = Frame("/usr/lib/python3.11/threading.py", 1590, "_shutdown")
+    ends = evidence("worker:1", thread(shutdown), thread(DATA, wchan="hrtimer_nanosleep"))
+    found = judge(evidence("worker:0", thread(*IN_STEP)), ends)
+    assert found.sentence.startswith("worker:1 sleeps (data.py, line 40); worker:0 waits for it")
+
+
+def test_tasks_that_all_do_not_listen_are_not_accused() -> None:
+    """Nobody waits for them: maybe they are no TensorFlow programs."""
+    waits = thread(TRAIN, wchan="do_wait")
+    tasks = {
+        name.replace(":", "_"): TASK._replace(task=name, role="worker", listening=False, waiting_since=1.0)
+        for name in ("worker:0", "worker:1")
+    }
+    found = judge(evidence("worker:0", waits, cpu=1.0), evidence("worker:1", waits, cpu=1.0), **tasks)
+    assert found.culprits == ()
+
+
+def test_a_stopped_sidecar_is_named_if_all_that_train_wait() -> None:
+    """A data service, for example; while one of them works, it is not to blame."""
+    service = TASK._replace(task="data", role="sidecar")
+    stopped = evidence("data", thread(DATA), state="T")
+    waiting = evidence("worker:1", thread(*IN_STEP))
+    found = judge(evidence("worker:0", thread(*IN_STEP)), waiting, stopped, data=service)
+    assert found.culprits == ("data",)
+    assert found.sentence.startswith("data is stopped (SIGSTOP) (data.py, line 40); worker:0, worker:1 wait for it")
+    works = evidence("worker:1", thread(*IN_STEP, has_moved=True))
+    assert judge(evidence("worker:0", thread(*IN_STEP)), works, stopped, data=service).culprits == ()
+
+
+def test_a_task_whose_generator_goes_on_is_slow_and_not_stuck() -> None:
+    """Although its step takes longer than it was observed."""
+    generator = thread(DATA, CALL_PYTHON, wchan="hrtimer_nanosleep", has_moved=True)
+    awaits = thread(Frame(f"{LIBRARY}/tensorflow/python/data/ops/iterator_ops.py", 7, "next"), *IN_STEP)
+    found = judge(evidence("worker:0", thread(*IN_STEP)), evidence("worker:1", awaits, generator))
+    assert found.culprits == ()
+
+
+def test_tasks_for_which_nobody_waits_are_accused_late_and_in_clusters_only() -> None:
+    """Programs without TensorFlow may sleep as long as they like."""
+    sleeps = thread(TRAIN, wchan="hrtimer_nanosleep")
+    both = [evidence(name, sleeps, silence=20.0) for name in ("worker:0", "worker:1")]
+    assert judge(*both).culprits == ("worker:0", "worker:1")
+    assert judge(*[each._replace(silence=10.0) for each in both]).culprits == ()
+    alone = {each.task.replace(":", "_"): TASK._replace(task=each.task, role="worker") for each in both}
+    assert judge(*both, **alone).culprits == ()

@@ -307,9 +307,13 @@ class Session:
         """
         self._tell_measures = tell
 
-    def gather_evidence(self) -> bool:
-        """Ask where the processes of the tasks are (see `tell_evidence`); return whether the agent is connected."""
-        return self._ask("gather_evidence")
+    def gather_evidence(self, **about: Any) -> bool:
+        """Ask where the processes of the tasks are (see `tell_evidence`); return whether the agent is connected.
+
+        Args:
+            **about: ``between``, the seconds between the two samples, and ``with_use``, if not as usual.
+        """
+        return self._ask("gather_evidence", **about)
 
     def tell_evidence(self, tell: Callable[[Evidence | None], None]) -> None:
         """Call ``tell`` with each task's evidence of a reply to `gather_evidence`, and with None at its end."""

@@ -14,6 +14,7 @@ from tflaunch.core.evidence import Evidence, Frame, Thread
 from tflaunch.doctor.findings import Finding, Host
 from tflaunch.errors import Problem
 from tflaunch.explain.run_status import Status
+from tflaunch.explain.scaling import HostUse, TaskUse
 from tflaunch.plan.model import (
     CheckpointsPlan,
     ElasticPlan,
@@ -252,6 +253,43 @@ class _Prune(TypedDict):
     freed: int
 
 
+class _ScaledRun(TypedDict):
+    """A run that was measured; times are in seconds.
+
+    `efficiency` is null if it is not known how the examples of a step change with the workers.
+    """
+
+    workers: int
+    run: str
+    steps: float
+    seconds: float
+    steps_per_second: float
+    examples: float | None
+    examples_per_second: float | None
+    efficiency: float | None
+    efficiency_if_weak: float
+    efficiency_if_strong: float
+    start_up: float
+    training: float | None
+    is_synchronous: bool
+    limit: str
+    reason: str
+    advice: str
+    tasks: Sequence[TaskUse]
+    hosts: Sequence[HostUse]
+
+
+class _Scale(TypedDict):
+    """How a training scales; `problem` says why it was not measured to the end, and `scaling` is weak or strong."""
+
+    name: str
+    scaling: str | None
+    runs: Sequence[_ScaledRun]
+    notes: Sequence[str]
+    svg: str | None
+    problem: str | None
+
+
 OUTPUTS: dict[str, Any] = {
     "ps": Status,
     "explain": _Explanation,
@@ -264,6 +302,7 @@ OUTPUTS: dict[str, Any] = {
     "doctor": _Doctor,
     "warm": Sequence[WarmServer],
     "prune": _Prune,
+    "scale": _Scale,
 }
 """The commands with --json that print one document; `events` prints a record per line (see `schema_of_output`)."""
 _EVENT = {

@@ -31,7 +31,7 @@ _GROUPS = {
         "diff",
     ),
     "Act on runs": ("down", "restart", "kill", "warm", "prune"),
-    "Before a run": ("init", "check", "plan", "env", "doctor", "render", "schema"),
+    "Before a run": ("init", "check", "plan", "env", "doctor", "scale", "render", "schema"),
     "Help": ("help", "completion"),
 }
 """The verbs by what they are for; each is a module in this package, imported on use."""

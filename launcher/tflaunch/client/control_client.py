@@ -81,15 +81,18 @@ class ControlClient:
         except ValueError as error:
             raise self._malformed("status", error) from None
 
-    def ask_stacks(self) -> tuple[Status, list[Evidence], list[str]]:
+    def ask_stacks(self, **about: Any) -> tuple[Status, list[Evidence], list[str]]:
         """Return the run's status, where its tasks are, and the hosts that did not answer.
+
+        Args:
+            **about: ``between``, the seconds for which tasks are observed, and ``with_use``, if not as usual.
 
         Raises:
             NoSupervisor: the supervisor has exited.
             TflaunchError: the supervisor does not answer within 10 s, or what it sends cannot be read.
         """
         found = []
-        answer = self.ask("stacks")
+        answer = self.ask("stacks", **about)
         try:
             while answer["kind"] == "evidence":
                 found.append(read_evidence(answer))

@@ -47,6 +47,24 @@ class Socket(NamedTuple):
     is_stuck: bool
 
 
+class Connection(NamedTuple):
+    """A TCP connection: the bytes in each direction, and for how many seconds it has waited for acknowledgements."""
+
+    local: str
+    peer: str
+    sent: int
+    received: int
+    sending: float
+
+
+class Use(NamedTuple):
+    """What a process has used since it began, in seconds; ``cpu_wait`` is that of its threads, None if unknown."""
+
+    cpu_seconds: float
+    cpu_wait: float | None
+    connections: tuple[Connection, ...]
+
+
 class Process(NamedTuple):
     """A process of a task.
 
@@ -61,6 +79,8 @@ class Process(NamedTuple):
     unread: str
     threads: tuple[Thread, ...]
     sockets: tuple[Socket, ...]
+    use: Use | None = None
+    """Known if it was asked for."""
 
 
 class Evidence(NamedTuple):
@@ -74,6 +94,10 @@ class Evidence(NamedTuple):
     silence: float | None
     progress: Progress | None
     processes: tuple[Process, ...]
+    cores: float | None = None
+    """How many cores the tasks of its host may use; known, as the next one, if the use was asked for."""
+    busy_seconds: float | None = None
+    """For how long the cores of its host have worked, for any program, in sum."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the evidence as JSON that `read_evidence` reads."""
@@ -91,7 +115,12 @@ def _process_as_json(process: Process) -> dict[str, Any]:
             {**thread._asdict(), "frames": [list(frame) for frame in thread.frames]} for thread in process.threads
         ],
         "sockets": [socket._asdict() for socket in process.sockets],
+        "use": None if process.use is None else _use_as_json(process.use),
     }
+
+
+def _use_as_json(use: Use) -> dict[str, Any]:
+    return {**use._asdict(), "connections": [connection._asdict() for connection in use.connections]}
 
 
 def read_evidence(message: Mapping[str, Any]) -> Evidence:
@@ -107,7 +136,13 @@ def read_evidence(message: Mapping[str, Any]) -> Evidence:
         silence=None if silence is None else fields.number(message, "silence", 0),
         progress=None if progress is None else measures.read_progress(progress),
         processes=tuple(_process(_object(item)) for item in fields.items(message, "processes")),
+        cores=_number_or_none(message, "cores"),
+        busy_seconds=_number_or_none(message, "busy_seconds"),
     )
+
+
+def _number_or_none(message: Mapping[str, Any], name: str) -> float | None:
+    return None if message.get(name) is None else fields.number(message, name, 0)
 
 
 def _process(known: Mapping[str, Any]) -> Process:
@@ -119,6 +154,25 @@ def _process(known: Mapping[str, Any]) -> Process:
         unread=_text(known, "unread"),
         threads=tuple(_thread(_object(item)) for item in fields.items(known, "threads")),
         sockets=tuple(_socket(_object(item)) for item in fields.items(known, "sockets")),
+        use=None if known.get("use") is None else _use(fields.mapping(known, "use")),
+    )
+
+
+def _use(known: Mapping[str, Any]) -> Use:
+    return Use(
+        cpu_seconds=fields.number(known, "cpu_seconds", 0),
+        cpu_wait=_number_or_none(known, "cpu_wait"),
+        connections=tuple(_connection(_object(item)) for item in fields.items(known, "connections")),
+    )
+
+
+def _connection(known: Mapping[str, Any]) -> Connection:
+    return Connection(
+        local=_text(known, "local"),
+        peer=_text(known, "peer"),
+        sent=fields.integer(known, "sent"),
+        received=fields.integer(known, "received"),
+        sending=fields.number(known, "sending", 0),
     )
 
 

@@ -7,6 +7,7 @@ those inside a call of TensorFlow wait for it. A task that ran between the two s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,8 +15,10 @@ from tflaunch.core.evidence import Evidence, Socket
 from tflaunch.explain.position import LONG, Group, Kind, Position, grouped, position_of
 from tflaunch.explain.run_status import Status, TaskStatus
 from tflaunch.explain.wording import lasted, listed
+from tflaunch.plan.model import SIDECAR
 
 _TRAINERS = ("chief", "worker", "ps")
+_SOON = 8.0  # seconds since the last output or step, before which a task may just be slow
 _LONG_IN_LOOP = 15.0  # as `LONG`, for tasks whose own code runs or polls, not a library that may work for minutes
 _OWN_FAULT = (Kind.STOPPED, Kind.DEBUGGED, Kind.INPUT, Kind.OWN)
 _WAITING = (Kind.TENSORFLOW, Kind.FORMS, Kind.SERVES)
@@ -51,10 +54,17 @@ def verdict(status: Status, evidence: Mapping[str, Evidence], is_overdue: bool =
     positions = [position_of(task, evidence.get(task.task)) for task in status.tasks]
     groups = grouped([at for at in positions if at.kind is not Kind.ENDED])
     trainers = {task.task: task for task in status.tasks if task.role in _TRAINERS}
-    found = _find_culprit(trainers, [at for at in positions if at.task in trainers], evidence, is_overdue)
+    sidecars = {task.task for task in status.tasks if task.role == SIDECAR}
+    found = _stopped_sidecar(positions, sidecars, trainers, evidence)
+    if found is None:
+        found = _find_culprit(trainers, [at for at in positions if at.task in trainers], evidence, is_overdue)
     if found is None:
         return Verdict(_all_well(positions), (), groups)
     sentence, culprits = found
+    age = _last_sign([at for at in positions if at.task in culprits], trainers, evidence)
+    if age < _SOON and not is_overdue:
+        went_on = f"no verdict yet: the last output or step was {lasted(age)} ago; ask again in {_SOON - age:.0f} s"
+        return Verdict(went_on, (), groups)
     groups = tuple(sorted(groups, key=lambda group: not set(group.tasks) & set(culprits)))
     return Verdict(sentence, culprits, groups)
 
@@ -73,14 +83,17 @@ def _find_culprit(
     """Return a sentence and the culprits, None if the run goes on or nothing can be said."""
     waiting = [at for at in positions if at.kind in _WAITING and at.is_stuck]
     guilty = [at for at in positions if at.kind in _OWN_FAULT and at.is_stuck]
+    if any(at.kind is not Kind.SERVES for at in waiting):  # else, all may be ending
+        guilty += [at for at in positions if at.kind is Kind.EXITS and at.is_stuck]
     late = {name for name, task in tasks.items() if task.waiting_since or (is_overdue and task.listening is False)}
     if any(at.kind is Kind.FORMS for at in waiting) or late:
         missing = [at for at in positions if tasks[at.task].listening is False and at.kind is not Kind.FORMS]
-        if missing:
+        expected = [task for task in tasks.values() if task.listening is not None]
+        if missing and (is_overdue or len(missing) < len(expected)):  # else nobody waits for them
             return _not_listening(tasks, missing, waiting, evidence, late)
     worst = [at for at in guilty if at.kind in (Kind.STOPPED, Kind.DEBUGGED)] or guilty
     if worst:
-        return _stuck(worst, waiting, positions, evidence)
+        return _stuck(tasks, worst, waiting, positions, evidence)
     held_up = [at for at in waiting if at.kind is not Kind.SERVES]
     ended = [at for at in positions if at.kind is Kind.ENDED and tasks[at.task].role != "ps"]
     if ended and held_up and not _working(positions):
@@ -92,6 +105,22 @@ def _find_culprit(
     if busy or not held_up or len(held_up) + len(ended) < len([at for at in positions if at.kind is not Kind.SERVES]):
         return None
     return _apart(held_up, evidence)
+
+
+def _stopped_sidecar(
+    positions: Sequence[Position],
+    sidecars: Collection[str],
+    trainers: Collection[str],
+    evidence: Mapping[str, Evidence],
+) -> _Found:
+    """Blame a stopped process beside the cluster, such as a data service, if all that train wait in TensorFlow."""
+    stopped = [at for at in positions if at.task in sidecars and at.kind in (Kind.STOPPED, Kind.DEBUGGED)]
+    training = [at for at in positions if at.task in trainers and at.kind is not Kind.ENDED]
+    waiting = [at for at in training if at.kind in _WAITING and at.is_stuck]
+    if not stopped or len(waiting) < len(training) or all(at.kind is Kind.SERVES for at in waiting):
+        return None
+    held_up = [at for at in waiting if at.kind is not Kind.SERVES]
+    return _sentence(stopped, held_up, evidence), tuple(at.task for at in stopped)
 
 
 def _working(positions: Sequence[Position]) -> list[Position]:
@@ -124,15 +153,23 @@ def _has_stepped(evidence: Evidence | None) -> bool:
 
 
 def _stuck(
+    tasks: Mapping[str, TaskStatus],
     guilty: Sequence[Position],
     waiting: Sequence[Position],
     positions: Sequence[Position],
     evidence: Mapping[str, Evidence],
 ) -> _Found:
-    """Blame those that wait in their own code, or for what a person must do; while others work, only after a while."""
+    """Blame those that wait in their own code, or for what a person must do; while others work, only after a while.
+
+    Tasks for which no other one waits may just have nothing to do, above all in a job that is no cluster.
+    """
     others = [at for at in waiting if at.kind is not Kind.SERVES]
-    is_certain = guilty[0].kind in (Kind.STOPPED, Kind.DEBUGGED) or not _working(positions)
-    if not is_certain and (not others or _silence(guilty, evidence) < _LONG_IN_LOOP):
+    needs_person = guilty[0].kind in (Kind.STOPPED, Kind.DEBUGGED)
+    if not needs_person and not others:
+        is_cluster = any(task.listening is not None for task in tasks.values())
+        if _working(positions) or not is_cluster or _last_sign(guilty, tasks, evidence) < _LONG_IN_LOOP:
+            return None
+    elif not needs_person and _working(positions) and _silence(guilty, evidence) < _LONG_IN_LOOP:
         return None
     first, *more = grouped(guilty)
     blamed = [at for at in guilty if at.task in first.tasks]
@@ -178,6 +215,23 @@ def _silence(positions: Sequence[Position], evidence: Mapping[str, Evidence]) ->
     known = [evidence[at.task] for at in positions if at.task in evidence]
     signs = [sign for each in known for sign in (each.silence, each.progress and each.progress.age) if sign is not None]
     return min(signs, default=0.0)
+
+
+def _last_sign(
+    guilty: Sequence[Position], trainers: Mapping[str, TaskStatus], evidence: Mapping[str, Evidence]
+) -> float:
+    """Return for how many seconds there was no sign that the training goes on; infinite if none can be expected.
+
+    That is output or a step of a culprit or, unless workers of parameter servers go on alone, a step of any task.
+    """
+    if any(at.kind in (Kind.STOPPED, Kind.DEBUGGED, Kind.ENDED) for at in guilty):
+        return math.inf
+    is_synchronous = all(task.role != "ps" for task in trainers.values())
+    names = {at.task for at in guilty}
+    signs = [known.silence for name, known in evidence.items() if name in names]
+    stepping = [known for name, known in evidence.items() if name in names or (is_synchronous and name in trainers)]
+    signs += [known.progress.age for known in stepping if known.progress is not None]
+    return min((sign for sign in signs if sign is not None), default=math.inf)
 
 
 # ---- sentences

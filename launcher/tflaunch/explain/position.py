@@ -22,9 +22,26 @@ _DEBUGGERS = ("/bdb.py", "/pdb.py", "/cmd.py", "/debugpy/", "/pydevd")
 _ON_ITS_HOST = re.compile(r".*/(?:agents/[^/]+/code|site-packages|dist-packages|lib(?:64)?/python\d[^/]*)/")
 """The part of a path that differs between hosts: a copy made by `sync`, or where Python is installed."""
 _GENERATOR = "/tensorflow/python/ops/script_ops.py"  # calls Python from a graph: a generator of tf.data, py_function
+_READS = ("/tensorflow/python/data/ops/iterator_ops.py", "/tensorflow/python/data/ops/multi_device_iterator_ops.py")
 _TRACES = ("/eager/polymorphic_function/tracing_compilation.py", "/framework/func_graph.py")
 _FORMS = ("_initialize_multi_worker", "ensure_initialized", "_start_check_health_thread", "configure_collective_ops")
 _SERVES = ("server_lib.py",)
+
+
+class Activity(Enum):
+    """What a task did when its stack was sampled."""
+
+    INPUT = "input"
+    OWN = "own code"
+    TENSORFLOW = "TensorFlow"
+    UNKNOWN = "unknown"
+
+
+class Doing(NamedTuple):
+    """What a task did in one sample, and the innermost line of the user's code, "" if there is none."""
+
+    kind: Activity
+    place: str
 
 
 class Kind(Enum):
@@ -34,6 +51,7 @@ class Kind(Enum):
     DEBUGGED = "in a debugger"
     ENDED = "ended"
     OWN = "waits in its own code"
+    EXITS = "ends"
     INPUT = "waits for its input"
     FORMS = "waits for the cluster to form"
     TENSORFLOW = "waits in TensorFlow"
@@ -41,6 +59,9 @@ class Kind(Enum):
     TRACES = "traces"
     WORKS = "works"
     UNKNOWN = "unknown"
+
+
+_MAY_WORK = (Kind.OWN, Kind.EXITS, Kind.TENSORFLOW, Kind.UNKNOWN, Kind.INPUT)
 
 
 class Position(NamedTuple):
@@ -87,16 +108,17 @@ def position_of(task: TaskStatus, evidence: Evidence | None) -> Position:
             how = f"exit code {task.exit_code}" if task.signal is None else f"signal {task.signal}"
             return Position(task.task, Kind.ENDED, True, None, None, f"has ended with {how}")
         return Position(task.task, Kind.UNKNOWN, False, None, None, f"is {task.state}")
-    stopped = next((process for process in evidence.processes if process.state in ("T", "t")), None)
-    process = stopped or _program(evidence.processes)
+    process = _program(evidence.processes)
     thread = _telling(process)
     own, inner, depth = _own(thread.frames), next(iter(thread.frames), None), sum(map(_is_own, thread.frames))
     kind = _kind(process, thread, own)
-    is_stuck = kind in (Kind.STOPPED, Kind.DEBUGGED) or not (thread.has_moved or process.cpu >= _BUSY)
+    is_stuck = kind in (Kind.STOPPED, Kind.DEBUGGED) or not (
+        thread.has_moved or process.cpu >= _BUSY or (kind is Kind.TENSORFLOW and _is_fed(process))
+    )
     if not is_stuck and kind is not Kind.TRACES:
-        kind = Kind.WORKS if kind in (Kind.OWN, Kind.TENSORFLOW, Kind.UNKNOWN, Kind.INPUT) else kind
+        kind = Kind.WORKS if kind in _MAY_WORK else kind
     is_stuck = is_stuck and not _is_in_time(evidence)
-    does = _does(kind, process, thread, own)
+    does = _does(kind, process, thread, own) + _stopped_children(kind, process, evidence.processes)
     return Position(task.task, kind, is_stuck, own, inner, does, depth)
 
 
@@ -105,14 +127,30 @@ def _program(processes: Sequence[Process]) -> Process:
     return next((process for process in processes if any(thread.frames for thread in process.threads)), processes[0])
 
 
+def _stopped_children(kind: Kind, program: Process, processes: Sequence[Process]) -> str:
+    """Return a clause about other processes of a task that are stopped, for which its program may wait."""
+    stopped = [process for process in processes if process is not program and process.state in ("T", "t")]
+    if not stopped or kind is not Kind.OWN:
+        return ""
+    return f": {stopped[0].name}, which is stopped (SIGSTOP, pid {stopped[0].pid})"
+
+
 def _telling(process: Process) -> Thread:
     """Return the thread that explains what a process does: its main thread, or one that makes its input.
 
-    The input is made by a thread of its own; it explains a stop if it has stopped as well.
+    The input is made by a thread of its own; it explains a stop if it has stopped as well. At the end of a program, the
+    main thread waits for other threads of it.
     """
     main = process.threads[0] if process.threads else Thread(process.pid, process.state, "", "", False, ())
     makers = [thread for thread in process.threads[1:] if _makes_input(thread) and not thread.has_moved]
+    if not makers and any(frame.function == "_shutdown" for frame in main.frames[-1:]):
+        makers = [thread for thread in process.threads[1:] if _own(thread.frames) and not thread.has_moved]
     return makers[0] if makers and not main.has_moved else main
+
+
+def _is_fed(process: Process) -> bool:
+    """Whether input is being made for the step that the main thread awaits."""
+    return any(_makes_input(thread) and thread.has_moved for thread in process.threads[1:])
 
 
 def _makes_input(thread: Thread) -> bool:
@@ -123,7 +161,8 @@ def _kind(process: Process, thread: Thread, own: Frame | None) -> Kind:
     if process.state in ("T", "t"):
         return Kind.STOPPED
     if not thread.frames:
-        return Kind.UNKNOWN if process.cpu < _BUSY else Kind.WORKS
+        is_python = not process.unread and process.cpu < _BUSY
+        return Kind.EXITS if is_python else Kind.UNKNOWN if process.cpu < _BUSY else Kind.WORKS
     inside = _inside(thread.frames, own)
     if any(name in frame.file for frame in inside for name in _DEBUGGERS):
         return Kind.DEBUGGED
@@ -147,11 +186,12 @@ def _does(kind: Kind, process: Process, thread: Thread, own: Frame | None) -> st
         Kind.DEBUGGED: "waits for commands in a debugger",
         Kind.INPUT: f"reads no input: its generator {_waits_for(thread)}",
         Kind.OWN: _waits_for(thread),
+        Kind.EXITS: f"is leaving Python and {_waits_for(thread)}",
         Kind.SERVES: "serves others",
         Kind.FORMS: "waits for the other tasks to form the cluster",
         Kind.TENSORFLOW: f"waits in TensorFlow ({_call(thread.frames, own)})",
         Kind.TRACES: f"traces a function ({works})",
-        Kind.WORKS: f"works ({works})" if process.cpu >= _BUSY else "runs from time to time",
+        Kind.WORKS: f"works ({works})" if process.cpu >= _BUSY or thread.state == "R" else "runs from time to time",
     }.get(kind, f"waits{where} (process {process.name}{unread})")
 
 
@@ -193,6 +233,24 @@ def _is_in_time(evidence: Evidence) -> bool:
     if progress is None or progress.age is None or not progress.steps_per_second:
         return False
     return progress.age < min(_STEPS / progress.steps_per_second, LONG)
+
+
+def activity_of(evidence: Evidence) -> Doing:
+    """Return what a task did at the moment of a sample: it made or awaited its input, or was in TensorFlow or not."""
+    process = _program(evidence.processes) if evidence.processes else None
+    if process is None or not process.threads or not process.threads[0].frames:
+        return Doing(Activity.UNKNOWN, "")
+    for thread in process.threads[1:]:
+        if any(_GENERATOR in frame.file for frame in thread.frames):
+            return Doing(Activity.INPUT, _place(_own(thread.frames)))
+    frames = process.threads[0].frames
+    own = _own(frames)
+    inside = _inside(frames, own)
+    if any(name in frame.file for frame in inside for name in _READS):
+        return Doing(Activity.INPUT, _place(own))
+    is_inside = any(map(_is_tensorflow, inside)) and own is not None
+    is_inside = is_inside or (own is None and any(map(_is_tensorflow, frames)))
+    return Doing(Activity.TENSORFLOW if is_inside else Activity.OWN, _place(own))
 
 
 # ---- frames

@@ -54,6 +54,8 @@ class TaskStatus(NamedTuple):
     epochs: float | None = None
     steps_per_epoch: float | None = None
     metrics: Mapping[str, float] | None = None
+    progress_age: float | None = None
+    """Seconds between the last report of the program and this status."""
     is_progress_from_output: bool | None = None
     """Whether the program reports no progress, and that of Keras was read from its output."""
     cpu_percent: float | None = None

@@ -231,6 +231,7 @@ def _measured(shown: TaskStatus, measure: Measure, task: TaskState, inputs: Stat
         epochs=progress.epochs,
         steps_per_epoch=progress.steps_per_epoch,
         metrics=dict(progress.metrics),
+        progress_age=progress.age,
         is_progress_from_output=progress.is_from_output,
     )
 

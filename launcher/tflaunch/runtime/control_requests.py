@@ -27,6 +27,17 @@ from tflaunch_worker.agent.breakpoints import LONGEST_LINE
 from tflaunch_worker.agent.profiles import LEAST_SECONDS, MOST_SECONDS
 
 _LONGEST_GRACE = 86_400.0
+_LONGEST_SAMPLE = 3.0  # seconds
+
+
+def _sampling(message: dict[str, Any]) -> dict[str, Any]:
+    """Return how stacks are sampled, as far as a request says it."""
+    about: dict[str, Any] = {}
+    if "between" in message:
+        about["between"] = min(fields.number(message, "between", 0), _LONGEST_SAMPLE)
+    if "with_use" in message:
+        about["with_use"] = fields.flag(message, "with_use")
+    return about
 
 
 class Refused(Exception):
@@ -104,7 +115,7 @@ class Service:
             case "status":
                 self.measured(lambda current: caller.say("status", status=current.as_json()))
             case "stacks":
-                self._evidence.collect(lambda found: self._tell_stacks(caller, found))
+                self._evidence.collect(lambda found: self._tell_stacks(caller, found), **_sampling(message))
             case "follow":
                 caller.follows = True
                 caller.say("changed")

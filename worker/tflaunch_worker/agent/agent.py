@@ -10,6 +10,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from tflaunch_worker import host_vars, spawn, wire
 from tflaunch_worker.agent import orders
@@ -336,15 +337,18 @@ class Agent:
         self._host.list_files(message["workdir"], message["patterns"], listed)
 
     def _gather_evidence(self, message: dict[str, Any]) -> None:
-        self._host.evidence_collector.ask(self._pids, self._tell_evidence)
+        with_use = bool(message.get("with_use"))
+        tell = partial(self._tell_evidence, with_use)
+        self._host.evidence_collector.ask(self._pids, tell, message.get("between"), with_use)
 
-    def _tell_evidence(self, facts: Facts) -> None:
+    def _tell_evidence(self, with_use: bool, facts: Facts) -> None:
         """Report where the tasks' processes are: a message per task, and one at the end."""
         now = self._loop.now()
+        host = self._host.cpu_use() if with_use else {}
         for name, processes in facts.items():
             task = self._tasks[name]
             silence = None if task.wrote_at is None else now - task.wrote_at
-            known = {"task": name, "attempt": task.attempt, "silence": silence, "processes": processes}
+            known = {"task": name, "attempt": task.attempt, "silence": silence, "processes": processes, **host}
             self._link.answer("evidence", **known, progress=self._known_progress(task) or None)
         self._link.answer("evidence_complete")
 

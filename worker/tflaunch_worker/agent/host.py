@@ -184,6 +184,12 @@ class Host:
             self._evidence_collector = EvidenceCollector(self._loop)
         return self._evidence_collector
 
+    def cpu_use(self) -> dict[str, object]:
+        """Return how many cores the tasks may use, and for how long all cores have worked, for any program."""
+        from tflaunch_worker.inspect import process_use  # as above
+
+        return {"cores": cores.usable(), "busy_seconds": process_use.busy_seconds()}
+
     def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
         """Call ``found`` with the highest number of the checkpoints that a command has written."""
         if self._checkpoints is None:

@@ -339,6 +339,8 @@ _OPTIONAL: Dict[str, Check] = {
     "private": fields.flag,
     "relayed": fields.flag,
     "with_stacks": fields.flag,
+    "between": _seconds,
+    "with_use": fields.flag,
     "stall": _seconds,
     "preload": _words,
     "search": _words,

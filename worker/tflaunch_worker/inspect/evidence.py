@@ -14,7 +14,7 @@ import socket
 import struct
 
 from tflaunch_worker import linux
-from tflaunch_worker.inspect import python_stacks
+from tflaunch_worker.inspect import process_use, python_stacks
 from tflaunch_worker.inspect.usage import owners_of
 
 TYPE_CHECKING = False
@@ -45,24 +45,35 @@ class EvidenceCollector:
         self._loop = loop
         self._waiting: list[Callable[[Facts], None]] = []
 
-    def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[Facts], None]) -> None:
-        """Call ``answer`` after `BETWEEN` seconds with the processes of each task.
+    def ask(
+        self,
+        pids: Callable[[], dict[str, int]],
+        answer: Callable[[Facts], None],
+        between: float | None = None,
+        with_use: bool = False,
+    ) -> None:
+        """Call ``answer`` after ``between`` seconds (default: `BETWEEN`) with the processes of each task.
+
+        A question during another one gets the same answer.
 
         Args:
             pids: returns the leading process of each living task; called for each sample.
             answer: gets, per process, ``pid``, ``name``, ``state`` (the letter of proc(5)), ``cpu`` (in CPUs),
                 ``unread`` (why there are no Python stacks, or ""), ``threads`` (``id``, ``state``, ``wchan``,
                 ``target``, ``has_moved``, ``frames``) and ``sockets`` (``state``, ``local``, ``peer``, ``unsent``).
+            between: seconds between the two samples.
+            with_use: whether processes also have ``use`` (see `process_use.use_of`).
         """
         self._waiting.append(answer)
         if len(self._waiting) > 1:
             return
         before: dict[str, list[_Sample]] = {}
-        self._sample(pids(), before, lambda: self._loop.call_at(self._loop.now() + BETWEEN, again))
+        pause = BETWEEN if between is None else between
+        self._sample(pids(), before, lambda: self._loop.call_at(self._loop.now() + pause, again))
 
         def again() -> None:
             after: dict[str, list[_Sample]] = {}
-            self._sample(pids(), after, lambda: self._tell(before, after))
+            self._sample(pids(), after, lambda: self._tell(before, after, with_use))
 
     def _sample(self, pids: dict[str, int], samples: dict[str, list[_Sample]], done: Callable[[], object]) -> None:
         """Sample one task per round of the loop, then call ``done``."""
@@ -83,7 +94,7 @@ class EvidenceCollector:
 
         sample_next()
 
-    def _tell(self, before: dict[str, list[_Sample]], after: dict[str, list[_Sample]]) -> None:
+    def _tell(self, before: dict[str, list[_Sample]], after: dict[str, list[_Sample]], with_use: bool) -> None:
         earlier = {sample.pid: sample for samples in before.values() for sample in samples}
         facts, tables = {}, _ConnectionTables()
         for task, samples in after.items():
@@ -93,6 +104,10 @@ class EvidenceCollector:
                 for thread in process["threads"]:
                     thread["frames"] = thread["frames"][:left]
                     left -= len(thread["frames"])
+        if with_use:
+            connections = process_use.connections_here()
+            for process in itertools.chain.from_iterable(facts.values()):
+                process["use"] = process_use.use_of(process["pid"], connections)
         waiting, self._waiting = self._waiting, []
         for answer in waiting:
             answer(facts)

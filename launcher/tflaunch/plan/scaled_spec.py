@@ -1,0 +1,72 @@
+"""Change a spec to another number of workers, as `tflaunch scale` runs it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tflaunch.clusterspec.model import Restart, Spec
+from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, Address
+from tflaunch.errors import Problem, SpecError
+
+_TRAINS_WITH_CHIEF = "multi_worker_mirrored"  # its chief is a worker, that of parameter servers is not
+
+
+def trainers_of(spec: Spec) -> int:
+    """Return the number of workers of a spec, with the chief if it trains like them."""
+    return len(spec.cluster.get("worker", ())) + _chiefs(spec)
+
+
+def with_workers(source: str, spec: Spec, count: int, local_names: Collection[str]) -> Spec:
+    """Return the spec with its first ``count`` workers, or with more of them if all are on this machine.
+
+    What concerns the run as a whole and not its speed is left out: restarts, deadline, notifications, copies of
+    checkpoints, collected files, TensorBoard, spare hosts. The job's name gets the number of workers.
+
+    Args:
+        source: the origin of the spec, for messages.
+        spec: a spec; only workers that it has or finds itself are known.
+        count: number of workers, including a chief that trains.
+        local_names: the names of hosts that are this machine.
+
+    Raises:
+        SpecError: there are not that many workers, or none.
+    """
+    if "worker" not in spec.cluster and not _chiefs(spec):
+        message = "has no worker, whose number could change"
+        raise SpecError(source, [Problem("error", "cluster", message, 'write for example "worker": 2')])
+    workers, wanted = spec.cluster.get("worker", ()), count - _chiefs(spec)
+    if wanted > len(workers):
+        trainers = (*spec.cluster["chief"], *workers) if _chiefs(spec) else workers
+        if not all(address.host in local_names for address in trainers):
+            message = f"has {trainers_of(spec)} of the {count} workers of --workers"
+            hint = f"measure at most {trainers_of(spec)}, or name more hosts; only local workers can be added"
+            raise SpecError(source, [Problem("error", "cluster.worker", message, hint)])
+        host = trainers[-1].host if trainers else LOCALHOST
+        workers = (*workers, *[Address(host, None)] * (wanted - len(workers)))
+    cluster = {**spec.cluster, "worker": workers[:wanted]}
+    timeouts = spec.timeouts.model_copy(update={"deadline": None})
+    scaled = spec.model_copy(
+        update={
+            "name": f"{spec.name[:50]}-{count}w",
+            "cluster": {role: addresses for role, addresses in cluster.items() if addresses},
+            "restart": Restart(max=0),
+            "timeouts": timeouts,
+            "notify": None,
+            "collect": (),
+            "checkpoints": None,
+            "elastic": None,
+            "spares": 0,
+            "tensorboard": None,
+        }
+    )
+    return scaled.model_copy(update={"hosts": _used_hosts(scaled)})
+
+
+def _chiefs(spec: Spec) -> int:
+    return len(spec.cluster.get("chief", ())) if spec.effective_strategy() == _TRAINS_WITH_CHIEF else 0
+
+
+def _used_hosts(spec: Spec) -> dict[str, object]:
+    used = {address.host for addresses in spec.cluster.values() for address in addresses}
+    used |= {sidecar.host for sidecar in spec.sidecars.values()}
+    return {name: host for name, host in spec.hosts.items() if name in used or name == EVERY_HOST}

@@ -1,0 +1,86 @@
+"""`tflaunch scale` runs a spec with several numbers of workers, and ends each run."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from support.launch import Launch, read_errors_until
+from tflaunch.cli._json_output import schema_of_output
+from tflaunch.client import runs
+
+pytestmark = pytest.mark.cli
+
+STEPS = "i=0; while :; do i=$((i+1)); echo {'\"step\"': $i} > $TFLAUNCH_PROGRESS; sleep 0.05; done"
+
+
+def spec(launch: Launch, command: str = STEPS, **fields: Any) -> str:
+    """Write a spec with two local workers that run a shell command."""
+    return launch.spec(**{"cluster": {"worker": 2}, "command": ["sh", "-c", command], "strategy": "none", **fields})
+
+
+def live(launch: Launch) -> list[Path]:
+    """Return the directories of runs that have not ended."""
+    return [path for path in (launch.home / "runs").iterdir() if runs.is_live(path)]
+
+
+def test_a_local_spec_gets_more_workers_than_it_has(launch: Launch) -> None:
+    """And a chart where the user wants it."""
+    ended = launch.run(
+        "scale", spec(launch), "--workers", "3,1", "--warm-up", "2", "--batch", "8", "--svg", "c.svg", "--json"
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    jsonschema.validate(found, schema_of_output("scale"))
+    assert [run["workers"] for run in found["runs"]] == [1, 3]
+    assert [len(run["tasks"]) for run in found["runs"]] == [1, 3]
+    assert found["scaling"] == "strong"
+    for run in found["runs"]:
+        assert run["steps"] >= 50
+        assert run["examples_per_second"] == pytest.approx(8 * run["steps_per_second"])
+    assert found["svg"] == "c.svg"
+    assert (launch.directory / "c.svg").read_text().startswith("<svg")
+    assert not live(launch)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("true", 2, "1 worker: the run ended without a step; steps are read from progress.report()"),
+        ("echo {'\"step\"': 1} > $TFLAUNCH_PROGRESS; sleep 2", 2, "1 worker: the run ended "),
+        ("exit 7", 7, "1 worker: the run failed: worker:0 exited with code 7; `tflaunch explain "),
+    ],
+)
+def test_a_run_that_cannot_be_measured_is_explained(launch: Launch, command: str, code: int, said: str) -> None:
+    ended = launch.run("scale", spec(launch, command), "--workers", "1,2")
+    assert ended.returncode == code, ended.stderr
+    assert said in ended.stderr
+    assert "2 workers" not in ended.stderr
+    assert not live(launch)
+
+
+def test_a_run_without_steps_ends_at_the_limit(launch: Launch) -> None:
+    ended = launch.run("scale", spec(launch, "sleep 300"), "--workers", "1", "--limit", "2s", "--json")
+    assert ended.returncode == 124
+    assert json.loads(ended.stdout)["problem"].startswith(
+        "1 worker: the run was stopped after --limit 2s without a step"
+    )
+    assert not live(launch)
+
+
+def test_ctrl_c_prints_what_was_measured_and_leaves_nothing(launch: Launch) -> None:
+    """During the second run."""
+    command = f"[ $(ls $TFLAUNCH_HOME/runs | wc -l) = 1 ] || exec sleep 300; {STEPS}"
+    process = launch.start("scale", spec(launch, command), "--workers", "1,2")
+    read_errors_until(process, "2 workers: run ")
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate()
+    assert process.returncode == 130, stderr
+    assert "\n      1 " in stdout
+    assert "interrupted" in stderr
+    assert not live(launch)

@@ -1,0 +1,59 @@
+"""`tflaunch scale` measures real trainings of one and two workers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from support.launch import WARM, Launch
+from tflaunch.client import runs
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
+        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
+    ),
+]
+
+PROGRAM = """
+import time
+import tensorflow as tf
+from tflaunch_worker.training import progress
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+def batches():
+    while True:
+        time.sleep(0.1)  # here
+        yield 1.0
+numbers = iter(tf.data.Dataset.from_generator(batches, output_signature=tf.TensorSpec((), tf.float32)))
+@tf.function
+def total(number):
+    return strategy.reduce("SUM", strategy.run(lambda: number), axis=None)
+for step in range(10**6):
+    total(next(numbers))
+    progress.report(step + 1, examples=8 * strategy.num_replicas_in_sync)
+"""
+
+
+@pytest.mark.usefixtures("shared_import")
+def test_what_limits_a_training_of_one_and_two_workers_is_found(launch: Launch) -> None:
+    """An input that sleeps: twice the examples per second, and the line that is slow."""
+    (launch.directory / "train.py").write_text(PROGRAM)
+    spec = launch.spec(cluster={"worker": 2}, command=["python", "train.py"], warm=WARM)
+    ended = launch.run("scale", spec, "--workers", "1,2", "--steps", "20", "--warm-up", "3", "--json")
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    line = next(number for number, text in enumerate(PROGRAM.splitlines(), 1) if text.endswith("# here"))
+    assert found["scaling"] == "weak"
+    assert [run["examples"] for run in found["runs"]] == [8, 16]
+    for run in found["runs"]:
+        assert 0 < run["steps_per_second"] <= 10.5
+        assert run["limit"] == "input", run
+        assert f"(train.py, line {line})" in run["reason"]
+    assert found["runs"][1]["efficiency"] > 0.3
+    assert Path(found["svg"]).read_text().startswith("<svg")
+    assert not any(map(runs.is_live, (launch.home / "runs").iterdir()))

@@ -1,0 +1,129 @@
+"""Measure what a process has used so far: CPU time, time in which its threads waited for a CPU, connections.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+from tflaunch_worker import linux, netlink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    Connections = Dict[str, Dict[str, Any]]
+    """The connections of a machine, by ``socket:[INODE]``."""
+
+_MOST_CONNECTIONS = 64  # of a process, those with the most traffic
+_TICKS = os.sysconf("SC_CLK_TCK")
+_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20
+_ESTABLISHED = 1  # TCP_ESTABLISHED in the kernel's numbering of states
+_WITH_INFO = 2  # INET_DIAG_INFO, which is bit 1 of the wanted extensions
+_QUESTION = struct.Struct("=BBBxI48x")  # struct inet_diag_req_v2: family, protocol, extensions, states, any socket
+_ANSWER = struct.Struct("=B3x2s2s16s16s28xI")  # struct inet_diag_msg: family, ports, addresses, inode
+_ATTRIBUTE = struct.Struct("=HH")
+_COUNTERS = struct.Struct("=120xQQ32xQQ")
+"""struct tcp_info: bytes acknowledged and received; busy time, and the part in which the peer took no more, in µs."""
+
+
+def use_of(pid: int, connections: Connections) -> dict[str, Any]:
+    """Return what a process has used since it began.
+
+    ``cpu_seconds`` is its CPU time; ``cpu_wait`` how many seconds its living threads waited for a CPU, in sum, None if
+    the kernel does not tell; ``connections`` those of `connections_here` that it holds.
+    """
+    sockets = set()
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                sockets.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+            except OSError:
+                continue
+    except OSError:
+        pass  # it is gone
+    held = sorted((connections[name] for name in sockets & connections.keys()), key=_traffic)
+    return {"cpu_seconds": _cpu_seconds(pid), "cpu_wait": _cpu_wait(pid), "connections": held[-_MOST_CONNECTIONS:]}
+
+
+def _traffic(connection: dict[str, Any]) -> int:
+    return int(connection["sent"] + connection["received"])
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = (linux.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS if fields else 0.0
+
+
+def _cpu_wait(pid: int) -> float | None:
+    """Return how long the threads of a process were runnable without a CPU, in seconds."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return None
+    counts = [(linux.read(f"/proc/{pid}/task/{thread}/schedstat") or "").split() for thread in threads]
+    known = [int(count[1]) for count in counts if len(count) > 1]
+    return sum(known) / 1e9 if known else None
+
+
+def busy_seconds() -> float:
+    """Return for how long the CPUs of this machine have worked, for any program, in sum."""
+    words = (linux.read("/proc/stat") or "cpu").partition("\n")[0].split()[1:9]
+    times = [int(word) for word in words]
+    return (sum(times) - sum(times[3:5])) / _TICKS  # without idle and iowait
+
+
+def connections_here() -> Connections:
+    """Return the established TCP connections of this network namespace, none if the kernel does not tell.
+
+    Each has ``local``, ``peer``, ``sent`` and ``received`` (bytes), and ``sending``: for how many seconds it has
+    waited for the network, that is, for acknowledgements of what the peer had room for.
+    """
+    found: Connections = {}
+    for family in (socket.AF_INET, socket.AF_INET6):
+        question = _QUESTION.pack(family, socket.IPPROTO_TCP, _WITH_INFO, 1 << _ESTABLISHED)
+        try:
+            for message in netlink.dump(_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, question):
+                _add(found, message)
+        except (OSError, AttributeError):  # AttributeError: this is not Linux
+            break
+    return found
+
+
+def _add(found: Connections, message: bytes) -> None:
+    family, port, peer_port, address, peer, inode = _ANSWER.unpack_from(message)
+    counters = _info(message[_ANSWER.size :])
+    if counters is not None:
+        sent, received, busy, refused = _COUNTERS.unpack_from(counters)
+        found[f"socket:[{inode}]"] = {
+            "local": _address(family, address, port),
+            "peer": _address(family, peer, peer_port),
+            "sent": sent,
+            "received": received,
+            "sending": max(busy - refused, 0) / 1e6,
+        }
+
+
+def _info(attributes: bytes) -> bytes | None:
+    """Return the attribute with the kernel's struct tcp_info, None if there is none, or an old one without counters."""
+    at = 0
+    while at + _ATTRIBUTE.size <= len(attributes):
+        length, kind = _ATTRIBUTE.unpack_from(attributes, at)
+        if length < _ATTRIBUTE.size:
+            return None
+        if kind == _WITH_INFO:
+            info = attributes[at + _ATTRIBUTE.size : at + length]
+            return info if len(info) >= _COUNTERS.size else None
+        at += (length + 3) & ~3
+    return None
+
+
+def _address(family: int, packed: bytes, port: bytes) -> str:
+    number = int.from_bytes(port, "big")
+    if family == socket.AF_INET6 and packed[:12] == b"\0" * 10 + b"\xff\xff":
+        family, packed = socket.AF_INET, packed[12:]
+    shown = socket.inet_ntop(family, packed[:4] if family == socket.AF_INET else packed)
+    return f"[{shown}]:{number}" if family == socket.AF_INET6 else f"{shown}:{number}"
