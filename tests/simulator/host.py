@@ -129,6 +129,23 @@ class SimEvidenceCollector:
         answer({task: [] for task in pids()})
 
 
+class SimVitals:
+    """Measures nothing regularly."""
+
+    def add(self, task: str, attempt: int, pid: Callable[[], int], port: int) -> None:
+        """Watch nothing."""
+
+    def remove(self, task: str) -> None:
+        """Nothing was watched."""
+
+    def resend_history(self) -> None:
+        """There is none."""
+
+    def growth(self) -> str:
+        """Nothing grows."""
+        return ""
+
+
 class SimListeners:
     """Stands in for tasks on their ports."""
 
@@ -297,6 +314,10 @@ class SimAgentHost:
 
     def import_modules(self, command: Command) -> None:
         """Import nothing."""
+
+    def vitals(self, tell: Callable[[dict[str, Any]], bool]) -> SimVitals:
+        """Return what measures tasks regularly."""
+        return SimVitals()
 
     def evidence(self, pid: int) -> str:
         """Nothing is known about deaths."""
