@@ -333,7 +333,7 @@ STATUSES = any_of(
     phase=some.sampled_from(["running", "ended"]) | TEXTS,
     forming=MAYBE | some.builds(Forming, NUMBERS, NAMES, NAMES, TEXTS),
     tensorboard=MAYBE | some.builds(Reach, TEXTS, MAYBE | TEXTS, MAYBE | TEXTS),
-    checkpoint=MAYBE | some.builds(CheckpointStatus, TEXTS, MAYBE | some.integers(0), NUMBERS, NAMES),
+    checkpoint=MAYBE | some.builds(CheckpointStatus, TEXTS, MAYBE | some.integers(0, 2**63 - 1), NUMBERS, NAMES),
     hosts=some.lists(any_of(HostStatus), max_size=3).map(tuple),
     tasks=some.lists(TASKS, max_size=3).map(tuple),
     outsiders=NAMES,
