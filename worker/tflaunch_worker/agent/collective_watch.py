@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tflaunch_worker.event_loop import Loop, Timer
     from tflaunch_worker.inspect.tcp_info import Connection, TcpInfo
 
-_SHORTEST, _LONGEST = 0.05, 1.0  # seconds between two samples
-_SHARE = 0.002  # of a CPU, which samples may cost
+_SHORTEST, _LONGEST = 0.1, 1.0  # seconds between two samples
+_SHARE = 0.001  # of a CPU, which samples may cost
 _BETWEEN_LISTS = 5.0  # seconds after which connections are listed again; that costs more on a busy machine
 _LEAST_WAIT = 8  # milliseconds: two ticks of the kernel
 _LONGEST_WAIT = 60_000  # milliseconds; requests that wait longer are not those of a collective

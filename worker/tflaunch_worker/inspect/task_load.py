@@ -13,6 +13,7 @@ from tflaunch_worker import linux
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _CPU_CLOCK = 2  # CPUCLOCK_SCHED, of the process whose complement is in the upper bits: see clock_getcpuclockid(3)
 _CGROUPS = "/sys/fs/cgroup"
+_SCHEDSTAT = 200  # bytes of a line
 _FAULTS, _NICE = 9, 16  # fields of /proc/PID/stat, counted from the state
 
 
@@ -33,7 +34,7 @@ class Load:
 
 
 def load_of(pids: list[int], with_threads: bool) -> Load:
-    """Return the load of these processes; ``with_threads``: also ``delay``, which takes 10 µs per thread."""
+    """Return the load of these processes; ``with_threads``: also ``delay``, which takes 5 µs per thread."""
     load = Load()
     for pid in pids:
         stat = (linux.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
@@ -72,7 +73,12 @@ def _delay(pid: int) -> float | None:
     except OSError:
         return None
     for thread in threads:
-        words = (linux.read(f"/proc/{pid}/task/{thread}/schedstat") or "").split()
+        try:
+            file = os.open(f"/proc/{pid}/task/{thread}/schedstat", os.O_RDONLY)  # a file object takes twice as long
+        except OSError:
+            continue  # it has ended
+        words = os.read(file, _SCHEDSTAT).split()
+        os.close(file)
         if len(words) > 1:
             found = (found or 0.0) + int(words[1]) / 1e9
     return found
