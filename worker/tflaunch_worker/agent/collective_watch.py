@@ -115,7 +115,7 @@ class CollectiveWatch:
         return self._known.get(task)
 
     def links(self, task: str) -> tuple[int, int] | None:
-        """Return the longest round trip in microseconds and the retransmitted segments of a task's connections."""
+        """Return the longest round trip (µs) and the retransmitted segments of a task's connections."""
         infos = self._last_info.get(task)
         if not infos:
             return None

@@ -53,8 +53,8 @@ class TcpInfo:
     """A connection at one moment.
 
     ``sent_ago`` and ``received_ago`` are milliseconds since data was last sent or received (accurate to a tick of the
-    kernel, 1 to 10 ms); ``sent`` and ``received`` are bytes; ``rtt`` is in microseconds; ``retransmitted`` counts
-    segments.
+    kernel, 1 to 10 ms); ``sent`` and ``received`` are bytes; ``rtt`` is the shortest round trip of some minutes, in
+    microseconds, as others include delayed acknowledgements; ``retransmitted`` counts segments.
     """
 
     __slots__ = ("received", "received_ago", "retransmitted", "rtt", "sent", "sent_ago")
@@ -125,8 +125,8 @@ def _parse(message: bytes) -> TcpInfo | None:
     return None
 
 
-_FIELDS = ((44, 4), (52, 4), (68, 4), (100, 4), (200, 8), (128, 8))
-"""Offset and size of tcpi_last_data_sent, last_data_recv, rtt, total_retrans, bytes_sent and bytes_received."""
+_FIELDS = ((44, 4), (52, 4), (148, 4), (100, 4), (200, 8), (128, 8))
+"""Offset and size of tcpi_last_data_sent, last_data_recv, min_rtt, total_retrans, bytes_sent and bytes_received."""
 _END = 208
 _NUMBER = {4: struct.Struct("=I"), 8: struct.Struct("=Q")}
 
