@@ -297,6 +297,18 @@ MUTANTS: Mapping[str, Edit] = {
         'record["seq"] >= number',
         Suite("unit/test_journal.py"),
     ),
+    "the others wait for a task of an earlier attempt": Edit(
+        "tflaunch.core.shortcomings.note",
+        "task.attempt != event.attempt",
+        "False",
+        Suite("unit/test_vitals.py"),
+    ),
+    "any figures count as the load of a task": Edit(
+        "tflaunch.core.vitals._load",
+        "len(values) != _LOAD",
+        "False",
+        Suite("unit/test_vitals.py"),
+    ),
     "a job stalls while a task is debugged": Edit(
         "tflaunch.core.breakpoints.stalls_at",
         "is_debugged(job) or ",
@@ -512,6 +524,18 @@ MUTANTS: Mapping[str, Edit] = {
         "self._kills <= len(self._named)",
         "not self._kills",
         Suite("unit/test_oom.py"),
+    ),
+    "a control message hides that a request waits": Edit(
+        "tflaunch_worker.agent.collective_watch.RequestWatch._lacks_answer",
+        "_ANSWERED * received",
+        "0.0",
+        Suite("unit/test_collective_watch.py"),
+    ),
+    "a new supervisor does not hear how memory has grown": Edit(
+        "tflaunch_worker.agent.vitals.TaskVitals.resend_history",
+        "self._is_history_due = True",
+        "self._is_history_due = False",
+        Suite("unit/test_vitals.py"),
     ),
     "a task that waits at a breakpoint is not told to save": Edit(
         "tflaunch_worker.agent.breakpoints.HostBreakpoints.close",

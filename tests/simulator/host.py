@@ -131,6 +131,23 @@ class SimEvidenceCollector:
         answer({task: [] for task in pids()})
 
 
+class SimVitals:
+    """Measures nothing regularly."""
+
+    def add(self, task: str, attempt: int, pid: Callable[[], int], port: int) -> None:
+        """Watch nothing."""
+
+    def remove(self, task: str) -> None:
+        """Nothing was watched."""
+
+    def resend_history(self) -> None:
+        """There is none."""
+
+    def growth(self) -> str:
+        """Nothing grows."""
+        return ""
+
+
 class SimListeners:
     """Stands in for tasks on their ports."""
 
@@ -303,6 +320,10 @@ class SimAgentHost:
     def cpu_use(self) -> dict[str, object]:
         """Return figures: processes here compute nothing."""
         return {"cores": 2, "busy_seconds": self._loop.now()}
+
+    def vitals(self, tell: Callable[[dict[str, Any]], bool]) -> SimVitals:
+        """Return what measures tasks regularly."""
+        return SimVitals()
 
     def evidence(self, pid: int) -> str:
         """Nothing is known about deaths."""

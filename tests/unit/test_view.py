@@ -305,7 +305,7 @@ STATES = some.sampled_from(["running", "failed", "restarting", "disconnected", "
 FIELDS: dict[str, some.SearchStrategy[Any]] = {
     **dict.fromkeys(["task", "role", "host", "run", "name", "logs", "phase", "supervisor"], TEXTS),
     **dict.fromkeys(["address", "preload", "last_line", "reason", "restart", "last_failure", "culprit"], MAYBE | TEXTS),
-    **dict.fromkeys(["replaces", "moved_from", "breakpoint"], MAYBE | TEXTS),
+    **dict.fromkeys(["replaces", "moved_from", "breakpoint", "waits_for", "late_reason"], MAYBE | TEXTS),
     "is_spare": MAYBE | some.booleans(),
     **dict.fromkeys(["attempt", "restarts", "max_restarts"], INTEGERS),
     **dict.fromkeys(["pid", "exit_code", "signal"], MAYBE | INTEGERS),
@@ -333,7 +333,7 @@ STATUSES = any_of(
     phase=some.sampled_from(["running", "ended"]) | TEXTS,
     forming=MAYBE | some.builds(Forming, NUMBERS, NAMES, NAMES, TEXTS),
     tensorboard=MAYBE | some.builds(Reach, TEXTS, MAYBE | TEXTS, MAYBE | TEXTS),
-    checkpoint=MAYBE | some.builds(CheckpointStatus, TEXTS, MAYBE | some.integers(0), NUMBERS, NAMES),
+    checkpoint=MAYBE | some.builds(CheckpointStatus, TEXTS, MAYBE | some.integers(0, 2**63 - 1), NUMBERS, NAMES),
     hosts=some.lists(any_of(HostStatus), max_size=3).map(tuple),
     tasks=some.lists(TASKS, max_size=3).map(tuple),
     outsiders=NAMES,

@@ -20,9 +20,10 @@ from tflaunch.agents.outbox import CommandOutbox
 from tflaunch.agents.output import KINDS, Output, OutputWriter
 from tflaunch.agents.reconnect import Reconnector
 from tflaunch.agents.replies import EventCursor, ExpectedReplies
-from tflaunch.core import event_records, events, measures
+from tflaunch.core import event_records, events, measures, vitals
 from tflaunch.core.evidence import Evidence, read_evidence
 from tflaunch.core.measures import Measure
+from tflaunch.core.vitals import HostVitals
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
 from tflaunch.transport.base import AgentConnector, DelayTeller, Link
@@ -103,6 +104,7 @@ class Session:
         self._frames: Frames | None = None
         self._tell_measures: Callable[[dict[str, Measure], float], None] | None = None
         self._tell_evidence: Callable[[Evidence | None], None] | None = None
+        self._tell_vitals: Callable[[HostVitals, float], None] | None = None
         self.checkpoints = checkpoints.CheckpointLink(self._ask)
         self.debuggers = debugger_link.DebuggerLink(self._ask)
         self.profiles = profile_link.ProfileLink(self._ask)
@@ -319,6 +321,10 @@ class Session:
         """Call ``tell`` with each task's evidence of a reply to `gather_evidence`, and with None at its end."""
         self._tell_evidence = tell
 
+    def tell_vitals(self, tell: Callable[[HostVitals, float], None]) -> None:
+        """Call ``tell`` with what the agent measures regularly, and when, in seconds of our monotonic clock."""
+        self._tell_vitals = tell
+
     def _ask(self, kind: str, body: bytes = b"", /, **about: Any) -> bool:
         """Send a request that is lost with the link; return whether the agent is connected."""
         if self._is_greeted:
@@ -494,6 +500,13 @@ class Session:
         if self._tell_evidence is not None and self._expected.has_started(evidence.task, evidence.attempt):
             self._tell_evidence(evidence)
 
+    def _read_vitals(self, message: dict[str, Any]) -> None:
+        known = vitals.read_vitals(message)
+        moment = self._clock.ours(fields.number(message, "time"))
+        tasks = tuple(task for task in known.tasks if self._expected.has_started(task.task, task.attempt))
+        if self._tell_vitals is not None:
+            self._tell_vitals(known._replace(tasks=tasks), moment)
+
     def _end_evidence(self, _: dict[str, Any]) -> None:
         if self._tell_evidence is not None:
             self._tell_evidence(None)
@@ -524,6 +537,7 @@ class Session:
         "measured": _read_measures,
         "evidence": _read_evidence,
         "evidence_complete": _end_evidence,
+        "vitals": _read_vitals,
         "file_left": _read_announcement,
         "files_wanted": _serve_upload,
         "part_taken": _serve_upload,

@@ -33,6 +33,7 @@ Metric = Annotated[float, Range(-(2.0**63), 2.0**63)]
 Reason = Annotated[str, Line(1000)]
 Addresses = Annotated[str, Line(4000)]
 OwnAddresses = Annotated[str, Line(20_000)]
+Share = Annotated[float, Range(0, 1)]
 IpAddress = Annotated[str, Line(50)]
 """Types of fields, checked for every event that comes from an agent or a journal."""
 
@@ -269,6 +270,40 @@ class BreakpointLeft(NamedTuple):
     is_quit: bool = False
 
 
+class TaskFellBehind(NamedTuple):
+    """The others wait for the task in most collectives; words only, no decision depends on them.
+
+    ``share``: for how much of the time; ``reason``: why it is late.
+    """
+
+    host: str
+    task: str
+    attempt: Attempt
+    share: Share
+    reason: Reason
+
+
+class TaskCaughtUp(NamedTuple):
+    """The others wait no more for the task than for any other."""
+
+    host: str
+    task: str
+    attempt: Attempt
+
+
+class MemoryGrew(NamedTuple):
+    """The memory of the task grows steadily, by ``rate`` bytes per second, and its host's is full in ``left`` seconds.
+
+    With a rate of 0, it does so no more. No decision depends on it.
+    """
+
+    host: str
+    task: str
+    attempt: Attempt
+    rate: Metric
+    left: Seconds
+
+
 class TaskGone(NamedTuple):
     """None of the task's processes is left.
 
@@ -394,6 +429,9 @@ Event = (
     | CheckpointRefused
     | CheckpointCopied
     | CheckpointNotCopied
+    | TaskFellBehind
+    | TaskCaughtUp
+    | MemoryGrew
     | FaultInjected
     | HangExplained
     | Superseded

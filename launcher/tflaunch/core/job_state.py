@@ -145,6 +145,24 @@ class Breakpoint(NamedTuple):
     function: str
 
 
+class Late(NamedTuple):
+    """Why the others wait for a task, and for how much of the time; as in `events.TaskFellBehind`."""
+
+    share: float
+    reason: str
+
+
+class Growth(NamedTuple):
+    """By how many bytes per second the memory of a task grows.
+
+    ``told_at`` and ``full_at``, when its host's memory is full, are in seconds of the supervisor's clock.
+    """
+
+    rate: float
+    told_at: float
+    full_at: float
+
+
 class TaskState(NamedTuple):
     """State of one task. ``since`` and ``resume_at`` are seconds of the supervisor's clock.
 
@@ -153,7 +171,8 @@ class TaskState(NamedTuple):
     `events.TaskExited`; ``reached`` is the progress of the attempt, ``metrics`` its last reported metrics. ``grace``
     is the number of seconds between TERM and KILL when it was last stopped, None if stacks were dumped instead of
     sending TERM; ``was_stopped``: it exited after that. ``was_cut_short``: its host was leaving and had told it to end,
-    so that exit code 0 does not mean that it is done. ``breakpoint`` is where it waits for a debugger.
+    so that exit code 0 does not mean that it is done. ``breakpoint`` is where it waits for a debugger. ``late`` and
+    ``growth`` say that others wait for it, and that its memory grows.
     """
 
     task: str
@@ -177,6 +196,8 @@ class TaskState(NamedTuple):
     reached: Reached = Reached()
     metrics: tuple[tuple[str, float], ...] = ()
     breakpoint: Breakpoint | None = None
+    late: Late | None = None
+    growth: Growth | None = None
 
     @property
     def is_alive(self) -> bool:

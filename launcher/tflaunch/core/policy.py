@@ -158,6 +158,11 @@ def in_gang(task: TaskPlan) -> bool:
     return task.role in _GANG
 
 
+def gang_tasks(job: Job) -> list[TaskPlan]:
+    """Return the tasks that train together in this attempt."""
+    return [task for task in job.plan.tasks if in_gang(task)]
+
+
 def gang_alive(job: Job) -> bool:
     """Whether any process of the gang may be alive."""
     return _living(job, _GANG) > 0

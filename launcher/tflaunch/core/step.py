@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 
-from tflaunch.core import breakpoints, checkpoints, elastic, policy
+from tflaunch.core import breakpoints, checkpoints, elastic, policy, shortcomings
 from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import (
     BreakpointLeft,
@@ -30,6 +30,7 @@ from tflaunch.core.events import (
     Interrupted,
     LinkLost,
     LinkRestored,
+    MemoryGrew,
     NamesResolved,
     NetworkRefused,
     OutputResumed,
@@ -44,8 +45,10 @@ from tflaunch.core.events import (
     RestartRequested,
     StopRequested,
     Superseded,
+    TaskCaughtUp,
     TaskEvent,
     TaskExited,
+    TaskFellBehind,
     TaskGone,
     TaskNotStarted,
     TaskStarted,
@@ -167,6 +170,8 @@ def _react(job: Job, event: Event, now: float) -> Step:
             return _on_request(job, event, now)
         case TimePassed():
             return _on_time(job, now)
+        case TaskFellBehind() | TaskCaughtUp() | MemoryGrew():
+            return shortcomings.note(job, event, now), []
         case HangExplained() | CheckpointCopied() | CheckpointNotCopied() | FaultInjected() | Superseded():
             return _note(job, event, now), []
         case _:

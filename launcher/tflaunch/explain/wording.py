@@ -34,3 +34,20 @@ def place_of(found: Breakpoint) -> str:
     """Return ``train.py, line 40, in step``; without a function at the top of a file."""
     function = "" if found.function == "<module>" else f", in {found.function}"
     return f"{found.file.rpartition('/')[2]}, line {found.line}{function}"
+
+
+def late_words(task: str, share: float, reason: str) -> str:
+    """Return a sentence about a task for which the others wait, for this share of the time."""
+    return f"{task} is the last in most steps, and the others wait for it {share:.0%} of the time: {reason}"
+
+
+def growth_words(task: str, rate: float, left: float) -> str:
+    """Return a sentence about memory that grows by ``rate`` bytes per second, and is full in ``left`` seconds."""
+    per_minute = rate * 60 / 2**20
+    return f"the memory of {task} grows by {per_minute:.3g} MiB per minute: out of memory in about {_roughly(left)}"
+
+
+def _roughly(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(round(seconds, -1), 10):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"

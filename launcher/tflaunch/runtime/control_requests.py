@@ -170,6 +170,16 @@ class Service:
         if verdict.culprits:
             self._mailbox.put(HangExplained(printable(verdict.sentence)))
 
+    def find_place(self, task: str, tell: Callable[[str], None]) -> None:
+        """Find out where a task waits that others wait for; call ``tell`` with a clause, "" if that is unknown."""
+        self._evidence.collect(lambda found: tell(self._place(task, found)))
+
+    @staticmethod
+    def _place(task: str, found: Findings) -> str:
+        from tflaunch.explain import position  # compiles patterns that few runs need
+
+        return position.why_idle(found.evidence.get(task))
+
     def _tell_stacks(self, caller: Caller, found: Findings) -> None:
         """Answer with a message per task, which can be long, and the run's status at the end."""
         for evidence in found.evidence.values():

@@ -17,6 +17,7 @@ from tflaunch.plan import serialize
 from tflaunch.runtime.control_requests import Service
 from tflaunch.runtime.loop import Collaborators
 from tflaunch.runtime.run_config import RunConfig
+from tflaunch.runtime.vitals_monitor import VitalsMonitor
 from tflaunch.store.journal import Journal
 from tflaunch.store.left_files import LeftFileStore
 from tflaunch.store.log_sink import LogSink
@@ -102,7 +103,10 @@ def open_runtime(
     notifier = _notifier(job, directory, journal, sink)
     keeper = _checkpoint_keeper(job, directory, sessions, mailbox)
     collector = _collector(job, config, sessions, mailbox)
-    watchers = tuple(watcher for watcher in (service, injector, notifier, keeper, collector) if watcher is not None)
+    monitor = VitalsMonitor(job, sessions, mailbox, service.find_place)
+    watchers = tuple(
+        watcher for watcher in (service, injector, notifier, keeper, collector, monitor) if watcher is not None
+    )
     if metrics is not None:
         sink.say(f"metrics on {metrics.url}")
         metrics.serve(lambda take: mailbox.call(lambda: service.measured(take)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus
-from tflaunch.explain.wording import counted, listed
+from tflaunch.explain.wording import counted, growth_words, late_words, listed
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting
 
@@ -34,8 +34,11 @@ def headline(status: Status, now: float) -> list[Part]:
 _MISSING = ("down", "joining", "disconnected", "leaving")
 
 
-def news(status: Status) -> list[Part]:
-    """Return the lines below the headline: failure reason, breakpoints, TensorBoard, missing hosts and so on."""
+def news(status: Status, now: float) -> list[Part]:
+    """Return the lines below the headline: failure reason, breakpoints, TensorBoard, missing hosts and so on.
+
+    ``now`` is in seconds since the epoch.
+    """
     parts = []
     reason, culprit = formatting.plain(status.reason).strip(), formatting.plain(status.culprit)
     if reason or culprit:
@@ -48,6 +51,7 @@ def news(status: Status) -> list[Part]:
         run = formatting.plain(status.run)
         parts.append(Part(f"next: tflaunch up --resume {run}, or tflaunch down {run}", "yellow"))
     parts += [Part(_breakpoint(status, task), "bold yellow") for task in status.tasks if task.breakpoint is not None]
+    parts += [Part(each, "yellow") for task in status.tasks for each in _shortcomings(task, now)]
     parts += _not_formed(status)
     if status.tensorboard is not None:
         parts.append(Part(_board(status.tensorboard), "cyan"))
@@ -67,6 +71,16 @@ def _breakpoint(status: Status, task: TaskStatus) -> str:
     """Return where a task waits for a debugger, and how to get there."""
     name, run = formatting.plain(task.task), formatting.plain(status.run)
     return f"{name} waits at a breakpoint in {formatting.plain(task.breakpoint)}: tflaunch debug {run} {name}"
+
+
+def _shortcomings(task: TaskStatus, now: float) -> list[str]:
+    """Return why the others wait for a task, and when its memory will be full."""
+    name, words = formatting.plain(task.task), []
+    if task.late_reason is not None:
+        words.append(late_words(name, task.late_share or 0.0, formatting.plain(task.late_reason)))
+    if task.memory_full_at is not None:
+        words.append(growth_words(name, task.memory_growth or 0.0, max(task.memory_full_at - now, 0.0)))
+    return words
 
 
 def _is_abandoned(status: Status) -> bool:

@@ -52,6 +52,8 @@ _BEFORE_METRICS = (
     _Column("RATE", 2),
     _Column("EPOCH", 3),
     _Column("ETA", 5),
+    _Column("WAITS FOR", 2, is_right=False),
+    _Column("FULL IN", 2),
 )
 _LOSS_RANK, _BAR_RANK, _METRIC_RANK = 4, 5, 15
 _LAST_LINE_RANK = 13
@@ -69,7 +71,7 @@ def render(status: Status, width: int, height: int, now: float) -> list[str]:
     """
     tasks = status.tasks
     head = [_rule(headline(status, now), width)]
-    for part in news(status):
+    for part in news(status, now):
         head += _wrapped(part, width, _MOST_LINES)
     head = head[: max(height - 3, 1)]
     room = height - len(head) - 1
@@ -89,7 +91,7 @@ def table(status: Status, width: int | None = None, now: float | None = None) ->
     """
     now = time.time() if now is None else now
     lines = [Text(" · ".join(part.text for part in headline(status, now)), no_wrap=True, overflow="ellipsis")]
-    lines += [Text(part.text, no_wrap=True, overflow="ellipsis") for part in news(status)]
+    lines += [Text(part.text, no_wrap=True, overflow="ellipsis") for part in news(status, now)]
     cells = [{k: v for k, v in row.items() if k != LAST_LINE} for row in rows.by_task(status.tasks, now)]
     lines += _laid_out(cells, width) if cells else []
     if width is not None:

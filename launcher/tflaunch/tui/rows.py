@@ -112,6 +112,8 @@ def _badness(task: TaskStatus) -> int:
 
 def _is_fine(task: TaskStatus, now: float) -> bool:
     word = state(task)
+    if task.late_reason is not None or task.memory_full_at is not None:
+        return False
     if word == "starting":
         return task.since is None or now - task.since <= _LONG_START
     return word not in ("failed", "lost", "restarting", "disconnected", "at breakpoint", "not listening")
@@ -131,10 +133,17 @@ def _row(task: TaskStatus, now: float) -> Row:
         "RATE": _cell(task.steps_per_second, formatting.rate) if _is_alive(task) else Cell(""),
         "EPOCH": Cell(_of(task.epoch, task.epochs)),
         "ETA": _cell(_left(task), formatting.duration) if _is_alive(task) else Cell(""),
+        "WAITS FOR": Cell(formatting.plain(task.waits_for)),
+        "FULL IN": Cell(_full_in(task, now), "bold yellow"),
         **_metrics(task.metrics or {}),
         LAST_LINE: Cell(formatting.plain(task.last_line).strip(), "dim"),
         "DONE": _cell(done, formatting.bar),
     }
+
+
+def _full_in(task: TaskStatus, now: float) -> str:
+    """Return when the memory of a task's host will be full, "" if that is not to be expected."""
+    return "" if task.memory_full_at is None else formatting.duration(max(task.memory_full_at - now, 0.0))
 
 
 def _host(task: TaskStatus) -> str:

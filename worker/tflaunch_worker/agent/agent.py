@@ -67,6 +67,7 @@ class Agent:
             **dict.fromkeys(_OF_PROFILES, self._profiles.obey),
         }
         self._task_ports: dict[str, tuple[int, bool]] = {}
+        self._vitals = host.vitals(self._tell_vitals)
         self._lease = Lease(loop)
         self._lease_timer: Timer | None = None
         self._fencing = 0
@@ -183,6 +184,7 @@ class Agent:
         about = {"protocol": wire.PROTOCOL, "pid": os.getpid(), "is_leaving": self._is_leaving}
         self._link.greet(message["seen"], **about, addresses=self._host.addresses(), **self._pulse(message))
         self._left_files.announce_all()
+        self._vitals.resend_history()
 
     def _keep_alive(self, message: dict[str, Any]) -> None:
         """Renew the lease; the answer shows the supervisor that the link works both ways."""
@@ -276,6 +278,8 @@ class Agent:
             pid = lambda: task.pid  # noqa: E731
             session, process = (pid if message.get(field) else None for field in ("exclusive", "private"))
             self._port_watch.add(name, message["port"], session, process)
+        collective_port = message["port"] if message.get("collective") and not message.get("private") else 0
+        self._vitals.add(name, attempt, lambda: task.pid, collective_port)
         if progress is not None:
             self._progress[name] = progress
         listener = self._host.listen_for_breakpoints(name, command)
@@ -325,6 +329,13 @@ class Agent:
             if progress:
                 tasks[name]["progress"] = progress
         self._link.answer("measured", time=self._loop.now(), tasks=tasks)
+
+    def _tell_vitals(self, known: dict[str, Any]) -> bool:
+        """Report a regular measurement; return whether it could be sent."""
+        if not self._link.is_connected or self._link.has_unsent:
+            return False  # it is not worth waiting for
+        self._link.answer("vitals", time=self._loop.now(), **known)
+        return True
 
     def _list_files(self, message: dict[str, Any]) -> None:
         """List the files that match patterns in a task's working directory, and let the launcher read them."""
@@ -394,7 +405,8 @@ class Agent:
 
     def evidence(self, pid: int) -> str:
         """Return what this host knows about why a process was killed."""
-        return self._host.evidence(pid)
+        known = self._host.evidence(pid)
+        return "; ".join(filter(None, [known, self._vitals.growth()])) if known else ""
 
     def _known_progress(self, task: Task) -> dict[str, object]:
         """Return a task's reported progress, or else the progress that its Keras output shows."""
@@ -430,6 +442,7 @@ class Agent:
         self._profiles.end_task(task.name)
         self._breakpoints.close(task.name)
         self._port_watch.remove(task.name)
+        self._vitals.remove(task.name)
         self._host.fence.leave(task.name)
         watch, progress = self._stall_watches.pop(task.name, None), self._progress.pop(task.name, None)
         if watch is not None:

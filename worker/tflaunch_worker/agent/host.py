@@ -11,6 +11,7 @@ import sys
 
 from tflaunch_worker import CODE_NAME, TASKS_NAME, host_vars, linux, offload, spawn, tf_config
 from tflaunch_worker.agent import breakpoints, interfaces, left_files, listening_sockets
+from tflaunch_worker.agent.collective_watch import CollectiveWatch
 from tflaunch_worker.agent.fence import Fence, why_unavailable
 from tflaunch_worker.agent.oom import OomWatch
 from tflaunch_worker.agent.peers import Listeners
@@ -19,6 +20,7 @@ from tflaunch_worker.agent.ports import Ports
 from tflaunch_worker.agent.progress import Progress
 from tflaunch_worker.agent.task import Task
 from tflaunch_worker.agent.task_output import Spool, Stream
+from tflaunch_worker.agent.vitals import TaskVitals
 from tflaunch_worker.inspect import cores, interpreter
 from tflaunch_worker.inspect.usage import Measurer
 
@@ -170,6 +172,10 @@ class Host:
     def keep_warm(self) -> list[int]:
         """Let the processes that have imported modules outlive the run where it asks for that; return their pids."""
         return [] if self._zygotes is None else self._zygotes.keep_warm()
+
+    def vitals(self, tell: Callable[[dict[str, Any]], bool]) -> TaskVitals:
+        """Return what measures the tasks regularly; ``tell`` sends a measurement if there is a supervisor."""
+        return TaskVitals(self._loop, self._oom.room, lambda: CollectiveWatch(self._loop), tell)
 
     def evidence(self, pid: int) -> str:
         """Return what is known about why a process was killed, or "" for nothing."""

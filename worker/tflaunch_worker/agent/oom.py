@@ -45,6 +45,19 @@ class OomWatch:
         except Exception:
             return ""  # a missing explanation is better than a failure
 
+    def room(self) -> int | None:
+        """Return how many bytes more can be used before a limit of a cgroup or the machine's memory is reached.
+
+        None if unknown. Memory that the kernel would reclaim does not count as used. Never raises.
+        """
+        try:
+            found = [room for room in (group.room() for group in self._groups) if room is not None]
+            lines = _read(f"{self._proc}/meminfo").splitlines()
+            found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+            return min(found, default=None)
+        except Exception:
+            return None
+
     def close(self) -> None:
         """Close the kernel's log."""
         if self._log is not None:
@@ -125,6 +138,15 @@ class _Group:
         """Return whether its processes have used everything that its limit of memory and swap together allows."""
         limit, most = self._limit_with_swap(), self._number_in("memory.memsw.max_usage_in_bytes")
         return limit is not None and most is not None and most >= limit - _BATCH
+
+    def room(self) -> int | None:
+        """Return how many bytes are left to its limit, None without a limit."""
+        limit = self._limit()
+        used = self._number_in("memory.current" if self._is_v2 else "memory.usage_in_bytes")
+        if limit is None or used is None:
+            return None
+        cached = _count(f"{self._directory}/memory.stat", "inactive_file" if self._is_v2 else "total_inactive_file")
+        return max(limit - used + cached, 0)
 
     def description(self) -> str:
         """Return a readable description of its limit."""

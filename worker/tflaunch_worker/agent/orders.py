@@ -337,6 +337,7 @@ _OPTIONAL: Dict[str, Check] = {
     "fencing": _attempt,
     "exclusive": fields.flag,
     "private": fields.flag,
+    "collective": fields.flag,
     "relayed": fields.flag,
     "with_stacks": fields.flag,
     "between": _seconds,

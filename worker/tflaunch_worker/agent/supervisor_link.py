@@ -117,6 +117,11 @@ class SupervisorLink:
             self._out += frame
             self.flush()
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether the supervisor has not read everything yet."""
+        return bool(self._out)
+
     def answer(self, kind: str, **fields: object) -> None:
         """Send a message that is discarded if the socket is lost."""
         self.answer_with(b"", kind, **fields)

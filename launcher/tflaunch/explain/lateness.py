@@ -1,0 +1,204 @@
+"""Find the task for which the others wait in most collectives of a synchronous training, and why. Explains only.
+
+Pure: measurements of agents in, a finding out. An agent sees how long a request waits for its task: in a collective,
+the task that arrives last keeps a request waiting for as long as it is late. In a balanced training each task is the
+last one now and then, so a task is named only if the others wait for it much longer than for anybody else, and in so
+many more collectives that chance is no explanation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from tflaunch.core.vitals import TaskLoad, TaskVitals
+
+LEAST_SHARE = 0.10
+"""Share of the time that others wait for a task, from which it is worth a word."""
+
+_TIMES = 2.0  # how much longer they wait than for any other task
+_SIGMAS = 4.0  # 16 collectives of 16, 19 of 20, 26 of 30: by chance once in 30,000 times
+_FEWEST_SAMPLES = 20
+_LONG_WAIT = 0.5  # of the longest waits: shorter ones are those of any collective, and do not count
+_MOST_RECORDS = 64  # per task
+_WINDOWS = (2, 3, 5, 8, 10, 13, 21, 34, 55)  # records: a sudden change shows in a short one, a rare wait in a long one
+
+_STARVED, _THROTTLED = 0.1, 0.05  # seconds per second
+_FAULTS = 20.0  # per second
+_SLOW_LINK = 5_000  # microseconds of a round trip
+_RETRANSMITTED = 2.0  # segments per second
+_MORE = 1.5  # times as much as the others
+_MORE_CPU = 1.2
+
+
+class Late(NamedTuple):
+    """A task for which the others wait.
+
+    ``share``: for how much of the time; ``reason`` continues "worker:1 is the last in most steps: "; ``is_idle``: it
+    used no more CPU than the others, so that its stack tells more.
+    """
+
+    task: str
+    share: float
+    reason: str
+    is_idle: bool
+
+
+class _Record(NamedTuple):
+    """What was measured between two messages about a task; rates are per second."""
+
+    seconds: float
+    samples: int
+    pending: int
+    waits: tuple[float, ...]
+    cpu: float
+    delay: float | None
+    faults: float
+    throttled: float
+    nice: int
+    rtt: int
+    retransmitted: float
+
+
+class Lateness:
+    """The recent measurements of the tasks that train together, in one attempt."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, TaskVitals]] = {}
+        self._records: dict[str, deque[_Record]] = {}
+
+    def add(self, at: float, vitals: TaskVitals) -> None:
+        """Add what was measured at ``at``, in seconds of the supervisor's clock."""
+        before = self._last.get(vitals.task)
+        self._last[vitals.task] = at, vitals
+        if before is None or before[1].attempt != vitals.attempt:
+            self._records[vitals.task] = deque(maxlen=_MOST_RECORDS)
+            return
+        record = _compared(before, (at, vitals))
+        if record is not None:
+            self._records[vitals.task].append(record)
+
+    def forget(self, tasks: set[str]) -> None:
+        """Forget all tasks but these."""
+        for task in self._last.keys() - tasks:
+            del self._last[task], self._records[task]
+
+    def late(self) -> Late | None:
+        """Return the task for which the others wait in most collectives; None if there is none for certain."""
+        if len(self._records) < 2:
+            return None
+        for length in _WINDOWS:
+            window = {task: list(records)[-length:] for task, records in self._records.items()}
+            if any(len(records) < length for records in window.values()):
+                return None
+            task = _last_one(window, _SIGMAS)
+            if task is not None:
+                return Late(task, _share(window[task]), *_reason(task, window))
+        return None
+
+    def is_still_late(self, task: str) -> bool:
+        """Return whether the others still wait for a task, by the measurements of about the last half minute."""
+        window = {name: list(records)[-_WINDOWS[5] :] for name, records in self._records.items()}
+        if task not in window or any(len(records) < _WINDOWS[5] for records in window.values()):
+            return True  # too little is known to tell
+        return _last_one(window, 0.0, LEAST_SHARE / 2) == task
+
+
+def _compared(before: tuple[float, TaskVitals], now: tuple[float, TaskVitals]) -> _Record | None:
+    (then, first), (at, last) = before, now
+    seconds = at - then
+    if seconds <= 0 or not (first.load and first.waits and last.load and last.waits):
+        return None
+    old, new = first.load, last.load
+    resent = (last.waits.retransmitted or 0) - (first.waits.retransmitted or 0)
+    return _Record(
+        seconds,
+        samples=max(last.waits.samples - first.waits.samples, 0),
+        pending=max(last.waits.pending - first.waits.pending, 0),
+        waits=last.waits.waits,
+        cpu=max(new.cpu - old.cpu, 0) / seconds,
+        delay=_delay(old, new, seconds),
+        faults=max(new.faults - old.faults, 0) / seconds,
+        throttled=max(new.throttled - old.throttled, 0) / seconds,
+        nice=new.nice,
+        rtt=last.waits.rtt or 0,
+        retransmitted=max(resent, 0) / seconds,
+    )
+
+
+def _delay(old: TaskLoad, new: TaskLoad, seconds: float) -> float | None:
+    return None if old.delay is None or new.delay is None else max(new.delay - old.delay, 0) / seconds
+
+
+# ---- who is late
+
+
+def _last_one(window: Mapping[str, Sequence[_Record]], sigmas: float, least: float = LEAST_SHARE) -> str | None:
+    shares = {task: _share(records) for task, records in window.items()}
+    order = sorted(shares, key=lambda task: -shares[task])
+    first, second = order[0], order[1]
+    if shares[first] < least or shares[first] < _TIMES * shares[second]:
+        return None
+    if any(sum(record.samples for record in records) < _FEWEST_SAMPLES for records in window.values()):
+        return None
+    mine, others = _long_waits(window, first)
+    return first if mine + others and (mine - others) / math.sqrt(mine + others) >= sigmas else None
+
+
+def _share(records: Sequence[_Record]) -> float:
+    samples = sum(record.samples for record in records)
+    return sum(record.pending for record in records) / samples if samples else 0.0
+
+
+def _long_waits(window: Mapping[str, Sequence[_Record]], task: str) -> tuple[int, int]:
+    """Return how many long waits there were for a task, and for the others together."""
+    waits = {name: [wait for record in records for wait in record.waits] for name, records in window.items()}
+    every = sorted(wait for each in waits.values() for wait in each)
+    if not every:
+        return 0, 0
+    least = every[int(len(every) * 0.9)] * _LONG_WAIT
+    counts = {name: sum(wait >= least for wait in each) for name, each in waits.items()}
+    return counts[task], sum(counts.values()) - counts[task]
+
+
+# ---- why
+
+
+def _reason(task: str, window: Mapping[str, Sequence[_Record]]) -> tuple[str, bool]:
+    """Return why a task is late, and whether it is idle meanwhile."""
+    own, others = window[task], [records for name, records in window.items() if name != task]
+
+    def rate(name: str) -> tuple[float, float]:
+        """Return the mean of a figure of the task, and the median of those of the others."""
+        return _mean(own, name), median(_mean(records, name) for records in others)
+
+    throttled, delay, faults, rtt, resent, cpu = map(
+        rate, ("throttled", "delay", "faults", "rtt", "retransmitted", "cpu")
+    )
+    if throttled[0] >= _THROTTLED and throttled[0] >= _MORE * throttled[1]:
+        return f"its cgroup limits its CPU, and stopped it {throttled[0]:.0%} of the time", False
+    if faults[0] >= _FAULTS and faults[0] >= _MORE * faults[1]:
+        return f"its memory is short ({faults[0]:.0f} major page faults per second)", False
+    nice = own[-1].nice
+    is_less_nice = nice > max(records[-1].nice for records in others)
+    if delay[0] >= _STARVED and (delay[0] >= _MORE * delay[1] or is_less_nice):
+        why = f", as its nice value is {nice}" if is_less_nice else ""
+        return f"it gets less CPU than the others: its threads wait {delay[0]:.1f} s per second for one{why}", False
+    if rtt[0] >= _SLOW_LINK and rtt[0] >= _MORE * rtt[1]:
+        return f"its network is slow (round trips of {rtt[0] / 1000:.0f} ms)", False
+    if resent[0] >= _RETRANSMITTED and resent[0] >= _MORE * resent[1]:
+        return f"its network loses packets ({resent[0]:.0f} sent again per second)", False
+    if cpu[0] >= _MORE_CPU * cpu[1] and cpu[0] - cpu[1] >= _STARVED / 2:
+        return (
+            f"it computes {cpu[0] / max(cpu[1], 1e-9):.1f} times as long as the others: more work, or a slower device",
+            False,
+        )
+    return "it uses no more CPU than the others: it waits for its input, or in its own code", True
+
+
+def _mean(records: Sequence[_Record], name: str) -> float:
+    known = [(getattr(record, name) or 0.0, record.seconds) for record in records]
+    return sum(value * seconds for value, seconds in known) / sum(seconds for _, seconds in known)

@@ -1,0 +1,141 @@
+"""Read what the kernel knows about single TCP connections (struct tcp_info), over sock_diag(7).
+
+The connections of a port are listed once; from then on the kernel looks each one up, which takes microseconds, whereas
+a list visits every connection of the machine.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from tflaunch_worker import netlink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Collection, Iterator
+
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_INFO = 2  # INET_DIAG_INFO
+_ESTABLISHED = 1
+_REQUEST = 1  # NLM_F_REQUEST
+_ERROR = 2
+_HEADER = struct.Struct("=IHHII")
+_QUESTION = struct.Struct("=BBBxI48s")  # struct inet_diag_req_v2: family, protocol, extensions, states, identity
+_IDENTITY = slice(4, 52)  # of struct inet_diag_msg
+_PORT = slice(4, 6)
+_MESSAGE = 72  # bytes of struct inet_diag_msg
+_ATTRIBUTE = struct.Struct("=HH")
+_RECEIVE = 8192
+_PATIENCE = 1.0  # seconds; the kernel answers at once
+
+
+class Connection:
+    """An established connection: ``family``, and ``identity``, the kernel's bytes for its addresses and ports."""
+
+    __slots__ = ("family", "identity")
+
+    def __init__(self, family: int, identity: bytes) -> None:
+        self.family = family
+        self.identity = identity
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Connection) and self.identity == other.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+
+class TcpInfo:
+    """A connection at one moment.
+
+    ``sent_ago`` and ``received_ago`` are milliseconds since data was last sent or received (accurate to a tick of the
+    kernel, 1 to 10 ms); ``sent`` and ``received`` are bytes; ``rtt`` is the shortest round trip of some minutes, in
+    microseconds, as others include delayed acknowledgements; ``retransmitted`` counts segments.
+    """
+
+    __slots__ = ("received", "received_ago", "retransmitted", "rtt", "sent", "sent_ago")
+
+    def __init__(
+        self, sent_ago: int, received_ago: int, rtt: int, retransmitted: int, sent: int, received: int
+    ) -> None:
+        self.sent_ago = sent_ago
+        self.received_ago = received_ago
+        self.rtt = rtt
+        self.retransmitted = retransmitted
+        self.sent = sent
+        self.received = received
+
+
+def connections(ports: Collection[int]) -> dict[int, list[Connection]]:
+    """Return the established connections of each local port.
+
+    Raises:
+        OSError: the kernel or its permissions do not allow it.
+    """
+    found: dict[int, list[Connection]] = {port: [] for port in ports}
+    for family in (socket.AF_INET, socket.AF_INET6):
+        question = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, 1 << _ESTABLISHED, b"")
+        for message in netlink.dump(_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, question):
+            port = int.from_bytes(message[_PORT], "big")
+            if port in found:
+                found[port].append(Connection(message[0], bytes(message[_IDENTITY])))
+    return found
+
+
+class TcpReader:
+    """Asks the kernel about connections, over one netlink socket that stays open."""
+
+    def __init__(self) -> None:
+        """Open the socket.
+
+        Raises:
+            OSError: the kernel or its permissions do not allow it.
+        """
+        self._kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG)
+        self._kernel.settimeout(_PATIENCE)
+
+    def read(self, connection: Connection) -> TcpInfo | None:
+        """Return a connection as it is now; None if it is gone, or the kernel does not tell what is needed.
+
+        Raises:
+            OSError: the kernel does not answer.
+        """
+        question = _QUESTION.pack(
+            connection.family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 1 << _ESTABLISHED, connection.identity
+        )
+        header = _HEADER.pack(_HEADER.size + len(question), _SOCK_DIAG_BY_FAMILY, _REQUEST, 0, 0)
+        self._kernel.send(header + question)
+        answer = self._kernel.recv(_RECEIVE)
+        _, kind, _, _, _ = _HEADER.unpack_from(answer)
+        return None if kind == _ERROR else _parse(answer[_HEADER.size :])
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._kernel.close()
+
+
+def _parse(message: bytes) -> TcpInfo | None:
+    for kind, value in _attributes(message):
+        if kind == _INFO and len(value) >= _END:
+            return TcpInfo(*(_NUMBER[size].unpack_from(value, at)[0] for at, size in _FIELDS))
+    return None
+
+
+_FIELDS = ((44, 4), (52, 4), (148, 4), (100, 4), (200, 8), (128, 8))
+"""Offset and size of tcpi_last_data_sent, last_data_recv, min_rtt, total_retrans, bytes_sent and bytes_received."""
+_END = 208
+_NUMBER = {4: struct.Struct("=I"), 8: struct.Struct("=Q")}
+
+
+def _attributes(message: bytes) -> Iterator[tuple[int, bytes]]:
+    at = _MESSAGE
+    while at + _ATTRIBUTE.size <= len(message):
+        length, kind = _ATTRIBUTE.unpack_from(message, at)
+        if length < _ATTRIBUTE.size:
+            return
+        yield kind, message[at + _ATTRIBUTE.size : at + length]
+        at += (length + 3) & ~3
