@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 
+from support.still_loop import StillLoop
 from tflaunch_worker.agent.stall import StallWatch
-from tflaunch_worker.event_loop import Timer
 
 pytestmark = pytest.mark.unit
 
 LIMIT = 10.0
 
 
-class Clock:
-    """The timers of an agent's loop, whose time the test advances."""
-
-    def __init__(self) -> None:
-        self.time = 100.0
-        self._timers: list[tuple[float, Timer]] = []
-
-    def now(self) -> float:
-        """Return the time."""
-        return self.time
-
-    def call_at(self, when: float, call: Callable[[], None]) -> Timer:
-        """Schedule a call."""
-        timer = Timer(call)
-        self._timers.append((when, timer))
-        return timer
-
-    def advance(self, seconds: float) -> None:
-        """Make the calls that are due."""
-        self.time += seconds
-        for when, timer in [one for one in self._timers if one[0] <= self.time]:
-            self._timers.remove((when, timer))
-            if timer.call is not None:
-                timer.call()
-
-
 class Watched:
     """A task that is watched, and what the supervisor is told."""
 
     def __init__(self) -> None:
-        self.clock, self.told = Clock(), list[str]()
+        self.clock, self.told = StillLoop(), list[str]()
         task = SimpleNamespace(name="worker:0", attempt=0)
         link = SimpleNamespace(say=lambda kind, **_: self.told.append(kind))
         self.watch = StallWatch(self.clock, LIMIT, task, link)  # type: ignore[arg-type]

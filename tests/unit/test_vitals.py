@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from support.job_history import HERE, History, mirrored
+from support.still_loop import StillLoop
 from tflaunch.agents.session import Session
 from tflaunch.core.events import BreakpointReached, Event, MemoryGrew, TaskCaughtUp, TaskFellBehind
 from tflaunch.core.job_state import Job
@@ -22,7 +23,6 @@ from tflaunch.runtime.metrics import families
 from tflaunch.runtime.vitals_monitor import VitalsMonitor
 from tflaunch.tui import layout
 from tflaunch_worker.agent.vitals import TaskVitals as Measuring
-from tflaunch_worker.event_loop import Timer
 from tflaunch_worker.inspect import task_load
 
 pytestmark = pytest.mark.unit
@@ -228,30 +228,6 @@ def test_a_malformed_measurement_ends_the_link(known: object) -> None:
 
 
 # ---- the agent's side
-
-
-class StillLoop:
-    """A loop whose timers are called by hand."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-        self.timers: list[Timer] = []
-
-    def now(self) -> float:
-        """Return the time."""
-        return self.time
-
-    def call_at(self, when: float, call: Callable[[], None]) -> Timer:
-        """Keep a call."""
-        self.timers.append(Timer(when, call))
-        return self.timers[-1]
-
-    def next(self) -> None:
-        """Make the next call."""
-        timer = self.timers.pop(0)
-        self.time = max(self.time, timer.when)
-        assert timer.call is not None
-        timer.call()
 
 
 def test_the_agent_measures_its_tasks_until_they_are_gone() -> None:
