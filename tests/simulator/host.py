@@ -356,7 +356,7 @@ class SimAgentHost:
         env = {str(name): str(value) for name, value in message["env"].items()}
         if message.get("tf_config") is not None:
             env[tf_config.NAME] = tf_config.compose(self.cluster, **message["tf_config"])
-        env.update(message["secrets"])
+        env.update(message.get("secrets") or {})
         env["SIM_PORT"] = str(message.get("port", 0))
         env["TFLAUNCH_TASK_DIR"] = self.task_directory(task)
         return Command([str(word) for word in message["argv"]], env, str(message["workdir"]))
