@@ -89,7 +89,7 @@ def _find_culprit(
     if any(at.kind is Kind.FORMS for at in waiting) or late:
         missing = [at for at in positions if tasks[at.task].listening is False and at.kind is not Kind.FORMS]
         expected = [task for task in tasks.values() if task.listening is not None]
-        if missing and (is_overdue or len(missing) < len(expected)):  # else nobody waits for them
+        if missing and (is_overdue or len(missing) < len(expected)):  # otherwise no task waits for them
             return _not_listening(tasks, missing, waiting, evidence, late)
     worst = [at for at in guilty if at.kind in (Kind.STOPPED, Kind.DEBUGGED)] or guilty
     if worst:
@@ -161,7 +161,7 @@ def _stuck(
 ) -> _Found:
     """Blame those that wait in their own code, or for what a person must do; while others work, only after a while.
 
-    Tasks for which no other one waits may just have nothing to do, above all in a job that is no cluster.
+    Tasks for which no other one waits may just have nothing to do, above all in a job without a cluster.
     """
     others = [at for at in waiting if at.kind is not Kind.SERVES]
     needs_person = guilty[0].kind in (Kind.STOPPED, Kind.DEBUGGED)

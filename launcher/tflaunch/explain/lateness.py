@@ -2,8 +2,8 @@
 
 Pure: measurements of agents in, a finding out. An agent sees how long a request waits for its task: in a collective,
 the task that arrives last keeps a request waiting for as long as it is late. In a balanced training each task is the
-last one now and then, so a task is named only if the others wait for it much longer than for anybody else, and in so
-many more collectives that chance is no explanation.
+last one now and then, so a task is named only if the others wait for it much longer than for any other task, and in far
+more collectives, so that chance is no explanation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tflaunch.core.vitals import TaskLoad, TaskVitals
 
 LEAST_SHARE = 0.10
-"""Share of the time that others wait for a task, from which it is worth a word."""
+"""Share of the time that others wait for a task, from which it is reported."""
 
 _TIMES = 2.0  # how much longer they wait than for any other task
 _SIGMAS = 4.0  # 16 collectives of 16, 19 of 20, 26 of 30: by chance once in 30,000 times

@@ -27,7 +27,7 @@ _OF_COLLECTIVES, _OTHERWISE = 2.0, 10.0  # seconds between two measurements
 _SHARE = 0.0015  # of a CPU, which measurements may cost
 _LONGEST = 60.0  # seconds
 _BETWEEN_SCANS = 60.0  # seconds for which the processes of a task are known; less at first
-_FEWEST_BYTES = 64 * 2**20  # growth that is worth a word after a kill for lack of memory
+_FEWEST_BYTES = 64 * 2**20  # growth that is reported after a kill for lack of memory
 _SHORTEST_GROWTH = 30.0  # seconds
 
 
