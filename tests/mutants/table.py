@@ -163,22 +163,22 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("I5", 2),
     ),
     "survivors are never killed": Edit(
-        "tflaunch.core.policy.stop_grace", "return survivor_grace(plan)", "return 1e6", Invariant("I5", 42)
+        "tflaunch.core.policy.stop_grace", "return survivor_grace(plan)", "return 1e6", Invariant("I14", 8)
     ),
     "tasks that have just started are not stopped": Edit(
-        "tflaunch.core.phases.stop", "if task.is_alive:", "if task.phase is TaskPhase.RUNNING:", Invariant("I5", 43)
+        "tflaunch.core.phases.stop", "if task.is_alive:", "if task.phase is TaskPhase.RUNNING:", Invariant("I14", 2)
     ),
     "an answer of the preflight is not noted": Edit(
         "tflaunch.core.preparation._has_answered",
         "job.hosts[host].awaits - {what}",
         "job.hosts[host].awaits",
-        Invariant("I5", 9),
+        Invariant("I14", 8),
     ),
     "only the last host's ports are known": Edit(
         "tflaunch.core.preparation._on_ports_held",
         "{**job.ports, **event.ports}",
         "{**event.ports}",
-        Invariant("I5", 9),
+        Invariant("I14", 8),
     ),
     "a state that is replaced is counted on": Edit(
         "tflaunch.core.task_table.StateTable._put", "counts[tag] -= 1", "counts[tag] -= 0", Invariant("I5", 0)
