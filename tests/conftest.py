@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # The duration of an example is meaningless on a shared machine.
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs TensorFlow where it is missing; in CI the test fails instead."""
+    if item.get_closest_marker("tensorflow") and not os.environ.get("CI") and find_spec("tensorflow") is None:
+        pytest.skip("TensorFlow is not installed: pip install 'tflaunch[tensorflow]'")
 
 
 @pytest.fixture

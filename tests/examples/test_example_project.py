@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import shutil
 import subprocess
 import sys
@@ -17,10 +15,6 @@ from support.specs import REPOSITORY
 PROJECT = REPOSITORY / "docs" / "example_project"
 READING = "read"
 """What its tests without TensorFlow have in their names."""
-NEEDS_TENSORFLOW = pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-    reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-)
 
 
 @pytest.fixture
@@ -44,7 +38,6 @@ def check(launch: Launch, project: Path, passed: int, *arguments: str) -> str:
     return ended.stdout
 
 
-@NEEDS_TENSORFLOW
 @pytest.mark.tensorflow
 def test_it_trains(launch: Launch, project: Path) -> None:
     """With pytest-xdist, as its CI file runs them; long runs train by its command, too."""

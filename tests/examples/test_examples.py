@@ -19,10 +19,6 @@ from support.specs import REPOSITORY
 pytestmark = [
     pytest.mark.tensorflow,
     pytest.mark.usefixtures("shared_import"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-    ),
 ]
 
 TESTING = {  # which examples train here, and how many of their tasks test what they have learnt

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import random
 import re
 import time
@@ -19,13 +17,7 @@ from support.mnist import ENOUGH
 from support.specs import REPOSITORY, TFLAUNCH
 from support.terminals import Terminal
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-    ),
-]
+pytestmark = pytest.mark.tensorflow
 
 EPOCHS = 20 if LONG else 12
 WHILE_STARTING, IN_TRAINING = (5, 11) if LONG else (1, 3)

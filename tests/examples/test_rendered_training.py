@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import subprocess
 
 import pytest
@@ -13,13 +11,7 @@ from support.launch import PATIENCE, Launch
 from support.mnist import digests
 from support.rendering import TRAINING, written
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-    ),
-]
+pytestmark = pytest.mark.tensorflow
 
 
 def test_the_script_trains(launch: Launch) -> None:

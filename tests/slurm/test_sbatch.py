@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -40,10 +38,6 @@ def run(slurm: SlurmBed, launch: Launch, spec: Path) -> tuple[int, str]:
 
 
 @pytest.mark.tensorflow
-@pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-    reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-)
 def test_the_script_trains_on_two_nodes(slurm: SlurmBed, launch: Launch) -> None:
     """All tasks end with the same weights."""
     first, second = free_ports(2)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import re
 import signal
 import subprocess
@@ -44,14 +42,7 @@ def wait_for_files(slurm: SlurmBed, launch: Launch, *names: str) -> None:
     slurm.wait_until(lambda: all((launch.directory / name).exists() for name in names), f"no {names}")
 
 
-NEEDS_TENSORFLOW = pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-    reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-)
-
-
 @pytest.mark.tensorflow
-@NEEDS_TENSORFLOW
 def test_training_on_three_nodes(nodes: SlurmBed, launch: Launch) -> None:
     """From cluster_specs/: tasks given as a count are spread over the nodes, and train together."""
     ended = launch.up(example(launch, "slurm_multi_worker", *TRAINING[3:]), "--on", "slurm")
@@ -355,7 +346,6 @@ def test_a_job_that_is_requeued_resumes(nodes: SlurmBed, launch: Launch) -> None
 
 
 @pytest.mark.tensorflow
-@NEEDS_TENSORFLOW
 def test_training_that_is_requeued_goes_on_from_its_checkpoint(nodes: SlurmBed, launch: Launch) -> None:
     """Both workers restore the same step, and end with the same weights."""
     words = " ".join(word for word in TRAINING if not word.startswith(("--epochs", "--steps")))

@@ -1,14 +1,28 @@
-"""One import of TensorFlow for several programs that tflaunch does not start."""
+"""One import of TensorFlow for several runs, or for programs that tflaunch does not start."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from support.launch import Launch
 from support.warm_python import StartWarm, WarmPython, warm_tensorflow
+from tflaunch_worker.forkserver import warm_client
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, warm_servers: Path) -> Iterator[Launch]:
+    """Share a directory for runs, and one import of TensorFlow, among all tests of a file."""
+    place = Launch(tmp_path_factory.mktemp("home"))
+    place.env[warm_client.DIRECTORY] = str(warm_servers)
+    try:
+        yield place
+    finally:
+        place.end()
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,7 @@ what happens instead, without an exception.
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,13 +17,7 @@ from support.launch import Launch
 from support.specs import REPOSITORY
 from support.warm_python import StartWarm, WarmPython
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-    ),
-]
+pytestmark = pytest.mark.tensorflow
 
 PAGE = REPOSITORY / "docs" / "compatibility.md"
 PROGRAMS = Path(__file__).parent / "programs" / "keras"

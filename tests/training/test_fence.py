@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import socket
@@ -22,10 +21,6 @@ from support.launch import LONG, PATIENCE, Launch
 pytestmark = [
     pytest.mark.tensorflow,
     pytest.mark.usefixtures("shared_import"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-    ),
 ]
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +12,11 @@ import pytest
 
 from support.hangs import HANGS, HEALTHY, Hang
 from support.launch import LONG, PATIENCE, WARM, Launch
-from tflaunch_worker.forkserver import warm_client
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-    ),
-]
+pytestmark = pytest.mark.tensorflow
 FAST = ("sleep", "stopped", "input", "uneven data", "never listens")
 """Those that `make test` tries; `make nightly` tries all."""
 ASKS = 200 // len(HEALTHY) + 1 if LONG else 3
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory, warm_servers: Path) -> Iterator[Launch]:
-    """Share one import of TensorFlow among all runs."""
-    place = Launch(tmp_path_factory.mktemp("hangs"))
-    place.env[warm_client.DIRECTORY] = str(warm_servers)
-    try:
-        yield place
-    finally:
-        place.end()
 
 
 def start(home: Launch, directory: Path, hang: Hang) -> str:

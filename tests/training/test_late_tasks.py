@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.launch import PATIENCE, WARM, Launch
-from tflaunch_worker.forkserver import warm_client
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-    ),
-]
+pytestmark = pytest.mark.tensorflow
 
 PROGRAM = """\
 import os, sys, time
@@ -50,17 +40,6 @@ for number in range(100_000):
         print("trains", flush=True)
 """
 PAUSE_LINE = PROGRAM.splitlines().index("        time.sleep(pause)") + 1
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory, warm_servers: Path) -> Iterator[Launch]:
-    """Share one import of TensorFlow among all runs."""
-    place = Launch(tmp_path_factory.mktemp("late"))
-    place.env[warm_client.DIRECTORY] = str(warm_servers)
-    try:
-        yield place
-    finally:
-        place.end()
 
 
 def test_a_worker_with_a_slow_input_is_named(home: Launch, tmp_path: Path) -> None:

@@ -6,9 +6,7 @@ tflaunch prints where a habit cannot work.
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import re
 import shlex
 import signal
@@ -24,13 +22,7 @@ import pytest
 from support.fixed_ports import free_ports
 from support.launch import Launch, read_until
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-    ),
-]
+pytestmark = pytest.mark.tensorflow
 
 OTHERS = Path(__file__).parent / "programs" / "others"
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -14,13 +13,7 @@ import pytest
 from support.launch import PATIENCE, Launch, read_until
 from support.processes import command_of
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-    ),
-]
+pytestmark = pytest.mark.tensorflow
 
 TRAIN = """
 import os, time

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-
 import pytest
 
 from support.launch import Launch
@@ -12,10 +9,6 @@ from support.launch import Launch
 pytestmark = [
     pytest.mark.tensorflow,
     pytest.mark.usefixtures("shared_import"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-    ),
 ]
 
 PROGRAM = """

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -12,13 +10,7 @@ import pytest
 from support.launch import WARM, Launch
 from tflaunch.client import runs
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-    ),
-]
+pytestmark = pytest.mark.tensorflow
 
 PROGRAM = """
 import time

@@ -5,7 +5,6 @@ Rules that need no TensorFlow are in test_rules.py; a whole training with a cras
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -24,10 +23,6 @@ from support.launch import Launch
 pytestmark = [
     pytest.mark.tensorflow,
     pytest.mark.usefixtures("shared_import"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-    ),
 ]
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -18,10 +17,6 @@ from tflaunch.tui.startup_messages import NOTE
 pytestmark = [
     pytest.mark.tensorflow,
     pytest.mark.usefixtures("shared_import"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("tensorflow") is None and not os.environ.get("CI"),
-        reason="TensorFlow is not installed: pip install 'tflaunch[tensorflow]'",
-    ),
 ]
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
