@@ -8,11 +8,13 @@ import sys
 import time
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from support.launch import PATIENCE, Launch
 from support.profiled_program import write_program
 from support.xspace import plane, xspace
+from tflaunch.cli._json_output import schema_of_output
 
 pytestmark = pytest.mark.cli
 
@@ -62,7 +64,8 @@ def test_each_task_is_profiled_and_what_fails_is_a_sentence(launch: Launch) -> N
     assert sorted(path.name for path in session.iterdir()) == ["worker-0.xplane.pb", "worker-1.xplane.pb"]
     assert all(path.read_bytes() == PROFILE for path in session.iterdir())
     none = launch.run("profile", "--tensorflow", "--json", "worker:2", "--for", "0.1")
-    (about,) = json.loads(none.stdout)["tasks"]
+    jsonschema.validate(printed := json.loads(none.stdout), schema_of_output("profile"))
+    (about,) = printed["tasks"]
     assert (none.returncode, about["path"], about["problem"][:10]) == (125, None, "TensorFlow")
     sampled = launch.run("profile", "--for", "500ms", "worker:0", "evaluator:0")
     assert sampled.returncode == 0, sampled.stderr

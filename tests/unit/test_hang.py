@@ -122,7 +122,7 @@ def test_a_task_that_does_not_listen_is_named_with_the_port_at_which_it_does() -
     assert judge(waits, busy, worker_1=missing._replace(waiting_since=1.0)).culprits == ("worker:1",)
     at_the_limit = RUN._replace(tasks=(TASK._replace(listening=True), missing))
     both = {"worker:0": waits, "worker:1": busy}
-    assert hang.verdict(at_the_limit, both, is_overdue=True).culprits == ("worker:1",)
+    assert hang.verdict(at_the_limit, both, "start").culprits == ("worker:1",)
 
 
 def test_a_connection_without_an_answer_tells_apart_what_the_stacks_do_not() -> None:
@@ -312,3 +312,12 @@ def test_tasks_for_which_nobody_waits_are_accused_late_and_in_clusters_only() ->
     assert judge(*[each._replace(silence=10.0) for each in both]).culprits == ()
     alone = {each.task.replace(":", "_"): TASK._replace(task=each.task, role="worker") for each in both}
     assert judge(*both, **alone).culprits == ()
+
+
+def test_tasks_that_are_silent_for_longer_than_allowed_are_accused() -> None:
+    """At the limit `stall`, also in a job without a cluster, and before twenty seconds."""
+    tasks = tuple(TASK._replace(task=name, role="worker") for name in ("worker:0", "worker:1"))
+    sleeps = thread(TRAIN, wchan="hrtimer_nanosleep")
+    found = {each.task: evidence(each.task, sleeps, silence=3.0) for each in tasks}
+    assert hang.verdict(RUN._replace(tasks=tasks), found, "stall").culprits == ("worker:0", "worker:1")
+    assert hang.verdict(RUN._replace(tasks=tasks), found).culprits == ()

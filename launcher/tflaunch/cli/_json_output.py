@@ -13,6 +13,7 @@ from tflaunch.client.warm_servers import WarmServer
 from tflaunch.core.evidence import Evidence, Frame, Thread
 from tflaunch.doctor.findings import Finding, Host
 from tflaunch.errors import Problem
+from tflaunch.explain.profile_shares import Shares
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.scaling import HostUse, TaskUse
 from tflaunch.plan.model import (
@@ -290,6 +291,26 @@ class _Scale(TypedDict):
     problem: str | None
 
 
+class _TaskProfile(TypedDict):
+    """The profile of a task: stacks with a `flame_graph`, or TensorFlow's `shares`; or the `problem` with it."""
+
+    task: str
+    problem: str | None
+    path: str | None
+    shares: Shares | None
+    samples: int
+    hottest: str | None
+    flame_graph: str | None
+
+
+class _Profile(TypedDict):
+    """What the tasks of a run did for some seconds."""
+
+    run: str
+    seconds: float
+    tasks: Sequence[_TaskProfile]
+
+
 OUTPUTS: dict[str, Any] = {
     "ps": Status,
     "explain": _Explanation,
@@ -303,6 +324,7 @@ OUTPUTS: dict[str, Any] = {
     "warm": Sequence[WarmServer],
     "prune": _Prune,
     "scale": _Scale,
+    "profile": _Profile,
 }
 """The commands with --json that print one document; `events` prints a record per line (see `schema_of_output`)."""
 _EVENT = {

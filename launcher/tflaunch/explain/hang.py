@@ -43,13 +43,14 @@ class Verdict(NamedTuple):
         }
 
 
-def verdict(status: Status, evidence: Mapping[str, Evidence], is_overdue: bool = False) -> Verdict:
+def verdict(status: Status, evidence: Mapping[str, Evidence], exceeded: str = "") -> Verdict:
     """Return why the run does not go on, as far as the evidence shows it.
 
     Args:
         status: the run's status.
         evidence: what the agents found, by task.
-        is_overdue: tasks that do not listen on their ports are too late, even if they are busy.
+        exceeded: the limit that ends the run, if one does. After "start", tasks that do not listen on their ports are
+            too late, even if they are busy; after "stall", tasks that wait are to blame, even if none waits for them.
     """
     positions = [position_of(task, evidence.get(task.task)) for task in status.tasks]
     groups = grouped([at for at in positions if at.kind is not Kind.ENDED])
@@ -57,12 +58,12 @@ def verdict(status: Status, evidence: Mapping[str, Evidence], is_overdue: bool =
     sidecars = {task.task for task in status.tasks if task.role == SIDECAR}
     found = _stopped_sidecar(positions, sidecars, trainers, evidence)
     if found is None:
-        found = _find_culprit(trainers, [at for at in positions if at.task in trainers], evidence, is_overdue)
+        found = _find_culprit(trainers, [at for at in positions if at.task in trainers], evidence, exceeded)
     if found is None:
         return Verdict(_all_well(positions), (), groups)
     sentence, culprits = found
     age = _last_sign([at for at in positions if at.task in culprits], trainers, evidence)
-    if age < _SOON and not is_overdue:
+    if age < _SOON and not exceeded:
         went_on = f"no verdict yet: the last output or step was {lasted(age)} ago; ask again in {_SOON - age:.0f} s"
         return Verdict(went_on, (), groups)
     groups = tuple(sorted(groups, key=lambda group: not set(group.tasks) & set(culprits)))
@@ -78,9 +79,10 @@ def _find_culprit(
     tasks: Mapping[str, TaskStatus],
     positions: Sequence[Position],
     evidence: Mapping[str, Evidence],
-    is_overdue: bool,
+    exceeded: str,
 ) -> _Found:
     """Return a sentence and the culprits, None if the run goes on or nothing can be said."""
+    is_overdue = exceeded == "start"
     waiting = [at for at in positions if at.kind in _WAITING and at.is_stuck]
     guilty = [at for at in positions if at.kind in _OWN_FAULT and at.is_stuck]
     if any(at.kind is not Kind.SERVES for at in waiting):  # else, all may be ending
@@ -93,7 +95,7 @@ def _find_culprit(
             return _not_listening(tasks, missing, waiting, evidence, late)
     worst = [at for at in guilty if at.kind in (Kind.STOPPED, Kind.DEBUGGED)] or guilty
     if worst:
-        return _stuck(tasks, worst, waiting, positions, evidence)
+        return _stuck(tasks, worst, waiting, positions, evidence, exceeded)
     held_up = [at for at in waiting if at.kind is not Kind.SERVES]
     ended = [at for at in positions if at.kind is Kind.ENDED and tasks[at.task].role != "ps"]
     if ended and held_up and not _working(positions):
@@ -158,16 +160,19 @@ def _stuck(
     waiting: Sequence[Position],
     positions: Sequence[Position],
     evidence: Mapping[str, Evidence],
+    exceeded: str,
 ) -> _Found:
     """Blame those that wait in their own code, or for what a person must do; while others work, only after a while.
 
-    Tasks for which no other one waits may just have nothing to do, above all in a job without a cluster.
+    Tasks for which no other one waits may just have nothing to do, above all in a job without a cluster, unless they
+    have been silent for longer than the user allows.
     """
     others = [at for at in waiting if at.kind is not Kind.SERVES]
     needs_person = guilty[0].kind in (Kind.STOPPED, Kind.DEBUGGED)
     if not needs_person and not others:
         is_cluster = any(task.listening is not None for task in tasks.values())
-        if _working(positions) or not is_cluster or _last_sign(guilty, tasks, evidence) < _LONG_IN_LOOP:
+        is_slow = not is_cluster or _last_sign(guilty, tasks, evidence) < _LONG_IN_LOOP
+        if _working(positions) or (is_slow and exceeded != "stall"):
             return None
     elif not needs_person and _working(positions) and _silence(guilty, evidence) < _LONG_IN_LOOP:
         return None

@@ -70,8 +70,8 @@ class Service:
         self._job = job
         if has_stopped and job.culprit is not None and policy.has_hung(job.culprit):
             current = self._status()  # as it is now: when the agents have answered, tasks may be gone
-            is_overdue = job.culprit.name == "start"
-            self._evidence.collect(lambda found: self._explain(current, found, is_overdue))
+            limit = job.culprit.name
+            self._evidence.collect(lambda found: self._explain(current, found, limit))
         self._debuggers.watch(job)
         self._server.tell_change()
 
@@ -163,10 +163,10 @@ class Service:
         except OSError as error:
             raise Refused(f"profiles cannot be stored: {error.filename}: {error.strerror}") from None
 
-    def _explain(self, current: Status, found: Findings, is_overdue: bool) -> None:
+    def _explain(self, current: Status, found: Findings, limit: str) -> None:
         from tflaunch.explain import hang  # compiles patterns that only a hang needs
 
-        verdict = hang.verdict(current, found.evidence, is_overdue)
+        verdict = hang.verdict(current, found.evidence, limit)
         if verdict.culprits:
             self._mailbox.put(HangExplained(printable(verdict.sentence)))
 
