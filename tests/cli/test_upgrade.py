@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from support.launch import Launch
@@ -101,6 +103,20 @@ def test_agents_of_another_protocol_keep_their_tasks(
     assert other_protocol.run("up", "--resume", run, "-d").returncode == 0
     assert pids(launch) == before
     assert launch.run("down", run).returncode == 0
+
+
+def test_a_journal_that_names_no_protocol_is_of_an_earlier_release(launch: Launch) -> None:
+    """Of 0.2.0, whose agents speak protocol 5."""
+    run = detached(other := release(launch.directory, PROTOCOL=5), timeouts={"lease": "10m"})
+    other.kill_supervisor()
+    path = launch.run_directory() / "events.jsonl"
+    first, _, rest = path.read_text().partition("\n")
+    earlier = {name: value for name, value in json.loads(first).items() if name not in ("protocol", "version")}
+    path.write_text(f"{json.dumps(earlier)}\n{rest}")
+    refused = launch.run("down", run)
+    assert refused.returncode == 2
+    assert "was started by tflaunch 0.2.0 or earlier, whose agents speak protocol 5, not " in refused.stderr
+    assert other.run("down", run).returncode == 0
 
 
 def test_a_journal_of_another_format_is_not_touched(launch: Launch) -> None:

@@ -18,6 +18,8 @@ from tflaunch.transport.base import AgentConnector, Link, LinkError
 from tflaunch.transport.connect import connectors_for
 from tflaunch_worker import wire
 
+_UNRECORDED_PROTOCOL = 5  # that of 0.2.0, whose journals do not name it
+
 # Slow imports come after starting this machine's agents, so that both happen in parallel.
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
@@ -157,13 +159,13 @@ def _require_same_protocol(path: Path, first: Mapping[str, Any], plan: Plan) -> 
     Raises:
         TflaunchError: they do not.
     """
-    protocol = first.get("protocol", wire.PROTOCOL)
+    protocol = first.get("protocol", _UNRECORDED_PROTOCOL)
     if protocol == wire.PROTOCOL:
         return
     from tflaunch.printable import printable
     from tflaunch.tui.formatting import duration
 
-    version = printable(first.get("version", ""), 40) or "another version"
+    version = printable(first.get("version", ""), 40) or "0.2.0 or earlier"
     raise TflaunchError(
         f"run {path.name} was started by tflaunch {version}, whose agents speak protocol {protocol}, not "
         f"{wire.PROTOCOL}: only that version can resume or stop it; without a supervisor its tasks end "
