@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
 _ERROR, _DONE = 2, 3
 _HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, sender
+_ATTRIBUTE = struct.Struct("=HH")  # struct nlattr: length, type
 _RECEIVE = 64 * 1024
 _PATIENCE = 1.0  # seconds; the answer arrives at once or never
 
@@ -40,3 +41,14 @@ def dump(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
                     raise OSError("the kernel does not answer this question")
                 yield data[start + _HEADER.size : start + length]
                 start += (length + 3) & ~3
+
+
+def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the type and value of each attribute that follows the fixed part of a message."""
+    at = 0
+    while at + _ATTRIBUTE.size <= len(data):
+        length, kind = _ATTRIBUTE.unpack_from(data, at)
+        if length < _ATTRIBUTE.size:
+            return
+        yield kind, data[at + _ATTRIBUTE.size : at + length]
+        at += (length + 3) & ~3

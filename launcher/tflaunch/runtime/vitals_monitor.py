@@ -60,7 +60,7 @@ class VitalsMonitor:
 
     def _judge_lateness(self) -> None:
         job = self._job
-        training = {task.task for task in filter(policy.in_gang, job.plan.tasks) if _runs(job.tasks[task.task])}
+        training = {task.task for task in policy.gang_tasks(job) if _runs(job.tasks[task.task])}
         self._lateness.forget(training)
         known = next((task for task in job.tasks.values() if task.late is not None and _runs(task)), None)
         if known is not None:

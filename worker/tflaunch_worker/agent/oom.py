@@ -90,7 +90,7 @@ class OomWatch:
     def _whole_machine(self) -> str:
         for line in _read(f"{self._proc}/meminfo").splitlines():
             if line.startswith("MemTotal:"):
-                return f"the memory of this machine, {_in_words(int(line.split()[1]) * 1024)}, was full"
+                return f"the memory of this machine, {in_words(int(line.split()[1]) * 1024)}, was full"
         return "the memory of this machine was full"
 
     def _read_log(self) -> None:
@@ -152,8 +152,8 @@ class _Group:
         """Return a readable description of its limit."""
         limit, with_swap = self._limit() or 0, self._limit_with_swap()
         if with_swap is not None and with_swap > limit and self.is_full_with_swap():
-            return f"limit of memory and swap of cgroup {self._name} is {_in_words(with_swap)}"
-        return f"memory limit of cgroup {self._name} is {_in_words(limit)}"
+            return f"limit of memory and swap of cgroup {self._name} is {in_words(with_swap)}"
+        return f"memory limit of cgroup {self._name} is {in_words(limit)}"
 
     def _count_hits(self) -> int:
         if self._is_v2:
@@ -226,7 +226,8 @@ def _number(text: str) -> int | None:
     return int(text) if text.strip().isdigit() else None
 
 
-def _in_words(size: int) -> str:
+def in_words(size: float) -> str:
+    """Return a number of bytes in MiB, or in GiB."""
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 from tflaunch_worker import linux
+from tflaunch_worker.agent.oom import in_words
 from tflaunch_worker.inspect import task_load
 from tflaunch_worker.inspect.usage import owners_of
 from tflaunch_worker.memory_series import MemorySeries
@@ -83,7 +84,7 @@ class TaskVitals:
         (growth, since, first, last), task = max(grown, default=((0.0, 0.0, 0.0, 0.0), ""))
         if growth < _FEWEST_BYTES or since < _SHORTEST_GROWTH:
             return ""
-        return f"{task} had grown from {_in_words(first)} to {_in_words(last)} in {_lasted(since)}"
+        return f"{task} had grown from {in_words(first)} to {in_words(last)} in {_lasted(since)}"
 
     def _schedule(self) -> None:
         period = _OF_COLLECTIVES if any(each.is_collective for each in self._tasks.values()) else _OTHERWISE
@@ -168,10 +169,6 @@ class _Watched:
         began, first = min(points, key=lambda point: point[1])
         at, last = points[-1]
         return last - first, at - began, first, last
-
-
-def _in_words(size: float) -> str:
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
 
 
 def _lasted(seconds: float) -> str:

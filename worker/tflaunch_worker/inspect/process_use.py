@@ -10,6 +10,7 @@ import socket
 import struct
 
 from tflaunch_worker import linux, netlink
+from tflaunch_worker.inspect import task_load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ _ESTABLISHED = 1  # TCP_ESTABLISHED in the kernel's numbering of states
 _WITH_INFO = 2  # INET_DIAG_INFO, which is bit 1 of the wanted extensions
 _QUESTION = struct.Struct("=BBBxI48x")  # struct inet_diag_req_v2: family, protocol, extensions, states, any socket
 _ANSWER = struct.Struct("=B3x2s2s16s16s28xI")  # struct inet_diag_msg: family, ports, addresses, inode
-_ATTRIBUTE = struct.Struct("=HH")
 _COUNTERS = struct.Struct("=120xQQ32xQQ")
 """struct tcp_info: bytes acknowledged and received; busy time, and the part in which the peer took no more, in µs."""
 
@@ -45,28 +45,13 @@ def use_of(pid: int, connections: Connections) -> dict[str, Any]:
                 continue
     except OSError:
         pass  # it is gone
+    load = task_load.load_of([pid], with_threads=True)
     held = sorted((connections[name] for name in sockets & connections.keys()), key=_traffic)
-    return {"cpu_seconds": _cpu_seconds(pid), "cpu_wait": _cpu_wait(pid), "connections": held[-_MOST_CONNECTIONS:]}
+    return {"cpu_seconds": load.cpu, "cpu_wait": load.delay, "connections": held[-_MOST_CONNECTIONS:]}
 
 
 def _traffic(connection: dict[str, Any]) -> int:
     return int(connection["sent"] + connection["received"])
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = (linux.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS if fields else 0.0
-
-
-def _cpu_wait(pid: int) -> float | None:
-    """Return how long the threads of a process were runnable without a CPU, in seconds."""
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return None
-    counts = [(linux.read(f"/proc/{pid}/task/{thread}/schedstat") or "").split() for thread in threads]
-    known = [int(count[1]) for count in counts if len(count) > 1]
-    return sum(known) / 1e9 if known else None
 
 
 def busy_seconds() -> float:
@@ -95,8 +80,8 @@ def connections_here() -> Connections:
 
 def _add(found: Connections, message: bytes) -> None:
     family, port, peer_port, address, peer, inode = _ANSWER.unpack_from(message)
-    counters = _info(message[_ANSWER.size :])
-    if counters is not None:
+    counters = dict(netlink.attributes(message[_ANSWER.size :])).get(_WITH_INFO, b"")
+    if len(counters) >= _COUNTERS.size:  # older kernels tell less
         sent, received, busy, refused = _COUNTERS.unpack_from(counters)
         found[f"socket:[{inode}]"] = {
             "local": _address(family, address, port),
@@ -105,20 +90,6 @@ def _add(found: Connections, message: bytes) -> None:
             "received": received,
             "sending": max(busy - refused, 0) / 1e6,
         }
-
-
-def _info(attributes: bytes) -> bytes | None:
-    """Return the attribute with the kernel's struct tcp_info, None if there is none, or an old one without counters."""
-    at = 0
-    while at + _ATTRIBUTE.size <= len(attributes):
-        length, kind = _ATTRIBUTE.unpack_from(attributes, at)
-        if length < _ATTRIBUTE.size:
-            return None
-        if kind == _WITH_INFO:
-            info = attributes[at + _ATTRIBUTE.size : at + length]
-            return info if len(info) >= _COUNTERS.size else None
-        at += (length + 3) & ~3
-    return None
 
 
 def _address(family: int, packed: bytes, port: bytes) -> str:

@@ -15,7 +15,7 @@ from tflaunch_worker import netlink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Collection, Iterator
+    from typing import Collection
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
@@ -28,7 +28,6 @@ _QUESTION = struct.Struct("=BBBxI48s")  # struct inet_diag_req_v2: family, proto
 _IDENTITY = slice(4, 52)  # of struct inet_diag_msg
 _PORT = slice(4, 6)
 _MESSAGE = 72  # bytes of struct inet_diag_msg
-_ATTRIBUTE = struct.Struct("=HH")
 _RECEIVE = 8192
 _PATIENCE = 1.0  # seconds; the kernel answers at once
 
@@ -119,7 +118,7 @@ class TcpReader:
 
 
 def _parse(message: bytes) -> TcpInfo | None:
-    for kind, value in _attributes(message):
+    for kind, value in netlink.attributes(message[_MESSAGE:]):
         if kind == _INFO and len(value) >= _END:
             return TcpInfo(*(_NUMBER[size].unpack_from(value, at)[0] for at, size in _FIELDS))
     return None
@@ -129,13 +128,3 @@ _FIELDS = ((44, 4), (52, 4), (148, 4), (100, 4), (200, 8), (128, 8))
 """Offset and size of tcpi_last_data_sent, last_data_recv, min_rtt, total_retrans, bytes_sent and bytes_received."""
 _END = 208
 _NUMBER = {4: struct.Struct("=I"), 8: struct.Struct("=Q")}
-
-
-def _attributes(message: bytes) -> Iterator[tuple[int, bytes]]:
-    at = _MESSAGE
-    while at + _ATTRIBUTE.size <= len(message):
-        length, kind = _ATTRIBUTE.unpack_from(message, at)
-        if length < _ATTRIBUTE.size:
-            return
-        yield kind, message[at + _ATTRIBUTE.size : at + length]
-        at += (length + 3) & ~3
