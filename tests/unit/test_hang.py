@@ -125,6 +125,14 @@ def test_a_task_that_does_not_listen_is_named_with_the_port_at_which_it_does() -
     assert hang.verdict(at_the_limit, both, "start").culprits == ("worker:1",)
 
 
+def test_a_poll_that_is_sampled_while_it_runs_is_not_called_work() -> None:
+    """It uses hardly any CPU, whatever its state in the sample."""
+    polls = Thread(7, "R", "", "", True, (DATA,))
+    starting = TASK._replace(task="worker:1", listening=False, waiting_since=1.0)
+    found = judge(evidence("worker:0", thread(FORM, TRAIN)), evidence("worker:1", polls, cpu=0.02), worker_1=starting)
+    assert "it runs from time to time (data.py, line 40); worker:0 waits for it" in found.sentence
+
+
 def test_a_connection_without_an_answer_tells_apart_what_the_stacks_do_not() -> None:
     """A cable was cut."""
     cut = Socket("established", "10.0.0.1:5", "10.0.0.2:6", 700, is_stuck=True)

@@ -211,7 +211,7 @@ def _does(kind: Kind, process: Process, thread: Thread, own: Frame | None) -> st
         Kind.FORMS: "waits for the other tasks to form the cluster",
         Kind.TENSORFLOW: f"waits in TensorFlow ({_call(thread.frames, own)})",
         Kind.TRACES: f"traces a function ({works})",
-        Kind.WORKS: f"works ({works})" if process.cpu >= _BUSY or thread.state == "R" else "runs from time to time",
+        Kind.WORKS: f"works ({works})" if process.cpu >= _BUSY else "runs from time to time",
     }.get(kind, f"waits{where} (process {process.name}{unread})")
 
 
