@@ -34,6 +34,7 @@ _LIES = (
 )
 """Each is refused by the border at which it arrives; the fuzzers try others there."""
 _TAIL = 1.0  # seconds for which the effect of a disturbance lasts
+_YOUNG = 1.0  # seconds: an answer that is late in a younger link may be the only one that tells a host's clock
 
 
 class Cell(NamedTuple):
@@ -162,6 +163,8 @@ class Faults:
             self._disturb(seconds + lease + 15)
         else:
             self._shakes(host, seconds)
+        if any(self._world.now - wire.opened_at < _YOUNG for wire in host.live_wires()):
+            self._oracle.may_misdate(seconds)
         self._world.after(seconds, lambda: host.cut(False))
 
     def half_open(self) -> None:
@@ -416,7 +419,7 @@ class Faults:
         self._oracle.may_lose_words = True
         seconds = self._within(0.1, 3) if self._chance(0.7) else self._within(3, 100)
         self._world.fault("supervisor frozen", f"{seconds:.1f} s")
-        self._history.mailbox.selector.frozen_until = self._world.now + seconds
+        self._history.freeze(seconds)
         self._disturb(seconds + self._plan.lease + 15)
 
     def half_written(self) -> None:

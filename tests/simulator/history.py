@@ -302,6 +302,13 @@ class History:
         if not hangs and not self.oracle.disturbances and now - since > self._attempt_takes() + _SLACK:
             raise Violation("I14", f"nothing was done for {now - since:.0f} s")
 
+    def freeze(self, seconds: float) -> None:
+        """The supervisor gets no CPU time; the user knows, and waits so much longer."""
+        self.mailbox.selector.frozen_until = self.world.now + seconds
+        if self.world.now < self._obeyed_by < float("inf"):
+            self._obeyed_by += seconds
+            self.world.at(self._obeyed_by, self._must_have_obeyed)
+
     def lose_patience(self) -> None:
         """The user looks again soon whether the run has ended."""
         self._obeyed_by = float("inf")

@@ -124,6 +124,7 @@ class Wire:
                 then does the supervisor see the end of the stream.
         """
         self.world = world
+        self.opened_at = world.now
         self.capacity = capacity
         self.first = b""  # what the supervisor has sent first: its greeting
         self.supervisor = End(self, TO_AGENT)
