@@ -224,6 +224,7 @@ class History:
         for aside in self._asides:
             aside.is_last = True
         world.note("the run has ended with", self.run.exit_code)
+        self._close_links()
         if not self.run.is_cut_short:
             self.oracle.check_words()
         self._check_secrets()
@@ -363,6 +364,12 @@ class History:
             for wire in host.wires:
                 if is_silent and not host.is_local:
                     wire.die()
+        self._close_links()
+
+    def _close_links(self) -> None:
+        """What the kernel does when the process of the supervisor ends."""
+        for host in self.hosts.values():
+            for wire in host.wires:
                 wire.supervisor.close()
 
     def _check_after_fence(self) -> None:
