@@ -256,6 +256,34 @@ def test_the_agent_measures_its_tasks_until_they_are_gone() -> None:
     assert loop.timers == []
 
 
+class _NoConnections:
+    """Watches tasks that have no connection yet."""
+
+    def add(self, task: str, port: int) -> None:
+        """Do nothing."""
+
+    def known(self, task: str) -> None:
+        """Return nothing."""
+
+
+def test_what_costs_more_is_measured_less_often() -> None:
+    """In a collective, waits are told every second; all threads are visited, and the room is found, more rarely."""
+    loop, told = StillLoop(), list[dict[str, Any]]()
+
+    def tell(known: dict[str, Any]) -> bool:
+        told.append(known)
+        return True
+
+    measuring = Measuring(cast("Any", loop), lambda: GIB, cast("Any", _NoConnections), tell)
+    measuring.add("worker:0", 0, os.getpid, 2222)
+    for _ in range(20):
+        loop.next()
+    full = [each for each in told if each["room"] is not None]
+    assert 1 <= len(full) <= 10
+    assert all(each["tasks"]["worker:0"]["load"][0] > 0 for each in told)
+    assert all(each["tasks"]["worker:0"]["load"][1] is None for each in told if each not in full)
+
+
 def test_the_agent_says_which_task_has_grown() -> None:
     """After a kill for lack of memory."""
     loop = StillLoop()

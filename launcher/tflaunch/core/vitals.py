@@ -16,8 +16,9 @@ _LOAD = 5
 class TaskLoad(NamedTuple):
     """What a task has got since its start.
 
-    ``cpu`` and ``delay`` are seconds: CPU time, and the time in which threads were ready and had no CPU, None if
-    unknown. ``faults`` counts major page faults; ``throttled`` are seconds in which its cgroup allowed no CPU.
+    ``cpu`` and ``delay`` are seconds: CPU time, and the time in which threads were ready and had no CPU, None if it is
+    unknown, or was not measured this time. ``faults`` counts major page faults; ``throttled`` are seconds in which its
+    cgroup allowed no CPU.
     """
 
     cpu: float

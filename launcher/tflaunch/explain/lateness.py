@@ -14,17 +14,19 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from tflaunch.core.vitals import TaskLoad, TaskVitals
+from tflaunch.core.vitals import TaskVitals
 
 LEAST_SHARE = 0.10
 """Share of the time that others wait for a task, from which it is reported."""
 
 _TIMES = 2.0  # how much longer they wait than for any other task
-_SIGMAS = 4.0  # 16 collectives of 16, 19 of 20, 26 of 30: by chance once in 30,000 times
+_SIGMAS = 3.75  # 14 of 14 waits of the same length, 18 of 19, 24 of 29: by chance once in 10,000 times
 _FEWEST_SAMPLES = 20
-_LONG_WAIT = 0.5  # of the longest waits: shorter ones are those of any collective, and do not count
-_MOST_RECORDS = 64  # per task
-_WINDOWS = (2, 3, 5, 8, 10, 13, 21, 34, 55)  # records: a sudden change shows in a short one, a rare wait in a long one
+_SHORT = 0.2  # of the longest waits: shorter ones are those of any collective, and do not count
+_MOST_RECORDS = 128  # per task
+_WINDOWS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 29, 35, 42, 50, 60, 72, 86, 100)
+"""Seconds: a sudden change shows in a short one, a rare wait in a long one."""
+_STILL = 25.0  # seconds, after which a task for which the others no longer wait has caught up
 
 _STARVED, _THROTTLED = 0.1, 0.05  # seconds per second
 _FAULTS = 20.0  # per second
@@ -68,6 +70,7 @@ class Lateness:
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[float, TaskVitals]] = {}
+        self._delays: dict[str, tuple[float, float]] = {}
         self._records: dict[str, deque[_Record]] = {}
 
     def add(self, at: float, vitals: TaskVitals) -> None:
@@ -76,38 +79,66 @@ class Lateness:
         self._last[vitals.task] = at, vitals
         if before is None or before[1].attempt != vitals.attempt:
             self._records[vitals.task] = deque(maxlen=_MOST_RECORDS)
+            self._delays.pop(vitals.task, None)
+            self._delay_rate(at, vitals)
             return
-        record = _compared(before, (at, vitals))
+        record = _compared(before, (at, vitals), self._delay_rate(at, vitals))
         if record is not None:
             self._records[vitals.task].append(record)
+
+    def _delay_rate(self, at: float, vitals: TaskVitals) -> float | None:
+        """Return for how many seconds per second the threads waited for a CPU, since that was last measured."""
+        if vitals.load is None or vitals.load.delay is None:
+            return None
+        then, before = self._delays.get(vitals.task, (at, 0.0))
+        self._delays[vitals.task] = at, vitals.load.delay
+        return max(vitals.load.delay - before, 0) / (at - then) if at > then else None
 
     def forget(self, tasks: set[str]) -> None:
         """Forget all tasks but these."""
         for task in self._last.keys() - tasks:
             del self._last[task], self._records[task]
+            self._delays.pop(task, None)
 
     def late(self) -> Late | None:
         """Return the task for which the others wait in most collectives; None if there is none for certain."""
         if len(self._records) < 2:
             return None
-        for length in _WINDOWS:
-            window = {task: list(records)[-length:] for task, records in self._records.items()}
-            if any(len(records) < length for records in window.values()):
+        for seconds in _WINDOWS:
+            window = self._window(seconds)
+            if window is None:
                 return None
             task = _last_one(window, _SIGMAS)
             if task is not None:
-                return Late(task, _share(window[task]), *_reason(task, window))
+                share = _share(window[task])
+                return Late(task, share, *_reason(task, window, share))
         return None
 
     def is_still_late(self, task: str) -> bool:
         """Return whether the others still wait for a task, by the measurements of about the last half minute."""
-        window = {name: list(records)[-_WINDOWS[5] :] for name, records in self._records.items()}
-        if task not in window or any(len(records) < _WINDOWS[5] for records in window.values()):
+        window = self._window(_STILL)
+        if window is None or task not in window:
             return True  # too little is known to tell
         return _last_one(window, 0.0, LEAST_SHARE / 2) == task
 
+    def _window(self, seconds: float) -> dict[str, list[_Record]] | None:
+        """Return the latest records of each task that cover these seconds; None if those of a task do not."""
+        window = {task: _latest(records, seconds) for task, records in self._records.items()}
+        return window if all(window.values()) else None
 
-def _compared(before: tuple[float, TaskVitals], now: tuple[float, TaskVitals]) -> _Record | None:
+
+def _latest(records: deque[_Record], seconds: float) -> list[_Record]:
+    """Return the latest records that cover these seconds, [] if all of them do not."""
+    found: list[_Record] = []
+    for record in reversed(records):
+        found.insert(0, record)
+        seconds -= record.seconds
+        if seconds <= 0:
+            return found
+    return []
+
+
+def _compared(before: tuple[float, TaskVitals], now: tuple[float, TaskVitals], delay: float | None) -> _Record | None:
     (then, first), (at, last) = before, now
     seconds = at - then
     if seconds <= 0 or not (first.load and first.waits and last.load and last.waits):
@@ -120,17 +151,13 @@ def _compared(before: tuple[float, TaskVitals], now: tuple[float, TaskVitals]) -
         pending=max(last.waits.pending - first.waits.pending, 0),
         waits=last.waits.waits,
         cpu=max(new.cpu - old.cpu, 0) / seconds,
-        delay=_delay(old, new, seconds),
+        delay=delay,
         faults=max(new.faults - old.faults, 0) / seconds,
         throttled=max(new.throttled - old.throttled, 0) / seconds,
         nice=new.nice,
         rtt=last.waits.rtt or 0,
         retransmitted=max(resent, 0) / seconds,
     )
-
-
-def _delay(old: TaskLoad, new: TaskLoad, seconds: float) -> float | None:
-    return None if old.delay is None or new.delay is None else max(new.delay - old.delay, 0) / seconds
 
 
 # ---- who is late
@@ -144,8 +171,7 @@ def _last_one(window: Mapping[str, Sequence[_Record]], sigmas: float, least: flo
         return None
     if any(sum(record.samples for record in records) < _FEWEST_SAMPLES for records in window.values()):
         return None
-    mine, others = _long_waits(window, first)
-    return first if mine + others and (mine - others) / math.sqrt(mine + others) >= sigmas else None
+    return first if _sigmas(window, first) >= sigmas else None
 
 
 def _share(records: Sequence[_Record]) -> float:
@@ -153,22 +179,26 @@ def _share(records: Sequence[_Record]) -> float:
     return sum(record.pending for record in records) / samples if samples else 0.0
 
 
-def _long_waits(window: Mapping[str, Sequence[_Record]], task: str) -> tuple[int, int]:
-    """Return how many long waits there were for a task, and for the others together."""
-    waits = {name: [wait for record in records for wait in record.waits] for name, records in window.items()}
-    every = sorted(wait for each in waits.values() for wait in each)
-    if not every:
-        return 0, 0
-    least = every[int(len(every) * 0.9)] * _LONG_WAIT
-    counts = {name: sum(wait >= least for wait in each) for name, each in waits.items()}
-    return counts[task], sum(counts.values()) - counts[task]
+def _sigmas(window: Mapping[str, Sequence[_Record]], task: str) -> float:
+    """Return by how many standard deviations the waits for a task exceed those for all others.
+
+    In a balanced training, each wait is for any of them by chance, so that the sum has the mean 0 or less. A long wait
+    weighs more than a short one, but by its root only, as a sample sees a wait at any age.
+    """
+    every = [(name == task, wait) for name, records in window.items() for record in records for wait in record.waits]
+    lengths = sorted(wait for _, wait in every)
+    least = lengths[int(len(lengths) * 0.9)] * _SHORT if lengths else 0.0
+    counted = [(is_for_it, wait) for is_for_it, wait in every if wait >= least]
+    deviation = math.sqrt(sum(wait for _, wait in counted))
+    excess = sum(math.sqrt(wait) if is_for_it else -math.sqrt(wait) for is_for_it, wait in counted)
+    return excess / deviation if deviation else 0.0
 
 
 # ---- why
 
 
-def _reason(task: str, window: Mapping[str, Sequence[_Record]]) -> tuple[str, bool]:
-    """Return why a task is late, and whether it is idle meanwhile."""
+def _reason(task: str, window: Mapping[str, Sequence[_Record]], share: float) -> tuple[str, bool]:
+    """Return why a task is late for this share of the time, and whether it is idle meanwhile."""
     own, others = window[task], [records for name, records in window.items() if name != task]
 
     def rate(name: str) -> tuple[float, float]:
@@ -184,7 +214,8 @@ def _reason(task: str, window: Mapping[str, Sequence[_Record]]) -> tuple[str, bo
         return f"its memory is short ({faults[0]:.0f} major page faults per second)", False
     nice = own[-1].nice
     is_less_nice = nice > max(records[-1].nice for records in others)
-    if delay[0] >= _STARVED and (delay[0] >= _MORE * delay[1] or is_less_nice):
+    is_starved = delay[0] >= _MORE * delay[1] and delay[0] - delay[1] >= share / 2  # else, it does not explain that
+    if delay[0] >= _STARVED and (is_starved or is_less_nice):
         why = f", as its nice value is {nice}" if is_less_nice else ""
         return f"it gets less CPU than the others: its threads wait {delay[0]:.1f} s per second for one{why}", False
     if rtt[0] >= _SLOW_LINK and rtt[0] >= _MORE * rtt[1]:
@@ -200,5 +231,5 @@ def _reason(task: str, window: Mapping[str, Sequence[_Record]]) -> tuple[str, bo
 
 
 def _mean(records: Sequence[_Record], name: str) -> float:
-    known = [(getattr(record, name) or 0.0, record.seconds) for record in records]
-    return sum(value * seconds for value, seconds in known) / sum(seconds for _, seconds in known)
+    known = [(value, record.seconds) for record in records if (value := getattr(record, name)) is not None]
+    return sum(value * seconds for value, seconds in known) / sum(seconds for _, seconds in known) if known else 0.0

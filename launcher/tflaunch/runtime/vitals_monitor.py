@@ -18,6 +18,7 @@ from tflaunch.printable import printable
 FindPlace = Callable[[str, Callable[[str], None]], None]
 """Calls its second argument with where a task waits and what it does there, "" if unknown; soon."""
 
+_BETWEEN_JUDGEMENTS = 0.8  # seconds: with many hosts, a measurement arrives every few milliseconds
 _MOST_LOOKS = 5  # at the stacks of a task that is late, and idle
 _BETWEEN_GROWTHS = 600.0  # seconds after which a prediction is renewed
 _SOONER = 0.5  # of the time that was left, after which it is renewed earlier
@@ -33,6 +34,7 @@ class VitalsMonitor:
         self._attempt = job.attempt
         self._lateness = Lateness()
         self._asked: str | None = None
+        self._judge_at = 0.0
         self._memory: dict[str, tuple[int, MemoryGrowth]] = {}
         for host, session in sessions.items():
             session.tell_vitals(partial(self._take, host))
@@ -54,7 +56,9 @@ class VitalsMonitor:
         if any(task.waits is not None for task, _ in running):
             for task, _ in running:
                 self._lateness.add(at, task)
-            self._judge_lateness()
+            if self._mailbox.now() >= self._judge_at:
+                self._judge_lateness()
+                self._judge_at = self._mailbox.now() + _BETWEEN_JUDGEMENTS
 
     # ---- who is late
 

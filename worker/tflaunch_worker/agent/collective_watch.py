@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from tflaunch_worker.event_loop import Loop, Timer
     from tflaunch_worker.inspect.tcp_info import Connection, TcpInfo
 
-_SHORTEST, _LONGEST = 0.1, 1.0  # seconds between two samples
-_SHARE = 0.001  # of a CPU, which samples may cost
+_SHORTEST, _LONGEST = 0.05, 1.0  # seconds between two samples
+_SHARE = 0.002  # of a CPU, which samples may cost
+_SHARE_OF_LISTS = 0.001
 _BETWEEN_LISTS = 5.0  # seconds after which connections are listed again; that costs more on a busy machine
 _LEAST_WAIT = 8  # milliseconds: two ticks of the kernel
 _LONGEST_WAIT = 60_000  # milliseconds; requests that wait longer are not those of a collective
@@ -132,7 +133,7 @@ class CollectiveWatch:
         try:
             if self._loop.now() >= self._list_at:
                 self._list()
-                self._list_at = self._loop.now() + max(_BETWEEN_LISTS, (time.thread_time() - began) / _SHARE)
+                self._list_at = self._loop.now() + max(_BETWEEN_LISTS, (time.thread_time() - began) / _SHARE_OF_LISTS)
                 began = time.thread_time()
             for task in self._ports:
                 self._look_at(task)

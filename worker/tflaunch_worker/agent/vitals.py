@@ -1,4 +1,4 @@
-"""Tell the supervisor every few seconds what the tasks get from their host: memory, and in collectives CPU and waits.
+"""Tell the supervisor every second or less often what tasks get from their host: memory; in collectives CPU and waits.
 
 The agent only measures; the supervisor decides what it means. The period follows from the cost.
 
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
     Tell = Callable[[Dict[str, Any]], bool]
 
-_OF_COLLECTIVES, _OTHERWISE = 2.0, 10.0  # seconds between two measurements
-_SHARE = 0.0015  # of a CPU, which measurements may cost
+_OF_COLLECTIVES, _OTHERWISE = 1.0, 10.0  # seconds between two measurements
+_SHARE = 0.001  # of a CPU, which measurements may cost
+_SHARE_OF_FULL = 0.0015  # which full ones may cost: they visit all threads
+_BETWEEN_FULL = 2.0  # seconds between two of these
 _LONGEST = 60.0  # seconds
 _BETWEEN_SCANS = 60.0  # seconds for which the processes of a task are known; less at first
 _FEWEST_BYTES = 64 * 2**20  # growth that is reported after a kill for lack of memory
@@ -54,6 +56,7 @@ class TaskVitals:
         self._collectives: CollectiveWatch | None = None
         self._is_scheduled = False
         self._cost = 0.0
+        self._full_at = 0.0
         self._scan_at = 0.0
         self._is_history_due = False
 
@@ -96,13 +99,18 @@ class TaskVitals:
         self._is_scheduled = False
         if not self._tasks:
             return
-        began, now = time.thread_time(), self._loop.now()
+        now = self._loop.now()
         if now >= self._scan_at or any(each.pid() not in [0, *each.pids] for each in self._tasks.values()):
             self._scan(now)
-        known = {task: self._measured(task, watched, now) for task, watched in self._tasks.items()}
-        if self._tell({"room": self._room(), "tasks": known}):
+        began, is_full = time.thread_time(), now >= self._full_at
+        known = {task: self._measured(task, watched, now, is_full) for task, watched in self._tasks.items()}
+        if self._tell({"room": self._room() if is_full else None, "tasks": known}):
             self._is_history_due = False
-        self._cost += (time.thread_time() - began - self._cost) / 4
+        cost = time.thread_time() - began
+        if is_full:
+            self._full_at = now + min(max(_BETWEEN_FULL, cost / _SHARE_OF_FULL), _LONGEST)
+        else:
+            self._cost += (cost - self._cost) / 4
         self._schedule()
 
     def _scan(self, now: float) -> None:
@@ -116,12 +124,12 @@ class TaskVitals:
         youngest = min(now - watched.since for watched in self._tasks.values())
         self._scan_at = now + min(youngest, _BETWEEN_SCANS)
 
-    def _measured(self, task: str, watched: _Watched, now: float) -> dict[str, Any]:
+    def _measured(self, task: str, watched: _Watched, now: float, is_full: bool) -> dict[str, Any]:
         known: dict[str, Any] = {"attempt": watched.attempt}
         if not watched.is_collective:
             known["rss"] = task_load.rss_of(watched.pids)
         else:
-            load = task_load.load_of(watched.pids, with_threads=True)
+            load = task_load.load_of(watched.pids, with_threads=is_full)
             known["rss"] = load.rss_bytes
             known["load"] = [
                 round(load.cpu, 4),

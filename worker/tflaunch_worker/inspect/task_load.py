@@ -34,7 +34,7 @@ class Load:
 
 
 def load_of(pids: list[int], with_threads: bool) -> Load:
-    """Return the load of these processes; ``with_threads``: also ``delay``, which takes 5 µs per thread."""
+    """Return the load of these processes; ``with_threads``: also ``delay``, which takes 10 to 30 µs per thread."""
     load = Load()
     for pid in pids:
         stat = (linux.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
@@ -47,7 +47,7 @@ def load_of(pids: list[int], with_threads: bool) -> Load:
         if with_threads:
             delay = _delay(pid)
             load.delay = load.delay if delay is None else (load.delay or 0.0) + delay
-    if with_threads and pids:
+    if pids:
         load.throttled = _throttled(pids[0])
     return load
 
