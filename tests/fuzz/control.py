@@ -77,7 +77,7 @@ class _Session:
     def tell_measures(self, tell: object) -> None:
         """Do nothing: no measurements arrive."""
 
-    def gather_evidence(self, **about: object) -> bool:
+    def gather_evidence(self, sampling: object) -> bool:
         """Request nothing."""
         return False
 

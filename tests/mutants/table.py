@@ -532,7 +532,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_collective_watch.py"),
     ),
     "a new supervisor does not hear how memory has grown": Edit(
-        "tflaunch_worker.agent.vitals.TaskVitals.resend_history",
+        "tflaunch_worker.agent.vitals.VitalsReporter.resend_history",
         "self._is_history_due = True",
         "self._is_history_due = False",
         Suite("unit/test_vitals.py"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch_worker.agent.collective_watch import CollectiveWatch, RequestWatch, TaskWaits
+from tflaunch_worker.agent.collective_watch import CollectiveWatch, RequestWatch, WaitCounts
 from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.inspect import tcp_info
 from tflaunch_worker.inspect.tcp_info import TcpInfo
@@ -22,11 +22,11 @@ RECORDED = json.loads((Path(__file__).parent / "recorded_collectives.json").read
 """Per training, task and connection: milliseconds since data was sent and received, and how many bytes since then."""
 
 
-def waits_in(training: str) -> dict[str, TaskWaits]:
+def waits_in(training: str) -> dict[str, WaitCounts]:
     """Return what the watch sees in a recording."""
     found = {}
     for task, connections in RECORDED[training].items():
-        found[task] = TaskWaits()
+        found[task] = WaitCounts()
         watches, sizes = [RequestWatch() for _ in connections], [[0, 0] for _ in connections]
         for moment in zip(*connections, strict=True):
             ages = []
@@ -57,7 +57,7 @@ def test_in_a_balanced_training_nobody_waits_for_long() -> None:
 
 def test_each_wait_is_counted_once() -> None:
     """With its last known age; a younger request is another wait."""
-    waits = TaskWaits()
+    waits = WaitCounts()
     for age in (None, 10, 60, 110, None, None, 20, 70, 15, None):
         waits.note(age)
     assert (waits.samples, waits.pending) == (10, 6)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tflaunch.core.vitals import TaskLoad, TaskVitals, TaskWaits
-from tflaunch.explain.lateness import Late, Lateness
+from tflaunch.explain.lateness import Lateness, LateTask
 
 pytestmark = pytest.mark.unit
 
@@ -29,7 +29,7 @@ class Training:
         self.loads = dict.fromkeys(self.tasks, TaskLoad(0.0, 0.0, 0, 0.0, 0))
         self.add({})
 
-    def add(self, waits: dict[str, list[float]], has_delays: bool = True) -> Late | None:
+    def add(self, waits: dict[str, list[float]], has_delays: bool = True) -> LateTask | None:
         """Let the agents tell of the last two seconds.
 
         ``waits``: milliseconds for which others waited for a task; ``has_delays``: whether all threads were visited.
@@ -61,7 +61,7 @@ class Training:
             self.lateness.add(self.now, TaskVitals(task, 0, 2**20, told, known, ()))
         return self.lateness.late()
 
-    def until_found(self, waits: dict[str, list[float]]) -> tuple[Late, int]:
+    def until_found(self, waits: dict[str, list[float]]) -> tuple[LateTask, int]:
         """Repeat the same steps until a task is found, at most 40 times; return it, and the number of steps."""
         for number in range(40):
             found = self.add(waits)

@@ -22,7 +22,7 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.metrics import families
 from tflaunch.runtime.vitals_monitor import VitalsMonitor
 from tflaunch.tui import layout
-from tflaunch_worker.agent.vitals import TaskVitals as Measuring
+from tflaunch_worker.agent.vitals import VitalsReporter
 from tflaunch_worker.inspect import task_load
 
 pytestmark = pytest.mark.unit
@@ -238,7 +238,7 @@ def test_the_agent_measures_its_tasks_until_they_are_gone() -> None:
         told.append(known)
         return True
 
-    measuring = Measuring(cast("Any", loop), lambda: GIB, cast("Any", None), tell)
+    measuring = VitalsReporter(cast("Any", loop), lambda: GIB, cast("Any", None), tell)
     measuring.add("sidecar", 2, os.getpid, 0)
     for _ in range(3):
         loop.next()
@@ -274,7 +274,7 @@ def test_what_costs_more_is_measured_less_often() -> None:
         told.append(known)
         return True
 
-    measuring = Measuring(cast("Any", loop), lambda: GIB, cast("Any", _NoConnections), tell)
+    measuring = VitalsReporter(cast("Any", loop), lambda: GIB, cast("Any", _NoConnections), tell)
     measuring.add("worker:0", 0, os.getpid, 2222)
     for _ in range(20):
         loop.next()
@@ -293,7 +293,7 @@ def test_the_agent_says_which_task_has_grown() -> None:
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
-        measuring = Measuring(cast("Any", loop), lambda: None, cast("Any", None), lambda _: True)
+        measuring = VitalsReporter(cast("Any", loop), lambda: None, cast("Any", None), lambda _: True)
         measuring.add("worker:0", 0, os.getpid, 0)
         measuring.add("worker:1", 0, lambda: child.pid, 0)
         for _ in range(6):

@@ -21,7 +21,7 @@ from tflaunch.agents.output import KINDS, Output, OutputWriter
 from tflaunch.agents.reconnect import Reconnector
 from tflaunch.agents.replies import EventCursor, ExpectedReplies
 from tflaunch.core import event_records, events, measures, vitals
-from tflaunch.core.evidence import Evidence, read_evidence
+from tflaunch.core.evidence import Evidence, Sampling, read_evidence
 from tflaunch.core.measures import Measure
 from tflaunch.core.vitals import HostVitals
 from tflaunch.mailbox import Mailbox
@@ -309,13 +309,9 @@ class Session:
         """
         self._tell_measures = tell
 
-    def gather_evidence(self, **about: Any) -> bool:
-        """Ask where the processes of the tasks are (see `tell_evidence`); return whether the agent is connected.
-
-        Args:
-            **about: ``between``, the seconds between the two samples, and ``with_use``, if not as usual.
-        """
-        return self._ask("gather_evidence", **about)
+    def gather_evidence(self, sampling: Sampling) -> bool:
+        """Ask where the processes of the tasks are (see `tell_evidence`); return whether the agent is connected."""
+        return self._ask("gather_evidence", **sampling.as_json())
 
     def tell_evidence(self, tell: Callable[[Evidence | None], None]) -> None:
         """Call ``tell`` with each task's evidence of a reply to `gather_evidence`, and with None at its end."""

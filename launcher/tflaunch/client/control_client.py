@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tflaunch.core.evidence import Evidence, read_evidence
+from tflaunch.core.evidence import USUAL, Evidence, Sampling, read_evidence
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.run_status import Status, read_status
 from tflaunch.printable import printable
@@ -81,18 +81,15 @@ class ControlClient:
         except ValueError as error:
             raise self._malformed("status", error) from None
 
-    def ask_stacks(self, **about: Any) -> tuple[Status, list[Evidence], list[str]]:
+    def ask_stacks(self, sampling: Sampling = USUAL) -> tuple[Status, list[Evidence], list[str]]:
         """Return the run's status, where its tasks are, and the hosts that did not answer.
-
-        Args:
-            **about: ``between``, the seconds for which tasks are observed, and ``with_use``, if not as usual.
 
         Raises:
             NoSupervisor: the supervisor has exited.
             TflaunchError: the supervisor does not answer within 10 s, or what it sends cannot be read.
         """
         found = []
-        answer = self.ask("stacks", **about)
+        answer = self.ask("stacks", **sampling.as_json())
         try:
             while answer["kind"] == "evidence":
                 found.append(read_evidence(answer))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch.client.control_client import ControlClient, NoSupervisor
-from tflaunch.core.evidence import Connection, Evidence
+from tflaunch.core.evidence import Connection, Evidence, Sampling
 from tflaunch.explain import scaling
 from tflaunch.explain.run_status import Status, TaskStatus
 from tflaunch.explain.scaling import HostUse, Measured, TaskUse
@@ -174,7 +174,7 @@ class StepWatcher:
     def _ask_stacks(self, *, with_use: bool) -> dict[str, Evidence]:
         client = ControlClient(self._directory)
         try:
-            _, found, _ = client.ask_stacks(between=_BETWEEN, with_use=with_use)
+            _, found, _ = client.ask_stacks(Sampling(_BETWEEN, with_use))
         finally:
             client.close()
         return {each.task: each for each in found}

@@ -83,6 +83,24 @@ class Process(NamedTuple):
     """Known if it was asked for."""
 
 
+class Sampling(NamedTuple):
+    """How evidence is gathered.
+
+    ``between``: seconds between the two samples of the stacks, None as the agent thinks right; ``with_use``: also what
+    each process has used since its start.
+    """
+
+    between: float | None = None
+    with_use: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields of a request."""
+        return {"with_use": self.with_use} if self.between is None else self._asdict()
+
+
+USUAL = Sampling()
+
+
 class Evidence(NamedTuple):
     """What an agent found about an attempt of a task.
 

@@ -36,7 +36,7 @@ _MORE = 1.5  # times as much as the others
 _MORE_CPU = 1.2
 
 
-class Late(NamedTuple):
+class LateTask(NamedTuple):
     """A task for which the others wait.
 
     ``share``: for how much of the time; ``reason`` continues "worker:1 is the last in most steps: "; ``is_idle``: it
@@ -100,7 +100,7 @@ class Lateness:
             del self._last[task], self._records[task]
             self._delays.pop(task, None)
 
-    def late(self) -> Late | None:
+    def late(self) -> LateTask | None:
         """Return the task for which the others wait in most collectives; None if there is none for certain."""
         if len(self._records) < 2:
             return None
@@ -111,7 +111,7 @@ class Lateness:
             task = _last_one(window, _SIGMAS)
             if task is not None:
                 share = _share(window[task])
-                return Late(task, share, *_reason(task, window, share))
+                return LateTask(task, share, *_reason(task, window, share))
         return None
 
     def is_still_late(self, task: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from tflaunch.agents.session import Session
 from tflaunch.core import policy
 from tflaunch.core.events import FaultInjected, HangExplained, RestartRequested, StopRequested
+from tflaunch.core.evidence import Sampling
 from tflaunch.core.job_state import Job, Phase, TaskPhase
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status
@@ -30,14 +31,10 @@ _LONGEST_GRACE = 86_400.0
 _LONGEST_SAMPLE = 3.0  # seconds
 
 
-def _sampling(message: dict[str, Any]) -> dict[str, Any]:
-    """Return how stacks are sampled, as far as a request says it."""
-    about: dict[str, Any] = {}
-    if "between" in message:
-        about["between"] = min(fields.number(message, "between", 0), _LONGEST_SAMPLE)
-    if "with_use" in message:
-        about["with_use"] = fields.flag(message, "with_use")
-    return about
+def _sampling(message: dict[str, Any]) -> Sampling:
+    """Return how a request wants stacks to be sampled."""
+    between = min(fields.number(message, "between", 0), _LONGEST_SAMPLE) if "between" in message else None
+    return Sampling(between, fields.flag(message, "with_use") if "with_use" in message else False)
 
 
 class Refused(Exception):
@@ -115,7 +112,7 @@ class Service:
             case "status":
                 self.measured(lambda current: caller.say("status", status=current.as_json()))
             case "stacks":
-                self._evidence.collect(lambda found: self._tell_stacks(caller, found), **_sampling(message))
+                self._evidence.collect(lambda found: self._tell_stacks(caller, found), _sampling(message))
             case "follow":
                 caller.follows = True
                 caller.say("changed")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tflaunch.agents.session import Session
-from tflaunch.core.evidence import Evidence
+from tflaunch.core.evidence import USUAL, Evidence, Sampling
 from tflaunch.mailbox import Mailbox
 
 _PATIENCE = 5.0  # seconds for an agent's answer, which needs two
@@ -34,13 +34,13 @@ class EvidenceCollector:
         for host, session in sessions.items():
             session.tell_evidence(partial(self._take, host))
 
-    def collect(self, done: Callable[[Findings], None], **about: Any) -> None:
-        """Call ``done`` once all hosts have answered or timed out; ``about`` is for `Session.gather_evidence`."""
+    def collect(self, done: Callable[[Findings], None], sampling: Sampling = USUAL) -> None:
+        """Call ``done`` once all hosts have answered or timed out."""
         self._waiting.append(done)
         if len(self._waiting) > 1:
             return
         self._evidence = {}
-        self._awaited = {host for host, session in self._sessions.items() if session.gather_evidence(**about)}
+        self._awaited = {host for host, session in self._sessions.items() if session.gather_evidence(sampling)}
         self._silent = self._sessions.keys() - self._awaited
         self._round += 1
         number = self._round

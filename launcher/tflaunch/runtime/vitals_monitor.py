@@ -10,7 +10,7 @@ from tflaunch.core import policy
 from tflaunch.core.events import MemoryGrew, TaskCaughtUp, TaskFellBehind
 from tflaunch.core.job_state import Job, Phase, TaskPhase, TaskState
 from tflaunch.core.vitals import HostVitals, TaskVitals
-from tflaunch.explain.lateness import Late, Lateness
+from tflaunch.explain.lateness import Lateness, LateTask
 from tflaunch.explain.memory_growth import MemoryGrowth, seconds_left
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
@@ -81,7 +81,7 @@ class VitalsMonitor:
         self._asked = found.task
         self._find_place(found.task, partial(self._tell_idle, found, _MOST_LOOKS))
 
-    def _tell_idle(self, found: Late, looks: int, place: str) -> None:
+    def _tell_idle(self, found: LateTask, looks: int, place: str) -> None:
         """Tell about an idle task; if its stacks did not show what it waits for, tell that later if they do then."""
         state = self._job.tasks[found.task]
         if not _runs(state) or (state.late is None and looks < _MOST_LOOKS):
@@ -94,7 +94,7 @@ class VitalsMonitor:
         else:
             self._find_place(found.task, partial(self._tell_idle, found, looks - 1))
 
-    def _tell(self, found: Late, reason: str) -> None:
+    def _tell(self, found: LateTask, reason: str) -> None:
         state = self._job.tasks[found.task]
         host = self._job.host_of(found.task)
         self._mailbox.put(TaskFellBehind(host, found.task, state.attempt, found.share, printable(reason)))

@@ -29,7 +29,7 @@ _ANSWERED = 0.27  # bytes sent per byte received: control messages have 0.39, re
 _MOST_WAITS = 100  # kept until they are taken
 
 
-class TaskWaits:
+class WaitCounts:
     """How often a task was seen, how often others waited for it then, and for how many milliseconds each time."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class CollectiveWatch:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._ports: dict[str, int] = {}
-        self._known: dict[str, TaskWaits] = {}
+        self._known: dict[str, WaitCounts] = {}
         self._connections: dict[str, list[tuple[Connection, RequestWatch]]] = {}
         self._last_info: dict[str, list[TcpInfo]] = {}
         self._reader: tcp_info.TcpReader | None = None
@@ -101,7 +101,7 @@ class CollectiveWatch:
     def add(self, task: str, port: int) -> None:
         """Watch a task that takes part in collectives."""
         self._ports[task] = port
-        self._known[task] = TaskWaits()
+        self._known[task] = WaitCounts()
         self._list_at = float("-inf")
         if self._timer is None:
             self._schedule(_LONGEST)
@@ -111,7 +111,7 @@ class CollectiveWatch:
         for known in (self._ports, self._known, self._connections, self._last_info):
             known.pop(task, None)
 
-    def known(self, task: str) -> TaskWaits | None:
+    def known(self, task: str) -> WaitCounts | None:
         """Return what is known about a task, None if it is not watched."""
         return self._known.get(task)
 

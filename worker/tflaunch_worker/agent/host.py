@@ -20,7 +20,7 @@ from tflaunch_worker.agent.ports import Ports
 from tflaunch_worker.agent.progress import Progress
 from tflaunch_worker.agent.task import Task
 from tflaunch_worker.agent.task_output import Spool, Stream
-from tflaunch_worker.agent.vitals import TaskVitals
+from tflaunch_worker.agent.vitals import VitalsReporter
 from tflaunch_worker.inspect import cores, interpreter
 from tflaunch_worker.inspect.usage import Measurer
 
@@ -173,9 +173,9 @@ class Host:
         """Let the processes that have imported modules outlive the run where it asks for that; return their pids."""
         return [] if self._zygotes is None else self._zygotes.keep_warm()
 
-    def vitals(self, tell: Callable[[dict[str, Any]], bool]) -> TaskVitals:
+    def vitals(self, tell: Callable[[dict[str, Any]], bool]) -> VitalsReporter:
         """Return what measures the tasks regularly; ``tell`` sends a measurement if there is a supervisor."""
-        return TaskVitals(self._loop, self._oom.room, lambda: CollectiveWatch(self._loop), tell)
+        return VitalsReporter(self._loop, self._oom.room, lambda: CollectiveWatch(self._loop), tell)
 
     def evidence(self, pid: int) -> str:
         """Return what is known about why a process was killed, or "" for nothing."""

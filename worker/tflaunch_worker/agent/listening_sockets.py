@@ -15,16 +15,12 @@ import socket
 import struct
 from collections import namedtuple
 
-from tflaunch_worker import linux, netlink
+from tflaunch_worker import linux, sock_diag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Collection, Iterator
 
-_NETLINK_SOCK_DIAG = 4
-_SOCK_DIAG_BY_FAMILY = 20
-_LISTEN = 10  # TCP_LISTEN in the kernel's numbering of states
-_QUESTION = struct.Struct("=BBBxI48x")  # struct inet_diag_req_v2: family, protocol, extensions, states, any socket
 _ANSWER = struct.Struct("=B3x2s2x16s44xI")  # struct inet_diag_msg: family, port in network order, address, inode
 _LONGEST_COMMAND = 120  # characters
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
@@ -135,8 +131,7 @@ def _all() -> list[Listener]:
 
 def from_kernel(family: int) -> Iterator[Listener]:
     """Yield listeners from sock_diag; raises OSError if the kernel or its permissions do not allow it."""
-    question = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, 1 << _LISTEN)
-    for message in netlink.dump(_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, question):
+    for message in sock_diag.sockets(family, sock_diag.LISTENING):
         found, port, address, inode = _ANSWER.unpack_from(message)
         packed = address[:4] if found == socket.AF_INET else address
         yield Listener(int.from_bytes(port, "big"), inode, socket.inet_ntop(found, packed))
@@ -147,7 +142,7 @@ def from_tables(directory: str = "/proc/net") -> Iterator[Listener]:
     for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         for line in (linux.read(f"{directory}/{table}") or "").splitlines()[1:]:
             words = line.split()
-            if len(words) > 9 and int(words[3], 16) == _LISTEN:
+            if len(words) > 9 and int(words[3], 16) == sock_diag.LISTENING:
                 address, _, port = words[1].rpartition(":")
                 numbers = [int(address[place : place + 8], 16) for place in range(0, len(address), 8)]
                 packed = struct.pack(f"={len(numbers)}I", *numbers)

@@ -34,7 +34,7 @@ _FEWEST_BYTES = 64 * 2**20  # growth that is reported after a kill for lack of m
 _SHORTEST_GROWTH = 30.0  # seconds
 
 
-class TaskVitals:
+class VitalsReporter:
     """Measures the tasks of this host, from their start to their end."""
 
     def __init__(

@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 
-from tflaunch_worker import linux, netlink
+from tflaunch_worker import linux, netlink, sock_diag
 from tflaunch_worker.inspect import task_load
 
 TYPE_CHECKING = False
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 _MOST_CONNECTIONS = 64  # of a process, those with the most traffic
 _TICKS = os.sysconf("SC_CLK_TCK")
-_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20
-_ESTABLISHED = 1  # TCP_ESTABLISHED in the kernel's numbering of states
-_WITH_INFO = 2  # INET_DIAG_INFO, which is bit 1 of the wanted extensions
-_QUESTION = struct.Struct("=BBBxI48x")  # struct inet_diag_req_v2: family, protocol, extensions, states, any socket
 _ANSWER = struct.Struct("=B3x2s2s16s16s28xI")  # struct inet_diag_msg: family, ports, addresses, inode
 _COUNTERS = struct.Struct("=120xQQ32xQQ")
 """struct tcp_info: bytes acknowledged and received; busy time, and the part in which the peer took no more, in µs."""
@@ -69,9 +65,8 @@ def connections_here() -> Connections:
     """
     found: Connections = {}
     for family in (socket.AF_INET, socket.AF_INET6):
-        question = _QUESTION.pack(family, socket.IPPROTO_TCP, _WITH_INFO, 1 << _ESTABLISHED)
         try:
-            for message in netlink.dump(_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, question):
+            for message in sock_diag.sockets(family, sock_diag.ESTABLISHED, with_info=True):
                 _add(found, message)
         except (OSError, AttributeError):  # AttributeError: this is not Linux
             break
@@ -80,7 +75,7 @@ def connections_here() -> Connections:
 
 def _add(found: Connections, message: bytes) -> None:
     family, port, peer_port, address, peer, inode = _ANSWER.unpack_from(message)
-    counters = dict(netlink.attributes(message[_ANSWER.size :])).get(_WITH_INFO, b"")
+    counters = dict(netlink.attributes(message[_ANSWER.size :])).get(sock_diag.INFO, b"")
     if len(counters) >= _COUNTERS.size:  # older kernels tell less
         sent, received, busy, refused = _COUNTERS.unpack_from(counters)
         found[f"socket:[{inode}]"] = {

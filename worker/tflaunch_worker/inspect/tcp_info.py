@@ -11,20 +11,15 @@ from __future__ import annotations
 import socket
 import struct
 
-from tflaunch_worker import netlink
+from tflaunch_worker import netlink, sock_diag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Collection
 
-_NETLINK_SOCK_DIAG = 4
-_SOCK_DIAG_BY_FAMILY = 20
-_INFO = 2  # INET_DIAG_INFO
-_ESTABLISHED = 1
 _REQUEST = 1  # NLM_F_REQUEST
 _ERROR = 2
 _HEADER = struct.Struct("=IHHII")
-_QUESTION = struct.Struct("=BBBxI48s")  # struct inet_diag_req_v2: family, protocol, extensions, states, identity
 _IDENTITY = slice(4, 52)  # of struct inet_diag_msg
 _PORT = slice(4, 6)
 _MESSAGE = 72  # bytes of struct inet_diag_msg
@@ -77,8 +72,7 @@ def connections(ports: Collection[int]) -> dict[int, list[Connection]]:
     """
     found: dict[int, list[Connection]] = {port: [] for port in ports}
     for family in (socket.AF_INET, socket.AF_INET6):
-        question = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, 1 << _ESTABLISHED, b"")
-        for message in netlink.dump(_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, question):
+        for message in sock_diag.sockets(family, sock_diag.ESTABLISHED):
             port = int.from_bytes(message[_PORT], "big")
             if port in found:
                 found[port].append(Connection(message[0], bytes(message[_IDENTITY])))
@@ -94,7 +88,7 @@ class TcpReader:
         Raises:
             OSError: the kernel or its permissions do not allow it.
         """
-        self._kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG)
+        self._kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, sock_diag.PROTOCOL)
         self._kernel.settimeout(_PATIENCE)
 
     def read(self, connection: Connection) -> TcpInfo | None:
@@ -103,10 +97,8 @@ class TcpReader:
         Raises:
             OSError: the kernel does not answer.
         """
-        question = _QUESTION.pack(
-            connection.family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 1 << _ESTABLISHED, connection.identity
-        )
-        header = _HEADER.pack(_HEADER.size + len(question), _SOCK_DIAG_BY_FAMILY, _REQUEST, 0, 0)
+        question = sock_diag.question(connection.family, sock_diag.ESTABLISHED, True, connection.identity)
+        header = _HEADER.pack(_HEADER.size + len(question), sock_diag.BY_FAMILY, _REQUEST, 0, 0)
         self._kernel.send(header + question)
         answer = self._kernel.recv(_RECEIVE)
         _, kind, _, _, _ = _HEADER.unpack_from(answer)
@@ -119,7 +111,7 @@ class TcpReader:
 
 def _parse(message: bytes) -> TcpInfo | None:
     for kind, value in netlink.attributes(message[_MESSAGE:]):
-        if kind == _INFO and len(value) >= _END:
+        if kind == sock_diag.INFO and len(value) >= _END:
             return TcpInfo(*(_NUMBER[size].unpack_from(value, at)[0] for at, size in _FIELDS))
     return None
 
