@@ -20,11 +20,11 @@ LEAST_SHARE = 0.10
 """Share of the time that others wait for a task, from which it is reported."""
 
 _TIMES = 2.0  # how much longer they wait than for any other task
-_SIGMAS = 3.75  # 14 of 14 waits of the same length, 18 of 19, 24 of 29: by chance once in 10,000 times
+_SIGMAS = 3.74  # 14 waits of 14, 17 of 18, 24 of 28: by chance once in 10,000 times
 _FEWEST_SAMPLES = 20
-_SHORT = 0.2  # of the longest waits: shorter ones are those of any collective, and do not count
+_SHORT = 0.1  # of the longest waits: shorter ones are those of any collective, and do not count
 _MOST_RECORDS = 128  # per task
-_WINDOWS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 29, 35, 42, 50, 60, 72, 86, 100)
+_WINDOWS = (*range(2, 16), 18, 21, 25, 30, 36, 43, 52, 62, 74, 88, 100)
 """Seconds: a sudden change shows in a short one, a rare wait in a long one."""
 _STILL = 25.0  # seconds, after which a task for which the others no longer wait has caught up
 
@@ -182,16 +182,15 @@ def _share(records: Sequence[_Record]) -> float:
 def _sigmas(window: Mapping[str, Sequence[_Record]], task: str) -> float:
     """Return by how many standard deviations the waits for a task exceed those for all others.
 
-    In a balanced training, each wait is for any of them by chance, so that the sum has the mean 0 or less. A long wait
-    weighs more than a short one, but by its root only, as a sample sees a wait at any age.
+    In a balanced training, each wait is for any of them by chance. Their lengths do not count, apart from short ones:
+    a sample sees a wait at any age.
     """
-    every = [(name == task, wait) for name, records in window.items() for record in records for wait in record.waits]
-    lengths = sorted(wait for _, wait in every)
+    waits = {name: [wait for record in records for wait in record.waits] for name, records in window.items()}
+    lengths = sorted(wait for each in waits.values() for wait in each)
     least = lengths[int(len(lengths) * 0.9)] * _SHORT if lengths else 0.0
-    counted = [(is_for_it, wait) for is_for_it, wait in every if wait >= least]
-    deviation = math.sqrt(sum(wait for _, wait in counted))
-    excess = sum(math.sqrt(wait) if is_for_it else -math.sqrt(wait) for is_for_it, wait in counted)
-    return excess / deviation if deviation else 0.0
+    counts = {name: sum(wait >= least for wait in each) for name, each in waits.items()}
+    total = sum(counts.values())
+    return (2 * counts[task] - total) / math.sqrt(total) if total else 0.0
 
 
 # ---- why

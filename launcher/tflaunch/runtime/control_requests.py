@@ -29,6 +29,7 @@ from tflaunch_worker.agent.profiles import LEAST_SECONDS, MOST_SECONDS
 
 _LONGEST_GRACE = 86_400.0
 _LONGEST_SAMPLE = 3.0  # seconds
+_GLANCE = Sampling(between=0.2)  # of a task that goes on, so that its first sample says as much as both
 
 
 def _sampling(message: dict[str, Any]) -> Sampling:
@@ -169,7 +170,7 @@ class Service:
 
     def find_place(self, task: str, tell: Callable[[str], None]) -> None:
         """Find out where a task waits that others wait for; call ``tell`` with a clause, "" if that is unknown."""
-        self._evidence.collect(lambda found: tell(self._place(task, found)))
+        self._evidence.collect(lambda found: tell(self._place(task, found)), _GLANCE)
 
     @staticmethod
     def _place(task: str, found: Findings) -> str:
