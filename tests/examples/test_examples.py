@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from support.launch import LONG, PATIENCE, Launch, read_until
-from support.mnist import QUICK, accuracies, digests, example, has_trained, train
+from support.mnist import PER_EPOCH, QUICK, accuracies, digests, example, has_trained, train
 from support.specs import REPOSITORY
 
 pytestmark = [
@@ -56,25 +56,26 @@ def check_trained(launch: Launch, name: str, out: str, is_quick: bool = False) -
 @pytest.mark.parametrize("name", TESTING if LONG else UNDISTURBED)
 def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None:
     """To its accuracy (every day only the first); mirrored workers end with identical weights."""
-    changes = SHORT if name == UNDISTURBED[0] else QUICK
-    ended = train(launch, name, *(() if LONG else changes))
+    is_quick = name != UNDISTURBED[0]
+    ended = train(launch, name, *(() if LONG else SHORT), *(QUICK if is_quick else ()))
     assert ended.returncode == 0, ended.stderr
-    check_trained(launch, name, ended.stdout, is_quick=changes == QUICK)
+    check_trained(launch, name, ended.stdout, is_quick)
 
 
 @pytest.mark.parametrize(
-    ("legacy", "changes"),
-    [("auto", ()), *([("false", QUICK)] if LONG else [])],
+    "legacy",
+    ["auto", *(["false"] if LONG else [])],
     ids=["tf_keras", *(["Keras 3"] if LONG else [])],
 )
-def test_the_evaluator_has_tested_the_last_checkpoint(launch: Launch, legacy: str, changes: tuple[str, ...]) -> None:
+def test_the_evaluator_has_tested_the_last_checkpoint(launch: Launch, legacy: str) -> None:
     """It gets time for that after the chief's end."""
-    spec = example(launch, "mnist_coordinator", *SHORT, *changes)
+    spec = example(launch, "mnist_coordinator", *SHORT, *QUICK)
     ended = launch.up(spec, "--set", f"legacy_keras={legacy}")
     assert ended.returncode == 0, ended.stderr
-    (accuracy,) = re.findall(rf"evaluator:0 \| accuracy after step {80 if changes else 300}: ([\d.]+)", ended.stdout)
+    last = 2 * (PER_EPOCH if QUICK else 150)
+    (accuracy,) = re.findall(rf"evaluator:0 \| accuracy after step {last}: ([\d.]+)", ended.stdout)
     assert float(accuracy) == accuracies(ended.stdout)[0]
-    check_trained(launch, "mnist_coordinator", ended.stdout, is_quick=bool(changes))
+    check_trained(launch, "mnist_coordinator", ended.stdout, is_quick=True)
 
 
 def test_training_goes_on_from_the_checkpoint_after_a_kill(launch: Launch) -> None:
@@ -110,8 +111,7 @@ def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -
     assert sorted(exits) == [("worker:0", 42), ("worker:1", 42)]
     assert len(set(resumed := re.findall(r"resumed at step (\d+)\n", after))) == 1
     assert len(resumed) == 2
-    per_epoch = 40 if QUICK else 100
-    assert per_epoch <= int(resumed[0]) < 3 * per_epoch
+    assert PER_EPOCH <= int(resumed[0]) < 3 * PER_EPOCH
     check_trained(launch, "mnist_custom_loop", before + after, is_quick=True)
 
 
