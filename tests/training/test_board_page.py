@@ -20,7 +20,7 @@ import pytest
 
 from support.fake_tensorboard import Said, busy
 from support.install import lacking, need, program
-from support.launch import SHARED, Launch
+from support.launch import Launch
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -77,12 +77,12 @@ def answers(port: int) -> bool:
     return False
 
 
+@pytest.mark.usefixtures("shared_import")
 def test_a_browser_shows_what_a_training_has_written(launch: Launch) -> None:
     """Tag, run and value, after the run; TensorBoard listens on loopback only; Ctrl-C leaves nothing."""
     spec = launch.spec(
         cluster={"worker": 2}, command=["python", str(PROGRAMS / "scalars.py"), "logs"], tensorboard="logs/"
     )
-    launch.preload = SHARED
     ended = launch.up(spec)
     assert ended.returncode == 0, ended.stderr
     running = launch.start("tensorboard")

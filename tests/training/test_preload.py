@@ -58,25 +58,17 @@ def starts(launch: Launch) -> list[tuple[str, int, str]]:
     return [(r["task"], r["attempt"], r["preload"]) for r in launch.journal() if r["kind"] == "task_started"]
 
 
-def test_forked_workers_train_the_same(launch: Launch) -> None:
-    """The weights equal those of workers that were started, with one import for both."""
+def threads(text: str) -> set[str]:
+    """Return what workers say about their threads."""
+    return {line.partition("threads ")[2] for line in text.splitlines() if "threads " in line}
+
+
+def test_forked_workers_train_the_same_and_again_after_a_restart(launch: Launch) -> None:
+    """The weights equal those of workers that were started; a worker is killed: all restart without another import."""
     (launch.directory / "prog.py").write_text(TRAIN)
     started = launch.up(launch.spec(**settings(2)))
     assert started.returncode == 0, started.stderr
     (launch.home / "runs").rename(launch.directory / "earlier")
-    forked = launch.up(launch.spec(**settings(2)), "--preload")
-    assert forked.returncode == 0, forked.stderr
-    assert len(set(weights(started.stdout) + weights(forked.stdout))) == 1
-    assert len(weights(forked.stdout)) == 2
-    assert starts(launch) == [(f"worker:{n}", 0, "tensorflow") for n in range(2)]
-    threads = {
-        line.partition("threads ")[2] for line in (started.stdout + forked.stdout).splitlines() if "threads " in line
-    }
-    assert len(threads) == 1
-
-
-def test_a_restart_is_forked_of_the_warm_process(launch: Launch) -> None:
-    """A worker is killed: all restart without another import."""
     (launch.directory / "prog.py").write_text(UNTIL_KILLED)
     running = launch.start("up", launch.spec(**settings(2, restart={"backoff": [0, 0]})), "--preload")
     read_until(running, "threads ", 2)
@@ -94,8 +86,13 @@ def test_a_restart_is_forked_of_the_warm_process(launch: Launch) -> None:
     out, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, out + err
     assert sorted(starts(launch)) == [(f"worker:{n}", attempt, "tensorflow") for n in range(2) for attempt in range(2)]
+    forked = launch.log("worker:0") + launch.log("worker:1")
+    assert len(weights(forked)) == 4
+    assert len(set(weights(started.stdout) + weights(forked))) == 1
+    assert len(threads(started.stdout + forked)) == 1
 
 
+@pytest.mark.usefixtures("shared_import")
 def test_forked_tasks_have_devices_and_random_numbers_of_their_own(launch: Launch) -> None:
     """TensorFlow creates its process-specific state after the fork."""
     program = (
@@ -113,11 +110,10 @@ def test_forked_tasks_have_devices_and_random_numbers_of_their_own(launch: Launc
     assert {preload for _, _, preload in starts(launch)} == {"tensorflow"}
 
 
+@pytest.mark.usefixtures("shared_import")
 def test_a_program_that_sets_variables_is_started_and_the_user_is_told(launch: Launch) -> None:
     """Once for both tasks."""
-    (launch.directory / "prog.py").write_text(
-        "import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\nimport tensorflow\n"
-    )
+    (launch.directory / "prog.py").write_text("import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n")
     ended = launch.up(launch.spec(**settings(2)), "--preload")
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("worker:0, worker:1 start without preload: prog.py mentions TF_CPP_MIN_LOG_LEVEL") == 1
