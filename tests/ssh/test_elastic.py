@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.launch import SHARED, Launch, read_until
+from support.launch import LONG, SHARED, Launch, read_until
 from support.netns_hosts import Bed
 from support.specs import REPOSITORY
 
@@ -183,11 +183,15 @@ def test_mirrored_training_goes_on_with_two_hosts_and_then_with_three(bed: Bed, 
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("comes_back", [True, False])
+@pytest.mark.parametrize("comes_back", [True, *([False] if LONG else [])])
 def test_parameter_server_training_goes_on_without_the_host_of_a_worker(
     bed: Bed, launch: Launch, comes_back: bool
 ) -> None:
-    """The worker returns alone with its host; if that stays away, the others resume from the checkpoint."""
+    """The worker returns alone with its host; if that stays away, the others resume from the checkpoint.
+
+    The latter in `make nightly`, as `test_a_parameter_server_job_starts_again_without_a_host_that_fell_silent` and
+    `test_a_lost_chief_or_ps_takes_all_along` check both halves of it.
+    """
     cluster = {"chief": ["h1"], "ps": ["h1"], "worker": ["h2", "h3"]}
     fields = {
         "command": ["python", str(PROGRAMS / "chief.py")],

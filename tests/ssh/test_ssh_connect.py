@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 from support.install import need
+from support.launch import LONG
 from support.processes import all_processes, command_of
 from support.sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
 from tflaunch.plan.model import HostPlan
@@ -358,7 +359,8 @@ class TestKeysThatDoNotHelp:
         make_key(key, kind=kind)
         head, *lines, end = key.read_text().splitlines()
         data = base64.b64decode("".join(lines))
-        for place in range(0, len(data), 13):
+        stride = 13 if LONG or kind == "ed25519" else 61  # long keys have large parts that are all alike
+        for place in range(0, len(data), stride):
             text = base64.b64encode(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]).decode()
             key.write_text(f"{head}\n{text}\n{end}\n")
             target = machine.closed(1, identity_files=(str(key),), is_identity_required=True)
