@@ -3,10 +3,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# All directories of tests, four at a time on two cores: those with most to do come first, the shortest last. `training`,
-# `cli` and `examples` are busy; `ssh`, `docker` and `slurm` mostly wait. `cli` would end last by far.
-FIRST := ssh training cli docker examples slurm api unit package web
-SPLIT_cli := --numprocesses 2 --dist loadfile
+# All directories of tests, three at a time on two cores: those with most to do come first, the shortest last. The tests
+# of `ssh` and `training` often wait, and `examples` and `cli` would end last by far: each of these gets two processes.
+FIRST := ssh training examples docker slurm cli unit api package web
+TWO := --numprocesses 2 --dist loadfile
+SPLIT_ssh := $(TWO)
+SPLIT_training := $(TWO)
+SPLIT_examples := $(TWO)
+SPLIT_cli := $(TWO)
 # Processes of these tests look like orphans, which the agents of all others would kill.
 ALONE := orphans
 # The Kubernetes of these tests takes 8 minutes to build.
@@ -49,9 +53,9 @@ demo: $(VENV)/.ready ## Train twice on this machine: two mirrored workers; chief
 	@$(RUN) tflaunch up cluster_specs/mnist_parameter_server.json
 	@echo "$$AFTER_DEMO"
 
-test: $(VENV)/.ready ## Run lint and all tests, four directories of them at a time.
+test: $(VENV)/.ready ## Run lint and all tests, three directories of them at a time.
 	$(MAKE) --jobs 2 --output-sync=target lint test-$(ALONE)
-	$(MAKE) --jobs 4 --output-sync=target --keep-going $(TESTS:%=test-%)
+	$(MAKE) --jobs 3 --output-sync=target --keep-going $(TESTS:%=test-%)
 
 test-%: $(VENV)/.ready
 	$(RUN) pytest tests/$* $(SPLIT_$*)
@@ -95,9 +99,9 @@ matrix: ## Train with every Python and TensorFlow that installs here, and write 
 
 nightly: matrix simulate mutants chaos ## Run what takes a night: matrix, simulate, mutants, and all tests that `make test` shortens, in full.
 	$(RUN) TFLAUNCH_TEST_RESTARTS=10000 pytest tests/cli/test_endurance.py
-	$(RUN) TFLAUNCH_TEST_KILLS=20 pytest tests/examples/test_examples.py -k killed_again_and_again
+	$(RUN) TFLAUNCH_TEST_LONG=1 TFLAUNCH_TEST_KILLS=20 pytest tests/examples/test_examples.py -k killed_again_and_again
 	$(RUN) TFLAUNCH_TEST_KILLS=30 pytest tests/cli/test_orphans.py
-	$(RUN) TFLAUNCH_TEST_LONG=1 TFLAUNCH_TEST_PRELOAD= pytest tests/simulator tests/training tests/examples tests/package tests/ssh tests/unit/test_walk.py tests/cli/test_up.py tests/agent/test_warm_servers.py $(NIGHTLY:%=tests/%)
+	$(RUN) TFLAUNCH_TEST_LONG=1 TFLAUNCH_TEST_PRELOAD= pytest tests/simulator tests/training tests/examples tests/package tests/ssh tests/docker tests/unit/test_walk.py tests/cli/test_up.py tests/agent/test_warm_servers.py $(NIGHTLY:%=tests/%)
 
 benchmark: $(VENV)/.ready ## Measure tflaunch side by side with other launchers, and write docs/benchmarks.md.
 	$(RUN) python benchmarks/run.py
