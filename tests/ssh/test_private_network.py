@@ -133,7 +133,7 @@ def test_a_supervisor_that_takes_over_has_other_keys(bed: Bed, launch: Launch, t
 
 @pytest.mark.tensorflow
 def test_mirrored_workers_train_on_two_hosts(bed: Bed, launch: Launch) -> None:
-    """Also after a restart, on other ports, in `make nightly`: of a restart, the test above says the same without."""
+    """Also after a restart, on other ports, in `make nightly`; the test above restarts without TensorFlow."""
     fault = "if task == 'worker:1' and step == 2 and attempt == 0: os._exit(7)" if LONG else ""
     command = ["python", str(PROGRAMS / "mirrored.py"), "5", fault]
     cluster = {"worker": ["h1", "h2"]}
