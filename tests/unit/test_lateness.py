@@ -164,6 +164,15 @@ def test_a_task_that_has_caught_up_is_late_no_more() -> None:
     assert not training.lateness.is_still_late("worker:1")
 
 
+def test_the_last_task_that_runs_is_not_judged() -> None:
+    """The others may have ended while it was late."""
+    training = Training()
+    for _ in range(20):
+        training.add(SLOW)
+    training.lateness.forget({"worker:1"})
+    assert training.lateness.is_still_late("worker:1")
+
+
 def test_nothing_is_said_while_a_task_is_not_measured() -> None:
     """One host is silent, or a task has only begun."""
     training = Training()

@@ -117,8 +117,8 @@ class Lateness:
     def is_still_late(self, task: str) -> bool:
         """Return whether the others still wait for a task, by the measurements of about the last half minute."""
         window = self._window(_STILL)
-        if window is None or task not in window:
-            return True  # too little is known to tell
+        if window is None or task not in window or len(window) < 2:
+            return True  # too little is known to tell, or the others have ended
         return _last_one(window, 0.0, LEAST_SHARE / 2) == task
 
     def _window(self, seconds: float) -> dict[str, list[_Record]] | None:
