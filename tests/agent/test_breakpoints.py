@@ -3,84 +3,17 @@
 from __future__ import annotations
 
 import signal
-import socket
 import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from support.agent_client import Agent, LocalAgent, Talk
-from tflaunch_worker import linux, wire
-from tflaunch_worker.agent import breakpoints
+from support.agent_client import Agent, LocalAgent
+from support.debugged_task import PROGRAM, Terminal, begin, connect, events
+from tflaunch_worker import wire
 
 pytestmark = pytest.mark.agent
-
-PROGRAM = """
-def step(number):
-    loss = number / 2
-    breakpoint()
-    return loss
-print("up", flush=True)
-print("got", step(3), flush=True)
-"""
-
-
-class Terminal:
-    """A terminal that debugs a task over a connection to its agent."""
-
-    def __init__(self, talk: Talk, number: int = 1, task: str = "worker:0") -> None:
-        self._talk = talk
-        self._about = {"task": task, "attempt": 0, "terminal": number}
-        self._read = len(talk.heard)
-        talk.say("attach_debugger", **self._about)
-
-    def wait_for(self, kind: str) -> dict[str, Any]:
-        """Return the next message of a kind for this terminal; read on after output."""
-        while True:
-            message = self._next()
-            if message["kind"] == kind:
-                return message
-            if message["kind"] == "debugger_output":
-                self._talk.say("read_debugger", **self._about)
-
-    def _next(self) -> dict[str, Any]:
-        def find() -> dict[str, Any] | None:
-            while self._read < len(self._talk.heard):
-                self._read += 1
-                message = self._talk.heard[self._read - 1]
-                if message.get("terminal") == self._about["terminal"]:
-                    return message
-            return None
-
-        found: dict[str, Any] = self._talk.wait_until(find)
-        return found
-
-    def write(self, text: str) -> None:
-        """Wait for the prompt, and enter a command."""
-        self.wait_for("debugger_asks")
-        self._talk.say("write_debugger", **self._about, text=text)
-
-    def leave(self, *, continues: bool) -> None:
-        """Leave the debugger."""
-        self._talk.say("leave_debugger", **self._about, continues=continues)
-
-    def wait_left(self) -> str:
-        """Return why the agent has parted from it."""
-        return str(self.wait_for("debugger_left")["reason"])
-
-
-def events(talk: Talk, kind: str) -> list[dict[str, Any]]:
-    """Return the events of a kind that have arrived."""
-    return [message for message in talk.heard if message["kind"] == kind]
-
-
-def begin(agent: Agent, program: str = PROGRAM, python: str = sys.executable, **env: str) -> dict[str, Any]:
-    """Start a program; return the event that it waits at a breakpoint."""
-    argv = [program] if program.endswith(".py") else ["-c", program]
-    agent.talk.start("worker:0", python, *argv, **env)
-    return agent.talk.wait_for("breakpoint_reached")
 
 
 def test_commands_reach_the_debugger_until_it_continues(agent: Agent) -> None:
@@ -232,14 +165,6 @@ def test_the_users_own_hook_is_left_alone(local: LocalAgent) -> None:
     program = "import os; breakpoint(); print(os.environ.get('PYTHONPATH'), os.environ['PYTHONBREAKPOINT'])"
     local.talk.start("worker:0", sys.executable, "-c", program, PYTHONBREAKPOINT="0", PYTHONPATH="/mine")
     assert local.talk.text("worker:0") == "/mine 0\n"
-
-
-def connect(agent: LocalAgent) -> socket.socket:
-    """Connect as a process that stops."""
-    caller = socket.socket(socket.AF_UNIX)
-    with linux.short_path(str(agent.directory / "tasks/worker-0")) as short:
-        caller.connect(f"{short}/{breakpoints.SOCKET_NAME}")
-    return caller
 
 
 def test_any_bytes_at_the_socket_are_survived(local: LocalAgent) -> None:

@@ -340,6 +340,7 @@ _OPTIONAL: Dict[str, Check] = {
     "collective": fields.flag,
     "relayed": fields.flag,
     "with_stacks": fields.flag,
+    "is_editor": fields.flag,
     "between": _seconds,
     "with_use": fields.flag,
     "stall": _seconds,

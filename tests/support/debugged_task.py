@@ -1,0 +1,88 @@
+"""Tasks that wait at a breakpoint, and terminals and editors that debug them over a connection to their agent."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import Any
+
+from support.agent_client import Agent, LocalAgent, Talk
+from tflaunch_worker import linux
+from tflaunch_worker.agent import breakpoints
+
+PROGRAM = """
+def step(number):
+    loss = number / 2
+    breakpoint()
+    return loss
+print("up", flush=True)
+print("got", step(3), flush=True)
+"""
+
+
+class Terminal:
+    """A terminal that debugs a task over a connection to its agent."""
+
+    def __init__(self, talk: Talk, number: int = 1, task: str = "worker:0", is_editor: bool = False) -> None:
+        self._talk = talk
+        self._about = {"task": task, "attempt": 0, "terminal": number}
+        self._read = len(talk.heard)
+        talk.say("attach_debugger", **self._about, is_editor=is_editor)
+
+    def wait_for(self, kind: str) -> dict[str, Any]:
+        """Return the next message of a kind for this terminal; read on after output."""
+        while True:
+            message = self._next()
+            if message["kind"] == kind:
+                return message
+            if message["kind"] == "debugger_output":
+                self._talk.say("read_debugger", **self._about)
+
+    def _next(self) -> dict[str, Any]:
+        def find() -> dict[str, Any] | None:
+            while self._read < len(self._talk.heard):
+                self._read += 1
+                message = self._talk.heard[self._read - 1]
+                if message.get("terminal") == self._about["terminal"]:
+                    return message
+            return None
+
+        found: dict[str, Any] = self._talk.wait_until(find)
+        return found
+
+    def write(self, text: str) -> None:
+        """Wait for the prompt, and enter a command."""
+        self.wait_for("debugger_asks")
+        self.send(text)
+
+    def send(self, text: str) -> None:
+        """Send what is entered, or what an editor sends."""
+        self._talk.say("write_debugger", **self._about, text=text)
+
+    def leave(self, *, continues: bool) -> None:
+        """Leave the debugger."""
+        self._talk.say("leave_debugger", **self._about, continues=continues)
+
+    def wait_left(self) -> str:
+        """Return why the agent has parted from it."""
+        return str(self.wait_for("debugger_left")["reason"])
+
+
+def events(talk: Talk, kind: str) -> list[dict[str, Any]]:
+    """Return the events of a kind that have arrived."""
+    return [message for message in talk.heard if message["kind"] == kind]
+
+
+def begin(agent: Agent, program: str = PROGRAM, python: str = sys.executable, **env: Any) -> dict[str, Any]:
+    """Start a program; return the event that it waits at a breakpoint."""
+    argv = [program] if program.endswith(".py") else ["-c", program]
+    agent.talk.start("worker:0", python, *argv, **env)
+    return agent.talk.wait_for("breakpoint_reached")
+
+
+def connect(agent: LocalAgent) -> socket.socket:
+    """Connect as a process that stops."""
+    caller = socket.socket(socket.AF_UNIX)
+    with linux.short_path(str(agent.directory / "tasks/worker-0")) as short:
+        caller.connect(f"{short}/{breakpoints.SOCKET_NAME}")
+    return caller
