@@ -14,11 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tflaunch.client import requests
-from tflaunch.client.control_client import ControlClient, NoSupervisor
-from tflaunch.core.job_state import Breakpoint
+from tflaunch.client.debugger_connection import DebuggerConnection
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.explain.wording import place_of
 from tflaunch_worker import fields, linux
 from tflaunch_worker.agent.breakpoints import LONGEST_LINE
 
@@ -47,7 +44,7 @@ class EditorLeft(NamedTuple):
     problem: str
 
 
-class EditorClient:
+class EditorClient(DebuggerConnection):
     """An editor's way to one task."""
 
     def __init__(
@@ -66,21 +63,15 @@ class EditorClient:
         Raises:
             TflaunchError: the run has no supervisor, or the port is in use.
         """
-        self.task = ""
-        """The task that is debugged, "" while none waits."""
-        self._directory = directory
         self._tell = tell
         self._say = say
-        self._place = ""
-        self._is_asked = False
         self._editor: socket.socket | None = None
         self._listener = _listen(port)
         try:
-            self._client = ControlClient(directory)
-            self._client.say("debug", tasks=list(tasks), is_editor=True)
-        except NoSupervisor:
+            super().__init__(directory, tasks, is_editor=True)
+        except TflaunchError:
             self._listener.close()
-            raise requests.why_over(directory) from None
+            raise
 
     @property
     def has_editor(self) -> bool:
@@ -94,54 +85,31 @@ class EditorClient:
             TflaunchError: no task has this name, or the supervisor has exited.
         """
         try:
-            while True:
-                message = self._next_message()
-                if message is None:
-                    self._pass_on()
-                elif message["kind"] == "debugger_left":
-                    self.task = self.task or str(message.get("task"))
-                    return EditorLeft(str(message.get("reason")), str(message.get("problem", "")))
-                else:
-                    self._obey(message)
-        except NoSupervisor:
-            raise requests.why_over(self._directory) from None
+            left = self._converse()
+            return EditorLeft(str(left.get("reason")), str(left.get("problem", "")))
         finally:
-            self._client.close()
             self._listener.close()
             if self._editor is not None:
                 self._editor.close()
 
-    def _next_message(self) -> dict[str, Any] | None:
-        """Return the next message, None if one is asked for and the editor has something to say."""
-        if not self._is_asked:
-            return self._client.hear()
-        return self._client.hear_or((self._editor or self._listener).fileno())
+    def _awaited_input(self) -> int | None:
+        return (self._editor or self._listener).fileno()
 
-    def _obey(self, message: dict[str, Any]) -> None:
+    def _attached(self) -> None:
+        pass  # it is told by `debugger_ready`
+
+    def _obey_other(self, message: dict[str, Any]) -> None:
         match message["kind"]:
-            case "refused":
-                raise TflaunchError(str(message.get("reason")), EXIT_USAGE)
             case "debugger_waits":
                 self._say("an editor can debug a task that waits at a breakpoint(), and none does yet; waiting for one")
-            case "debugger_attached":
-                self.task = str(message.get("task"))
-                file, function = fields.text(message, "file"), fields.text(message, "function")
-                self._place = place_of(Breakpoint(file, fields.integer(message, "line"), function))
             case "debugger_ready":
                 port = int(self._listener.getsockname()[1])
-                self._tell(Ready(self.task, self._place, fields.text(message, "directory"), port))
-            case "debugger_output":
-                self._show(fields.text(message, "text").encode("latin-1"))
-                self._client.say("debug_read")
-            case "debugger_asks":
-                self._is_asked = True
-            case _:
-                pass  # of a later version
+                self._tell(Ready(self.task, self.place, fields.text(message, "directory"), port))
 
-    def _show(self, data: bytes) -> None:
+    def _show(self, text: str) -> None:
         if self._editor is not None:
             try:
-                self._editor.sendall(data)
+                self._editor.sendall(text.encode("latin-1"))
             except OSError:
                 pass  # it has hung up, which is noticed when reading
 
@@ -156,11 +124,7 @@ class EditorClient:
                 data = self._editor.recv(LONGEST_LINE)
             except OSError:
                 data = b""
-        self._is_asked = False
-        if data:
-            self._client.say("debug_line", text=data.decode("latin-1"))
-        else:
-            self._client.say("debug_continue")
+        self._answer(data.decode("latin-1") if data else None)
 
     def _accept(self) -> bytes | None:
         """Accept an editor, and return the first that it sends; None if it is none."""
