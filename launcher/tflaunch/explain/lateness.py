@@ -104,38 +104,49 @@ class Lateness:
         """Return the task for which the others wait in most collectives; None if there is none for certain."""
         if len(self._records) < 2:
             return None
-        for seconds in _WINDOWS:
-            window = self._window(seconds)
-            if window is None:
-                return None
-            task = _last_one(window, _SIGMAS)
-            if task is not None:
-                share = _share(window[task])
+        sums = {task: _sums(records) for task, records in self._records.items()}
+        for index in range(min(map(len, sums.values()))):
+            latest = {task: each[index] for task, each in sums.items()}
+            task = _most_awaited(latest, LEAST_SHARE)
+            if task is None:
+                continue
+            window = {name: list(self._records[name])[-each.records :] for name, each in latest.items()}
+            if _sigmas(window, task) >= _SIGMAS:
+                share = latest[task].share
                 return LateTask(task, share, *_reason(task, window, share))
         return None
 
     def is_still_late(self, task: str) -> bool:
         """Return whether the others still wait for a task, by the measurements of about the last half minute."""
-        window = self._window(_STILL)
-        if window is None or task not in window or len(window) < 2:
+        sums = {name: _sums(records, (_STILL,)) for name, records in self._records.items()}
+        if task not in sums or len(sums) < 2 or not all(sums.values()):
             return True  # too little is known to tell, or the others have ended
-        return _last_one(window, 0.0, LEAST_SHARE / 2) == task
-
-    def _window(self, seconds: float) -> dict[str, list[_Record]] | None:
-        """Return the latest records of each task that cover these seconds; None if those of a task do not."""
-        window = {task: _latest(records, seconds) for task, records in self._records.items()}
-        return window if all(window.values()) else None
+        return _most_awaited({name: each[0] for name, each in sums.items()}, LEAST_SHARE / 2) == task
 
 
-def _latest(records: deque[_Record], seconds: float) -> list[_Record]:
-    """Return the latest records that cover these seconds, [] if all of them do not."""
-    found: list[_Record] = []
-    for record in reversed(records):
-        found.insert(0, record)
-        seconds -= record.seconds
-        if seconds <= 0:
-            return found
-    return []
+class _Sum(NamedTuple):
+    """How many samples some records contain, in how many of them a request waited, and how many records they are."""
+
+    samples: int
+    pending: int
+    records: int
+
+    @property
+    def share(self) -> float:
+        return self.pending / self.samples if self.samples else 0.0
+
+
+def _sums(records: deque[_Record], windows: Sequence[float] = _WINDOWS) -> list[_Sum]:
+    """Return the sum of the latest records that cover each of these seconds, as far as all of them do."""
+    found: list[_Sum] = []
+    seconds, samples, pending = 0.0, 0, 0
+    for count, record in enumerate(reversed(records), 1):
+        seconds += record.seconds
+        samples += record.samples
+        pending += record.pending
+        while len(found) < len(windows) and seconds >= windows[len(found)]:
+            found.append(_Sum(samples, pending, count))
+    return found
 
 
 def _compared(before: tuple[float, TaskVitals], now: tuple[float, TaskVitals], delay: float | None) -> _Record | None:
@@ -163,20 +174,12 @@ def _compared(before: tuple[float, TaskVitals], now: tuple[float, TaskVitals], d
 # ---- who is late
 
 
-def _last_one(window: Mapping[str, Sequence[_Record]], sigmas: float, least: float = LEAST_SHARE) -> str | None:
-    shares = {task: _share(records) for task, records in window.items()}
-    order = sorted(shares, key=lambda task: -shares[task])
-    first, second = order[0], order[1]
-    if shares[first] < least or shares[first] < _TIMES * shares[second]:
-        return None
-    if any(sum(record.samples for record in records) < _FEWEST_SAMPLES for records in window.values()):
-        return None
-    return first if _sigmas(window, first) >= sigmas else None
-
-
-def _share(records: Sequence[_Record]) -> float:
-    samples = sum(record.samples for record in records)
-    return sum(record.pending for record in records) / samples if samples else 0.0
+def _most_awaited(sums: Mapping[str, _Sum], least: float) -> str | None:
+    """Return the task for which the others wait this share of the time, and much longer than for any other."""
+    order = sorted(sums, key=lambda task: -sums[task].share)
+    first, second = sums[order[0]].share, sums[order[1]].share
+    is_known = all(each.samples >= _FEWEST_SAMPLES for each in sums.values())
+    return order[0] if is_known and first >= least and first >= _TIMES * second else None
 
 
 def _sigmas(window: Mapping[str, Sequence[_Record]], task: str) -> float:
