@@ -230,15 +230,30 @@ def test_a_malformed_measurement_ends_the_link(known: object) -> None:
 # ---- the agent's side
 
 
-def test_the_agent_measures_its_tasks_until_they_are_gone() -> None:
-    """Their memory, with its history for a new supervisor."""
+class NoConnections:
+    """Watches tasks that have no connection yet."""
+
+    def add(self, task: str, port: int) -> None:
+        """Do nothing."""
+
+    def known(self, task: str) -> None:
+        """Return nothing."""
+
+
+def reporter() -> tuple[StillLoop, VitalsReporter, list[dict[str, Any]]]:
+    """Return a reporter of a host with 1 GiB of room, its loop, and what it has told so far."""
     loop, told = StillLoop(), list[dict[str, Any]]()
 
     def tell(known: dict[str, Any]) -> bool:
         told.append(known)
         return True
 
-    measuring = VitalsReporter(cast("Any", loop), lambda: GIB, cast("Any", None), tell)
+    return loop, VitalsReporter(cast("Any", loop), lambda: GIB, cast("Any", NoConnections), tell), told
+
+
+def test_the_agent_measures_its_tasks_until_they_are_gone() -> None:
+    """Their memory, with its history for a new supervisor."""
+    loop, measuring, told = reporter()
     measuring.add("sidecar", 2, os.getpid, 0)
     for _ in range(3):
         loop.next()
@@ -256,25 +271,9 @@ def test_the_agent_measures_its_tasks_until_they_are_gone() -> None:
     assert loop.timers == []
 
 
-class _NoConnections:
-    """Watches tasks that have no connection yet."""
-
-    def add(self, task: str, port: int) -> None:
-        """Do nothing."""
-
-    def known(self, task: str) -> None:
-        """Return nothing."""
-
-
 def test_what_costs_more_is_measured_less_often() -> None:
     """In a collective, waits are told every second; all threads are visited, and the room is found, more rarely."""
-    loop, told = StillLoop(), list[dict[str, Any]]()
-
-    def tell(known: dict[str, Any]) -> bool:
-        told.append(known)
-        return True
-
-    measuring = VitalsReporter(cast("Any", loop), lambda: GIB, cast("Any", _NoConnections), tell)
+    loop, measuring, told = reporter()
     measuring.add("worker:0", 0, os.getpid, 2222)
     for _ in range(20):
         loop.next()
