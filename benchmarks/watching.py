@@ -23,7 +23,7 @@ while True:
 """
 TEXT = f"""\
 N MultiWorkerMirrored workers train in steps of about a tenth of a second; a round is {WINDOW:g} s. Meanwhile the agent
-samples the connections between them, and what the kernel gives them; there is no output. The figure is all CPU time of
+samples the connections between them, and what the kernel gives them; they print nothing. The figure is all CPU time of
 the agent: as a share of one core, and as a share of the machine, of which a step has all cores.
 """
 

@@ -102,7 +102,8 @@ class VitalsReporter:
         now = self._loop.now()
         if now >= self._scan_at or any(each.pid() not in [0, *each.pids] for each in self._tasks.values()):
             self._scan(now)
-        began, is_full = time.thread_time(), now >= self._full_at
+        began = time.thread_time()
+        is_full = now >= self._full_at or self._is_history_due  # the history is judged together with the room
         known = {task: self._measured(task, watched, now, is_full) for task, watched in self._tasks.items()}
         if self._tell({"room": self._room() if is_full else None, "tasks": known}):
             self._is_history_due = False
