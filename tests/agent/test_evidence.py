@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from support.agent_client import Agent
@@ -126,9 +127,12 @@ def test_an_agent_tells_where_its_tasks_are(agent: Agent) -> None:
     for task, argv in programs.items():
         agent.talk.start(task, *argv)
     agent.talk.wait_until(lambda: all(b"up" in agent.talk.output.get((task, 0), b"") for task in programs))
-    pid = agent.talk.wait_for("task_started", "worker:3")["pid"]
-    while "State:\tT" not in Path(f"/proc/{pid}/status").read_text():
-        pass
+    pids = {task: agent.talk.wait_for("task_started", task)["pid"] for task in programs}
+    (python_of_shell,) = psutil.Process(pids["worker:0"]).children()
+    wait_for_state(python_of_shell.pid, "S", "hrtimer_nanosleep")
+    wait_for_state(pids["worker:2"], "S", "pipe_read")
+    wait_for_state(pids["worker:3"], "T", "")
+    wait_for_state(pids["worker:4"], "S", "hrtimer_nanosleep")
     found = evidence(agent)
     shell, python = found["worker:0"].processes
     assert shell.unread == "it does not run Python"
@@ -147,7 +151,19 @@ def test_an_agent_tells_where_its_tasks_are(agent: Agent) -> None:
     assert (other.name, other.unread) == ("sleep", "it does not run Python")
     assert all(each.silence is not None and each.silence >= 2 for each in found.values())
     assert not any(message["kind"] == "task_exited" for message in agent.talk.heard)
-    os.kill(pid, signal.SIGCONT)
+    os.kill(pids["worker:3"], signal.SIGCONT)
+
+
+def wait_for_state(pid: int, state: str, wchan: str) -> None:
+    """Return once a process is in this state, at a kernel function whose name contains ``wchan``.
+
+    A task prints "up" before it does what the test is about. pytest's own limit ends the wait.
+    """
+    of_process = Path(f"/proc/{pid}")
+    while (
+        f"State:\t{state}" not in (of_process / "status").read_text() or wchan not in (of_process / "wchan").read_text()
+    ):
+        pass
 
 
 def test_an_agent_tells_what_its_tasks_have_used(agent: Agent) -> None:
