@@ -107,8 +107,11 @@ def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -
     assert launch.run("kill", "-s", "TERM", "worker:1").returncode == 0
     after, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
-    exits = [(r["task"], r["code"]) for r in launch.journal() if r["kind"] == "task_exited" and r["attempt"] == 0]
-    assert sorted(exits) == [("worker:0", 42), ("worker:1", 42)]
+    first, last = [r for r in launch.journal() if r["kind"] == "task_exited" and r["attempt"] == 0]
+    assert first["code"] == 42
+    # The last one gets TERM at the first one's exit. Python no longer handles it while it ends itself.
+    assert last["code"] == 42 or last["signal"] == signal.SIGTERM
+    assert {first["task"], last["task"]} == {"worker:0", "worker:1"}
     assert len(set(resumed := re.findall(r"resumed at step (\d+)\n", after))) == 1
     assert len(resumed) == 2
     assert PER_EPOCH <= int(resumed[0]) < 3 * PER_EPOCH

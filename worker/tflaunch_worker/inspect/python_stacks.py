@@ -26,6 +26,7 @@ MOST_THREADS = 64  # of a process, the newest first
 _MOST_INTERPRETERS = 8
 _LONGEST_NAME = 4096  # characters of a file's or function's name
 _MOST_LINE_BYTES = 1024 * 1024
+_MOST_CODES = 10_000  # kept
 _MOST_SYMBOL_BYTES = 64 * 1024 * 1024
 _TRIES = 3
 
@@ -95,6 +96,7 @@ class PythonProcess:
             self._memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise UnreadableError(f"its memory cannot be read: {error.strerror}") from None
+        self._reader = _Reader(self._memory, self._version)
 
     def read_threads(self) -> List[Thread]:
         """Return the threads that run Python code, the main thread first.
@@ -103,7 +105,7 @@ class PythonProcess:
             UnreadableError: they cannot be read, for example since the process has ended.
         """
         try:
-            return _Reader(self._memory, self._version).threads(self._runtime)
+            return self._reader.threads(self._runtime)
         except (struct.error, ValueError) as error:
             raise UnreadableError(f"its stacks are not those of Python {self._version}: {error}") from None
 
@@ -178,14 +180,26 @@ def _search(symbols: bytes, names: bytes) -> int | None:
     return None
 
 
+class _Code:
+    """A code object as it was read, with the frames at its instructions; ``identity`` tells it from later ones there."""
+
+    def __init__(self, identity: Tuple[int, ...], file: str, function: str, lines: bytes) -> None:
+        self.identity = identity
+        self.file = file
+        self.function = function
+        self.lines = lines
+        self.frames: Dict[int, Frame] = {}
+
+
 class _Reader:
-    """Follows the pointers of one process's Python."""
+    """Follows the pointers of one process's Python. Code objects are kept: to read one takes as long as many frames."""
 
     def __init__(self, memory: int, version: str) -> None:
         self._memory = memory
         self._version = version
         self._at = _LAYOUTS[version]
-        self._codes: Dict[int, Tuple[str, str, int, bytes]] = {}
+        self._identity = (_FILE_NAME.get(version, 112), self._at.name, self._at.lines)
+        self._codes: Dict[int, _Code] = {}
 
     def threads(self, runtime: int) -> List[Thread]:
         """Return the threads of all interpreters; the oldest is the main thread and comes first."""
@@ -229,27 +243,37 @@ class _Reader:
                 yield self._frame(code, data)
             (frame,) = struct.unpack_from("<Q", data, self._at.previous)
 
-    def _frame(self, code: int, data: bytes) -> Frame:
-        if code not in self._codes:
-            self._codes[code] = self._code(code)
-        file, function, first, lines = self._codes[code]
+    def _frame(self, address: int, data: bytes) -> Frame:
+        code = self._code(address)
         if self._at.bytecode:
             (instruction,) = struct.unpack_from("<Q", data, self._at.instruction)
-            return Frame(file, line_in_locations(lines, first, instruction - code - self._at.bytecode), function)
-        (instruction,) = struct.unpack_from("<i", data, self._at.instruction)
-        if self._version == "3.10":
-            return Frame(file, line_in_ranges(lines, first, 2 * instruction), function)
-        return Frame(file, line_in_steps(lines, first, instruction), function)
+            instruction -= address + self._at.bytecode
+        else:
+            (instruction,) = struct.unpack_from("<i", data, self._at.instruction)
+        frame = code.frames.get(instruction)
+        if frame is None:
+            frame = code.frames[instruction] = Frame(code.file, self._line(code, instruction), code.function)
+        return frame
 
-    def _code(self, code: int) -> Tuple[str, str, int, bytes]:
-        """Return the file, function, first line and line table of a code object."""
-        data = self._read(code, _CODE_BYTES)
-        file, name, lines = (
-            struct.unpack_from("<Q", data, place)[0]
-            for place in (_FILE_NAME.get(self._version, 112), self._at.name, self._at.lines)
-        )
+    def _line(self, code: _Code, instruction: int) -> int:
+        first = code.identity[-1]
+        if self._at.bytecode:
+            return line_in_locations(code.lines, first, instruction)
+        if self._version == "3.10":
+            return line_in_ranges(code.lines, first, 2 * instruction)
+        return line_in_steps(code.lines, first, instruction)
+
+    def _code(self, address: int) -> _Code:
+        data = self._read(address, _CODE_BYTES)
+        file, name, lines = (struct.unpack_from("<Q", data, place)[0] for place in self._identity)
         (first,) = struct.unpack_from("<i", data, self._at.first)
-        return self._text(file), self._text(name), first, self._bytes(lines)
+        identity = file, name, lines, first
+        known = self._codes.get(address)
+        if known is None or known.identity != identity:
+            if len(self._codes) >= _MOST_CODES:
+                self._codes.clear()
+            known = self._codes[address] = _Code(identity, self._text(file), self._text(name), self._bytes(lines))
+        return known
 
     def _text(self, address: int) -> str:
         head = self._read(address, self._at.compact[0])

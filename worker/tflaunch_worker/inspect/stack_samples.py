@@ -40,6 +40,7 @@ class StackSampler:
         self._until = loop.now() + seconds
         self._done = done
         self._counts: dict[tuple[str, ...], int] = {}
+        self._labels: dict[python_stacks.Frame, str] = {}
         self.result = b""
         self._process: python_stacks.PythonProcess | None = None
         self._timer = loop.call_at(loop.now(), self._sample)
@@ -67,13 +68,21 @@ class StackSampler:
             return
         for thread in threads:
             name = "main thread" if thread.id == self._pid else f"thread {thread.id}" if thread.id else "thread"
-            self._count((name, *(_label(frame) for frame in reversed(thread.frames))))
+            self._count((name, *map(self._label, reversed(thread.frames))))
         now = self._loop.now()
         if now >= self._until:
             self._finish()
             return
         pause = max(1 / PER_SECOND, (time.process_time() - began) / _SHARE)
         self._timer = self._loop.call_at(min(now + pause, self._until), self._sample)
+
+    def _label(self, frame: python_stacks.Frame) -> str:
+        label = self._labels.get(frame)
+        if label is None:
+            file = frame.file.rpartition("/")[2]
+            label = f"{frame.function} ({file}:{frame.line})".replace(";", ",").replace("\n", " ")[:300]
+            self._labels[frame] = label
+        return label
 
     def _count(self, stack: tuple[str, ...]) -> None:
         if stack in self._counts or len(self._counts) < _MOST_STACKS:
@@ -87,7 +96,3 @@ class StackSampler:
         self.result = "".join(lines).encode("utf-8", "replace")
         self._done(self)
 
-
-def _label(frame: python_stacks.Frame) -> str:
-    file = frame.file.rpartition("/")[2]
-    return f"{frame.function} ({file}:{frame.line})".replace(";", ",").replace("\n", " ")[:300]
