@@ -115,7 +115,7 @@ def test_training_goes_on_from_the_checkpoint_when_a_worker_was_killed(compose: 
 def test_a_container_that_is_away_for_less_than_the_lease_costs_nothing(compose: Compose) -> None:
     """Paused, then without its network: the tasks keep running, no line is lost or duplicated."""
     count = 500
-    spec = shell(compose, COUNTING.format(count=count), timeouts={"heartbeat": 2, "lease": 120})
+    spec = shell(compose, COUNTING.format(count=count), timeouts={"heartbeat": 5, "lease": 120})
     compose.run("up", "--detach", "worker")
     running = compose.launch("up", spec)
     out = read_until(running, "line 5.\n", 2)
@@ -144,7 +144,7 @@ def test_a_container_that_is_lost_is_found_again(compose: Compose) -> None:
     spec = shell(
         compose,
         "[ $TFLAUNCH_ATTEMPT = 2 ] && exit; trap '' TERM; echo up $TFLAUNCH_ATTEMPT.; sleep 300 & wait",
-        timeouts={"heartbeat": 3, "lease": 9, "grace": 0.5, "connect": 20},
+        timeouts={"heartbeat": 5, "lease": 15, "grace": 0.5, "connect": 20},
         restart={"max": 2, "backoff": [0, 0]},
     )
     compose.run("up", "--detach", "worker")
