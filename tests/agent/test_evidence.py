@@ -88,6 +88,30 @@ def test_the_stacks_of_every_python_can_be_read(sleeper: subprocess.Popen[str]) 
     assert main.id in (sleeper.pid, 0)
 
 
+@pytest.mark.parametrize("python", pythons())
+def test_code_that_replaces_other_code_at_its_address_is_read_again(python: str) -> None:
+    """A reader keeps the code objects that it has read, and Python frees and reuses their memory."""
+    program = (
+        "import sys\nline = sys.stdin.readline()\nwhile line:\n"
+        "    source = 'print(1, flush=True)\\nline = sys.stdin.readline()'\n"
+        "    exec(compile(source, line.strip(), 'exec'))"
+    )
+    argv = [python, "-c", program]
+    with subprocess.Popen(argv, text=True, bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
+        assert started.stdin is not None
+        assert started.stdout is not None
+        process = None
+        for number in range(50):
+            started.stdin.write(f"file {number}\n")
+            assert started.stdout.readline() == "1\n"
+            process = process or python_stacks.PythonProcess(started.pid)
+            (main,) = process.read_threads()
+            assert f"file {number}" in [frame.file for frame in main.frames]
+        started.stdin.close()
+        assert process is not None
+        process.close()
+
+
 @pytest.mark.parametrize("pid", [1 << 22, 2], ids=["gone", "of the kernel"])
 def test_what_is_not_a_python_is_refused_with_a_reason(pid: int) -> None:
     """And so is a process that does not exist."""

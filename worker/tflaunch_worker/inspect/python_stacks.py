@@ -59,9 +59,11 @@ _LAYOUTS = {
 _CURRENT_IN_CFRAME = {"3.11": 8, "3.12": 0}
 _OF_C_STACK = 3  # FRAME_OWNED_BY_CSTACK: marks where C code called Python
 _NEXT_THREAD = 8
+_REFERENCES = 8  # bytes
+_SCHEDSTAT_BYTES = 200
 _BYTES_SIZE, _BYTES_DATA = 16, 32
 _TEXT_LENGTH, _TEXT_STATE = 16, 32
-_CODE_BYTES, _FRAME_BYTES = 208, 120
+_FRAME_BYTES = 120
 
 _PYTHON_FILE = re.compile(r"python(3\.\d+)(?:\.so[\d.]*)?$")
 _SYMBOL = b"_PyRuntime"
@@ -96,7 +98,7 @@ class PythonProcess:
             self._memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise UnreadableError(f"its memory cannot be read: {error.strerror}") from None
-        self._reader = _Reader(self._memory, self._version)
+        self._reader = _Reader(self._memory, self._version, _RunCounts(pid))
 
     def read_threads(self) -> List[Thread]:
         """Return the threads that run Python code, the main thread first.
@@ -110,8 +112,9 @@ class PythonProcess:
             raise UnreadableError(f"its stacks are not those of Python {self._version}: {error}") from None
 
     def close(self) -> None:
-        """Free the descriptor."""
+        """Free the descriptors."""
         os.close(self._memory)
+        self._reader.runs.close()
 
 
 def _find_runtime(pid: int) -> Tuple[str, int]:
@@ -180,41 +183,80 @@ def _search(symbols: bytes, names: bytes) -> int | None:
     return None
 
 
-class _Code:
-    """A code object as it was read, with the frames at its instructions; ``identity`` tells it from later ones there."""
+class _RunCounts:
+    """Tells whether threads of a process have run: their stacks are the same as before if they have not."""
 
-    def __init__(self, identity: Tuple[int, ...], file: str, function: str, lines: bytes) -> None:
-        self.identity = identity
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._files: Dict[int, int] = {}
+
+    def read(self, thread: int) -> bytes:
+        """Return a thread's CPU time and how often it was put on a CPU, b"" if the kernel does not tell."""
+        try:
+            if thread not in self._files:
+                if not thread or len(self._files) >= MOST_THREADS:
+                    return b""
+                path = f"/proc/{self._pid}/task/{thread}/schedstat"
+                self._files[thread] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return os.pread(self._files[thread], _SCHEDSTAT_BYTES, 0)
+        except OSError:  # it has ended
+            if thread in self._files:
+                os.close(self._files.pop(thread))
+            return b""
+
+    def close(self) -> None:
+        """Free the descriptors."""
+        for file in self._files.values():
+            os.close(file)
+
+
+class _Code:
+    """A code object as it was read: ``pieces`` are the bytes it consists of, by address."""
+
+    def __init__(self, file: str, function: str, first: int, lines: bytes, pieces: Dict[int, bytes]) -> None:
         self.file = file
         self.function = function
+        self.first = first
         self.lines = lines
+        self.pieces = pieces
         self.frames: Dict[int, Frame] = {}
 
 
 class _Reader:
-    """Follows the pointers of one process's Python. Code objects are kept: to read one takes as long as many frames."""
+    """Follows the pointers of one process's Python.
 
-    def __init__(self, memory: int, version: str) -> None:
+    Code objects are kept, and only compared when they are seen again: to decode one takes as long as many frames.
+    """
+
+    def __init__(self, memory: int, version: str, runs: _RunCounts) -> None:
+        self.runs = runs
         self._memory = memory
         self._version = version
         self._at = _LAYOUTS[version]
-        self._identity = (_FILE_NAME.get(version, 112), self._at.name, self._at.lines)
         self._codes: Dict[int, _Code] = {}
+        self._known: Dict[int, Tuple[bytes, Thread]] = {}
 
     def threads(self, runtime: int) -> List[Thread]:
         """Return the threads of all interpreters; the oldest is the main thread and comes first."""
-        found = []
+        found: Dict[int, Tuple[bytes, Thread]] = {}
         for state in self._states(runtime):
             for _ in range(_TRIES):
                 try:
-                    native = self._integer(state + self._at.native, "<Q") if self._at.native else 0
-                    frames = list(self._frames(state))
+                    found[state] = self._thread(state)
                 except (UnreadableError, struct.error):
                     continue
-                found.append(Thread(native, frames))
                 break
-        found.reverse()
-        return found
+        self._known = found
+        return [thread for _, thread in reversed(list(found.values()))]
+
+    def _thread(self, state: int) -> Tuple[bytes, Thread]:
+        """Return a thread, and its run count before it was read."""
+        native = self._integer(state + self._at.native, "<Q") if self._at.native else 0
+        runs = self.runs.read(native)
+        known = self._known.get(state)
+        if known is not None and runs and known[0] == runs and known[1].id == native:
+            return known
+        return runs, Thread(native, list(self._frames(state)))
 
     def _states(self, runtime: int) -> List[int]:
         """Return the addresses of the states of all threads, the newest first."""
@@ -256,40 +298,54 @@ class _Reader:
         return frame
 
     def _line(self, code: _Code, instruction: int) -> int:
-        first = code.identity[-1]
         if self._at.bytecode:
-            return line_in_locations(code.lines, first, instruction)
+            return line_in_locations(code.lines, code.first, instruction)
         if self._version == "3.10":
-            return line_in_ranges(code.lines, first, 2 * instruction)
-        return line_in_steps(code.lines, first, instruction)
+            return line_in_ranges(code.lines, code.first, 2 * instruction)
+        return line_in_steps(code.lines, code.first, instruction)
 
     def _code(self, address: int) -> _Code:
-        data = self._read(address, _CODE_BYTES)
-        file, name, lines = (struct.unpack_from("<Q", data, place)[0] for place in self._identity)
-        (first,) = struct.unpack_from("<i", data, self._at.first)
-        identity = file, name, lines, first
+        """Return the code object at an address, where Python may have put another one since it was read."""
         known = self._codes.get(address)
-        if known is None or known.identity != identity:
+        if known is None or any(self._read(at, len(piece)) != piece for at, piece in known.pieces.items()):
             if len(self._codes) >= _MOST_CODES:
                 self._codes.clear()
-            known = self._codes[address] = _Code(identity, self._text(file), self._text(name), self._bytes(lines))
+            known = self._codes[address] = self._read_code(address)
         return known
 
-    def _text(self, address: int) -> str:
+    def _read_code(self, address: int) -> _Code:
+        begin, size = address + self._at.first, self._at.lines + 8 - self._at.first
+        data = self._read(begin, size)
+        file, name, lines = (
+            struct.unpack_from("<Q", data, place - self._at.first)[0]
+            for place in (_FILE_NAME.get(self._version, 112), self._at.name, self._at.lines)
+        )
+        (first,) = struct.unpack_from("<i", data)
+        pieces = {begin: data}
+        return _Code(self._text(file, pieces), self._text(name, pieces), first, self._bytes(lines, pieces), pieces)
+
+    def _text(self, address: int, pieces: Dict[int, bytes]) -> str:
         head = self._read(address, self._at.compact[0])
         (length,) = struct.unpack_from("<q", head, _TEXT_LENGTH)
         (state,) = struct.unpack_from("<I", head, _TEXT_STATE)
         width, is_compact, is_ascii = state >> 2 & 7, state >> 5 & 1, state >> 6 & 1
         if not 0 <= length <= _LONGEST_NAME or not is_compact or width not in (1, 2, 4):
             raise UnreadableError("a name is not text")
-        data = self._read(address + self._at.compact[0 if is_ascii else 1], length * width)
+        begin = self._at.compact[0 if is_ascii else 1]
+        data = self._read_piece(address, begin + length * width, pieces)[begin:]
         return data.decode({1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[width], "replace")
 
-    def _bytes(self, address: int) -> bytes:
+    def _bytes(self, address: int, pieces: Dict[int, bytes]) -> bytes:
         size = self._integer(address + _BYTES_SIZE, "<q")
         if not 0 <= size <= _MOST_LINE_BYTES:
             raise UnreadableError("a line table is not bytes")
-        return self._read(address + _BYTES_DATA, size)
+        return self._read_piece(address, _BYTES_DATA + size, pieces)[_BYTES_DATA:]
+
+    def _read_piece(self, address: int, size: int, pieces: Dict[int, bytes]) -> bytes:
+        """Return an object's bytes, and keep them without its number of references, which changes."""
+        data = self._read(address, size)
+        pieces[address + _REFERENCES] = data[_REFERENCES:]
+        return data
 
     def _pointer(self, address: int) -> int:
         return self._integer(address, "<Q")

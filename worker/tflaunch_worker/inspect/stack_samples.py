@@ -1,7 +1,8 @@
 """Sample the Python stacks of a process for some seconds, by reading its memory.
 
 The agent samples itself and not in a fork, because Linux may let only the ancestors of a process read its memory
-(Yama). It spends at most a tenth of its time on that, so that keep-alives and output are not delayed.
+(Yama). All tasks of a host together get a small share of its CPUs, so that training is hardly slowed by it, and
+keep-alives and output are not delayed.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import time
 
-from tflaunch_worker.inspect import python_stacks
+from tflaunch_worker.inspect import cores, python_stacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 PER_SECOND = 100.0
 """Samples per second, at most."""
 
-_SHARE = 0.1  # of the agent's time, for each task that is sampled
+_FEWEST_PER_SECOND = 5.0
+_SHARE = 0.03  # of the host's CPUs, for all tasks that are sampled
+_MOST_SHARE = 0.3  # of the agent's time
 _MOST_STACKS = 20_000  # different ones
 
 
@@ -32,9 +35,21 @@ class StackSampler:
     how many samples it was seen. The first frame names the thread.
     """
 
-    def __init__(self, loop: Loop, pid: int, seconds: float, done: Callable[[StackSampler], None]) -> None:
-        """Begin; ``done`` is called with this sampler after ``seconds``."""
+    def __init__(
+        self, loop: Loop, pid: int, seconds: float, count: Callable[[], int], done: Callable[[StackSampler], None]
+    ) -> None:
+        """Begin.
+
+        Args:
+            loop: the agent's.
+            pid: of the process.
+            seconds: for how long.
+            count: returns how many samplers there are.
+            done: called with this sampler when the time is over, or the process has ended.
+        """
         self.problem = ""
+        self._count_samplers = count
+        self._share = min(_SHARE * cores.usable(), _MOST_SHARE)
         self._loop = loop
         self._pid = pid
         self._until = loop.now() + seconds
@@ -56,10 +71,10 @@ class StackSampler:
             self._process = None
 
     def _sample(self) -> None:
-        began = time.process_time()
         try:
             if self._process is None:
                 self._process = python_stacks.PythonProcess(self._pid)
+            began = time.process_time()
             threads = self._process.read_threads()
         except python_stacks.UnreadableError as error:
             if not self._counts:
@@ -73,7 +88,8 @@ class StackSampler:
         if now >= self._until:
             self._finish()
             return
-        pause = max(1 / PER_SECOND, (time.process_time() - began) / _SHARE)
+        pause = (time.process_time() - began) * self._count_samplers() / self._share
+        pause = min(max(pause, 1 / PER_SECOND), 1 / _FEWEST_PER_SECOND)
         self._timer = self._loop.call_at(min(now + pause, self._until), self._sample)
 
     def _label(self, frame: python_stacks.Frame) -> str:
@@ -95,4 +111,3 @@ class StackSampler:
         lines = (f"{';'.join(stack)} {count}\n" for stack, count in sorted(self._counts.items()))
         self.result = "".join(lines).encode("utf-8", "replace")
         self._done(self)
-
