@@ -255,6 +255,8 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
         "waits": [20, 350],
         "rtt": 50,
         "retransmitted": 0,
+        "segments": 9,
+        "queues": [["10.0.0.1", "10.0.0.2", 0.25]],
         "history": [[20.0, 900], [10.0, 950]],
     }
     said.append({"kind": "vitals", "time": 8.5, "room": 10**9, "tasks": dict.fromkeys(tasks, vitals)})

@@ -56,7 +56,13 @@ class Training:
                 load.throttled + gets["throttled"] * EVERY,
                 gets["nice"],
             )
-            known = TaskWaits(*self.counts[task], tuple(lasted), gets["rtt"], int(self.now * gets.get("resent", 0)))
+            known = TaskWaits(
+                *self.counts[task],
+                tuple(lasted),
+                gets["rtt"],
+                int(self.now * gets.get("resent", 0)),
+                int(self.now * 500),
+            )
             told = self.loads[task] if has_delays else self.loads[task]._replace(delay=None)
             self.lateness.add(self.now, TaskVitals(task, 0, 2**20, told, known, ()))
         return self.lateness.late()

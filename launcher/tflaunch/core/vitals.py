@@ -10,6 +10,7 @@ from tflaunch_worker import fields, memory_series
 _MOST_ATTEMPTS = 2**31
 _MOST_WAITS = 200
 _LONGEST_WAIT = 1e6  # milliseconds
+_MOST_QUEUES = 100
 _LOAD = 5
 
 
@@ -28,12 +29,22 @@ class TaskLoad(NamedTuple):
     nice: int
 
 
+class SendQueue(NamedTuple):
+    """A connection between two addresses on which a task's data waited for the network, and how much of the time."""
+
+    source: str
+    destination: str
+    share: float
+
+
 class TaskWaits(NamedTuple):
     """How the others wait for a task in collectives.
 
     ``samples`` counts how often its connections were looked at, and ``pending`` how often a request waited for it then,
     since its start. ``waits`` are those that ended since the last message, in milliseconds. ``rtt`` is the longest
     round trip of its connections, in microseconds, ``retransmitted`` the segments sent again; None if unknown.
+    ``segments`` are all that were sent. ``queues`` are the connections on which its data waited to be sent since the
+    last message.
     """
 
     samples: int
@@ -41,6 +52,8 @@ class TaskWaits(NamedTuple):
     waits: tuple[float, ...]
     rtt: int | None
     retransmitted: int | None
+    segments: int = 0
+    queues: tuple[SendQueue, ...] = ()
 
 
 class TaskVitals(NamedTuple):
@@ -109,7 +122,20 @@ def _waits(known: Mapping[str, Any]) -> TaskWaits:
         waits=tuple(fields.number({"waits": wait}, "waits", 0, _LONGEST_WAIT) for wait in waits),
         rtt=None if known.get("rtt") is None else fields.integer(known, "rtt"),
         retransmitted=None if known.get("retransmitted") is None else fields.integer(known, "retransmitted"),
+        segments=fields.integer(known, "segments") if "segments" in known else 0,
+        queues=tuple(map(_queue, fields.items(known, "queues")[:_MOST_QUEUES])) if "queues" in known else (),
     )
+
+
+def _queue(values: Any) -> SendQueue:
+    match values:
+        case [source, destination, share]:
+            named = {"source": source, "destination": destination, "share": share}
+            return SendQueue(
+                fields.text(named, "source"), fields.text(named, "destination"), fields.number(named, "share", 0, 1)
+            )
+        case _:
+            raise ValueError("'queues' must hold two addresses and a share each")
 
 
 def _history(points: list[Any]) -> tuple[tuple[float, float], ...]:

@@ -31,7 +31,7 @@ _STILL = 25.0  # seconds, after which a task for which the others no longer wait
 _STARVED, _THROTTLED = 0.1, 0.05  # seconds per second
 _FAULTS = 20.0  # per second
 _SLOW_LINK = 5_000  # microseconds of a round trip
-_RETRANSMITTED = 2.0  # segments per second
+_RETRANSMITTED, _OF_SEGMENTS = 2.0, 0.01  # segments per second, and of all
 _MORE = 1.5  # times as much as the others
 _MORE_CPU = 1.2
 
@@ -63,6 +63,7 @@ class _Record(NamedTuple):
     nice: int
     rtt: int
     retransmitted: float
+    segments: float
 
 
 class Lateness:
@@ -168,6 +169,7 @@ def _compared(before: tuple[float, TaskVitals], now: tuple[float, TaskVitals], d
         nice=new.nice,
         rtt=last.waits.rtt or 0,
         retransmitted=max(resent, 0) / seconds,
+        segments=max(last.waits.segments - first.waits.segments, 0) / seconds,
     )
 
 
@@ -222,7 +224,8 @@ def _reason(task: str, window: Mapping[str, Sequence[_Record]], share: float) ->
         return f"it gets less CPU than the others: its threads wait {delay[0]:.1f} s per second for one{why}", False
     if rtt[0] >= _SLOW_LINK and rtt[0] >= _MORE * rtt[1]:
         return f"its network is slow (round trips of {rtt[0] / 1000:.0f} ms)", False
-    if resent[0] >= _RETRANSMITTED and resent[0] >= _MORE * resent[1]:
+    is_lossy = resent[0] >= max(_RETRANSMITTED, _OF_SEGMENTS * _mean(own, "segments"))
+    if is_lossy and resent[0] >= _MORE * resent[1]:
         return f"its network loses packets ({resent[0]:.0f} sent again per second)", False
     if cpu[0] >= _MORE_CPU * cpu[1] and cpu[0] - cpu[1] >= _STARVED / 2:
         return (

@@ -12,6 +12,7 @@ from tflaunch.core.job_state import Job, Phase, TaskPhase, TaskState
 from tflaunch.core.vitals import HostVitals, TaskVitals
 from tflaunch.explain.lateness import Lateness, LateTask
 from tflaunch.explain.memory_growth import MemoryGrowth, seconds_left
+from tflaunch.explain.slow_links import LinkQueues, SlowLink
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
 
@@ -33,6 +34,7 @@ class VitalsMonitor:
         self._find_place = find_place
         self._attempt = job.attempt
         self._lateness = Lateness()
+        self._links = LinkQueues()
         self._asked: str | None = None
         self._judge_at = 0.0
         self._memory: dict[str, tuple[int, MemoryGrowth]] = {}
@@ -43,7 +45,7 @@ class VitalsMonitor:
         """Take the job's state after a step."""
         self._job = job
         if job.attempt != self._attempt:
-            self._attempt, self._lateness, self._asked = job.attempt, Lateness(), None
+            self._attempt, self._lateness, self._links, self._asked = job.attempt, Lateness(), LinkQueues(), None
 
     def _take(self, host: str, vitals: HostVitals, at: float) -> None:
         """Judge what a host measured at ``at``, in seconds of the supervisor's clock."""
@@ -56,6 +58,8 @@ class VitalsMonitor:
         if any(task.waits is not None for task, _ in running):
             for task, _ in running:
                 self._lateness.add(at, task)
+            queues = [queue for task, _ in running if task.waits is not None for queue in task.waits.queues]
+            self._links.add(at, host, queues, self._hosts_by_address())
             if self._mailbox.now() >= self._judge_at:
                 self._judge_lateness()
                 self._judge_at = self._mailbox.now() + _BETWEEN_JUDGEMENTS
@@ -67,19 +71,37 @@ class VitalsMonitor:
         training = {task.task for task in policy.gang_tasks(job) if _runs(job.tasks[task.task])}
         self._lateness.forget(training)
         known = next((task for task in job.tasks.values() if task.late is not None and _runs(task)), None)
+        hosts = {job.host_of(task) for task in training}
         if known is not None:
-            if not self._lateness.is_still_late(known.task):
+            is_late = self._lateness.is_still_late(known.task)
+            if not is_late and not self._links.is_still_slow(job.host_of(known.task), hosts):
                 self._lateness = Lateness()
                 self._mailbox.put(TaskCaughtUp(job.host_of(known.task), known.task, known.attempt))
             return
-        found = self._lateness.late() if len(training) == len(policy.gang_tasks(job)) else None
-        if found is None or self._asked is not None:
+        if self._asked is not None or len(training) < len(policy.gang_tasks(job)):
+            return
+        slow = self._links.slow(hosts)
+        found = self._lateness.late() if slow is None else self._late_by_link(slow)
+        if found is None:
             return
         if not found.is_idle:
             self._tell(found, found.reason)
             return
         self._asked = found.task
         self._find_place(found.task, partial(self._tell_idle, found, _MOST_LOOKS))
+
+    def _late_by_link(self, slow: SlowLink) -> LateTask:
+        """Return the finding about the first task of a host whose network is slow."""
+        first = next(task.task for task in policy.gang_tasks(self._job) if self._job.host_of(task.task) == slow.host)
+        end = f"to {slow.receiver}" if slow.sender == slow.host else f"from {slow.sender}"
+        reason = (
+            f"its network is slow: data {end} waits to be sent {slow.share:.0%} of the time, "
+            f"and between the other hosts {slow.others:.0%}"
+        )
+        return LateTask(first, slow.share, reason, is_idle=False)
+
+    def _hosts_by_address(self) -> dict[str, str]:
+        return {address: host for host, state in self._job.hosts.items() for address in state.addresses.split()}
 
     def _tell_idle(self, found: LateTask, looks: int, place: str) -> None:
         """Tell about an idle task; if its stacks did not show what it waits for, tell that later if they do then."""

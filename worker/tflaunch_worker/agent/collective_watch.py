@@ -1,8 +1,9 @@
-"""Measure for how long other tasks wait for each task of this host, from its TCP connections.
+"""Measure for how long other tasks wait for each task of this host and for its data, from its TCP connections.
 
 In a collective of TensorFlow (gRPC), a task asks its neighbour for data and gets it when the neighbour has arrived
 there, too. A task that has received a request some time ago, and has sent nothing since, keeps others waiting. The
 kernel tells when data was last sent and received, so a sample now and then is enough: its rate follows from its cost.
+Data that waits to be sent, although the receiver takes it, waits for the network between them.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -27,6 +28,8 @@ _LONGEST_WAIT = 60_000  # milliseconds; requests that wait longer are not those 
 _LEAST_REQUEST = 150  # bytes received
 _ANSWERED = 0.27  # bytes sent per byte received: control messages have 0.39, requests for data at least 0.6
 _MOST_WAITS = 100  # kept until they are taken
+_LEAST_QUEUED = 0.02  # of the samples, for a link to be told
+_MOST_LINKS = 16  # told of a task at a time
 
 
 class WaitCounts:
@@ -84,6 +87,28 @@ class RequestWatch:
         self._sent, self._received = now.sent, now.received
 
 
+class QueueWatch:
+    """Counts how often data of a connection waited to be sent, although the receiver took what had been sent."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.queued = 0
+        self._held = 0
+
+    def note(self, now: TcpInfo) -> None:
+        """Add a sample."""
+        self.samples += 1
+        if now.queued and now.held == self._held:
+            self.queued += 1
+        self._held = now.held
+
+    def take_share(self) -> float:
+        """Return in which share of the samples since the previous call data waited."""
+        share = self.queued / self.samples if self.samples else 0.0
+        self.samples = self.queued = 0
+        return share
+
+
 class CollectiveWatch:
     """Samples the connections of tasks' ports."""
 
@@ -91,7 +116,7 @@ class CollectiveWatch:
         self._loop = loop
         self._ports: dict[str, int] = {}
         self._known: dict[str, WaitCounts] = {}
-        self._connections: dict[str, list[tuple[Connection, RequestWatch]]] = {}
+        self._connections: dict[str, list[tuple[Connection, RequestWatch, QueueWatch]]] = {}
         self._last_info: dict[str, list[TcpInfo]] = {}
         self._reader: tcp_info.TcpReader | None = None
         self._list_at = float("-inf")
@@ -115,12 +140,22 @@ class CollectiveWatch:
         """Return what is known about a task, None if it is not watched."""
         return self._known.get(task)
 
-    def links(self, task: str) -> tuple[int, int] | None:
-        """Return the longest round trip (µs) and the retransmitted segments of a task's connections."""
+    def links(self, task: str) -> tuple[int, int, int] | None:
+        """Return the longest round trip (µs) of a task's connections, and their segments, retransmitted and all."""
         infos = self._last_info.get(task)
         if not infos:
             return None
-        return max(info.rtt for info in infos), sum(info.retransmitted for info in infos)
+        retransmitted, segments = sum(info.retransmitted for info in infos), sum(info.segments for info in infos)
+        return max(info.rtt for info in infos), retransmitted, segments
+
+    def take_queues(self, task: str) -> list[tuple[str, str, float]]:
+        """Return the connections to other hosts on which a task's data waited to be sent since the previous call.
+
+        Each with this host's address, the other one's, and in which share of the samples; the largest first.
+        """
+        found = [(queue.take_share(), *each.addresses()) for each, _, queue in self._connections.get(task, ())]
+        found = sorted((each for each in found if each[0] >= _LEAST_QUEUED and each[1] != each[2]), reverse=True)
+        return [(local, peer, round(share, 3)) for share, local, peer in found[:_MOST_LINKS]]
 
     def _schedule(self, seconds: float) -> None:
         self._timer = self._loop.call_at(self._loop.now() + seconds, self._sample)
@@ -148,18 +183,19 @@ class CollectiveWatch:
             self._reader = tcp_info.TcpReader()
         found = tcp_info.connections(set(self._ports.values()))
         for task, port in self._ports.items():
-            watches = dict(self._connections.get(task, ()))
-            self._connections[task] = [(each, watches.get(each) or RequestWatch()) for each in found[port]]
+            known = {each[0]: each for each in self._connections.get(task, ())}
+            self._connections[task] = [known.get(each) or (each, RequestWatch(), QueueWatch()) for each in found[port]]
 
     def _look_at(self, task: str) -> None:
         assert self._reader is not None
         age, infos, is_gone = None, [], False
-        for connection, watch in self._connections.get(task, ()):
+        for connection, watch, queue in self._connections.get(task, ()):
             info = self._reader.read(connection)
             if info is None:
                 is_gone = True
                 continue
             infos.append(info)
+            queue.note(info)
             waits = watch.age(info)
             age = waits if age is None else max(age, waits or 0)
         if is_gone:

@@ -152,8 +152,15 @@ class VitalsReporter:
         if waits is None:
             return {}
         links = self._collectives.links(task)
-        known = {"samples": waits.samples, "pending": waits.pending, "waits": waits.take_waits()}
-        return known if links is None else {**known, "rtt": links[0], "retransmitted": links[1]}
+        known: dict[str, Any] = {
+            "samples": waits.samples,
+            "pending": waits.pending,
+            "waits": waits.take_waits(),
+            "queues": self._collectives.take_queues(task),
+        }
+        if links is not None:
+            known["rtt"], known["retransmitted"], known["segments"] = links
+        return known
 
 
 class _Watched:

@@ -21,6 +21,8 @@ _REQUEST = 1  # NLM_F_REQUEST
 _ERROR = 2
 _HEADER = struct.Struct("=IHHII")
 _IDENTITY = slice(4, 52)  # of struct inet_diag_msg
+_SOURCE, _DESTINATION = slice(4, 20), slice(20, 36)  # addresses in an identity
+_MAPPED = bytes(10) + b"\xff\xff"  # what an IPv6 address begins with that stands for one of IPv4
 _PORT = slice(4, 6)
 _MESSAGE = 72  # bytes of struct inet_diag_msg
 _RECEIVE = 8192
@@ -42,26 +44,37 @@ class Connection:
     def __hash__(self) -> int:
         return hash(self.identity)
 
+    def addresses(self) -> tuple[str, str]:
+        """Return the addresses of this end and of the other one, IPv4 where it is mapped to IPv6."""
+        return self._address(_SOURCE), self._address(_DESTINATION)
+
+    def _address(self, place: slice) -> str:
+        data = self.identity[place]
+        if self.family == socket.AF_INET6 and data[:12] != _MAPPED:
+            return socket.inet_ntop(socket.AF_INET6, data)
+        return socket.inet_ntoa(data[:4] if self.family == socket.AF_INET else data[12:])
+
 
 class TcpInfo:
     """A connection at one moment.
 
     ``sent_ago`` and ``received_ago`` are milliseconds since data was last sent or received (accurate to a tick of the
     kernel, 1 to 10 ms); ``sent`` and ``received`` are bytes; ``rtt`` is the shortest round trip of some minutes, in
-    microseconds, as others include delayed acknowledgements; ``retransmitted`` counts segments.
+    microseconds, as others include delayed acknowledgements; ``segments`` counts those with data that were sent, and
+    ``retransmitted`` those that were sent again. ``queued`` are bytes that wait to be sent; ``held`` is for how many
+    microseconds the receiver's program took none, so far.
     """
 
-    __slots__ = ("received", "received_ago", "retransmitted", "rtt", "sent", "sent_ago")
+    __slots__ = ("held", "queued", "received", "received_ago", "retransmitted", "rtt", "segments", "sent", "sent_ago")
 
-    def __init__(
-        self, sent_ago: int, received_ago: int, rtt: int, retransmitted: int, sent: int, received: int
-    ) -> None:
+    def __init__(self, sent_ago: int, received_ago: int, rtt: int, sent: int, received: int, *more: int) -> None:
+        """``more``: the rest of the fields, 0 without."""
         self.sent_ago = sent_ago
         self.received_ago = received_ago
         self.rtt = rtt
-        self.retransmitted = retransmitted
         self.sent = sent
         self.received = received
+        self.retransmitted, self.segments, self.queued, self.held = more or (0, 0, 0, 0)
 
 
 def connections(ports: Collection[int]) -> dict[int, list[Connection]]:
@@ -116,7 +129,8 @@ def _parse(message: bytes) -> TcpInfo | None:
     return None
 
 
-_FIELDS = ((44, 4), (52, 4), (148, 4), (100, 4), (200, 8), (128, 8))
-"""Offset and size of tcpi_last_data_sent, last_data_recv, min_rtt, total_retrans, bytes_sent and bytes_received."""
+_FIELDS = ((44, 4), (52, 4), (148, 4), (200, 8), (128, 8), (100, 4), (156, 4), (144, 4), (176, 8))
+"""Offset and size of tcpi_last_data_sent, last_data_recv, min_rtt, bytes_sent, bytes_received, total_retrans,
+data_segs_out, notsent_bytes and rwnd_limited."""
 _END = 208
 _NUMBER = {4: struct.Struct("=I"), 8: struct.Struct("=Q")}
