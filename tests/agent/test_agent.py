@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.agent_client import Agent, Talk, wait_gone
+from support.agent_client import PATIENCE, Agent, Talk, wait_gone
 from tflaunch_worker import LOCK_NAME, SOCKET_NAME, TASKS_NAME, wire
 
 pytestmark = pytest.mark.agent
@@ -155,10 +155,11 @@ def test_the_ladder_is_term_then_kill(agent: Agent) -> None:
     agent.talk.hello()
     agent.talk.start("worker:0", "sh", "-c", "trap 'echo heard' TERM; " + PRINT_PIDS + "; wait; sleep 300")
     child, leader = pids_of(agent.talk, "worker:0")
-    agent.talk.say("stop_task", task="worker:0", attempt=0, grace=0.5)
+    agent.talk.say("stop_task", task="worker:0", attempt=0, grace=PATIENCE)
+    agent.talk.wait_until(lambda: b"heard" in agent.talk.output[("worker:0", 0)])
+    agent.talk.say("stop_task", task="worker:0", attempt=0, grace=0.5)  # not before: a busy machine may be slower
     told = agent.talk.wait_for("task_exited")
     assert told["signal"] == signal.SIGKILL
-    assert "heard" in agent.talk.text("worker:0")
     agent.talk.wait_for("task_gone")
     for pid in (leader, child):
         wait_gone(pid)
@@ -172,7 +173,7 @@ def test_children_keep_the_grace_when_their_leader_dies_at_once(agent: Agent) ->
     waiting = "os.write(1,b'up');[time.sleep(.1) for _ in range(3000)]"
     agent.talk.start("worker:0", "sh", "-c", f'python3 -c "{saver}{waiting}" ; true')
     agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
-    agent.talk.say("stop_task", task="worker:0", attempt=0, grace=10)
+    agent.talk.say("stop_task", task="worker:0", attempt=0, grace=PATIENCE)
     assert "saved" in agent.talk.text("worker:0")
     agent.talk.wait_for("task_gone")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from support.agent_client import Agent, LocalAgent
+from support.agent_client import Agent, LocalAgent, Talk
 from support.debugged_task import PROGRAM, Terminal, begin, connect, events
 from tflaunch_worker import wire
 
@@ -41,6 +42,15 @@ def pythons() -> list[str]:
     ]
 
 
+def is_waiting(talk: Talk) -> bool:
+    """Return whether the task waits, as far as told.
+
+    Where a step takes a second, as on a busy machine, the task has left the breakpoint and reached another one.
+    """
+    told = [message["kind"] for message in talk.heard if message["kind"].startswith("breakpoint_")]
+    return told[-1:] == ["breakpoint_reached"]
+
+
 @pytest.mark.parametrize("python", pythons())
 def test_every_python_can_be_debugged(local: LocalAgent, python: str, tmp_path: Path) -> None:
     """Steps, breakpoints of its own, `up`, statements, long output, and the end of all that."""
@@ -50,7 +60,7 @@ def test_every_python_can_be_debugged(local: LocalAgent, python: str, tmp_path: 
     begin(local, str(file), python)
     steps = ["n", "w", "p 'x' * 100000", "u", "p __name__", "d", "p loss", "help p", f"b {line}", "c", "cl 1", "c"]
     for number, commands in enumerate((steps, ["c"], ["q"]), 1):
-        local.talk.wait_until(lambda count=number: len(events(local.talk, "breakpoint_reached")) == count)
+        local.talk.wait_until(lambda: is_waiting(local.talk))
         terminal = Terminal(local.talk, number)
         for command in commands:
             terminal.write(command)
@@ -195,9 +205,11 @@ def test_a_program_that_stops_without_end_does_not_flood_the_supervisor(local: L
     """It accepts a limited number of events; what stops for a moment only is not reported."""
     local.talk.start("worker:0", "sleep", "3600")
     local.talk.wait_for("task_started")
+    began = time.monotonic()
     for _ in range(300):
         with connect(local) as caller:
             caller.sendall(wire.encode({"kind": "stopped", "file": "a.py", "line": 1, "function": "f"}))
     local.talk.say("stop_task", task="worker:0", attempt=0, grace=0)
     local.talk.wait_for("task_gone")
-    assert 0 < len(events(local.talk, "breakpoint_reached")) < 60
+    most = 20 + 2 * (time.monotonic() - began) + 1  # that many at once, and then two per second
+    assert 0 < len(events(local.talk, "breakpoint_reached")) <= most

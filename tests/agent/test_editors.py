@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from support.agent_client import LocalAgent
+from support.agent_client import PATIENCE, LocalAgent
 from support.debugged_task import Terminal, begin, connect, events
 from tflaunch_worker import wire
 
@@ -16,7 +16,6 @@ pytestmark = pytest.mark.agent
 
 STOPPED = {"kind": "stopped", "file": "a.py", "line": 1, "function": "f"}
 EDITOR = {"kind": "editor", "directory": "/code"}
-PATIENCE = 60.0  # seconds
 
 
 class Process:

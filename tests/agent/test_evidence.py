@@ -7,7 +7,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +14,8 @@ import psutil
 import pytest
 
 from support.agent_client import Agent
+from support.processes import wait_until_waiting
 from tflaunch.core.evidence import Evidence, read_evidence
-from tflaunch_worker.inspect import evidence as evidence_module
 from tflaunch_worker.inspect import python_stacks
 
 pytestmark = pytest.mark.agent
@@ -73,11 +72,12 @@ def sleeper(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
 def test_the_stacks_of_every_python_can_be_read(sleeper: subprocess.Popen[str]) -> None:
     """Files, lines and functions of all threads, whatever the interpreter does at the moment."""
 
-    def stacks() -> list[list[int]]:
-        return [[frame.line for frame in thread.frames] for thread in python_stacks.read_threads(sleeper.pid)]
+    def are_there() -> bool:
+        found = [[frame.line for frame in thread.frames] for thread in python_stacks.read_threads(sleeper.pid)]
+        return len(found) == 2 and found[0] == MAIN and found[1][:1] == [19]
 
-    while stacks()[0] != MAIN or len(stacks()) < 2 or stacks()[1][0] != 19:
-        assert sleeper.poll() is None  # it may not have come that far yet; pytest's own limit ends this
+    while not are_there():
+        assert sleeper.poll() is None  # it may not have come that far yet
     main, locked = python_stacks.read_threads(sleeper.pid)
     assert {frame.file for frame in main.frames} == {"<string>"}
     assert [frame.function.rpartition(".")[2] for frame in main.frames] == [
@@ -104,12 +104,35 @@ def test_code_that_replaces_other_code_at_its_address_is_read_again(python: str)
         for number in range(50):
             started.stdin.write(f"file {number}\n")
             assert started.stdout.readline() == "1\n"
+            wait_until_waiting(started.pid, "pipe_read")  # in the next line of that file
             process = process or python_stacks.PythonProcess(started.pid)
             (main,) = process.read_threads()
             assert f"file {number}" in [frame.file for frame in main.frames]
         started.stdin.close()
         assert process is not None
         process.close()
+
+
+BEGINS_THREADS = """
+import threading
+print("up", flush=True)
+while True:
+    threads = [threading.Thread(target=threading.get_ident) for _ in range(40)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+"""
+
+
+def test_threads_that_begin_and_end_meanwhile_do_no_harm() -> None:
+    """The lists of threads are read again until they are consistent."""
+    with subprocess.Popen([sys.executable, "-c", BEGINS_THREADS], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "up\n"
+        try:
+            for _ in range(1500):
+                python_stacks.read_threads(started.pid)
+        finally:
+            started.kill()
 
 
 @pytest.mark.parametrize("pid", [1 << 22, 2], ids=["gone", "of the kernel"])
@@ -153,18 +176,19 @@ def test_an_agent_tells_where_its_tasks_are(agent: Agent) -> None:
     agent.talk.wait_until(lambda: all(b"up" in agent.talk.output.get((task, 0), b"") for task in programs))
     pids = {task: agent.talk.wait_for("task_started", task)["pid"] for task in programs}
     (python_of_shell,) = psutil.Process(pids["worker:0"]).children()
-    wait_for_state(python_of_shell.pid, "S", "hrtimer_nanosleep")
-    wait_for_state(pids["worker:2"], "S", "pipe_read")
-    wait_for_state(pids["worker:3"], "T", "")
-    wait_for_state(pids["worker:4"], "S", "hrtimer_nanosleep")
-    found = evidence(agent)
+    wait_until_waiting(python_of_shell.pid)
+    wait_until_waiting(pids["worker:2"], "pipe_read")
+    wait_until_waiting(pids["worker:3"], "", state="T")
+    wait_until_waiting(pids["worker:4"])
+    while not (found := evidence(agent))["worker:1"].processes[0].cpu:
+        pass  # on a busy machine it may have got no core between two samples
     shell, python = found["worker:0"].processes
     assert shell.unread == "it does not run Python"
     assert [frame.line for frame in python.threads[0].frames] == MAIN
     assert python.threads[0].wchan == "hrtimer_nanosleep"
     assert not python.threads[0].has_moved
     (busy,) = found["worker:1"].processes
-    assert busy.cpu > 0.02  # on a busy machine it gets less than a core
+    assert 0 < busy.cpu < 1.5
     assert busy.threads[0].has_moved
     (reader,) = found["worker:2"].processes
     assert reader.threads[0].target.startswith("pipe:")
@@ -178,32 +202,20 @@ def test_an_agent_tells_where_its_tasks_are(agent: Agent) -> None:
     os.kill(pids["worker:3"], signal.SIGCONT)
 
 
-def wait_for_state(pid: int, state: str, wchan: str) -> None:
-    """Return once a process is in this state, at a kernel function whose name contains ``wchan``.
-
-    A task prints "up" before it does what the test is about. pytest's own limit ends the wait.
-    """
-    of_process = Path(f"/proc/{pid}")
-    while (
-        f"State:\t{state}" not in (of_process / "status").read_text() or wchan not in (of_process / "wchan").read_text()
-    ):
-        pass
-
-
 def test_an_agent_tells_what_its_tasks_have_used(agent: Agent) -> None:
-    """CPU time and connections so far, without the usual wait between two samples."""
+    """CPU time and connections so far."""
     agent.talk.hello()
     talks = (
         "import socket\nserver = socket.create_server(('127.0.0.1', 0))\n"
         "calls = socket.create_connection(server.getsockname())\nanswers = server.accept()[0]\n"
         "calls.sendall(b'x' * 1000)\nwhile len(answers.recv(1000, socket.MSG_PEEK)) < 1000: pass\n"
+        "acknowledged = lambda: int.from_bytes(calls.getsockopt(6, 11, 128)[120:], 'little')\n"  # of TCP_INFO
+        "while acknowledged() < 1001: pass\n"
         "print('up', flush=True)\nwhile True: pass"
     )
     agent.talk.start("worker:0", sys.executable, "-c", talks)
     agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
-    asked_at = time.monotonic()
     found = evidence(agent, between=0.1, with_use=True)["worker:0"]
-    assert time.monotonic() - asked_at < evidence_module.BETWEEN
     use = found.processes[0].use
     assert use is not None
     assert use.cpu_seconds > 0

@@ -283,9 +283,9 @@ def test_a_peer_from_an_unknown_address_proves_that_it_belongs_to_the_run(agent:
     agent.talk.say("probe_peers", **about, secret="the run's own")
     agent.talk.wait_for("peers_probed")
     there: dict[str, list[object]] = {"worker:0": ["127.0.0.1", port]}
-    assert peers.probe_all(there, "run", "guessed", 10) == {}
+    assert peers.probe_all(there, "run", "guessed", PATIENCE) == {}
     agent.talk.keep_alive()
     agent.talk.wait_for("alive")
     assert not [message for message in agent.talk.heard if message["kind"] == "peer_seen"]
-    assert peers.probe_all(there, "run", "the run's own", 10) == {}
+    assert peers.probe_all(there, "run", "the run's own", PATIENCE) == {}
     assert agent.talk.wait_for("peer_seen")["source"] == "127.0.0.1"

@@ -363,8 +363,10 @@ def test_what_a_fork_leaves_behind_dies_with_it(local: LocalAgent, tmp_path: Pat
     program = (
         "import os, subprocess\n"
         "for new in (False, True): print(subprocess.Popen(['sleep', '300'], start_new_session=new).pid, flush=True)\n"
-        "if os.fork() == 0:\n  os.setsid()\n  print(os.getpid(), flush=True)\n  import time; time.sleep(300)\n"
-        "import sys; sys.stdin.read(); time = __import__('time'); time.sleep(0.2)"
+        "ready, up = os.pipe()\n"
+        "if os.fork() == 0:\n  os.setsid()\n  print(os.getpid(), flush=True)\n  os.write(up, b'x')\n"
+        "  import time; time.sleep(300)\n"
+        "os.read(ready, 1)"
     )
     start(local.talk, "worker:0", tmp_path, *python(("-c", program)))
     assert told(local.talk, "task_exited", "worker:0")["code"] == 0

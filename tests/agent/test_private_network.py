@@ -6,6 +6,7 @@ import http.server
 import os
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -278,25 +279,32 @@ with socket.create_connection((host, int(port))) as proxy:
     assert local.talk.text("worker:0").startswith(f"HTTP/1.1 {status.decode()}")
 
 
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory that all users reach. Each pytest that starts makes the directory above `tmp_path` private again."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_an_ordinary_user_keeps_its_id(tmp_path: Path) -> None:
+def test_an_ordinary_user_keeps_its_id(open_directory: Path) -> None:
     """Files belong to it, and its programs have no privileges, not even in the namespace."""
-    tmp_path.chmod(0o777)
-    for directory in tmp_path.parents[:2]:
-        directory.chmod(0o755)
     script = "id -u; id -g; grep CapEff /proc/self/status; ls /sys/class/net /proc/net/dev >/dev/null; touch made"
 
     def run() -> str:
         network = private_network.open_network()
-        command = spawn.Command(["sh", "-c", script], {"PATH": os.environ["PATH"]}, str(tmp_path))
+        command = spawn.Command(["sh", "-c", script], {"PATH": os.environ["PATH"]}, str(open_directory))
         command.namespaces = network.namespaces
-        child = spawn.start_process(command, spawn.ProcessSettings(0o022, (1024, 1024), 0))
+        child = spawn.start_process(
+            command, spawn.ProcessSettings(0o022, (1024, 1024), os.getpriority(os.PRIO_PROCESS, 0))
+        )
         os.waitpid(child.pid, 0)
         return os.read(child.output, 10_000).decode() + os.read(child.start_report, 100).decode()
 
     lines = in_fork(run, NOBODY).splitlines()
     assert lines[:3] == [str(NOBODY), str(NOBODY), f"CapEff:\t{0:016x}"]
-    status = (tmp_path / "made").stat()
+    status = (open_directory / "made").stat()
     assert (status.st_uid, status.st_gid) == (NOBODY, NOBODY)
 
 

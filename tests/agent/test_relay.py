@@ -24,7 +24,7 @@ CASES = borders.number_of_cases() // 10
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 CALL = """
 import socket
-with socket.create_connection(("{address}", 2222), 30) as connection:
+with socket.create_connection(("{address}", 2222), 120) as connection:
     connection.sendall(b"question")
     print(connection.recv(100))
 """

@@ -100,7 +100,10 @@ def test_progress_is_told_with_the_measures(agent: Agent) -> None:
     assert progress.steps_per_second is not None
     assert 0 < progress.steps_per_second <= 5.1
     assert progress.age is not None
-    assert 0.2 <= progress.age < 60
+    assert 0 <= progress.age < 60
+    while (later := ask(agent.talk)[0]["worker:0"].progress) is None or later.age is None or later.age < 0.2:
+        pass  # the agent of a busy machine may just have read it
+    assert (later.step, later.age > progress.age) == (4, True)
 
 
 def test_progress_that_only_the_output_shows_is_marked(agent: Agent) -> None:
@@ -126,7 +129,9 @@ def test_progress_that_only_the_output_shows_is_marked(agent: Agent) -> None:
     assert first.step is not None
     while (later := progress()).steps_per_second is None or later.step is None or later.step < first.step + 15:
         pass
-    assert 0 < later.steps_per_second <= 15  # 10, but the agent of a busy machine may have read some steps late
+    while later.steps_per_second is None or later.steps_per_second > 11:
+        later = progress()  # the agent of a busy machine may have read many steps late, and then all at once
+    assert later.steps_per_second > 0
     go.touch()
     while (last := progress()).is_from_output:
         pass
@@ -161,9 +166,12 @@ def test_output_has_the_time_at_which_it_was_read(agent: Agent) -> None:
 
 
 def wait_until_written(agent: Agent) -> None:
-    """Wait until the task has ended; no event can be delivered while there is no link."""
+    """Wait until the task has ended and its output is read; no event can be delivered while there is no link."""
     task: Any = [p for p in psutil.Process(agent.pids()[1]).children() if "read x" in " ".join(command_of(p))]
     psutil.wait_procs(task, timeout=PATIENCE)
+    stranger = agent.reconnect()  # whom the agent answers after it has reaped the task and read what that has left
+    stranger.connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    assert stranger.connection.recv(100) == b""
 
 
 # ---- GPUs, reported by a stub

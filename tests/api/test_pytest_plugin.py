@@ -271,7 +271,7 @@ def test_number(number):
     def uses(preload: str, text: str) -> list[str]:
         code, out = project.run(f"PRELOAD = {preload!r}\n{text}{tests}")
         assert code == 0, out
-        assert not project.processes()
+        wait_until(lambda: not project.processes())
         return [(project.marks / str(number)).read_text() for number in range(3)]
 
     assert uses("pytest", "") == ["[0]", "[1]", "[2]"]

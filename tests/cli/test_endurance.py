@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 
 import psutil
 import pytest
 
 from support.launch import PATIENCE, Launch
+from tflaunch.tui import backlog
 
 pytestmark = pytest.mark.cli
 
@@ -38,6 +40,10 @@ def test_many_restarts_and_lines_leave_no_trace_in_memory(launch: Launch) -> Non
     launch.prefix = ["sh", "-c", 'exec "$@" 2> said', "sh"]  # it is not read, and each restart is reported there
     running = launch.start("up", spec)
     assert running.stdout is not None
+    enough = min(1.2 * backlog.MEMORY, 10 * LINES)
+    while not any(path.stat().st_size > enough for path in launch.home.glob("runs/*/logs/worker-0.log")):
+        assert running.poll() is None
+        time.sleep(0.05)  # what waits for a reader that stands still is memory, too: it is full before the first look
     early: list[int] = []
     lines = restarts = 0
     for line in running.stdout:

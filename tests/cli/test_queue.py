@@ -248,11 +248,11 @@ def test_the_end_of_a_run_starts_another_dispatcher(launch: Launch) -> None:
 
 
 def test_dispatchers_that_are_killed(launch: Launch) -> None:
-    """At any moment: no run is lost, and none begins twice."""
+    """At any moment: no run is lost, and none begins twice. The first runs last until one was killed."""
     chance = random.Random(SEED)
     launch.run("queue", "--slots", SLOTS)
     values = ",".join(map(str, range(ENTRIES)))
-    runs = put(launch, shell(launch, MARK + "; : {matrix.n}"), "--matrix", f"n={values}")
+    runs = put(launch, shell(launch, f"{MARK}; {HOLD}; : {{matrix.n}}"), "--matrix", f"n={values}")
     assert len(runs) == ENTRIES
     kills = 0
     while kills < KILLS and len(begun(launch)) < ENTRIES:
@@ -265,6 +265,7 @@ def test_dispatchers_that_are_killed(launch: Launch) -> None:
         with suppress(psutil.NoSuchProcess):
             found.kill()
             kills += 1
+            free(launch)
     until(lambda: not queued(launch))
     assert {launch.run("wait", run).returncode for run in runs[-5:]} == {0}
     until(lambda: len(begun(launch)) >= ENTRIES)

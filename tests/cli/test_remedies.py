@@ -30,10 +30,12 @@ def test_a_program_in_place_of_a_spec_is_run_by_the_command_that_is_proposed(lau
 
 def test_a_deadline_is_raised_as_is_proposed(launch: Launch) -> None:
     """The option can be added to the command that was given."""
-    spec = launch.shell("sleep 2", strategy="none", timeouts={"deadline": 1, "grace": 0})
+    script = "until [ -e go ]; do sleep 0.05; done"
+    spec = launch.shell(script, strategy="none", timeouts={"deadline": 1, "grace": 0})
     stopped = launch.up(spec)
     assert stopped.returncode == 124
     option = printed(r"e\.g\. (--set \S+)", stopped.stderr)
+    (launch.directory / "go").touch()
     assert launch.paste(f"tflaunch up {spec} {option}").returncode == 0
 
 

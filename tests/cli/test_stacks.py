@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from support.launch import Launch
+from support.processes import wait_until_waiting
 
 pytestmark = pytest.mark.cli
 
@@ -29,6 +30,8 @@ def test_groups_and_stacks_of_a_live_run_are_shown(launch: Launch) -> None:
     assert launch.run("up", "-d", written).returncode == 0
     for task in ("worker:0", "worker:1"):
         launch.wait_for_log(task, "up")
+    for about in launch.status()["tasks"]:
+        wait_until_waiting(about["pid"])  # a program may stand still after it has printed
     shown = launch.run("stacks")
     assert shown.returncode == 0, shown.stderr
     assert "\nworker:2\n    waits" in shown.stdout

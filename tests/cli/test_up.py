@@ -144,7 +144,8 @@ def test_more_tasks_than_files_may_be_open(launch: Launch) -> None:
 
 def test_ctrl_c_ends_cleanly(launch: Launch) -> None:
     """TERM and the grace for the tasks, 130 for the shell."""
-    running = launch.start("up", launch.shell(f"trap 'echo saving; exit 0' TERM; {SLEEP[:-14]} sleep 300 & wait"))
+    script = f"trap 'echo saving; exit 0' TERM; {SLEEP[:-14]} sleep 300 & wait"
+    running = launch.start("up", launch.shell(script, timeouts={"grace": 100}))
     read_until(running, "up", 2)
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=PATIENCE)
@@ -464,8 +465,8 @@ def test_a_host_that_is_emptied_lets_its_tasks_save_for_free(launch: Launch) -> 
         'trap "echo saved; exit 42" TERM; echo up $TFLAUNCH_ATTEMPT;'
         " test $TFLAUNCH_ATTEMPT = 1 || { sleep 300 & wait; }"
     )
-    spec = launch.shell(script, strategy="none", restart={"max": 1, "backoff": [0, 0]})
-    running = launch.start("up", spec)
+    fields = {"timeouts": {"grace": 100}, "restart": {"max": 1, "backoff": [0, 0]}}
+    running = launch.start("up", launch.shell(script, strategy="none", **fields))
     read_until(running, "up 0", 2)
     (guard,) = psutil.Process(running.pid).children()
     (agent,) = [process for process in guard.children() if is_agent(process)]

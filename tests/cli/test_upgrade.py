@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from support.launch import Launch
+from support.launch import Launch, read_until
 from support.releases import VERSION, release
 from tflaunch.core.record_check import JOURNAL_FORMAT
 from tflaunch_worker.wire import PROTOCOL
@@ -53,6 +53,7 @@ def test_a_living_run_is_watched_restarted_and_followed(launch: Launch, other: L
     assert launch.run("restart", "worker:0").returncode == 0
     launch.wait_for_log("worker:0", "begun", 2)
     following = launch.start("attach")
+    read_until(following, "| begun")
     (launch.directory / "go").touch()
     out, _ = following.communicate()
     assert (following.returncode, "| went on" in out) == (7, True)

@@ -19,6 +19,8 @@ pytestmark = pytest.mark.ssh
 
 PROGRAMS = Path(__file__).parent.parent / "training" / "programs"
 HEARTBEAT = 4.0
+SILENCE = 60.0
+"""Seconds for which a chief must not wait, even on a busy machine."""
 
 PEERS = """
 import json, os, pathlib, socket, sys, threading, time
@@ -156,16 +158,14 @@ def test_parameter_servers_go_on_when_a_host_falls_silent(bed: Bed, launch: Laun
     )
     wait_until(lambda: steps(launch) > 20)
     bed.blackhole(2)
-    since, longest, before = time.monotonic(), 0.0, steps(launch)
-    last = since
-    while time.monotonic() < since + 4 * HEARTBEAT:
-        time.sleep(0.05)
+    last, longest, reached = time.monotonic(), 0.0, steps(launch)
+    while longest < HEARTBEAT / 2:  # until the chief has waited for the silent host, and goes on
+        wait_until(lambda: steps(launch) > reached)  # noqa: B023
         now, reached = time.monotonic(), steps(launch)
-        longest, last, before = max(longest, now - last), now if reached > before else last, reached
-    print(f"longest pause {longest:.1f} s")
-    assert before > 20
-    # On a busy machine TensorFlow itself takes seconds for a step.
-    assert HEARTBEAT / 2 < longest < (HEARTBEAT + 2 if LONG else 3 * HEARTBEAT)
+        longest, last = now - last, now
+    print(f"pause {longest:.1f} s")
+    # On a busy machine TensorFlow itself takes seconds for a step. Without the end of its connections it waits on.
+    assert longest < (HEARTBEAT + 2 if LONG else SILENCE)
     bed.unblackhole(2)
     (launch.directory / "enough").touch()
     _, err = running.communicate(timeout=PATIENCE)

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_PATIENCE = 60.0
+from support.launch import PATIENCE
 
 
 class DapClient:
     """A connection to a debugger, with the requests that VS Code makes."""
 
     def __init__(self, connection: socket.socket) -> None:
-        connection.settimeout(_PATIENCE)
+        connection.settimeout(PATIENCE)
         self.connection = connection
         self._file = connection.makefile("rwb")
         self._seq = 0
@@ -110,4 +110,4 @@ def connect_editor(configuration: Mapping[str, Any]) -> DapClient:
     """Return an editor that is connected as a launch configuration says."""
     assert (configuration["type"], configuration["request"]) == ("debugpy", "attach")
     address = configuration["connect"]
-    return DapClient(socket.create_connection((address["host"], address["port"]), _PATIENCE))
+    return DapClient(socket.create_connection((address["host"], address["port"]), PATIENCE))

@@ -81,8 +81,10 @@ last = Last()
 atexit.register(print, "atexit one", flush=True)
 atexit.register(print, "atexit two", flush=True)
 weakref.finalize(last, print, "finalized", flush=True)
-threading.Thread(target=lambda: (threading.Event().wait(0.1), print("thread", flush=True))).start()
+has_spoken = threading.Event()
+threading.Thread(target=lambda: (has_spoken.wait(), print("thread", flush=True))).start()
 print("main", flush=True)
+has_spoken.set()
 """
 
 POOLS = """
@@ -99,7 +101,12 @@ if __name__ == "__main__":
 
 SIGNALS = """
 import os, signal, sys
-signal.signal(signal.SIGTERM, lambda number, frame: (print("heard", number), sys.exit(43)))
+def end(number, frame):
+    for ignored in (signal.SIGALRM, signal.SIGTERM):  # another one may come before the process has ended
+        signal.signal(ignored, signal.SIG_IGN)
+    print("heard", number)
+    sys.exit(43)
+signal.signal(signal.SIGTERM, end)
 signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # again, as it may come just before the pause
 while True: signal.pause()

@@ -249,6 +249,20 @@ def _clash(living: frozenset[Living]) -> list[Living]:
     return sorted(one for ones in by_task.values() if len(ones) > 1 for one in ones)
 
 
+def wait_until_waiting(pid: int, wchan: str = "hrtimer_nanosleep", state: str = "S") -> None:
+    """Return once a process is in a state, at a kernel function whose name contains ``wchan``; by default it sleeps.
+
+    A program can only print before it does what a test is about, and may stand still in between.
+    """
+    of_process = Path(f"/proc/{pid}")
+    end = time.monotonic() + _PATIENCE
+    while (
+        f"State:\t{state}" not in (of_process / "status").read_text() or wchan not in (of_process / "wchan").read_text()
+    ):
+        assert time.monotonic() < end, f"process {pid} does not come to {wchan}"
+        time.sleep(_PAUSE)
+
+
 def memory_has(pid: int, text: str) -> bool:
     """Return whether the memory of a process has a text, in use or not; skip the test where it cannot be read."""
     regions = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]

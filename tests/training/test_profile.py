@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from support.launch import Launch
+from support.launch import PATIENCE, Launch
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -29,6 +31,16 @@ train()
 """
 
 
+def profiles_show(launch: Launch, *frames: str) -> bool:
+    """Profile both workers; return whether the stacks and the flame graphs of both have these frames."""
+    profiled = launch.run("profile", "--for", "1s")
+    assert profiled.returncode == 0, profiled.stderr
+    assert sorted(line[:9] for line in profiled.stdout.splitlines()) == ["worker:0:", "worker:1:"]
+    session = max((launch.run_directory() / "profiles/python").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    files = [session / f"worker-{number}.{kind}" for number in range(2) for kind in ("folded", "svg")]
+    return all(frame in file.read_text() for file in files for frame in frames)
+
+
 def test_a_training_that_is_profiled_goes_on(launch: Launch) -> None:
     """Its own code is in the stacks, and what it waits for."""
     (launch.directory / "train.py").write_text(PROGRAM)
@@ -36,13 +48,9 @@ def test_a_training_that_is_profiled_goes_on(launch: Launch) -> None:
     started = launch.run("up", "-d", launch.spec(cluster={"worker": 2}, command=["python", "train.py"], **about))
     assert started.returncode == 0, started.stderr
     launch.wait_for_log("worker:0", "trains")
-    profiled = launch.run("profile", "--for", "1s")
-    assert profiled.returncode == 0, profiled.stderr
-    assert sorted(line[:9] for line in profiled.stdout.splitlines()) == ["worker:0:", "worker:1:"]
-    (session,) = (launch.run_directory() / "profiles/python").iterdir()
-    for name in ("worker-0", "worker-1"):
-        assert "train (train.py:" in (session / f"{name}.folded").read_text()
-        assert "quick_execute (execute.py:" in (session / f"{name}.svg").read_text()
+    end = time.monotonic() + PATIENCE
+    while not profiles_show(launch, "train (train.py:", "quick_execute (execute.py:"):
+        assert time.monotonic() < end  # one of a busy machine may have a single sample
     (launch.directory / "enough").touch()
     assert launch.run("wait").returncode == 0
     assert "trained True" in launch.log("worker:1")

@@ -12,6 +12,8 @@ from tflaunch.client import runs
 
 pytestmark = pytest.mark.tensorflow
 
+PAUSE = 0.3
+"""Seconds for which an input sleeps: most of a step even where TensorFlow gets little of a busy machine."""
 PROGRAM = """
 import time
 import tensorflow as tf
@@ -19,7 +21,7 @@ from tflaunch_worker.training import progress
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 def batches():
     while True:
-        time.sleep(0.1)  # here
+        time.sleep(PAUSE)  # here
         yield 1.0
 numbers = iter(tf.data.Dataset.from_generator(batches, output_signature=tf.TensorSpec((), tf.float32)))
 @tf.function
@@ -28,7 +30,7 @@ def total(number):
 for step in range(10**6):
     total(next(numbers))
     progress.report(step + 1, examples=8 * strategy.num_replicas_in_sync)
-"""
+""".replace("PAUSE", str(PAUSE))
 
 
 @pytest.mark.usefixtures("shared_import")
@@ -43,7 +45,7 @@ def test_what_limits_a_training_of_one_and_two_workers_is_found(launch: Launch) 
     assert found["scaling"] == "weak"
     assert [run["examples"] for run in found["runs"]] == [8, 16]
     for run in found["runs"]:
-        assert 0 < run["steps_per_second"] <= 10.5
+        assert 0 < run["steps_per_second"] < 2 / PAUSE  # a report may be read late, but none counts twice
         assert run["limit"] == "input", run
         assert f"(train.py, line {line})" in run["reason"]
     assert found["runs"][1]["efficiency"] > 0.3

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.forkserver.fingerprint import Fingerprint
     from tflaunch_worker.forkserver.messages import Message
 
-_PATIENCE = 2.0  # seconds for a client to send its request, and to answer
+_PATIENCE = 5.0  # seconds for a client to send its request, and to answer
 _MOST_SERVERS = 4
 _FAILED = 127
 _SHOWN_LESS = ("TFLAUNCH_RUN",)

@@ -2,7 +2,8 @@
 
 The kernel allows this for processes that the reader may debug, which includes its own children. CPython's structures
 are read at the offsets of its release builds for 64-bit Linux; a process of any other build is refused with a reason.
-Stacks of running threads may change while they are read: such a thread is read again, and left out if that fails.
+Stacks of running threads may change while they are read: such a thread is read again, and left out if that fails. So
+may the list of threads, which is read until it is consistent.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -28,7 +29,7 @@ _LONGEST_NAME = 4096  # characters of a file's or function's name
 _MOST_LINE_BYTES = 1024 * 1024
 _MOST_CODES = 10_000  # kept
 _MOST_SYMBOL_BYTES = 64 * 1024 * 1024
-_TRIES = 3
+_TRIES, _TRIES_OF_LISTS = 3, 20
 
 Frame = namedtuple("Frame", ["file", "line", "function"])
 Thread = namedtuple("Thread", ["id", "frames"])
@@ -58,7 +59,6 @@ _LAYOUTS = {
 }
 _CURRENT_IN_CFRAME = {"3.11": 8, "3.12": 0}
 _OF_C_STACK = 3  # FRAME_OWNED_BY_CSTACK: marks where C code called Python
-_NEXT_THREAD = 8
 _REFERENCES = 8  # bytes
 _SCHEDSTAT_BYTES = 200
 _BYTES_SIZE, _BYTES_DATA = 16, 32
@@ -259,16 +259,30 @@ class _Reader:
         return runs, Thread(native, list(self._frames(state)))
 
     def _states(self, runtime: int) -> List[int]:
-        """Return the addresses of the states of all threads, the newest first."""
+        """Return the addresses of the states of all threads, the newest first.
+
+        Threads that begin or end meanwhile change the lists, which are then read again.
+        """
+        for _ in range(_TRIES_OF_LISTS):
+            try:
+                return self._read_states(runtime)
+            except UnreadableError as error:
+                problem = error
+        raise problem
+
+    def _read_states(self, runtime: int) -> List[int]:
         states: List[int] = []
         interpreter = self._pointer(runtime + self._at.interpreters)
         for _ in range(_MOST_INTERPRETERS):
             if not interpreter or len(states) >= MOST_THREADS:
                 break
-            state = self._pointer(interpreter + self._at.threads)
+            state, before = self._pointer(interpreter + self._at.threads), 0
             while state and len(states) < MOST_THREADS:
                 states.append(state)
-                state = self._pointer(state + _NEXT_THREAD)
+                previous, following, owner = struct.unpack("<QQQ", self._read(state, 24))
+                if (previous, owner) != (before, interpreter):
+                    raise UnreadableError("its list of threads changes all the time")
+                state, before = following, state
             interpreter = self._pointer(interpreter + self._at.next_interpreter)
         return states
 
