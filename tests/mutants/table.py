@@ -406,6 +406,18 @@ MUTANTS: Mapping[str, Edit] = {
     "an agent may say any number of things it was not asked": Edit(
         "tflaunch.agents.rpc.AgentRpc._hear", "len(self._heard) > _MOST_UNASKED", "False", Suite("unit/test_borders.py")
     ),
+    "an earlier attempt's usage is shown": Edit(
+        "tflaunch.agents.measurement_link.MeasurementLink._take_measures",
+        "if self._has_started(task, measure.attempt)",
+        "",
+        Suite("unit/test_hostile_agents.py"),
+    ),
+    "any part of a file counts as the one that was requested": Edit(
+        "tflaunch.agents.file_requests.FileRequest.is_answered_by",
+        "and known.items() <= message.items()",
+        "",
+        Suite("unit/test_hostile_agents.py"),
+    ),
     "an agent that answers slowly is waited for without end": Edit(
         "tflaunch.agents.snapshot._answer",
         "end = time.monotonic() + _PATIENCE",
