@@ -581,6 +581,9 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("agent/test_fence.py::test_a_fence_does_not_count_as_a_task_that_listens"),
     ),
     # ---- agent: ports and networks
+    "ports that other programs have count as held": Edit(
+        "tflaunch_worker.agent.task_ports.TaskPorts.hold", "if refused:", "if False:", Invariant("I14", 145)
+    ),
     "a port is held so that TensorFlow cannot bind it": Edit(
         "tflaunch_worker.agent.ports._bind",
         "holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)",

@@ -17,10 +17,10 @@ from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.breakpoints import HostBreakpoints
 from tflaunch_worker.agent.lease import Lease
 from tflaunch_worker.agent.left_files import LeftFiles
-from tflaunch_worker.agent.ports import PortTaken
 from tflaunch_worker.agent.profiles import HostProfiles, ProfiledTask
 from tflaunch_worker.agent.stall import StallWatch
 from tflaunch_worker.agent.supervisor_link import SupervisorLink
+from tflaunch_worker.agent.task_ports import TaskPorts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ class Agent:
         self._host = host
         self._link = SupervisorLink(loop, self._obey, self._link_lost)
         self._left_files = LeftFiles(self._link, host.find_left_file)
-        self._port_watch = host.watch_ports(self._port_opened)
-        host.fence.tell_refused(self._outsider_refused)
+        self._ports = TaskPorts(host, self._link)
         self._tasks: dict[str, Task] = {}
         self._stall_watches: dict[str, StallWatch] = {}
         self._progress: dict[str, Progress] = {}
@@ -66,7 +65,6 @@ class Agent:
             **dict.fromkeys(_OF_DEBUGGERS, self._breakpoints.obey),
             **dict.fromkeys(_OF_PROFILES, self._profiles.obey),
         }
-        self._task_ports: dict[str, tuple[int, bool]] = {}
         self._vitals = host.vitals(self._tell_vitals)
         self._lease = Lease(loop)
         self._lease_timer: Timer | None = None
@@ -77,6 +75,30 @@ class Agent:
         self._checkpoint_copies: CheckpointCopies | None = None
         self._is_leaving = False
         self._was_dismissed = False
+        self._orders: dict[str, Callable[[dict[str, Any]], None]] = {
+            "hello": self._hello,
+            "keep_alive": self._keep_alive,
+            "acknowledge": self._acknowledge,
+            "hold_ports": self._ports.hold,
+            "look_up_names": self._look_up_names,
+            "probe_peers": self._ports.probe_peers,
+            "start_task": self._start_task,
+            "import_modules": self._import_modules,
+            "stop_task": self._stop_task,
+            "signal_task": self._signal_task,
+            "measure": self._measure,
+            "list_files": self._list_files,
+            "gather_evidence": self._gather_evidence,
+            "read_file": self._left_files.read,
+            "release_file": self._left_files.release,
+            "leave": self._leave,
+        }
+        # Orders whose content is their body: how it is checked, and what is done with it.
+        self._body_orders: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], None]]] = {
+            "set_cluster": (orders.read_cluster, self._set_cluster),
+            "set_fence": (orders.read_addresses, self._ports.admit),
+            "set_network": (orders.read_network, self._join_private_networks),
+        }
         self._watch_lease()
 
     # ---- called by the agent's process
@@ -135,7 +157,7 @@ class Agent:
     # ---- orders of the supervisor
 
     def _obey(self, message: dict[str, Any], body: bytes) -> None:
-        order = self._ORDERS.get(message["kind"])
+        order = self._orders.get(message["kind"])
         try:
             orders.check(message)
             if message["kind"] in ("offer_files", "file_part"):
@@ -148,15 +170,15 @@ class Agent:
                 from tflaunch_worker.inspect.doctor import DoctorService  # most runs never use the doctor
 
                 DoctorService(self._loop, self._host, self._link).obey(message)
-            elif message["kind"] in self._BODY_ORDERS:
-                read, obey = self._BODY_ORDERS[message["kind"]]
+            elif message["kind"] in self._body_orders:
+                read, obey = self._body_orders[message["kind"]]
                 content = read(body)
                 if self._is_new(message):
-                    obey(self, content)
+                    obey(content)
             elif order is None:
                 self._link.refuse(f"unknown order {message['kind'][:40]!r}")
             elif self._is_new(message):
-                order(self, message)
+                order(message)
         except ValueError as error:
             self._link.refuse(f"malformed order {message['kind'][:40]!r}: {error}")
 
@@ -201,39 +223,8 @@ class Agent:
             self._link.acknowledge(task, attempt, offset, is_complete)
         self._stop_when_done()
 
-    def _hold_ports(self, message: dict[str, Any]) -> None:
-        if message.get("private"):
-            reason = self._host.open_private_network(bool(message.get("relayed")))
-            if reason:
-                self._link.say("network_refused", reason=reason)
-                return
-        held, refused = {}, {}
-        hold = self._host.ports.hold_beside if message.get("exclusive") else self._host.ports.hold
-        for task, port in message["ports"].items():
-            try:
-                held[task] = hold(task, port)
-            except PortTaken as taken:
-                refused[task] = str(taken)
-        if refused:
-            self._link.say("ports_refused", refused=refused)
-        else:
-            self._link.say("ports_held", ports=held, addresses=" ".join(self._host.addresses()))
-            for task in held:
-                self._host.task_directory(task)  # now, while the supervisor is still compiling TF_CONFIG
-
     def _look_up_names(self, message: dict[str, Any]) -> None:
         self._host.look_up(message["names"], lambda found: self._link.say("names_resolved", found=found))
-
-    def _probe_peers(self, message: dict[str, Any]) -> None:
-        """Listen on the ports of this host's tasks until they start, and connect to the other hosts' tasks."""
-        try:
-            self._host.listeners.listen(message["ports"], message["run"], message["secret"], self._peer_seen)
-        except OSError as error:
-            failed = dict.fromkeys(message["peers"], f"this host cannot listen: {error.strerror}")
-            self._link.say("peers_probed", failed=failed)
-            return
-        found = lambda failed: self._link.say("peers_probed", failed=failed)  # noqa: E731
-        self._host.probe_peers(message["peers"], message["run"], message["secret"], message["patience"], found)
 
     def _take_files(self, message: dict[str, Any], body: bytes) -> None:
         """Handle an offer of files, or a part of a file."""
@@ -271,13 +262,7 @@ class Agent:
         self._left_files.want(name, files)
         task = self._host.task(name, attempt, command, stream, self)
         self._tasks[name] = task
-        self._task_ports[name] = 0 if message.get("exclusive") else message["port"], bool(message.get("private"))
-        if message["port"]:
-            if not message.get("exclusive"):
-                self._tell_unfenced(name, self._host.fence.guard(name, self._host.ports.holder(name)))
-            pid = lambda: task.pid  # noqa: E731
-            session, process = (pid if message.get(field) else None for field in ("exclusive", "private"))
-            self._port_watch.add(name, message["port"], session, process)
+        self._ports.begin(name, attempt, message, lambda: task.pid)
         collective_port = message["port"] if message.get("collective") and not message.get("private") else 0
         self._vitals.add(name, attempt, lambda: task.pid, collective_port)
         if progress is not None:
@@ -368,16 +353,8 @@ class Agent:
         task = self._tasks.get(name)
         if task is None or task.attempt != attempt or not task.pid or task.is_gone:
             return None
-        port, is_private = self._task_ports[name]
-        namespaces = self._host.private_namespaces if is_private else ()
-        is_listening = not self._port_watch.is_waiting(name)
+        port, is_listening, namespaces = self._ports.server_of(name)
         return ProfiledTask(task.pid, port, is_listening, self._host.task_directory(name), namespaces)
-
-    def _read_file(self, message: dict[str, Any]) -> None:
-        self._left_files.read(message)
-
-    def _release_file(self, message: dict[str, Any]) -> None:
-        self._left_files.release(message)
 
     def _leave(self, message: dict[str, Any]) -> None:
         self._was_dismissed = True
@@ -394,7 +371,7 @@ class Agent:
     def has_output(self, stream: Stream) -> None:
         """Schedule a stream that has new output for sending."""
         self._is_alive(stream.task)
-        self._port_watch.look_soon()
+        self._ports.look_soon()
         self._link.has_output(stream)
 
     def _is_alive(self, task: str) -> None:
@@ -441,9 +418,8 @@ class Agent:
         """Forget a task whose last process is dead."""
         self._profiles.end_task(task.name)
         self._breakpoints.close(task.name)
-        self._port_watch.remove(task.name)
+        self._ports.end(task.name)
         self._vitals.remove(task.name)
-        self._host.fence.leave(task.name)
         watch, progress = self._stall_watches.pop(task.name, None), self._progress.pop(task.name, None)
         if watch is not None:
             watch.cancel()
@@ -451,29 +427,7 @@ class Agent:
             progress.close()
         self._stop_when_done()
 
-    def _port_opened(self, name: str, port: int) -> None:
-        self._link.say("port_opened", task=name, attempt=self._tasks[name].attempt)
-        self._tell_unfenced(name, self._host.fence_gap(name, port))
-
-    # ---- the fence
-
-    def _admit(self, addresses: list[str]) -> None:
-        """Let connections from these addresses reach the tasks, and no others."""
-        guarded = self._host.fence.tasks
-        flaw = self._host.fence.admit(addresses)
-        for task in guarded:
-            self._tell_unfenced(task, flaw)
-
-    def _tell_unfenced(self, task: str, flaw: str) -> None:
-        if flaw:
-            self._link.say("port_unfenced", task=task, reason=flaw)
-
-    def _peer_seen(self, source: str) -> None:
-        if self._host.fence.lacks(source):
-            self._link.say("peer_seen", source=source)
-
-    def _outsider_refused(self, task: str, source: str, reason: str) -> None:
-        self._link.say("outsider_refused", task=task, source=source, reason=reason)
+    # ---- the cluster and its networks
 
     def _set_cluster(self, cluster: dict[str, list[str]]) -> None:
         self._host.cluster = cluster
@@ -538,29 +492,3 @@ class Agent:
         self._link.disconnect()
         reason = f"no message came from the supervisor for the lease of {self._lease.seconds:g} s"
         self._end_by_itself(reason, is_drain=False)
-
-    _BODY_ORDERS: dict[str, tuple[Callable[[bytes], Any], Callable[[Agent, Any], None]]] = {  # noqa: RUF012 - as below
-        "set_cluster": (orders.read_cluster, _set_cluster),
-        "set_fence": (orders.read_addresses, _admit),
-        "set_network": (orders.read_network, _join_private_networks),
-    }
-    """Orders whose content is their body: how it is checked, and what is done with it."""
-
-    _ORDERS = {  # noqa: RUF012 - ClassVar would need the import of typing
-        "hello": _hello,
-        "keep_alive": _keep_alive,
-        "acknowledge": _acknowledge,
-        "hold_ports": _hold_ports,
-        "look_up_names": _look_up_names,
-        "probe_peers": _probe_peers,
-        "start_task": _start_task,
-        "import_modules": _import_modules,
-        "stop_task": _stop_task,
-        "signal_task": _signal_task,
-        "measure": _measure,
-        "list_files": _list_files,
-        "gather_evidence": _gather_evidence,
-        "read_file": _read_file,
-        "release_file": _release_file,
-        "leave": _leave,
-    }
