@@ -519,6 +519,12 @@ MUTANTS: Mapping[str, Edit] = {
         "pass",
         Suite("unit/test_silent_tasks.py"),
     ),
+    "usage is reported for the first attempt": Edit(
+        "tflaunch_worker.agent.measurements.HostMeasurements._tell_measures",
+        '"attempt": self._tasks[name].attempt',
+        '"attempt": 0',
+        Suite("agent/test_usage.py::test_only_what_lives_is_measured"),
+    ),
     "a failure is known by the outermost frame": Edit(
         "tflaunch_worker.agent.last_output._place",
         "(own or frames)[-1]",

@@ -10,13 +10,13 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
-from functools import partial
 
 from tflaunch_worker import host_vars, spawn, wire
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.breakpoints import HostBreakpoints
 from tflaunch_worker.agent.lease import Lease
 from tflaunch_worker.agent.left_files import LeftFiles
+from tflaunch_worker.agent.measurements import HostMeasurements
 from tflaunch_worker.agent.profiles import HostProfiles, ProfiledTask
 from tflaunch_worker.agent.stall import StallWatch
 from tflaunch_worker.agent.supervisor_link import SupervisorLink
@@ -31,18 +31,16 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.files import Offer
     from tflaunch_worker.agent.host import Host
     from tflaunch_worker.agent.left_files import Readable
-    from tflaunch_worker.agent.progress import Progress
     from tflaunch_worker.agent.relay_frames import Network
     from tflaunch_worker.agent.task import Task
     from tflaunch_worker.agent.task_output import Stream
     from tflaunch_worker.event_loop import Loop, Timer
-    from tflaunch_worker.inspect.evidence import Facts
-    from tflaunch_worker.inspect.usage import Figures
 
 
 _OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks", "remove_code", "look_for_warm")
 _OF_CHECKPOINTS = ("find_checkpoint", "read_checkpoint", "store_checkpoint", "checkpoint_part", "place_checkpoint")
 _OF_PROFILES = ("profile_task", "read_profile", "end_profile")
+_OF_MEASUREMENTS = ("measure", "gather_evidence")
 _OF_DEBUGGERS = ("attach_debugger", "write_debugger", "read_debugger", "leave_debugger")
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect
 
@@ -58,14 +56,14 @@ class Agent:
         self._ports = TaskPorts(host, self._link)
         self._tasks: dict[str, Task] = {}
         self._stall_watches: dict[str, StallWatch] = {}
-        self._progress: dict[str, Progress] = {}
+        self._measurements = HostMeasurements(loop, host, self._link, self._tasks)
         self._breakpoints = HostBreakpoints(loop, self._link)
         self._profiles = HostProfiles(loop, self._link, self._find_profiled)
         self._requests: dict[str, Callable[[dict[str, Any]], None]] = {
             **dict.fromkeys(_OF_DEBUGGERS, self._breakpoints.obey),
             **dict.fromkeys(_OF_PROFILES, self._profiles.obey),
+            **dict.fromkeys(_OF_MEASUREMENTS, self._measurements.obey),
         }
-        self._vitals = host.vitals(self._tell_vitals)
         self._lease = Lease(loop)
         self._lease_timer: Timer | None = None
         self._fencing = 0
@@ -86,9 +84,7 @@ class Agent:
             "import_modules": self._import_modules,
             "stop_task": self._stop_task,
             "signal_task": self._signal_task,
-            "measure": self._measure,
             "list_files": self._list_files,
-            "gather_evidence": self._gather_evidence,
             "read_file": self._left_files.read,
             "release_file": self._left_files.release,
             "leave": self._leave,
@@ -206,7 +202,7 @@ class Agent:
         about = {"protocol": wire.PROTOCOL, "pid": os.getpid(), "is_leaving": self._is_leaving}
         self._link.greet(message["seen"], **about, addresses=self._host.addresses(), **self._pulse(message))
         self._left_files.announce_all()
-        self._vitals.resend_history()
+        self._measurements.resend_history()
 
     def _keep_alive(self, message: dict[str, Any]) -> None:
         """Renew the lease; the answer shows the supervisor that the link works both ways."""
@@ -260,13 +256,11 @@ class Agent:
         files = message.get("left_files") or {}
         self._host.forget_stale_files(name, files)
         self._left_files.want(name, files)
-        task = self._host.task(name, attempt, command, stream, self)
+        task = self._host.task(name, attempt, command, stream, self, self._measurements)
         self._tasks[name] = task
         self._ports.begin(name, attempt, message, lambda: task.pid)
         collective_port = message["port"] if message.get("collective") and not message.get("private") else 0
-        self._vitals.add(name, attempt, lambda: task.pid, collective_port)
-        if progress is not None:
-            self._progress[name] = progress
+        self._measurements.begin(task, progress, collective_port)
         listener = self._host.listen_for_breakpoints(name, command)
         if listener is not None:
             self._breakpoints.add(listener, name, attempt)
@@ -295,33 +289,6 @@ class Agent:
         if task is not None and task.attempt == message["attempt"]:
             task.signal(message["signal"])
 
-    def _measure(self, message: dict[str, Any]) -> None:
-        self._host.measurer.ask(self._pids, self._tell_measures)
-
-    def _pids(self) -> dict[str, int]:
-        """Return the pids of the live tasks by name."""
-        return {name: task.pid for name, task in self._tasks.items() if task.pid and not task.is_gone}
-
-    def _tell_measures(self, figures: Figures) -> None:
-        """Report the tasks' resource usage and progress to the supervisor."""
-        tasks: dict[str, dict[str, object]] = {}
-        for name, known in figures.items():
-            tasks[name] = {"attempt": self._tasks[name].attempt, **known}
-            refused = self._host.fence.counts.get(name)
-            if refused:
-                tasks[name]["refused"] = refused
-            progress = self._known_progress(self._tasks[name])
-            if progress:
-                tasks[name]["progress"] = progress
-        self._link.answer("measured", time=self._loop.now(), tasks=tasks)
-
-    def _tell_vitals(self, known: dict[str, Any]) -> bool:
-        """Report a regular measurement; return whether it could be sent."""
-        if not self._link.is_connected or self._link.has_unsent:
-            return False  # it is not worth waiting for
-        self._link.answer("vitals", time=self._loop.now(), **known)
-        return True
-
     def _list_files(self, message: dict[str, Any]) -> None:
         """List the files that match patterns in a task's working directory, and let the launcher read them."""
         task, attempt = message["task"], message["attempt"]
@@ -331,22 +298,6 @@ class Agent:
             self._link.answer("files_listed", task=task, attempt=attempt, problem=problem, **about)
 
         self._host.list_files(message["workdir"], message["patterns"], listed)
-
-    def _gather_evidence(self, message: dict[str, Any]) -> None:
-        with_use = bool(message.get("with_use"))
-        tell = partial(self._tell_evidence, with_use)
-        self._host.evidence_collector.ask(self._pids, tell, message.get("between"), with_use)
-
-    def _tell_evidence(self, with_use: bool, facts: Facts) -> None:
-        """Report where the tasks' processes are: a message per task, and one at the end."""
-        now = self._loop.now()
-        host = self._host.cpu_use() if with_use else {}
-        for name, processes in facts.items():
-            task = self._tasks[name]
-            silence = None if task.wrote_at is None else now - task.wrote_at
-            known = {"task": name, "attempt": task.attempt, "silence": silence, "processes": processes, **host}
-            self._link.answer("evidence", **known, progress=self._known_progress(task) or None)
-        self._link.answer("evidence_complete")
 
     def _find_profiled(self, name: str, attempt: int) -> ProfiledTask | None:
         """Return what a profile needs to know of a running attempt of a task."""
@@ -380,24 +331,6 @@ class Agent:
         if watch is not None:
             watch.note_output()
 
-    def evidence(self, pid: int) -> str:
-        """Return what this host knows about why a process was killed."""
-        known = self._host.evidence(pid)
-        return "; ".join(filter(None, [known, self._vitals.growth()])) if known else ""
-
-    def _known_progress(self, task: Task) -> dict[str, object]:
-        """Return a task's reported progress, or else the progress that its Keras output shows."""
-        reported = self._progress[task.name].known() if task.name in self._progress else {}
-        return reported or task.shown_progress()
-
-    def reached(self, task: Task) -> dict[str, object]:
-        """Return the training progress of a task: step, epoch and metrics, as far as known."""
-        if task.name in self._progress:
-            self._progress[task.name].read_rest()
-        known = self._known_progress(task)
-        counts = {name: int(value) for name in ("step", "epoch") if isinstance(value := known.get(name), (int, float))}
-        return {**counts, "metrics": known.get("metrics") or {}}
-
     def bring_files(self, task: Task, brought: Callable[[], None]) -> None:
         """Send home the files that a task has left; then, or when nobody takes them, call ``brought``."""
         self._left_files.bring(task.name, task.attempt, brought)
@@ -410,21 +343,15 @@ class Agent:
         else:
             self._host.find_checkpoint(command, since, found)
 
-    def look_at_tasks(self, done: Callable[[], None]) -> None:
-        """Call ``done`` once it is known where the tasks are; the supervisor asks for that at the same time."""
-        self._host.evidence_collector.ask(self._pids, lambda _: done())
-
     def has_gone(self, task: Task) -> None:
         """Forget a task whose last process is dead."""
         self._profiles.end_task(task.name)
         self._breakpoints.close(task.name)
         self._ports.end(task.name)
-        self._vitals.remove(task.name)
-        watch, progress = self._stall_watches.pop(task.name, None), self._progress.pop(task.name, None)
+        self._measurements.end(task.name)
+        watch = self._stall_watches.pop(task.name, None)
         if watch is not None:
             watch.cancel()
-        if progress is not None:
-            progress.close()
         self._stop_when_done()
 
     # ---- the cluster and its networks
