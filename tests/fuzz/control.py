@@ -16,6 +16,7 @@ from fuzz.borders import Border
 from fuzz.mutations import as_json, mutate, mutate_bytes
 from fuzz.stages import check_sentence
 from support.job_history import mirrored
+from tflaunch.agents.measurement_link import MeasurementLink
 from tflaunch.core.events import FaultInjected, RestartRequested, StopRequested
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_requests import Service
@@ -71,19 +72,8 @@ class _Session:
     is_linked = True
     silence = 0.5
 
-    def measure(self) -> bool:
-        """Request nothing."""
-        return False
-
-    def tell_measures(self, tell: object) -> None:
-        """Do nothing: no measurements arrive."""
-
-    def gather_evidence(self, sampling: object) -> bool:
-        """Request nothing."""
-        return False
-
-    def tell_evidence(self, tell: object) -> None:
-        """Do nothing: no evidence arrives."""
+    def __init__(self) -> None:
+        self.measurements = MeasurementLink(lambda *_, **__: False, lambda *_: False, lambda theirs: theirs)
 
     def signal(self, task: str, attempt: int, number: int) -> None:
         """Signal a task."""

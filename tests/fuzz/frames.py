@@ -111,9 +111,9 @@ def check(case: bytes) -> None:
     for host, lines in links.items():
         way, later = AgentConnector(lines[1:]), mailbox.call
         sessions[host] = Session(host, way, terms, mailbox, words, FileStore(), later)  # type: ignore[arg-type]
-        sessions[host].tell_measures(_check_measures)
-        sessions[host].tell_evidence(_check_evidence)
-        sessions[host].tell_vitals(_check_vitals(Lateness()))
+        sessions[host].measurements.tell_measures(_check_measures)
+        sessions[host].measurements.tell_evidence(_check_evidence)
+        sessions[host].measurements.tell_vitals(_check_vitals(Lateness()))
     run = Run(
         step.begin_job("run", plan, mailbox.now()),
         Collaborators(mailbox, Records(), words, sessions, said.append, "logs", _CODE),  # type: ignore[arg-type]

@@ -406,6 +406,18 @@ MUTANTS: Mapping[str, Edit] = {
     "an agent may say any number of things it was not asked": Edit(
         "tflaunch.agents.rpc.AgentRpc._hear", "len(self._heard) > _MOST_UNASKED", "False", Suite("unit/test_borders.py")
     ),
+    "an earlier attempt's usage is shown": Edit(
+        "tflaunch.agents.measurement_link.MeasurementLink._take_measures",
+        "if self._has_started(task, measure.attempt)",
+        "",
+        Suite("unit/test_hostile_agents.py"),
+    ),
+    "any part of a file counts as the one that was requested": Edit(
+        "tflaunch.agents.file_requests.FileRequest.is_answered_by",
+        "and known.items() <= message.items()",
+        "",
+        Suite("unit/test_hostile_agents.py"),
+    ),
     "an agent that answers slowly is waited for without end": Edit(
         "tflaunch.agents.snapshot._answer",
         "end = time.monotonic() + _PATIENCE",
@@ -507,6 +519,12 @@ MUTANTS: Mapping[str, Edit] = {
         "pass",
         Suite("unit/test_silent_tasks.py"),
     ),
+    "usage is reported for the first attempt": Edit(
+        "tflaunch_worker.agent.measurements.HostMeasurements._tell_measures",
+        '"attempt": self._tasks[name].attempt',
+        '"attempt": 0',
+        Suite("agent/test_usage.py::test_only_what_lives_is_measured"),
+    ),
     "a failure is known by the outermost frame": Edit(
         "tflaunch_worker.agent.last_output._place",
         "(own or frames)[-1]",
@@ -569,6 +587,9 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("agent/test_fence.py::test_a_fence_does_not_count_as_a_task_that_listens"),
     ),
     # ---- agent: ports and networks
+    "ports that other programs have count as held": Edit(
+        "tflaunch_worker.agent.task_ports.TaskPorts.hold", "if refused:", "if False:", Invariant("I14", 145)
+    ),
     "a port is held so that TensorFlow cannot bind it": Edit(
         "tflaunch_worker.agent.ports._bind",
         "holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)",

@@ -282,9 +282,9 @@ class SimAgentHost:
         """Return the stream that keeps an attempt's output."""
         return Stream(task, attempt, WatchedSpool(self._host, task, attempt), self._loop.now)
 
-    def task(self, name: str, attempt: int, command: Command, stream: Stream, listener: Any) -> Task:
+    def task(self, name: str, attempt: int, command: Command, stream: Stream, listener: Any, observer: Any) -> Task:
         """Prepare an attempt of a task."""
-        return Task(name, attempt, command, stream, self._loop, listener)
+        return Task(name, attempt, command, stream, self._loop, listener, observer)
 
     def task_directory(self, name: str) -> str:
         """Return the directory of a task, which is never opened here."""

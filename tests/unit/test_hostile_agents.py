@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fuzz.stages import AgentConnector, FileStore, Line, OutputWriter, StillMailbox
+from tflaunch.agents.file_requests import FileRequest
 from tflaunch.agents.session import Session, Terms
 from tflaunch.agents.user_code import Code, File
 from tflaunch.core.events import Event, HostJoined, HostLost, LinkLost, LinkRestored, TaskExited, TaskStarted
@@ -268,12 +269,42 @@ def test_a_host_that_reads_nothing_is_not_written_to_for_ever(host: Host) -> Non
     """Unread data accumulates in our memory."""
     host.lines[0].is_full = True
     for number in range(100_000):
-        host.session.measure()
+        host.session.measurements.measure()
         if number % 1000 == 0:
             host.wait(0)
         if not host.session.is_linked:
             break
     assert "does not read" in host.lost()
+
+
+def test_only_measurements_of_tasks_that_it_was_asked_to_start_are_passed_on(host: Host) -> None:
+    """Of an earlier attempt, or a task of another host, nothing is shown."""
+    told: list[list[str]] = []
+    host.session.measurements.tell_measures(lambda taken, _: told.append(list(taken)))
+    host.session.measurements.tell_evidence(lambda evidence: told.append([evidence.task] if evidence else []))
+    host.session.measurements.tell_vitals(lambda vitals, _: told.append([task.task for task in vitals.tasks]))
+    for known, attempt in (("worker:0", 0), ("worker:0", 1), ("worker:1", 0)):
+        host.tells("measured", time=1.0, tasks={known: {"attempt": attempt}})
+        host.tells("vitals", time=1.0, room=None, tasks={known: {"attempt": attempt, "rss": 1}})
+        host.tells("evidence", task=known, attempt=attempt, silence=None, progress=None, processes=[])
+    host.tells("evidence_complete")
+    assert told == [["worker:0"]] * 3 + [[]] * 5
+    assert not host.lost()
+
+
+def test_an_answer_about_another_part_of_a_file_is_not_taken(host: Host) -> None:
+    """The request is over, as the link is lost."""
+    told: list[bytes | None] = []
+    about = {"task": "worker:0", "attempt": 0, "name": "outputs/m"}
+    request = FileRequest(
+        "read_file", {**about, "offset": 3}, "file_read", lambda message, body: told.append(message and body)
+    )
+    host.session.file_requests.send(request)
+    host.says(wire.encode({"kind": "file_read", **about, "offset": 3}, b"part"))
+    host.session.file_requests.send(request)
+    host.says(wire.encode({"kind": "file_read", **about, "offset": 0}, b"part"))
+    assert told == [b"part", None]
+    assert "was not requested" in host.lost()
 
 
 def test_what_an_agent_may_say_is_believed(host: Host) -> None:

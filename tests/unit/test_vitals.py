@@ -99,6 +99,9 @@ def test_predictions_are_rounded(left: float, text: str) -> None:
 class _Host:
     """A session that passes on what it is told to."""
 
+    def __init__(self) -> None:
+        self.measurements = self
+
     def tell_vitals(self, tell: Callable[[HostVitals, float], None]) -> None:
         """Remember whom to tell."""
         self.tell = tell

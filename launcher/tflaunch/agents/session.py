@@ -10,8 +10,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from tflaunch.agents import checkpoints, debugger_link, profile_link, replies
+from tflaunch.agents import checkpoints, debugger_link, measurement_link, profile_link, replies
 from tflaunch.agents.clock_sync import HostClock
+from tflaunch.agents.file_requests import FileRequests
 from tflaunch.agents.file_sync import Upload
 from tflaunch.agents.frames import Frame, Frames
 from tflaunch.agents.left_files import FileStore, LeftFiles
@@ -20,10 +21,7 @@ from tflaunch.agents.outbox import CommandOutbox
 from tflaunch.agents.output import KINDS, Output, OutputWriter
 from tflaunch.agents.reconnect import Reconnector
 from tflaunch.agents.replies import EventCursor, ExpectedReplies
-from tflaunch.core import event_records, events, measures, vitals
-from tflaunch.core.evidence import Evidence, Sampling, read_evidence
-from tflaunch.core.measures import Measure
-from tflaunch.core.vitals import HostVitals
+from tflaunch.core import event_records, events
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
 from tflaunch.transport.base import AgentConnector, DelayTeller, Link
@@ -50,20 +48,6 @@ class Terms(NamedTuple):
     heartbeat: float
     fencing: int = 0
     clock: str = _CLOCK
-
-
-class FileRequest(NamedTuple):
-    """A request for files that stay on the host: ``tell`` gets the answer and its body, or None if the link is lost."""
-
-    kind: str
-    about: dict[str, Any]
-    answer: str
-    tell: Callable[[dict[str, Any] | None, bytes], None]
-
-    def is_answered_by(self, message: dict[str, Any]) -> bool:
-        """Return whether a message is the answer."""
-        known = {name: self.about[name] for name in ("task", "attempt", "name", "offset") if name in self.about}
-        return bool(message["kind"] == self.answer and known.items() <= message.items())
 
 
 class Session:
@@ -96,24 +80,23 @@ class Session:
         self._terms = terms
         self._mailbox = mailbox
         self._files = files
-        self._output = Output(writer, self._acknowledge_soon, self._ours, self._may_write)
+        self._output = Output(writer, self._acknowledge_soon, self._ours, self._has_started)
         self._state = LinkState.CLOSED
         self._takeover = Takeover.NONE
         self._is_leaving = False
         self._is_acknowledging = False
         self._frames: Frames | None = None
-        self._tell_measures: Callable[[dict[str, Measure], float], None] | None = None
-        self._tell_evidence: Callable[[Evidence | None], None] | None = None
-        self._tell_vitals: Callable[[HostVitals, float], None] | None = None
         self.checkpoints = checkpoints.CheckpointLink(self._ask)
         self.debuggers = debugger_link.DebuggerLink(self._ask)
         self.profiles = profile_link.ProfileLink(self._ask)
+        self.measurements = measurement_link.MeasurementLink(self._ask, self._has_started, self._ours)
+        self.file_requests = FileRequests(self._ask)
         self._takers: dict[str, Callable[[dict[str, Any], bytes], None]] = {
             **dict.fromkeys(checkpoints.KINDS, self.checkpoints.take),
             **dict.fromkeys(debugger_link.KINDS, self.debuggers.take),
             **dict.fromkeys(profile_link.KINDS, self.profiles.take),
+            **dict.fromkeys(measurement_link.KINDS, self.measurements.take),
         }
-        self._file_request: FileRequest | None = None
         if isinstance(connector, DelayTeller):
             connector.tell_delay(lambda reason: mailbox.call(lambda: self._note_delay(reason)))
         self._forget_agent()
@@ -298,45 +281,11 @@ class Session:
         if self._is_greeted:
             self._say("signal_task", task=task, attempt=attempt, signal=number)
 
-    def measure(self) -> bool:
-        """Request the tasks' usage and progress (see `tell_measures`); return whether the agent is connected."""
-        return self._ask("measure")
-
-    def tell_measures(self, tell: Callable[[dict[str, Measure], float], None]) -> None:
-        """Call ``tell`` with every reply to `measure`: the live tasks' measures, and when they were taken.
-
-        The time is of our monotonic clock, in seconds.
-        """
-        self._tell_measures = tell
-
-    def gather_evidence(self, sampling: Sampling) -> bool:
-        """Ask where the processes of the tasks are (see `tell_evidence`); return whether the agent is connected."""
-        return self._ask("gather_evidence", **sampling.as_json())
-
-    def tell_evidence(self, tell: Callable[[Evidence | None], None]) -> None:
-        """Call ``tell`` with each task's evidence of a reply to `gather_evidence`, and with None at its end."""
-        self._tell_evidence = tell
-
-    def tell_vitals(self, tell: Callable[[HostVitals, float], None]) -> None:
-        """Call ``tell`` with what the agent measures regularly, and when, in seconds of our monotonic clock."""
-        self._tell_vitals = tell
-
     def _ask(self, kind: str, body: bytes = b"", /, **about: Any) -> bool:
         """Send a request that is lost with the link; return whether the agent is connected."""
         if self._is_greeted:
             self._send((wire.encode({"kind": kind, **about}, body),))
         return self._is_greeted
-
-    def request_file(self, request: FileRequest) -> None:
-        """Ask for the list of a task's files, or for a part of one; an earlier request must be answered."""
-        self._file_request = request
-        if not self._ask(request.kind, **request.about):
-            self._answer_file(None, b"")
-
-    def _answer_file(self, message: dict[str, Any] | None, body: bytes) -> None:
-        request, self._file_request = self._file_request, None
-        if request is not None:
-            request.tell(message, body)
 
     def cut(self, seconds: float) -> None:
         """Close the link, and reconnect only after ``seconds``: for fault injection."""
@@ -373,7 +322,7 @@ class Session:
         self.checkpoints.forget()
         self.debuggers.forget()
         self.profiles.forget()
-        self._answer_file(None, b"")
+        self.file_requests.forget()
         self._state = self._state.after_loss()
 
     @property
@@ -409,8 +358,8 @@ class Session:
             self._output.read(message, body)
         elif kind in self._takers:
             self._takers[kind](message, body)
-        elif self._file_request is not None and self._file_request.is_answered_by(message):
-            self._answer_file(message, body)
+        elif self.file_requests.are_answered_by(message):
+            self.file_requests.take(message, body)
         elif kind == "file_read":
             self._left_files.read_part(message, body)
         elif kind in self._ANSWERS:
@@ -432,8 +381,8 @@ class Session:
         self._event_cursor.note(event, number)
         self._mailbox.put(event)
 
-    def _may_write(self, task: str, attempt: int) -> bool:
-        """Return whether the agent was asked to start an attempt, so that its output is accepted."""
+    def _has_started(self, task: str, attempt: int) -> bool:
+        """Return whether the agent was asked to start an attempt, so that what it tells of that is accepted."""
         return self._expected.has_started(task, attempt)
 
     def _read_greeting(self, message: dict[str, Any]) -> None:
@@ -484,29 +433,6 @@ class Session:
         self._clock.compare(pulse.sent, pulse.time, self._mailbox.now())
         self._outbox.forget(pulse.obeyed)
 
-    def _read_measures(self, message: dict[str, Any]) -> None:
-        taken = measures.from_wire(message.get("tasks"))
-        moment = self._clock.ours(fields.number(message, "time"))
-        known = {task: measure for task, measure in taken.items() if self._expected.has_started(task, measure.attempt)}
-        if self._tell_measures is not None:
-            self._tell_measures(known, moment)
-
-    def _read_evidence(self, message: dict[str, Any]) -> None:
-        evidence = read_evidence(message)
-        if self._tell_evidence is not None and self._expected.has_started(evidence.task, evidence.attempt):
-            self._tell_evidence(evidence)
-
-    def _read_vitals(self, message: dict[str, Any]) -> None:
-        known = vitals.read_vitals(message)
-        moment = self._clock.ours(fields.number(message, "time"))
-        tasks = tuple(task for task in known.tasks if self._expected.has_started(task.task, task.attempt))
-        if self._tell_vitals is not None:
-            self._tell_vitals(known._replace(tasks=tasks), moment)
-
-    def _end_evidence(self, _: dict[str, Any]) -> None:
-        if self._tell_evidence is not None:
-            self._tell_evidence(None)
-
     def _ours(self, theirs: float) -> float:
         """Convert a time of the agent's clock to ours."""
         return self._clock.ours(theirs)
@@ -530,10 +456,6 @@ class Session:
 
     _ANSWERS: ClassVar = {
         "alive": _read_pulse,
-        "measured": _read_measures,
-        "evidence": _read_evidence,
-        "evidence_complete": _end_evidence,
-        "vitals": _read_vitals,
         "file_left": _read_announcement,
         "files_wanted": _serve_upload,
         "part_taken": _serve_upload,

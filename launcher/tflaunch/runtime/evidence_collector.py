@@ -24,15 +24,15 @@ class EvidenceCollector:
     """Asks all agents at once. Requests that arrive meanwhile get the same answer."""
 
     def __init__(self, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:
-        self._sessions = sessions
+        self._links = {host: session.measurements for host, session in sessions.items()}
         self._mailbox = mailbox
         self._evidence: dict[str, Evidence] = {}
         self._awaited: set[str] = set()
         self._silent: set[str] = set()
         self._waiting: list[Callable[[Findings], None]] = []
         self._round = 0
-        for host, session in sessions.items():
-            session.tell_evidence(partial(self._take, host))
+        for host, link in self._links.items():
+            link.tell_evidence(partial(self._take, host))
 
     def collect(self, done: Callable[[Findings], None], sampling: Sampling = USUAL) -> None:
         """Call ``done`` once all hosts have answered or timed out."""
@@ -40,8 +40,8 @@ class EvidenceCollector:
         if len(self._waiting) > 1:
             return
         self._evidence = {}
-        self._awaited = {host for host, session in self._sessions.items() if session.gather_evidence(sampling)}
-        self._silent = self._sessions.keys() - self._awaited
+        self._awaited = {host for host, link in self._links.items() if link.gather_evidence(sampling)}
+        self._silent = self._links.keys() - self._awaited
         self._round += 1
         number = self._round
         if self._awaited:
@@ -61,7 +61,7 @@ class EvidenceCollector:
 
     def _finish(self) -> None:
         self._round += 1
-        silent = tuple(host for host in self._sessions if host in self._silent | self._awaited)
+        silent = tuple(host for host in self._links if host in self._silent | self._awaited)
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             done(Findings(self._evidence, silent))

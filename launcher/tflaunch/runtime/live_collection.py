@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tflaunch.agents.file_requests import FileRequest
 from tflaunch.agents.left_files import LeftFile
-from tflaunch.agents.session import FileRequest, Session
+from tflaunch.agents.session import Session
 from tflaunch.client.collect import Collection, FileAgent
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.mailbox import Mailbox
@@ -107,7 +108,7 @@ class _LiveAgent:
     def _ask(self, kind: str, answer: str, wait: float, fields: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         self._answered.clear()
         request = FileRequest(kind, fields, answer, self._take)
-        self._mailbox.call(lambda: self._session.request_file(request))
+        self._mailbox.call(lambda: self._session.file_requests.send(request))
         has_answered = self._is_given_up or self._answered.wait(wait)
         message, body = self._answer
         if self._is_given_up or not has_answered or message is None:

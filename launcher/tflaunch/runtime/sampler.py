@@ -20,15 +20,15 @@ class ResourceSampler:
     def __init__(self, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:
         self.measures: dict[str, Measure] = {}
         self.cpu: dict[str, float] = {}
-        self._sessions = sessions
+        self._links = {host: session.measurements for host, session in sessions.items()}
         self._mailbox = mailbox
         self._taken: dict[str, tuple[Measure, float]] = {}
         self._awaited: set[str] = set()
         self._waiting: list[Callable[[], None]] = []
         self._round = 0
         self._measured_at = float("-inf")
-        for host, session in sessions.items():
-            session.tell_measures(partial(self._take, host))
+        for host, link in self._links.items():
+            link.tell_measures(partial(self._take, host))
 
     def measure(self, done: Callable[[], None]) -> None:
         """Measure, and call ``done`` once all hosts have answered or timed out."""
@@ -39,7 +39,7 @@ class ResourceSampler:
         self._waiting.append(done)
         if len(self._waiting) > 1:
             return  # a round is already in progress
-        self._awaited = {host for host, session in self._sessions.items() if session.measure()}
+        self._awaited = {host for host, link in self._links.items() if link.measure()}
         self._round += 1
         number = self._round
         if self._awaited:

@@ -39,7 +39,7 @@ class VitalsMonitor:
         self._judge_at = 0.0
         self._memory: dict[str, tuple[int, MemoryGrowth]] = {}
         for host, session in sessions.items():
-            session.tell_vitals(partial(self._take, host))
+            session.measurements.tell_vitals(partial(self._take, host))
 
     def watch(self, job: Job, now: float) -> None:
         """Take the job's state after a step."""

@@ -10,17 +10,17 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
-from functools import partial
 
 from tflaunch_worker import host_vars, spawn, wire
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.breakpoints import HostBreakpoints
 from tflaunch_worker.agent.lease import Lease
 from tflaunch_worker.agent.left_files import LeftFiles
-from tflaunch_worker.agent.ports import PortTaken
+from tflaunch_worker.agent.measurements import HostMeasurements
 from tflaunch_worker.agent.profiles import HostProfiles, ProfiledTask
 from tflaunch_worker.agent.stall import StallWatch
 from tflaunch_worker.agent.supervisor_link import SupervisorLink
+from tflaunch_worker.agent.task_ports import TaskPorts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,18 +31,16 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.files import Offer
     from tflaunch_worker.agent.host import Host
     from tflaunch_worker.agent.left_files import Readable
-    from tflaunch_worker.agent.progress import Progress
     from tflaunch_worker.agent.relay_frames import Network
     from tflaunch_worker.agent.task import Task
     from tflaunch_worker.agent.task_output import Stream
     from tflaunch_worker.event_loop import Loop, Timer
-    from tflaunch_worker.inspect.evidence import Facts
-    from tflaunch_worker.inspect.usage import Figures
 
 
 _OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks", "remove_code", "look_for_warm")
 _OF_CHECKPOINTS = ("find_checkpoint", "read_checkpoint", "store_checkpoint", "checkpoint_part", "place_checkpoint")
 _OF_PROFILES = ("profile_task", "read_profile", "end_profile")
+_OF_MEASUREMENTS = ("measure", "gather_evidence")
 _OF_DEBUGGERS = ("attach_debugger", "write_debugger", "read_debugger", "leave_debugger")
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect
 
@@ -55,19 +53,17 @@ class Agent:
         self._host = host
         self._link = SupervisorLink(loop, self._obey, self._link_lost)
         self._left_files = LeftFiles(self._link, host.find_left_file)
-        self._port_watch = host.watch_ports(self._port_opened)
-        host.fence.tell_refused(self._outsider_refused)
+        self._ports = TaskPorts(host, self._link)
         self._tasks: dict[str, Task] = {}
         self._stall_watches: dict[str, StallWatch] = {}
-        self._progress: dict[str, Progress] = {}
+        self._measurements = HostMeasurements(loop, host, self._link, self._tasks)
         self._breakpoints = HostBreakpoints(loop, self._link)
         self._profiles = HostProfiles(loop, self._link, self._find_profiled)
         self._requests: dict[str, Callable[[dict[str, Any]], None]] = {
             **dict.fromkeys(_OF_DEBUGGERS, self._breakpoints.obey),
             **dict.fromkeys(_OF_PROFILES, self._profiles.obey),
+            **dict.fromkeys(_OF_MEASUREMENTS, self._measurements.obey),
         }
-        self._task_ports: dict[str, tuple[int, bool]] = {}
-        self._vitals = host.vitals(self._tell_vitals)
         self._lease = Lease(loop)
         self._lease_timer: Timer | None = None
         self._fencing = 0
@@ -77,6 +73,28 @@ class Agent:
         self._checkpoint_copies: CheckpointCopies | None = None
         self._is_leaving = False
         self._was_dismissed = False
+        self._orders: dict[str, Callable[[dict[str, Any]], None]] = {
+            "hello": self._hello,
+            "keep_alive": self._keep_alive,
+            "acknowledge": self._acknowledge,
+            "hold_ports": self._ports.hold,
+            "look_up_names": self._look_up_names,
+            "probe_peers": self._ports.probe_peers,
+            "start_task": self._start_task,
+            "import_modules": self._import_modules,
+            "stop_task": self._stop_task,
+            "signal_task": self._signal_task,
+            "list_files": self._list_files,
+            "read_file": self._left_files.read,
+            "release_file": self._left_files.release,
+            "leave": self._leave,
+        }
+        # Orders whose content is their body: how it is checked, and what is done with it.
+        self._body_orders: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], None]]] = {
+            "set_cluster": (orders.read_cluster, self._set_cluster),
+            "set_fence": (orders.read_addresses, self._ports.admit),
+            "set_network": (orders.read_network, self._join_private_networks),
+        }
         self._watch_lease()
 
     # ---- called by the agent's process
@@ -135,7 +153,7 @@ class Agent:
     # ---- orders of the supervisor
 
     def _obey(self, message: dict[str, Any], body: bytes) -> None:
-        order = self._ORDERS.get(message["kind"])
+        order = self._orders.get(message["kind"])
         try:
             orders.check(message)
             if message["kind"] in ("offer_files", "file_part"):
@@ -148,15 +166,15 @@ class Agent:
                 from tflaunch_worker.inspect.doctor import DoctorService  # most runs never use the doctor
 
                 DoctorService(self._loop, self._host, self._link).obey(message)
-            elif message["kind"] in self._BODY_ORDERS:
-                read, obey = self._BODY_ORDERS[message["kind"]]
+            elif message["kind"] in self._body_orders:
+                read, obey = self._body_orders[message["kind"]]
                 content = read(body)
                 if self._is_new(message):
-                    obey(self, content)
+                    obey(content)
             elif order is None:
                 self._link.refuse(f"unknown order {message['kind'][:40]!r}")
             elif self._is_new(message):
-                order(self, message)
+                order(message)
         except ValueError as error:
             self._link.refuse(f"malformed order {message['kind'][:40]!r}: {error}")
 
@@ -184,7 +202,7 @@ class Agent:
         about = {"protocol": wire.PROTOCOL, "pid": os.getpid(), "is_leaving": self._is_leaving}
         self._link.greet(message["seen"], **about, addresses=self._host.addresses(), **self._pulse(message))
         self._left_files.announce_all()
-        self._vitals.resend_history()
+        self._measurements.resend_history()
 
     def _keep_alive(self, message: dict[str, Any]) -> None:
         """Renew the lease; the answer shows the supervisor that the link works both ways."""
@@ -201,39 +219,8 @@ class Agent:
             self._link.acknowledge(task, attempt, offset, is_complete)
         self._stop_when_done()
 
-    def _hold_ports(self, message: dict[str, Any]) -> None:
-        if message.get("private"):
-            reason = self._host.open_private_network(bool(message.get("relayed")))
-            if reason:
-                self._link.say("network_refused", reason=reason)
-                return
-        held, refused = {}, {}
-        hold = self._host.ports.hold_beside if message.get("exclusive") else self._host.ports.hold
-        for task, port in message["ports"].items():
-            try:
-                held[task] = hold(task, port)
-            except PortTaken as taken:
-                refused[task] = str(taken)
-        if refused:
-            self._link.say("ports_refused", refused=refused)
-        else:
-            self._link.say("ports_held", ports=held, addresses=" ".join(self._host.addresses()))
-            for task in held:
-                self._host.task_directory(task)  # now, while the supervisor is still compiling TF_CONFIG
-
     def _look_up_names(self, message: dict[str, Any]) -> None:
         self._host.look_up(message["names"], lambda found: self._link.say("names_resolved", found=found))
-
-    def _probe_peers(self, message: dict[str, Any]) -> None:
-        """Listen on the ports of this host's tasks until they start, and connect to the other hosts' tasks."""
-        try:
-            self._host.listeners.listen(message["ports"], message["run"], message["secret"], self._peer_seen)
-        except OSError as error:
-            failed = dict.fromkeys(message["peers"], f"this host cannot listen: {error.strerror}")
-            self._link.say("peers_probed", failed=failed)
-            return
-        found = lambda failed: self._link.say("peers_probed", failed=failed)  # noqa: E731
-        self._host.probe_peers(message["peers"], message["run"], message["secret"], message["patience"], found)
 
     def _take_files(self, message: dict[str, Any], body: bytes) -> None:
         """Handle an offer of files, or a part of a file."""
@@ -269,19 +256,11 @@ class Agent:
         files = message.get("left_files") or {}
         self._host.forget_stale_files(name, files)
         self._left_files.want(name, files)
-        task = self._host.task(name, attempt, command, stream, self)
+        task = self._host.task(name, attempt, command, stream, self, self._measurements)
         self._tasks[name] = task
-        self._task_ports[name] = 0 if message.get("exclusive") else message["port"], bool(message.get("private"))
-        if message["port"]:
-            if not message.get("exclusive"):
-                self._tell_unfenced(name, self._host.fence.guard(name, self._host.ports.holder(name)))
-            pid = lambda: task.pid  # noqa: E731
-            session, process = (pid if message.get(field) else None for field in ("exclusive", "private"))
-            self._port_watch.add(name, message["port"], session, process)
+        self._ports.begin(name, attempt, message, lambda: task.pid)
         collective_port = message["port"] if message.get("collective") and not message.get("private") else 0
-        self._vitals.add(name, attempt, lambda: task.pid, collective_port)
-        if progress is not None:
-            self._progress[name] = progress
+        self._measurements.begin(task, progress, collective_port)
         listener = self._host.listen_for_breakpoints(name, command)
         if listener is not None:
             self._breakpoints.add(listener, name, attempt)
@@ -310,33 +289,6 @@ class Agent:
         if task is not None and task.attempt == message["attempt"]:
             task.signal(message["signal"])
 
-    def _measure(self, message: dict[str, Any]) -> None:
-        self._host.measurer.ask(self._pids, self._tell_measures)
-
-    def _pids(self) -> dict[str, int]:
-        """Return the pids of the live tasks by name."""
-        return {name: task.pid for name, task in self._tasks.items() if task.pid and not task.is_gone}
-
-    def _tell_measures(self, figures: Figures) -> None:
-        """Report the tasks' resource usage and progress to the supervisor."""
-        tasks: dict[str, dict[str, object]] = {}
-        for name, known in figures.items():
-            tasks[name] = {"attempt": self._tasks[name].attempt, **known}
-            refused = self._host.fence.counts.get(name)
-            if refused:
-                tasks[name]["refused"] = refused
-            progress = self._known_progress(self._tasks[name])
-            if progress:
-                tasks[name]["progress"] = progress
-        self._link.answer("measured", time=self._loop.now(), tasks=tasks)
-
-    def _tell_vitals(self, known: dict[str, Any]) -> bool:
-        """Report a regular measurement; return whether it could be sent."""
-        if not self._link.is_connected or self._link.has_unsent:
-            return False  # it is not worth waiting for
-        self._link.answer("vitals", time=self._loop.now(), **known)
-        return True
-
     def _list_files(self, message: dict[str, Any]) -> None:
         """List the files that match patterns in a task's working directory, and let the launcher read them."""
         task, attempt = message["task"], message["attempt"]
@@ -347,37 +299,13 @@ class Agent:
 
         self._host.list_files(message["workdir"], message["patterns"], listed)
 
-    def _gather_evidence(self, message: dict[str, Any]) -> None:
-        with_use = bool(message.get("with_use"))
-        tell = partial(self._tell_evidence, with_use)
-        self._host.evidence_collector.ask(self._pids, tell, message.get("between"), with_use)
-
-    def _tell_evidence(self, with_use: bool, facts: Facts) -> None:
-        """Report where the tasks' processes are: a message per task, and one at the end."""
-        now = self._loop.now()
-        host = self._host.cpu_use() if with_use else {}
-        for name, processes in facts.items():
-            task = self._tasks[name]
-            silence = None if task.wrote_at is None else now - task.wrote_at
-            known = {"task": name, "attempt": task.attempt, "silence": silence, "processes": processes, **host}
-            self._link.answer("evidence", **known, progress=self._known_progress(task) or None)
-        self._link.answer("evidence_complete")
-
     def _find_profiled(self, name: str, attempt: int) -> ProfiledTask | None:
         """Return what a profile needs to know of a running attempt of a task."""
         task = self._tasks.get(name)
         if task is None or task.attempt != attempt or not task.pid or task.is_gone:
             return None
-        port, is_private = self._task_ports[name]
-        namespaces = self._host.private_namespaces if is_private else ()
-        is_listening = not self._port_watch.is_waiting(name)
+        port, is_listening, namespaces = self._ports.server_of(name)
         return ProfiledTask(task.pid, port, is_listening, self._host.task_directory(name), namespaces)
-
-    def _read_file(self, message: dict[str, Any]) -> None:
-        self._left_files.read(message)
-
-    def _release_file(self, message: dict[str, Any]) -> None:
-        self._left_files.release(message)
 
     def _leave(self, message: dict[str, Any]) -> None:
         self._was_dismissed = True
@@ -394,7 +322,7 @@ class Agent:
     def has_output(self, stream: Stream) -> None:
         """Schedule a stream that has new output for sending."""
         self._is_alive(stream.task)
-        self._port_watch.look_soon()
+        self._ports.look_soon()
         self._link.has_output(stream)
 
     def _is_alive(self, task: str) -> None:
@@ -402,24 +330,6 @@ class Agent:
         watch = self._stall_watches.get(task)
         if watch is not None:
             watch.note_output()
-
-    def evidence(self, pid: int) -> str:
-        """Return what this host knows about why a process was killed."""
-        known = self._host.evidence(pid)
-        return "; ".join(filter(None, [known, self._vitals.growth()])) if known else ""
-
-    def _known_progress(self, task: Task) -> dict[str, object]:
-        """Return a task's reported progress, or else the progress that its Keras output shows."""
-        reported = self._progress[task.name].known() if task.name in self._progress else {}
-        return reported or task.shown_progress()
-
-    def reached(self, task: Task) -> dict[str, object]:
-        """Return the training progress of a task: step, epoch and metrics, as far as known."""
-        if task.name in self._progress:
-            self._progress[task.name].read_rest()
-        known = self._known_progress(task)
-        counts = {name: int(value) for name in ("step", "epoch") if isinstance(value := known.get(name), (int, float))}
-        return {**counts, "metrics": known.get("metrics") or {}}
 
     def bring_files(self, task: Task, brought: Callable[[], None]) -> None:
         """Send home the files that a task has left; then, or when nobody takes them, call ``brought``."""
@@ -433,47 +343,18 @@ class Agent:
         else:
             self._host.find_checkpoint(command, since, found)
 
-    def look_at_tasks(self, done: Callable[[], None]) -> None:
-        """Call ``done`` once it is known where the tasks are; the supervisor asks for that at the same time."""
-        self._host.evidence_collector.ask(self._pids, lambda _: done())
-
     def has_gone(self, task: Task) -> None:
         """Forget a task whose last process is dead."""
         self._profiles.end_task(task.name)
         self._breakpoints.close(task.name)
-        self._port_watch.remove(task.name)
-        self._vitals.remove(task.name)
-        self._host.fence.leave(task.name)
-        watch, progress = self._stall_watches.pop(task.name, None), self._progress.pop(task.name, None)
+        self._ports.end(task.name)
+        self._measurements.end(task.name)
+        watch = self._stall_watches.pop(task.name, None)
         if watch is not None:
             watch.cancel()
-        if progress is not None:
-            progress.close()
         self._stop_when_done()
 
-    def _port_opened(self, name: str, port: int) -> None:
-        self._link.say("port_opened", task=name, attempt=self._tasks[name].attempt)
-        self._tell_unfenced(name, self._host.fence_gap(name, port))
-
-    # ---- the fence
-
-    def _admit(self, addresses: list[str]) -> None:
-        """Let connections from these addresses reach the tasks, and no others."""
-        guarded = self._host.fence.tasks
-        flaw = self._host.fence.admit(addresses)
-        for task in guarded:
-            self._tell_unfenced(task, flaw)
-
-    def _tell_unfenced(self, task: str, flaw: str) -> None:
-        if flaw:
-            self._link.say("port_unfenced", task=task, reason=flaw)
-
-    def _peer_seen(self, source: str) -> None:
-        if self._host.fence.lacks(source):
-            self._link.say("peer_seen", source=source)
-
-    def _outsider_refused(self, task: str, source: str, reason: str) -> None:
-        self._link.say("outsider_refused", task=task, source=source, reason=reason)
+    # ---- the cluster and its networks
 
     def _set_cluster(self, cluster: dict[str, list[str]]) -> None:
         self._host.cluster = cluster
@@ -538,29 +419,3 @@ class Agent:
         self._link.disconnect()
         reason = f"no message came from the supervisor for the lease of {self._lease.seconds:g} s"
         self._end_by_itself(reason, is_drain=False)
-
-    _BODY_ORDERS: dict[str, tuple[Callable[[bytes], Any], Callable[[Agent, Any], None]]] = {  # noqa: RUF012 - as below
-        "set_cluster": (orders.read_cluster, _set_cluster),
-        "set_fence": (orders.read_addresses, _admit),
-        "set_network": (orders.read_network, _join_private_networks),
-    }
-    """Orders whose content is their body: how it is checked, and what is done with it."""
-
-    _ORDERS = {  # noqa: RUF012 - ClassVar would need the import of typing
-        "hello": _hello,
-        "keep_alive": _keep_alive,
-        "acknowledge": _acknowledge,
-        "hold_ports": _hold_ports,
-        "look_up_names": _look_up_names,
-        "probe_peers": _probe_peers,
-        "start_task": _start_task,
-        "import_modules": _import_modules,
-        "stop_task": _stop_task,
-        "signal_task": _signal_task,
-        "measure": _measure,
-        "list_files": _list_files,
-        "gather_evidence": _gather_evidence,
-        "read_file": _read_file,
-        "release_file": _release_file,
-        "leave": _leave,
-    }

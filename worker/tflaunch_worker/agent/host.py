@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.relay import Relay
     from tflaunch_worker.agent.relay_frames import Network
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
-    from tflaunch_worker.agent.task import Listener
+    from tflaunch_worker.agent.task import Listener, Observer
     from tflaunch_worker.event_loop import Loop
     from tflaunch_worker.forkserver.pool import WarmZygote, ZygotePool
     from tflaunch_worker.inspect.evidence import EvidenceCollector
@@ -149,9 +149,11 @@ class Host:
         """Return the stream that keeps an attempt's output."""
         return Stream(task, attempt, Spool(self.directory), self._loop.now)
 
-    def task(self, name: str, attempt: int, command: spawn.Command, stream: Stream, listener: Listener) -> Task:
+    def task(
+        self, name: str, attempt: int, command: spawn.Command, stream: Stream, listener: Listener, observer: Observer
+    ) -> Task:
         """Return a new attempt of a task, which reports its events to ``listener``."""
-        return Task(name, attempt, command, stream, self._loop, listener)
+        return Task(name, attempt, command, stream, self._loop, listener, observer)
 
     def start(self, task: Task, is_preloaded: bool) -> None:
         """Start a task; if ``is_preloaded``, it may be forked from a process that has imported its modules."""

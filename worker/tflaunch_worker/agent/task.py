@@ -32,12 +32,6 @@ if TYPE_CHECKING:
         def has_output(self, stream: Stream) -> None:
             """Handle a stream that has new output."""
 
-        def evidence(self, pid: int) -> str:
-            """Return what this host knows about why a process was killed."""
-
-        def reached(self, task: Task) -> dict[str, object]:
-            """Return the training progress of a task: step, epoch and metrics, as far as known."""
-
         def bring_files(self, task: Task, brought: Callable[[], None]) -> None:
             """Send home the files that a task has left; then call ``brought``."""
 
@@ -46,6 +40,15 @@ if TYPE_CHECKING:
 
         def has_gone(self, task: Task) -> None:
             """Handle that the last process of a task is dead."""
+
+    class Observer(Protocol):
+        """Knows what a task does, and what happens to it."""
+
+        def evidence(self, pid: int) -> str:
+            """Return what this host knows about why a process was killed."""
+
+        def reached(self, task: Task) -> dict[str, object]:
+            """Return the training progress of a task: step, epoch and metrics, as far as known."""
 
         def look_at_tasks(self, done: Callable[[], None]) -> None:
             """Call ``done`` once it is known where the tasks are, which a dump of their stacks would end."""
@@ -68,6 +71,7 @@ class Task:
         stream: Stream,
         loop: Loop,
         listener: Listener,
+        observer: Observer,
     ) -> None:
         self.name = name
         self.attempt = attempt
@@ -81,6 +85,7 @@ class Task:
         self._stream = stream
         self._loop = loop
         self._listener = listener
+        self._observer = observer
         self._pending: PendingFork | Timer | None = None
         self._child: spawn.Child | None = None
         self._pidfd: int | None = None
@@ -146,7 +151,7 @@ class Task:
         kill_at = self._loop.now() + grace
         if self._kill_at is None and grace > 0:
             if with_stacks:
-                self._listener.look_at_tasks(self._write_stacks)
+                self._observer.look_at_tasks(self._write_stacks)
             else:
                 self.signal(signal.SIGTERM)
                 self.signal(signal.SIGCONT)  # a stopped process acts on TERM only after it is continued
@@ -279,9 +284,9 @@ class Task:
             number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
             code = None if number is not None else os.WEXITSTATUS(status)
             was_told = self._kill_at is not None
-            evidence = self._listener.evidence(self.pid) if number == signal.SIGKILL and not was_told else ""
+            evidence = self._observer.evidence(self.pid) if number == signal.SIGKILL and not was_told else ""
             self._take_last_output()
-            about = {"at": exited_at, "was_told": was_told, "evidence": evidence, **self._listener.reached(self)}
+            about = {"at": exited_at, "was_told": was_told, "evidence": evidence, **self._observer.reached(self)}
             self._has_failed = code != 0
             failure = self.last_output.failure() if self._has_failed else ""
             self._say("task_exited", code=code, signal=number, failure=failure, **about)

@@ -1,0 +1,120 @@
+"""Measurements of this host's tasks, regular and on demand: usage, progress, and where their processes are.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping
+
+    from tflaunch_worker.agent.host import Host
+    from tflaunch_worker.agent.progress import Progress
+    from tflaunch_worker.agent.supervisor_link import SupervisorLink
+    from tflaunch_worker.agent.task import Task
+    from tflaunch_worker.event_loop import Loop
+    from tflaunch_worker.inspect.evidence import Facts
+    from tflaunch_worker.inspect.usage import Figures
+
+
+class HostMeasurements:
+    """Measures the tasks of this host, and tells the supervisor. Implements the observer of `Task`."""
+
+    def __init__(self, loop: Loop, host: Host, link: SupervisorLink, tasks: Mapping[str, Task]) -> None:
+        """Measure nothing yet; ``tasks`` are the latest attempts of the tasks, by name."""
+        self._loop = loop
+        self._host = host
+        self._link = link
+        self._tasks = tasks
+        self._progress: dict[str, Progress] = {}
+        self._vitals = host.vitals(self._tell_vitals)
+
+    def begin(self, task: Task, progress: Progress | None, port: int) -> None:
+        """Measure a task that is about to start; ``port``: its port if it takes part in collectives, else 0."""
+        self._vitals.add(task.name, task.attempt, lambda: task.pid, port)
+        if progress is not None:
+            self._progress[task.name] = progress
+
+    def end(self, name: str) -> None:
+        """Measure a task no longer: it is gone."""
+        self._vitals.remove(name)
+        progress = self._progress.pop(name, None)
+        if progress is not None:
+            progress.close()
+
+    def resend_history(self) -> None:
+        """Tell the next time how the memory has grown so far: there is a new supervisor, or a new link."""
+        self._vitals.resend_history()
+
+    # ---- for the supervisor
+
+    def obey(self, message: dict[str, Any]) -> None:
+        """Obey an order to measure."""
+        if message["kind"] == "measure":
+            self._host.measurer.ask(self._pids, self._tell_measures)
+        else:
+            with_use = bool(message.get("with_use"))
+            tell = partial(self._tell_evidence, with_use)
+            self._host.evidence_collector.ask(self._pids, tell, message.get("between"), with_use)
+
+    def _pids(self) -> dict[str, int]:
+        """Return the pids of the live tasks by name."""
+        return {name: task.pid for name, task in self._tasks.items() if task.pid and not task.is_gone}
+
+    def _tell_measures(self, figures: Figures) -> None:
+        """Report the tasks' resource usage and progress to the supervisor."""
+        tasks: dict[str, dict[str, object]] = {}
+        for name, known in figures.items():
+            tasks[name] = {"attempt": self._tasks[name].attempt, **known}
+            refused = self._host.fence.counts.get(name)
+            if refused:
+                tasks[name]["refused"] = refused
+            progress = self._known_progress(self._tasks[name])
+            if progress:
+                tasks[name]["progress"] = progress
+        self._link.answer("measured", time=self._loop.now(), tasks=tasks)
+
+    def _tell_vitals(self, known: dict[str, Any]) -> bool:
+        """Report a regular measurement; return whether it could be sent."""
+        if not self._link.is_connected or self._link.has_unsent:
+            return False  # it is not worth waiting for
+        self._link.answer("vitals", time=self._loop.now(), **known)
+        return True
+
+    def _tell_evidence(self, with_use: bool, facts: Facts) -> None:
+        """Report where the tasks' processes are: a message per task, and one at the end."""
+        now = self._loop.now()
+        host = self._host.cpu_use() if with_use else {}
+        for name, processes in facts.items():
+            task = self._tasks[name]
+            silence = None if task.wrote_at is None else now - task.wrote_at
+            known = {"task": name, "attempt": task.attempt, "silence": silence, "processes": processes, **host}
+            self._link.answer("evidence", **known, progress=self._known_progress(task) or None)
+        self._link.answer("evidence_complete")
+
+    # ---- for tasks
+
+    def evidence(self, pid: int) -> str:
+        """Return what this host knows about why a process was killed."""
+        known = self._host.evidence(pid)
+        return "; ".join(filter(None, [known, self._vitals.growth()])) if known else ""
+
+    def reached(self, task: Task) -> dict[str, object]:
+        """Return the training progress of a task: step, epoch and metrics, as far as known."""
+        if task.name in self._progress:
+            self._progress[task.name].read_rest()
+        known = self._known_progress(task)
+        counts = {name: int(value) for name in ("step", "epoch") if isinstance(value := known.get(name), (int, float))}
+        return {**counts, "metrics": known.get("metrics") or {}}
+
+    def look_at_tasks(self, done: Callable[[], None]) -> None:
+        """Call ``done`` once it is known where the tasks are; the supervisor asks for that at the same time."""
+        self._host.evidence_collector.ask(self._pids, lambda _: done())
+
+    def _known_progress(self, task: Task) -> dict[str, object]:
+        """Return a task's reported progress, or else the progress that its Keras output shows."""
+        reported = self._progress[task.name].known() if task.name in self._progress else {}
+        return reported or task.shown_progress()

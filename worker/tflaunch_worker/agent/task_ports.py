@@ -1,0 +1,110 @@
+"""The ports of this host's tasks: held and probed before they start, then fenced, and watched until they are open.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+from tflaunch_worker.agent.ports import PortTaken
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from tflaunch_worker.agent.host import Host
+    from tflaunch_worker.agent.supervisor_link import SupervisorLink
+
+
+class TaskPorts:
+    """Obeys the orders about ports, and tells the supervisor what happens at them."""
+
+    def __init__(self, host: Host, link: SupervisorLink) -> None:
+        self._host = host
+        self._link = link
+        self._watch = host.watch_ports(self._opened)
+        self._tasks: dict[str, tuple[int, int, bool]] = {}
+        host.fence.tell_refused(self._outsider_refused)
+
+    # ---- before tasks start
+
+    def hold(self, message: dict[str, Any]) -> None:
+        """Hold a port for each of these tasks, and open the private network that they may need."""
+        if message.get("private"):
+            reason = self._host.open_private_network(bool(message.get("relayed")))
+            if reason:
+                self._link.say("network_refused", reason=reason)
+                return
+        held, refused = {}, {}
+        hold = self._host.ports.hold_beside if message.get("exclusive") else self._host.ports.hold
+        for task, port in message["ports"].items():
+            try:
+                held[task] = hold(task, port)
+            except PortTaken as taken:
+                refused[task] = str(taken)
+        if refused:
+            self._link.say("ports_refused", refused=refused)
+        else:
+            self._link.say("ports_held", ports=held, addresses=" ".join(self._host.addresses()))
+            for task in held:
+                self._host.task_directory(task)  # now, while the supervisor is still compiling TF_CONFIG
+
+    def probe_peers(self, message: dict[str, Any]) -> None:
+        """Listen on the ports of this host's tasks until they start, and connect to the other hosts' tasks."""
+        try:
+            self._host.listeners.listen(message["ports"], message["run"], message["secret"], self._peer_seen)
+        except OSError as error:
+            failed = dict.fromkeys(message["peers"], f"this host cannot listen: {error.strerror}")
+            self._link.say("peers_probed", failed=failed)
+            return
+        found = lambda failed: self._link.say("peers_probed", failed=failed)  # noqa: E731
+        self._host.probe_peers(message["peers"], message["run"], message["secret"], message["patience"], found)
+
+    def admit(self, addresses: list[str]) -> None:
+        """Let connections from these addresses reach the tasks, and no others."""
+        guarded = self._host.fence.tasks
+        flaw = self._host.fence.admit(addresses)
+        for task in guarded:
+            self._tell_unfenced(task, flaw)
+
+    # ---- while tasks run
+
+    def begin(self, name: str, attempt: int, message: dict[str, Any], pid: Callable[[], int]) -> None:
+        """Fence and watch the port of a task that is about to start; ``pid`` returns its process, 0 before that."""
+        port, is_exclusive, is_private = message["port"], bool(message.get("exclusive")), bool(message.get("private"))
+        self._tasks[name] = attempt, 0 if is_exclusive else port, is_private
+        if port:
+            if not is_exclusive:
+                self._tell_unfenced(name, self._host.fence.guard(name, self._host.ports.holder(name)))
+            self._watch.add(name, port, pid if is_exclusive else None, pid if is_private else None)
+
+    def look_soon(self) -> None:
+        """See whether ports are open, since a task has written output."""
+        self._watch.look_soon()
+
+    def server_of(self, name: str) -> tuple[int, bool, tuple[int, ...]]:
+        """Return where TensorFlow serves in a task: its port, 0 for none, whether it is open, and the namespaces.
+
+        These are descriptors, () for the agent's own namespaces.
+        """
+        _, port, is_private = self._tasks[name]
+        return port, not self._watch.is_waiting(name), self._host.private_namespaces if is_private else ()
+
+    def end(self, name: str) -> None:
+        """Watch and fence the port of a task no longer: it is gone."""
+        self._watch.remove(name)
+        self._host.fence.leave(name)
+
+    def _opened(self, name: str, port: int) -> None:
+        self._link.say("port_opened", task=name, attempt=self._tasks[name][0])
+        self._tell_unfenced(name, self._host.fence_gap(name, port))
+
+    def _tell_unfenced(self, task: str, flaw: str) -> None:
+        if flaw:
+            self._link.say("port_unfenced", task=task, reason=flaw)
+
+    def _peer_seen(self, source: str) -> None:
+        if self._host.fence.lacks(source):
+            self._link.say("peer_seen", source=source)
+
+    def _outsider_refused(self, task: str, source: str, reason: str) -> None:
+        self._link.say("outsider_refused", task=task, source=source, reason=reason)
