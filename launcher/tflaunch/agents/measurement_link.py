@@ -21,7 +21,7 @@ class MeasurementLink:
     def __init__(
         self, ask: Callable[..., bool], has_started: Callable[[str, int], bool], ours: Callable[[float], float]
     ) -> None:
-        """Tell nobody yet.
+        """Tell nothing yet.
 
         Args:
             ask: sends a message, by kind and fields; returns whether the agent is connected.

@@ -42,6 +42,7 @@ class LinkQueues:
     def __init__(self) -> None:
         self._last: dict[str, float] = {}
         self._told: dict[str, deque[tuple[float, float, Mapping[str, float]]]] = {}
+        self._queued_at: dict[str, float] = {}
 
     def add(self, at: float, host: str, queues: list[SendQueue], hosts: Mapping[str, str]) -> None:
         """Add what the tasks of a host have measured until ``at``, in seconds; ``hosts`` are those with an address."""
@@ -53,6 +54,8 @@ class LinkQueues:
             receiver = hosts.get(queue.destination, host)
             if receiver != host:
                 shares[receiver] = max(queue.share, shares.get(receiver, 0.0))
+        if shares:
+            self._queued_at[host] = at
         self._told.setdefault(host, deque()).append((at, at - then, shares))
         while self._told[host][0][0] < at - _WINDOWS[-1]:
             self._told[host].popleft()
@@ -87,7 +90,9 @@ class LinkQueues:
         """Return how much of these seconds data waited, by sender and receiver; they ended ``back`` seconds ago."""
         found: dict[tuple[str, str], float] = {}
         until = max((self._last[host] for host in hosts), default=0.0) - back
-        for sender in hosts:
+        for sender in hosts & self._queued_at.keys():
+            if self._queued_at[sender] <= until - seconds:
+                continue  # with many hosts, most have nothing to tell
             told = [each for each in self._told.get(sender, ()) if until - seconds < each[0] <= until]
             total = sum(lasted for _, lasted, _ in told)
             for _, lasted, shares in told:

@@ -35,6 +35,7 @@ class VitalsMonitor:
         self._attempt = job.attempt
         self._lateness = Lateness()
         self._links = LinkQueues()
+        self._hosts_by_address = _by_address(job)
         self._asked: str | None = None
         self._judge_at = 0.0
         self._memory: dict[str, tuple[int, MemoryGrowth]] = {}
@@ -43,6 +44,8 @@ class VitalsMonitor:
 
     def watch(self, job: Job, now: float) -> None:
         """Take the job's state after a step."""
+        if job.hosts is not self._job.hosts:
+            self._hosts_by_address = _by_address(job)
         self._job = job
         if job.attempt != self._attempt:
             self._attempt, self._lateness, self._links, self._asked = job.attempt, Lateness(), LinkQueues(), None
@@ -59,7 +62,7 @@ class VitalsMonitor:
             for task, _ in running:
                 self._lateness.add(at, task)
             queues = [queue for task, _ in running if task.waits is not None for queue in task.waits.queues]
-            self._links.add(at, host, queues, self._hosts_by_address())
+            self._links.add(at, host, queues, self._hosts_by_address)
             if self._mailbox.now() >= self._judge_at:
                 self._judge_lateness()
                 self._judge_at = self._mailbox.now() + _BETWEEN_JUDGEMENTS
@@ -99,9 +102,6 @@ class VitalsMonitor:
             f"and between the other hosts {slow.others:.0%}"
         )
         return LateTask(first, slow.share, reason, is_idle=False)
-
-    def _hosts_by_address(self) -> dict[str, str]:
-        return {address: host for host, state in self._job.hosts.items() for address in state.addresses.split()}
 
     def _tell_idle(self, found: LateTask, looks: int, place: str) -> None:
         """Tell about an idle task; if its stacks did not show what it waits for, tell that later if they do then."""
@@ -151,6 +151,10 @@ class VitalsMonitor:
             if not (is_old or is_sooner):
                 return None
         return MemoryGrew(host, state.task, state.attempt, rate, left)
+
+
+def _by_address(job: Job) -> dict[str, str]:
+    return {address: host for host, state in job.hosts.items() for address in state.addresses.split()}
 
 
 def _runs(state: TaskState) -> bool:
