@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from support.job_history import HERE, History, mirrored
+from support.job_history import HERE, History, Willing, mirrored
+from support.specs import clustered
 from support.still_loop import StillLoop
 from tflaunch.agents.session import Session
 from tflaunch.core.events import BreakpointReached, Event, MemoryGrew, TaskCaughtUp, TaskFellBehind
@@ -172,6 +173,38 @@ def test_the_monitor_reports_a_late_task_and_when_it_has_caught_up() -> None:
     assert (event.task, event.reason) == ("worker:1", "it sleeps (train.py, line 3)")
     (event,) = world.measures(40)
     assert event == TaskCaughtUp(HERE, "worker:1", 0)
+
+
+def test_a_slow_network_is_named_before_a_task_that_only_seems_late() -> None:
+    """The data of worker:1 arrives late, so the others wait for the next task in the ring."""
+    addresses = {"h1": "10.0.0.1", "h2": "10.0.0.2", "h3": "10.0.0.3"}
+    history = Willing(clustered({"worker": list(addresses)}))
+    for host, address in addresses.items():
+        history.job = history.job.with_host(host, addresses=address)
+    hosts, mailbox = {host: _Host() for host in addresses}, _Events(history)
+    sessions = cast("dict[str, Session]", hosts)
+    monitor = VitalsMonitor(history.job, sessions, cast("Mailbox", mailbox), lambda _, tell: tell(""))
+    queues = {"h1": [["10.0.0.1", "10.0.0.2", 0.5]], "h2": [["10.0.0.2", "10.0.0.3", 0.6]], "h3": []}
+    for second in range(1, 30):
+        history.now += 1
+        monitor.watch(history.job, history.now)
+        for index, host in enumerate(addresses):
+            known = {
+                "attempt": 0,
+                "rss": GIB,
+                "load": [second * 1.0, 0.0, 0, 0.0, 0],
+                "samples": second * 20,
+                "pending": second * (4 if host == "h3" else 0),
+                "waits": [100] if host == "h3" else [],
+                "queues": queues[host],
+            }
+            hosts[host].tell(read_vitals({"tasks": {f"worker:{index}": known}}), history.now)
+    (event,) = mailbox.events
+    assert isinstance(event, TaskFellBehind)
+    assert (event.task, event.reason) == (
+        "worker:1",
+        "its network is slow: data to h3 waits to be sent 60% of the time, and between the other hosts 0%",
+    )
 
 
 def test_a_place_that_is_not_found_at_once_is_told_later() -> None:
