@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from support.launch import PATIENCE, Launch
+from support.launch import LONG, PATIENCE, Launch
 from support.netns_hosts import Bed
 
 pytestmark = pytest.mark.ssh
@@ -39,6 +39,7 @@ while True:
 """
 
 
+@pytest.mark.skipif(not LONG, reason="measures speed, so it needs a quiet machine: in `make nightly` only")
 def test_the_host_with_a_slow_cable_is_named(bed: Bed, launch: Launch) -> None:
     """From what the kernels know about the tasks' connections."""
     launch.prefix = bed.run_prefix
@@ -50,10 +51,15 @@ def test_the_host_with_a_slow_cable_is_named(bed: Bed, launch: Launch) -> None:
     assert started.returncode == 0, started.stderr
     bed.delay(2, 20)
     until = time.monotonic() + PATIENCE
-    while not (found := [record for record in launch.journal() if record["kind"] == "task_fell_behind"]):
+    # On a busy machine, another task may really be late before.
+    while ("worker:1", "its network is slow") not in late_tasks(launch):
         assert time.monotonic() < until
         assert launch.status()["state"] == "running"
         time.sleep(0.2)
-    assert found[0]["task"] == "worker:1"
-    assert found[0]["reason"].startswith("its network is slow: data ")
     assert launch.run("down").returncode == 0
+
+
+def late_tasks(launch: Launch) -> list[tuple[str, str]]:
+    """Return the tasks that were named so far, with the begin of the reason."""
+    named = [record for record in launch.journal() if record["kind"] == "task_fell_behind"]
+    return [(record["task"], record["reason"].partition(":")[0]) for record in named]

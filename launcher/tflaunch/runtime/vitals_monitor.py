@@ -75,15 +75,15 @@ class VitalsMonitor:
         self._lateness.forget(training)
         known = next((task for task in job.tasks.values() if task.late is not None and _runs(task)), None)
         hosts = {job.host_of(task) for task in training}
+        slow = self._links.slow(hosts)
         if known is not None:
-            is_late = self._lateness.is_still_late(known.task)
-            if not is_late and not self._links.is_still_slow(job.host_of(known.task), hosts):
+            is_slow = self._links.is_still_slow(job.host_of(known.task), hosts)
+            if not is_slow and (slow is not None or not self._lateness.is_still_late(known.task)):
                 self._lateness = Lateness()
                 self._mailbox.put(TaskCaughtUp(job.host_of(known.task), known.task, known.attempt))
             return
         if self._asked is not None or len(training) < len(policy.gang_tasks(job)):
             return
-        slow = self._links.slow(hosts)
         found = self._lateness.late() if slow is None else self._late_by_link(slow)
         if found is None:
             return
