@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-import psutil
 import pytest
 
 from support.agent_client import Agent, Talk, wait_gone
@@ -56,53 +55,23 @@ def test_files_are_taken_and_placed(agent: Agent) -> None:
 
 
 def test_the_heartbeat_goes_on_while_much_is_placed(agent: Agent) -> None:
-    """What is large is hashed and copied in another process; the agent answers while that stands still."""
-    agent.talk.hello()
-    process = psutil.Process(agent.pids()[1])
+    """500 MB are hashed and copied in another process; the agent still answers."""
+    size = 500_000_000
     cache = agent.directory.parents[3] / "files"
     cache.mkdir(parents=True)
-    for size in range(100_000_000, 100_000_020):
-        digest = hashlib.sha256(bytes(size)).hexdigest()
-        with (cache / digest).open("wb") as file:
-            file.truncate(size)
-        agent.talk.heard.clear()
-        agent.talk.say("offer_files", is_first=True, is_last=True, files=[["a", 0o644, digest]], links=[])
-        while not (busy := process.children()) and not is_synced(agent.talk):
-            answer_keep_alive(agent.talk)
-        if not busy or not stop(busy[0]):
-            continue  # it had done its work before it was seen
-        for _ in range(5):
-            answer_keep_alive(agent.talk)
-        assert not is_synced(agent.talk)
-        busy[0].resume()
-        agent.talk.wait_for("files_synced")
-        assert (agent.directory / "code/a").stat().st_size == size
-        return
-    pytest.fail("no other process was seen")
-
-
-def is_synced(talk: Talk) -> bool:
-    """Return whether the files have been placed."""
-    return any(message["kind"] == "files_synced" for message in talk.heard)
-
-
-def answer_keep_alive(talk: Talk) -> None:
-    """Wait for the answer to a keep-alive."""
-    talk.heard[:] = [message for message in talk.heard if message["kind"] != "alive"]
-    talk.keep_alive()
-    talk.wait_for("alive")
-
-
-def stop(process: psutil.Process) -> bool:
-    """Stop a process; return whether it was still alive."""
-    try:
-        process.suspend()
-        while (status := process.status()) != psutil.STATUS_STOPPED:
-            if status == psutil.STATUS_ZOMBIE:
-                return False
-    except psutil.NoSuchProcess:
-        return False
-    return True
+    digest = hashlib.sha256(bytes(size)).hexdigest()
+    with (cache / digest).open("wb") as file:
+        file.truncate(size)
+    agent.talk.hello()
+    agent.talk.say("offer_files", is_first=True, is_last=True, files=[["a", 0o644, digest]], links=[])
+    answers = 0
+    while not [message for message in agent.talk.heard if message["kind"] == "files_synced"]:
+        agent.talk.heard[:] = [message for message in agent.talk.heard if message["kind"] != "alive"]
+        agent.talk.keep_alive()
+        agent.talk.wait_for("alive")
+        answers += 1
+    assert answers > 5  # one or two, if the agent did it itself
+    assert (agent.directory / "code/a").stat().st_size == size
 
 
 def test_parts_of_what_was_never_offered_are_refused(agent: Agent) -> None:
