@@ -166,10 +166,10 @@ def test_output_has_the_time_at_which_it_was_read(agent: Agent) -> None:
 
 
 def wait_until_written(agent: Agent) -> None:
-    """Wait until the task has ended and its output is read; no event can be delivered while there is no link."""
+    """Wait until the task has ended and its output is read; without a link, no event can be delivered."""
     task: Any = [p for p in psutil.Process(agent.pids()[1]).children() if "read x" in " ".join(command_of(p))]
     psutil.wait_procs(task, timeout=PATIENCE)
-    stranger = agent.reconnect()  # whom the agent answers after it has reaped the task and read what that has left
+    stranger = agent.reconnect()  # it is answered after the agent has reaped the task and read what that has left
     stranger.connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
     assert stranger.connection.recv(100) == b""
 

@@ -33,7 +33,9 @@ def waits_in(training: str) -> dict[str, WaitCounts]:
             for watch, size, (sent_ago, received_ago, sent, received) in zip(watches, sizes, moment, strict=True):
                 size[0] += sent
                 size[1] += received
-                ages.append(watch.age(TcpInfo(sent_ago, received_ago, 50, *size)))
+                ages.append(
+                    watch.age(TcpInfo(sent_ago=sent_ago, received_ago=received_ago, sent=size[0], received=size[1]))
+                )
             found[task].note(max((age for age in ages if age is not None), default=None))
     return found
 
@@ -67,7 +69,7 @@ def test_each_wait_is_counted_once() -> None:
 
 def test_a_request_that_never_gets_an_answer_is_no_wait() -> None:
     """TensorFlow's coordination service answers some requests at the end only."""
-    assert RequestWatch().age(TcpInfo(200_000, 100_000, 50, 0, 500)) is None
+    assert RequestWatch().age(TcpInfo(sent_ago=200_000, received_ago=100_000, received=500)) is None
 
 
 def test_connections_are_found_and_measured() -> None:

@@ -81,7 +81,7 @@ def test_data_waits_for_the_network_only_if_its_receiver_takes_it() -> None:
     """The kernel's time in which the receiver's window was full grows otherwise."""
     watch = QueueWatch()
     for queued, held in ((1000, 0), (1000, 50), (0, 50), (1000, 50)):
-        watch.note(TcpInfo(0, 0, 50, 0, 0, 0, 0, queued, held))
+        watch.note(TcpInfo(queued=queued, held=held))
     assert watch.take_share() == 0.5
     assert watch.take_share() == 0.0
 

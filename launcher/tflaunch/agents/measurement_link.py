@@ -71,7 +71,7 @@ class MeasurementLink:
                 self._take_evidence(message)
             case "vitals":
                 self._take_vitals(message)
-            case _ if self._tell_evidence is not None:
+            case "evidence_complete" if self._tell_evidence is not None:
                 self._tell_evidence(None)
 
     def _take_measures(self, message: dict[str, Any]) -> None:

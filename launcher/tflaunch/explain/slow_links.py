@@ -13,12 +13,10 @@ from typing import NamedTuple
 
 from tflaunch.core.vitals import SendQueue
 
-LEAST_SHARE = 0.10
-"""Share of the time that data waits to be sent, from which a link is slow."""
-
+_LEAST_SHARE = 0.10  # of the time that data waits to be sent, from which a link is slow
 _TIMES = 3.0  # as long as between all other hosts
 _WINDOWS = (6.0, 12.0, 25.0, 50.0)  # seconds
-_STILL = 25.0  # seconds, after which a link that is no longer slow is fast again
+_STILL = 25.0  # seconds in which a slow link must have been fast on the whole to count as fast again
 _FEWEST_HOSTS = 3
 
 
@@ -72,7 +70,7 @@ class LinkQueues:
 
     def is_still_slow(self, host: str, hosts: set[str]) -> bool:
         """Return whether the network of a host is still the slow one, by about the last half minute."""
-        found = _suspects(self._shares(hosts & self._last.keys(), _STILL), hosts, LEAST_SHARE / 2)
+        found = _suspects(self._shares(hosts & self._last.keys(), _STILL), hosts, _LEAST_SHARE / 2)
         return any(each.host == host for each in found)
 
     def _slow_for(self, hosts: set[str], seconds: float) -> SlowLink | None:
@@ -80,8 +78,8 @@ class LinkQueues:
         begins = [self._told[host][0][0] - self._told[host][0][1] for host in hosts if self._told.get(host)]
         if len(begins) < len(hosts) or max(self._last[host] for host in hosts) - max(begins) < seconds:
             return None  # not known for so long
-        halves = [_suspects(self._shares(hosts, seconds / 2, back), hosts, LEAST_SHARE) for back in (0.0, seconds / 2)]
-        for found in _suspects(self._shares(hosts, seconds), hosts, LEAST_SHARE):
+        halves = [_suspects(self._shares(hosts, seconds / 2, back), hosts, _LEAST_SHARE) for back in (0.0, seconds / 2)]
+        for found in _suspects(self._shares(hosts, seconds), hosts, _LEAST_SHARE):
             if all(any(each.host == found.host for each in half) for half in halves):
                 return found
         return None
@@ -93,7 +91,7 @@ class LinkQueues:
         for sender in hosts & self._queued_at.keys():
             if self._queued_at[sender] <= until - seconds:
                 continue  # with many hosts, most have nothing to tell
-            told = [each for each in self._told.get(sender, ()) if until - seconds < each[0] <= until]
+            told = [each for each in self._told[sender] if until - seconds < each[0] <= until]
             total = sum(lasted for _, lasted, _ in told)
             for _, lasted, shares in told:
                 for receiver, share in shares.items():

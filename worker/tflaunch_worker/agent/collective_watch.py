@@ -91,21 +91,21 @@ class QueueWatch:
     """Counts how often data of a connection waited to be sent, although the receiver took what had been sent."""
 
     def __init__(self) -> None:
-        self.samples = 0
-        self.queued = 0
+        self._samples = 0
+        self._queued = 0
         self._held = 0
 
     def note(self, now: TcpInfo) -> None:
         """Add a sample."""
-        self.samples += 1
+        self._samples += 1
         if now.queued and now.held == self._held:
-            self.queued += 1
+            self._queued += 1
         self._held = now.held
 
     def take_share(self) -> float:
         """Return in which share of the samples since the previous call data waited."""
-        share = self.queued / self.samples if self.samples else 0.0
-        self.samples = self.queued = 0
+        share = self._queued / self._samples if self._samples else 0.0
+        self._samples = self._queued = 0
         return share
 
 

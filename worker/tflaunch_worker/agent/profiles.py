@@ -170,7 +170,7 @@ class HostProfiles:
             else:
                 self._finish(request, _SampledStacks(sampler.result))
 
-        return StackSampler(self._loop, task.pid, seconds, lambda: max(len(self._running), 1), done).cancel
+        return StackSampler(self._loop, task.pid, seconds, lambda: len(self._running), done).cancel
 
     def _finish(self, request: int, profile: Profile) -> None:
         self._running.pop(request, None)

@@ -98,7 +98,8 @@ class PythonProcess:
             self._memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise UnreadableError(f"its memory cannot be read: {error.strerror}") from None
-        self._reader = _Reader(self._memory, self._version, _RunCounts(pid))
+        self._runs = _RunCounts(pid)
+        self._reader = _Reader(self._memory, self._version, self._runs)
 
     def read_threads(self) -> List[Thread]:
         """Return the threads that run Python code, the main thread first.
@@ -114,7 +115,7 @@ class PythonProcess:
     def close(self) -> None:
         """Free the descriptors."""
         os.close(self._memory)
-        self._reader.runs.close()
+        self._runs.close()
 
 
 def _find_runtime(pid: int) -> Tuple[str, int]:
@@ -229,7 +230,7 @@ class _Reader:
     """
 
     def __init__(self, memory: int, version: str, runs: _RunCounts) -> None:
-        self.runs = runs
+        self._runs = runs
         self._memory = memory
         self._version = version
         self._at = _LAYOUTS[version]
@@ -252,7 +253,7 @@ class _Reader:
     def _thread(self, state: int) -> Tuple[bytes, Thread]:
         """Return a thread, and its run count before it was read."""
         native = self._integer(state + self._at.native, "<Q") if self._at.native else 0
-        runs = self.runs.read(native)
+        runs = self._runs.read(native)
         known = self._known.get(state)
         if known is not None and runs and known[0] == runs and known[1].id == native:
             return known

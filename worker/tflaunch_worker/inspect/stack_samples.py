@@ -44,7 +44,7 @@ class StackSampler:
             loop: the agent's.
             pid: of the process.
             seconds: for how long.
-            count: returns how many samplers there are.
+            count: returns how many profiles are made at the same time, this one included.
             done: called with this sampler when the time is over, or the process has ended.
         """
         self.problem = ""

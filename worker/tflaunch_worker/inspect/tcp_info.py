@@ -66,15 +66,20 @@ class TcpInfo:
     """
 
     __slots__ = ("held", "queued", "received", "received_ago", "retransmitted", "rtt", "segments", "sent", "sent_ago")
+    held: int
+    queued: int
+    received: int
+    received_ago: int
+    retransmitted: int
+    rtt: int
+    segments: int
+    sent: int
+    sent_ago: int
 
-    def __init__(self, sent_ago: int, received_ago: int, rtt: int, sent: int, received: int, *more: int) -> None:
-        """``more``: the rest of the fields, 0 without."""
-        self.sent_ago = sent_ago
-        self.received_ago = received_ago
-        self.rtt = rtt
-        self.sent = sent
-        self.received = received
-        self.retransmitted, self.segments, self.queued, self.held = more or (0, 0, 0, 0)
+    def __init__(self, **figures: int) -> None:
+        """Take these figures by name; all others are 0."""
+        for name in self.__slots__:
+            setattr(self, name, figures.get(name, 0))
 
 
 def connections(ports: Collection[int]) -> dict[int, list[Connection]]:
@@ -125,12 +130,21 @@ class TcpReader:
 def _parse(message: bytes) -> TcpInfo | None:
     for kind, value in netlink.attributes(message[_MESSAGE:]):
         if kind == sock_diag.INFO and len(value) >= _END:
-            return TcpInfo(*(_NUMBER[size].unpack_from(value, at)[0] for at, size in _FIELDS))
+            return TcpInfo(**{name: number.unpack_from(value, at)[0] for name, (at, number) in _FIELDS.items()})
     return None
 
 
-_FIELDS = ((44, 4), (52, 4), (148, 4), (200, 8), (128, 8), (100, 4), (156, 4), (144, 4), (176, 8))
-"""Offset and size of tcpi_last_data_sent, last_data_recv, min_rtt, bytes_sent, bytes_received, total_retrans,
-data_segs_out, notsent_bytes and rwnd_limited."""
+_SHORT, _LONG = struct.Struct("=I"), struct.Struct("=Q")
+_FIELDS = {
+    "sent_ago": (44, _SHORT),  # tcpi_last_data_sent
+    "received_ago": (52, _SHORT),  # tcpi_last_data_recv
+    "retransmitted": (100, _SHORT),  # tcpi_total_retrans
+    "received": (128, _LONG),  # tcpi_bytes_received
+    "queued": (144, _SHORT),  # tcpi_notsent_bytes
+    "rtt": (148, _SHORT),  # tcpi_min_rtt
+    "segments": (156, _SHORT),  # tcpi_data_segs_out
+    "held": (176, _LONG),  # tcpi_rwnd_limited
+    "sent": (200, _LONG),  # tcpi_bytes_sent
+}
+"""Offset in struct tcp_info, and size."""
 _END = 208
-_NUMBER = {4: struct.Struct("=I"), 8: struct.Struct("=Q")}
