@@ -50,8 +50,8 @@ def serve(connection):
             break
     about = message(body)
     if b"/Terminate" in method:
-        stopped.set()
         print("told to stop", flush=True)
+        stopped.set()  # only now: two threads that print at the same time may share a line
         problem = b""
     elif task["index"] == 2:
         problem = b"Another profiling session active."
