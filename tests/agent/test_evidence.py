@@ -16,7 +16,8 @@ import pytest
 from support.agent_client import Agent
 from support.processes import wait_until_waiting
 from tflaunch.core.evidence import Evidence, read_evidence
-from tflaunch_worker.inspect import python_stacks
+from tflaunch_worker.inspect import python_runtime, python_stacks
+from tflaunch_worker.inspect.python_runtime import UnreadableError
 
 pytestmark = pytest.mark.agent
 
@@ -135,10 +136,31 @@ def test_threads_that_begin_and_end_meanwhile_do_no_harm() -> None:
             started.kill()
 
 
+MANY_THREADS = """
+import threading
+for _ in range(200):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("up", flush=True)
+input()
+"""
+
+
+def test_the_main_thread_of_many_is_read() -> None:
+    """With the newest of the others; the others are left out."""
+    argv = [sys.executable, "-c", MANY_THREADS]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "up\n"
+        main, *others = python_stacks.read_threads(started.pid)
+        assert [frame.function for frame in main.frames] == ["<module>"]
+        assert len(others) == python_stacks.MOST_THREADS - 1
+        started.kill()
+
+
 @pytest.mark.parametrize("pid", [1 << 22, 2], ids=["gone", "of the kernel"])
 def test_what_is_not_a_python_is_refused_with_a_reason(pid: int) -> None:
     """And so is a process that does not exist."""
-    with pytest.raises(python_stacks.UnreadableError, match=r"cannot be read|does not run Python"):
+    with pytest.raises(UnreadableError, match=r"cannot be read|does not run Python"):
         python_stacks.read_threads(pid)
 
 
@@ -146,7 +168,7 @@ def test_a_file_that_only_looks_like_a_python_is_not_believed(tmp_path: Path) ->
     """An ELF header whose tables lie outside."""
     path = tmp_path / "python3.11"
     path.write_bytes(struct.pack("<4sBB10x16xQQ6x4H2x", b"\x7fELF", 2, 1, 1 << 62, 1 << 62, 56, 9, 64, 9))
-    assert python_stacks.find_symbol(str(path), 0) is None
+    assert python_runtime.find_symbol(str(path), 0) is None
 
 
 def evidence(agent: Agent, **about: object) -> dict[str, Evidence]:

@@ -15,6 +15,7 @@ import struct
 
 from tflaunch_worker import linux
 from tflaunch_worker.inspect import process_use, python_stacks
+from tflaunch_worker.inspect.python_runtime import UnreadableError
 from tflaunch_worker.inspect.usage import owners_of
 
 TYPE_CHECKING = False
@@ -151,7 +152,7 @@ def _read_process(pid: int, at: float) -> _Sample | None:
     if sample.state not in "ZX":
         try:
             threads = python_stacks.read_threads(pid)
-        except python_stacks.UnreadableError as error:
+        except UnreadableError as error:
             sample.unread = str(error)
     numbers = [thread.id for thread in threads]
     if pid not in numbers:  # before 3.11, Python does not keep them; the first one is the main thread

@@ -11,33 +11,28 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
-import re
 import struct
-import sys
 from collections import namedtuple
 
-from tflaunch_worker import linux
+from tflaunch_worker.inspect.line_tables import line_in_locations, line_in_ranges, line_in_steps
+from tflaunch_worker.inspect.python_runtime import UnreadableError, find_runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, Iterator, List, Tuple
 
 MOST_FRAMES = 100  # of a thread, the innermost first
-MOST_THREADS = 64  # of a process, the newest first
+MOST_THREADS = 64  # of a process: the main thread and the newest
+_MOST_LISTED = 2000  # of a process: the main thread is behind all others
 _MOST_INTERPRETERS = 8
 _LONGEST_NAME = 4096  # characters of a file's or function's name
 _MOST_LINE_BYTES = 1024 * 1024
 _MOST_CODES = 10_000  # kept
-_MOST_SYMBOL_BYTES = 64 * 1024 * 1024
 _TRIES, _TRIES_OF_LISTS = 3, 20
 
 Frame = namedtuple("Frame", ["file", "line", "function"])
 Thread = namedtuple("Thread", ["id", "frames"])
 """A thread with Python frames, the innermost first; ``id`` is the kernel's, 0 where Python does not keep it."""
-
-
-class UnreadableError(Exception):
-    """The stacks of a process cannot be read; the message says why."""
 
 
 # From CPython's headers; the same in all patch releases of a minor version. ``frame``: where a thread keeps its
@@ -65,11 +60,6 @@ _BYTES_SIZE, _BYTES_DATA = 16, 32
 _TEXT_LENGTH, _TEXT_STATE = 16, 32
 _FRAME_BYTES = 120
 
-_PYTHON_FILE = re.compile(r"python(3\.\d+)(?:\.so[\d.]*)?$")
-_SYMBOL = b"_PyRuntime"
-_DYNAMIC_SYMBOLS = 11  # SHT_DYNSYM
-_LOAD = 1  # PT_LOAD
-
 
 def read_threads(pid: int) -> List[Thread]:
     """Return the threads of a process that run Python code, the main thread first.
@@ -93,7 +83,9 @@ class PythonProcess:
         Raises:
             UnreadableError: it runs no Python, or one that is not known here, or its memory cannot be read.
         """
-        self._version, self._runtime = _find_runtime(pid)
+        self._version, self._runtime = find_runtime(pid)
+        if self._version not in _LAYOUTS or struct.calcsize("P") != 8:
+            raise UnreadableError(f"stacks of Python {self._version} cannot be read")
         try:
             self._memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -116,72 +108,6 @@ class PythonProcess:
         """Free the descriptors."""
         os.close(self._memory)
         self._runs.close()
-
-
-def _find_runtime(pid: int) -> Tuple[str, int]:
-    """Return the version of a process's Python, and the address of its state."""
-    maps = linux.read(f"/proc/{pid}/maps")
-    if maps is None:
-        raise UnreadableError("its memory map cannot be read")
-    starts: Dict[str, int] = {}
-    for line in maps.splitlines():
-        words = line.split(None, 5)
-        if len(words) == 6 and words[2] == "00000000" and words[5] not in starts:
-            starts[words[5]] = int(words[0].partition("-")[0], 16)
-    for path, start in starts.items():
-        named = _PYTHON_FILE.search(path)
-        if named is None:
-            continue
-        address = find_symbol(f"/proc/{pid}/root{path}", start)
-        if address is None:
-            continue
-        if named[1] not in _LAYOUTS or struct.calcsize("P") != 8:
-            raise UnreadableError(f"stacks of Python {named[1]} cannot be read")
-        return named[1], address
-    raise UnreadableError("it does not run Python")
-
-
-def find_symbol(path: str, start: int) -> int | None:
-    """Return the address of Python's state in an ELF file that is mapped at ``start``; None if it has none."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(64)
-            if head[:6] != b"\x7fELF\x02\x01":
-                return None
-            programs, sections = struct.unpack_from("<QQ", head, 32)
-            program_size, program_count, section_size, section_count = struct.unpack_from("<4H", head, 54)
-            file.seek(programs)
-            table = file.read(program_size * program_count)
-            loads = [
-                struct.unpack_from("<16xQ", table, at)[0] & ~0xFFF
-                for at in range(0, len(table), program_size)
-                if struct.unpack_from("<I", table, at)[0] == _LOAD
-            ]
-            file.seek(sections)
-            table = file.read(section_size * section_count)
-            for at in range(0, len(table), section_size):
-                kind, offset, size, link = struct.unpack_from("<4xI16xQQI", table, at)
-                if kind == _DYNAMIC_SYMBOLS:
-                    names_at, names_size = struct.unpack_from("<24xQQ", table, link * section_size)
-                    value = _search(_part(file.fileno(), offset, size), _part(file.fileno(), names_at, names_size))
-                    return None if value is None or not loads else start + value - min(loads)
-    except (OSError, struct.error):
-        pass  # it is not readable, or damaged
-    return None
-
-
-def _part(file: int, offset: int, size: int) -> bytes:
-    return os.pread(file, min(size, _MOST_SYMBOL_BYTES), min(offset, sys.maxsize))
-
-
-def _search(symbols: bytes, names: bytes) -> int | None:
-    wanted = names.find(b"\0" + _SYMBOL + b"\0") + 1
-    if wanted == 0:
-        return None
-    for name, value in struct.iter_unpack("<I4xQ8x", symbols):
-        if name == wanted:
-            return int(value)
-    return None
 
 
 class _RunCounts:
@@ -260,25 +186,27 @@ class _Reader:
         return runs, Thread(native, list(self._frames(state)))
 
     def _states(self, runtime: int) -> List[int]:
-        """Return the addresses of the states of all threads, the newest first.
+        """Return the addresses of the states of the newest threads, the newest first, and of the main thread.
 
         Threads that begin or end meanwhile change the lists, which are then read again.
         """
         for _ in range(_TRIES_OF_LISTS):
             try:
-                return self._read_states(runtime)
+                states = self._read_states(runtime)
             except UnreadableError as error:
                 problem = error
+            else:
+                return states[: MOST_THREADS - 1] + states[MOST_THREADS - 1 :][-1:]
         raise problem
 
     def _read_states(self, runtime: int) -> List[int]:
         states: List[int] = []
         interpreter = self._pointer(runtime + self._at.interpreters)
         for _ in range(_MOST_INTERPRETERS):
-            if not interpreter or len(states) >= MOST_THREADS:
+            if not interpreter or len(states) >= _MOST_LISTED:
                 break
             state, before = self._pointer(interpreter + self._at.threads), 0
-            while state and len(states) < MOST_THREADS:
+            while state and len(states) < _MOST_LISTED:
                 states.append(state)
                 previous, following, owner = struct.unpack("<QQQ", self._read(state, 24))
                 if (previous, owner) != (before, interpreter):
@@ -376,50 +304,3 @@ class _Reader:
         if len(data) < size:
             raise UnreadableError("its memory cannot be read")
         return data
-
-
-def line_in_steps(table: bytes, first: int, offset: int) -> int:
-    """Return the line of a bytecode offset: ``co_lnotab`` of Python 3.8 and 3.9."""
-    line, end = first, 0
-    for step, lines in struct.iter_unpack("BB", table):
-        end += step
-        if end > offset:
-            break
-        line += lines - 256 if lines > 127 else lines
-    return line
-
-
-def line_in_ranges(table: bytes, first: int, offset: int) -> int:
-    """Return the line of a bytecode offset: ``co_linetable`` of Python 3.10."""
-    line, end = first, 0
-    for step, lines in struct.iter_unpack("BB", table):
-        end += step
-        if lines != 128:  # which marks instructions of no line
-            line += lines - 256 if lines > 127 else lines
-        if end > offset:
-            break
-    return line
-
-
-def line_in_locations(table: bytes, first: int, offset: int) -> int:
-    """Return the line of a bytecode offset: ``co_linetable`` since Python 3.11 (Objects/locations.md)."""
-    line, end, at = first, 0, 0
-    while at < len(table):
-        kind = table[at] >> 3 & 15
-        end += 2 * ((table[at] & 7) + 1)
-        at += 1
-        if kind in (13, 14):
-            number, shift = 0, 0
-            for byte in table[at:]:
-                number |= (byte & 63) << shift
-                shift += 6
-                if not byte & 64:
-                    break
-            line += -(number >> 1) if number & 1 else number >> 1
-        elif 10 <= kind <= 12:
-            line += kind - 10
-        if end > offset:
-            break
-        while at < len(table) and not table[at] & 128:  # only the first byte of an entry has this bit
-            at += 1
-    return line

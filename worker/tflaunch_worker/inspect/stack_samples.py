@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 
 from tflaunch_worker.inspect import cores, python_stacks
+from tflaunch_worker.inspect.python_runtime import UnreadableError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class StackSampler:
                 self._process = python_stacks.PythonProcess(self._pid)
             began = time.process_time()
             threads = self._process.read_threads()
-        except python_stacks.UnreadableError as error:
+        except UnreadableError as error:
             if not self._counts:
                 self.problem = str(error)
             self._finish()
