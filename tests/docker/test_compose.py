@@ -88,6 +88,7 @@ def test_a_job_that_the_launcher_may_not_read_is_said(compose: Compose) -> None:
 
 
 @pytest.mark.tensorflow
+@pytest.mark.skipif(not LONG, reason="examples go on from their checkpoints, and shells in containers that were killed")
 def test_training_goes_on_from_the_checkpoint_when_a_worker_was_killed(compose: Compose) -> None:
     """`docker kill` in mid-training, then `docker start`: a new attempt that continues the same training.
 

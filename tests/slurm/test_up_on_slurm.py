@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import LONG, PATIENCE, Launch, read_until
 from support.mnist import digests, example
 from support.netns_hosts import Bed
 from support.processes import command_of
@@ -346,6 +346,7 @@ def test_a_job_that_is_requeued_resumes(nodes: SlurmBed, launch: Launch) -> None
 
 
 @pytest.mark.tensorflow
+@pytest.mark.skipif(not LONG, reason="test_a_job_that_is_requeued_resumes shows the rest without TensorFlow")
 def test_training_that_is_requeued_goes_on_from_its_checkpoint(nodes: SlurmBed, launch: Launch) -> None:
     """Both workers restore the same step, and end with the same weights."""
     words = " ".join(word for word in TRAINING if not word.startswith(("--epochs", "--steps")))

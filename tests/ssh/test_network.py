@@ -64,9 +64,10 @@ def examples(launch: Launch, name: str, *arguments: str) -> Path:
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(("name", "tasks"), [("ssh_parameter_server", 1), *([("ssh_multi_worker", 3)] if LONG else [])])
+@pytest.mark.skipif(not LONG, reason="trainings on elastic hosts show both strategies over cables")
+@pytest.mark.parametrize(("name", "tasks"), [("ssh_parameter_server", 1), ("ssh_multi_worker", 3)])
 def test_real_training_over_three_hosts(bed: Bed, launch: Launch, name: str, tasks: int) -> None:
-    """From cluster_specs/; mirrored workers train below, with a cable that is cut for a while."""
+    """From cluster_specs/."""
     ended = on(bed, launch).up(examples(launch, name))  # two epochs are too few for asynchronous steps
     assert ended.returncode == 0, ended.stderr
     assert has_trained(ended.stdout, tasks, is_quick=True), ended.stdout
@@ -273,6 +274,7 @@ def test_a_host_that_is_off_is_named_and_delays_nobody(bed: Bed, launch: Launch)
 
 
 @pytest.mark.tensorflow
+@pytest.mark.skipif(not LONG, reason="shells show what a cut costs, and trainings on elastic hosts a lost host")
 def test_training_survives_a_cable_that_is_cut_for_a_while(bed: Bed, launch: Launch) -> None:
     """Shorter than the lease: TensorFlow continues, or fails and is restarted; all learn the same, and enough."""
     with bed.watch() as watch:
