@@ -93,6 +93,16 @@ options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoSha
 data = data.with_options(options)
 """
 
+_COORDINATE = """\
+strategy = tf.distribute.ParameterServerStrategy(resolver)
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+with strategy.scope():
+    total = tf.Variable(0.0)
+@tf.function
+def step():
+    return strategy.run(lambda: total.assign_add(1.0))
+"""
+
 HANGS = {
     "sleep": _in_loop("time.sleep(3600)  # here", says="sleeps"),
     "lock": _in_loop("lock = threading.Lock()\nlock.acquire()\nlock.acquire()  # here", says="lock"),
@@ -245,6 +255,34 @@ for step, number in enumerate(data):
         "import multiprocessing\n"
         "with multiprocessing.get_context('fork').Pool(1) as pool:\n    pool.apply(time.sleep, (3600,))  # here"
     ),
+    "tracing without end": _in_loop(
+        "@tf.function\ndef sine(number, x): return tf.sin(x) * number\n"
+        "for number in range(10**9): sine(number, 1.0)  # here",
+        says="traces a function",
+    ),
+    "stopped parameter server": Hang(
+        f"""{_HEAD}
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+def stop():
+    while not Path("trains").exists():
+        time.sleep(0.1)
+    say()
+    os.kill(os.getpid(), signal.SIGSTOP)
+if is_culprit:
+    threading.Thread(target=stop, daemon=True).start()
+if resolver.task_type in ("worker", "ps"):
+    tf.distribute.Server(resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id).join()
+{_COORDINATE}
+while True:
+    for _ in range(5):
+        coordinator.schedule(step)
+    coordinator.join()
+    Path("trains").touch()
+""",
+        ("ps:0",),
+        "is stopped (SIGSTOP)",
+        {"chief": 1, "worker": 2, "ps": 1},
+    ),
 }
 """The name of a hang: its program."""
 
@@ -288,13 +326,7 @@ HEALTHY = {
 resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 if resolver.task_type in ("worker", "ps"):
     tf.distribute.Server(resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id).join()
-strategy = tf.distribute.ParameterServerStrategy(resolver)
-coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-with strategy.scope():
-    total = tf.Variable(0.0)
-@tf.function
-def step():
-    return strategy.run(lambda: total.assign_add(1.0))
+{_COORDINATE}
 say()
 while True:
     for _ in range(5):

@@ -29,7 +29,7 @@ _VANISHED = re.compile(
     r"The following tasks are unhealthy"
     r"|Failed to send RPC to coordination service"
     r"|tried to connect with a different incarnation"
-    r"|Collective ops is aborted by: (?!Collective instance)"
+    r"|Collective ops is aborted by: (?!(?:Collective ops is aborted by: ){0,20}(?:Collective instance|Shape mismatch))"
     r"|This could happen if the remote target has been disconnected"
     rf"|{_CUT_OFF}[\s\S]{{0,300}}?/job:\w"
     r"|PSUnavailableError"
@@ -223,6 +223,11 @@ RULES = [
     _Rule(
         r"Collective instance \d{1,20} expected type",
         "the tasks do not run the same steps: each must train, evaluate and save as often as the others",
+    ),
+    _Rule(
+        r"Shape mismatch in the collective instance",
+        "the tasks reduce tensors of different shapes: each must have the same model, and train, evaluate and save as "
+        "often as the others",
     ),
     _Rule(
         r"Failed to find any matching files for",
