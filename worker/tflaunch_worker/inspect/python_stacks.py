@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_FRAMES = 100  # of a thread, the innermost first
 MOST_THREADS = 64  # of a process: the main thread and the newest
-_MOST_LISTED = 2000  # of a process: the main thread is behind all others
+_MOST_LISTED = 2000  # threads that are passed on the way to the main thread, the oldest
 _MOST_INTERPRETERS = 8
 _LONGEST_NAME = 4096  # characters of a file's or function's name
 _MOST_LINE_BYTES = 1024 * 1024
