@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # All directories of tests, three at a time on two cores: those with most to do come first, the shortest last. The tests
 # of `ssh` and `training` often wait, and `examples` and `cli` would end last by far: each of these gets two processes.
-FIRST := ssh training examples docker slurm cli unit api package web
+FIRST := ssh training examples docker slurm cli chaos unit api package web
 TWO := --numprocesses 2 --dist loadfile
 SPLIT_ssh := $(TWO)
 SPLIT_training := $(TWO)

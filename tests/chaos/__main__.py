@@ -11,13 +11,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from chaos import judge, program
 from chaos.drill import STARTED, STEPS, WORKERS, Drill, draw
 from chaos.world import World
+from support.page_tables import write_table
 from support.processes import ProcessWatch
 from support.sshd import Keyring
 
@@ -32,10 +33,10 @@ def main() -> int:
     parser.add_argument("--drills", type=int, default=10**9, help="the maximum number of drills")
     parser.add_argument("--seed", type=int, default=0, help="of the first drill; the next ones follow")
     parser.add_argument("--only", choices=("local", "ssh"), default="", help="where to play")
-    parser.add_argument("--table", type=Path, help="append a table of all faults to this file")
+    parser.add_argument("--page", type=Path, help="write the table of what was played to this page")
     parser.add_argument("--keep", type=Path, help="copy the directory of a failed drill there")
     arguments = parser.parse_args()
-    until, failed, faults = time.monotonic() + 60 * arguments.minutes, 0, Counter[str]()
+    until, series = time.monotonic() + 60 * arguments.minutes, Series()
     with tempfile.TemporaryDirectory(prefix="tflaunch-chaos-") as root:
         keys = Keyring(Path(root))
         for seed in range(arguments.seed, arguments.seed + arguments.drills):
@@ -44,7 +45,7 @@ def main() -> int:
             drill = draw(seed, only=arguments.only)
             directory = Path(root) / f"drill-{seed}"
             wrong, suffered, took = play(drill, directory, keys)
-            faults.update(fault for fault, _ in suffered)
+            series.add(wrong, suffered, took)
             what, end = "; ".join(what for _, what in suffered), "FAILED" if wrong else "ok"
             print(f"{seed}: {drill}: {what or 'undisturbed'}: {took:.0f} s: {end}", flush=True)
             for sentence in wrong:
@@ -53,10 +54,36 @@ def main() -> int:
                 left_out = shutil.ignore_patterns("bed", "*.sock")
                 shutil.copytree(directory, arguments.keep / directory.name, symlinks=True, ignore=left_out)
             shutil.rmtree(directory, ignore_errors=True)
-            failed += bool(wrong)
-    if arguments.table is not None:
-        arguments.table.write_text("\n".join(_table(faults)) + "\n")
-    return 1 if failed else 0
+    if arguments.page is not None:
+        write_table(arguments.page, "drills", series.table())
+    return 1 if series.failed else 0
+
+
+class Series:
+    """Statistics of drills."""
+
+    def __init__(self) -> None:
+        self.drills = 0
+        self.failed = 0
+        self.seconds = 0.0
+        self.faults: Counter[str] = Counter()
+
+    def add(self, wrong: Sequence[str], suffered: Iterable[tuple[str, str]], took: float) -> None:
+        """Count a drill; the arguments are what `play` returns."""
+        self.drills += 1
+        self.failed += bool(wrong)
+        self.seconds += took
+        self.faults.update(kind for kind, _ in suffered)
+
+    def table(self) -> Iterator[str]:
+        """Yield a table in Markdown of what was played."""
+        yield "| what | number |"
+        yield "|---|--:|"
+        yield f"| drills | {self.drills:,} |"
+        yield f"| of which violated an invariant | {self.failed:,} |"
+        yield f"| minutes | {self.seconds / 60:,.0f} |"
+        for kind, count in sorted(self.faults.items()):
+            yield f"| {kind} | {count:,} |"
 
 
 def play(drill: Drill, directory: Path, keys: Keyring) -> tuple[list[str], list[tuple[str, str]], float]:
@@ -96,13 +123,6 @@ def _has_reached(world: World, watch: ProcessWatch, step: int) -> bool:
 
 def _is_short(kind: str, drill: Drill) -> bool:
     return kind in ("cut", "black hole") and all(fault.seconds <= _SHORT for fault in drill.faults)
-
-
-def _table(faults: Counter[str]) -> Iterator[str]:
-    yield "| fault | times |"
-    yield "|---|--:|"
-    for fault, count in sorted(faults.items()):
-        yield f"| {fault} | {count} |"
 
 
 if __name__ == "__main__":

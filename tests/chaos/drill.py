@@ -15,7 +15,8 @@ OF_PROCESSES = ("task", "agent", "guard", "agent and guard", "supervisor")
 _STOPPED = (1.0, 6.0, 14.0, 40.0)  # seconds; the last one is longer than lease and fence
 _CUT = (1.0, 6.0, 14.0, 40.0)
 _LOCAL = (*(f"kill {who}" for who in OF_PROCESSES), *(f"stop {who}" for who in OF_PROCESSES), "follow and stop")
-_FAR = (*_LOCAL, "kill sshd", "cut", "black hole", "flap", "slow", "power off", "full disk")
+KINDS = (*_LOCAL, "kill sshd", "cut", "black hole", "flap", "slow", "power off", "full disk")
+"""The kinds of faults; those beyond `_LOCAL` need other hosts than this machine."""
 
 
 class Fault(NamedTuple):
@@ -60,7 +61,7 @@ def draw(seed: int, *, only: str = "") -> Drill:
     )
     faults = []
     for step in steps:
-        kind = chance.choice(_FAR if is_far else _LOCAL)
+        kind = chance.choice(KINDS if is_far else _LOCAL)
         seconds = chance.choice(_STOPPED if kind.startswith("stop") else _CUT)
         faults.append(
             Fault(

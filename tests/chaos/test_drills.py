@@ -1,0 +1,32 @@
+"""Real trainings survive real faults: drills with known seeds, in which all kinds of faults are drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chaos.__main__ import play
+from chaos.drill import KINDS, draw
+from support.netns_hosts import need_bed
+from support.sshd import Keyring
+
+SEEDS = (1000, 1012, 1014, 1022, 1039, 1048, 1056, 1698, 1845)
+"""Drills that take five minutes together. When `draw` changes, `make chaos` shows which ones to choose."""
+
+
+@pytest.mark.unit
+def test_all_kinds_of_faults_are_drawn() -> None:
+    """No kind of fault is left to `make chaos` alone."""
+    assert {fault.kind for seed in SEEDS for fault in draw(seed).faults} == set(KINDS)
+
+
+@pytest.mark.ssh
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_training_survives(tmp_path: Path, keys: Keyring, seed: int) -> None:
+    """At least one fault of a drill takes effect, and no invariant is violated."""
+    need_bed()
+    wrong, suffered, _ = play(draw(seed), tmp_path / "drill", keys)
+    assert not wrong, f"after {[what for _, what in suffered]}"
+    assert suffered
