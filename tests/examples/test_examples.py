@@ -112,8 +112,9 @@ def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -
     assert running.returncode == 0, err
     first, last = [r for r in launch.journal() if r["kind"] == "task_exited" and r["attempt"] == 0]
     assert first["code"] == 42
-    # The last one gets TERM at the first one's exit. Python no longer handles it while it ends itself.
-    assert last["code"] == 42 or last["signal"] == signal.SIGTERM
+    # TensorFlow may keep the last one from ending itself after it has saved. It gets TERM, which Python no longer
+    # handles then, and 0.05 s later KILL.
+    assert last["code"] == 42 or last["signal"] in (signal.SIGTERM, signal.SIGKILL)
     assert {first["task"], last["task"]} == {"worker:0", "worker:1"}
     assert len(set(resumed := re.findall(r"resumed at step (\d+)\n", after))) == 1
     assert len(resumed) == 2
