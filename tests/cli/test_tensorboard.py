@@ -18,6 +18,7 @@ import pytest
 
 from support.agent_client import wait_gone
 from support.fake_tensorboard import Said, busy, left_alone, stand_in
+from support.fixed_ports import free_ports
 from support.launch import PATIENCE, Launch
 from support.specs import written
 
@@ -182,9 +183,7 @@ class TestTheCommand:
         """In addition to the run's own TensorBoard, on the port that the user chooses."""
         running = launch.start("up", job(launch, UNTIL_GO))
         own = int(Said(running).until(URL)[1])
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            wanted = probe.getsockname()[1]
+        (wanted,) = free_ports(1)
         serving = launch.start("tensorboard", "--port", str(wanted))
         assert int(Said(serving).until(URL)[1]) == wanted != own
         serving.send_signal(signal.SIGINT)
@@ -201,6 +200,32 @@ class TestTheCommand:
             refused = launch.run("tensorboard", "--port", port)
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
         assert f"port {port} is held by {psutil.Process().name()} (pid {os.getpid()});" in refused.stderr
+
+    @pytest.mark.parametrize("chosen", [False, True])
+    def test_a_port_that_is_taken_just_before_it_listens(self, launch: Launch, chosen: bool) -> None:
+        """That listener is not mistaken for TensorBoard, which starts again on another port if the user names none."""
+        assert launch.up(job(launch, "true")).returncode == 0
+        for name in ("told", "waits"):
+            os.mkfifo(launch.directory / name)
+        with left_alone(6006):
+            option = ("--port", str(free_ports(1)[0])) if chosen else ()
+            serving = launch.start("tensorboard", *option)
+            said = Said(serving)
+            first = int((launch.directory / "told").read_text())
+            taken = socket.create_server(("127.0.0.1", first))
+        with taken:
+            (launch.directory / "waits").write_text("taken")
+            if chosen:
+                said.until("TensorBoard exited with code 255")
+                assert serving.wait(PATIENCE) == 125
+                return
+            said.until(f"another program has taken port {first}; TensorBoard starts again on another one")
+            second = int(said.until(URL)[1])
+            assert second != first
+            assert answers(second)
+        serving.send_signal(signal.SIGINT)
+        assert serving.wait(PATIENCE) == 0
+        assert not launch.survivors()
 
     def test_a_run_without_event_files_is_refused(self, launch: Launch) -> None:
         """With what to write into the spec."""

@@ -62,9 +62,7 @@ def tensorboard(run: str | None, port: int | None, profiles: bool) -> int:
         raise TflaunchError(f"the spec of {directory.name} names no event files: {remedy}", EXIT_USAGE)
     program, workdir, logdir = _board_here(plan, process)
     python = _python_with_tensorboard([program, sys.executable], workdir)
-    port = _free_port(port, tensorboard.USUAL_PORT)
-    argv = [python, "-m", "tensorboard.main", "--logdir", logdir, "--host", _LOOPBACK, "--port", str(port)]
-    return _serve(argv, workdir, port)
+    return _serve([python, "-m", "tensorboard.main", "--logdir", logdir, "--host", _LOOPBACK], workdir, port)
 
 
 def _show_profiles(directory: Path, process: TaskPlan | None, port: int | None) -> int:
@@ -73,7 +71,6 @@ def _show_profiles(directory: Path, process: TaskPlan | None, port: int | None) 
     Raises:
         TflaunchError: it has none, or there is no TensorBoard that can show them.
     """
-    from tflaunch.plan.tensorboard import USUAL_PORT
     from tflaunch.store.run_dir import profiles_in
 
     logdir = profiles_in(directory)
@@ -82,8 +79,7 @@ def _show_profiles(directory: Path, process: TaskPlan | None, port: int | None) 
         raise TflaunchError(f"{directory.name} has no profiles of TensorFlow: {remedy}", EXIT_USAGE)
     candidates = [sys.executable] if process is None else [process.argv[0], sys.executable]
     python = _python_with_tensorboard(candidates, str(directory), "xprof", "tensorboard-plugin-profile")
-    port = _free_port(port, USUAL_PORT)
-    argv = [python, "-m", "tensorboard.main", "--logdir", str(logdir), "--host", _LOOPBACK, "--port", str(port)]
+    argv = [python, "-m", "tensorboard.main", "--logdir", str(logdir), "--host", _LOOPBACK]
     return _serve(argv, str(directory), port)
 
 
@@ -131,26 +127,35 @@ def _python_with_tensorboard(
     raise TflaunchError(f"there is no {what} for {listed}: pip install {package}", EXIT_USAGE)
 
 
-def _free_port(wanted: int | None, usual: int) -> int:
-    """Return a free port of localhost.
+def _free_port(wanted: int | None) -> int:
+    """Return a free port of localhost: the requested one, or by default the usual one or any other.
 
     Raises:
         TflaunchError: the requested port is not free.
     """
-    for port in (usual, 0) if wanted is None else (wanted,):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((_LOOPBACK, port))
-            except OSError as error:
-                refusal = error
-                continue
-            found: int = probe.getsockname()[1]
-            return found
+    from tflaunch.plan.tensorboard import USUAL_PORT
     from tflaunch.port_holder import why_unusable
 
+    for port in (USUAL_PORT, 0) if wanted is None else (wanted,):
+        try:
+            return _bindable(port)
+        except OSError as error:
+            refusal = error
     why = why_unusable(port, refusal)
     raise TflaunchError(f"port {port} {why}; choose another one, or leave --port out", EXIT_USAGE)
+
+
+def _bindable(port: int) -> int:
+    """Return a port that was free just now: this one, or any for 0.
+
+    Raises:
+        OSError: it is not free.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((_LOOPBACK, port))
+        found: int = probe.getsockname()[1]
+        return found
 
 
 class _Stopped(BaseException):
@@ -161,32 +166,36 @@ class _Stopped(BaseException):
         self.number = number
 
 
-def _serve(argv: list[str], workdir: str, port: int) -> int:
+def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
     """Run TensorBoard until a signal arrives; return the exit code of the command.
 
-    Raises:
-        TflaunchError: TensorBoard exited by itself.
-    """
-    from tflaunch_worker import linux
+    Args:
+        argv: the command of TensorBoard without its port.
+        workdir: where to run it.
+        wanted: the port that the user requests. If it is None and another program takes the port before TensorBoard has
+            bound it, TensorBoard starts again on another port.
 
+    Raises:
+        TflaunchError: TensorBoard exited by itself, or the requested port is not free.
+    """
     process: subprocess.Popen[bytes] | None = None
     stopping = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     try:
         for number in stopping:
             signal.signal(number, _stop)
-        process = subprocess.Popen(
-            argv,
-            cwd=workdir,
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,
-            start_new_session=True,
-            preexec_fn=lambda: linux.die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - there is one thread
-        )
-        while process.poll() is None and not _is_listening(port):
-            time.sleep(_POLL_INTERVAL)
-        if process.returncode is None:
-            say(f"TensorBoard: http://localhost:{port}/ (Ctrl-C stops it)")
-        code = process.wait()
+        while True:
+            port = _free_port(wanted)
+            process = _start([*argv, "--port", str(port)], workdir)
+            while process.poll() is None and not _is_listening(process.pid, port):
+                time.sleep(_POLL_INTERVAL)
+            if process.returncode is None:
+                say(f"TensorBoard: http://localhost:{port}/ (Ctrl-C stops it)")
+            elif wanted is None and _is_taken(port):
+                say(f"another program has taken port {port}; TensorBoard starts again on another one")
+                _end_group(process)
+                continue
+            code = process.wait()
+            break
     except _Stopped as stopped:
         return 0 if stopped.number == signal.SIGINT else 128 + stopped.number
     finally:
@@ -197,13 +206,45 @@ def _serve(argv: list[str], workdir: str, port: int) -> int:
     raise TflaunchError(f"TensorBoard exited with code {code}", EXIT_INTERNAL)
 
 
+def _start(argv: list[str], workdir: str) -> subprocess.Popen[bytes]:
+    from tflaunch_worker import linux
+
+    return subprocess.Popen(
+        argv,
+        cwd=workdir,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        start_new_session=True,
+        preexec_fn=lambda: linux.die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - there is one thread
+    )
+
+
 def _stop(number: int, _: FrameType | None) -> None:
     raise _Stopped(number)
 
 
-def _is_listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex((_LOOPBACK, port)) == 0
+def _is_listening(pid: int, port: int) -> bool:
+    """Whether a process or a descendant of it listens on a port; a program that took the port does not count."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+        return any(
+            connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+            for member in family
+            for connection in member.net_connections("tcp")
+        )
+    except psutil.Error:
+        return False  # one of them has just exited
+
+
+def _is_taken(port: int) -> bool:
+    try:
+        _bindable(port)
+    except OSError:
+        return True
+    return False
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
