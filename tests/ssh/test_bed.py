@@ -280,10 +280,10 @@ def test_both_host_keys_are_offered(host: Sshd, tmp_path: Path) -> None:
 def test_broken_connections_leave_commands_alive(host: Sshd, tmp_path: Path) -> None:
     home = home_for_client(tmp_path / "client", {"h1": host})
     session = Session(client(home, "h1", "echo ready; exec sleep 1000"))
+    wait_until(lambda: [each.name() for each in host.survivors()] == ["sleep"])
     host.kill_connections()
     assert session.end() == 255
     (sleeper,) = host.survivors()
-    assert sleeper.name() == "sleep"
     assert ssh(home, "h1", "true").returncode == 0
     sleeper.kill()
     assert host.wait_empty() == []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support import install
-from support.launch import Launch
+from support.launch import LONG, Launch
 from support.web_pages import Server, SimulatedRun
 
 if TYPE_CHECKING:
@@ -210,6 +210,7 @@ def test_a_run_is_stopped_after_a_question(page: Page, live_run: str, place: Lau
     assert place.status(live_run)["exit_code"] == 143
 
 
+@pytest.mark.skipif(not LONG, reason="measures speed, so it needs a quiet machine: in `make nightly` only")
 def test_the_first_paint_comes_at_once(page: Page, failed_run: str) -> None:
     """The best of several: the others may have waited for other processes."""
     paints: list[float] = []
