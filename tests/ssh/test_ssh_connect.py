@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import paramiko
 import psutil
@@ -799,6 +800,27 @@ class TestJumpHosts:
             while any(transport.is_active() for transport in transports):
                 assert time.monotonic() < end
                 time.sleep(0.01)
+
+    def test_a_connection_to_it_whose_end_is_noticed_by_a_send(
+        self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its own thread has not noticed it yet, so it seems to be alive: a new one is made."""
+        gate, host = sshd("gate"), sshd("host")
+        target = machine.target(host, jumps=(machine.target(gate),))
+        connector.connect(target, PATIENCE)
+        real, asked = paramiko.Transport.open_channel, []
+
+        def fail_once(self: paramiko.Transport, kind: str, *rest: Any, **named: Any) -> paramiko.Channel:
+            if kind == "direct-tcpip":
+                asked.append(self)
+                if len(asked) == 1:
+                    raise EOFError
+            return real(self, kind, *rest, **named)
+
+        monkeypatch.setattr(paramiko.Transport, "open_channel", fail_once)
+        assert said_by(connector.connect(target, PATIENCE)).split()[2] == host.address
+        assert gate.log.read_text().count("Accepted publickey") == 2
+        assert len(asked) == 2
 
     def test_a_connection_to_it_that_is_dead_without_a_word(
         self, connector: Connector, machine: Machine, sshd: StartSshd

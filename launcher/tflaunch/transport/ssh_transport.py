@@ -216,6 +216,8 @@ def tunnel(jump: Transport, address: str, port: int, limit: Limit) -> paramiko.C
     except (paramiko.SSHException, EOFError, OSError) as error:
         refusal = jump.packets.refusal()
         if refusal is None:
+            if not isinstance(error, paramiko.SSHException):
+                jump.close()  # a failed send shows a lost connection earlier than its own thread notices it
             if jump.is_active():
                 raise LinkError(_unreachable(TimeoutError(), there, limit)) from None
             raise LinkError(f"the connection broke on the way to {there}: {error or 'end of stream'}") from None
