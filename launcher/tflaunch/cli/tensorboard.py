@@ -178,6 +178,8 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
     Raises:
         TflaunchError: TensorBoard exited by itself, or the requested port is not free.
     """
+    from tflaunch_worker.agent import listening_sockets
+
     process: subprocess.Popen[bytes] | None = None
     stopping = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     try:
@@ -186,7 +188,7 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
         while True:
             port = _free_port(wanted)
             process = _start([*argv, "--port", str(port)], workdir)
-            while process.poll() is None and not _is_listening(process.pid, port):
+            while process.poll() is None and not listening_sockets.is_listening(port, process.pid):
                 time.sleep(_POLL_INTERVAL)
             if process.returncode is None:
                 say(f"TensorBoard: http://localhost:{port}/ (Ctrl-C stops it)")
@@ -214,29 +216,13 @@ def _start(argv: list[str], workdir: str) -> subprocess.Popen[bytes]:
         cwd=workdir,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,
-        start_new_session=True,
+        start_new_session=True,  # so its pid is the number of the session
         preexec_fn=lambda: linux.die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - there is one thread
     )
 
 
 def _stop(number: int, _: FrameType | None) -> None:
     raise _Stopped(number)
-
-
-def _is_listening(pid: int, port: int) -> bool:
-    """Whether a process or a descendant of it listens on a port; a program that took the port does not count."""
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True)]
-        return any(
-            connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
-            for member in family
-            for connection in member.net_connections("tcp")
-        )
-    except psutil.Error:
-        return False  # one of them has just exited
 
 
 def _is_taken(port: int) -> bool:
