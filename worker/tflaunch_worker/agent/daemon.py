@@ -35,8 +35,9 @@ def serve(directory: str, connection: socket.socket, umask: int, warm: WarmZygot
     _watch_signals(loop, agent)
     agent.connect(connection)
     loop.run()
-    agent.disconnect()
-    return agent.keep_warm()
+    spared = agent.keep_warm()
+    agent.disconnect()  # afterwards, since the run has then ended for its supervisor: a later run finds what is warm
+    return spared
 
 
 def _listen(directory: str, loop: Loop, agent: Agent) -> None:
