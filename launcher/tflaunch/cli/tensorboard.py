@@ -216,7 +216,7 @@ def _start(argv: list[str], workdir: str) -> subprocess.Popen[bytes]:
         cwd=workdir,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,
-        start_new_session=True,  # so its pid is the number of the session
+        start_new_session=True,  # `is_listening` looks for its listener in this session
         preexec_fn=lambda: linux.die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - there is one thread
     )
 

@@ -34,9 +34,10 @@ trap 'tflaunch_stops=1; [ -z "$tflaunch_task" ] || kill -TERM "$tflaunch_task"' 
 tflaunch_task=$!
 [ -z "$tflaunch_stops" ] || kill -TERM "$tflaunch_task"
 while wait "$tflaunch_task"; tflaunch_code=$?; kill -0 "$tflaunch_task" 2>/dev/null; do :; done
+trap tflaunch_stops=1 TERM INT
 echo "$0 $tflaunch_code" >> {_MEETING}/ended
-[ -z "$tflaunch_stops" ] || exit "$tflaunch_code"
-exec tail -f /dev/null
+while [ -z "$tflaunch_stops" ]; do sleep 0.5 & wait "$!"; done
+exit "$tflaunch_code"
 """
 """Runs a task, then idles: with `--exit-code-from` the first container that exits makes Compose stop all."""
 _JOB = f"""\

@@ -36,7 +36,7 @@ def serve(directory: str, connection: socket.socket, umask: int, warm: WarmZygot
     agent.connect(connection)
     loop.run()
     spared = agent.keep_warm()
-    agent.disconnect()  # afterwards, since the run has then ended for its supervisor: a later run finds what is warm
+    agent.disconnect()  # last: it ends the run for the launcher, and the next run may need a warm server at once
     return spared
 
 
