@@ -54,6 +54,25 @@ def test_files_are_taken_and_placed(agent: Agent) -> None:
     wait_gone(agent.guard.pid)  # before the link is given up and this message is lost with it
 
 
+def test_another_supervisor_may_offer_what_was_edited_meanwhile(agent: Agent) -> None:
+    """It has read the files anew; those of the killed one can no longer be had."""
+    old, new = b"old" * PART, b"new"
+    agent.talk.hello(lease=60)
+    digest = offer(agent.talk, old)
+    assert agent.talk.wait_for("files_wanted")["wanted"] == [[digest, 0]]
+    send(agent.talk, digest, old, 0, PART)
+    agent.link.close()
+    again = agent.reconnect()
+    again.hello(lease=60)
+    digest = offer(again, new)
+    assert again.wait_for("files_wanted")["wanted"] == [[digest, 0]]
+    send(again, digest, new, 0, len(new))
+    again.wait_for("files_synced")
+    assert [(agent.directory / "code" / name).read_bytes() for name in "ab"] == [new, new]
+    again.say("leave", grace=0)
+    wait_gone(agent.guard.pid)
+
+
 def test_the_heartbeat_goes_on_while_much_is_placed(agent: Agent) -> None:
     """500 MB are hashed and copied in another process; the agent still answers."""
     size = 500_000_000
@@ -80,3 +99,28 @@ def test_parts_of_what_was_never_offered_are_refused(agent: Agent) -> None:
     message = {"kind": "file_part", "sha256": "0" * 64, "offset": 0, "is_last": True}
     agent.talk.connection.sendall(wire.encode(message, b"x"))
     assert "no files were offered" in agent.talk.wait_for("refused")["reason"]
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+def test_what_was_refused_can_be_offered_again(agent: Agent, at_end: bool) -> None:
+    """By the next attempt, when the disk has room, or no program writes to the file: the agent has not ended."""
+    content = b"content"
+    obstacle = agent.directory / "code"
+    agent.talk.hello()
+    digest = offer(agent.talk, content)
+    agent.talk.wait_for("files_wanted")
+    if at_end:
+        obstacle.touch()
+        send(agent.talk, digest, content, 0, 7)
+    else:
+        message = {"kind": "file_part", "sha256": digest, "offset": 0, "is_last": True}
+        agent.talk.connection.sendall(wire.encode(message, b"another"))
+    agent.talk.wait_for("files_refused")
+    obstacle.unlink(missing_ok=True)
+    agent.talk.heard.clear()
+    digest = offer(agent.talk, content)
+    if not at_end:
+        assert agent.talk.wait_for("files_wanted")["wanted"] == [[digest, 0]]
+        send(agent.talk, digest, content, 0, 7)
+    agent.talk.wait_for("files_synced")
+    assert (agent.directory / "code/b").read_bytes() == content

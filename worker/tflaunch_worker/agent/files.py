@@ -79,7 +79,8 @@ class Files:
         _refuse_paths_through_links([path for path, _, _ in self._files], [path for path, _ in self._links])
         self._missing: set[str] | None = None
         self._parts: dict[str, ArrivingFile] = {}
-        self._has_failed = False
+        self.has_failed = False
+        """Whether it was reported that they cannot be stored; then they have to be offered again."""
         self.is_being_compared = False
         self.is_being_placed = False
 
@@ -127,7 +128,7 @@ class Files:
             FilesError: the disk is full, or the content does not match the hash.
             ValueError: an earlier part is missing.
         """
-        if self._has_failed or digest not in (self._missing or ()):
+        if self.has_failed or digest not in (self._missing or ()):
             return  # it was already in flight when its state was reported, or has arrived from elsewhere
         part = self._parts.get(digest)
         if part is None:
@@ -160,7 +161,7 @@ class Files:
         self._missing.discard(digest)
 
     def _fail(self, part: ArrivingFile) -> None:
-        self._has_failed = True
+        self.has_failed = True
         _unlink(part.path)
 
     # ---- files for the tasks
@@ -275,6 +276,7 @@ class Offer:
         self._loop = loop
         self._link = link
         self._offered: tuple[list[list[Any]], list[list[str]]] = [], []
+        self._accepted = self._offered
         self._files: Files | None = None
 
     def obey(self, message: dict[str, Any], body: bytes) -> None:
@@ -289,30 +291,37 @@ class Offer:
             self._take_part(message, body)
 
     def _hear(self, message: dict[str, Any]) -> None:
-        """Add a part of the list of files; after a lost link the whole list is sent again."""
-        if self._files is None:
-            if message["is_first"]:
-                self._offered = [], []
-            self._offered[0].extend(message["files"])
-            self._offered[1].extend(message["links"])
+        """Add a part of the list of files; over another link the whole list is sent again.
+
+        A supervisor that has taken over reads the files anew, so its list may be another one. After a refusal, the next
+        attempt offers them again.
+        """
+        if message["is_first"]:
+            self._offered = [], []
+        self._offered[0].extend(message["files"])
+        self._offered[1].extend(message["links"])
         if not message["is_last"]:
             self._link.answer("part_taken")
             return
-        if self._files is None:
-            self._files = Files(self._directory, *self._offered)
         files = self._files
+        is_other = self._offered != self._accepted
+        if files is None or files.has_failed or (is_other and not files.is_being_placed):
+            files = self._files = Files(self._directory, *self._offered)
+            self._accepted = self._offered
         if files.is_compared:
             self._want()
         elif not files.is_being_compared:
             files.is_being_compared = True
-            offload.run_in_fork(self._loop, files.compare, self._compared)
+            compared = files
+            offload.run_in_fork(self._loop, files.compare, lambda missing: self._compared(compared, missing))
 
-    def _compared(self, missing: list[str] | None) -> None:
-        assert self._files is not None
+    def _compared(self, files: Files, missing: list[str] | None) -> None:
+        if files is not self._files:
+            return  # another list has come since
         if missing is None:
-            self._link.say("files_refused", reason="the files that are there could not be looked at")
+            self._refuse(files, "the files that are there could not be looked at")
         else:
-            self._files.compared(missing)
+            files.compared(missing)
             self._want()
 
     def _want(self) -> None:
@@ -328,7 +337,7 @@ class Offer:
         try:
             self._files.take(message["sha256"], message["offset"], body, message["is_last"])
         except FilesError as error:
-            self._link.say("files_refused", reason=str(error))
+            self._refuse(self._files, str(error))
             return
         self._link.answer("part_taken")
         if self._files.is_complete:
@@ -339,10 +348,14 @@ class Offer:
         assert files is not None
         if not files.is_being_placed:
             files.is_being_placed = True
-            offload.run_in_fork(self._loop, files.place, self._placed)
+            offload.run_in_fork(self._loop, files.place, lambda failure: self._placed(files, failure))
 
-    def _placed(self, failure: str | None) -> None:
+    def _placed(self, files: Files, failure: str | None) -> None:
         if failure == "":
             self._link.say("files_synced", directory=os.path.join(self._directory, CODE_NAME))
         else:
-            self._link.say("files_refused", reason=failure or "the files could not be put in their places")
+            self._refuse(files, failure or "the files could not be put in their places")
+
+    def _refuse(self, files: Files, reason: str) -> None:
+        files.has_failed = True
+        self._link.say("files_refused", reason=reason)
