@@ -98,6 +98,17 @@ def test_a_supervisor_may_be_killed_between_its_mark_and_its_words(tmp_path: Pat
     assert again.next().kept() == (1, 6)
 
 
+def test_our_lines_do_not_continue_one_that_an_earlier_supervisor_has_left(tmp_path: Path) -> None:
+    """It was killed when the task had written half a line."""
+    place = Place(tmp_path)
+    place.log.append(b"half a li", [(0, NOW)])
+    again = place.next()
+    again.log.lose(0, "the end is missing", NOW)
+    assert again.text() == "half a li\n---- tflaunch: the end is missing ----\n"
+    again.log.append(b"more\n", [(0, NOW)])
+    assert again.next().kept() == (0, 14)
+
+
 def test_a_torn_mark_is_not_there(tmp_path: Path) -> None:
     """Its output was not written either."""
     place = Place(tmp_path)

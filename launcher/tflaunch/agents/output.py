@@ -94,13 +94,7 @@ class Output:
         return notes
 
     def _read_bytes(self, task: str, attempt: int, offset: int, body: bytes, times: Times) -> None:
-        is_first = (task, attempt) not in self._received
-        known = self._known(task, attempt)
-        if offset > known:
-            if not is_first or self._words.kept(task, attempt) is None:
-                raise ValueError(f"output of {task} goes on at byte {offset}, not {known}")
-            self._words.lose(task, attempt, offset - known)  # acknowledged, but not stored as the disk was full
-            known = self._acknowledged[(task, attempt)] = offset
+        known = self._known(task, attempt, offset)
         end = offset + len(body)
         if end > known and (task, attempt) in self._ended:
             raise ValueError(f"output of {task} goes on after its end")
@@ -126,14 +120,30 @@ class Output:
         self._note(task, attempt, end)
 
     def _read_end(self, task: str, attempt: int, offset: int) -> None:
+        self._received[(task, attempt)] = self._known(task, attempt, offset)
         self.end(task, attempt)
         self._note(task, attempt, offset, is_complete=True)
 
-    def _known(self, task: str, attempt: int) -> int:
-        """Return how many bytes of an attempt's output were received."""
-        if (task, attempt) not in self._received:
+    def _known(self, task: str, attempt: int, offset: int | None = None) -> int:
+        """Return how many bytes of an attempt's output were received, or are certainly lost.
+
+        ``offset`` is where its output goes on, or ends. After an earlier supervisor this may be further on: it has
+        acknowledged output that it could not store, because the disk was full.
+
+        Raises:
+            ValueError: the host has left out output that nobody has acknowledged.
+        """
+        is_first = (task, attempt) not in self._received
+        if is_first:
             self._received[(task, attempt)] = self._words.kept(task, attempt) or 0
-        return self._received[(task, attempt)]
+        known = self._received[(task, attempt)]
+        if offset is None or offset <= known:
+            return known
+        if not is_first or self._words.kept(task, attempt) is None:
+            raise ValueError(f"output of {task} goes on at byte {offset}, not {known}")
+        self._words.lose(task, attempt, offset - known)
+        self._acknowledged[(task, attempt)] = offset
+        return offset
 
     def _note(self, task: str, attempt: int, offset: int, is_complete: bool = False) -> None:
         # The end can be noted before the last bytes are stored; neither note may overwrite the other.

@@ -58,10 +58,13 @@ class LogSink:
             self._logs[task] = TaskLog(task, path_of(self._directory, task), self._marks, times_of(self._times, task))
 
     def kept(self, task: str, attempt: int) -> int | None:
-        """Return how many bytes of an attempt an earlier supervisor stored, None without such a supervisor."""
+        """Return how many bytes of an attempt an earlier supervisor stored, None without such a supervisor.
+
+        It may have stored none of what it has acknowledged, because the disk was full.
+        """
         mark = self._marks.of_earlier(task)
         if mark is None or mark.attempt != attempt or task not in self._logs:
-            return None
+            return 0 if self._marks.has_earlier else None
         return mark.offset + max(self._logs[task].first_size - mark.at, 0)
 
     def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:

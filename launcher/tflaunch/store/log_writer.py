@@ -39,6 +39,8 @@ class Marks:
 
     def __init__(self, path: Path) -> None:
         """Open the file of marks at ``path``, and read the marks in it."""
+        self.has_earlier = path.exists()
+        """Whether an earlier supervisor of this run has made the file."""
         self._earlier = {mark.task: mark for mark in _read_marks(path)}
         self._file = open_to_append(path)
 
@@ -127,6 +129,7 @@ class TaskLog:
             self._trouble = error.strerror or str(error)
             return False
         self._file, self.first_size, self._size = file, size, size
+        self._ends_line = os.pread(file, 1, max(size - 1, 0)) in (b"", b"\n")  # a supervisor was killed in a line
         return True
 
     def _mark_start(self) -> None:
