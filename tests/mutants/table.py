@@ -181,7 +181,7 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("I14", 8),
     ),
     "a state that is replaced is counted on": Edit(
-        "tflaunch.core.task_table.StateTable._put", "counts[tag] -= 1", "counts[tag] -= 0", Invariant("I5", 0)
+        "tflaunch.core.task_table.StateTable._put", "counts[tag] -= 1", "counts[tag] -= 0", Invariant("I5", 5777)
     ),
     # ---- core: what enters, and what is replayed
     "a field of 0 is taken for a missing one": Edit(
@@ -716,5 +716,40 @@ MUTANTS: Mapping[str, Edit] = {
         "not task.is_listening",
         "task.pid < 0",
         Suite("cli/test_profile.py"),
+    ),
+    # ---- store and tui: what the logs and the screen have of it
+    "a line of ours continues one that a task has begun": Edit(
+        "tflaunch.store.log_writer.TaskLog._open",
+        'os.pread(file, 1, max(size - 1, 0)) in (b"", b"\\n")',
+        "True",
+        Invariant("I6", 4772),
+    ),
+    "nothing is known of output that was acknowledged and not stored": Edit(
+        "tflaunch.store.log_sink.LogSink.kept",
+        "0 if self._marks.has_earlier else None",
+        "None",
+        Suite("unit/test_log_sink.py"),
+    ),
+    "a full disk is not stated in the log": Edit(
+        "tflaunch.store.log_writer.TaskLog._miss", "self._gap += size", "pass", Invariant("I6", 120)
+    ),
+    "later output of a task is shown before earlier output": Edit(
+        "tflaunch.tui.backlog.Backlog.add",
+        "elif not self._stored and (",
+        "elif (",
+        Invariant("I16", 151),
+    ),
+    # ---- the user's code
+    "files that were edited before another supervisor came are asked for": Edit(
+        "tflaunch_worker.agent.files.Offer._hear",
+        "(is_other and not files.is_being_placed)",
+        "False",
+        Suite("agent/test_offered_files.py"),
+    ),
+    "files that were refused are never offered again": Edit(
+        "tflaunch_worker.agent.files.Offer._hear", "files.has_failed or", "", Invariant("I5", 5777)
+    ),
+    "tasks do not wait for the code": Edit(
+        "tflaunch.core.policy.awaited_at_first", "plan.sync is not None and", "False and", Invariant("I15", 2)
     ),
 }

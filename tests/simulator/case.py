@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 _WITHIN = (4.0, 15.0, 40.0)  # seconds from the start
 _COUNTS = (0, 1, 1, 2, 3)
 _SHARE_OF_RARER = 0.25  # of the cases that are drawn
+_SHARE_OF_SYNCED = 0.15  # of those with other hosts than this machine: they need a copy of the code
 
 
 class Moment(NamedTuple):
@@ -89,4 +91,6 @@ def draw_case(seed: int) -> Case:
         rarer = {**RARER_KINDS_OF_FAR, **RARER_KINDS} if is_far else RARER_KINDS
         kind = rarely.choices([*rarer], [*rarer.values()])[0]
         faults += (Fault(kind, len(drawn), round(rarely.uniform(0, within), 3)),)
+    if is_far and rarely.random() < _SHARE_OF_SYNCED:
+        spec = json.dumps({**json.loads(spec), "sync": {}})
     return Case(seed, spec, script, faults, has_function)

@@ -19,6 +19,8 @@ _LOOK_AGAIN = 0.05
 _END_PATIENCE = 5.0  # boot.py
 _LOCAL_PATIENCE = 10.0  # local.py
 _ORPHANS_PATIENCE = 5.0  # orphans.py
+_IN_QUEUE = ("no node has enough memory", "its image is pulled")
+_PULLED = 5.0  # seconds
 
 
 class Wait(Exception):
@@ -90,6 +92,11 @@ class SimConnector:
         self.thread = Thread(0.0)
         self._world = host.world
         self._patience = patience
+        self._tell: Callable[[str], None] = lambda _: None
+
+    def tell_delay(self, tell: Callable[[str], None]) -> None:
+        """Call ``tell`` with the reason why the host is not there yet."""
+        self._tell = tell
 
     def open(self) -> SimLink:
         """Start an agent.
@@ -97,6 +104,7 @@ class SimConnector:
         Raises:
             LinkError: why it cannot be started.
         """
+        self._wait_in_queue()
         self._reach()
         if self.host.is_locked:
             self._wait(self._patience / 2, "an earlier agent of this run has not ended there")
@@ -133,6 +141,14 @@ class SimConnector:
             raise Wait(self.host.delay * 8 + self._world.within(0.01, 0.1))
         if self.host.is_refusing:
             raise LinkError("connection refused")
+
+    def _wait_in_queue(self) -> None:
+        left = self.host.queued_until - self._world.now
+        if left > 0:
+            reason = _IN_QUEUE[left < _PULLED]
+            if reason not in self.thread.waits:
+                self._tell(reason)
+            self._wait(self._patience, reason)
 
     def _wait_for_orphans(self) -> None:
         if self.host.sweep():

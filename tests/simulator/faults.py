@@ -319,14 +319,21 @@ class Faults:
         def empty() -> None:
             disk.room += taken
 
-        self._world.after(self._within(0.5, 20), empty)
+        self._fills(self._within(0.5, 20), empty)
 
     def no_inodes(self) -> None:
         """No file can be created; those that are open can still be written."""
         disk = self._any().disk
         self._world.fault("no inodes")
         disk.has_inodes = False
-        self._world.after(self._within(0.5, 20), setattr, disk, "has_inodes", True)
+        self._fills(self._within(0.5, 20), lambda: setattr(disk, "has_inodes", True))
+
+    def _fills(self, seconds: float, empty: Callable[[], None]) -> None:
+        """A disk is full for a while; the job ends if code is to be copied there."""
+        if self._history.code is None:
+            self._world.after(seconds, empty)
+        else:
+            self._until(seconds, empty)
 
     def slow_disk(self) -> None:
         """Each write to the disk takes long: a spool's, or that of the logs."""
@@ -382,7 +389,60 @@ class Faults:
             self._oracle.may_misdate(seconds)
             self._disturb(seconds + _TAIL)
 
+    def queue(self) -> None:
+        """A scheduler has no host to give for a while, and says why; one that runs already stays."""
+        host = self._any_far()
+        seconds = self._within(1, 60)
+        self._world.fault("host queued", host.name, f"{seconds:.1f} s")
+        host.queued_until = self._world.now + seconds
+        self._disturb(seconds + policy.fence(self._plan))
+
+    def set_clock(self) -> None:
+        """The wall clock of a machine is set; its monotonic clock is not."""
+        seconds = self._within(-1, 1) * self._random.choice((60.0, 86400.0, 40 * 86400.0))
+        host = self._any()
+        self._world.fault("clock set", host.name, f"by {seconds:.0f} s")
+        host.wall_ahead += seconds
+        if host.is_local:
+            self._history.wall_ahead += seconds
+
     # ---- users, and the supervisor
+
+    def set_supervisors_clock(self) -> None:
+        """The wall clock of the supervisor's machine is set."""
+        seconds = self._within(-1, 1) * 86400
+        self._world.fault("supervisor's clock set", f"by {seconds:.0f} s")
+        self._history.wall_ahead += seconds
+
+    def stop_reading(self) -> None:
+        """The user presses Ctrl-S, or the program that reads the output is stopped."""
+        seconds = self._within(1, 60)
+        self._world.fault("screen not read", f"{seconds:.1f} s")
+        self._history.reader.pause(seconds)
+
+    def fill_logs(self) -> None:
+        """There is no room for the logs."""
+        disk, room = self._history.machine.disk, self._random.randrange(3000)
+        taken = disk.room - room
+        disk.room -= taken
+        self._world.fault("full disk under the logs")
+
+        def empty() -> None:
+            disk.room += taken
+
+        self._fills(self._within(0.5, 20), empty)
+
+    def half_logged(self) -> None:
+        """Kill -9 of tflaunch in the middle of a write to a log."""
+        self._oracle.may_lose_words = True
+        self._world.fault("supervisor killed while it logs")
+        self._history.die_while_logging(self._random.random())
+
+    def edit_code(self) -> None:
+        """The user saves a file that may be on its way to a host."""
+        if self._history.code is not None:
+            self._world.fault("code edited", self._history.code.edit())
+            self._disturb(1e9)  # a host that is reached later, and lacks the file, cannot get what was offered
 
     def interrupt(self) -> None:
         """Ctrl-C."""
@@ -478,7 +538,12 @@ RARER_KINDS = {
     "slow_disk": 0.5,
     "half_written": 1.0,
     "lie": 1.0,
+    "set_clock": 0.7,
+    "set_supervisors_clock": 0.3,
+    "stop_reading": 0.7,
+    "fill_logs": 0.7,
+    "half_logged": 1.0,
 }
 """Faults of all hosts, of which some histories have one beside the others."""
-RARER_KINDS_OF_FAR = {"late_hello": 1.0, "take_away": 1.0}
+RARER_KINDS_OF_FAR = {"late_hello": 1.0, "take_away": 1.0, "queue": 1.0, "edit_code": 1.0}
 """The same, of hosts that are not this machine."""

@@ -6,19 +6,22 @@ import gc
 import hashlib
 import json
 from collections import Counter, deque
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from simulator import kernel, programs
 from simulator.case import Case, Moment
+from simulator.code import SimCode
 from simulator.connectors import Aside, SimConnector, SimLocalConnector
 from simulator.faults import Cell, Faults
+from simulator.file_system import Disk, FileSystem
 from simulator.hosts import SimHost
 from simulator.mailbox import SimMailbox, SupervisorDied
-from simulator.oracle import Oracle, SimWords
+from simulator.oracle import Oracle
+from simulator.output import Reader, SimRunDirectory
 from simulator.programs import Stage
-from simulator.world import Violation, World
+from simulator.world import EPOCH, Violation, World
 from tflaunch.agents import session as sessions
 from tflaunch.core import event_records, policy, step
 from tflaunch.core.actions import Action
@@ -126,7 +129,8 @@ class SimJournal(Journal):
 
     def _write(self, entries: list[dict[str, Any]]) -> None:
         for entry in entries:
-            self.records.append(journal.encode_record({"seq": self._seq, **entry}))
+            head = {"seq": self._seq, "time": round(self._history.wall_clock(), 6)}
+            self.records.append(journal.encode_record({**head, **entry}))
             self._seq += 1
 
 
@@ -134,12 +138,14 @@ class Screen:
     """What the user reads: the sentences that the records of the journal give, in their order, and no others."""
 
     def __init__(self, world: World) -> None:
+        self.tail: Callable[[str, int], list[str]] = lambda *_: []
+        """Returns the last lines of a task's log."""
         self._world = world
         self._expected: deque[str] = deque()
 
     def expect(self, before: Job, event: Event, after: Job, now: float) -> None:
         """A step was replayed from the journal."""
-        self._expected.extend(messages_about(before, event, after, now, Logs("logs", lambda *_: [])))
+        self._expected.extend(messages_about(before, event, after, now, Logs("logs", self.tail)))
 
     def forget(self) -> None:
         """The supervisor was killed before it has said all."""
@@ -168,6 +174,14 @@ class History:
         self.hosts = {
             host.host: SimHost(host.host, host.is_local, world, self.oracle, self.stage) for host in plan.hosts
         }
+        here = [host for host in self.hosts.values() if host.is_local]
+        self.wall_ahead = 0.0
+        disk = here[0].disk if here else Disk(self.freeze)
+        self.machine = kernel.current.machine = FileSystem(disk, self.wall_clock)
+        self.directory = SimRunDirectory(self.machine)
+        self.code = None if plan.sync is None else SimCode(self.machine, world.rarely)
+        for host in self.hosts.values():
+            host.code = self.code
         self.liars = _Liars(self.hosts)
         self.screen = Screen(world)
         self.mailbox = SimMailbox(world, _AHEAD, self.liars)
@@ -181,11 +195,17 @@ class History:
         self.is_over = False
         self.faults = Faults(self)
 
+    def wall_clock(self) -> float:
+        """Return the seconds since the epoch that the supervisor's machine believes in."""
+        return EPOCH + self.world.now + self.wall_ahead
+
     def _make_run(self) -> Run:
         """Assemble a supervisor: the first, or one that takes over."""
         world, plan, mailbox = self.world, self.plan, self.mailbox
         slowness = world.random.choice((0.0, 0.0, 0.0, 0.3))
-        words = SimWords(world, self.oracle, mailbox, slowness, is_heir=self._supervisors > 0)
+        self.reader = Reader(world, self.oracle, self.machine, slowness, is_skipping=world.rarely.random() < 0.5)
+        self.sink = self.directory.sink(self.oracle, mailbox, self.reader)
+        self.screen.tail = self.sink.tail
         self._supervisors += 1
         clock = f"clock {self._supervisors}"
         terms = sessions.Terms("run", plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat, clock=clock)
@@ -196,10 +216,10 @@ class History:
             self.connectors[name] = connector = kind(host, plan.timeouts.connect)
             aside = Aside(world, connector)
             self._asides.append(aside)
-            made[name] = sessions.Session(name, connector, terms, mailbox, words, self.oracle.files, aside.do)  # type: ignore[arg-type]
-        code: Any = SimCode() if plan.sync is not None else None
+            made[name] = sessions.Session(name, connector, terms, mailbox, self.sink, self.oracle.files, aside.do)  # type: ignore[arg-type]
+        code = None if self.code is None else self.code.gather()
         secrets = {"TOKEN": _SECRET}
-        parts = Collaborators(mailbox, self.journal, words, made, self.screen.say, "logs", code, secrets=secrets)
+        parts = Collaborators(mailbox, self.journal, self.sink, made, self.screen.say, "logs", code, secrets=secrets)
         return Run(self.job, parts)
 
     def play(self) -> str:
@@ -225,8 +245,10 @@ class History:
             aside.is_last = True
         world.note("the run has ended with", self.run.exit_code)
         self._close_links()
+        self.reader.read_rest()
         if not self.run.is_cut_short:
             self.oracle.check_words()
+        self.oracle.check_logs(self.directory, self.sink.trouble())
         self._check_secrets()
         self._check_nothing_lives()
         return f"exit {self.run.exit_code}"
@@ -239,6 +261,10 @@ class History:
             self.mailbox.selector.death = SupervisorDied()
         else:
             self.journal.death_comes = True
+
+    def die_while_logging(self, share: float) -> None:
+        """Kill -9 in the next write to a log, of which this share is written."""
+        self.machine.break_off(share, SupervisorDied())
 
     def _takes_over(self) -> bool:
         """Have the run resumed, if at all, however often its supervisor dies."""
@@ -258,11 +284,11 @@ class History:
             self.world.fault("supervisor replaced, " + ("early" if is_early else "about the lease"))
             self._kill_orphans_here()
             self.mailbox = SimMailbox(self.world, _AHEAD, self.liars)
-            self.run = self._make_run()
             self.oracle.has_heir()
-            self.run.recall(self.journal.read())
-            self.journal.compare("the recall")
             try:
+                self.run = self._make_run()
+                self.run.recall(self.journal.read())
+                self.journal.compare("the recall")
                 self.run.resume()
             except SupervisorDied:
                 continue
@@ -358,7 +384,9 @@ class History:
         for aside in self._asides:
             aside.is_dead = True
         self.journal.death_comes, self.journal.torn_at = False, None
+        self.machine.break_off(None, None)
         self.screen.forget()
+        self.reader.die()
         is_silent = self.plan.lease > 0 and self.world.chance(0.3)
         for host in self.hosts.values():
             for wire in host.wires:
@@ -394,16 +422,6 @@ class _Liars(Container[str]):
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self._hosts and self._hosts[name].has_lied
-
-
-class SimCode:
-    """The user's code: nothing that a host lacks."""
-
-    def offers(self) -> Any:
-        """Return the offer's frames."""
-        from tflaunch_worker import wire
-
-        yield wire.encode({"kind": "offer_files", "files": [], "links": [], "is_first": True, "is_last": True})
 
 
 @contextmanager

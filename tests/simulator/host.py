@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tflaunch_worker import spawn, tf_config
 from tflaunch_worker.agent import task as tasks
+from tflaunch_worker.agent.files import Offer
 from tflaunch_worker.agent.left_files import PART
 from tflaunch_worker.agent.port_watch import PortWatch
 from tflaunch_worker.agent.ports import PortTaken
@@ -52,7 +53,7 @@ class WatchedSpool(Spool):
     """The real spool; it reports dropped and released output to the oracle."""
 
     def __init__(self, host: SimHost, task: str, attempt: int) -> None:
-        super().__init__(host.name, host.spool_limit)
+        super().__init__(host.directory, host.spool_limit)
         self._oracle = host.oracle
         self._about = task, attempt
 
@@ -64,28 +65,6 @@ class WatchedSpool(Spool):
         """Release what the supervisor has."""
         self._oracle.released(*self._about, offset)
         super().release(offset)
-
-
-class SimOffer:
-    """Receives the user's code: every offer is already present."""
-
-    def __init__(self, host: SimHost, loop: SimLoop, client: Any) -> None:
-        self._host = host
-        self._loop = loop
-        self._client = client
-        self._is_placed = False
-
-    def obey(self, message: dict[str, Any], body: bytes) -> None:
-        """Execute a command."""
-        if message["kind"] == "offer_files" and message["is_last"] and not self._is_placed:
-            self._is_placed = True
-            self._loop.call_at(self._loop.now() + 0.05, self._placed)
-
-    def _placed(self) -> None:
-        if self._host.refuses_files:
-            self._client.say("files_refused", reason="the disk is full")
-        else:
-            self._client.say("files_synced")
 
 
 class SimCheckpointCopies:
@@ -248,7 +227,7 @@ class SimAgentHost:
     """What an agent needs of its host."""
 
     def __init__(self, host: SimHost, loop: SimLoop) -> None:
-        self.directory = host.name
+        self.directory = host.directory
         self.cluster: dict[str, list[str]] = {}
         self.ports = SimPorts(host)
         self.measurer = SimMeasurer()
@@ -329,9 +308,9 @@ class SimAgentHost:
         """Nothing is known about deaths."""
         return ""
 
-    def offer(self, client: Any) -> SimOffer:
-        """Return the receiver of the user's code."""
-        return SimOffer(self._host, self._loop, client)
+    def offer(self, client: Any) -> Offer:
+        """Return the receiver of the user's code: the real one, on files in memory."""
+        return Offer(self.directory, self._loop, client)
 
     def checkpoint_copies(self, client: Any) -> SimCheckpointCopies:
         """Return what copies checkpoints."""

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from simulator import kernel
 from simulator.descriptors import Signal
+from simulator.file_system import Disk, FileSystem
 from simulator.host import SimAgentHost
-from simulator.kernel import Disk
 from simulator.links import End, Speed, Wire
 from simulator.loop import SimLoop
 from simulator.processes import Process
-from simulator.world import World
+from simulator.world import EPOCH, Violation, World
 from tflaunch_worker import orphans
 from tflaunch_worker.agent.agent import Agent
 
 if TYPE_CHECKING:
+    from simulator.code import SimCode
     from simulator.oracle import Oracle
     from simulator.programs import Stage
 
@@ -40,7 +41,9 @@ class SimHost:
         self.clock_ahead = 0.0 if is_local else random.choice((0.0, random.uniform(0, 1e6), random.uniform(0, 100)))
         self.clock_rate = 1.0 if is_local else 1 + random.uniform(-1e-4, 1e-4)
         self.capacity = random.choice((65536, 262144, 20000))
-        self.disk = Disk()
+        self.code: SimCode | None = None
+        self.wall_ahead = 0.0
+        self._format_disk()
         self.spool_limit = random.choice((1 << 28, 1 << 28, 40000))
         self.processes: dict[int, Process] = {}
         self.open_ports: set[int] = set()
@@ -55,6 +58,7 @@ class SimHost:
         self.refuses_files = False
         self.is_slow_to_die = False
         self.has_lied = False
+        self.queued_until = 0.0
         self.slowness = 0.0
         self.shaken_until = 0.0
         delay = 0.00002 if is_local else random.choice((0.0003, 0.002, 0.03))
@@ -65,6 +69,10 @@ class SimHost:
         """Return this host's monotonic time."""
         return self.clock_ahead + self.world.now * self.clock_rate
 
+    def wall_clock(self) -> float:
+        """Return the seconds since the epoch that this host believes in."""
+        return EPOCH + self.world.now + self.wall_ahead
+
     @property
     def address(self) -> str:
         """The address of the host's network interface."""
@@ -73,7 +81,7 @@ class SimHost:
     @property
     def directory(self) -> str:
         """The agent's directory, which identifies it."""
-        return f"/{self.name}"
+        return f"/home/runs/run/agents/{self.name}"
 
     @property
     def has_orphans(self) -> bool:
@@ -219,6 +227,16 @@ class SimHost:
         self._waiting_for_guard.append(once)
         self.world.after(_GUARD_WAITS, once)
 
+    def _format_disk(self) -> None:
+        self.disk = Disk(self.wait_for_disk)
+        self.files = FileSystem(self.disk, self.wall_clock)
+        self.files.make_directories(self.directory)
+
+    def check_code(self) -> None:
+        """I15: a process starts only where a complete copy of the code is, if its host needs one."""
+        if self.code is not None and not self.is_local and (wrong := self.code.what_is_wrong(self)):
+            raise Violation("I15", f"a process starts on {self.name} beside an incomplete copy of the code: {wrong}")
+
     def wait_for_disk(self, seconds: float) -> None:
         """The agent, which writes, does nothing else meanwhile."""
         if self.agent is not None:
@@ -248,7 +266,7 @@ class SimHost:
         for process in self.living():
             process.die(signal=signal.SIGKILL)
         self._forget_run()
-        self.disk = Disk()
+        self._format_disk()
 
     def power_on(self) -> None:
         """The host is back, with nothing on it."""

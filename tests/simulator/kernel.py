@@ -1,10 +1,10 @@
-"""Replacements of os, linux and fork in `Task`, `PortWatch`, `Spool`, `Agent` and `orphans`.
+"""Replacements of os, linux, fork, files and clocks in agents, and of files and clocks in the supervisor.
 
 `installed` replaces the modules with these, and large sizes with small ones, so that short
 histories fill windows, segments and spools.
 """
 
-# ruff: noqa: ARG003, ARG004 - the replacements have the signatures of the originals
+# ruff: noqa: ARG004 - the replacements have the signatures of the originals
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ import os
 import signal
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
+from simulator.file_system import FileSystem, OsCalls, TreeCalls
+from tflaunch.agents import user_code
 from tflaunch.runtime import network_keys
+from tflaunch.store import append_file, log_index, log_reader, log_sink, log_writer
+from tflaunch.tui import backlog
 from tflaunch_worker import orphans, spawn
-from tflaunch_worker.agent import agent, port_watch, task, task_output
+from tflaunch_worker.agent import agent, files, port_watch, task, task_output
 
 if TYPE_CHECKING:
     from simulator.hosts import SimHost
     from simulator.processes import Process
+    from tflaunch_worker.event_loop import Loop
 
 INIT, GUARD, AGENT = 1, 2, 3  # their pids, on every host
 
@@ -31,6 +36,10 @@ _SIZES = (
     (task_output, "SEGMENT", 8192),
     (task_output, "NEAR", 4096),
     (task_output, "PIECE", 1024),
+    (user_code, "PART", 1000),
+    (backlog, "MEMORY", 2000),
+    (backlog, "MOST_BEHIND", 30000),
+    (backlog, "_SEGMENT", 6000),
 )
 
 
@@ -38,9 +47,21 @@ class _Current:
     """The host whose agent is running."""
 
     host: SimHost
+    machine: FileSystem  # that of the supervisor
 
 
 current = _Current()
+
+
+def _there() -> FileSystem:
+    return current.host.files
+
+
+def _here() -> FileSystem:
+    return current.machine
+
+
+_on_host, _on_machine = OsCalls(_there), OsCalls(_here)
 
 
 class _Os:
@@ -178,6 +199,7 @@ class _Spawn:
 
     @staticmethod
     def start_process(command: spawn.Command, settings: spawn.ProcessSettings) -> spawn.Child:
+        current.host.check_code()
         process = current.host.fork(command.env)
         assert process.report is not None
         return spawn.Child(process.pid, process.output.fileno(), process.report.fileno())
@@ -198,74 +220,32 @@ class _Stacks:
             process.receive(signal.SIGABRT)
 
 
-class Disk:
-    """Files without names, in limited space."""
+class _CodeCalls(OsCalls):
+    """os, as `files` uses it: now and then, no file can be created for the user's code."""
 
-    def __init__(self) -> None:
-        self.room = 1 << 40
-        self.has_inodes = True
-        self.seconds = 0.0  # that a write takes
-
-    def create(self) -> None:
-        """Create a file.
-
-        Raises:
-            OSError: there is no space for it.
-        """
-        if not self.has_inodes:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        self.take(1)
-
-    def take(self, size: int) -> int:
-        """Return for how many of these bytes there is space.
-
-        Raises:
-            OSError: there is none.
-        """
-        if self.seconds:
-            current.host.wait_for_disk(self.seconds)
-        if self.room <= 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        taken = min(size, self.room)
-        self.room -= taken
-        return taken
+    def makedirs(self, path: str, mode: int, exist_ok: bool) -> None:
+        if current.host.refuses_files:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        super().makedirs(path, mode, exist_ok)
 
 
-class _SpoolOs:
-    """os, as `Spool` uses it: its files are bytes in memory that take space on the host's disk."""
+class _Clock:
+    """time, as far as code asks it for the wall clock."""
 
-    O_RDWR, O_CREAT, O_EXCL, O_CLOEXEC = 0, 0, 0, 0
-    files: ClassVar[dict[int, tuple[Disk, bytearray]]] = {}
-    _next = 0
+    def __init__(self, here: Callable[[], FileSystem]) -> None:
+        self._here = here
 
-    @classmethod
-    def open(cls, path: str, flags: int, mode: int) -> int:
-        disk = current.host.disk
-        disk.create()
-        cls._next += 1
-        cls.files[cls._next] = disk, bytearray()
-        return cls._next
+    def time(self) -> float:
+        return self._here().clock()
+
+
+class _Offload:
+    """offload: a fork is done a little later."""
 
     @staticmethod
-    def unlink(path: str) -> None:
-        pass
-
-    @classmethod
-    def pwrite(cls, descriptor: int, data: bytes, offset: int) -> int:
-        disk, content = cls.files[descriptor]
-        assert len(content) == offset
-        taken = disk.take(len(data))
-        content += data[:taken]
-        return taken
-
-    @classmethod
-    def pread(cls, descriptor: int, size: int, offset: int) -> bytes:
-        return bytes(cls.files[descriptor][1][offset : offset + size])
-
-    @classmethod
-    def close(cls, descriptor: int) -> None:
-        disk, content = cls.files.pop(descriptor)
-        disk.room += len(content) + 1
+    def run_in_fork(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        host = current.host
+        loop.call_at(loop.now() + host.world.rarely.uniform(0.001, 0.3), lambda: done(work()))
 
 
 def _find(pid: int) -> Process | None:
@@ -289,7 +269,19 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (orphans, "os", _Os),
     (orphans, "linux", _Linux),
     (port_watch, "listening_sockets", _Listeners),
-    (task_output, "os", _SpoolOs),
+    (task_output, "os", _on_host),
+    (files, "os", _CodeCalls(_there)),
+    (files, "open", _on_host.open_stream),
+    (files, "shutil", TreeCalls(_there)),
+    (files, "offload", _Offload),
+    (files, "time", _Clock(_there)),
+    (task, "time", _Clock(_there)),
+    (log_sink, "time", _Clock(_here)),
+    (append_file, "os", _on_machine),
+    (log_writer, "os", _on_machine),
+    (log_index, "os", _on_machine),
+    (log_reader, "os", _on_machine),
+    (backlog, "os", _on_machine),
     (network_keys, "NetworkKeys", _NetworkKeys),
 )
 
@@ -297,12 +289,14 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
 @contextmanager
 def installed() -> Iterator[None]:
     """Run the worker's modules on simulated hosts."""
-    replaced = [(module, name, getattr(module, name)) for module, name, _ in (*_MODULES, *_SIZES)]
-    _SpoolOs.files.clear()
+    replaced = [(module, name, vars(module).get(name)) for module, name, _ in (*_MODULES, *_SIZES)]
     for module, name, substitute in (*_MODULES, *_SIZES):
         setattr(module, name, substitute)
     try:
         yield
     finally:
         for module, name, original in replaced:
-            setattr(module, name, original)
+            if original is None:  # a built-in function
+                delattr(module, name)
+            else:
+                setattr(module, name, original)

@@ -1,4 +1,4 @@
-"""The invariants I1 to I14 of the design, checked as the history proceeds.
+"""The invariants I1 to I16 of the design, checked as the history proceeds.
 
 I3 is judged when an attempt has failed and all its tasks are dead, and only if exactly one root cause took
 effect in it, the user did not interrupt, and no timeout was the reason. See `_judge`.
@@ -13,6 +13,7 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from simulator.output import SimRunDirectory, check_log
 from simulator.world import Violation, World
 from tflaunch.agents.left_files import LeftFile
 from tflaunch.core.actions import Action, StartTask, StopTask
@@ -20,10 +21,10 @@ from tflaunch.core.events import Event, HostLeaving, Interrupted, StopRequested,
 from tflaunch.core.job_state import Cause, Job, Phase, TaskPhase
 from tflaunch.core.restart_budget import ALIKE, MOST_FREE
 from tflaunch.plan.model import Plan
+from tflaunch.store.log_writer import path_of
 from tflaunch_worker.agent.left_files import PART
 
 if TYPE_CHECKING:
-    from simulator.mailbox import SimMailbox
     from simulator.processes import Process
     from tflaunch.agents.output import Times
 
@@ -66,6 +67,8 @@ class Oracle:
         self._heard: dict[tuple[str, int], int] = {}
         self._kept: dict[tuple[str, int], int] = {}
         self._gaps: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        self._unlogged: set[tuple[str, int]] = set()
+        self._unstated: set[tuple[str, int]] = set()  # the same, of supervisors that were killed (docs/limits.md)
         self._ended: set[tuple[str, int]] = set()
         self._ended_before: set[tuple[str, int]] = set()
         self._abandoned: set[tuple[str, int]] = set()
@@ -139,7 +142,6 @@ class Oracle:
         if told[begin:end] != data:
             raise Violation("I6", f"{task} attempt {attempt}, from byte {begin}: {data[:60]!r} was not written there")
         self._heard[(task, attempt)] = end
-        self.kept(task, attempt, end)
 
     def dated(self, task: str, attempt: int, size: int, times: Times) -> None:
         """Output has arrived with its read times, on our clock: none may be long before it was written."""
@@ -151,9 +153,27 @@ class Oracle:
             if moment - self._ahead < told[number][1] - self._clock_error:
                 raise Violation("I6", f"{task} attempt {attempt}: byte {begin + position} is dated {moment}, too early")
 
-    def kept(self, task: str, attempt: int, end: int) -> None:
-        """Output is in the log."""
+    def kept(self, task: str, attempt: int) -> None:
+        """What has arrived is in the log, or cannot be because the disk is full."""
+        end = self._heard.get((task, attempt), 0)
         self._kept[(task, attempt)] = max(end, self._kept.get((task, attempt), 0))
+
+    def not_logged(self, task: str, attempt: int, size: int) -> None:
+        """The supervisor's disk had no room for the last output that has arrived, or for a part of it."""
+        self._unlogged.add((task, attempt))
+        end = self._heard[(task, attempt)]
+        self._gaps.setdefault((task, attempt), []).append((end - size, size))
+
+    def resumed(self, task: str, attempt: int, size: int | None) -> None:
+        """Another supervisor has found so much of an attempt in the log."""
+        heard = self._heard.get((task, attempt), 0)
+        if size is None:  # the earlier one was killed before it has written any
+            size = heard = 0
+        elif size < heard:
+            self._gaps.setdefault((task, attempt), []).append((size, heard - size))
+        elif size > heard:
+            raise Violation("I6", f"{task} attempt {attempt}: {size} bytes count as kept, but only {heard} arrived")
+        self._heard[(task, attempt)] = size
 
     def lost(self, task: str, attempt: int, size: int) -> None:
         """A gap was reported."""
@@ -165,7 +185,7 @@ class Oracle:
                 "I6", f"{task} attempt {attempt}: {size} bytes from {begin} are said to be lost, and are not"
             )
         self._heard[(task, attempt)] = begin + size
-        self.kept(task, attempt, begin + size)
+        self.kept(task, attempt)
 
     def ended(self, task: str, attempt: int) -> None:
         """An attempt has sent its last output; a later supervisor may get it again."""
@@ -182,6 +202,15 @@ class Oracle:
     def abandoned(self, task: str) -> None:
         """The host of a task is lost: no more output is expected of attempts begun there."""
         self._abandoned |= {about for about in self._told if about[0] == task}
+
+    def check_logs(self, run: SimRunDirectory, trouble: Sequence[str]) -> None:
+        """The logs hold what has arrived; what a full disk has cost is stated there, or in ``trouble``."""
+        for task in sorted({task for task, _ in self._told}):
+            told = {attempt: bytes(data) for (name, attempt), data in self._told.items() if name == task}
+            ended = {attempt for name, attempt in self._ended - self._abandoned if name == task}
+            is_stated = any(path_of(run.logs, task).name in sentence for sentence in trouble)
+            unlogged = self._unlogged | self._unstated if is_stated else self._unstated
+            check_log(run, task, told, ended - {attempt for name, attempt in unlogged if name == task})
 
     def check_words(self) -> None:
         """After a run that was not cut short, all output has arrived from agents that could be reached."""
@@ -386,11 +415,8 @@ class Oracle:
     def has_heir(self) -> None:
         """Another supervisor takes over."""
         self._ended_before |= self._ended
+        self._unstated |= self._unlogged
         self._has_heir = True
-
-    def kept_before(self, task: str, attempt: int) -> int | None:
-        """Return what the log holds of an attempt when another supervisor takes over."""
-        return self._heard.get((task, attempt), 0) if self._latest.get(task) == attempt else None
 
     def given_up(self) -> None:
         """From now on the supervisor need not know which processes live."""
@@ -414,65 +440,3 @@ class SimFiles:
         if is_last:
             self.complete[file] = self._parts.pop(file)
         return True
-
-
-class SimWords:
-    """The output sink of tasks: the oracle compares the output with what was written (`LogSink`)."""
-
-    def __init__(
-        self,
-        world: World,
-        oracle: Oracle,
-        mailbox: SimMailbox,
-        slowness: float,
-        *,
-        is_heir: bool,
-    ) -> None:
-        self._world = world
-        self._oracle = oracle
-        self.mailbox = mailbox
-        self._slowness = slowness
-        self._is_heir = is_heir
-        self._open: set[tuple[str, int]] = set()
-        self.bytes = 0
-
-    def begin(self, task: str, attempt: int) -> None:
-        """An attempt is about to start."""
-        self._open.add((task, attempt))
-
-    def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
-        """Accept output."""
-        self._oracle.dated(task, attempt, len(data), times)
-        self.bytes += len(data)
-        self._oracle.heard(task, attempt, data)
-        if self._slowness:
-            self._world.after(self._slowness, lambda: self.mailbox.call(done))
-        else:
-            self.mailbox.call(done)
-
-    def kept(self, task: str, attempt: int) -> int | None:
-        """Return how much of an attempt an earlier supervisor has kept."""
-        return self._oracle.kept_before(task, attempt) if self._is_heir else None
-
-    def lose(self, task: str, attempt: int, size: int) -> None:
-        """Report a gap."""
-        self._oracle.lost(task, attempt, size)
-
-    def end(self, task: str, attempt: int) -> None:
-        """An attempt has sent its last output."""
-        self._oracle.ended(task, attempt)
-        self._open.discard((task, attempt))
-
-    def abandon(self, task: str) -> None:
-        """Expect nothing more of a task."""
-        self._oracle.abandoned(task)
-        self._open = {(name, attempt) for name, attempt in self._open if name != task}
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all attempts that began have ended."""
-        return not self._open
-
-    def tail(self, task: str, lines: int) -> list[str]:
-        """Return no last lines: they are not used here."""
-        return []

@@ -57,7 +57,7 @@ MORE = {"progress is not seen": 90, "what was on its way is not sent again": 30,
 
 
 def test_the_invariants_hold_in_every_history() -> None:
-    """I1 to I14, in 500 histories; `make simulate` plays many more."""
+    """I1 to I16, in 500 histories; `make simulate` plays many more."""
     failed = [story(result) for seed in SEEDS if (result := play(draw_case(seed))).violation]
     assert not failed, f"{len(failed)} histories failed, the first of them:\n{failed[0]}"
 

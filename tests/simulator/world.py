@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 
 _NEVER = float("inf")
+EPOCH = 1_800_000_000.0
+"""Seconds from the Unix epoch to the start of each world."""
 
 
 class Violation(Exception):
@@ -39,6 +41,8 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.rarely = random.Random(f"rarely {seed}")
+        """For what was added later, so that histories without it stay what they are."""
         self.now = 0.0
         self.files: dict[int, File] = {}
         self.happened: list[Entry] = []
