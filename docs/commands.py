@@ -23,8 +23,8 @@ HEAD = """\
 # Commands
 
 Made by `python docs/commands.py` from what `tflaunch COMMAND --help` prints. Results go to stdout, errors and
-progress to stderr. RUN is the name of a run or of its job, or the beginning of one. Of several the live one is meant,
-else the newest; without RUN, of all runs.
+progress to stderr. RUN is the name of a run or of its job, or a prefix of one. If several runs match, the live one
+is used, or else the newest; without RUN, all runs match.
 
 | exit code | meaning |
 |---|---|

@@ -29,7 +29,7 @@ class Problem(NamedTuple):
 
     @classmethod
     def error(cls, where: str, message: str, hint: str) -> Problem:
-        """Return a problem because of which the job cannot run."""
+        """Return a problem that keeps the job from running."""
         return cls("error", where, message, hint)
 
     @classmethod

@@ -125,7 +125,7 @@ NO_YAML = [
     yaml("truncated-yaml", "roles: {worker: {gpus: [", "is not usable YAML", "line"),
     yaml("yaml-tab", "env:\n\tA: x", "is not usable YAML", "line 4 is indented with a tab; YAML allows only spaces"),
     yaml("yaml-unknown-alias", "env: *nothing", "undefined alias", "line 3, column 6"),
-    yaml("yaml-key-twice", "name: a\nname: b", "'name' is there twice", "line 4, column 1"),
+    yaml("yaml-key-twice", "name: a\nname: b", "'name' occurs twice", "line 4, column 1"),
     yaml("yaml-number-as-key", "env: {1: x}", "the key 1 is not text"),
     yaml("yaml-list-as-key", "env: {[a]: x}", "is not text"),
     yaml("yaml-null-as-key", "env: {~: x}", "the key None is not text"),

@@ -177,7 +177,7 @@ def test_a_run_of_another_prune_is_a_failure_of_this_one(launch: Launch) -> None
     terminal.type(b"y\n")
     said, code = terminal.read_to_end()
     assert code == EXIT_INTERNAL
-    assert f"tflaunch: run {path.name} has changed meanwhile" in said
+    assert f"tflaunch: run {path.name} has changed in the meantime" in said
     assert path.exists()
     shutil.rmtree(path)
 

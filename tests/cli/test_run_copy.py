@@ -147,7 +147,7 @@ def test_a_copy_that_cannot_be_reached_is_told_once(bed: Bed) -> None:
     assert not copy.push()
     assert not copy.push()
     copy.push_journal()
-    assert bed.said == ["warning: the copy of the run directory is behind: its pod does not answer; trying on"]
+    assert bed.said == ["warning: the copy of the run directory is behind: its pod does not answer; still trying"]
 
 
 def test_a_copy_is_taken_over_with_its_secrets(bed: Bed, tmp_path: Path) -> None:

@@ -371,7 +371,7 @@ def test_a_controller_that_is_away_for_a_while_is_waited_for(make_nodes: tuple[B
     slurm.wait_until(lambda: bool(slurm.asked("squeue", "--noheader")), "no job")
     slurm.stop_controller()
     assert up.stderr is not None
-    while "asking on" not in (line := up.stderr.readline()):
+    while "still trying" not in (line := up.stderr.readline()):
         assert line, "it ended"
     slurm.start_controller()
     slurm.wait_until(lambda: bool(slurm.asked("squeue", "--noheader")), "no controller")

@@ -73,7 +73,7 @@ def test_the_task_that_reads_no_batch_is_named_with_its_line() -> None:
         ("futex_do_wait", "", "waits for a lock or another thread"),
         ("do_wait", "", "waits for a process that it started"),
         ("anon_pipe_read", "pipe:[5]", "reads from a pipe, where nothing arrives"),
-        ("anon_pipe_write", "pipe:[5]", "writes to a pipe, which nobody reads"),
+        ("anon_pipe_write", "pipe:[5]", "writes to a pipe, which no process reads"),
         ("wait_for_partner", "", "opens a named pipe that has no other end"),
         ("wait_woken", "connection to 10.0.0.1:80", "reads from connection to 10.0.0.1:80, where nothing arrives"),
     ],
@@ -282,7 +282,7 @@ def test_the_thread_for_which_an_ended_program_waits_is_named() -> None:
 
 
 def test_tasks_that_all_do_not_listen_are_not_accused() -> None:
-    """Nobody waits for them: maybe they are no TensorFlow programs."""
+    """No task waits for them: they may not be TensorFlow programs."""
     waits = thread(TRAIN, wchan="do_wait")
     tasks = {
         name.replace(":", "_"): TASK._replace(task=name, role="worker", listening=False, waiting_since=1.0)

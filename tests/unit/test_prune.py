@@ -140,7 +140,7 @@ class TestLiveRuns:
     """Runs that are never removed."""
 
     def test_a_run_with_a_supervisor(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It is no problem that would have to be listed."""
+        """That is not a problem to be listed."""
         path = make_run(monkeypatch, 30)
         lock = runs.take_lock(path)
         assert prune.find_old(AT_ONCE, NOW) == ([], [], [])
@@ -221,12 +221,12 @@ class TestRaces:
             prune.remove_run(old)
         os.close(lock)
         os.utime(path / JOURNAL_NAME)
-        with pytest.raises(TflaunchError, match=f"^run {path.name} has changed meanwhile$"):
+        with pytest.raises(TflaunchError, match=f"^run {path.name} has changed in the meantime$"):
             prune.remove_run(old)
         assert (path / JOURNAL_NAME).exists()
 
     def test_the_lock_is_held_until_the_run_is_out_of_sight(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Who waits for the lock gets none, and nothing is written into what is being removed."""
+        """A process that waits for the lock does not get it, and nothing is written into what is being removed."""
         path = make_run(monkeypatch, 30)
         (old,) = prune.find_old(WEEK, NOW).runs
         messages = []
@@ -329,7 +329,7 @@ class TestLinksAndOwners:
         assert not path.exists()
 
     def test_a_directory_that_is_no_run_stays(self, home: Path) -> None:
-        """Somebody has put it there."""
+        """Another program has put it there."""
         (home / "runs" / "backup").mkdir()
         age(home / "runs" / "backup", 30)
         assert reason(home / "runs" / "backup") == "does not have the name of a run; remove it by hand"

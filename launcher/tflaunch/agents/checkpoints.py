@@ -44,7 +44,7 @@ class FoundCheckpoint(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """What a host answers when it is to have a checkpoint: the hashes of files that it lacks, or a problem.
+    """A host's answer before it gets a checkpoint: the hashes of files that it lacks, or a problem.
 
     Each hash is mapped to the number of bytes that it has.
     """
@@ -212,7 +212,7 @@ class CheckpointLink:
 
 
 def _ignore(_: object) -> None:
-    """Take an answer that nobody waits for."""
+    """Ignore an answer that is not needed."""
 
 
 def _read_checkpoint(found: dict[str, Any]) -> FoundCheckpoint:

@@ -15,7 +15,7 @@ KINDS = frozenset({"debugger_attached", "debugger_ready", "debugger_output", "de
 
 LINK_LOST = "link_lost"
 REASONS = ("continued", "ended", "quit", "replaced", "stopped", "in_editor", "refused", LINK_LOST)
-"""Why a terminal is not attached any more, or was not attached; the last one is never an agent's."""
+"""Why a terminal is not attached any more, or was not attached; the last one never comes from an agent."""
 
 _LONGEST_PATH, _LONGEST_NAME = 1000, 300  # characters
 
@@ -85,7 +85,7 @@ class DebuggerLink:
         return Debugging(lambda text: send("write_debugger", text=text), lambda: send("read_debugger"), leave)
 
     def forget(self) -> None:
-        """Part from all terminals: the link is lost, and the agent does the same."""
+        """Detach all terminals: the link is lost, and the agent does the same."""
         for number in list(self._terminals):
             self._leave(number, LINK_LOST)
 
@@ -102,12 +102,12 @@ class DebuggerLink:
         place = _read_place(message) if kind == "debugger_attached" else None
         directory = printable(fields.text(message, "directory", _LONGEST_PATH)) if kind == "debugger_ready" else ""
         if (kind == "debugger_left" and reason not in REASONS[:-1]) or len(body) > MOST_OUTPUT:
-            raise ValueError("it tells of a debugger what cannot be")
+            raise ValueError("it reports about a debugger what cannot be")
         attached = self._terminals.get(number)
         if attached is None:
             return  # it has left in the meantime
         if (message.get("task"), message.get("attempt")) != attached[:2]:
-            raise ValueError("it tells of the debugger of another task")
+            raise ValueError("it reports about the debugger of another task")
         if place is not None:
             attached.terminal.attached(place)
         elif kind == "debugger_ready":

@@ -64,7 +64,7 @@ class LeftFiles:
         file = _file_of(message)
         most = self._most_bytes(file)
         if most is None or file in self._announced:
-            raise ValueError(f"it tells of a file {file.name!r} of {file.task[:60]!r}, for which it was not asked")
+            raise ValueError(f"it announces a file {file.name!r} of {file.task[:60]!r} that it was not asked for")
         self._announced.add(file)
         self._waiting.append((file, fields.integer(message, "size", 0, most)))
         if len(self._waiting) == 1:

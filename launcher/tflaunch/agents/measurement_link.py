@@ -16,7 +16,7 @@ KINDS = frozenset({"measured", "evidence", "evidence_complete", "vitals"})
 
 
 class MeasurementLink:
-    """What one agent measures, and who is told. Of tasks that it was not asked to start, nothing is passed on."""
+    """Passes on what one agent measures, except about tasks that it was not asked to start."""
 
     def __init__(
         self, ask: Callable[..., bool], has_started: Callable[[str, int], bool], ours: Callable[[float], float]

@@ -24,7 +24,7 @@ class Receiver(Protocol):
         """Take the next bytes; return why they cannot be stored, or ""."""
 
     def end(self, problem: str) -> None:
-        """All has been taken, unless there is a problem; nothing follows."""
+        """Everything has been taken, unless there is a problem; no other call follows."""
 
 
 class _Profile:
@@ -46,7 +46,7 @@ class ProfileLink:
     def begin(
         self, task: str, attempt: int, seconds: float, receiver: Receiver, *, is_python: bool
     ) -> Callable[[], None]:
-        """Have a task profiled; return what ends that, after which the receiver hears nothing any more.
+        """Have a task profiled; return a function that ends this, after which the receiver is not called again.
 
         Args:
             task: its name.

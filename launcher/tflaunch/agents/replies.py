@@ -193,12 +193,12 @@ class ExpectedReplies:
         self._event_count += 1
         over_time = _EVENTS_PER_SECOND * (now - self._began_at)
         if self._event_count > _EVENTS_AT_ONCE + _EVENTS_PER_ATTEMPT * len(self._started) + over_time:
-            raise ValueError("it tells of more events than its tasks can cause")
+            raise ValueError("it reports more events than its tasks can cause")
 
     @staticmethod
     def _check_attempt(task: str, attempt: int, known: Collection[tuple[str, int]]) -> None:
         if (task, attempt) not in known:
-            raise ValueError(f"it tells of attempt {attempt} of {task[:60]!r}, for which it was not asked")
+            raise ValueError(f"it reports about attempt {attempt} of {task[:60]!r}, which it was not asked for")
 
 
 def _check_names(what: str, told: Collection[str], asked: Collection[str]) -> None:

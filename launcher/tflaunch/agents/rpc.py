@@ -113,7 +113,7 @@ class AgentRpc:
                 if message["kind"] == "refused":
                     raise LinkError(f"its agent does not understand: {printable(str(message.get('reason')), 200)}")
             if len(self._heard) > _MOST_UNASKED:
-                raise LinkError("its agent broke the protocol: it says more than it was asked")
+                raise LinkError("its agent broke the protocol: it sends more than it was asked for")
             self._receive(until)
 
     def _receive(self, until: float) -> None:

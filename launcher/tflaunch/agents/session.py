@@ -349,7 +349,7 @@ class Session:
         if kind == "superseded":
             self._mailbox.put(events.Superseded(self.host))
         elif kind == "refused":
-            raise ValueError(f"it refused what it was told: {str(message.get('reason'))[:_LONGEST_REASON]}")
+            raise ValueError(f"it refused a command: {str(message.get('reason'))[:_LONGEST_REASON]}")
         elif kind == "greeted":
             self._read_greeting(message)
         elif not self._is_greeted:
@@ -382,7 +382,7 @@ class Session:
         self._mailbox.put(event)
 
     def _has_started(self, task: str, attempt: int) -> bool:
-        """Return whether the agent was asked to start an attempt, so that what it tells of that is accepted."""
+        """Return whether the agent was asked to start an attempt, so that what it reports about that is accepted."""
         return self._expected.has_started(task, attempt)
 
     def _read_greeting(self, message: dict[str, Any]) -> None:

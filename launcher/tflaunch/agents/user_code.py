@@ -124,7 +124,7 @@ def describe_copy(code: Code) -> str:
 
 
 def read_copy(run: Path) -> Code | None:
-    """Return the code of which a run's directory has a copy; None if it has none."""
+    """Return the code that was copied to a run's directory; None if it has no copy."""
     try:
         found = wire.parse((run / COPY_NAME).read_bytes())
     except OSError:

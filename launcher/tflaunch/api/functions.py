@@ -70,7 +70,7 @@ class Call:
         self.imports = function_code.find_imports(sent, self._data)
         """The modules that tasks may import for it."""
         self.reason = function_code.reason_against_preload(sent, self._data)
-        """Why no module must be imported before it, "" if it may be."""
+        """Why modules must not be imported before it, "" if they may."""
 
     def places_beside(self, plan: Plan) -> list[str]:
         """Return where this program searches modules and the interpreter of a plan's tasks, as far as known, does not.

@@ -87,7 +87,7 @@ class Run:
         """Return its status: what `tflaunch ps` shows.
 
         Raises:
-            TflaunchError: it cannot be found out.
+            TflaunchError: it cannot be determined.
         """
         return current_status(self.directory)
 

@@ -24,7 +24,7 @@ SpecLike = model.Spec | Mapping[str, Any] | str | Path
 
 
 class SpecFields(TypedDict, total=False):
-    """The fields of a spec with the types that are accepted; those of `model.Spec` are what becomes of them."""
+    """The fields of a spec with the types that are accepted; `model.Spec` has the converted ones."""
 
     cluster: Mapping[str, int | Sequence[str]]
     command: str | Sequence[str]

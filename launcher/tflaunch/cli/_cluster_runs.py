@@ -94,7 +94,7 @@ class _Command:
             message = f"Kubernetes does not say where run {self._directory.name} is: {error}"
             if self._verb not in _UNTIL_END:
                 raise TflaunchError(message, EXIT_INTERNAL) from None
-            self._tell(f"{message}; trying on")
+            self._tell(f"{message}; still trying")
             return None
 
     def _note_end(self, done: Executed) -> None:

@@ -370,7 +370,7 @@ def _union(schemas: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _object(kind: Any) -> dict[str, Any]:
-    """Return the schema of a class of fields, all of which are always there unless it says otherwise."""
+    """Return the schema of a class; all of its fields are required unless it says otherwise."""
     hints = typing.get_type_hints(kind)
     return {
         "type": "object",

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 _OPTIONS = {
-    "namespace": ("kubernetes.namespace", "Make the pods in this namespace."),
-    "context": ("kubernetes.context", "Use this context of kubectl."),
+    "namespace": ("kubernetes.namespace", "Create the pods in this namespace."),
+    "context": ("kubernetes.context", "Use this kubectl context."),
     "image": ("container.image", "Run the tasks in this image."),
 }
 # Makes the object, without changing what the spec has in it: keys that begin with x- are ignored.

@@ -44,18 +44,20 @@ _OPTIONS = (
         "--collect-every",
         callback=_interval,
         metavar="DURATION",
-        help="Fetch the spec's `collect` at this interval, too, while the tasks run.",
+        help="Fetch the files of the spec's `collect` at this interval, too, while the tasks run.",
     ),
     click.option("--web", is_flag=True, help="Show the run in a browser, too: print a link to a page about it."),
     click.option("-d", "--detach", is_flag=True, help="Run in the background; return when its tasks are running."),
     click.option(
-        "--queue", is_flag=True, help="Begin when hosts and GPUs are free of this user's other runs (`tflaunch queue`)."
+        "--queue",
+        is_flag=True,
+        help="Begin when no other run of this user holds the hosts and GPUs (`tflaunch queue`).",
     ),
     click.option(
         "--matrix",
         multiple=True,
         metavar="NAME=V1,V2",
-        help="Queue a run for each value of {matrix.NAME}; of several --matrix, for each combination.",
+        help="Queue a run for each value of {matrix.NAME}; with several --matrix, for each combination.",
     ),
     verbose_option,
     quiet_option,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tflaunch.plan.model import Plan
 
 MOST_RUNS = 1000
-"""The highest number of runs that one command puts into the queue."""
+"""Maximum number of runs that a single command puts into the queue."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _EXAMPLE = "write --matrix lr=0.1,0.01"
 

@@ -19,7 +19,7 @@ _SLURM = "slurm"
 _OPTIONS = {
     "partition": "Submit to this partition.",
     "account": "Charge this account.",
-    "time": "Limit of time, as sbatch takes it.",
+    "time": "Time limit, in the format of sbatch.",
     "nodes": "Number of nodes to spread tasks given as a count over.",
     "gpus-per-node": "Number of GPUs on each node.",
 }
@@ -32,7 +32,7 @@ def slurm_options(command: Callable[..., Any]) -> Callable[..., Any]:
             f"--{name}", metavar="VALUE", expose_value=False, callback=_note, help=f"{text} With --on slurm."
         )(command)
     choice = click.Choice([_SLURM, "kubernetes"])
-    return click.option("--on", "engine", type=choice, help="Run it as a job of Slurm, or in pods.")(command)
+    return click.option("--on", "engine", type=choice, help="Run it as a Slurm job, or in Kubernetes pods.")(command)
 
 
 def _note(context: click.Context, option: click.Parameter, value: str | None) -> None:

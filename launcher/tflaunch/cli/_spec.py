@@ -26,7 +26,7 @@ set_option = click.option("--set", "settings", multiple=True, metavar="PATH=VALU
 name_option = click.option("--name", metavar="NAME", help="Name the run; default: the spec's name.")
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Show TensorFlow's start-up messages, too.")
 quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, help="Of tflaunch's messages, show warnings and failures only."
+    "-q", "--quiet", is_flag=True, help="Of tflaunch's messages, show only warnings and failures."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -40,7 +40,7 @@ class WholeNumber(click.IntRange):
         """Return the number.
 
         Raises:
-            click.BadParameter: it is none, or out of range.
+            click.BadParameter: it is not a whole number, or out of range.
         """
         try:
             return super().convert(value, param, ctx)

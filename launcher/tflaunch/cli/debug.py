@@ -31,8 +31,8 @@ def debug(is_editor: bool, port: int | None, words: tuple[str, ...]) -> int:
     """Attach this terminal to the debugger (pdb) of a TASK of RUN that waits at a breakpoint().
 
     Without TASK, to the first one that waits; if none does, wait for one. `c` continues the task, and so does Ctrl-D;
-    `q` ends the run; after Ctrl-C the task keeps waiting. Time limits for what hangs (stall, start, finish) do not
-    count meanwhile.
+    `q` ends the run; after Ctrl-C the task keeps waiting. Time limits for what hangs (stall, start, finish) are
+    suspended while it waits.
 
     With --debugpy, print the launch configuration with which an editor (VS Code, or another that speaks the debug
     adapter protocol) attaches to the task. debugpy must be installed for the Python of the task. The task continues

@@ -38,11 +38,11 @@ _POD_PATIENCE = 60.0  # seconds for a pod to run
 def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> int:
     """Find what would keep SPEC from running well, on its real hosts: exit 0 when nothing would, else 3.
 
-    Each host is reached and asked: are the programs there, and the same everywhere, with the same TensorFlow and
-    Keras; do names resolve to the right hosts; are the ports free, and reached from all other hosts; clock, disk,
-    memory, GPUs, limits; are checkpoints on shared storage. Nothing of the job is started.
+    Each host is reached and asked: are the programs there, and the same everywhere, with the same TensorFlow and Keras;
+    do names resolve to the right hosts; are the ports free, and reachable from all other hosts; clock, disk, memory,
+    GPUs, limits; are checkpoints on shared storage. Nothing of the job is started.
 
-    For Kubernetes, your permissions are checked first, and the pods of the job are made for the check.
+    For Kubernetes, your permissions are checked first, and the pods of the job are created for the check.
 
     \b
     Example:

@@ -20,7 +20,7 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
 
     A run that waits in the queue of `up --queue` is taken out of it, and --all empties that queue, too.
 
-    RUN is the name of a run or job, or its beginning: the live one is stopped. Its tasks get TERM, and KILL after
+    RUN is the name of a run or job, or a prefix of one: the live run is stopped. Its tasks get TERM, and KILL after
     GRACE (such as 30s; 0 kills at once). A run whose supervisor was killed is taken over to be ended.
 
     \b

@@ -13,7 +13,7 @@ from tflaunch.cli._spec import json_option
 
 @click.command(short_help="Show what has happened in a run.")
 @run_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until the run has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Show new events as they happen, until the run has ended.")
 @json_option
 def events(run: str | None, follow: bool, as_json: bool) -> None:
     """Show the journal of RUN: what happened, and what the supervisor did about it.

@@ -1,4 +1,4 @@
-"""`explain`: say why a run failed, or how it stands."""
+"""`explain`: say why a run failed, or what state it is in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tflaunch.cli._spec import json_option
 @run_argument
 @json_option
 def explain(run: str | None, as_json: bool) -> None:
-    """Say why RUN failed or how it stands, with the evidence, and which commands help further.
+    """Say why RUN failed, or what state it is in, with the evidence, and which commands help further.
 
     With --json for programs: state, exit_code, sentence, hang, culprit (task, host, attempt, traceback or last_lines),
     hint, also_stopped, not_restarted, logs, next.

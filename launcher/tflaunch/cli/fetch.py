@@ -16,8 +16,8 @@ def fetch(run: str, paths: tuple[str, ...]) -> int:
     """Fetch what matches PATH in the working directories of RUN's tasks, on all hosts, into the run's directory.
 
     PATH is relative to the working directories; * and ? match within a name, ** any number of directories, and a
-    directory stands for everything in it. Without PATH, it is the spec's "collect". Only files whose content differs
-    from what is here are transferred, and an interrupted transfer is continued.
+    directory matches everything in it. Without PATH, it is the spec's "collect". Only files whose content differs from
+    what is here are transferred, and an interrupted transfer is continued.
 
     \b
     Example:

@@ -104,7 +104,7 @@ def _write(path: Path, text: str, force: bool) -> None:
     """Write the file as a whole.
 
     Raises:
-        TflaunchError: it cannot be written, or has been created meanwhile.
+        TflaunchError: it cannot be written, or was created in the meantime.
     """
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:

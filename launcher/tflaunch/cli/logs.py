@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show what tasks wrote.")
 @run_and_tasks_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on with what they write, until the run has ended.")
-@click.option("-n", "--tail", type=WholeNumber(0), metavar="N", help="Only the last N lines of each task.")
-@click.option("--since", metavar="T", help="Only what was written since: 10m ago, or 2026-01-31T12:00:00.")
-@click.option("--attempt", type=WholeNumber(0), metavar="N", help="Only attempt N.")
+@click.option("-f", "--follow", is_flag=True, help="Show new output as it is written, until the run has ended.")
+@click.option("-n", "--tail", type=WholeNumber(0), metavar="N", help="Show only the last N lines of each task.")
+@click.option("--since", metavar="T", help="Show only what was written since T: 10m ago, or 2026-01-31T12:00:00.")
+@click.option("--attempt", type=WholeNumber(0), metavar="N", help="Show only attempt N.")
 @click.option("-t", "--timestamps", is_flag=True, help="Show when each line was written.")
 @click.option("--fold", is_flag=True, help="Show a line that many tasks wrote at once only once.")
 def logs(
@@ -38,13 +38,14 @@ def logs(
     timestamps: bool,
     fold: bool,
 ) -> None:
-    """Show what tasks of RUN wrote, of all hosts in the order of time, each line with its task's name.
+    """Show what tasks of RUN wrote, on all hosts and in the order of time, each line with its task's name.
 
-    TASK is worker, worker:1, worker:0-3, host=NAME or a sidecar's name; of one task alone the lines come as they
-    are. RUN is the name of a run or job, or its beginning: the live one, else the newest.
+    TASK is worker, worker:1, worker:0-3, host=NAME or a sidecar's name; if only one task is selected, its lines are
+    shown without its name. RUN is the name of a run or job, or a prefix of one: the live run is used, or else the
+    newest.
 
-    Of a job that Slurm has started again the output since its submission is shown, with --attempt or --tail that since
-    the last restart.
+    For a job that Slurm has restarted, the output since its submission is shown; with --attempt or --tail, only that
+    since the last restart.
 
     \b
     Example:

@@ -30,11 +30,11 @@ _INTERRUPTED = 130
 @json_option
 @run_and_tasks_argument
 def profile(duration: str, is_python: bool, as_json: bool, words: tuple[str, ...]) -> int:
-    """Profile the TASKs of RUN at the same time, without TASK all, while they train; programs need no code for it.
+    """Profile the TASKs of RUN, by default all, at the same time, while they train; programs need no code for it.
 
     By default, their Python stacks are read from memory, and drawn as flame graphs. With --tensorflow, TensorFlow
-    records ops, collectives and input; `tflaunch tensorboard --profiles` shows that. TensorFlow 2.21 crashed tasks
-    while doing so, in tests; the run then restarts, or ends.
+    records ops, collectives and input; `tflaunch tensorboard --profiles` shows that. In tests, TensorFlow 2.21 crashed
+    tasks while doing so; the run then restarts, or ends.
 
     \b
     Example:

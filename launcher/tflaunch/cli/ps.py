@@ -21,15 +21,15 @@ _BETWEEN_LOOKS = 1.0  # seconds
 
 @click.command(short_help="Show the tasks of a run.")
 @run_argument
-@click.option("-a", "--all", "everything", is_flag=True, help="Of a live run also the tasks that have ended well.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also show the tasks of a live run that have succeeded.")
 @click.option("-w", "--watch", is_flag=True, help="Show it again every second, until the run has ended.")
 @json_option
 def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
-    """Show the tasks of RUN: state, host, what they use, and how far they are if they say so.
+    """Show the tasks of RUN: state, host, resource usage and, if they report it, progress.
 
-    RUN is the name of a run or job, or its beginning: the live one, else the newest. When its supervisor was killed,
-    what is shown comes from the journal and from the agents on the hosts. A program says how far it is
-    through $TFLAUNCH_PROGRESS.
+    RUN is the name of a run or job, or a prefix of one: the live run is used, or else the newest. If its supervisor was
+    killed, the state comes from the journal and from the agents on the hosts. Programs report progress through
+    $TFLAUNCH_PROGRESS.
 
     \b
     Example:

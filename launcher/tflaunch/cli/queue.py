@@ -17,15 +17,15 @@ _MOST_SLOTS = 1000
     "--slots",
     type=WholeNumber(1, _MOST_SLOTS),
     metavar="N",
-    help="From now on, N runs at once on a host that have no GPUs of their own.",
+    help="From now on, allow N runs without GPUs of their own at once on a host.",
 )
 @json_option
 def queue(slots: int | None, as_json: bool) -> None:
     """List the runs of `up --queue`, the next one first, and what each of them waits for.
 
     A run begins when no other run of yours holds one of its hosts. Runs that say how many GPUs they need (`gpus` of a
-    role or host) share a host as long as it has enough of them. Of other runs, one is on a host at a time, or as many
-    as --slots says. The oldest begins first: a later one overtakes it only if they share no host.
+    role or host) share a host as long as it has enough of them. Of other runs, only one is on a host at a time, or as
+    many as --slots allows. The oldest begins first: a later one overtakes it only if they share no host.
 
     `tflaunch down RUN` takes a run out of the queue.
 

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 def report(run: str | None, output: str | None, dry_run: bool, show: bool) -> None:
     """Pack what tflaunch knows about RUN into one file to send with a question, and print its path.
 
-    In it are the spec, the plan, the journal, the last 4 MiB of each log, and what this machine is. Secrets read ***:
-    values of variables, options and fields whose names say so, such as API_KEY or password, passwords in URLs, private
-    keys, and what has the form of a known token. Each file is listed with the number of replaced secrets. What a
-    program says in other words stay, so look with --show before you share. RUN is the name of a run or job, or its
-    beginning: the live one, else the newest.
+    It contains the spec, the plan, the journal, the last 4 MiB of each log, and a description of this machine. Secrets
+    are replaced by ***: values of variables, options and fields whose names say so, such as API_KEY or password,
+    passwords in URLs, private keys, and what has the form of a known token. Each file is listed with the number of
+    replaced secrets. Secrets that a program prints in any other form stay, so look with --show before you share. RUN is
+    the name of a run or job, or a prefix of one: the live run is used, or else the newest.
 
     \b
     Example:

@@ -13,8 +13,8 @@ from tflaunch.cli._spec import say
 def restart(words: tuple[str, ...]) -> None:
     """Restart TASKs of RUN; without TASK, all tasks that train.
 
-    An evaluator, a sidecar and a worker of a parameter_server job start alone; with any other task all that train
-    do. They get TERM and the spec's grace to save first. The restart budget is not charged.
+    An evaluator, a sidecar or a worker of a parameter_server job restarts alone; any other task restarts together with
+    all tasks that train. They get TERM and the spec's grace to save first. The restart budget is not charged.
 
     \b
     Example:

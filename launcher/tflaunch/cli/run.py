@@ -19,7 +19,7 @@ _STDOUT = "-"
 
 
 class _Run(click.Command):
-    """A command that says what its COMMAND is when there is none."""
+    """A command that explains what COMMAND is if it is missing."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Parse options up to the first word of COMMAND."""

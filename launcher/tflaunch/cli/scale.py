@@ -65,10 +65,13 @@ def _duration(context: click.Context, parameter: click.Parameter, value: str) ->
     "--warm-up", type=WholeNumber(0, 1_000_000), default=10, metavar="N", help="Steps before that; default: 10."
 )
 @click.option(
-    "--batch", type=WholeNumber(1, 10**9), metavar="N", help="Examples in a step of all workers, if that is the same."
+    "--batch", type=WholeNumber(1, 10**9), metavar="N", help="Examples in a step of all workers, if it stays the same."
 )
 @click.option(
-    "--worker-batch", type=WholeNumber(1, 10**9), metavar="N", help="Examples in a step of each worker, if that is."
+    "--worker-batch",
+    type=WholeNumber(1, 10**9),
+    metavar="N",
+    help="Examples in a step of each worker, if it stays the same.",
 )
 @click.option("--limit", callback=_duration, default="10m", metavar="DURATION", help="Longest run; default: 10m.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the chart to FILE.")
@@ -92,8 +95,8 @@ def scale(
     are on this machine; it is stopped after --warm-up and --steps. Steps are those that the program reports
     (tflaunch_worker.training.progress), or those of Keras' progress line.
 
-    Efficiency is examples per second and worker, relative to the run with the fewest workers. It needs to know how many
-    examples a step has: --batch, --worker-batch, or the reported metric `examples`.
+    Efficiency is examples per second and worker, relative to the run with the fewest workers. For that, tflaunch must
+    know how many examples a step has: from --batch, --worker-batch, or the reported metric `examples`.
 
     Ctrl-C ends the run, and prints what was measured.
 
@@ -107,9 +110,7 @@ def scale(
     from tflaunch.runtime.scaling_runs import Batch
 
     if batch is not None and worker_batch is not None:
-        raise click.UsageError(
-            "--batch and --worker-batch exclude each other: one of them stays the same; give that one"
-        )
+        raise click.UsageError("--batch and --worker-batch exclude each other; give the one that stays the same")
     if svg is not None and not svg.absolute().parent.is_dir():
         raise click.UsageError(f"--svg {str(svg)!r}: there is no directory {svg.absolute().parent}; create it")
     file = read_file(spec)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def stacks(verbose: bool, as_json: bool, words: tuple[str, ...]) -> None:
     """Show where the TASKs of RUN are; without TASK, all.
 
-    The first line says which task the others wait for, if one does not go on. Tasks at the same place follow together,
+    If the run hangs, the first line names the task that the others wait for. Tasks at the same place follow together,
     the smallest group first. The tasks are observed for three seconds; they are neither stopped nor signalled.
 
     \b

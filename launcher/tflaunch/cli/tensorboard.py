@@ -41,9 +41,9 @@ _STOP_TIMEOUT = 5.0  # seconds from TERM to KILL
 def tensorboard(run: str | None, port: int | None, profiles: bool) -> int:
     """Start TensorBoard on this machine for the event files of RUN, print its URL, and stop it with Ctrl-C.
 
-    RUN is the name of a run or job, or its beginning: the live one, else the newest. It may have ended. The event files
-    are those of the spec's "tensorboard". TensorBoard is that of the tasks' Python on this machine, or else that of
-    tflaunch's own Python.
+    RUN is the name of a run or job, or a prefix of one: the live run is used, or else the newest. It may have ended.
+    The event files are those of the spec's "tensorboard". TensorBoard is that of the tasks' Python on this machine, or
+    else that of tflaunch's own Python.
 
     \b
     Example:

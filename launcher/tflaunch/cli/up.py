@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @launch_options
 @slurm_options
 @kubernetes_options
-@click.option("--drill", metavar="TEXT", help="Inject this fault into the running job, and report if it recovers.")
+@click.option("--drill", metavar="TEXT", help="Inject these faults into the running job, and report if it recovers.")
 @click.option(
     "--resume",
     metavar="RUN",
@@ -72,14 +72,14 @@ def up(
     `tflaunch queue`. Ctrl-C takes it out of the queue; with -d it begins without this terminal. --matrix lr=0.1,0.01
     queues a run for each value, which replaces {matrix.lr} in command, env and workdir; `tflaunch ls` compares them.
 
-    With --on slurm a batch job of Slurm is submitted, which starts the tasks on its nodes; this terminal follows it, or
-    with -d does not. ps, logs, attach, wait and down work as usual, also while it is in the queue.
+    With --on slurm, a Slurm batch job is submitted, which starts the tasks on its nodes; this terminal follows it,
+    unless -d is given. ps, logs, attach, wait and down work as usual, also while it is in the queue.
 
     With --on kubernetes, or "kubernetes" in the spec, each task gets a pod of its own, which is reached through
     kubectl. The pods are deleted when the run has ended. With -d the supervisor has a pod, too.
 
-    --drill tests how a job recovers: kill, term or stop a task, or cut the link to a host, after a time of
-    training. A drill that could not be done ends with 125.
+    --drill tests how a job recovers: kill, term or stop a task, or cut the link to a host, after some time of training.
+    If a fault cannot be injected, the exit code is 125.
 
     \b
     Example:

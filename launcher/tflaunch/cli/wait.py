@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Wait for the end of a run.")
 @run_argument
 def wait(run: str | None) -> int:
-    """Wait until RUN has ended, tell how, and exit with its exit code.
+    """Wait until RUN has ended, report how, and exit with its exit code.
 
     \b
     Example:

@@ -46,8 +46,8 @@ def warm(
     """Start warm servers on the hosts of SPEC: processes that have imported modules for its runs.
 
     A run with `warm` whose interpreter, environment and modules are the same forks its tasks from one, which saves the
-    imports. A server ends by itself when it was not used for a time, or when something that it has imported changes.
-    Every run with `warm` leaves one, too.
+    imports. A server ends by itself when it has not been used for some time, or when something that it has imported
+    changes. Every run with `warm` leaves one, too.
 
     Instead of a SPEC, give the modules, the interpreter and the cluster that `run` or a program will use: the number of
     workers decides how many threads each gets, and so the environment.
@@ -114,7 +114,7 @@ def _plan(spec: Path | None, python: str, roles: ClusterOptions, settings: tuple
 
 
 def _show(found: list[WarmServer], problems: list[str], is_stop: bool, as_json: bool) -> int:
-    """Print servers, and what could not be found out; return the exit code."""
+    """Print servers and problems; return the exit code."""
     from tflaunch.client import warm_servers
     from tflaunch.explain.wording import counted
 

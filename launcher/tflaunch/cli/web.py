@@ -28,9 +28,9 @@ from tflaunch.errors import EXIT_USAGE, TflaunchError
 def web(run: str | None, port: int | None, owner: int | None) -> None:
     """Serve a page about all runs of this user on this machine, print its link, and stop it with Ctrl-C.
 
-    The link works once, for one browser; then another one is printed. With RUN, the name of a run or job, or its
-    beginning, it leads to that run. Over SSH, the command that makes the page reachable from your own machine is
-    printed, too. Needs starlette and uvicorn: pip install 'tflaunch[web]'.
+    The link works once, for one browser; then another one is printed. With RUN, the name of a run or job, or a prefix
+    of one, it leads to that run. Over SSH, the command that makes the page reachable from your own machine is printed,
+    too. Needs starlette and uvicorn: pip install 'tflaunch[web]'.
 
     \b
     Example:

@@ -48,7 +48,7 @@ def _old_code(limit: float) -> Iterator[Cached]:
 
 
 def _old_agents(limit: float) -> Iterator[Cached]:
-    """Yield the agents of other versions that were unpacked before ``limit``, if no agent lives that may be one."""
+    """Yield the agents of other versions that were unpacked before ``limit``, if no living agent can be one of them."""
     found = [path for path in _own_entries(_AGENTS_NAME) if is_directory(path) and path.lstat().st_mtime < limit]
     if not found or _lives_any_agent():
         return

@@ -25,7 +25,7 @@ from tflaunch_worker import linux, wire
 OUTCOME_NAME = "outcome.json"
 """How a run has ended, also one that did not begin."""
 
-_ENDED_THERE = b"command terminated with exit code"  # kubectl says so of every exit code but 0
+_ENDED_THERE = b"command terminated with exit code"  # from kubectl, for every exit code but 0
 _COPIED_IN_VAIN = ("code", "code.json", "order.json", OUTCOME_NAME)
 
 

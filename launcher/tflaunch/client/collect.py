@@ -210,7 +210,7 @@ class Collection:
 
         is_new = not store.has(file.name, size, sha256)
         if is_new and not store.fetch(file.name, size, sha256, read):
-            return done._replace(problem=f"{printable(file.name, 200)} changed meanwhile")
+            return done._replace(problem=f"{printable(file.name, 200)} has changed in the meantime")
         return done._replace(files=done.files + 1, size=done.size + size, fetched=done.fetched + is_new)
 
 

@@ -42,7 +42,7 @@ class DebuggerConnection(ABC):
             raise requests.why_over(directory) from None
 
     def _converse(self) -> dict[str, Any]:
-        """Pass on what either side sends until the task is not debugged any more; return the message that says so.
+        """Pass on what either side sends until the task is no longer debugged; return the message that ends this.
 
         Raises:
             TflaunchError: no task has this name, or the supervisor has exited.

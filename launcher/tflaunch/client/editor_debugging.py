@@ -38,7 +38,7 @@ class Ready(NamedTuple):
 
 
 class EditorLeft(NamedTuple):
-    """Why no editor debugs the task any more, as in `agents.debugger_link.REASONS`, or what the task objects to one."""
+    """Why no editor debugs the task any more, as in `agents.debugger_link.REASONS`, or why the task refuses one."""
 
     reason: str
     problem: str
@@ -96,7 +96,7 @@ class EditorClient(DebuggerConnection):
         return (self._editor or self._listener).fileno()
 
     def _attached(self) -> None:
-        pass  # it is told by `debugger_ready`
+        pass  # `debugger_ready` reports it
 
     def _obey_other(self, message: dict[str, Any]) -> None:
         match message["kind"]:
@@ -127,7 +127,7 @@ class EditorClient(DebuggerConnection):
         self._answer(data.decode("latin-1") if data else None)
 
     def _accept(self) -> bytes | None:
-        """Accept an editor, and return the first that it sends; None if it is none."""
+        """Accept an editor, and return the first bytes that it sends; None if it is not an editor."""
         connection, _ = self._listener.accept()
         if owner_of_peer(connection) not in (os.getuid(), 0):
             port = self._listener.getsockname()[1]

@@ -1,7 +1,7 @@
 """Find and remove what old runs have left on this machine.
 
-A run is removed with its lock held, so that it cannot be resumed meanwhile, and is renamed first, so that no command
-sees half of it. Symbolic links are removed, never followed: logs that are elsewhere (`--log-dir`) stay.
+A run is removed with its lock held, so that it cannot be resumed at the same time, and is renamed first, so that no
+command sees half of it. Symbolic links are removed, never followed: logs that are elsewhere (`--log-dir`) stay.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _examine(path: Path, now: float, is_named: bool = False) -> OldRun:
 
 
 def _require_dead(path: Path, is_locked_by_us: bool = False) -> None:
-    """Refuse a run of which something is known to live.
+    """Refuse a run if something of it is known to be alive.
 
     Raises:
         _Kept: a supervisor, a job of Slurm or an agent on this machine lives.
@@ -186,7 +186,7 @@ def _require_unchanged(old: OldRun) -> None:
         _Kept: it was written to.
     """
     if _last_change(old.path) != old.written:
-        raise _Kept("has changed meanwhile")
+        raise _Kept("has changed in the meantime")
 
 
 def _end_of(path: Path, written: float, now: float, is_named: bool) -> tuple[str, float]:
@@ -234,7 +234,7 @@ def _other_hosts(path: Path) -> list[str]:
 
 
 def _last_change(path: Path) -> float:
-    """Return when a run was last written to, apart from what commands write that only look at it."""
+    """Return when a run was last written to, apart from what read-only commands write."""
     files = [entry for entry in path.glob("*") if not is_directory(entry)]
     found = [*files, *path.glob("agents/*/*"), *path.glob("logs/*")]
     times = [entry.lstat().st_mtime for entry in found if not entry.name.startswith(_CHANGED_BY_LOOKING)]

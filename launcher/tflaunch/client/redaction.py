@@ -231,7 +231,7 @@ def _passwords(text: str) -> set[str]:
     return found
 
 
-_BEFORE, _AFTER = 80, 120  # how many bytes before and after a word its form can depend on
+_BEFORE, _AFTER = 80, 120  # bytes around a possible secret on which its recognition can depend
 
 _NOT_SECRET = frozenset({"Public IP (ipv4)"})
 _SHORTEST_VALUE = 12  # a shorter group of a pattern is part of the form, such as its prefix

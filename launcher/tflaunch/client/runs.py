@@ -1,7 +1,7 @@
 """Find the runs on this machine, and tell which of them are live.
 
 A run is live while its supervisor holds the lock in its directory. The kernel releases the lock when the process
-ends, in whatever way.
+ends, for whatever reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Watch the steps of a live run, to measure its speed and what it uses meanwhile.
+"""Watch the steps of a live run, to measure its speed and its resource usage.
 
 Steps come from what the program reports (`training.progress`), or else from Keras' progress line. An agent notes when
 a report arrives, so its time is known more precisely than the interval at which we ask.
@@ -26,7 +26,7 @@ _BETWEEN = 0.1  # seconds between the two looks of such a sample
 _TRAINERS = ("chief", "worker")
 _EXAMPLES = "examples"
 """The metric with the number of examples in a step of all workers."""
-_PATIENCE = 30.0  # seconds without a step, after which the user is told how steps become known
+_PATIENCE = 30.0  # seconds without a step, after which a message says how steps become known
 
 HOW_STEPS = (
     "steps are read from progress.report() and progress.callback() of tflaunch_worker.training, or from the progress "
@@ -151,7 +151,7 @@ class StepWatcher:
         return status
 
     def _reporter(self, status: Status) -> TaskStatus | None:
-        """Return the task whose steps count: the first that reports any, from then on always that one."""
+        """Return the task whose steps count: always the one that was the first to report any."""
         reporting = [task for task in status.tasks if task.step is not None]
         found = next((task for task in reporting if task.task == self._task), None) or next(iter(reporting), None)
         self._task = self._task or (found.task if found else "")

@@ -113,7 +113,7 @@ def _look(job: str, say: Callable[[str], None], pause: Callable[[float], None]) 
             raise TflaunchError(f"job {job} cannot be asked for: {error}", EXIT_INTERNAL) from None
         except SlurmError as error:
             if not is_told:
-                say(f"Slurm does not say how job {job} stands: {error}; asking on")
+                say(f"Slurm does not report the state of job {job}: {error}; still trying")
             is_told = True
             pause(_BETWEEN_TRIES)
 

@@ -141,7 +141,7 @@ class Checkpoints(_Part):
         description="directory of the program's checkpoints, relative to the working directory", examples=["state"]
     )
     copies: Count = Field(default=2, description="hosts that have the newest checkpoint, with the one that wrote it")
-    keep: Count = Field(default=3, description="newest checkpoints of which copies are kept")
+    keep: Count = Field(default=3, description="newest checkpoints whose copies are kept")
 
 
 class Restart(_Part):

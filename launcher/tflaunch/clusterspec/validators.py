@@ -272,7 +272,7 @@ def _check_secret(value: object) -> object:
 
 
 secret_source = BeforeValidator(_check_secret)
-"""For the place of a secret, because somebody may write the secret in its stead."""
+"""For the place of a secret: the user may have written the secret itself there."""
 
 
 PodFields = Annotated[Mapping[Text, Any], BeforeValidator(_check_pod_fields)]

@@ -36,7 +36,7 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         tag = getattr(event, "tag", None)
         if tag not in (None, "!"):
-            raise YamlError(f"the tag {tag!r:.80} has no place in a spec", event.start_mark)
+            raise YamlError(f"the tag {tag!r:.80} cannot be used in a spec", event.start_mark)
         return super().compose_node(parent, index)
 
 
@@ -61,7 +61,7 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> Any:
         if not isinstance(key, str):
             raise YamlError(f"the key {key!r:.40} is not text", key_node.start_mark)
         if key in result:
-            raise YamlError(f"the key {key!r} is there twice", key_node.start_mark)
+            raise YamlError(f"the key {key!r} occurs twice", key_node.start_mark)
         result[key] = loader.construct_object(value_node, deep=True)  # a merge needs the content of an anchor
     for source in merges:
         _merge(loader, result, source)

@@ -1,4 +1,4 @@
-"""Tasks that wait at a `breakpoint()`: meanwhile the others wait for them, and nothing hangs. Pure.
+"""Tasks that wait at a `breakpoint()`: the others wait for them, and this is not a hang. Pure.
 
 While a task waits for a debugger, the limits that mean that something hangs (``stall``, ``start``, ``finish``) do not
 end the job; afterwards they start again in full.
@@ -26,7 +26,7 @@ def on_breakpoint(job: Job, task: TaskState, event: BreakpointReached | Breakpoi
 
 
 def restart_limits(before: Job, job: Job, now: float) -> Job:
-    """Return the job with its limits started again, if the last task that waited at a breakpoint does so no more."""
+    """Return the job with its limits started again, if the last task that waited at a breakpoint has left it."""
     if not is_debugged(before) or is_debugged(job):
         return job
     finish, finish_by = job.plan.timeouts.finish, job.deadlines.finish_by

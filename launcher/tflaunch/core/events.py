@@ -271,7 +271,7 @@ class BreakpointLeft(NamedTuple):
 
 
 class TaskFellBehind(NamedTuple):
-    """The others wait for the task in most collectives; words only, no decision depends on them.
+    """The others wait for the task in most collectives; no decision depends on it.
 
     ``share``: for how much of the time; ``reason``: why it is late.
     """
@@ -284,7 +284,7 @@ class TaskFellBehind(NamedTuple):
 
 
 class TaskCaughtUp(NamedTuple):
-    """The others wait no more for the task than for any other."""
+    """The others no longer wait longer for the task than for any other."""
 
     host: str
     task: str
@@ -294,7 +294,7 @@ class TaskCaughtUp(NamedTuple):
 class MemoryGrew(NamedTuple):
     """The memory of the task grows steadily, by ``rate`` bytes per second, and its host's is full in ``left`` seconds.
 
-    With a rate of 0, it does so no more. No decision depends on it.
+    With a rate of 0, it no longer does. No decision depends on it.
     """
 
     host: str
@@ -375,7 +375,7 @@ class FaultInjected(NamedTuple):
 
 
 class HangExplained(NamedTuple):
-    """The stacks of tasks that are stopped because they hang tell why; words only, no decision depends on them."""
+    """Why tasks hang, found from their stacks before they are stopped; no decision depends on it."""
 
     sentence: Reason
 

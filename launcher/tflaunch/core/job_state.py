@@ -15,7 +15,7 @@ STARTED, HAS_RUN, SUCCEEDED, WAITING = "started", "has_run", "succeeded", "waiti
 """Tags of tasks: an attempt was started; a process was seen; see `TaskState`; will restart alone."""
 
 AT_BREAKPOINT = "at_breakpoint"
-"""Tag of tasks of which a process waits for a debugger."""
+"""Tag of tasks with a process that waits for a debugger."""
 
 ALIVE, STALLED, NOT_LISTENING = "alive", "stalled", "not_listening"
 """Tags of tasks, paired with the role: see `TaskState`; alive without output; started, port not open."""
@@ -397,7 +397,7 @@ class Job(NamedTuple):
 
     @property
     def places(self) -> dict[str, str]:
-        """Each host of the compiled plan in whose place another one is, and that one."""
+        """Maps each host of the compiled plan that was replaced to the host in its place."""
         if not self.original.spares:
             return {}
         return {host.stands_for: name for name, host in self.hosts.items() if host.stands_for not in ("", name)}

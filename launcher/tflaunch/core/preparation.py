@@ -87,7 +87,7 @@ def _on_checkpoint(job: Job, event: CheckpointPlaced | CheckpointRefused, now: f
 
 
 def _on_spare(job: Job, event: FilesRefused | NamesResolved | PeersProbed) -> Job:
-    """Return the job after a spare host has answered; what is wrong there rules it out, and not the job."""
+    """Return the job after a spare host has answered; a problem there rules out the host and does not fail the job."""
     match event:
         case FilesRefused():
             return spares.rule_out(job, event.host, f"the files of `sync` cannot be brought there: {event.reason}")

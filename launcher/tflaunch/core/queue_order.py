@@ -48,7 +48,7 @@ class Verdict(NamedTuple):
 
 
 def decide(candidates: Iterable[Candidate], holders: Iterable[Holder], slots: int) -> Iterator[Verdict]:
-    """Yield what happens to each entry, so that one can begin before the others are considered.
+    """Yield what happens to each entry, one by one: it can begin before the others are considered.
 
     Args:
         candidates: the entries, the oldest first.

@@ -12,10 +12,10 @@ ShortcomingEvent = TaskFellBehind | TaskCaughtUp | MemoryGrew
 
 
 def note(job: Job, event: ShortcomingEvent, now: float) -> Job:
-    """Return the job with a task that is late or no more, or whose memory grows or does so no more."""
+    """Return the job with a task that is late or has caught up, or whose memory grows or no longer does."""
     task = job.tasks.get(event.task)
     if task is None or task.attempt != event.attempt or not task.is_alive:
-        return job  # it has ended meanwhile
+        return job  # it has ended in the meantime
     match event:
         case TaskFellBehind(share=share, reason=reason):
             return job.with_task(task, late=Late(share, reason))

@@ -82,7 +82,7 @@ def rule_out(job: Job, host: str, flaw: str) -> Job:
 
 
 def rest_after(failures: int) -> float:
-    """Return the seconds until a spare host is tried again that was lost, or not reached, so many times in a row."""
+    """Return for how many seconds a spare host rests that was lost or not reached for this many times in a row."""
     return restart_budget.doubled_delay(_SHORTEST_REST, max(failures - 1, 0), _LONGEST_REST)
 
 

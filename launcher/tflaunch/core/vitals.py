@@ -1,4 +1,4 @@
-"""What tasks get from their hosts, as agents tell it every second or less often; see `tflaunch_worker.agent.vitals`."""
+"""What tasks get from their hosts, as agents report it regularly; see `tflaunch_worker.agent.vitals`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TaskVitals(NamedTuple):
 
 
 class HostVitals(NamedTuple):
-    """A measurement of the tasks of a host; ``room`` is how many bytes more they can use, None if untold."""
+    """A measurement of the tasks of a host; ``room`` is how many bytes more they can use, None if unknown."""
 
     room: int | None
     tasks: tuple[TaskVitals, ...]

@@ -95,7 +95,7 @@ def _conflicts(spec: Spec) -> list[Problem]:
 
 
 def _spread(spec: Spec, pool: _Pool) -> Spec:
-    """Spread the tasks over the hosts found, of which the last are spare if the spec gives their number."""
+    """Spread the tasks over the hosts found; if the spec wants a number of spare hosts, these are the last ones."""
     slots = [address.host for address in pool.slots]
     count = len(set(slots))
     if isinstance(spec.spares, int) and spec.spares >= count > 0:

@@ -3,7 +3,7 @@
 Pure: measurements of agents in, a finding out. An agent sees how long a request waits for its task: in a collective,
 the task that arrives last keeps a request waiting for as long as it is late. In a balanced training each task is the
 last one now and then, so a task is named only if the others wait for it much longer than for any other task, and in far
-more collectives, so that chance is no explanation.
+more collectives, so that it cannot be chance.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LateTask(NamedTuple):
     """A task for which the others wait.
 
     ``share``: for how much of the time; ``reason`` continues "worker:1 is the last in most steps: "; ``is_idle``: it
-    used no more CPU than the others, so that its stack tells more.
+    used no more CPU than the others, so that its stack shows more.
     """
 
     task: str
@@ -202,7 +202,7 @@ def _sigmas(window: Mapping[str, Sequence[_Record]], task: str) -> float:
 
 
 def _reason(task: str, window: Mapping[str, Sequence[_Record]], share: float) -> tuple[str, bool]:
-    """Return why a task is late for this share of the time, and whether it is idle meanwhile."""
+    """Return why a task is late for this share of the time, and whether it is idle in that time."""
     own, others = window[task], [records for name, records in window.items() if name != task]
 
     def rate(name: str) -> tuple[float, float]:

@@ -233,7 +233,7 @@ def _waits_for(thread: Thread) -> str:
     if thread.state == "D":
         return f"waits for a disk or a network file system{f' ({_thing(thread.target)})' if thread.target else ''}"
     if "write" in thread.wchan or "sendmsg" in thread.wchan:
-        return f"writes to {_thing(thread.target)}, which nobody reads"
+        return f"writes to {_thing(thread.target)}, which no process reads"
     if thread.target:
         return f"reads from {_thing(thread.target)}, where nothing arrives"
     if "poll" in thread.wchan or "select" in thread.wchan:

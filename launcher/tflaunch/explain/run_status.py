@@ -77,11 +77,11 @@ class TaskStatus(NamedTuple):
     memory_full_at: float | None = None
     """When the memory of its host is full at that rate, in seconds since the epoch."""
     last_line: str | None = None
-    """The last line of its output; the supervisor does not tell it, as readers have the log."""
+    """The last line of its output; the supervisor leaves it out, as readers have the log."""
 
 
 class CheckpointStatus(NamedTuple):
-    """The newest checkpoint of which there is a copy in the run's directory; ``hosts`` have it, too."""
+    """The newest checkpoint that was copied to the run's directory; ``hosts`` have it, too."""
 
     name: str
     step: int | None

@@ -1,7 +1,7 @@
 """Say how a training scales with its workers, and what limits it. Pure.
 
-The speed of a run, in steps per second, is measured while nothing else is asked of it. What limits it follows from
-figures of the same time (CPU, connections) and from samples of the stacks that were taken afterwards.
+The speed of a run, in steps per second, is measured without any other load on it. What limits it follows from figures
+of the same time (CPU, connections) and from samples of the stacks that were taken afterwards.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
 
 
 def _shortcomings(job: Job, task: TaskState, process: TaskPlan, inputs: StatusInputs | None) -> dict[str, Any]:
-    """Return what a task lacks, and for whom it waits; nothing without ``inputs``: it is not running."""
+    """Return what a task lacks, and which task it waits for; nothing without ``inputs``: it is not running."""
     if inputs is None:
         return {}
     known: dict[str, Any] = {}

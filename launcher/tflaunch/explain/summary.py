@@ -118,7 +118,7 @@ def failure(job: Job, tail: Callable[[str, int], list[str]]) -> JobFailure:
 
 
 def last_progress(job: Job) -> tuple[int | None, dict[str, float]]:
-    """Return the last step and metrics of the first task that told its progress; None without a step."""
+    """Return the last step and metrics of the first task that reported its progress; None without a step."""
     for task in job.plan.tasks:
         state = job.tasks[task.task]
         if state.reached.step or state.metrics:
@@ -127,7 +127,7 @@ def last_progress(job: Job) -> tuple[int | None, dict[str, float]]:
 
 
 def _progress(job: Job) -> str:
-    """Return ``; step 400, epoch 3, loss 0.0123`` for the first task that told its progress, else ""."""
+    """Return ``; step 400, epoch 3, loss 0.0123`` for the first task that reported its progress, else ""."""
     for task in job.plan.tasks:
         state = job.tasks[task.task]
         reached = str(state.reached._replace(checkpoint=0))

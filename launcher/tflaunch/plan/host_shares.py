@@ -17,7 +17,7 @@ class Share(NamedTuple):
 
     Attributes:
         gpus: number of GPUs; 0 if its tasks see none, None if a task sees all of them.
-        devices: those that it holds or, before it has begun, those of which it gets ``gpus``.
+        devices: those that it holds or, before it has begun, those from which it gets ``gpus``.
     """
 
     gpus: int | None

@@ -318,7 +318,7 @@ class _Maker:
         if neighbours > 1 and not is_given:
             cores = max(1, self._machine.cores // neighbours) if self._is_local(host) else None
             threads = f"${{host:TFLAUNCH_CORES/{neighbours}}}" if cores is None else str(cores)
-            why = f"{neighbours} tasks share the host's cores, of which each would take all"
+            why = f"{neighbours} tasks share the host's cores, and each would use all of them"
             chosen["TF_NUM_INTRAOP_THREADS"] = threads, why
         return chosen
 

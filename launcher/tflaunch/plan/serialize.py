@@ -243,7 +243,7 @@ def shell_exports(plan: Plan, task: TaskPlan) -> str:
 
 
 def secret_in_shell(source: SecretSource) -> str:
-    """Return a word by which a shell reads a secret; it fails where a variable is missing."""
+    """Return the expression that a shell expands to a secret; it fails where a variable is missing."""
     if source.file is not None:
         return f'"$(cat -- {shlex.quote(source.file)})"'
     return f'"${{{source.env}:?a secret of the spec is read from it}}"'

@@ -116,7 +116,7 @@ def _spares(spec: Spec) -> Iterator[Problem]:
         elif name in spares[:index]:
             yield Problem.error(where, f"{name!r} is listed twice", "remove one of them")
         elif name == EVERY_HOST:
-            yield Problem.error(where, f"{name!r} stands for all hosts", "name the spare hosts")
+            yield Problem.error(where, f"{name!r} means all hosts", "name the spare hosts")
     if spec.restart.max == 0:
         message = "has no effect: a task that moves is restarted, and restart.max is 0"
         yield Problem.warning("spares", message, "allow restarts, or remove it")

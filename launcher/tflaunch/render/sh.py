@@ -155,7 +155,7 @@ def _seconds(grace: float) -> int:
 class _Common:
     """Writes what all processes of a plan have in common once; the rest is written where each is started.
 
-    Variables reach a task only through `env`, except secrets, which must not stand on its command line. As shell
+    Variables reach a task only through `env`, except secrets, which must not appear on its command line. As shell
     variables, some would change the script itself (TMOUT ends a `read`, PATH selects another `setsid`), some would be
     changed or evaluated by bash (EPOCHREALTIME, OPTIND), and some are not valid names (`a-b`).
     """

@@ -130,7 +130,7 @@ class Restore:
         self.go_on(self._job)
 
     def _choose(self) -> None:
-        """Choose the newest checkpoint once all hosts have answered that may; fetch it if others need it."""
+        """Choose the newest checkpoint once all hosts that may answer have done so; fetch it if others need it."""
         if self._fetched_from is not None:
             return
         waited_for = [host for host in self._sources if self._job.hosts[host].phase is not HostPhase.DOWN]

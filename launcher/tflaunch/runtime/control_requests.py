@@ -29,7 +29,7 @@ from tflaunch_worker.agent.profiles import LEAST_SECONDS, MOST_SECONDS
 
 _LONGEST_GRACE = 86_400.0
 _LONGEST_SAMPLE = 3.0  # seconds
-_GLANCE = Sampling(between=0.2)  # of a task that goes on, so that its first sample says as much as both
+_GLANCE = Sampling(between=0.2)  # for a task that runs, whose first sample shows as much as both
 
 
 def _sampling(message: dict[str, Any]) -> Sampling:

@@ -61,7 +61,7 @@ class DebuggerRelay:
             self._attached[caller].read_on()
 
     def continue_task(self, caller: Caller) -> None:
-        """Let the task go on without a debugger; the caller hears when it does."""
+        """Let the task go on without a debugger; the caller is notified when it does."""
         if caller in self._attached:
             self._attached[caller].leave(True)
 

@@ -21,7 +21,7 @@ class Findings(NamedTuple):
 
 
 class EvidenceCollector:
-    """Asks all agents at once. Requests that arrive meanwhile get the same answer."""
+    """Asks all agents at once. Requests that arrive before the answer share it."""
 
     def __init__(self, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:
         self._links = {host: session.measurements for host, session in sessions.items()}

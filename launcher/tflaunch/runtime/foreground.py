@@ -197,7 +197,7 @@ def _result(run: Run, runtime: Runtime) -> tuple[list[str], int]:
     if injector is not None:
         notes += injector.report(exit_code)
         if exit_code == 0 and not injector.is_done:
-            exit_code = EXIT_INTERNAL  # a drill that struck nothing must not look like one that passed
+            exit_code = EXIT_INTERNAL  # a drill that injected nothing must not look like one that passed
     return notes, exit_code
 
 

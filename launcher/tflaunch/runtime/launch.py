@@ -184,7 +184,7 @@ def _without_leftovers(plan: Plan, config: RunConfig) -> AbstractContextManager[
 
 
 def _notify_of_end(path: Path, job: Job, records: list[dict[str, Any]], say: Callable[[str], None]) -> None:
-    """Notify of what a supervisor did not, which was killed between the end of its job and that of the run."""
+    """Send what a supervisor did not send because it was killed between the end of its job and that of the run."""
     if job.plan.notify is None or records[-1]["kind"] == "ended":
         return
     from tflaunch.client import runs

@@ -21,7 +21,7 @@ from tflaunch_worker.agent.left_files import PART
 class LiveCollector:
     """Collects the results of one run at intervals. Implements `Watcher`.
 
-    What cannot be fetched, or changes meanwhile, is left to the next time, and to the end of the run.
+    What cannot be fetched, or changes while it is read, is left to the next round, or to the end of the run.
     """
 
     def __init__(self, path: Path, job: Job, every: float, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:

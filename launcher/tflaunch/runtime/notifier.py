@@ -43,7 +43,7 @@ _ENDS = {"succeeded": "done", "failed": "failed"}
 
 
 class Occurrence(NamedTuple):
-    """Something to be notified of: one of the words of `notify.on`, a name that is unique in the run, and a text."""
+    """Something to notify the user of: a value of `notify.on`, a name that is unique in the run, and a text."""
 
     kind: str
     name: str
@@ -105,7 +105,7 @@ class Notifier:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def recall(self, records: list[dict[str, Any]]) -> None:
-        """Notify of what an earlier supervisor has recorded and not notified of, given the records after the first."""
+        """Send the notifications that an earlier supervisor did not get to, given the records after the first."""
         self._known = {record["name"] for record in records if record["kind"] == RECORD_KIND}
         for transition in replay.transitions(self._job, records):
             self.watch(transition.job, transition.now)

@@ -124,7 +124,7 @@ def _read(path: Path) -> Planned | None:
 
 
 def _write(path: Path, planned: Planned, hosts: list[str]) -> None:
-    """Keep a plan; without room or permission there is just none the next time."""
+    """Keep a plan; without room or permission, it is compiled again the next time."""
     kept = {
         "hosts": hosts,
         "facts": _facts(hosts),

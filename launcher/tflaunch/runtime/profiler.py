@@ -28,7 +28,7 @@ class Profiler:
         self._sessions = sessions
 
     def begin(self, caller: Caller, tasks: Sequence[str], seconds: float, job: Job, *, is_python: bool) -> None:
-        """Profile tasks; the caller hears of each as it ends. If the caller leaves, the profiles that last are ended.
+        """Profile tasks; the caller is notified as each profile ends. If the caller leaves, the others are ended.
 
         Args:
             caller: gets ``task_profiled`` (task, problem, path) for each task, and ``done``.
@@ -75,7 +75,7 @@ class _Profiles:
         self._files.append(file)
 
     def finish(self, task: str, path: Path | None, problem: str) -> None:
-        """Tell the caller of a task's profile, and at last that all have ended."""
+        """Notify the caller of a task's profile, and finally that all have ended."""
         self._awaited.discard(task)
         self._ends.pop(task, None)
         self._caller.say("task_profiled", task=task, problem=problem, path="" if path is None else str(path))

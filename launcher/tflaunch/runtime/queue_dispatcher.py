@@ -36,7 +36,7 @@ from tflaunch_worker.event_loop import Loop
 
 _FOR_SUPERVISORS = (foreground, run_record)  # imported once, before the forks
 _MOST_ATTEMPTS = 3
-_BETWEEN_LOOKS = 0.2  # seconds, while something is held that is released without a notification
+_BETWEEN_LOOKS = 0.2  # seconds, while a resource is held that is released without a notification
 _UNTIL_RELEASED = (0.001, 0.003, 0.01, 0.03)  # seconds after the file of a lock was closed
 
 

@@ -127,7 +127,7 @@ def measure_run(
 
 
 def _stop(directory: RunDirectory) -> None:
-    """Stop a run, and wait until nothing of it is left; Ctrl-C meanwhile kills its tasks."""
+    """Stop a run, and wait until nothing of it is left; Ctrl-C in this time kills its tasks."""
     grace: float | None = None
     while True:
         try:

@@ -104,7 +104,7 @@ class VitalsMonitor:
         return LateTask(first, slow.share, reason, is_idle=False)
 
     def _tell_idle(self, found: LateTask, looks: int, place: str) -> None:
-        """Tell about an idle task; if its stacks did not show what it waits for, tell that later if they do then."""
+        """Report an idle task; if its stacks did not show what it waits for, report that later if they do then."""
         state = self._job.tasks[found.task]
         if not _runs(state) or (state.late is None and looks < _MOST_LOOKS):
             self._asked = None

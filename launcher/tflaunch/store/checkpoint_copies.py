@@ -30,7 +30,7 @@ _READ = 1 << 20
 
 
 class KeptCheckpoint(NamedTuple):
-    """A checkpoint of which there is a copy here.
+    """A checkpoint that was copied to this machine.
 
     ``place``: its directory; ``writer``: the host that wrote it; ``written_at``: when, in seconds since the epoch;
     ``hosts`` have it, too.

@@ -43,7 +43,7 @@ class CollectedFiles:
             read: returns the bytes from an offset on, at least one of them unless the file has changed.
 
         Returns:
-            Whether it is stored; the file may have changed meanwhile.
+            Whether it is stored; it is not if the file has changed since it was listed.
 
         Raises:
             OSError: it cannot be stored.

@@ -258,7 +258,7 @@ class RunCopy:
             except (CopyError, OSError, ValueError, KeyError) as error:
                 self._hang_up()
                 if not self._is_told:
-                    self._say(f"warning: the copy of the run directory is behind: {error}; trying on")
+                    self._say(f"warning: the copy of the run directory is behind: {error}; still trying")
                 self._is_told = True
             return False
 
@@ -270,7 +270,7 @@ class RunCopy:
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
         sizes = dict(self._hear(_CONNECT_PATIENCE)["sizes"])
-        # What is only appended goes on where the copy ends. Other files are sent again, unless they have the same size.
+        # Files that are only appended to are continued where the copy ends; others of another size are sent again.
         self._known = {}
         for name, size in sizes.items():
             state = self._state(name)
@@ -306,7 +306,7 @@ class RunCopy:
         state, known = self._state(name), self._known.get(name)
         if state is None or state == known:
             return False
-        # A changed time of 0 marks a file of which a part was sent.
+        # A changed time of 0 marks a file that was sent in part.
         is_going_on = known is not None and known.size <= state.size and (_is_appended(name) or known.changed == 0)
         offset = known.size if known is not None and is_going_on else 0
         try:

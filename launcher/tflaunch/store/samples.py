@@ -1,4 +1,4 @@
-"""Record what tasks use and how far they are, for charts: a bounded file in the run's directory."""
+"""Record the resource usage and progress of tasks for charts: a bounded file in the run's directory."""
 
 from __future__ import annotations
 

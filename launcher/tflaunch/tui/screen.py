@@ -256,7 +256,7 @@ def _cleaner() -> Callable[[bytes], bytes]:
 
 
 def _panel(lines: Sequence[str]) -> list[str] | None:
-    """Return a failure as it is drawn on stderr; None if that is no terminal on which a panel can be drawn."""
+    """Return a failure as it is drawn on stderr; None if that is not a terminal on which one can be drawn."""
     if not os.isatty(_STDERR):
         return None
     from tflaunch.tui import failure_panel, terminal

@@ -43,7 +43,7 @@ class StartupMessages:
         return b"\n".join(kept) if kept else None
 
     def note(self) -> bytes:
-        """Return a line that says so, when the first message was removed; otherwise nothing."""
+        """Return a note after the first message was removed; otherwise nothing."""
         if self._has_noted or not self._has_hidden:
             return b""
         self._has_noted = True
