@@ -18,7 +18,7 @@ _COARSE = 40  # of them, whose distance grows
 
 
 class MemorySeries:
-    """At most `MOST` points (seconds, bytes): the last ones as they came, and fewer and fewer before."""
+    """At most `MOST` points (seconds, bytes): the last ones as they came, earlier ones ever more sparsely."""
 
     def __init__(self) -> None:
         self._coarse: Points = []

@@ -332,7 +332,7 @@ class Agent:
             watch.note_output()
 
     def bring_files(self, task: Task, brought: Callable[[], None]) -> None:
-        """Send home the files that a task has left; then, or when nobody takes them, call ``brought``."""
+        """Send the launcher the files that a task has left; then, or if no launcher takes them, call ``brought``."""
         self._left_files.bring(task.name, task.attempt, brought)
         self._stop_when_done()
 

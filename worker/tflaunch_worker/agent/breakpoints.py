@@ -111,7 +111,7 @@ class ReportLimit:
 class Breakpoints:
     """Those of one attempt of a task.
 
-    The supervisor hears ``breakpoint_reached`` when one waits, and ``breakpoint_left`` when none does any more. A
+    The supervisor gets ``breakpoint_reached`` when one waits, and ``breakpoint_left`` when none does any more. A
     terminal, known by a number, gets ``debugger_attached``, ``debugger_output``, ``debugger_asks`` and
     ``debugger_left``; an editor gets ``debugger_ready``, too, with the directory of the process.
     """
@@ -276,7 +276,7 @@ class Breakpoints:
             self._link.answer_with(body, "debugger_output", **self._about, terminal=self._terminal)
 
     def _end(self, reason: str) -> None:
-        """Part from the process, and accept the next one."""
+        """Disconnect from the process, and accept the next one."""
         assert self._process is not None
         self._close_editor()
         self._loop.forget(self._process.fileno())

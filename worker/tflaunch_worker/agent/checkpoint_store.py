@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _READ = 1 << 20
 _SMALL = 1 << 22  # bytes that are copied at once; for more, the program that trains goes first
 _RATE = 128e6  # bytes per second that are read while a program trains
-_SHORTEST, _SHARE = 0.2, 50  # seconds between two looks; how many times as long as a look it is at least
+_SHORTEST, _SHARE = 0.2, 50  # seconds between two searches, and the least multiple of the duration of a search
 _ARRIVING, _CAPTURED = ".arriving-", ".captured"
 _STAGING = ".tflaunch-restoring-"
 _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -127,7 +127,7 @@ class CheckpointStore:
         return None if found is None else self.capture(directory, found, None)
 
     def capture(self, directory: str, found: Found, rate: float | None) -> dict[str, Any] | None:
-        """Copy a checkpoint into the store; None if it changed meanwhile.
+        """Copy a checkpoint into the store; None if it changed in the meantime.
 
         Args:
             directory: where it is.
@@ -241,7 +241,7 @@ def _is_there(directory: str, path: str, size: int, digest: str) -> bool:
 
 
 def _make_parents(directory: str, path: str) -> None:
-    """Make the directories of a file, none of which may be a symbolic link.
+    """Make the directories of a file; none of them may be a symbolic link.
 
     Raises:
         OSError: one of them cannot be made, or is something else.

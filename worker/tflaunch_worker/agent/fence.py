@@ -1,8 +1,8 @@
 """Keep connections from outside the cluster away from tasks that listen on their ports.
 
-TensorFlow's server runs any graph that anybody sends it. So the socket that holds a task's port listens, too, while the
-task runs, in the SO_REUSEPORT group that TensorFlow joins, with a classic BPF program that the kernel asks which socket
-of the group gets a new connection: TensorFlow, if the source belongs to the cluster, otherwise the holder, which resets
+TensorFlow's server runs any graph that it is sent. So the socket that holds a task's port listens, too, while the task
+runs, in the SO_REUSEPORT group that TensorFlow joins, with a classic BPF program that the kernel asks which socket of
+the group gets a new connection: TensorFlow, if the source belongs to the cluster, otherwise the holder, which resets
 it. The program sees only packets that open a connection, and an ordinary user may attach it (Linux 4.6).
 
 Until the task listens, the holder is alone, and a second program drops what comes from the cluster, as if the packet

@@ -1,7 +1,7 @@
-"""Bring home the files that a task leaves in its directory: announce them, and send the parts that are requested.
+"""Send the launcher the files that a task leaves in its directory: announce them, and send the requested parts.
 
 A task counts as gone only when the supervisor has released its files, so that neither a lost link nor another
-supervisor loses one: every supervisor hears of them after the greeting, and asks for what it lacks.
+supervisor loses one: they are announced to every supervisor after the greeting, which requests what it lacks.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
 
     class Readable(Protocol):
-        """A file of which the launcher may request parts."""
+        """A file whose parts the launcher may request."""
 
         def read(self, offset: int) -> bytes:
             """Return a part of the file, empty if it can no longer be read."""
@@ -65,7 +65,7 @@ class LeftFile:
 
 
 def read_part(opened: Callable[[], int], offset: int) -> bytes:
-    """Return a part of the file of which ``opened`` returns a descriptor, empty if it can no longer be read."""
+    """Return a part of the file whose descriptor ``opened`` returns, empty if it can no longer be read."""
     try:
         descriptor = opened()
     except OSError:
@@ -97,7 +97,7 @@ def forget_stale(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:
-        pass  # there is none; or it is a directory, which is never brought home
+        pass  # there is none; or it is a directory, which is never sent
 
 
 class LeftFiles:
@@ -113,7 +113,7 @@ class LeftFiles:
         self._listed: dict[tuple[str, int], Mapping[str, Readable]] = {}
 
     def want(self, task: str, files: Mapping[str, int]) -> None:
-        """Bring home these files of a task's next attempt: name to the maximum number of bytes."""
+        """Send the launcher these files of a task's next attempt: name to the maximum number of bytes."""
         self._wanted[task] = files
 
     def bring(self, task: str, attempt: int, released: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
 """Find the files that tasks have written into a working directory, so that the launcher can fetch them.
 
 Patterns are relative paths: ``*`` and ``?`` match within a name, ``**`` matches any number of directories, and the name
-of a directory stands for everything below it. Symbolic links are neither followed nor fetched.
+of a directory matches everything below it. Symbolic links are neither followed nor fetched.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -26,7 +26,7 @@ MOST_BYTES = 4 * 1024 * 1024
 """Maximum bytes of all paths of a list, so that it fits into one message."""
 
 _ANY_DEPTH = "**"
-_ENTRY = 100  # bytes of an entry besides its path
+_ENTRY = 100  # bytes of an entry in addition to its path
 _DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
 _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 

@@ -46,7 +46,7 @@ class HostMeasurements:
             progress.close()
 
     def resend_history(self) -> None:
-        """Tell the next time how the memory has grown so far: there is a new supervisor, or a new link."""
+        """Report the next time how the memory has grown so far: there is a new supervisor, or a new link."""
         self._vitals.resend_history()
 
     # ---- for the supervisor

@@ -150,7 +150,7 @@ def read_addresses(body: bytes) -> List[str]:
     for address in addresses:
         try:
             socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
-        except (OSError, UnicodeError) as error:  # a lone surrogate is no address, either
+        except (OSError, UnicodeError) as error:  # a lone surrogate is not an address, either
             raise ValueError(f"{address[:60]!r} is not an address") from error
     return addresses
 

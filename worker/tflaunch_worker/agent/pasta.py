@@ -1,8 +1,8 @@
 """A way out of a private network for any protocol: the program pasta, on hosts where it is installed.
 
-Pasta gives the network an interface, and repeats outside what tasks send there; it lets no connection in. A process of
-ours in the network, the keeper, shows pasta the namespaces, and kills it when the agent ends: pasta changes its
-privileges, after which the kernel no longer signals it when its parent dies.
+Pasta gives the network an interface, and forwards to the outside what tasks send there; it lets no connection in. A
+process of ours in the network, the keeper, shows pasta the namespaces, and kills it when the agent ends: pasta changes
+its privileges, after which the kernel no longer signals it when its parent dies.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -27,7 +27,7 @@ _NOTHING_COMES_IN = ("--tcp-ports=none", "--udp-ports=none")
 _NO_LOOPBACK_OF_THE_HOST = ("--tcp-ns=none", "--udp-ns=none", "--no-map-gw")
 _INTERFACE = "--ns-ifname=pasta"
 _ADDRESSES = ("--address=169.254.90.2", "--netmask=30", "--gateway=169.254.90.1")
-"""Link-local, for the network would otherwise have the host's address, and not reach services there."""
+"""Link-local: with the host's own address, the network could not reach services of the host."""
 _OWN_SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
 
 

@@ -1,7 +1,7 @@
 """A network for the tasks of this host, which no other process of the host can reach.
 
 It is a network namespace with a loopback interface and nothing else. Root makes it directly. An ordinary user needs a
-user namespace around it, in which the user keeps its id, so that tasks create files as ever. The namespaces live as
+user namespace around it, in which the user keeps its id, so that tasks create files as usual. The namespaces live as
 long as their descriptors here; tasks join them before their programs are executed (`spawn`). The way out is a proxy
 (`egress`), whose socket listens inside, and on hosts that have it `pasta`; tasks on other hosts of the run are reached
 through the `relay`.

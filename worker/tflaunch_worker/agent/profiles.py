@@ -1,6 +1,6 @@
-"""Profiles of the tasks of this host: have them made, and send them home part by part as they are requested.
+"""Profiles of the tasks of this host: have them made, and send them to the launcher part by part on request.
 
-A profile is asked for over a link, and forgotten with it: the task, which writes it, is then told to stop. What it has
+A profile is requested over a link, and discarded with it: the task, which writes it, is then asked to stop. What it has
 written is removed as soon as it is open, so nothing is left behind when the agent dies, either.
 
 Standard library only, Python >= 3.8: this module runs on hosts.

@@ -176,7 +176,7 @@ class RelayServer:
                 target = frame.target
         except ssl.SSLError as error:
             if "ALERT" in (error.reason or ""):
-                raise  # the other side refused: a relay that does not have the keys of a new supervisor yet
+                raise  # the other side refused: it may not have the keys of a new supervisor yet
             reason = f"it has no certificate of this run ({_reason_of(error)})"
         except ValueError as error:
             reason = f"its first frame is malformed: {error}"
@@ -193,7 +193,7 @@ class RelayServer:
 
         Raises:
             OSError: the task does not listen, or the frame is of an attempt that has ended since the connection was
-                accepted, or of one of which this relay will hear in a moment.
+                accepted, or of one that this relay does not know of yet.
         """
         current = self._network
         if current is None or frame.attempt != current.about.attempt:

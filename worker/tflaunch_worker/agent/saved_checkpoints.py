@@ -3,8 +3,8 @@
 A checkpoint is what a program has to read to go on: of each directory the newest set of files that was written to its
 end, and the small files beside it that refer to it. Complete is
 
-- a TensorFlow checkpoint whose ``.index`` ends as an index does and that has all its ``.data-*`` files; if the file
-  ``checkpoint`` beside it names one, only that one, since it is written last;
+- a TensorFlow checkpoint whose ``.index`` ends as an index does and that has all its ``.data-*`` files; if there is a
+  file ``checkpoint`` beside it, only the one that this names, since that file is written last;
 - a ``.keras`` file that ends with the directory of its archive;
 - a ``.h5`` file whose length is the one in its header.
 
@@ -127,7 +127,7 @@ def _directories(directory: str) -> list[tuple[str, Names]]:
                     elif entry.is_file(follow_symlinks=False):
                         names[entry.name] = entry.stat(follow_symlinks=False)
         except OSError:
-            continue  # it was removed meanwhile, does not exist, or cannot be read
+            continue  # it was removed in the meantime, does not exist, or cannot be read
         if names:
             found.append((path, names))
     return found

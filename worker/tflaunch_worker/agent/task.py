@@ -33,7 +33,7 @@ if TYPE_CHECKING:
             """Handle a stream that has new output."""
 
         def bring_files(self, task: Task, brought: Callable[[], None]) -> None:
-            """Send home the files that a task has left; then call ``brought``."""
+            """Send the launcher the files that a task has left; then call ``brought``."""
 
         def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
             """Call ``found`` with the number of the newest checkpoint that a command has written, or 0 for none."""

@@ -1,4 +1,4 @@
-"""Tell the supervisor every second or less often what tasks get from their host: memory; in collectives CPU and waits.
+"""Report every second or less often what tasks get from their host: memory and, in collectives, CPU and waits.
 
 The agent only measures; the supervisor decides what it means. The period follows from the cost.
 
@@ -45,7 +45,7 @@ class VitalsReporter:
         Args:
             loop: the agent's.
             room: returns how many bytes the tasks can still use.
-            watch: returns what sees who waits for whom.
+            watch: returns the watch that finds out which task waits for which.
             tell: sends ``room`` and what is known by task; returns whether it could be sent.
         """
         self._loop = loop
@@ -78,7 +78,7 @@ class VitalsReporter:
             self._collectives.remove(task)
 
     def resend_history(self) -> None:
-        """Tell the next time how the memory has grown so far: there is a new supervisor, or a new link."""
+        """Report the next time how the memory has grown so far: there is a new supervisor, or a new link."""
         self._is_history_due = True
 
     def growth(self) -> str:

@@ -3,7 +3,7 @@
 With tflaunch:  tflaunch up cluster_specs/mnist_by_hand.json
 By hand:        python -m tflaunch_worker.examples.mnist_by_hand --workers h1:2222,h2:2222 --index 0
 
-Each worker is told the addresses of all and its own index; `tflaunch up` fills them in for the placeholders
+Each worker gets the addresses of all workers and its own index; `tflaunch up` fills them in for the placeholders
 {cluster.worker} and {task.index} of the spec's command. The same works for any program with such arguments.
 """
 

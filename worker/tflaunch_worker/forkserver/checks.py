@@ -95,7 +95,7 @@ def reason_in_process() -> str:
 def _reason_in_directory(directory: str, modules_before: set[str], may_copy: bool = False) -> str:
     """Return a reason if a program's directory has a module that was imported from elsewhere, or else "".
 
-    ``may_copy``: a module that has the same files as the imported one is no reason.
+    ``may_copy``: a module that has the same files as the imported one is allowed.
     """
     if getattr(sys.flags, "safe_path", False):
         return ""

@@ -87,7 +87,7 @@ def home_of(agent_directory: str) -> str:
 
 
 def _own_version() -> list[list[object]]:
-    """Return what changes when this package does: a server has the modules of its time in memory."""
+    """Return what changes when this package does: a server has the modules of its start in memory."""
     package = os.path.dirname(os.path.abspath(__file__))
     found = []
     for directory in (os.path.dirname(package), package):

@@ -2,8 +2,8 @@
 
 When a run with `warm` ends, its zygote (`server`) stays: it leaves the agent, listens on a socket of its own and waits.
 A later run asks it for a guard (`warm_client`). The server forks; the fork becomes the guard, forks the agent, and that
-forks a zygote of its own, which has the modules in memory. Guard and agent then execute the programs that they always
-are, so all processes of the run have their usual parents, and the server is none of them.
+forks a zygote of its own, which has the modules in memory. Guard and agent then execute their usual programs, so all
+processes of the run have their usual parents, and the server is none of them.
 
 In doubt the server refuses, and the run starts in the ordinary way: other traits of the process that asks, a change on
 disk of anything that was imported (then the server ends, too), threads, devices.
@@ -98,7 +98,7 @@ def _close_streams() -> None:
 
 
 class _Server:
-    """Serves requests until nobody has used it for a while, or what it has imported has changed."""
+    """Serves requests until it has not been used for a while, or what it has imported has changed."""
 
     def __init__(self, listener: socket.socket, order: Message, modules: list[str], state: Fingerprint) -> None:
         self._listener = listener

@@ -147,7 +147,7 @@ class _Session:
             )
         finally:
             pydevd.start_client = start_client
-            sys.settrace = _settrace  # pydevd's own writes warnings, also to who uses pdb later
+            sys.settrace = _settrace  # pydevd's own writes warnings, also to users of pdb later
         self._debugger.add_dap_messages_listener(self)
         while not importlib.import_module("debugpy").is_client_connected():
             if self.is_over:
@@ -190,7 +190,7 @@ class _Session:
             frame.f_trace = None
             frame = frame.f_back
 
-    # ---- what pydevd tells of the messages, each in the thread that reads or writes them
+    # ---- what pydevd reports about the messages, each in the thread that reads or writes them
 
     def before_send(self, message: Dict[str, Any]) -> None:
         """Tell the agent where the process stops, and when it runs on."""
@@ -211,7 +211,7 @@ class _Session:
         command, arguments = message.get("command"), message.get("arguments") or {}
         if command == "terminate" or (command == "disconnect" and arguments.get("terminateDebuggee")):
             self._say("quit")
-            self._channel.wait_for_end()  # until the process has been sent TERM, of which a handler may want to save
+            self._channel.wait_for_end()  # until the process has been sent TERM, whose handler may want to save
             message["command"], message["arguments"] = "disconnect", {"terminateDebuggee": False}
             self._is_left = True
         elif command == "disconnect":

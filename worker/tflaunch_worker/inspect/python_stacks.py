@@ -188,7 +188,7 @@ class _Reader:
     def _states(self, runtime: int) -> List[int]:
         """Return the addresses of the states of the newest threads, the newest first, and of the main thread.
 
-        Threads that begin or end meanwhile change the lists, which are then read again.
+        Threads that begin or end at the same time change the lists, which are then read again.
         """
         for _ in range(_TRIES_OF_LISTS):
             try:

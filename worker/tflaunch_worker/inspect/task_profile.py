@@ -1,8 +1,8 @@
 """Have TensorFlow profile a task: the gRPC server that every task of a cluster has contains a profiler service.
 
-The task writes the profile itself, into a directory that it is told, when the time is over. A call that is no longer
-wanted is ended by another one, and not by closing its connection: TensorFlow frees what its threads may still use when
-it leaves out collecting what they have recorded.
+The task itself writes the profile, into the directory in the request, when the time is over. A call that is not needed
+any more is ended by another call, not by closing its connection: TensorFlow would then skip collecting what its threads
+have recorded, and free what they may still use.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """

@@ -22,7 +22,7 @@ _ERROR = 2
 _HEADER = struct.Struct("=IHHII")
 _IDENTITY = slice(4, 52)  # of struct inet_diag_msg
 _SOURCE, _DESTINATION = slice(4, 20), slice(20, 36)  # addresses in an identity
-_MAPPED = bytes(10) + b"\xff\xff"  # what an IPv6 address begins with that stands for one of IPv4
+_MAPPED = bytes(10) + b"\xff\xff"  # prefix of an IPv4 address that is mapped to IPv6
 _PORT = slice(4, 6)
 _MESSAGE = 72  # bytes of struct inet_diag_msg
 _RECEIVE = 8192
