@@ -103,7 +103,7 @@ def _one(bed: Any, way: str) -> Sample:
 
 
 class _Relays:
-    """Notes the CPU time of agents, of which relays are forks, while a run lasts."""
+    """Notes the CPU time of agents, including the relays that they fork, while a run lasts."""
 
     def __init__(self, run: subprocess.Popen[bytes]) -> None:
         self._run = run

@@ -59,7 +59,7 @@ class Process:
 
 @pytest.fixture
 def process(local: LocalAgent) -> Process:
-    """Start a task of which a process waits."""
+    """Start a task with a process that waits."""
     local.talk.start("worker:0", "sleep", "3600")
     local.talk.wait_for("task_started")
     return Process(local)

@@ -109,7 +109,7 @@ def test_a_fence_does_not_count_as_a_task_that_listens(agent: Agent) -> None:
 
 @needs_ipv6
 def test_refused_connections_are_counted(agent: Agent) -> None:
-    """The first of each of 16 addresses is told at once, all are counted."""
+    """The first of each of 16 addresses is reported at once, all are counted."""
     agent.talk.hello()
     port = hold(agent, CLUSTER)
     agent.talk.start("worker:0", sys.executable, "-c", SERVER, str(port), port=port)

@@ -1,4 +1,4 @@
-"""Files that tasks leave, with a real agent: a task is gone when the supervisor has them, or nobody waits for them."""
+"""Files that tasks leave, with a real agent: a task is gone when the supervisor has them, or does not want them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_kill_does_not_wait(agent: Agent) -> None:
 
 
 def test_the_lease_does_not_wait(agent: Agent) -> None:
-    """Without a supervisor nobody will ever take the file."""
+    """Without a supervisor, the file will never be taken."""
     agent.talk.hello(lease=60)
     guard, _ = agent.pids()
     agent.talk.start(TASK, "sh", "-c", LEAVE, left_files=WANTED)

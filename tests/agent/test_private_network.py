@@ -1,4 +1,4 @@
-"""Private networks: tasks of a host reach each other and, through a proxy, the world; nobody reaches them."""
+"""Private networks: tasks of a host reach each other and, through a proxy, the world; nothing else reaches them."""
 
 from __future__ import annotations
 

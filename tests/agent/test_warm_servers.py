@@ -1,4 +1,4 @@
-"""Warm servers: a run that one starts is as one that is started in the ordinary way, whatever has changed since."""
+"""Warm servers: a run started by one behaves like a run started in the ordinary way, whatever has changed since."""
 
 from __future__ import annotations
 
@@ -385,7 +385,7 @@ def test_what_the_launcher_passes_on_is_passed_on(warm: Warm, monkeypatch: pytes
 
 
 def test_a_change_while_the_first_run_lasts_leaves_no_server(warm: Warm) -> None:
-    """Its process has imported what is no longer there."""
+    """Its process has imported something that has been removed."""
     with warm.agent() as run:
         warm.start(run.talk, PRINT_PID_AND_WAIT)
         run.talk.wait_until(lambda: b"\n" in run.talk.output.get(("worker:0", 0), b""))
@@ -540,7 +540,7 @@ def test_requests_that_are_none(warm: Warm) -> None:
 
 
 def test_a_server_knows_no_secrets(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither those of tasks, nor the variables of whoever asks for a guard; its name does not depend on them."""
+    """Neither those of tasks, nor those of the process that asks for a guard; its name does not depend on them."""
     values = [f"secret-{os.urandom(16).hex()}" for _ in range(2)]
     warm.recipe = f"{RECIPE}=API_KEY=SOURCE"
     imported_by = set()

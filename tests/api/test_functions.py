@@ -442,7 +442,7 @@ class TestHosts:
 
 
 def test_what_a_host_sends_is_checked(tmp_path: Path) -> None:
-    """A damaged file is no value."""
+    """A damaged file is not a value."""
     from tflaunch.api.functions import Values, raised_in
 
     path = tmp_path / "outcome"

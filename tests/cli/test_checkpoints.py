@@ -19,7 +19,7 @@ EVERY = 10
 
 
 def test_a_killed_supervisor_loses_no_copy(launch: Launch, tmp_path: Path) -> None:
-    """The next one goes on copying, and `ps` shows what is safe; the directory of a checkpoint is lost meanwhile."""
+    """The next one goes on copying, and `ps` shows what is safe, although the directory of a checkpoint is lost."""
     goal = tmp_path / "goal"
     spec = launch.spec(
         "mine.json",

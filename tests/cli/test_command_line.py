@@ -40,7 +40,7 @@ class TestRun:
         assert launch.run("wait").returncode == 0
 
     def test_quiet_tells_a_failure(self, launch: Launch):
-        """As the last words of the run."""
+        """As the last line of the run."""
         failed = launch.run("run", "-q", *OPEN, "-n", 1, "sh", "-c", "exit 5")
         assert failed.returncode == 5
         assert failed.stderr.startswith("tflaunch: worker:0 exited with code 5\n")

@@ -31,7 +31,7 @@ PYTHON = "/usr/bin/python3"  # where tflaunch is not installed
 
 
 def spec(launch: Launch, *tasks: str, **fields: Any) -> Path:
-    """Write a spec of two workers, of which these stop at a breakpoint."""
+    """Write a spec of two workers; these of them stop at a breakpoint."""
     (launch.directory / "train.py").write_text(PROGRAM)
     about = {"cluster": {"worker": 2}, "strategy": "none", "timeouts": {"lease": 60, "grace": 5}}
     return launch.spec(**{**about, "command": [PYTHON, "train.py", *tasks], **fields})
@@ -141,7 +141,7 @@ def test_a_debugger_outlives_its_supervisor(launch: Launch) -> None:
 
 
 def test_a_run_that_waits_at_a_breakpoint_can_be_ended(launch: Launch) -> None:
-    """By Ctrl-C, while nobody debugs it and while somebody does."""
+    """By Ctrl-C, both while a terminal debugs it and while none does."""
     running, terminal = begin_here(launch, "worker:1")
     running.send_signal(signal.SIGINT)
     shown, _ = terminal.read_to_end()

@@ -47,7 +47,7 @@ STEP, CHILD = 6, 10  # lines
 
 @pytest.fixture
 def program(launch: Launch) -> Path:
-    """Start a run of two workers, of which one waits at a breakpoint; return its program."""
+    """Start a run of two workers, one of them waiting at a breakpoint; return its program."""
     return begin(launch)
 
 
@@ -119,7 +119,7 @@ def test_the_task_continues_when_the_editor_leaves(
 
 
 def test_an_editor_ends_the_run(launch: Launch, program: Path) -> None:
-    """As `q` in a terminal: the process that is told to terminate must not seem to have succeeded."""
+    """As `q` in a terminal: the process that the editor terminates must not seem to have succeeded."""
     command, configuration = debug(launch)
     editor = connect_editor(configuration)
     editor.attach({})

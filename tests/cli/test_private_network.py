@@ -1,4 +1,4 @@
-"""`"network": "private"`: a run whose tasks nobody else reaches, or none at all."""
+"""`"network": "private"`: a run whose tasks only the run itself reaches, or no run at all."""
 
 from __future__ import annotations
 

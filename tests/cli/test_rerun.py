@@ -12,7 +12,7 @@ pytestmark = pytest.mark.cli
 
 
 def test_a_rerun_has_the_same_plan(launch: Launch) -> None:
-    """Byte by byte, though the spec's file has changed; what else has changed is told."""
+    """Byte by byte, though the spec's file has changed; other changes are reported."""
     program = launch.directory / "train.sh"
     program.write_text("echo one\n")
     spec = launch.spec("mine.json", cluster={"worker": 2}, strategy="none", command=["sh", "train.sh"])

@@ -37,7 +37,7 @@ def leaks(launch: Launch) -> list[str]:
     """Return the files below the home, and the processes, that show a value; programs and tests know them, too."""
     values = [value.encode() for value in (VALUE, *OF_FILE.splitlines())]
     shown = {str(process): "\0".join(command_of(process)).encode() for process in launch.survivors()}
-    for directory, _, names in os.walk(launch.home):  # which is not disturbed by what is removed meanwhile
+    for directory, _, names in os.walk(launch.home):  # not disturbed by files that are removed
         for path in (Path(directory, name) for name in names):
             with suppress(FileNotFoundError):
                 if path.is_file():

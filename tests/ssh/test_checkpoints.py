@@ -86,7 +86,7 @@ def attempts(launch: Launch, task: str) -> list[tuple[int, int]]:
 
 
 def have_begun(launch: Launch, restarts: int) -> bool:
-    """Return whether all workers have said with which step they begin after so many restarts."""
+    """Return whether all workers have said with which step they begin after this many restarts."""
     return all(len(attempts(launch, f"worker:{index}")) > restarts for index in range(3))
 
 

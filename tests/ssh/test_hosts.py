@@ -42,7 +42,7 @@ def living(sshd: Sshd) -> list[psutil.Process]:
 
 
 def name_of(process: psutil.Process) -> str:
-    """Return the name of a process; empty if it has exited meanwhile."""
+    """Return the name of a process; empty if it has exited."""
     try:
         return process.name()
     except psutil.Error:

@@ -73,7 +73,7 @@ for _ in range(50):
     except ConnectionError:
         print("refused")
 """
-"""A task answers with what it gets; at most an alert of TLS is heard from a relay."""
+"""A task answers with what it gets; a relay sends at most a TLS alert."""
 
 
 def on(bed: Bed, launch: Launch) -> Launch:

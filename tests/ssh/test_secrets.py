@@ -19,7 +19,7 @@ KEYS = b"PRIVATE KEY-----\n"
 
 
 def content_of(path: Path) -> bytes:
-    """Return what is in a file; nothing if it has been removed meanwhile."""
+    """Return what is in a file; nothing if it has been removed."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -115,7 +115,7 @@ def difference(expected: list[str], found: list[str]) -> str:
     """Return how an output differs from the expected one, "" if it does not.
 
     Times, ports, paths and numbers of runs may differ, and the order of lines, as tasks write at the same time. An
-    ellipsis stands for anything in a line, or on a line of its own for any lines.
+    ellipsis matches anything in a line, or on a line of its own for any lines.
     """
     left = [_plain(line) for line in found if line.strip()]
     missing = []

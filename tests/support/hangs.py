@@ -59,7 +59,7 @@ class Hang(NamedTuple):
 
     @property
     def lines(self) -> list[int]:
-        """The lines of which the verdict must name one; empty if the culprit is at none."""
+        """The verdict must name one of these lines; empty if the culprit is at none."""
         return [number for number, line in enumerate(self.program.splitlines(), 1) if line.endswith("# here")]
 
 

@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
 
 
 def fail(_: list[str]) -> int:
-    """Refuse what nobody needs here."""
+    """Refuse what no test needs."""
     return 1
 
 

@@ -105,7 +105,7 @@ def _strings(path: Path) -> list[str]:
 def all_processes() -> Iterator[psutil.Process]:
     """Yield a new object for every process of this machine.
 
-    Those of `psutil.process_iter` are kept between calls. One whose pid another process has got meanwhile, which takes
+    Those of `psutil.process_iter` are kept between calls. One whose pid has been reused by another process, which takes
     minutes where many tests run, can be neither signalled nor waited for.
     """
     for pid in psutil.pids():
@@ -114,7 +114,7 @@ def all_processes() -> Iterator[psutil.Process]:
 
 
 def command_of(process: psutil.Process) -> list[str]:
-    """Return the command line of a process; empty if it has exited meanwhile."""
+    """Return the command line of a process; empty if it has exited."""
     try:
         return process.cmdline()
     except (psutil.Error, OSError):
@@ -122,7 +122,7 @@ def command_of(process: psutil.Process) -> list[str]:
 
 
 def environment_of(process: psutil.Process) -> dict[str, str]:
-    """Return the environment of a process; empty if it has exited meanwhile, or belongs to another user."""
+    """Return the environment of a process; empty if it has exited, or belongs to another user."""
     try:
         return process.environ()
     except (psutil.Error, OSError):
@@ -136,7 +136,7 @@ def without_forks(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 
 def parent_of(process: psutil.Process) -> int | None:
-    """Return the pid of the parent of a process; None if it has exited meanwhile."""
+    """Return the pid of the parent of a process; None if it has exited."""
     try:
         return process.ppid()
     except (psutil.Error, OSError):

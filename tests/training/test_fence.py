@@ -72,7 +72,7 @@ def calls(ports: Sequence[int], source: str) -> Iterator[Counter[str]]:
 
 
 def mirrored(launch: Launch, ports: Sequence[int], **fields: Any) -> Path:
-    """Write a spec of two mirrored workers, of which one fails in each attempt but the last."""
+    """Write a spec of two mirrored workers; one of them fails in each attempt but the last."""
     fault = f"if task == 'worker:1' and step == 3 * (attempt + 1) and attempt < {RESTARTS}: os._exit(7)"
     return launch.spec(
         cluster={"worker": [f"localhost:{port}" for port in ports]},

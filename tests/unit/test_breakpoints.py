@@ -1,4 +1,4 @@
-"""A task that waits at a breakpoint: what the supervisor decides meanwhile and afterwards."""
+"""A task that waits at a breakpoint: what the supervisor decides during that time and afterwards."""
 
 from __future__ import annotations
 

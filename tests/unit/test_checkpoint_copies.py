@@ -419,7 +419,7 @@ class _Cluster:
         return [(event.host, event.name) for event in self.said if isinstance(event, CheckpointPlaced)]
 
     def safe(self) -> tuple[str, tuple[str, ...]]:
-        """Return the newest checkpoint of which there is a copy, and the hosts that have it."""
+        """Return the newest checkpoint that has a copy, and the hosts that have it."""
         self.happens()
         known = self.job.job.checkpoint
         assert known is not None
@@ -451,7 +451,7 @@ def test_what_was_saved_just_before_the_failure_counts(tmp_path: Path) -> None:
     cluster = _Cluster(tmp_path)
     cluster.begin()
     cluster.hosts["h1"].saves(10)
-    cluster.hosts["h1"].waiting = None  # nobody notices the next one
+    cluster.hosts["h1"].waiting = None  # the next one is not noticed
     cluster.hosts["h1"].saves(20)
     assert cluster.safe()[0] == "ckpt-10"
     cluster.loses("h2")

@@ -51,7 +51,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
     ],
 )
 def test_a_pattern(pattern: str, path: str, is_match: bool) -> None:
-    """As in .gitignore, and a directory stands for what is in it."""
+    """As in .gitignore, and a directory matches everything in it."""
     assert matches(path, [pattern]) is is_match
 
 

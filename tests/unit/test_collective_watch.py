@@ -1,4 +1,4 @@
-"""Who waits for whom in collectives, from connections recorded with TensorFlow 2.21 at 20 samples per second.
+"""Which tasks wait for which in collectives, from connections recorded with TensorFlow 2.21 at 20 samples per second.
 
 In each recording, steps took 0.15 to 0.3 s, on a busy machine with two cores; one task was slowed by half, or none.
 """

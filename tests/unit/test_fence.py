@@ -87,7 +87,7 @@ def test_what_lies_between_two_addresses_is_not_admitted() -> None:
 
 
 def test_a_family_without_addresses_is_refused() -> None:
-    """A cluster that uses IPv4 only admits nobody over IPv6."""
+    """A cluster that uses IPv4 only admits no connection over IPv6."""
     assert run(fence.compile_program(["10.0.0.1"]), packet_from("::1")) == 0
     assert run(fence.compile_program(["::1"]), packet_from("10.0.0.1")) == 0
 

@@ -1,4 +1,4 @@
-"""What the core makes of the hosts' addresses, and what users are told about the fence."""
+"""What the core makes of the hosts' addresses, and what it tells users about the fence."""
 
 from __future__ import annotations
 

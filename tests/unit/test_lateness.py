@@ -96,7 +96,7 @@ SLOW = {"worker:1": [333.0, 333.0], "worker:0": [12.0], "worker:2": [16.0, 12.0]
     ],
 )
 def test_a_late_task_is_found_with_its_reason(gets: dict[str, Any], reason: str) -> None:
-    """Within 20 steps, of which it is the last one in each."""
+    """Within 20 steps; it is the last one in each of them."""
     found, steps = Training(**{"worker:1": gets}).until_found(SLOW)
     assert (found.task, found.reason) == ("worker:1", reason)
     assert found.is_idle == reason.startswith("it uses no more")

@@ -25,7 +25,7 @@ def job(**fields: Any) -> History:
 
 
 def told(history: History, *steps: Any) -> list[tuple[str, str, str]]:
-    """Return what is told of while a job goes through steps, each a function."""
+    """Return the notifications while a job goes through steps, each a function."""
     found: list[tuple[str, str, str]] = []
     for one in steps:
         before = history.job

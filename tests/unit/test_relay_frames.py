@@ -1,4 +1,4 @@
-"""Whom a relay lets through: certificate, run, attempt and task must fit together."""
+"""Which connections a relay lets through: certificate, run, attempt and task must fit together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NETWORK = Network(
 @pytest.mark.parametrize("target", ["worker:0", LINK])
 @pytest.mark.parametrize("attempt", [2, 3])
 def test_a_host_of_the_run_is_let_through(attempt: int, target: str) -> None:
-    """To a task here, or to keep a link; also with the next attempt, of which this host hears in a moment."""
+    """To a task here, or to keep a link; also with the next attempt, which this host does not know yet."""
     assert why_refused(Frame("night", attempt, PEER, target), PEER, NETWORK) == ""
 
 

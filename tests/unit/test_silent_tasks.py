@@ -15,7 +15,7 @@ LIMIT = 10.0
 
 
 class Watched:
-    """A task that is watched, and what the supervisor is told."""
+    """A task that is watched, and what it reports to the supervisor."""
 
     def __init__(self) -> None:
         self.clock, self.told = StillLoop(), list[str]()

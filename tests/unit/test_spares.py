@@ -131,7 +131,7 @@ def test_elsewhere_the_gang_moves_with_it() -> None:
 
 
 def test_an_evaluator_moves_alone() -> None:
-    """Nobody connects to it."""
+    """No task connects to it."""
     job = Willing(planned({"worker": ["a", "b"], "evaluator": ["c"]}))
     job.happens(HostLost("c", "the power is off"))
     assert hosts(job) == {"worker:0": "a", "worker:1": "b", "evaluator:0": "s"}

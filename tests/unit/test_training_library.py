@@ -137,7 +137,7 @@ class ModelOfJax:
 
 
 def test_progress_with_jax_leaves_the_model_alone_within_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps are counted instead, also those that one execution does together."""
+    """The steps are counted instead, also if an execution runs several of them."""
     told: list[dict[str, int]] = []
     monkeypatch.setenv("TFLAUNCH_PROGRESS", "a pipe")
     monkeypatch.setattr(progress.Teller, "tell", lambda _self, counts, _metrics: told.append(counts))

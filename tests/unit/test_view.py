@@ -79,7 +79,7 @@ def test_a_job_that_trains() -> None:
 
 
 def test_a_step_that_was_read_from_output_is_marked() -> None:
-    """Nobody has reported it, and without a speed nothing is known about the end."""
+    """It has not been reported, and without a speed nothing is known about the end."""
     row = shown(status([task(0, is_progress_from_output=True, steps_per_second=None)]))
     assert "  ~1200  " in row[2]
     assert "ETA" not in row[1]

@@ -51,7 +51,7 @@ def shown(history: History) -> tuple[dict[str, Any], str]:
 
 
 def test_a_late_task_is_shown_with_its_reason() -> None:
-    """For whom the others wait, until it has caught up; a better reason is told once."""
+    """Which task the others wait for, until it has caught up; a better reason is reported once."""
     history = mirrored(3)
     sentence = "worker:1 is the last in most steps, and the others wait for it 31% of the time: its generator sleeps"
     assert said(history, LATE, LATE) == [f"{sentence} (data.py, line 40)"]
@@ -98,13 +98,13 @@ def test_predictions_are_rounded(left: float, text: str) -> None:
 
 
 class _Host:
-    """A session that passes on what it is told to."""
+    """A session that passes on what the test gives it."""
 
     def __init__(self) -> None:
         self.measurements = self
 
     def tell_vitals(self, tell: Callable[[HostVitals, float], None]) -> None:
-        """Remember whom to tell."""
+        """Remember the function to call."""
         self.tell = tell
 
 
@@ -308,7 +308,7 @@ def test_the_agent_measures_its_tasks_until_they_are_gone() -> None:
 
 
 def test_what_costs_more_is_measured_less_often() -> None:
-    """In a collective, waits are told every second; all threads are visited, and the room is found, more rarely."""
+    """In a collective, waits are reported every second; threads are visited and room is measured less often."""
     loop, measuring, told = reporter()
     measuring.add("worker:0", 0, os.getpid, 2222)
     for _ in range(20):

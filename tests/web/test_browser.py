@@ -99,7 +99,7 @@ def live_run(place: Launch) -> Iterator[str]:
 
 @pytest.fixture
 def thousand(place: Launch, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedRun]:
-    """A live run of 1,000 tasks, of which no process exists."""
+    """A live run of 1,000 tasks without any process."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(place.home))
     run = SimulatedRun(place.home, TASKS)
     yield run
@@ -112,7 +112,7 @@ def step_in(page: Page, selector: str) -> int:
 
 
 def test_the_link_of_the_terminal_opens_the_page(browser: Browser, server: Server, failed_run: str) -> None:
-    """Once; a second browser is told what to do."""
+    """Once; a second browser gets a page that says what to do."""
     link = server.link
     for expected in (failed_run, "This page opens with the link that tflaunch web prints"):
         context = browser.new_context()
