@@ -10,6 +10,7 @@ from tflaunch.core import policy, preflight
 from tflaunch.core.actions import JoinHost
 from tflaunch.core.events import (
     HostJoined,
+    HostLeaving,
     HostLost,
     HostUnreachable,
     Interrupted,
@@ -162,11 +163,22 @@ def test_an_agent_whose_lease_was_over_has_lost_its_host() -> None:
     """Even after a reconnect: the agent ends its tasks, and the host is the culprit, not they."""
     history = Far(restart={"max": 0}).join().start().history
     history.happens(LinkLost("h2", "cut"), LinkRestored("h2", is_leaving=True))
+    history.happens(HostLeaving("h2", "no message came from the supervisor for the lease of 30 s", is_drain=False))
     history.happens(TaskExited("h2", "worker:1", 0, None, 15, 0.0), TaskGone("h2", "worker:1", 0))
     history.happens(TaskExited("h1", "worker:0", 0, None, 15, 0.0), TaskGone("h1", "worker:0", 0))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 125)
     assert history.job.culprit is not None
     assert history.job.culprit.name == "h2"
+
+
+def test_a_host_may_be_drained_while_its_link_is_lost() -> None:
+    """Then the lease is not the reason, and the restart is free."""
+    history = Far(restart={"max": 1}).join().start().history
+    history.happens(LinkLost("h2", "cut"), LinkRestored("h2", is_leaving=True))
+    assert history.job.culprit is None
+    history.happens(HostLeaving("h2", "its agent was terminated there", is_drain=True))
+    assert history.job.culprit is not None
+    assert (history.job.culprit.cause, history.job.phase) == (Cause.DRAIN, Phase.SAVING)
 
 
 def test_without_a_lease_the_reason_of_the_lost_link_is_named() -> None:

@@ -50,14 +50,12 @@ def on_host_event(
         case LinkRestored(is_leaving=False):
             return job.with_host(event.host, phase=HostPhase.CONNECTED, fence_at=None), []
         case LinkRestored():
-            lease = job.plan.lease
-            reason = f"no message came from it for longer than the lease of {lease:g} s" if lease else host.reason
             job = job.with_host(event.host, phase=HostPhase.LEAVING, fence_at=None)
-            return _blame(job, host, reason, now)
+            if job.plan.lease:  # `HostLeaving` follows, and says why, unless it came before the link was lost
+                return job, []
+            return _blame(job, host, host.reason, now, since=host.since)
         case HostLeaving():
-            changes = {"phase": HostPhase.LEAVING, "fence_at": None, "is_drained": event.is_drain}
-            job = job.with_host(event.host, **changes)
-            return _save(job, event, now) if event.is_drain else _blame(job, host, event.reason, now)
+            return _leave(job, event, now)
         case HostLost():
             job, actions = give_up(job, {event.host: event.reason}, now)
             return (_refuse_restart(job, event.host) if event.is_faulty else job), actions
@@ -132,7 +130,9 @@ def give_up(job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = 
     for name, reason in reasons.items():
         if before.hosts[name].is_spare:
             continue
-        job, more = _blame(job, before.hosts[name], reason, now)
+        host = before.hosts[name]
+        since = host.since if host.phase is HostPhase.DISCONNECTED else now
+        job, more = _blame(job, host, reason, now, since)
         actions += more
         if job.phase is Phase.RUNNING:
             job, more = _replace_tasks(job, name, now, is_silent)
@@ -165,14 +165,24 @@ def _takes_all_along(job: Job, host: str) -> bool:
     return any(not policy.restarts_alone(job.plan, task) for task in _needed(job, host))
 
 
-def _blame(job: Job, host: HostState, reason: str, now: float) -> Step:
-    """Make a lost host the culprit, unless something else failed before, or it has no tasks."""
+def _leave(job: Job, event: HostLeaving, now: float) -> Step:
+    """Let the tasks of a drained host be saved, or blame a host whose agent gives up."""
+    host = job.hosts[event.host]
+    job = job.with_host(event.host, phase=HostPhase.LEAVING, fence_at=None, is_drained=event.is_drain)
+    if event.is_drain:
+        return _save(job, event, now)
+    was_away = host.phase in (HostPhase.DISCONNECTED, HostPhase.LEAVING)
+    return _blame(job, host, event.reason, now, since=host.since if was_away else now)
+
+
+def _blame(job: Job, host: HostState, reason: str, now: float, since: float) -> Step:
+    """Make a host, lost ``since`` then, the culprit, unless something else failed before, or it has no tasks."""
     if host.is_spare:
         return job, []
     culprit = Culprit(Cause.HOST, host.host, job.attempt, None, None, reason, now, host.host)
     if job.phase is Phase.PREPARING or (job.phase is Phase.RUNNING and _takes_all_along(job, host.host)):
         return fail(job, culprit, now, may_retry=True)
-    return _accuse_instead(job, culprit, since=host.since if host.phase is HostPhase.DISCONNECTED else now), []
+    return _accuse_instead(job, culprit, since), []
 
 
 def _accuse_instead(job: Job, culprit: Culprit, since: float) -> Job:
