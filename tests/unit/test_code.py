@@ -266,3 +266,20 @@ def test_few_parts_are_sent_before_they_are_acknowledged(tmp_path: Path) -> None
     assert 0 < ahead < 20
     upload.part_taken()
     assert len(sent) - 1 == ahead + 1
+
+
+def test_receipts_of_an_upload_that_has_failed_may_come_late(tmp_path: Path) -> None:
+    """They are as many as its parts that were on their way over this link, and no more."""
+    (tmp_path / "model.bin").write_bytes(bytes(20 * PART))
+    code = gathered(tmp_path)
+    failed = Upload(code, lambda _: None)
+    failed.offer()
+    failed.part_taken()
+    failed.begin([[code.files[0].sha256, 0]])
+    late = failed.unacknowledged
+    upload = Upload(code, lambda _: None)
+    upload.offer(late)
+    for _ in range(late + 1):  # and that of the offer
+        upload.part_taken()
+    with pytest.raises(ValueError, match="was not sent"):
+        upload.part_taken()

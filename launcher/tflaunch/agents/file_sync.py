@@ -25,13 +25,21 @@ class Upload:
         self._under_way = 0
         self._is_answered = False
         self._answers = 0
-        self._taken_late = 0  # parts of the offer still unacknowledged when the agent answers one sent over a lost link
+        self._late = 0  # parts, sent before what is sent now, that the agent may still acknowledge
 
-    def offer(self) -> None:
-        """Offer all files to the agent; repeated over each new link."""
+    @property
+    def unacknowledged(self) -> int:
+        """How many parts the agent may still acknowledge over this link."""
+        return self._under_way + self._late
+
+    def offer(self, late: int = 0) -> None:
+        """Offer all files to the agent; repeated over each new link.
+
+        ``late``: how many parts of an earlier upload the agent may still acknowledge over this link.
+        """
         self._is_answered = False
         self._answers = 0
-        self._begin(self._code.offers())
+        self._begin(self._code.offers(), late)
 
     def begin(self, wanted: Iterable[object]) -> None:
         """Send what the agent lacks: each [hash, offset] is a content's hash and the byte to continue at.
@@ -47,7 +55,8 @@ class Upload:
             raise ValueError("it asks for files again and again")
         if not self._is_answered:
             self._is_answered = True
-            self._begin(_frame(part) for part in self._code.parts(self._checked(wanted)))
+            parts = self._code.parts(self._checked(wanted))
+            self._begin((_frame(part) for part in parts), self.unacknowledged)  # the answer may be to an earlier offer
 
     def part_taken(self) -> None:
         """Count a part, of the offer or of a file, that the agent acknowledged, and send more.
@@ -58,8 +67,8 @@ class Upload:
         """
         if self._under_way:
             self._under_way -= 1
-        elif self._taken_late:
-            self._taken_late -= 1
+        elif self._late:
+            self._late -= 1
         else:
             raise ValueError("it took a part of a file that was not sent")
         self._send_more()
@@ -77,10 +86,9 @@ class Upload:
                     raise ValueError("it asks for a file that was not offered, or for one twice")
         return list(offsets.items())
 
-    def _begin(self, frames: Iterator[bytes]) -> None:
+    def _begin(self, frames: Iterator[bytes], late: int) -> None:
         self._frames = frames
-        self._taken_late = self._under_way if self._is_answered else 0
-        self._under_way = 0
+        self._late, self._under_way = late, 0
         self._send_more()
 
     def _send_more(self) -> None:

@@ -49,6 +49,11 @@ class CommandOutbox:
         """Return the frames that the agent may not have received."""
         return [frame for _, frame in self._waiting]
 
+    @property
+    def started(self) -> list[tuple[str, int]]:
+        """The task and number of each attempt that the agent was told to start."""
+        return list(self._starts)
+
     def silent_attempts(self, obeyed: int, streams: Iterable[Iterable[object]]) -> list[tuple[str, int]]:
         """Return the attempts that the agent has started and holds no more output of.
 

@@ -108,6 +108,7 @@ class Session:
         self._expected = ExpectedReplies(self._mailbox.now())
         self._event_cursor = EventCursor()
         self._upload: Upload | None = None
+        self._late_parts = 0  # of an upload that has failed over this link
         self._left_files = LeftFiles(self._files, lambda frame: self._send((frame,)), self._expected.most_bytes)
         self._clock = HostClock()
 
@@ -294,11 +295,16 @@ class Session:
             self._lose(f"it was cut for {seconds:g} s")
 
     def send_files(self, code: Code) -> None:
-        """Send the user's code to the host; `FilesSynced` or `FilesRefused` will follow."""
+        """Send the user's code to the host; `FilesSynced` or `FilesRefused` will follow.
+
+        An upload that an earlier attempt has begun goes on.
+        """
         self._expected.note_files()
+        if self._upload is not None:
+            return
         self._upload = Upload(code, lambda frame: self._send((frame,)))
         if self._is_greeted:
-            self._upload.offer()
+            self._upload.offer(self._late_parts)
 
     def leave(self) -> None:
         """Ask the agent to stop its remaining tasks and exit; the session closes when it has."""
@@ -377,9 +383,14 @@ class Session:
         if isinstance(event, events.TaskStarted | events.TaskExited):
             event = event._replace(at=self._clock.ours(event.at))
         elif isinstance(event, events.FilesSynced | events.FilesRefused):
-            self._upload = None
+            self._end_upload()
         self._event_cursor.note(event, number)
         self._mailbox.put(event)
+
+    @property
+    def started_attempts(self) -> list[tuple[str, int]]:
+        """The task and number of each attempt that this agent was asked to start."""
+        return self._outbox.started
 
     def _has_started(self, task: str, attempt: int) -> bool:
         """Return whether the agent was asked to start an attempt, so that what it reports about that is accepted."""
@@ -403,6 +414,7 @@ class Session:
         self._take_pulse(greeting.pulse)
         for frame in self._outbox.waiting():
             self._send(frame)
+        self._late_parts = 0
         if self._upload is not None:
             self._upload.offer()
         if self._is_leaving:
@@ -420,8 +432,12 @@ class Session:
             else:
                 self._upload.part_taken()
         except OSError as error:
-            self._upload = None
+            self._end_upload()
             self._mailbox.put(events.FilesRefused(self.host, printable(f"{error.filename}: {error.strerror}")))
+
+    def _end_upload(self) -> None:
+        if self._upload is not None:
+            self._late_parts, self._upload = self._upload.unacknowledged, None
 
     def _read_pulse(self, message: dict[str, Any]) -> None:
         self._health.note_pulse()
