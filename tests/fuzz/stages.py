@@ -194,9 +194,9 @@ class OutputWriter:
         assert (task, attempt) in self.begun
         self.open.discard((task, attempt))
 
-    def abandon(self, task: str) -> None:
-        """Expect no more output of a task."""
-        self.open = {about for about in self.open if about[0] != task}
+    def abandon(self, task: str, attempt: int) -> None:
+        """Expect no more output of an attempt."""
+        self.open.discard((task, attempt))
 
     def leave_to_others(self) -> None:
         """Expect no more output of any task."""

@@ -199,9 +199,9 @@ class Oracle:
             raise Violation("I6", f"{task} attempt {attempt} wrote {told} bytes; {heard} are in the log")
         self._ended.add((task, attempt))
 
-    def abandoned(self, task: str) -> None:
-        """The host of a task is lost: no more output is expected of attempts begun there."""
-        self._abandoned |= {about for about in self._told if about[0] == task}
+    def abandoned(self, task: str, attempt: int) -> None:
+        """The host of an attempt is lost: no more output of it is expected."""
+        self._abandoned.add((task, attempt))
 
     def check_logs(self, run: SimRunDirectory, trouble: Sequence[str]) -> None:
         """The logs hold what has arrived; what a full disk has cost is stated there, or in ``trouble``."""

@@ -81,10 +81,10 @@ class WatchedSink(LogSink):
         self._oracle.ended(task, attempt)
         super().end(task, attempt)
 
-    def abandon(self, task: str) -> None:
-        """Give up a task's output."""
-        self._oracle.abandoned(task)
-        super().abandon(task)
+    def abandon(self, task: str, attempt: int) -> None:
+        """Give up an attempt's output."""
+        self._oracle.abandoned(task, attempt)
+        super().abandon(task, attempt)
 
 
 class Reader:

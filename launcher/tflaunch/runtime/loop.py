@@ -185,7 +185,7 @@ class Run:
             case JoinHost():
                 session.join()
             case AbandonHost():
-                self._abandon(session, action.tasks)
+                self._abandon(session)
             case SendFiles():
                 assert self._collaborators.code is not None
                 session.send_files(self._collaborators.code)
@@ -232,10 +232,11 @@ class Run:
         process = placeholders.fill(process, self._job.plan, self._job.run, "0")
         session.order("import_modules", task=task, **self._program(process, 0))
 
-    def _abandon(self, session: Session, tasks: Iterable[str]) -> None:
+    def _abandon(self, session: Session) -> None:
+        """Give up a host, and the output of what was started there: by now, these tasks may be elsewhere."""
         session.abandon()
-        for task in tasks:
-            self._collaborators.log_sink.abandon(task)
+        for task, attempt in session.started_attempts:
+            self._collaborators.log_sink.abandon(task, attempt)
 
     def _set_fence(self, session: Session) -> None:
         """Tell an agent from which addresses connections may reach its tasks, if they are fenced."""
@@ -320,7 +321,7 @@ class Run:
         while not self._wait(lambda: log_sink.is_complete or are_all_gone(), policy.fence(self._job.plan)):
             for session in sessions:
                 if not session.is_linked:
-                    self._abandon(session, [process.task for process in self._job.plan.on_host(session.host)])
+                    self._abandon(session)
             if self.is_cut_short:
                 break
         for session in sessions:

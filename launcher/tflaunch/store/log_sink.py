@@ -106,9 +106,9 @@ class LogSink:
         now = self._mailbox.now()
         return time.time() - now + min(moment, now)
 
-    def abandon(self, task: str) -> None:
-        """Give up a task's output: its host is lost, and with it whatever was not received."""
-        for attempt in sorted(self._open_attempts.get(task, ())):
+    def abandon(self, task: str, attempt: int) -> None:
+        """Give up an attempt's output, unless it has ended: its host is lost, and with it whatever was not received."""
+        if attempt in self._open_attempts.get(task, ()):
             log = self._log_of(task, attempt, self._now())
             log.lose(0, "the end of this output may be missing: its host was lost", self._now())
             self._close(task, attempt)
@@ -133,8 +133,9 @@ class LogSink:
 
     def close(self) -> None:
         """Close the logs."""
-        for task in list(self._open_attempts):
-            self.abandon(task)
+        for task, attempts in list(self._open_attempts.items()):
+            for attempt in sorted(attempts):
+                self.abandon(task, attempt)
         for log in self._logs.values():
             log.close()
         self._marks.close()
