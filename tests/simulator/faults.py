@@ -140,6 +140,7 @@ class Faults:
         host = self._any_far()
         host.slowness = self._within(0.05, 1.0)
         self._world.fault("slow link", host.name, f"{host.slowness:.2f} s")
+        self._oracle.may_misdate(3 * host.slowness)
         self._until(self._within(1, 15), lambda: setattr(host, "slowness", 0.0))
 
     def cut(self) -> None:
