@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.agent_client import PATIENCE, Agent
+from support.fixed_ports import free_ports
 from tflaunch_worker import event_loop, wire
 from tflaunch_worker.agent import fence as fences
 from tflaunch_worker.agent import interfaces, listening_sockets, peers
@@ -51,9 +52,9 @@ def answer(port: int, source: str) -> bytes:
             return b""
 
 
-def hold(agent: Agent, addresses: list[str]) -> int:
-    """Have a port held and fenced; return it."""
-    agent.talk.say("hold_ports", ports={"worker:0": 0})
+def hold(agent: Agent, addresses: list[str], port: int = 0) -> int:
+    """Have a port held and fenced, by default any; return it."""
+    agent.talk.say("hold_ports", ports={"worker:0": port})
     port = int(agent.talk.wait_for("ports_held")["ports"]["worker:0"])
     admit(agent, addresses)
     return port
@@ -93,6 +94,37 @@ def test_outsiders_never_reach_a_task(agent: Agent) -> None:
     refused = [message for message in agent.talk.heard if message["kind"] == "outsider_refused"]
     assert [(one["task"], one["source"]) for one in refused] == [("worker:0", OUTSIDER)]
     assert not [message for message in agent.talk.heard if message["kind"] == "port_unfenced"]
+
+
+@needs_ipv6
+def test_connections_of_a_killed_task_keep_no_port(agent: Agent) -> None:
+    """Nobody has a port whose connections are in TIME_WAIT: the next agent holds it alone, and fences it."""
+    agent.talk.hello()
+    with server_like_tensorflow() as server, socket.create_connection(("127.0.0.1", port := port_of(server))) as client:
+        server.accept()[0].close()
+        assert client.recv(1) == b""
+    assert hold(agent, CLUSTER, port) == port
+    with pytest.raises(OSError, match="in use"):
+        socket.create_server(("127.0.0.1", port))  # with SO_REUSEADDR
+    agent.talk.start("worker:0", sys.executable, "-c", SERVER, str(port), port=port)
+    opened(agent, 0)
+    assert answer(port, OUTSIDER) == b""
+    assert answer(port, "127.0.0.1") == b"hello"
+
+
+def server_like_tensorflow() -> socket.socket:
+    """Return a socket that listens on any port with both options."""
+    server = socket.socket()
+    for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+        server.setsockopt(socket.SOL_SOCKET, option, 1)
+    server.bind(("", free_ports(1)[0]))
+    server.listen()
+    return server
+
+
+def port_of(server: socket.socket) -> int:
+    """Return the port of a socket."""
+    return int(server.getsockname()[1])
 
 
 @needs_ipv6
