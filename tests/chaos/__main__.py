@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from chaos import judge, program
-from chaos.drill import STARTED, STEPS, WORKERS, Drill, draw
+from chaos.drill import KINDS, STARTED, STEPS, WORKERS, Drill, draw
 from chaos.world import World
 from support.page_tables import write_table
 from support.processes import ProcessWatch
@@ -33,6 +33,7 @@ def main() -> int:
     parser.add_argument("--drills", type=int, default=10**9, help="the maximum number of drills")
     parser.add_argument("--seed", type=int, default=0, help="of the first drill; the next ones follow")
     parser.add_argument("--only", choices=("local", "ssh"), default="", help="where to play")
+    parser.add_argument("--kind", choices=KINDS, default="", help="play only drills with a fault of this kind")
     parser.add_argument("--page", type=Path, help="write the table of what was played to this page")
     parser.add_argument("--keep", type=Path, help="copy the directory of a failed drill there")
     arguments = parser.parse_args()
@@ -43,6 +44,8 @@ def main() -> int:
             if time.monotonic() > until:
                 break
             drill = draw(seed, only=arguments.only)
+            if arguments.kind and all(fault.kind != arguments.kind for fault in drill.faults):
+                continue
             directory = Path(root) / f"drill-{seed}"
             wrong, suffered, took = play(drill, directory, keys)
             series.add(wrong, suffered, took)
@@ -99,7 +102,7 @@ def play(drill: Drill, directory: Path, keys: Keyring) -> tuple[list[str], list[
             if not world.wait(lambda step=fault.step: _has_reached(world, watch, step)):  # type: ignore[misc]
                 break
             time.sleep(fault.delay)
-            if not world.is_over() and (what := world.suffer(fault)):
+            if what := world.suffer(fault):
                 suffered.append((fault.kind, what))
         code = world.finish()
         found = judge.gather(
@@ -109,6 +112,9 @@ def play(drill: Drill, directory: Path, keys: Keyring) -> tuple[list[str], list[
             clashes=watch.clashes()[:1],
             has_started=any(sample.living for sample in watch.samples),
             left=[] if code is None else world.left(),
+            errors="".join(world.errors),
+            taken=world.taken,
+            has_fixed_ports=drill.has_fixed_ports,
             may_lose=any(kind not in _HARMLESS and not _is_short(kind, drill) for kind, _ in suffered),
         )
     expected = program.result_of(STEPS, WORKERS)

@@ -14,9 +14,13 @@ OF_PROCESSES = ("task", "agent", "guard", "agent and guard", "supervisor")
 """Whose processes are killed or stopped."""
 _STOPPED = (1.0, 6.0, 14.0, 40.0)  # seconds; the last one is longer than lease and fence
 _CUT = (1.0, 6.0, 14.0, 40.0)
+_TAKEN = (1.0, 6.0, 14.0)
 _LOCAL = (*(f"kill {who}" for who in OF_PROCESSES), *(f"stop {who}" for who in OF_PROCESSES), "follow and stop")
-KINDS = (*_LOCAL, "kill sshd", "cut", "black hole", "flap", "slow", "power off", "full disk")
-"""The kinds of faults; those beyond `_LOCAL` need other hosts than this machine."""
+_FAR = (*_LOCAL, "kill sshd", "cut", "black hole", "flap", "slow", "power off", "full disk")
+_LATER = {1: "take ports"}
+"""Kinds that were added later, by the last digit of the seeds that have one; the others have what they had before."""
+KINDS = (*_FAR, *_LATER.values())
+"""The kinds of faults; those of `_FAR` beyond `_LOCAL` need other hosts than this machine."""
 
 
 class Fault(NamedTuple):
@@ -32,11 +36,17 @@ class Fault(NamedTuple):
     seconds: float
 
 
+def is_early(fault: Fault) -> bool:
+    """Whether a fault is injected before the run begins."""
+    return fault.kind == "take ports" and fault.step < STARTED
+
+
 class Drill(NamedTuple):
     """What a seed determines.
 
     ``is_far``: on three hosts over SSH. ``preload``: tasks are forked from a process that has imported TensorFlow.
-    ``is_read``: somebody reads the supervisor's output; otherwise its pipe is full until the end.
+    ``is_read``: somebody reads the supervisor's output; otherwise its pipe is full until the end. ``has_fixed_ports``:
+    the spec names the tasks' ports.
     """
 
     seed: int
@@ -45,10 +55,14 @@ class Drill(NamedTuple):
     preload: bool
     is_read: bool
     faults: tuple[Fault, ...]
+    has_fixed_ports: bool
 
     def __str__(self) -> str:
-        where = "3 hosts over SSH" if self.is_far else "this machine"
-        return f"{self.strategy} on {where}{', preloaded' if self.preload else ''}{'' if self.is_read else ', unread'}"
+        words = [f"{self.strategy} on {'3 hosts over SSH' if self.is_far else 'this machine'}"]
+        words += ["preloaded"] if self.preload else []
+        words += [] if self.is_read else ["unread"]
+        words += ["fixed ports"] if self.has_fixed_ports else []
+        return ", ".join(words)
 
 
 def draw(seed: int, *, only: str = "") -> Drill:
@@ -61,7 +75,7 @@ def draw(seed: int, *, only: str = "") -> Drill:
     )
     faults = []
     for step in steps:
-        kind = chance.choice(KINDS if is_far else _LOCAL)
+        kind = chance.choice(_FAR if is_far else _LOCAL)
         seconds = chance.choice(_STOPPED if kind.startswith("stop") else _CUT)
         faults.append(
             Fault(
@@ -69,4 +83,24 @@ def draw(seed: int, *, only: str = "") -> Drill:
             )
         )
     strategy = chance.choice(("multi_worker_mirrored", "parameter_server"))
-    return Drill(seed, strategy, is_far, chance.random() < 0.5, chance.random() < 0.8, tuple(faults))
+    rest = chance.random() < 0.5, chance.random() < 0.8, tuple(faults), _chance(seed, "ports").random() < 0.4
+    return _with_later_kind(Drill(seed, strategy, is_far, *rest))
+
+
+def _with_later_kind(drill: Drill) -> Drill:
+    """Replace a fault, if the drill is one of those with a kind that was added later."""
+    kind = _LATER.get(drill.seed % 10)
+    if kind is None:
+        return drill
+    chance = _chance(drill.seed, kind)
+    number = chance.randrange(len(drill.faults))
+    changed = drill.faults[number]._replace(kind=kind, seconds=chance.choice(_TAKEN))
+    may_be_early = drill.is_far or drill.has_fixed_ports  # to take half of this machine's ports would hurt others
+    if number == 0 and kind == "take ports" and (changed.step < STARTED or chance.random() < 0.3):
+        changed = changed._replace(step=STARTED - may_be_early)
+    return drill._replace(faults=(*drill.faults[:number], changed, *drill.faults[number + 1 :]))
+
+
+def _chance(seed: int, what: str) -> random.Random:
+    """Return a generator of its own, so that what was drawn before stays the same."""
+    return random.Random(f"chaos {seed}: {what}")

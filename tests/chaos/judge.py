@@ -12,6 +12,24 @@ REFUSED = 3
 """The exit code of a job whose tasks could not be started."""
 
 _SAID = re.compile(r"said (\S+) (\d+) (\d+)$")
+_LATE = 5.0
+"""Seconds after which a refusal may come to the supervisor; no other fault happens while ports are taken."""
+_PORT = re.compile(r"port (\d+) is in use")
+
+
+class Taken(NamedTuple):
+    """Ports that another program had on a host.
+
+    ``since`` and ``until``: by `time.monotonic`. ``is_early``: from before the start on. ``is_to_the_end``: at least
+    until the supervisor had exited.
+    """
+
+    host: str
+    ports: frozenset[int]
+    since: float
+    until: float
+    is_early: bool
+    is_to_the_end: bool
 
 
 class Evidence(NamedTuple):
@@ -21,6 +39,8 @@ class Evidence(NamedTuple):
     lived at once. ``left``: processes that outlived it. ``said`` and ``logged``: the lines of each task, as it kept
     them itself, and in the run's logs. ``results``: of the tasks that write one. ``journal``: its lines.
     ``has_started``: a task was seen. ``may_lose``: a fault may have destroyed output that was not sent yet.
+    ``errors``: what the supervisors have written to stderr. ``taken``: by another program. ``has_fixed_ports``: the
+    spec names the tasks' ports.
     """
 
     code: int | None
@@ -32,6 +52,9 @@ class Evidence(NamedTuple):
     journal: Sequence[str]
     has_started: bool
     may_lose: bool
+    errors: str
+    taken: Sequence[Taken]
+    has_fixed_ports: bool
 
 
 def gather(directory: Path, run: Path, **seen: Any) -> Evidence:
@@ -59,7 +82,7 @@ def violations(evidence: Evidence, expected: float, finishers: Iterable[str]) ->
     if evidence.code is None:
         found.append("I5: it did not end")
     elif evidence.code == REFUSED and not evidence.has_started:
-        pass  # a job that loses a host before its tasks have started is not tried again
+        pass  # a job that loses a host or a port before its tasks have started is not tried again
     elif evidence.code != 0:
         found.append(f"I3: exit code {evidence.code}, but no fault of this drill justifies a failure")
     else:
@@ -68,7 +91,7 @@ def violations(evidence: Evidence, expected: float, finishers: Iterable[str]) ->
                 found.append(f"I8: {task} has the result {evidence.results.get(task)}, not {expected}")
     for task, lines in evidence.logged.items():
         found += _wrong_lines(task, lines, evidence.said.get(task, ()), evidence.may_lose)
-    return found + _wrong_journal(evidence.journal)
+    return found + (_wrong_journal(evidence.journal) or _wrong_ports(evidence))
 
 
 def _wrong_lines(task: str, logged: Sequence[str], said: Sequence[str], may_lose: bool) -> list[str]:
@@ -100,3 +123,41 @@ def _wrong_journal(lines: Sequence[str]) -> list[str]:
     except (ValueError, KeyError, TypeError) as error:
         return [f"I7: a record of the journal is damaged: {error}"]
     return [] if numbers == list(range(len(numbers))) else ["I7: the journal's records are not consecutive"]
+
+
+def _wrong_ports(evidence: Evidence) -> list[str]:
+    """I3 and I14: a port that another program has is refused if the spec names it, and otherwise not chosen."""
+    records = [json.loads(line) for line in evidence.journal]
+    refused = [
+        (record, port) for record in records if record.get("kind") == "ports_refused" for port in _refused(record)
+    ]
+    found = [
+        f"I3: port {port} was refused on {record['host']}, but no other program had it"
+        for record, port in refused
+        if not any(one.since <= record["now"] <= one.until + _LATE for one in _takers(evidence, record["host"], port))
+    ]
+    found += [
+        f"I14: {task} was to use port {port} of {record['host']}, which another program had"
+        for record in records
+        if record.get("kind") == "ports_held"
+        for task, port in record["ports"].items()
+        if any(one.since <= record["now"] <= one.until for one in _takers(evidence, record["host"], port))
+    ]
+    found = found[:1]  # they come with every attempt
+    if refused and not evidence.has_fixed_ports and not evidence.has_started:
+        found.append("I3: ports were refused, but the spec names none")  # later, a worker that restarts alone needs its
+    if evidence.has_fixed_ports and any(one.is_early and one.is_to_the_end and one.ports for one in evidence.taken):
+        if evidence.code != REFUSED or evidence.has_started:
+            found.append(f"I3: exit code {evidence.code}, but another program had ports that the spec names")
+        elif not any(f"port {port} is in use by" in evidence.errors for _, port in refused):
+            found.append("I3: no message names the port that another program had")
+    return found
+
+
+def _refused(record: Mapping[str, Any]) -> list[int]:
+    """Return the ports in a record of refused ports."""
+    return [int(number) for reason in record["refused"].values() for number in _PORT.findall(reason)]
+
+
+def _takers(evidence: Evidence, host: str, port: int) -> list[Taken]:
+    return [one for one in evidence.taken if one.host == host and port in one.ports]

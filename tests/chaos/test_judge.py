@@ -10,7 +10,7 @@ import pytest
 
 from chaos import program
 from chaos.drill import STEPS, WORKERS, draw
-from chaos.judge import Evidence, gather, violations
+from chaos.judge import Evidence, Taken, gather, violations
 
 pytestmark = pytest.mark.unit
 
@@ -24,15 +24,18 @@ SOUND = Evidence(
     said=SAID,
     logged=SAID,
     results=dict.fromkeys(TASKS, RESULT),
-    journal=[json.dumps({"seq": number}) for number in range(5)],
+    journal=[json.dumps({"seq": number, "kind": "task_gone"}) for number in range(5)],
     has_started=True,
     may_lose=False,
+    errors="",
+    taken=(),
+    has_fixed_ports=False,
 )
 
 
 def found(**changes: Any) -> list[str]:
     """Return the invariants that evidence with these changes violates."""
-    return [sentence[:2] for sentence in violations(SOUND._replace(**changes), RESULT, TASKS)]
+    return [sentence.partition(":")[0] for sentence in violations(SOUND._replace(**changes), RESULT, TASKS)]
 
 
 def without(*lines: str) -> dict[str, list[str]]:
@@ -67,6 +70,27 @@ def test_output_arrives_once_and_in_order() -> None:
         assert found(logged={"worker:0": lines}, may_lose=True) == ["I6"]
 
 
+def test_ports_of_other_programs_are_refused_or_not_chosen() -> None:
+    """A fixed port is refused only while somebody has it; another one is chosen where the spec names none."""
+    held = json.dumps({"seq": 0, "kind": "ports_held", "now": 5.0, "host": "h1", "ports": {"worker:0": 4000}})
+    reason = "port 4000 is in use by pid 7 (python)"
+    refused = json.dumps({"seq": 0, "kind": "ports_refused", "now": 5.0, "host": "h1", "refused": {"worker:0": reason}})
+    taken = Taken("h1", frozenset({4000}), 4.0, 6.0, is_early=False, is_to_the_end=False)
+    assert found(journal=[held]) == []
+    assert found(journal=[held], taken=[taken]) == ["I14"]
+    assert found(journal=[held], taken=[taken._replace(host="h2")]) == []
+    assert found(journal=[held], taken=[taken._replace(since=1.0, until=4.9)]) == []
+    assert found(journal=[refused], has_fixed_ports=True) == ["I3"]
+    assert found(journal=[refused], has_fixed_ports=True, taken=[taken]) == []
+    assert found(journal=[refused], taken=[taken]) == []
+    assert found(journal=[refused], taken=[taken], code=3, has_started=False) == ["I3"]
+    whole = taken._replace(is_early=True, is_to_the_end=True)
+    start: dict[str, Any] = {"has_fixed_ports": True, "taken": [whole], "journal": [refused]}
+    assert found(**start, code=3, has_started=False, errors=reason) == []
+    assert found(**start, code=3, has_started=False) == ["I3"]
+    assert found(**start, errors=reason) == ["I3"]
+
+
 def test_evidence_is_read_from_files(tmp_path: Path) -> None:
     """The logs also have lines of TensorFlow."""
     (tmp_path / "logs").mkdir()
@@ -75,6 +99,7 @@ def test_evidence_is_read_from_files(tmp_path: Path) -> None:
     (tmp_path / "result.worker:0").write_text("12\n")
     (tmp_path / "events.jsonl").write_text('{"seq": 0}\n')
     seen: dict[str, Any] = {"code": 0, "clashes": (), "left": (), "has_started": True, "may_lose": False}
+    seen |= {"errors": "", "taken": (), "has_fixed_ports": False}
     read = gather(tmp_path, tmp_path, **seen)
     assert read.logged == read.said == {"worker:0": ["said worker:0 0 1"]}
     assert read.results == {"worker:0": 12.0}

@@ -8,25 +8,32 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
 from chaos import program
-from chaos.drill import STEPS, Drill, Fault
+from chaos.drill import STEPS, Drill, Fault, is_early
+from chaos.judge import Taken
+from support.fixed_ports import free_ports
 from support.launch import Launch
 from support.netns_hosts import Bed
 from support.processes import ProcessWatch, environment_of, is_agent
 from support.sshd import Keyring
+from support.taken_ports import PortTaker, most_ports
 
 PATIENCE = 400.0
 """Seconds for a training to end after the last fault; a quiet one takes less than 40."""
 _LEASE, _GRACE = 12, 2  # seconds
 _POLL = 0.1
 _PACE = 0.1  # seconds of a step
+_CHOSEN = (10000, 32768)  # the ports among which tflaunch chooses
+_LAST_WORDS = 5.0  # seconds to read what a supervisor wrote before its end
+_BETWEEN = 5.0  # seconds in which the ports of a killed agent and its tasks become free
 _PLACES: dict[
     str, dict[str, tuple[int, ...]]
 ] = {  # by strategy: the tasks, with the number of the host on which each one runs
@@ -59,6 +66,12 @@ class World:
         self.places = _PLACES[drill.strategy]
         self.tasks = [f"{role}:{index}" for role, hosts in self.places.items() for index in range(len(hosts))]
         self.running: subprocess.Popen[str] | None = None
+        self.errors: list[str] = []
+        """What its supervisors have written to stderr."""
+        self.taken: list[Taken] = []
+        self._ports = free_ports(len(self.tasks)) if drill.has_fixed_ports else []
+        self._early = ExitStack()
+        stack.callback(self._early.close)
         self._readers: list[threading.Thread] = []
 
     # ---- the training
@@ -66,9 +79,8 @@ class World:
     def spec(self) -> Path:
         """Write the spec."""
         script = str(Path(program.__file__))
-        cluster = {role: [f"h{host}" for host in hosts] for role, hosts in self.places.items()}
         fields: dict[str, Any] = {
-            "cluster": cluster if self.bed else {role: len(hosts) for role, hosts in cluster.items()},
+            "cluster": self._cluster(),
             "strategy": self.drill.strategy,
             "command": [sys.executable, script, str(self.directory), str(STEPS), str(_PACE)],
             "restart": {"max": 30, "window": "1h", "backoff": [0.5, 5]},
@@ -80,8 +92,25 @@ class World:
             fields["preload"] = ["tensorflow"]
         return self.launch.spec(**fields)
 
+    def _cluster(self) -> dict[str, list[str]]:
+        ports = iter(self._ports)
+        return {
+            role: [self._host_name(host) + (f":{next(ports)}" if self._ports else "") for host in hosts]
+            for role, hosts in self.places.items()
+        }
+
+    def _host_name(self, host: int) -> str:
+        return f"h{host}" if self.bed else "localhost"
+
+    def _task_hosts(self) -> list[int]:
+        """Return the hosts with tasks."""
+        return sorted({host for hosts in self.places.values() for host in hosts}) if self.bed else [0]
+
     def start(self) -> ProcessWatch:
         """Start the training; return a watch over its tasks."""
+        if any(map(is_early, self.drill.faults)):
+            for host in self._task_hosts():
+                self._early.enter_context(self._take(host, self._early_ports(host), is_early=True))
         self._run("up", self.spec())
         runs = self.launch.home / "runs"
         assert self.wait(lambda: runs.exists() and any(runs.iterdir())), "it did not start"
@@ -91,7 +120,8 @@ class World:
         self.running = running = self.launch.start(*arguments)
         for pipe in (running.stdout, running.stderr) if self.drill.is_read else (running.stderr,):
             assert pipe is not None
-            self._readers.append(threading.Thread(target=pipe.read, daemon=True))
+            kept = self.errors if pipe is running.stderr else deque[str](maxlen=1)
+            self._readers.append(threading.Thread(target=kept.extend, args=(pipe,), daemon=True))
             self._readers[-1].start()
 
     def step(self) -> int:
@@ -125,7 +155,11 @@ class World:
             self.wait(lambda: all((self.directory / f"result.{task}").exists() for task in self.finishers()))
             assert running.stdout is not None
             threading.Thread(target=running.stdout.read, daemon=True).start()
-        return running.poll() if self.wait(self.is_over) else None
+        if not self.wait(self.is_over):
+            return None
+        for reader in self._readers:
+            reader.join(_LAST_WORDS)
+        return running.poll()
 
     def finishers(self) -> list[str]:
         """Return the tasks that write a result."""
@@ -171,7 +205,13 @@ class World:
 
     def suffer(self, fault: Fault) -> str:
         """Inject a fault and wait until it is over; return what was done, "" if there was nothing to hurt."""
+        if is_early(fault):
+            return self._give_back(fault)
+        if self.is_over():
+            return ""
         verb, _, whom = fault.kind.partition(" ")
+        if fault.kind == "take ports":
+            return self._take_between(fault)
         if fault.kind == "follow and stop":
             return self._follow_and_stop(fault)
         if whom == "sshd":
@@ -203,7 +243,8 @@ class World:
     def _hurt_host(self, fault: Fault) -> str:
         bed = self.bed
         assert bed is not None
-        host = sorted({host for hosts in self.places.values() for host in hosts})[fault.choice % len(self.places)]
+        hosts = self._task_hosts()
+        host = hosts[fault.choice % len(hosts)]
         match fault.kind:
             case "cut":
                 bed.cut(host)
@@ -259,6 +300,49 @@ class World:
         chosen = sessions[fault.choice % len(sessions)]
         _signal(chosen.pid, signal.SIGKILL)
         return f"kill sshd h{chosen.host}"
+
+    # ---- ports
+
+    def _early_ports(self, host: int) -> list[int]:
+        """Return what to take before the start: the ports of the spec, or half of those that tflaunch chooses from."""
+        if self._ports:
+            named = zip(self._ports, (one for hosts in self.places.values() for one in hosts), strict=True)
+            return [port for port, where in named if not self.bed or where == host]
+        return list(range(*_CHOSEN, 2))[: most_ports() // len(self._task_hosts())]
+
+    @contextmanager
+    def _take(self, host: int, ports: list[int], patience: float = 0.0, *, is_early: bool = False) -> Iterator[int]:
+        """Let another program have ports of a host; yield how many it has got."""
+        network = self.bed.network(host) if self.bed else "/proc/self/ns/net"
+        since = time.monotonic()
+        with closing(PortTaker(network)) as taker:
+            got = taker.take(ports, patience)
+            try:
+                yield len(got)
+            finally:
+                times = (since, time.monotonic())
+                self.taken.append(Taken(self._host_name(host), frozenset(got), *times, is_early, self.is_over()))
+
+    def _give_back(self, fault: Fault) -> str:
+        """Let the ports that were taken before the start be taken for a while."""
+        self.wait(self.is_over, fault.seconds)
+        self._early.close()
+        return f"take ports before the start, for {fault.seconds:g} s"
+
+    def _take_between(self, fault: Fault) -> str:
+        """Kill the agent of a host, and take the ports of its tasks before the next one can hold them."""
+        agents = [victim for victim in self.victims() if victim.kind in ("agent", "guard")]
+        held = {record["host"]: record["ports"] for record in self.launch.journal() if record["kind"] == "ports_held"}
+        agents = [victim for victim in agents if self._host_name(int(victim.name[1:])) in held]
+        if not agents:
+            return ""
+        host = int(agents[fault.choice % len(agents)].name[1:])
+        for victim in agents:
+            if victim.name == f"h{host}":
+                _signal(victim.pid, signal.SIGKILL)
+        with self._take(host, list(held[self._host_name(host)].values()), _BETWEEN) as number:
+            self.wait(self.is_over, fault.seconds)
+        return f"kill agent and take {number} ports on {self._host_name(host)} for {fault.seconds:g} s"
 
     def _follow_and_stop(self, fault: Fault) -> str:
         if not (self.launch.home / "runs").exists():

@@ -180,6 +180,10 @@ class Bed:
         """Return where this machine sees the HOME of a host that is powered on."""
         return Path(f"/proc/{self._on[i].first}/root{self.home}")
 
+    def network(self, i: int) -> str:
+        """Return the file that stands for the network of a host that is powered on."""
+        return _network_of(self._on[i].first)
+
     # Start and end.
 
     def up(self) -> None:
