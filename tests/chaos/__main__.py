@@ -18,11 +18,12 @@ from pathlib import Path
 from chaos import judge, program
 from chaos.drill import KINDS, STARTED, STEPS, WORKERS, Drill, draw
 from chaos.world import World
+from support.memory_group import why_no_groups
 from support.page_tables import write_table
 from support.processes import ProcessWatch
 from support.sshd import Keyring
 
-_HARMLESS = ("kill task", "stop task", "slow", "flap", "follow and stop", "kill sshd")
+_HARMLESS = ("kill task", "exceed memory", "stop task", "slow", "flap", "follow and stop", "kill sshd")
 _SHORT = 6.0  # seconds; links that are lost for so long lose no output
 
 
@@ -37,13 +38,17 @@ def main() -> int:
     parser.add_argument("--page", type=Path, help="write the table of what was played to this page")
     parser.add_argument("--keep", type=Path, help="copy the directory of a failed drill there")
     arguments = parser.parse_args()
+    impossible = {"exceed memory": why_no_groups()}
+    for kind, reason in impossible.items():
+        if reason:
+            print(f"no drill has {kind!r}: {reason}")
     until, series = time.monotonic() + 60 * arguments.minutes, Series()
     with tempfile.TemporaryDirectory(prefix="tflaunch-chaos-") as root:
         keys = Keyring(Path(root))
         for seed in range(arguments.seed, arguments.seed + arguments.drills):
             if time.monotonic() > until:
                 break
-            drill = draw(seed, only=arguments.only)
+            drill = draw(seed, only=arguments.only, without=[kind for kind, reason in impossible.items() if reason])
             if arguments.kind and all(fault.kind != arguments.kind for fault in drill.faults):
                 continue
             directory = Path(root) / f"drill-{seed}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import NamedTuple
 
 STEPS = 80
@@ -17,7 +18,7 @@ _CUT = (1.0, 6.0, 14.0, 40.0)
 _TAKEN = (1.0, 6.0, 14.0)
 _LOCAL = (*(f"kill {who}" for who in OF_PROCESSES), *(f"stop {who}" for who in OF_PROCESSES), "follow and stop")
 _FAR = (*_LOCAL, "kill sshd", "cut", "black hole", "flap", "slow", "power off", "full disk")
-_LATER = {1: "take ports"}
+_LATER = {1: "take ports", 3: "exceed memory"}
 """Kinds that were added later, by the last digit of the seeds that have one; the others have what they had before."""
 KINDS = (*_FAR, *_LATER.values())
 """The kinds of faults; those of `_FAR` beyond `_LOCAL` need other hosts than this machine."""
@@ -65,8 +66,11 @@ class Drill(NamedTuple):
         return ", ".join(words)
 
 
-def draw(seed: int, *, only: str = "") -> Drill:
-    """Draw a drill; ``only``: "local" or "ssh", else both."""
+def draw(seed: int, *, only: str = "", without: Sequence[str] = ()) -> Drill:
+    """Draw a drill.
+
+    ``only``: "local" or "ssh", else both. ``without``: kinds that were added later, and cannot be played here.
+    """
     chance = random.Random(f"chaos {seed}")
     is_far = {"local": False, "ssh": True}.get(only, chance.random() < 0.6)
     steps = sorted(
@@ -84,14 +88,13 @@ def draw(seed: int, *, only: str = "") -> Drill:
         )
     strategy = chance.choice(("multi_worker_mirrored", "parameter_server"))
     rest = chance.random() < 0.5, chance.random() < 0.8, tuple(faults), _chance(seed, "ports").random() < 0.4
-    return _with_later_kind(Drill(seed, strategy, is_far, *rest))
+    drill = Drill(seed, strategy, is_far, *rest)
+    kind = _LATER.get(seed % 10, "")
+    return drill if kind in ("", *without) else _with_later_kind(drill, kind)
 
 
-def _with_later_kind(drill: Drill) -> Drill:
-    """Replace a fault, if the drill is one of those with a kind that was added later."""
-    kind = _LATER.get(drill.seed % 10)
-    if kind is None:
-        return drill
+def _with_later_kind(drill: Drill, kind: str) -> Drill:
+    """Replace a fault by one of a kind that was added later."""
     chance = _chance(drill.seed, kind)
     number = chance.randrange(len(drill.faults))
     changed = drill.faults[number]._replace(kind=kind, seconds=chance.choice(_TAKEN))

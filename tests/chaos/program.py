@@ -17,9 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 SAVE_EVERY = 10  # steps
+GREED = 256 << 20
+"""Bytes that a task allocates when there is a file DIRECTORY/greed.TASK: more than a drill then lets it have."""
 SIZE = 16
 TASK = os.environ.get("TFLAUNCH_TASK", "worker:0")
 ATTEMPT = os.environ.get("TFLAUNCH_ATTEMPT", "0")
+
+
+kept_alive: list[bytes] = []
 
 
 def share(step: int, replica: int) -> float:
@@ -136,6 +141,8 @@ def say(directory: Path, number: int) -> None:
         kept.write(line)
     sys.stdout.write(line)
     sys.stdout.flush()
+    if (directory / f"greed.{TASK}").exists():
+        kept_alive.append(b"x" * GREED)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from chaos.drill import STEPS, Drill, Fault, is_early
 from chaos.judge import Taken
 from support.fixed_ports import free_ports
 from support.launch import Launch
+from support.memory_group import MemoryGroup
 from support.netns_hosts import Bed
 from support.processes import ProcessWatch, environment_of, is_agent
 from support.sshd import Keyring
@@ -32,6 +33,8 @@ _LEASE, _GRACE = 12, 2  # seconds
 _POLL = 0.1
 _PACE = 0.1  # seconds of a step
 _CHOSEN = (10000, 32768)  # the ports among which tflaunch chooses
+_MEMORY = 48 << 20  # bytes that a task may allocate in addition to what it has
+_GREEDY = 20.0  # seconds to do so
 _LAST_WORDS = 5.0  # seconds to read what a supervisor wrote before its end
 _BETWEEN = 5.0  # seconds in which the ports of a killed agent and its tasks become free
 _PLACES: dict[
@@ -212,6 +215,8 @@ class World:
         verb, _, whom = fault.kind.partition(" ")
         if fault.kind == "take ports":
             return self._take_between(fault)
+        if fault.kind == "exceed memory":
+            return self._exceed_memory(fault)
         if fault.kind == "follow and stop":
             return self._follow_and_stop(fault)
         if whom == "sshd":
@@ -300,6 +305,22 @@ class World:
         chosen = sessions[fault.choice % len(sessions)]
         _signal(chosen.pid, signal.SIGKILL)
         return f"kill sshd h{chosen.host}"
+
+    def _exceed_memory(self, fault: Fault) -> str:
+        """Let a task allocate more than its cgroup allows, until the kernel kills it."""
+        tasks = [victim for victim in self.victims() if victim.kind == "task"]
+        if not tasks:
+            return ""
+        name = tasks[fault.choice % len(tasks)].name
+        told = self.directory / f"greed.{name}"
+        with MemoryGroup(_MEMORY) as group:
+            for victim in tasks:
+                if victim.name == name:
+                    group.add(victim.pid)
+            told.touch()
+            self.wait(lambda: group.kills() > 0 or not group.members(), _GREEDY)
+            told.unlink()
+            return f"{fault.kind} as {name}" if group.kills() else ""
 
     # ---- ports
 
