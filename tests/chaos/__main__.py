@@ -23,7 +23,7 @@ from support.page_tables import write_table
 from support.processes import ProcessWatch
 from support.sshd import Keyring
 
-_HARMLESS = ("kill task", "exceed memory", "stop task", "slow", "flap", "follow and stop", "kill sshd")
+_HARMLESS = ("kill task", "exceed memory", "step clock", "stop task", "slow", "flap", "follow and stop", "kill sshd")
 _SHORT = 6.0  # seconds; links that are lost for so long lose no output
 
 

@@ -26,6 +26,7 @@ from support.netns_hosts import Bed
 from support.processes import ProcessWatch, environment_of, is_agent
 from support.sshd import Keyring
 from support.taken_ports import PortTaker, most_ports
+from support.wall_clock import WallClock
 
 PATIENCE = 400.0
 """Seconds for a training to end after the last fault; a quiet one takes less than 40."""
@@ -33,6 +34,7 @@ _LEASE, _GRACE = 12, 2  # seconds
 _POLL = 0.1
 _PACE = 0.1  # seconds of a step
 _CHOSEN = (10000, 32768)  # the ports among which tflaunch chooses
+_CLOCKS = (2, -1, 26, -7)  # hours by which the wall clock of a run comes to differ from this machine's
 _MEMORY = 48 << 20  # bytes that a task may allocate in addition to what it has
 _GREEDY = 20.0  # seconds to do so
 _LAST_WORDS = 5.0  # seconds to read what a supervisor wrote before its end
@@ -61,10 +63,13 @@ class World:
         self.drill = drill
         self.directory = directory
         self.launch = Launch(directory)
-        self.bed = stack.enter_context(Bed(directory / "bed", keys)) if drill.is_far else None
+        self.clock = WallClock(directory / "clock") if any(one.kind == "step clock" for one in drill.faults) else None
+        clocked = self.clock.environ if self.clock else {}
+        self.bed = stack.enter_context(Bed(directory / "bed", keys, environ=clocked)) if drill.is_far else None
         if self.bed is not None:
             self.launch.prefix = self.bed.run_prefix
             self.launch.env["HOME"] = str(self.bed.client_home)
+        self.launch.env |= clocked
         self.launch.env["TF_CPP_MIN_LOG_LEVEL"] = "2"
         self.places = _PLACES[drill.strategy]
         self.tasks = [f"{role}:{index}" for role, hosts in self.places.items() for index in range(len(hosts))]
@@ -91,6 +96,8 @@ class World:
         }
         if self.bed:
             fields["hosts"] = {f"h{host}": {"python": sys.executable} for host in self.bed.hosts}
+        if self.clock:
+            fields["env"] = self.clock.environ  # over SSH, tasks have no variables of the session
         if self.drill.preload:
             fields["preload"] = ["tensorflow"]
         return self.launch.spec(**fields)
@@ -215,6 +222,8 @@ class World:
         verb, _, whom = fault.kind.partition(" ")
         if fault.kind == "take ports":
             return self._take_between(fault)
+        if fault.kind == "step clock":
+            return self._step_clock(fault)
         if fault.kind == "exceed memory":
             return self._exceed_memory(fault)
         if fault.kind == "follow and stop":
@@ -305,6 +314,16 @@ class World:
         chosen = sessions[fault.choice % len(sessions)]
         _signal(chosen.pid, signal.SIGKILL)
         return f"kill sshd h{chosen.host}"
+
+    def _step_clock(self, fault: Fault) -> str:
+        """Step the wall clock of all processes of the run, to a time that differs from this machine's by hours."""
+        assert self.clock is not None
+        hours = _CLOCKS[fault.choice % len(_CLOCKS)]
+        there = self.victims()
+        number = sum(self.clock.is_read_by(victim.pid) for victim in there)
+        self.clock.step(hours * 3600)
+        self.wait(self.is_over, fault.seconds)
+        return f"{fault.kind} by {hours:+d} h for {number} of {len(there)} processes" if number else ""
 
     def _exceed_memory(self, fault: Fault) -> str:
         """Let a task allocate more than its cgroup allows, until the kernel kills it."""
