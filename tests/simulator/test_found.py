@@ -1,5 +1,7 @@
 """Histories in which the search has found a defect, shrunk by it."""
 
+# ruff: noqa: E501 - cases as they are printed
+
 from __future__ import annotations
 
 import pytest
