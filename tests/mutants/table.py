@@ -330,7 +330,7 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "output is taken twice": Edit(
         "tflaunch.agents.output.Output._read_bytes",
-        "known = self._known(task, attempt)",
+        "known = self._known(task, attempt, offset)",
         "known = offset",
         Invariant("I6", 58),
     ),

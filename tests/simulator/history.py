@@ -179,7 +179,9 @@ class History:
         disk = here[0].disk if here else Disk(self.freeze)
         self.machine = kernel.current.machine = FileSystem(disk, self.wall_clock)
         self.directory = SimRunDirectory(self.machine)
-        self.code = None if plan.sync is None else SimCode(self.machine, world.rarely)
+        disk = Disk(self.freeze)  # another one: also a user whose logs have no room may edit
+        code = FileSystem(disk, self.wall_clock)
+        self.code = None if plan.sync is None else SimCode(code, world.rarely)
         for host in self.hosts.values():
             host.code = self.code
         self.liars = _Liars(self.hosts)

@@ -50,6 +50,8 @@ class WatchedSink(LogSink):
     def __init__(self, run: RunDirectory, oracle: Oracle, mailbox: SimMailbox, screen: Reader) -> None:
         """Open the logs of a run."""
         super().__init__(run.logs, Marks(run.marks), run.times, screen, mailbox)
+        self.mailbox = mailbox
+        """For bugs that are planted."""
         self._oracle = oracle
         self._reader = screen
 

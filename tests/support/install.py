@@ -63,7 +63,8 @@ def _install(packages: tuple[str, ...]) -> str:
     for arguments in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *packages]):
         try:
             subprocess.run(
-                ["apt-get", "-o", f"DPkg::Lock::Timeout={_PATIENCE}", *arguments], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                ["apt-get", "-o", f"DPkg::Lock::Timeout={_PATIENCE}", *arguments],
+                env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                 timeout=_PATIENCE, check=True,
             )  # fmt: skip
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
