@@ -20,7 +20,7 @@ from chaos.drill import CONTAINED, KINDS, STARTED, STEPS, WORKERS, Drill, draw
 from chaos.world import World
 from support.container_engine import Engine, an_engine
 from support.memory_group import why_no_groups
-from support.page_tables import write_table
+from support.page_tables import read_table, write_table
 from support.processes import ProcessWatch
 from support.sshd import Keyring
 
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument(
         "--kind", choices=sorted({*KINDS, *CONTAINED}), default="", help="play only drills with a fault of this kind"
     )
-    parser.add_argument("--page", type=Path, help="write the table of what was played to this page")
+    parser.add_argument("--page", type=Path, help="add what was played to the table on this page")
     parser.add_argument("--keep", type=Path, help="copy the directory of a failed drill there")
     arguments = parser.parse_args()
     impossible = {"exceed memory": why_no_groups()}
@@ -67,7 +67,7 @@ def main() -> int:
                 shutil.copytree(directory, arguments.keep / directory.name, symlinks=True, ignore=left_out)
             shutil.rmtree(directory, ignore_errors=True)
     if arguments.page is not None:
-        write_table(arguments.page, "drills", series.table())
+        write_table(arguments.page, "drills", series.table(read_table(arguments.page, "drills")))
     return 1 if series.failed else 0
 
 
@@ -87,14 +87,16 @@ class Series:
         self.seconds += took
         self.faults.update(kind for kind, _ in suffered)
 
-    def table(self) -> Iterator[str]:
-        """Yield a table in Markdown of what was played."""
+    def table(self, earlier: Iterable[Sequence[str]] = ()) -> Iterator[str]:
+        """Yield a table in Markdown of what was played, together with the rows of ``earlier`` series."""
+        known = Counter({what: int(number.replace(",", "")) for what, number in earlier})
+        counts = {"drills": self.drills, "of which violated an invariant": self.failed}
+        counts["minutes"] = round(self.seconds / 60)
         yield "| what | number |"
         yield "|---|--:|"
-        yield f"| drills | {self.drills:,} |"
-        yield f"| of which violated an invariant | {self.failed:,} |"
-        yield f"| minutes | {self.seconds / 60:,.0f} |"
-        for kind, count in sorted(self.faults.items()):
+        for what, count in counts.items():
+            yield f"| {what} | {count + known.pop(what, 0):,} |"
+        for kind, count in sorted((known + self.faults).items()):
             yield f"| {kind} | {count:,} |"
 
 
