@@ -55,7 +55,7 @@ def test_files_are_taken_and_placed(agent: Agent) -> None:
 
 
 def test_another_supervisor_may_offer_what_was_edited_meanwhile(agent: Agent) -> None:
-    """It has read the files anew; those of the killed one can no longer be had."""
+    """It has read the files again; the content that the killed one has offered is gone."""
     old, new = b"old" * PART, b"new"
     agent.talk.hello(lease=60)
     digest = offer(agent.talk, old)

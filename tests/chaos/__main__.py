@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from chaos import judge, program
 from chaos.drill import CONTAINED, KINDS, STARTED, STEPS, WORKERS, Drill, draw
 from chaos.world import World
@@ -47,7 +49,10 @@ def main() -> int:
             print(f"no drill has {kind!r}: {reason}")
     until, series = time.monotonic() + 60 * arguments.minutes, Series()
     with tempfile.TemporaryDirectory(prefix="tflaunch-chaos-") as root, ExitStack() as stack:
-        engine = stack.enter_context(an_engine()) if arguments.only == "docker" else None
+        try:
+            engine = stack.enter_context(an_engine()) if arguments.only == "docker" else None
+        except (pytest.skip.Exception, pytest.fail.Exception) as missing:
+            parser.error(f"--only docker: {missing}")
         keys = Keyring(Path(root))
         for seed in range(arguments.seed, arguments.seed + arguments.drills):
             if time.monotonic() > until:

@@ -17,6 +17,7 @@ from tflaunch.core.job_state import Phase
 from tflaunch_worker import wire
 
 if TYPE_CHECKING:
+    from simulator.file_system import Disk
     from simulator.history import History
     from simulator.hosts import SimHost
 
@@ -312,25 +313,29 @@ class Faults:
     def full_disk(self) -> None:
         """There is no room for output."""
         host = self._any()
-        disk, room = host.disk, self._random.randrange(3000)
-        taken = disk.room - room
-        disk.room -= taken
-        self._world.fault("full disk", host.name)
-
-        def empty() -> None:
-            disk.room += taken
-
-        self._fills(self._within(0.5, 20), empty)
+        self._fill(host.disk, "full disk", host.name)
 
     def no_inodes(self) -> None:
         """No file can be created; those that are open can still be written."""
         disk = self._any().disk
         self._world.fault("no inodes")
         disk.has_inodes = False
-        self._fills(self._within(0.5, 20), lambda: setattr(disk, "has_inodes", True))
+        self._empty_later(lambda: setattr(disk, "has_inodes", True))
 
-    def _fills(self, seconds: float, empty: Callable[[], None]) -> None:
-        """A disk is full for a while; the job ends if code is to be copied there."""
+    def _fill(self, disk: Disk, *about: str) -> None:
+        """A disk has hardly any space for a while."""
+        taken = disk.room - self._random.randrange(3000)
+        disk.room -= taken
+        self._world.fault(*about)
+
+        def empty() -> None:
+            disk.room += taken
+
+        self._empty_later(empty)
+
+    def _empty_later(self, empty: Callable[[], None]) -> None:
+        """A disk is full until then; the job ends if code is to be copied there."""
+        seconds = self._within(0.5, 20)
         if self._history.code is None:
             self._world.after(seconds, empty)
         else:
@@ -404,8 +409,6 @@ class Faults:
         host = self._any()
         self._world.fault("clock set", host.name, f"by {seconds:.0f} s")
         host.wall_ahead += seconds
-        if host.is_local:
-            self._history.wall_ahead += seconds
 
     # ---- users, and the supervisor
 
@@ -413,7 +416,7 @@ class Faults:
         """The wall clock of the supervisor's machine is set."""
         seconds = self._within(-1, 1) * 86400
         self._world.fault("supervisor's clock set", f"by {seconds:.0f} s")
-        self._history.wall_ahead += seconds
+        self._history.set_clock(seconds)
 
     def stop_reading(self) -> None:
         """The user presses Ctrl-S, or the program that reads the output is stopped."""
@@ -423,15 +426,7 @@ class Faults:
 
     def fill_logs(self) -> None:
         """There is no room for the logs."""
-        disk, room = self._history.machine.disk, self._random.randrange(3000)
-        taken = disk.room - room
-        disk.room -= taken
-        self._world.fault("full disk under the logs")
-
-        def empty() -> None:
-            disk.room += taken
-
-        self._fills(self._within(0.5, 20), empty)
+        self._fill(self._history.machine.disk, "full disk under the logs")
 
     def half_logged(self) -> None:
         """Kill -9 of tflaunch in the middle of a write to a log."""

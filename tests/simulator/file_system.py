@@ -23,7 +23,6 @@ class Disk:
         """Prepare a disk; ``wait`` lets whoever writes do nothing else for a number of seconds."""
         self.room = 1 << 40
         self.has_inodes = True
-        self.is_read_only = False
         self.seconds = 0.0  # that a write takes
         self._wait = wait
 
@@ -33,8 +32,6 @@ class Disk:
         Raises:
             OSError: there is no space for it.
         """
-        if self.is_read_only:
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         if not self.has_inodes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.take(1)
@@ -77,14 +74,6 @@ class Status(NamedTuple):
     st_nlink: int
 
 
-class Handle:
-    """An open file."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.position = 0
-
-
 class FileSystem:
     """The files of a machine; they are lost with its disk."""
 
@@ -93,7 +82,8 @@ class FileSystem:
         self.disk = disk
         self.clock = clock
         self.nodes = {"/": Node(stat.S_IFDIR, 0.0, 0o700)}
-        self.handles: dict[int, Handle] = {}
+        self.opened: dict[int, Node] = {}
+        """The open files, by their descriptors."""
         self._next = 1 << 20  # no descriptor of a pipe or socket
         self._share: float | None = None
         self._death: BaseException | None = None
@@ -163,12 +153,12 @@ class FileSystem:
         """Open a file; return its descriptor."""
         node.handles += 1
         self._next += 1
-        self.handles[self._next] = Handle(node)
+        self.opened[self._next] = node
         return self._next
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""
-        node = self.handles.pop(descriptor).node
+        node = self.opened.pop(descriptor)
         node.handles -= 1
         self._release(node)
 
@@ -242,28 +232,28 @@ class OsCalls:
 
     def write(self, descriptor: int, data: bytes) -> int:
         """Append to a file: those here are opened with O_APPEND."""
-        node = self._here().handles[descriptor].node
+        node = self._here().opened[descriptor]
         return self._here().write(node, data, len(node.content))
 
     def pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
         """Write at a position."""
-        return self._here().write(self._here().handles[descriptor].node, data, offset)
+        return self._here().write(self._here().opened[descriptor], data, offset)
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
         """Read from a position."""
-        return bytes(self._here().handles[descriptor].node.content[offset : offset + size])
+        return bytes(self._here().opened[descriptor].content[offset : offset + size])
 
     def ftruncate(self, descriptor: int, size: int) -> None:
         """Shorten a file."""
-        self._here().truncate(self._here().handles[descriptor].node, size)
+        self._here().truncate(self._here().opened[descriptor], size)
 
     def fstat(self, descriptor: int) -> Status:
         """Return the status of an open file."""
-        return self._here().status(self._here().handles[descriptor].node)
+        return self._here().status(self._here().opened[descriptor])
 
     def fchmod(self, descriptor: int, mode: int) -> None:
         """Set permissions."""
-        self._here().handles[descriptor].node.mode = mode
+        self._here().opened[descriptor].mode = mode
 
     def lstat(self, path: str) -> Status:
         """Return the status of a file."""

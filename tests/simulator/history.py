@@ -21,7 +21,7 @@ from simulator.mailbox import SimMailbox, SupervisorDied
 from simulator.oracle import Oracle
 from simulator.output import Reader, SimRunDirectory
 from simulator.programs import Stage
-from simulator.world import EPOCH, Violation, World
+from simulator.world import Violation, World
 from tflaunch.agents import session as sessions
 from tflaunch.core import event_records, policy, step
 from tflaunch.core.actions import Action
@@ -174,14 +174,13 @@ class History:
         self.hosts = {
             host.host: SimHost(host.host, host.is_local, world, self.oracle, self.stage) for host in plan.hosts
         }
-        here = [host for host in self.hosts.values() if host.is_local]
-        self.wall_ahead = 0.0
-        disk = here[0].disk if here else Disk(self.freeze)
+        self._here = next((host for host in self.hosts.values() if host.is_local), None)
+        self._wall_ahead = 0.0  # of the supervisor's machine, if it is none of the hosts
+        disk = Disk(self.freeze) if self._here is None else self._here.disk
         self.machine = kernel.current.machine = FileSystem(disk, self.wall_clock)
         self.directory = SimRunDirectory(self.machine)
-        disk = Disk(self.freeze)  # another one: also a user whose logs have no room may edit
-        code = FileSystem(disk, self.wall_clock)
-        self.code = None if plan.sync is None else SimCode(code, world.rarely)
+        of_user = FileSystem(Disk(self.freeze), self.wall_clock)  # also a user whose logs have no room may edit
+        self.code = None if plan.sync is None else SimCode(of_user, world.rarely)
         for host in self.hosts.values():
             host.code = self.code
         self.liars = _Liars(self.hosts)
@@ -199,7 +198,14 @@ class History:
 
     def wall_clock(self) -> float:
         """Return the seconds since the epoch that the supervisor's machine believes in."""
-        return EPOCH + self.world.now + self.wall_ahead
+        return self.world.wall_clock(self._wall_ahead if self._here is None else self._here.wall_ahead)
+
+    def set_clock(self, seconds: float) -> None:
+        """Set the wall clock of the supervisor's machine ahead."""
+        if self._here is None:
+            self._wall_ahead += seconds
+        else:
+            self._here.wall_ahead += seconds
 
     def _make_run(self) -> Run:
         """Assemble a supervisor: the first, or one that takes over."""

@@ -15,7 +15,7 @@ from simulator.host import SimAgentHost
 from simulator.links import End, Speed, Wire
 from simulator.loop import SimLoop
 from simulator.processes import Process
-from simulator.world import EPOCH, Violation, World
+from simulator.world import Violation, World
 from tflaunch_worker import orphans
 from tflaunch_worker.agent.agent import Agent
 
@@ -71,7 +71,7 @@ class SimHost:
 
     def wall_clock(self) -> float:
         """Return the seconds since the epoch that this host believes in."""
-        return EPOCH + self.world.now + self.wall_ahead
+        return self.world.wall_clock(self.wall_ahead)
 
     @property
     def address(self) -> str:

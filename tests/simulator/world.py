@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 
 _NEVER = float("inf")
-EPOCH = 1_800_000_000.0
-"""Seconds from the Unix epoch to the start of each world."""
+_EPOCH = 1_800_000_000.0  # seconds from the Unix epoch to the start of each world
 
 
 class Violation(Exception):
@@ -51,6 +50,10 @@ class World:
         self.count = 0
         self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = 0
+
+    def wall_clock(self, ahead: float) -> float:
+        """Return the seconds since the epoch by a clock that is this many seconds ahead."""
+        return _EPOCH + self.now + ahead
 
     def number(self) -> int:
         """Return a number that is unique in this world."""

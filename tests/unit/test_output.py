@@ -67,7 +67,7 @@ def test_output_that_has_ended_may_be_missing() -> None:
 
 @pytest.mark.parametrize("kind", ["output", "output_ended"])
 @pytest.mark.parametrize("is_first", [True, False])
-def test_no_agent_leaves_out_what_nobody_has_acknowledged(kind: str, is_first: bool) -> None:
+def test_no_agent_leaves_out_what_was_never_acknowledged(kind: str, is_first: bool) -> None:
     """Without an earlier supervisor, and after what this one has taken."""
     heard = output(Log(None if is_first else 0))
     if not is_first:

@@ -120,7 +120,7 @@ class Output:
         self._note(task, attempt, end)
 
     def _read_end(self, task: str, attempt: int, offset: int) -> None:
-        self._received[(task, attempt)] = self._known(task, attempt, offset)
+        self._known(task, attempt, offset)
         self.end(task, attempt)
         self._note(task, attempt, offset, is_complete=True)
 
@@ -131,7 +131,7 @@ class Output:
         acknowledged output that it could not store, because the disk was full.
 
         Raises:
-            ValueError: the host has left out output that nobody has acknowledged.
+            ValueError: the host has left out output that was never acknowledged.
         """
         is_first = (task, attempt) not in self._received
         if is_first:
@@ -142,7 +142,7 @@ class Output:
         if not is_first or self._words.kept(task, attempt) is None:
             raise ValueError(f"output of {task} goes on at byte {offset}, not {known}")
         self._words.lose(task, attempt, offset - known)
-        self._acknowledged[(task, attempt)] = offset
+        self._received[(task, attempt)] = self._acknowledged[(task, attempt)] = offset
         return offset
 
     def _note(self, task: str, attempt: int, offset: int, is_complete: bool = False) -> None:

@@ -293,7 +293,7 @@ class Offer:
     def _hear(self, message: dict[str, Any]) -> None:
         """Add a part of the list of files; over another link the whole list is sent again.
 
-        A supervisor that has taken over reads the files anew, so its list may be another one. After a refusal, the next
+        A supervisor that has taken over reads the files again, so its list may differ. After a refusal, the next
         attempt offers them again.
         """
         if message["is_first"]:
