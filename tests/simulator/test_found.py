@@ -125,3 +125,26 @@ def test_a_host_is_drained_while_its_link_is_lost() -> None:
         has_function=False,
     )
     assert play(case).violation is None
+
+
+def test_a_task_fails_at_its_start_after_another_has_trained() -> None:
+    """The job was given up, although it had made progress."""
+    case = Case(
+        seed=10052398,
+        spec='{"cluster": {"worker": ["here", "a"]}, "command": ["train"], "timeouts": {"lease": 8}}',
+        script=Script(
+            duration=1.0,
+            starting=1.0,
+            term="ignores",
+            slow_share=0.0,
+            hang_share=0.0,
+            evaluator="ends",
+            saved_code=143,
+            lines=3,
+            troubles=(Trouble(task="worker:1", attempts=None, kind="raise", number=1, after=1.2620141037726307),),
+            epochs="from zero",
+        ),
+        faults=(Fault(kind="half_logged", number=0, at=1.494, after=None),),
+        has_function=False,
+    )
+    assert play(case).violation is None

@@ -176,3 +176,10 @@ def test_a_task_that_has_begun_to_train_does_not_fail_at_start_up(progress: dict
     history = starting(2, "worker:1").happens(TaskExited(HERE, "worker:1", 0, 1, None, 0.0, **progress))
     history.happens(TaskGone(HERE, "worker:1", 0, 7)).ends("worker:0", None, 9)
     assert (history.job.phase is Phase.BACKING_OFF) is is_retried
+
+
+def test_no_task_fails_at_start_up_once_another_has_begun_to_train() -> None:
+    """The cluster works, so the failure is not certain to come again."""
+    history = starting(2, "worker:1").happens(TaskExited(HERE, "worker:1", 0, 1, None, 0.0))
+    history.happens(TaskGone(HERE, "worker:1", 0), TaskExited(HERE, "worker:0", 0, 1, None, 0.0, epoch=1))
+    assert history.happens(TaskGone(HERE, "worker:0", 0)).job.phase is Phase.BACKING_OFF

@@ -294,12 +294,16 @@ def is_start_failure(job: Job, task: str) -> bool:
     """Whether the exit of a task is an ordinary error of its program during start-up.
 
     A failing import or a wrong argument will fail again in the same way. Start-up is over when the cluster has
-    formed, when the task has begun to train, or after `WARN_AFTER` for a program that never opens its ports: it may
-    have a cluster of its own. A checkpoint says nothing: it may be that of an earlier run.
+    formed, when a task of the gang has begun to train, or after `WARN_AFTER` for a program that never opens its ports:
+    it may have a cluster of its own. A checkpoint says nothing: it may be that of an earlier run.
     """
     ended = job.tasks[task]
-    is_over = job.formation.is_start_over or ended.reached.step or ended.reached.epoch
+    is_over = job.formation.is_start_over or any(_has_trained(job.tasks[each.task]) for each in gang_tasks(job))
     return ended.code in _PLAIN_CODES and ended.code not in _PREEMPTED and not is_over
+
+
+def _has_trained(task: TaskState) -> bool:
+    return bool(task.reached.step or task.reached.epoch)
 
 
 def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
