@@ -39,8 +39,11 @@ _SERVERS = pytest.StashKey[Path]()
 _OUTCOME = pytest.StashKey[dict[str, str]]()
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest reads its options for temporary directories
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker."""
+    """Declare the marker; in a task, keep temporary directories apart from those of the other tasks."""
+    if _IN_TASK in os.environ:  # by default pytest would remove those of the user's earlier sessions
+        config.option.basetemp = str(_report_of_this_task().with_suffix(""))
     usage = f"{MARKER}(worker=1, ps=0, chief=0, evaluator=0, timeout={_TIMEOUT:g}, **fields of a spec)"
     config.addinivalue_line("markers", f"{usage}: run the test in every task of a cluster on this machine")
 
@@ -179,7 +182,7 @@ def _warmth(item: pytest.Function) -> dict[str, Any]:
 
 def _adopt_outcome(result: Result, reports: Path) -> None:
     """Fail or skip the test here if it failed or was skipped in the tasks."""
-    outcomes = {path.stem: json.loads(path.read_text()) for path in reports.iterdir()}
+    outcomes = {path.stem: json.loads(path.read_text()) for path in reports.glob("*.json")}
     if result.exit_code:
         culprit = (result.culprit or "").replace(":", "-")
         told = outcomes.get(culprit, {})
@@ -218,9 +221,12 @@ def _note_outcome(item: pytest.Item, report: pytest.TestReport) -> None:
         return
     if not report.passed:
         noted.update(outcome=report.outcome, text=_text_of(report))
+    _report_of_this_task().write_text(json.dumps(noted))
+
+
+def _report_of_this_task() -> Path:
     name = os.environ["TFLAUNCH_TASK"].replace(":", "-")
-    path = Path(json.loads(os.environ[_IN_TASK])["reports"], f"{name}.json")
-    path.write_text(json.dumps(noted))
+    return Path(json.loads(os.environ[_IN_TASK])["reports"], f"{name}.json")
 
 
 def _text_of(report: pytest.TestReport) -> str:

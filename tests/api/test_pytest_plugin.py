@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import signal
@@ -90,6 +91,25 @@ def test_roles():
     code, out = project.run(tests)
     assert (code, "1 passed" in out) == (0, True), out
     assert sorted(os.listdir(project.marks)) == ["chief-0", "ps-0", "worker-0", "worker-1"]
+
+
+def test_each_task_has_temporary_directories_of_its_own(project: Project) -> None:
+    """Pytest gives each session the next number, and removes the directories of all but the last three."""
+    tests = """
+@pytest.mark.tflaunch(worker=4)
+def test_directories(tmp_path):
+    (pathlib.Path(os.environ["MARKS"]) / os.environ["TFLAUNCH_TASK"]).write_text(str(tmp_path))
+"""
+    root = project.directory / "root"
+    earlier = root / f"pytest-of-{getpass.getuser()}" / "pytest-0" / "kept"
+    earlier.mkdir(parents=True)
+    project.env["PYTEST_DEBUG_TEMPROOT"] = str(root)
+    code, out = project.run(tests)
+    assert code == 0, out
+    assert earlier.exists()
+    places = {mark.name: Path(mark.read_text()) for mark in project.marks.iterdir()}
+    assert len({place.parent for place in places.values()}) == 4
+    assert all((project.directory / "temporary") in place.parents for place in places.values())
 
 
 def test_fixtures_parameters_and_classes(project: Project) -> None:
