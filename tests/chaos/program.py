@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,8 +104,14 @@ def train_with_servers(config: object, directory: Path, steps: int, seconds: flo
         parts = [coordinator.schedule(compute, (tf.constant(share(step, part), tf.float64),)) for part in range(2)]
         total.assign_add(tf.add_n([tf.convert_to_tensor(part.fetch()) for part in parts]))
 
-    run(directory, steps, seconds, total, one)
-    os._exit(0)  # a coordinator whose worker is lost may wait for it without limit (`ClusterCoordinator.__del__`)
+    code = 0
+    try:
+        run(directory, steps, seconds, total, one)
+    except tf.errors.OpError:  # `fetch` fails if the worker with the result is lost
+        traceback.print_exc()
+        sys.stderr.flush()
+        code = 1
+    os._exit(code)  # a coordinator whose worker is lost may wait for it without limit (`ClusterCoordinator.__del__`)
 
 
 def run(directory: Path, steps: int, seconds: float, total: object, one: Callable[[int], None]) -> None:
