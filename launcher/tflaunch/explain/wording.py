@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from tflaunch.core.job_state import Breakpoint
+if TYPE_CHECKING:
+    from tflaunch.core.job_state import Breakpoint
 
 _MANY = 8
 

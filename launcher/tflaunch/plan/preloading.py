@@ -5,7 +5,6 @@ The host checks the rest before each start: `tflaunch_worker.forkserver.pool`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 
 from tflaunch.plan.model import PRIVATE, SIDECAR, Plan, TaskPlan
@@ -109,4 +108,6 @@ def _recipe(plan: Plan, process: TaskPlan) -> str | None:
     known = [process.argv[0], modules, search, sorted(env.items()), sorted(process.unset), inherits]
     sources = {source.env for source in plan.secrets.values() if source.env is not None}
     names = sorted({*plan.secrets, *sources})
+    import hashlib  # it loads OpenSSL, and most plans use no warm servers
+
     return "=".join([hashlib.sha256(json.dumps(known).encode("ascii")).hexdigest(), *names])

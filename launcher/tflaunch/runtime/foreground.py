@@ -27,7 +27,6 @@ from tflaunch.store import run_queue
 from tflaunch.transport.base import AgentConnector, Link
 
 _INTERRUPTED = 128 + signal.SIGINT
-_START = 0.5  # seconds for agents and tasks of this machine to start
 _RECORD_PATIENCE = 5.0  # seconds at the end of a short run
 _PATIENCE = 3.0  # seconds for a reader that takes nothing, after a signal
 
@@ -45,19 +44,16 @@ def execute(plan: Plan, config: RunConfig, connectors: Mapping[str, AgentConnect
     job = step.begin_job(config.directory.run, plan, mailbox.now())
 
     def begin(run: Run, runtime: Runtime) -> None:
-        has_ended = threading.Event()
-        record = threading.Thread(target=_record, args=(config.directory.path, plan, has_ended), daemon=True)
+        record = threading.Thread(target=_record, args=(config.directory.path, plan), daemon=True)
         record.start()
         run.execute(links)
-        has_ended.set()
         record.join(_RECORD_PATIENCE)
 
     return _supervise(job, config, connectors, mailbox, begin)
 
 
-def _record(path: Path, plan: Plan, has_ended: threading.Event) -> None:
-    """Describe what the run is made of: right after its start, which is not to be delayed, or else at its end."""
-    has_ended.wait(_START)
+def _record(path: Path, plan: Plan) -> None:
+    """Describe what the run is made of, while its agents start."""
     from tflaunch.runtime import run_record
 
     run_record.write(path, plan)

@@ -12,11 +12,9 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
 from tflaunch.runtime.run_config import RunConfig, on_screen
-from tflaunch.store.journal import read_journal, readable
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.base import AgentConnector, Link, LinkError
 from tflaunch.transport.connect import connectors_for
-from tflaunch_worker import wire
 
 _UNRECORDED_PROTOCOL = 5  # that of 0.2.0, whose journals do not name it
 
@@ -72,12 +70,13 @@ def make_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: by
             directory cannot be created.
     """
     from tflaunch import descriptors
-    from tflaunch.store import log_writer
 
     placeholders.require_matrix_values(plan)
     read_secrets(plan.secrets)
     descriptors.require(len(plan.hosts), len(plan.processes()))
     if log_directory is not None:
+        from tflaunch.store import log_writer
+
         log_writer.require_own_logs(log_directory, [process.task for process in plan.processes()])
     directory = RunDirectory(plan.name, log_directory)
     directory.keep_spec(suffix, spec)
@@ -106,6 +105,7 @@ def take_over(
     from tflaunch.core.job_state import Phase
     from tflaunch.runtime import foreground
     from tflaunch.slurm import batch
+    from tflaunch.store.journal import read_journal, readable
 
     records = read_journal(path)
     if not records:
@@ -159,6 +159,8 @@ def _require_same_protocol(path: Path, first: Mapping[str, Any], plan: Plan) -> 
     Raises:
         TflaunchError: they do not.
     """
+    from tflaunch_worker import wire
+
     protocol = first.get("protocol", _UNRECORDED_PROTOCOL)
     if protocol == wire.PROTOCOL:
         return

@@ -14,7 +14,6 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import deque
 
@@ -101,6 +100,8 @@ def failure_signature(tail: bytes) -> str:
     last = [line.strip() for line in lines if line.strip()][-_COMPARED_LINES:]
     if not last:
         return ""
+    import hashlib  # it loads OpenSSL, and most tasks never fail
+
     # Times, addresses, ports and pids differ between attempts that fail for the same reason.
     text = "\n".join(_CHANGING.sub("#", line) for line in last)
     return OUTPUT_SIGNATURE + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]

@@ -10,10 +10,8 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
-import queue
 import selectors
 import socket
-import threading
 import time
 from functools import partial
 
@@ -238,6 +236,9 @@ def look_up_names(names: list[str]) -> dict[str, str]:
 
 
 def _addresses(names: list[str]) -> dict[str, str]:
+    import queue  # a run on one host has no names to resolve
+    import threading
+
     waiting = list(names)
     answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
 

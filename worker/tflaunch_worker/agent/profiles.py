@@ -9,7 +9,6 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
-import shutil
 
 from tflaunch_worker import offload
 from tflaunch_worker.agent.left_files import PART, LeftFile
@@ -127,7 +126,9 @@ class HostProfiles:
 
     def _record(self, request: int, name: str, task: ProfiledTask, seconds: float) -> Callable[[], None]:
         """Have TensorFlow profile a task; return what ends that."""
-        from tflaunch_worker.inspect import task_profile  # most runs are never profiled
+        import shutil  # most runs are never profiled
+
+        from tflaunch_worker.inspect import task_profile
 
         self._started += 1
         session = f"tflaunch-{os.getpid()}-{self._started}"
