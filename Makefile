@@ -34,7 +34,7 @@ parameter server. Try next:
 endef
 export AFTER_DEMO
 
-.PHONY: help demo test test-preload docs lint check fuzz simulate mutants chaos matrix nightly benchmark dist clean
+.PHONY: help demo test test-preload docs lint style types check fuzz simulate mutants chaos matrix nightly benchmark dist clean
 
 help: ## Show this help.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1: /' | sort
@@ -54,8 +54,8 @@ demo: $(VENV)/.ready ## Train twice on this machine: two mirrored workers; chief
 	@echo "$$AFTER_DEMO"
 
 test: $(VENV)/.ready ## Run lint and all tests, three directories of them at a time.
-	$(MAKE) --jobs 2 --output-sync=target lint test-$(ALONE)
-	$(MAKE) --jobs 3 --output-sync=target --keep-going $(TESTS:%=test-%)
+	$(MAKE) --jobs 2 --output-sync=target style test-$(ALONE)
+	$(MAKE) --jobs 3 --output-sync=target --keep-going types $(TESTS:%=test-%)
 
 test-%: $(VENV)/.ready
 	$(RUN) pytest tests/$* $(SPLIT_$*)
@@ -64,12 +64,16 @@ docs: $(VENV)/.ready ## Build the documents as a site in build/site, which can b
 	$(RUN) NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
 	@echo "file://$(CURDIR)/build/site/index.html"
 
-lint: $(VENV)/.ready ## Check style, types and which package imports which.
+lint: style types ## Check style, types and which package imports which.
+
+style: $(VENV)/.ready
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(VENV)/.ready
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks/*.py
-	$(BIN)/lint-imports
 
 test-preload: $(VENV)/.ready ## Run the tests once more, with every Python task forked instead of started.
 	$(RUN) TFLAUNCH_TEST_PRELOAD=json,decimal pytest -m "(agent or cli or api or ssh) and not tensorflow"
