@@ -44,10 +44,11 @@ def without(*lines: str) -> dict[str, list[str]]:
 
 
 def test_a_sound_run_is_accepted() -> None:
-    """Also when the last line of an attempt is missing, and when a job is refused before its tasks have started."""
+    """Also one that lacks the last line of an attempt, or ended before its tasks had started, or before it began."""
     assert found() == []
     assert found(logged=without("said worker:1 0 3")) == []
     assert found(code=3, has_started=False) == []
+    assert found(code=125, has_started=False, journal=[]) == []
 
 
 def test_each_violation_is_found() -> None:
@@ -55,7 +56,7 @@ def test_each_violation_is_found() -> None:
     assert found(clashes=["worker:0"]) == ["I1"]
     assert found(left=["sleep"]) == ["I2"]
     assert found(code=None) == ["I5"]
-    assert found(code=1) == found(code=3) == ["I3"]
+    assert found(code=1) == found(code=3) == found(code=125, has_started=False) == ["I3"]
     assert found(results={"worker:0": RESULT}) == ["I8"]
     assert found(results={"worker:0": RESULT, "worker:1": RESULT + 1}) == ["I8"]
     assert found(journal=['{"seq": 0}', '{"seq": 2}']) == found(journal=['{"seq": 0']) == ["I7"]

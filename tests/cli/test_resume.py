@@ -127,3 +127,12 @@ def test_without_a_lease_there_is_nothing_to_take_over(launch: Launch) -> None:
     assert "timeouts.lease is 0" in ended.stderr
     while launch.survivors():  # its guard may not have exited yet
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("command", [("up", "--resume"), ("ps",), ("wait",), ("attach",), ("events",)])
+def test_a_supervisor_that_was_killed_before_it_began(launch: Launch, command: tuple[str, ...]) -> None:
+    """Its run has a directory, but no journal."""
+    (launch.home / "runs" / "job-20260102-030405-6789").mkdir(parents=True)
+    ended = launch.run(*command, "job-20260102-030405-6789")
+    what = "has not begun; if its supervisor was killed, start its spec again"
+    assert (ended.returncode, ended.stderr) == (125, f"tflaunch: run job-20260102-030405-6789 {what}\n")

@@ -105,11 +105,11 @@ def take_over(
     from tflaunch.core.job_state import Phase
     from tflaunch.runtime import foreground
     from tflaunch.slurm import batch
-    from tflaunch.store.journal import read_journal, readable
+    from tflaunch.store.journal import not_begun, read_journal, readable
 
     records = read_journal(path)
     if not records:
-        raise TflaunchError(f"run {path.name} had not begun; start its spec again", EXIT_INTERNAL)
+        raise not_begun(path)
     with readable(path):
         job = replay.replay_job(records)
     if runs.is_live(path):

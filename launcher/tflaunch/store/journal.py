@@ -36,10 +36,19 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     """
     try:
         lines = (path / JOURNAL_NAME).read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
+        raise not_begun(path) from None
     except OSError as error:
         raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
     with readable(path):
         return [parse_record(line, number) for number, line in enumerate(lines)]
+
+
+def not_begun(path: Path) -> TflaunchError:
+    """Return the error for a run in a directory without a journal."""
+    return TflaunchError(
+        f"run {path.name} has not begun; if its supervisor was killed, start its spec again", EXIT_INTERNAL
+    )
 
 
 def read_job(path: Path) -> tuple[list[dict[str, Any]], Job]:

@@ -11,7 +11,7 @@ from typing import Any
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.slurm import batch
 from tflaunch.store import run_queue
-from tflaunch.store.journal import parse_record, readable
+from tflaunch.store.journal import not_begun, parse_record, readable
 from tflaunch.store.run_dir import JOURNAL_NAME
 
 _BLOCK = 1024 * 1024
@@ -33,8 +33,10 @@ class JournalReader:
         try:
             self._file = FileIO(self._path)  # closes itself with its last reference
         except OSError as error:
-            reason = batch.not_begun(directory) or run_queue.not_begun(directory) or f"{self._path}: {error.strerror}"
-            raise TflaunchError(reason, EXIT_INTERNAL) from None
+            waits = batch.not_begun(directory) or run_queue.not_begun(directory)
+            if not waits and isinstance(error, FileNotFoundError):
+                raise not_begun(directory) from None
+            raise TflaunchError(waits or f"{self._path}: {error.strerror}", EXIT_INTERNAL) from None
 
     def new_records(self) -> list[dict[str, Any]]:
         """Return the records written since the last call; an incomplete last line is left for the next one.
