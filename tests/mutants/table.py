@@ -430,6 +430,12 @@ MUTANTS: Mapping[str, Edit] = {
         "",
         Suite("unit/test_code.py"),
     ),
+    "a file that was edited before it was copied counts as the one that was offered": Edit(
+        "tflaunch.agents.code_copy._copy",
+        "digest.hexdigest() == file.sha256",
+        "True",
+        Suite("unit/test_code_copy.py"),
+    ),
     # ---- agent: leases, links and orders
     "a lease that is never over": Edit(
         "tflaunch_worker.agent.lease.Lease.ends_at",

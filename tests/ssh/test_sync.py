@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from support.install import lacking
-from support.launch import PATIENCE, Launch
+from support.launch import PATIENCE, Launch, read_until
 from support.sshd import Sshd, StartSshd, home_for_client
 from tflaunch.errors import EXIT_INTERNAL
 
@@ -111,6 +112,23 @@ def test_only_what_changed_travels(launch: Launch, sshd: StartSshd) -> None:
     first, second = code_on(host)
     assert [(path / "small").read_text() for path in (first, second)] == ["one", "two"]
     assert (first / "big").read_bytes() == (second / "big").read_bytes()
+
+
+def test_a_host_that_needs_the_code_later_gets_what_the_others_got(launch: Launch, sshd: StartSshd) -> None:
+    """The user has edited it meanwhile, and the host that ran it has lost everything."""
+    host = sshd()
+    write(launch, word="first\n")
+    spec = synced(launch, {"h1": host}, "sh", "-c", "cat word; sleep 300", restart={"backoff": [0, 0]})
+    running = launch.start("up", spec)
+    read_until(running, "first")
+    write(launch, word="second\n")
+    shutil.rmtree(host.home / STATE / "files")
+    for process in host.survivors():
+        process.kill()
+    read_until(running, "first")
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=PATIENCE)
+    assert launch.log("worker:0").count("first") == 2
 
 
 def test_prune_removes_the_copies_on_the_hosts_of_a_run(launch: Launch, sshd: StartSshd) -> None:

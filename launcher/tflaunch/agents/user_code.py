@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fnmatch
 import hashlib
-import json
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -19,10 +18,6 @@ from tflaunch_worker.function import SEARCHED
 
 PART = 64 * 1024
 """Bytes of a file in one frame."""
-COPY_DIRECTORY = "code"
-"""The directory with a copy of the code, in the directory of a run that is supervised elsewhere."""
-COPY_NAME = "code.json"
-"""The file that says what the copy has."""
 
 _MOST_FILES = 50_000  # the list of their hashes must fit into one message
 _OFFERED_AT_ONCE = 200  # files, which fit into one message even with the longest paths
@@ -115,22 +110,6 @@ def gather(sync: SyncPlan, function: Path | None = None) -> Code:
     if function is not None:
         files |= _in_function(function)
     return Code(root, tuple(files.values()), tuple(links.items()))
-
-
-def describe_copy(code: Code) -> str:
-    """Return the text of the file that describes a copy of the code in a run's directory, for `read_copy`."""
-    files = [file._replace(source=None) for file in code.files]
-    return json.dumps({"files": files, "links": code.links})
-
-
-def read_copy(run: Path) -> Code | None:
-    """Return the code that was copied to a run's directory; None if it has no copy."""
-    try:
-        found = wire.parse((run / COPY_NAME).read_bytes())
-    except OSError:
-        return None
-    files = tuple(File(*file) for file in found["files"])
-    return Code(run / COPY_DIRECTORY, files, tuple((path, target) for path, target in found["links"]))
 
 
 def _in_function(directory: Path) -> dict[str, File]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch import __version__, private_files
-from tflaunch.agents import user_code
+from tflaunch.agents import code_copy
 from tflaunch.client import cluster_runs
 from tflaunch.client.cluster_runs import Whereabouts
 from tflaunch.client.secret_values import read_secrets
@@ -150,7 +150,7 @@ def _put_copy(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory, secr
     order = {"version": __version__, "plan": serialize.as_json(ordered)}
     private_files.write_text(directory.path / ORDER_NAME, json.dumps(order))
     if code is not None:
-        private_files.write_text(directory.path / user_code.COPY_NAME, user_code.describe_copy(code))
+        private_files.write_text(directory.path / code_copy.NAME, code_copy.describe(code))
     pod = launcher_objects.names_of(cluster).copy_pod
     command = [*kubectl.exec_command(cluster, pod), "tflaunch", "launcher", "put-copy"]
     process = subprocess.Popen(
@@ -166,7 +166,7 @@ def _put_copy(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory, secr
             for file in code.files if code is not None else ():
                 source = file.source or code.directory / file.path if code is not None else None
                 assert source is not None
-                pack_run(archive, source, f"{user_code.COPY_DIRECTORY}/{file.path}")
+                pack_run(archive, source, f"{code_copy.DIRECTORY}/{file.path}")
     except BrokenPipeError:
         pass  # its errors tell why
     try:

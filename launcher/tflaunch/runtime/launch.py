@@ -37,6 +37,10 @@ def start(plan: Plan, config: RunConfig) -> int:
         from tflaunch.runtime import cluster_objects
 
         plan = cluster_objects.create(plan, config.directory.run)
+    if config.code is not None:
+        from tflaunch.agents import code_copy  # most runs on this machine alone send none
+
+        config = config._replace(code=code_copy.keep(config.code, config.directory.path))
     connectors = connectors_for(plan, config.directory)
 
     def supervise(config: RunConfig) -> int:
@@ -240,15 +244,16 @@ def _hang_up(connector: AgentConnector, link: Link) -> None:
 
 
 def code_for_hosts(plan: Plan, directory: Path | None = None) -> Code | None:
-    """Return the user's code if some host needs a copy of it; that in the run's directory, if it is there.
+    """Return the user's code if some host needs a copy of it: that which was kept in the run's ``directory``, if any.
 
     Raises:
         TflaunchError: part of it cannot be read.
     """
     if plan.sync is None or all(host.is_like_here for host in plan.hosts):
         return None
-    from tflaunch.agents.user_code import gather, read_copy
+    from tflaunch.agents import code_copy
+    from tflaunch.agents.user_code import gather
 
-    if directory is not None and (copy := read_copy(directory)) is not None:
-        return copy
+    if directory is not None and (kept := code_copy.read(directory)) is not None:
+        return kept
     return gather(plan.sync, None if plan.function is None else Path(plan.function))
