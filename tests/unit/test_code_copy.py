@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,18 @@ def test_files_that_cannot_be_copied_are_read_where_they_are(tmp_path: Path, cod
     (tmp_path / "run/code.json").unlink()
     (tmp_path / "run/code.json").mkdir()
     assert code_copy.keep(code, tmp_path / "run") is code
+
+
+def test_a_supervisor_in_a_cluster_gets_all_of_it(tmp_path: Path, code: Code, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the directory of the run, which is sent to its pod."""
+    monkeypatch.setattr(code_copy, "MOST_COPIED", 0)
+    there = tmp_path / "there"
+    shutil.copytree(tmp_path / "project", there / "code", symlinks=True)
+    (there / "code.json").write_text(code_copy.describe(code))
+    found = code_copy.read(there)
+    assert found is not None
+    assert contents(found) == contents(code)
+    assert code_copy.keep(found, there) is found
 
 
 def test_a_run_without_a_copy(tmp_path: Path) -> None:
