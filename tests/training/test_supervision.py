@@ -126,7 +126,7 @@ def test_a_killed_worker_takes_its_gang_along_but_nobody_who_looks_on(launch: La
         launch,
         "mirrored.py",
         0,
-        "if attempt: sys.exit()",
+        "if attempt: leave()",
         cluster={"worker": 2, "evaluator": 1},
         roles={"evaluator": looking},
         sidecars={"board": looking},

@@ -3,7 +3,7 @@
     mirrored.py LAST [FAULT]
 
 LAST is the step after which it ends, 0 for never. FAULT is Python code that runs after every step, with `step`,
-`task` and `attempt`. A weight that differs from the sum of its steps shows that a step was lost or repeated.
+`task`, `attempt` and `leave`. A weight that differs from the sum of its steps shows that a step was lost or repeated.
 """
 
 import os
@@ -32,6 +32,14 @@ print(f"attempt {attempt} begins at step {counter.numpy()}", flush=True)
 def train() -> tf.Tensor:
     """Return the number of workers, as the sum over the replicas."""
     return strategy.reduce("SUM", strategy.run(lambda: tf.constant(1.0)), axis=None)
+
+
+def leave() -> None:
+    """End after the workers have all done this step, which fails for those that a worker leaves early."""
+    Path(f"left-{attempt}-{task}").touch()
+    while len(list(Path().glob(f"left-{attempt}-*"))) < strategy.num_replicas_in_sync:
+        time.sleep(0.05)
+    sys.exit()
 
 
 while not last or counter.numpy() < last:
