@@ -70,6 +70,7 @@ def test_a_file_that_changes_before_it_is_copied_is_not_taken_for_the_same(tmp_p
     kept = code_copy.keep(code, tmp_path / "run")
     (found,) = [file for file in kept.files if file.path == "train.py"]
     assert found.source == tmp_path / "project/train.py"
+    assert not (tmp_path / "run/code/train.py").exists()
 
 
 def test_files_that_cannot_be_copied_are_read_where_they_are(tmp_path: Path, code: Code) -> None:

@@ -53,15 +53,26 @@ def keep(code: Code, run: Path) -> Code:
 def _copy(source: Path, file: File, target: Path) -> bool:
     """Copy a file; return whether the copy has the content that its hash promises."""
     digest = hashlib.sha256()
+    has_all = False
     try:
         private_files.make_directories(target.parent)
         with source.open("rb") as original, open(os.open(target, _FLAGS, 0o600), "wb") as copy:
             while data := original.read(_READ):
                 digest.update(data)
                 copy.write(data)
+        has_all = digest.hexdigest() == file.sha256
     except OSError:
-        return False
-    return digest.hexdigest() == file.sha256
+        pass  # it is read where it is, and so are errors
+    if not has_all:
+        _remove(target)
+    return has_all
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        pass  # its directory could not be created
 
 
 def describe(code: Code) -> str:
