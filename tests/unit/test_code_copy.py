@@ -99,6 +99,13 @@ def test_a_run_without_a_copy(tmp_path: Path) -> None:
     assert code_copy.read(tmp_path) is None
 
 
+@pytest.mark.parametrize("text", ["", '{"files": [', "[]", '{"files": [["a"]], "links": []}', '{"files": 3}'])
+def test_a_description_that_is_incomplete(tmp_path: Path, text: str) -> None:
+    """Of a disk that was full; the code is read where it is."""
+    (tmp_path / "code.json").write_text(text)
+    assert code_copy.read(tmp_path) is None
+
+
 def test_names_that_are_not_text(tmp_path: Path) -> None:
     """As in bytes of another encoding."""
     (tmp_path / "project").mkdir()

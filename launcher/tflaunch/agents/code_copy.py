@@ -86,13 +86,14 @@ def _described(code: Code) -> str:
 
 
 def read(run: Path) -> Code | None:
-    """Return the code that was kept in the directory of a run; None if there is none."""
+    """Return the code that was kept in the directory of a run; None if there is none, or half of it."""
     try:
         found = wire.parse((run / NAME).read_bytes())
-    except OSError:
-        return None
-    files = (
-        File(path, mode, sha256, size, None if source is None else Path(source))
-        for path, mode, sha256, size, source in found["files"]
-    )
-    return Code(run / DIRECTORY, tuple(files), tuple((path, target) for path, target in found["links"]))
+        files = tuple(
+            File(path, mode, sha256, size, None if source is None else Path(source))
+            for path, mode, sha256, size, source in found["files"]
+        )
+        links = tuple((path, target) for path, target in found["links"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None  # for instance, its disk was full
+    return Code(run / DIRECTORY, files, links)
