@@ -21,6 +21,12 @@ MUTANTS: Mapping[str, Edit] = {
         "_living(job, _GANG) > 1",
         Invariant("protocol", 1),
     ),
+    "a job is given up although another task has trained": Edit(
+        "tflaunch.core.policy.is_start_failure",
+        "any(_has_trained(job.tasks[each.task]) for each in gang_tasks(job))",
+        "_has_trained(ended)",
+        Suite("unit/test_forming.py"),
+    ),
     "a fence that is too short": Edit(
         "tflaunch.core.policy.fence",
         "plan.lease + plan.timeouts.grace + _FENCE_MARGIN",
