@@ -359,7 +359,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_hostile_agents.py"),
     ),
     "orders are not sent again over a new link": Edit(
-        "tflaunch.agents.session.Session._read_greeting", "in self._outbox.waiting()", "in ()", Invariant("I5", 400)
+        "tflaunch.agents.session.Session._read_greeting", "in self._outbox.begin_link()", "in ()", Invariant("I5", 400)
     ),
     "orders that were not obeyed are forgotten": Edit(
         "tflaunch.agents.outbox.CommandOutbox.forget",

@@ -148,3 +148,30 @@ def test_a_task_fails_at_its_start_after_another_has_trained() -> None:
         has_function=False,
     )
     assert play(case).violation is None
+
+
+def test_an_agent_that_is_given_up_while_its_greeting_is_read() -> None:
+    """After the supervisor had stood still, the next agent never got its orders, and the job waited without end."""
+    case = Case(
+        seed=2,
+        spec='{"cluster": {"worker": 1}, "command": ["train"], "restart": {"backoff": [0, 0]}, "timeouts": {"connect": 4}}',
+        script=Script(
+            duration=4.0,
+            starting=0.3,
+            term="ignores",
+            slow_share=0.0,
+            hang_share=0.0,
+            evaluator="ends",
+            saved_code=143,
+            lines=3,
+            troubles=(),
+            epochs="silent",
+        ),
+        faults=(
+            Fault(kind="restart", number=0, at=1.964, after=None),
+            Fault(kind="freeze_supervisor", number=1, at=1.846, after=None),
+            Fault(kind="kill_guard", number=2, at=1.787, after=None),
+        ),
+        has_function=False,
+    )
+    assert play(case).violation is None

@@ -26,7 +26,7 @@ def test_a_body_is_kept_once() -> None:
     orders = [CommandOutbox(are_kept=True) for _ in range(50)]
     for one in orders:
         one.add("set_cluster", BODY)
-    pieces = {id(piece): len(piece) for one in orders for frame in one.waiting() for piece in frame}
+    pieces = {id(piece): len(piece) for one in orders for frame in one.begin_link() for piece in frame}
     assert sum(pieces.values()) < len(BODY) + 50 * 500
 
 
@@ -38,12 +38,19 @@ def test_a_message_that_is_too_large_is_none() -> None:
 
 
 def test_commands_are_kept_until_they_were_obeyed() -> None:
-    """They are sent again over a new link; without a lease there is none."""
-    orders, others = CommandOutbox(are_kept=True), CommandOutbox(are_kept=False)
+    """They are sent again over a new link."""
+    orders = CommandOutbox(are_kept=True)
     frames = [orders.add("hold_ports", ports={"worker:0": number}) for number in range(4)]
     orders.forget(obeyed=2)
-    assert orders.waiting() == frames[2:]
+    assert orders.begin_link() == orders.begin_link() == frames[2:]
     orders.forget()
-    assert orders.waiting() == []
-    others.add("hold_ports", ports={})
-    assert others.waiting() == []
+    assert orders.begin_link() == []
+
+
+def test_commands_wait_for_the_first_link_of_an_agent() -> None:
+    """Also without a lease, after which there is no other link, and they need not be kept."""
+    orders = CommandOutbox(are_kept=False)
+    frame = orders.add("hold_ports", ports={})
+    assert orders.begin_link() == [frame]
+    orders.add("hold_ports", ports={})
+    assert orders.begin_link() == []

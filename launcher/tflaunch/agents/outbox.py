@@ -12,11 +12,12 @@ from tflaunch_worker import wire
 class CommandOutbox:
     """The commands sent to an agent since its start; ``last_bodies`` maps a kind to the last body of that kind.
 
-    ``are_kept``: keep them, as the link may be restored.
+    ``are_kept``: keep them, as the link may be restored. Before the first link, they are kept in any case.
     """
 
     def __init__(self, are_kept: bool) -> None:
         self._are_kept = are_kept
+        self._has_link = False
         self._waiting: deque[tuple[int, Frame]] = deque()
         self._starts: dict[tuple[str, int], int] = {}
         self._last = 0
@@ -31,7 +32,7 @@ class CommandOutbox:
             self.last_bodies[kind] = body
         if kind == "start_task":
             self._starts[(str(fields["task"]), int(str(fields["attempt"])))] = self._last
-        if self._are_kept:
+        if self._are_kept or not self._has_link:
             self._waiting.append((self._last, frame))
         return frame
 
@@ -45,9 +46,13 @@ class CommandOutbox:
         while self._waiting and (obeyed is None or self._waiting[0][0] <= obeyed):
             self._waiting.popleft()
 
-    def waiting(self) -> list[Frame]:
-        """Return the frames that the agent may not have received."""
-        return [frame for _, frame in self._waiting]
+    def begin_link(self) -> list[Frame]:
+        """Return the frames that the agent may not have received, to be sent over a new link."""
+        self._has_link = True
+        frames = [frame for _, frame in self._waiting]
+        if not self._are_kept:
+            self._waiting.clear()
+        return frames
 
     @property
     def started(self) -> list[tuple[str, int]]:

@@ -412,7 +412,7 @@ class Session:
         if not self._event_cursor.seen:
             self._say("keep_alive", **self._time())  # a starting agent answers late, which makes a poor clock sample
         self._take_pulse(greeting.pulse)
-        for frame in self._outbox.waiting():
+        for frame in self._outbox.begin_link():
             self._send(frame)
         self._late_parts = 0
         if self._upload is not None:
