@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -128,15 +129,24 @@ def test_a_data_worker_may_die(launch: Launch) -> None:
     """It is restarted alone, and the training continues."""
     running = launch.start("up", example(launch, "mnist_data_service", *QUICK))
     before = read_until(running, "epoch 1 of 3")
-    (pid,) = [task["pid"] for task in launch.status()["tasks"] if task["task"] == "data-worker-a"]
-    os.kill(pid, signal.SIGKILL)
+    pids = {task["task"]: task["pid"] for task in launch.status()["tasks"]}
+    os.kill(pids["worker:0"], signal.SIGSTOP)  # or the training may end before the restart
+    os.kill(pids["data-worker-a"], signal.SIGKILL)
+    while starts_of(launch).count("data-worker-a") < 2:
+        assert running.poll() is None
+        time.sleep(0.05)
+    os.kill(pids["worker:0"], signal.SIGCONT)
     after, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
     check_trained(launch, "mnist_data_service", before + after, is_quick=True)
     assert "resumed" not in after
-    starts = [r["task"] for r in launch.journal() if r["kind"] == "task_started"]
-    assert starts.count("data-worker-a") == 2
-    assert starts.count("worker:0") == 1
+    assert starts_of(launch).count("data-worker-a") == 2
+    assert starts_of(launch).count("worker:0") == 1
+
+
+def starts_of(launch: Launch) -> list[str]:
+    """Return the task of each attempt that the only run has started."""
+    return [record["task"] for record in launch.journal() if record["kind"] == "task_started"]
 
 
 def pid_after(launch: Launch, task: str, attempt: int, step: int) -> int:
