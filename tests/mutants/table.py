@@ -523,7 +523,10 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("agent/test_left_files.py::test_it_waits_for_another_link"),
     ),
     "a port that is open is not reported": Edit(
-        "tflaunch_worker.agent.port_watch.PortWatch._look", "self._schedule()", "pass", Invariant("I4", 92)
+        "tflaunch_worker.agent.port_watch.PortWatch._look",
+        "self._schedule()",
+        "pass",
+        Suite("unit/test_port_watch.py"),
     ),
     "a task that writes again counts as silent": Edit(
         "tflaunch_worker.agent.stall.StallWatch.note_output",
