@@ -48,7 +48,7 @@ def test_commands_are_kept_until_they_were_obeyed() -> None:
 
 
 def test_commands_wait_for_the_first_link_of_an_agent() -> None:
-    """Also without a lease, after which there is no other link, and they need not be kept."""
+    """Also without a lease: then the first link is the only one, and later commands are not kept."""
     orders = CommandOutbox(are_kept=False)
     frame = orders.add("hold_ports", ports={})
     assert orders.begin_link() == [frame]
