@@ -325,6 +325,21 @@ def test_nothing_survives_kill_9_of_the_agent(agent: Agent, victims: str) -> Non
         wait_gone(pid)
 
 
+def test_a_drained_agent_starts_no_further_task(agent: Agent) -> None:
+    """The order may have been sent before the drain was heard of."""
+    agent.talk.hello(grace=PATIENCE)
+    agent.talk.start("worker:0", "sh", "-c", "trap '' TERM; " + PRINT_PIDS)
+    leader = pids_of(agent.talk, "worker:0")[1]
+    os.kill(agent.pids()[1], signal.SIGTERM)
+    agent.talk.wait_for("host_leaving")
+    agent.talk.start("worker:1", "sleep", "300")
+    exited = agent.talk.wait_for("task_exited", "worker:1")
+    assert (exited["signal"], exited["was_told"]) == (signal.SIGTERM, True)
+    agent.talk.say("stop_task", task="worker:0", attempt=0, grace=0)
+    agent.talk.wait_for("task_gone", "worker:0")
+    wait_gone(leader)
+
+
 def test_the_socket_is_private(agent: Agent) -> None:
     """Only its user can connect to an agent."""
     agent.talk.hello()

@@ -467,6 +467,12 @@ MUTANTS: Mapping[str, Edit] = {
         "True",
         Invariant("I8", 105),
     ),
+    "a drained agent keeps a task that is ordered late": Edit(
+        "tflaunch_worker.agent.agent.Agent._start_task",
+        "if self._is_leaving:",
+        "if False:",
+        Suite("agent/test_agent.py::test_a_drained_agent_starts_no_further_task"),
+    ),
     "orders are obeyed twice": Edit(
         "tflaunch_worker.agent.agent.Agent._is_new",
         "self._obeyed = max(number, self._obeyed)",

@@ -175,3 +175,30 @@ def test_an_agent_that_is_given_up_while_its_greeting_is_read() -> None:
         has_function=False,
     )
     assert play(case).violation is None
+
+
+def test_a_task_that_is_ordered_from_an_agent_that_is_drained() -> None:
+    """It ran on, so that the agent did not end, and the job waited for its host without end."""
+    case = Case(
+        seed=30000263,
+        spec='{"cluster": {"worker": 2, "evaluator": 1}, "command": ["train"], "sidecars": {"board": {"command": "board"}}, "restart": {"backoff": [1, 4]}}',
+        script=Script(
+            duration=1.0,
+            starting=0.3,
+            term="ignores",
+            slow_share=0.0,
+            hang_share=0.0,
+            evaluator="ends",
+            saved_code=143,
+            lines=3,
+            troubles=(),
+            epochs="silent",
+        ),
+        faults=(
+            Fault(kind="restart", number=0, at=0.776, after=None),
+            Fault("drain", 90004014, after=Moment(phase="running", event="RestartRequested")),
+            Fault("freeze_agent", 90004016, after=Moment(phase="running", event="RestartRequested")),
+        ),
+        has_function=False,
+    )
+    assert play(case).violation is None

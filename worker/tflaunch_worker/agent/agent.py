@@ -267,6 +267,8 @@ class Agent:
         if message.get("stall"):
             self._stall_watches[name] = StallWatch(self._loop, message["stall"], task, self._link)
         self._host.start(task, bool(command.modules))
+        if self._is_leaving:
+            task.stop(self._grace)  # the order crossed our `host_leaving`; we end once no task lives
 
     def _import_modules(self, message: dict[str, Any]) -> None:
         """Import the modules of a task that may be started here later."""
