@@ -124,7 +124,7 @@ def main() -> int:
     summary = Summary()
     limits = Limits(arguments.most_failures, arguments.minutes * 60)
     code = _many(seeds, arguments.jobs, limits, coverage, summary)
-    if arguments.page is not None and code == 0:
+    if arguments.page is not None:
         write_table(arguments.page, "histories", summary.table())
         write_table(arguments.page, "faults by step", by_step(coverage.cells, coverage.moments))
         write_table(arguments.page, "faults by kind", by_kind(coverage.cells))
