@@ -11,8 +11,7 @@ from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.core import replay
 from tflaunch.core.events import Event
 from tflaunch.core.job_state import Job
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.store.journal import readable
+from tflaunch.store.journal import not_begun, readable
 from tflaunch.store.journal_reader import JournalReader
 
 
@@ -56,7 +55,7 @@ class Observer:
         self._journal = JournalReader(directory)
         first = self._journal.new_records()
         if not first:
-            raise TflaunchError(f"run {directory.name} had not begun when it ended", EXIT_INTERNAL)
+            raise not_begun(directory)
         with readable(directory):
             self.job = replay.first_job(first[0])
         self.logs = Path(first[0]["logs"])

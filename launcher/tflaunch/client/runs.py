@@ -99,13 +99,13 @@ def plan_of(path: Path) -> Plan:
         TflaunchError: it has no readable plan.
     """
     from tflaunch.core import replay
-    from tflaunch.store.journal import readable
+    from tflaunch.store.journal import not_begun, readable
     from tflaunch.store.journal_reader import first_record
 
     first = first_record(path)
     if first is None:
         waits = batch.not_begun(path) or run_queue.not_begun(path)
-        raise TflaunchError(waits or f"run {path.name} had not begun when it ended", EXIT_INTERNAL)
+        raise TflaunchError(waits, EXIT_INTERNAL) if waits else not_begun(path)
     with readable(path):
         return replay.recorded_plan(first)
 
