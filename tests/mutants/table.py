@@ -607,6 +607,15 @@ MUTANTS: Mapping[str, Edit] = {
         ")",
         Suite("agent/test_fence.py::test_a_fence_does_not_count_as_a_task_that_listens"),
     ),
+    "a process that executes another program is taken for a stranger": Edit(
+        "tflaunch_worker.linux.environment_of",
+        'set(filter(None, file.read().split(b"\\0")))',
+        'set(file.read().split(b"\\0"))',
+        Suite("agent/test_descendants.py"),
+    ),
+    "a child that the kernel does not list is missed": Edit(
+        "tflaunch_worker.linux.descendants", "if found == before:", "if True:", Suite("agent/test_descendants.py")
+    ),
     # ---- agent: ports and networks
     "ports that other programs have count as held": Edit(
         "tflaunch_worker.agent.task_ports.TaskPorts.hold", "if refused:", "if False:", Invariant("I14", 145)

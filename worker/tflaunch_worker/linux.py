@@ -32,6 +32,7 @@ _IOPRIO_WHO_PROCESS, _IOPRIO_CLASS_IDLE = 1, 3
 NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
 """Kinds of namespaces: CLONE_NEWUSER, CLONE_NEWNET."""
 _PF_EXITING = 0x4  # of linux/sched.h
+_MOST_WALKS = 20  # of a tree of processes that changes all the time
 NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 """File that exists where NVIDIA's driver is loaded."""
 
@@ -274,8 +275,18 @@ def pids() -> list[int]:
 def descendants(pid: int, without: int) -> list[int]:
     """Return the processes below ``pid``, except the subtree of ``without``.
 
-    In the usual case there are none, which costs one small read.
+    The kernel's list of children can hide one while another is reaped, and a process moves when its parent exits. So
+    the tree is read until nothing has changed. In the usual case there are none, which costs two small reads.
     """
+    found = _read_descendants(pid, without)
+    for _ in range(_MOST_WALKS):
+        before, found = found, _read_descendants(pid, without)
+        if found == before:
+            break
+    return found
+
+
+def _read_descendants(pid: int, without: int) -> list[int]:
     found: list[int] = []
     queue = [child for child in _children(pid) if child != without]
     while queue:
@@ -339,6 +350,22 @@ def may_be_program(pid: int) -> bool:
     return is_ours and (_stat_field(pid, 20) != 0 or is_zombie(pid))  # field 20: the size of its memory
 
 
+def is_between_programs(pid: int) -> bool:
+    """Return whether a process of this user is just executing another program: it shows no environment until it runs.
+
+    For a program that was started without an environment, the kernel knows where that would be.
+    """
+    try:
+        is_ours = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    except OSError:
+        return False
+    text = read(f"/proc/{pid}/stat") if is_ours else None
+    if text is None:
+        return False
+    fields = text.rpartition(")")[2].split()  # starting with the state letter
+    return fields[20] != "0" and fields[48] == "0"  # it has memory, but the end of its environment is not known
+
+
 def _stat_field(pid: int, index: int) -> int | None:
     """Return a field of /proc/<pid>/stat, counted from the state letter, which follows the name."""
     text = read(f"/proc/{pid}/stat")
@@ -394,10 +421,10 @@ def _memory_sum(pid: int, *names: str) -> int:
 
 
 def environment_of(pid: int) -> set[bytes]:
-    """Return the ``NAME=value`` entries that a process was started with; empty if unreadable."""
+    """Return the ``NAME=value`` entries that a process was started with; empty if unreadable, or not there yet."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return set(file.read().split(b"\0"))
+            return set(filter(None, file.read().split(b"\0")))
     except OSError:
         return set()
 

@@ -58,6 +58,7 @@ _READ = 256 * 1024
 _MOST_READS = 16  # a child that keeps writing must not delay the report of the exit
 _LOOK_AGAIN = 0.02  # seconds
 _MOST_LOOKS = 10  # a process that has cleared its environment for good cannot be found
+_MORE_LOOKS = 250  # 5 s: a process may take long to execute another program on a busy machine
 
 
 class Task:
@@ -296,8 +297,9 @@ class Task:
         """End the attempt when no process of the session is left; until then wait for the next one to die."""
         if self.is_gone:
             return
-        members, is_sure = self._members()
-        if not members and not is_sure and self._looks < _MOST_LOOKS:
+        members, unknown = self._members()
+        most = _MORE_LOOKS if any(map(linux.is_between_programs, unknown)) else _MOST_LOOKS
+        if not members and unknown and self._looks < most:
             self._looks += 1
             self._loop.call_at(self._loop.now() + _LOOK_AGAIN, self._settle)
             return
@@ -322,21 +324,25 @@ class Task:
 
         self._loop.watch(pidfd, died, urgent=True)
 
-    def _members(self) -> tuple[list[int], bool]:
-        """Return the task's processes that the guard adopted, wherever they moved, and whether they are all.
+    def _members(self) -> tuple[list[int], list[int]]:
+        """Return the task's processes that the guard adopted, wherever they moved, and those that may be further ones.
 
         A process that is just executing another program shows no environment; the caller checks again.
         """
-        members, is_sure = [], True
-        for pid in linux.descendants(os.getppid(), without=os.getpid()):
+        members, unknown = [], []
+        guard, agent = os.getppid(), os.getpid()
+        found = linux.descendants(guard, without=agent)
+        for pid in found:
             environment = linux.environment_of(pid)
             if linux.is_zombie(pid):
                 continue
             if linux.session_of(pid) == self.pid or self._marks <= environment:
                 members.append(pid)
             elif not environment:
-                is_sure = False
-        return members, is_sure
+                unknown.append(pid)
+        if found:  # the guard may have adopted the children of one that has exited meanwhile
+            unknown += set(linux.descendants(guard, without=agent)).difference(found)
+        return members, unknown
 
     def _end(self) -> None:
         if self._kill_timer is not None:
