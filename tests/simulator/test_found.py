@@ -202,3 +202,35 @@ def test_a_task_that_is_ordered_from_an_agent_that_is_drained() -> None:
         has_function=False,
     )
     assert play(case).violation is None
+
+
+def test_a_log_without_room_for_the_line_that_names_an_attempt() -> None:
+    """After its supervisor was killed, too, the last line of the attempt before counted as one of this attempt."""
+    case = Case(
+        seed=31008488,
+        spec='{"cluster": {"worker": ["a", "b"]}, "command": ["train"], "tensorboard": "logs/", "restart": {"backoff": [0, 0]}}',
+        script=Script(
+            duration=1.0,
+            starting=4.0,
+            term="ignores",
+            slow_share=0.0,
+            hang_share=0.2,
+            evaluator="ends",
+            saved_code=143,
+            lines=3,
+            troubles=(
+                Trouble(task="tensorboard", attempts=(0,), kind="exit", number=7, after=1.9079222663854225),
+                Trouble(task="worker:0", attempts=(0,), kind="exit", number=42, after=5.071195131905386),
+            ),
+            epochs="silent",
+        ),
+        faults=(
+            Fault("half_open", 93186453, after=Moment(phase="running", event="PortsHeld")),
+            Fault("kill_guard_and_agent", 93186454, after=Moment(phase="running", event="PortsHeld")),
+            Fault("late_hello", 93186455, after=Moment(phase="running", event="PortsHeld")),
+            Fault("kill_supervisor", 93882252, after=Moment(phase="joining", event="TaskStarted")),
+            Fault("fill_logs", 93882254, after=Moment(phase="stopping", event="LinkRestored")),
+        ),
+        has_function=False,
+    )
+    assert play(case).violation is None

@@ -52,7 +52,7 @@ class Place:
 
     def again(self, task: str, attempt: int, seconds: float = 0.0) -> None:
         """Start a task again."""
-        self.logs[task].begin_attempt(attempt, f"{task} attempt {attempt}", NOW + seconds)
+        self.logs[task].begin_attempt(attempt, NOW + seconds)
 
     def reader(self) -> LogReader:
         """Return a reader of all tasks."""
@@ -135,14 +135,16 @@ def test_only_this_runs_part_of_a_log_counts(tmp_path: Path) -> None:
 
 
 def test_a_log_is_read_on_after_its_supervisor_was_killed_between_mark_and_words(place: Place) -> None:
-    """The mark without output is followed by one for the position at which that would have begun."""
+    """The next one names the attempt again, which separates it from the output before."""
     place.say(A, b"abc\n")
     place.again(A, 1, 1)
     place.close()
     path_of(place.path, A).write_bytes(b"abc\n---- tfl")
     place.open()
     place.say(A, b"hello\n", 2)
-    assert [(line.attempt, line.text) for line in place.reader().read()] == [(0, b"abc"), (1, b"---- tflhello")]
+    named = f"---- tflaunch: {A} attempt 1 ----".encode()
+    lines = [(0, b"abc"), (0, b"---- tfl"), (1, named), (1, b"hello")]
+    assert [(line.attempt, line.text) for line in place.reader().read()] == lines
 
 
 def test_since_begins_with_the_line_that_was_being_written(place: Place) -> None:

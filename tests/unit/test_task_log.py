@@ -63,7 +63,7 @@ def test_words_of_ours_do_not_count_as_the_tasks(tmp_path: Path) -> None:
     """Neither those between attempts nor those at missing output."""
     place = Place(tmp_path)
     place.log.append(b"no end", [(0, NOW)])
-    place.log.begin_attempt(2, "worker:0 attempt 2", NOW)
+    place.log.begin_attempt(2, NOW)
     place.log.append(b"abc\n", [(0, NOW)])
     place.log.lose(100, "100 bytes are missing", NOW)
     place.log.append(b"d\n", [(0, NOW)])
@@ -89,7 +89,7 @@ def test_a_supervisor_may_be_killed_between_its_mark_and_its_words(tmp_path: Pat
     """The mark records where the output would have ended."""
     place = Place(tmp_path)
     place.log.append(b"abc\n", [(0, NOW)])
-    place.log.begin_attempt(1, "worker:0 attempt 1", NOW)
+    place.log.begin_attempt(1, NOW)
     place.log.close()
     path_of(tmp_path, TASK).write_text("abc\n---- tfl")
     again = Place(tmp_path)
@@ -117,7 +117,7 @@ def test_a_torn_mark_is_not_there(tmp_path: Path) -> None:
         file.write('["worker:0", 1, 4')
     again = place.next()
     assert again.kept() == (0, 4)
-    again.log.begin_attempt(1, "worker:0 attempt 1", NOW)
+    again.log.begin_attempt(1, NOW)
     again.log.append(b"de\n", [(0, NOW)])
     assert again.next().kept() == (1, 3)
 
@@ -132,7 +132,7 @@ def test_the_index_tells_when_words_were_written(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.log.append(b"one\ntwo\n", [(0, NOW), (4, NOW + 1)])
     place.log.append(b"three", [(0, NOW + 1.02)])  # written together with the output before it
-    place.log.begin_attempt(1, "worker:0 attempt 1", NOW + 5)
+    place.log.begin_attempt(1, NOW + 5)
     place.log.append(b"four\n", [(0, NOW + 6)])
     assert place.times() == [(0, 0), (1, 4), (5, 14), (6, 53)]
     assert (tmp_path / "times").stat().st_mode & 0o077 == 0
@@ -203,7 +203,7 @@ def test_no_words_are_taken_for_those_of_another_attempt(tmp_path: Path) -> None
     place.log.append(b"one\n", [(0, NOW)])
     with full_disk(path_of(tmp_path, TASK)), full_disk(tmp_path / "marks.jsonl"):
         place.log.append(b"two\n", [(0, NOW)])
-        place.log.begin_attempt(1, "worker:0 attempt 1", NOW)
+        place.log.begin_attempt(1, NOW)
         place.log.append(b"three\n", [(0, NOW)])
     with full_disk(tmp_path / "marks.jsonl"):
         place.log.append(b"four\n", [(0, NOW)])
@@ -295,7 +295,7 @@ def test_a_log_that_is_never_opened_costs_output_only(tmp_path: Path) -> None:
     path_of(tmp_path, TASK).mkdir()
     place = Place(tmp_path)
     place.log.append(b"one\n", [(0, NOW)])
-    place.log.begin_attempt(1, "worker:0 attempt 1", NOW)
+    place.log.begin_attempt(1, NOW)
     place.log.append(b"two\n", [(0, NOW)])
     place.log.lose(9, "9 bytes are missing", NOW)
     assert "8 bytes could not be written: Is a directory" in place.log.trouble()
@@ -306,7 +306,7 @@ def test_output_that_is_kept_can_be_read_there(tmp_path: Path) -> None:
     """Even after lines of ours."""
     place = Place(tmp_path)
     assert place.log.append(b"one", [(0, NOW)]) == (str(path_of(tmp_path, TASK)), 0)
-    place.log.begin_attempt(1, "worker:0 attempt 1", NOW)
+    place.log.begin_attempt(1, NOW)
     kept = place.log.append(b"two", [(0, NOW)])
     assert kept is not None
     assert place.text()[kept.start :] == "two"

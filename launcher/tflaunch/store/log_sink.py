@@ -95,7 +95,7 @@ class LogSink:
         """Return the task's log; add a header line, dated ``moment``, if the attempt is new."""
         log = self._logs[task]
         if attempt > log.attempt:
-            log.begin_attempt(attempt, f"{task} attempt {attempt}", moment)
+            log.begin_attempt(attempt, moment)
         return log
 
     def _now(self) -> float:

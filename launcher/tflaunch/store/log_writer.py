@@ -112,7 +112,10 @@ class TaskLog:
         if earlier is not None:
             self._written = earlier.offset + max(self.first_size - earlier.at, 0)
         if is_open and (earlier is None or self.first_size < earlier.at):  # our lines before that mark were not written
-            self._mark_start()
+            if self.attempt:  # one of them has named the attempt, and separates it from the output before
+                self._unsaid.append(self._name())
+            else:
+                self._mark_start()
 
     def _open(self) -> bool:
         """Open the log and its time index; return whether that succeeded."""
@@ -181,13 +184,16 @@ class TaskLog:
         self._gap += size
         self._lost += size
 
-    def begin_attempt(self, attempt: int, text: str, moment: float) -> None:
+    def begin_attempt(self, attempt: int, moment: float) -> None:
         """Log that a new attempt begins, at ``moment`` (seconds since the epoch)."""
         self._tell_gap()
         self.attempt = attempt
         self._written = 0
-        self._say(text, moment)
+        self._say(self._name(), moment)
         self._attempt_start = self._size
+
+    def _name(self) -> str:
+        return f"{self._task} attempt {self.attempt}"
 
     def lose(self, size: int, text: str, moment: float) -> None:
         """Log that bytes are missing, dated like the last output or else ``moment`` (seconds since the epoch)."""
