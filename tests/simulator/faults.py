@@ -13,7 +13,7 @@ from simulator.case import Fault, Moment
 from simulator.links import TO_AGENT, TO_SUPERVISOR
 from tflaunch.core import policy
 from tflaunch.core.events import Interrupted, RestartRequested, StopRequested
-from tflaunch.core.job_state import Phase
+from tflaunch.core.job_state import Phase, TaskPhase
 from tflaunch_worker import wire
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class Faults:
         self._waiting: defaultdict[Moment, list[Fault]] = defaultdict(list)
         self._random = self._world.random
         self._latest = Moment("", "")
+        self._half_open_at = float("-inf")
         self.moments: set[Moment] = set()
         """The steps of the supervisors, each once."""
         self.cells: Counter[Cell] = Counter()
@@ -174,6 +175,7 @@ class Faults:
         self._oracle.may_lose_words = True
         host = self._any_far()
         self._shakes(host, 0)
+        self._half_open_at = self._world.now
         for link in host.live_wires():
             direction = self._random.choice((TO_AGENT, TO_SUPERVISOR))
             self._world.fault("half-open link", host.name, ("to its agent", "from its agent")[direction])
@@ -491,8 +493,13 @@ class Faults:
         self._history.kill_supervisor()
 
     def supervisor_is_away(self, seconds: float, is_early: bool) -> None:
-        """Until another one takes over; if that is early, no task may notice."""
-        if not is_early or self._history.run.job.phase is not Phase.RUNNING:
+        """Until another one takes over; if that is early, no task may notice.
+
+        An agent without a task ends earlier than its lease, and one that hears nothing has begun to wait before.
+        """
+        is_idle = any(task.phase is TaskPhase.STARTING for task in self._history.run.job.tasks.values())
+        is_deaf = self._world.now - self._half_open_at < self._plan.lease
+        if not is_early or is_idle or is_deaf or self._history.run.job.phase is not Phase.RUNNING:
             self._disturb(seconds + self._plan.lease + 15)
         for host in self._hosts:
             self._shakes(host, seconds)
