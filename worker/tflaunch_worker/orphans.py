@@ -42,9 +42,8 @@ def sweep(directory: str = "", is_held: bool = False, patience: float = PATIENCE
     while True:
         found, unknown = kill_once(directory, is_held)
         left = until - time.monotonic()
-        is_waiting = any(map(linux.is_between_programs, unknown & seen))  # which may take long on a busy machine
-        in_vain = 0 if found or is_waiting else in_vain + 1
-        if (not found and not is_waiting and unknown <= seen) or in_vain == _MOST_IN_VAIN or left <= 0:
+        in_vain = 0 if found else in_vain + 1
+        if (not found and unknown <= seen) or in_vain == _MOST_IN_VAIN or left <= 0:
             return found
         seen |= unknown
         _wait_for_death(found, left)
