@@ -76,7 +76,7 @@ def test_a_process_that_executes_another_program_may_belong_to_anybody(tmp_path:
         looks = (linux.environment_of(busy.pid) or not linux.is_between_programs(busy.pid) for _ in range(_WALKS))
         was_seen = not all(looks)
         busy.kill()
+        assert was_seen
         while linux.environment_of(bare.pid) or linux.is_between_programs(bare.pid):
             assert bare.poll() is None
         bare.kill()
-    assert was_seen

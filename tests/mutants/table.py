@@ -611,10 +611,13 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.linux.environment_of",
         'set(filter(None, file.read().split(b"\\0")))',
         'set(file.read().split(b"\\0"))',
-        Suite("agent/test_descendants.py"),
+        Suite("agent/test_descendants.py::test_a_process_that_executes_another_program_may_belong_to_anybody"),
     ),
     "a child that the kernel does not list is missed": Edit(
-        "tflaunch_worker.linux.descendants", "if found == before:", "if True:", Suite("agent/test_descendants.py")
+        "tflaunch_worker.linux.descendants",
+        "if found == before:",
+        "if True:",
+        Suite("agent/test_descendants.py::test_a_child_is_found_while_others_are_reaped"),
     ),
     # ---- agent: ports and networks
     "ports that other programs have count as held": Edit(

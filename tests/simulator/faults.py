@@ -497,9 +497,9 @@ class Faults:
 
         An agent without a task ends earlier than its lease, and one that hears nothing has begun to wait before.
         """
-        is_idle = any(task.phase is TaskPhase.STARTING for task in self._history.run.job.tasks.values())
+        may_be_idle = any(task.phase is TaskPhase.STARTING for task in self._history.run.job.tasks.values())
         is_deaf = self._world.now - self._half_open_at < self._plan.lease
-        if not is_early or is_idle or is_deaf or self._history.run.job.phase is not Phase.RUNNING:
+        if not is_early or may_be_idle or is_deaf or self._history.run.job.phase is not Phase.RUNNING:
             self._disturb(seconds + self._plan.lease + 15)
         for host in self._hosts:
             self._shakes(host, seconds)

@@ -84,7 +84,7 @@ class Oracle:
         self._raised: str | None = None  # the task that failed in this attempt as it does in each
         self._alike = 0  # consecutive attempts that failed so, without a newer epoch
         self._epoch = self._furthest = 0
-        self._least = 0  # of `_furthest`, what the supervisor must know: what a lost host trained was perhaps not heard
+        self._furthest_heard = 0  # without the attempts of lost hosts, whose newest epochs perhaps nobody has heard of
 
     # ---- I1 and I2: living processes
 
@@ -339,7 +339,9 @@ class Oracle:
     def _check_phase(self, before: Job, job: Job) -> None:
         if job.phase is Phase.RUNNING and before.phase is not Phase.RUNNING:
             self._causes.clear()
-            if self._epoch > self._least:  # of an attempt whose host was lost or drained: it ended without a verdict
+            if (
+                self._epoch > self._furthest_heard
+            ):  # of an attempt whose host was lost or drained: it ended without a verdict
                 self._alike = 0
             self._furthest = max(self._epoch, self._furthest)
             self._raised, self._epoch = None, 0
@@ -365,8 +367,8 @@ class Oracle:
         if culprit is None or not is_sole or culprit.name != self._raised or job.plan.strategy in _ALONE:
             self._alike = 0
             return
-        self._alike = 1 if self._epoch > self._least else self._alike + 1
-        self._least = max(self._epoch, self._least)
+        self._alike = 1 if self._epoch > self._furthest_heard else self._alike + 1
+        self._furthest_heard = max(self._epoch, self._furthest_heard)
         if job.exit_code is None and self._alike >= ALIKE:
             raise Violation("I4", f"restarted after {self._alike} attempts that failed alike without progress")
         reason = job.restarts.no_retry_reason

@@ -355,15 +355,8 @@ def is_between_programs(pid: int) -> bool:
 
     For a program that was started without an environment, the kernel knows where that would be.
     """
-    try:
-        is_ours = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
-    except OSError:
-        return False
-    text = read(f"/proc/{pid}/stat") if is_ours else None
-    if text is None:
-        return False
-    fields = text.rpartition(")")[2].split()  # starting with the state letter
-    return fields[20] != "0" and fields[48] == "0"  # it has memory, but the end of its environment is not known
+    has_memory = may_be_program(pid) and bool(_stat_field(pid, 20))  # as above; a zombie has none
+    return has_memory and _stat_field(pid, 48) == 0  # field 48: the end of its environment
 
 
 def _stat_field(pid: int, index: int) -> int | None:
