@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
 _ERROR, _DONE = 2, 3
 _HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, sender
-_ATTRIBUTE = struct.Struct("=HH")  # struct nlattr: length, type
+_ATTRIBUTE = struct.Struct("=HH")  # struct nlattr and struct rtattr: length, type
 _RECEIVE = 64 * 1024
 _PATIENCE = 1.0  # seconds; the answer arrives at once or never
 

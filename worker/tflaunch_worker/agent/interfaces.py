@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _NETLINK_ROUTE = 0
 _GET_ADDRESS = 22  # RTM_GETADDR
 _ABOUT = struct.Struct("=BBBBI")  # struct ifaddrmsg: family, prefix, flags, scope, interface
-_ATTRIBUTE = struct.Struct("=HH")  # struct rtattr: length, type
 _ADDRESS, _LOCAL = 1, 2
 _LINK = 253  # the scope of addresses that are unique on one network only
 _LOOPBACK = ("127.0.0.1", "::1")
@@ -42,11 +41,6 @@ def _address(message: bytes) -> str:
     family, _, _, scope, _ = _ABOUT.unpack_from(message)
     if scope == _LINK or family not in (socket.AF_INET, socket.AF_INET6):
         return ""
-    known = {}
-    place = _ABOUT.size
-    while place + _ATTRIBUTE.size <= len(message):
-        length, kind = _ATTRIBUTE.unpack_from(message, place)
-        known[kind] = message[place + _ATTRIBUTE.size : place + length]
-        place += max((length + 3) & ~3, _ATTRIBUTE.size)
+    known = dict(netlink.attributes(message[_ABOUT.size :]))
     packed = known.get(_LOCAL) or known.get(_ADDRESS)  # with a peer, _ADDRESS is the other end's
     return socket.inet_ntop(family, packed) if packed else ""
