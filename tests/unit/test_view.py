@@ -13,6 +13,7 @@ from hypothesis import strategies as some
 from wcwidth import wcswidth
 
 from support.statuses import RUN, TASK
+from tflaunch.explain import figures
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus, read_status
 from tflaunch.plan.tensorboard import Reach
@@ -270,22 +271,22 @@ def test_without_a_terminal_a_watch_prints_each_status(capfd: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (formatting.duration(59.9), "59s"),
-        (formatting.duration(-5), "0s"),
-        (formatting.duration(3 * 86400 + 4 * 3600), "3d04h"),
-        (formatting.memory(0), "0B"),
-        (formatting.memory(999), "999B"),
-        (formatting.memory(1000), "1.0K"),
-        (formatting.memory(1.5 * 2**40), "1.5T"),
-        (formatting.count(123456789), "123.46M"),
-        (formatting.rate(0.0213), "0.0213/s"),
-        (formatting.rate(34), "34.0/s"),
-        (formatting.significant(0.00096021), "9.60e-04"),
-        (formatting.significant(0), "0.000"),
-        (formatting.significant(-999.96), "-1000"),
-        (formatting.significant(123456.7), "123457"),
-        (formatting.significant(1e300), "1.00e+300"),
-        (formatting.rate(1234.5), "1234/s"),
+        (figures.duration(59.9), "59s"),
+        (figures.duration(-5), "0s"),
+        (figures.duration(3 * 86400 + 4 * 3600), "3d04h"),
+        (figures.memory(0), "0B"),
+        (figures.memory(999), "999B"),
+        (figures.memory(1000), "1.0K"),
+        (figures.memory(1.5 * 2**40), "1.5T"),
+        (figures.count(123456789), "123.46M"),
+        (figures.rate(0.0213), "0.0213/s"),
+        (figures.rate(34), "34.0/s"),
+        (figures.significant(0.00096021), "9.60e-04"),
+        (figures.significant(0), "0.000"),
+        (figures.significant(-999.96), "-1000"),
+        (figures.significant(123456.7), "123457"),
+        (figures.significant(1e300), "1.00e+300"),
+        (figures.rate(1234.5), "1234/s"),
         (formatting.bar(0.5, 4), "━━──  50%"),
         (formatting.bar(7, 2), "━━ 100%"),
         (formatting.plain("\x1b]0;title\x07a\x1b[1mb\r\n\x00c"), "abc"),

@@ -106,13 +106,13 @@ def _is_confirmed(found: Findings, with_hosts: bool, now: float) -> bool:
     Raises:
         TflaunchError: the user gives up, by Ctrl-C or Ctrl-D.
     """
-    from tflaunch.tui import formatting
+    from tflaunch.explain import figures
 
     for line in _listing(found, with_hosts, now):
         click.echo(line, err=True)
     total = sum(run.size for run in found.runs) + sum(cached.size for cached in found.cached)
     try:
-        return click.confirm(f"Remove this, {formatting.memory(total)}?", err=True)
+        return click.confirm(f"Remove this, {figures.memory(total)}?", err=True)
     except click.Abort:
         click.echo(err=True)
         raise TflaunchError("nothing was removed", 130) from None
@@ -128,19 +128,19 @@ def _listing(found: Findings, with_hosts: bool, now: float) -> list[str]:
 
 def _described(run: OldRun, with_hosts: bool, now: float) -> str:
     from tflaunch.client import host_code
-    from tflaunch.tui import formatting
+    from tflaunch.explain import figures
 
     stays = f", its logs in {run.logs} stay" if run.logs is not None else ""
-    ended = formatting.duration(now - run.ended)
+    ended = figures.duration(now - run.ended)
     hosts = host_code.hosts_with_code(run.path) if with_hosts else []
     copies = f", its code on {', '.join(hosts)}" if hosts else ""
-    return f"{run.name}  {run.state} {ended} ago, {formatting.memory(run.size)}{copies}{stays}"
+    return f"{run.name}  {run.state} {ended} ago, {figures.memory(run.size)}{copies}{stays}"
 
 
 def _counted(kind: str, cached: list[Cached]) -> str:
-    from tflaunch.tui import formatting
+    from tflaunch.explain import figures
 
-    return f"{_KINDS[kind]}: {len(cached)}, {formatting.memory(sum(each.size for each in cached))}"
+    return f"{_KINDS[kind]}: {len(cached)}, {figures.memory(sum(each.size for each in cached))}"
 
 
 class _Report:
@@ -186,11 +186,11 @@ class _Report:
         if self._as_json:
             click.echo(json.dumps(self._all(freed), indent=2))
         else:
-            from tflaunch.tui import formatting
+            from tflaunch.explain import figures
 
             verb = "would be freed" if self._is_dry_run else "freed"
             is_any = self._runs or self._cached
-            self._print(f"{formatting.memory(freed)} {verb}" if is_any else "nothing is old enough to remove")
+            self._print(f"{figures.memory(freed)} {verb}" if is_any else "nothing is old enough to remove")
         return EXIT_INTERNAL if self._failures else 0
 
     def _tried(self, remove: Callable[[], bool | None]) -> bool:

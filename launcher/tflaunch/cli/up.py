@@ -25,9 +25,9 @@ from tflaunch.cli._spec import (
 from tflaunch.cli.web import page_beside
 
 if TYPE_CHECKING:
+    from tflaunch.client.output_sink import OutputSink
     from tflaunch.core.drill import Fault
     from tflaunch.plan.model import Plan
-    from tflaunch.tui.output_sink import OutputSink
 
 
 @click.command(cls=CommandAfterDashes, short_help="Run a spec and wait for its end.")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.client.observer import Observer, Outcome
+from tflaunch.client.output_sink import OutputSink
 from tflaunch.core import policy
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import summary
@@ -17,7 +18,6 @@ from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
 from tflaunch.store.log_writer import tail
 from tflaunch.store.run_dir import RESERVE_NAME, SOCKET_NAME
-from tflaunch.tui.output_sink import OutputSink
 
 _BETWEEN_VIEWS = 1.0  # seconds
 _AT_ONCE = 1024 * 1024  # bytes that wait in memory for the terminal

@@ -6,10 +6,10 @@ import os
 from typing import Any, NamedTuple
 
 from tflaunch.clusterspec.values import LOCALHOST
+from tflaunch.explain import figures
 from tflaunch.explain.wording import counted
 from tflaunch.printable import printable
 from tflaunch.store.run_dir import home
-from tflaunch.tui import formatting
 from tflaunch_worker import fields
 from tflaunch_worker.forkserver import warm_client
 
@@ -79,7 +79,7 @@ def in_one_line(servers: list[WarmServer]) -> str:
     """Return what the servers cost, or "" without any."""
     if not servers:
         return ""
-    total = formatting.memory(sum(server.memory_bytes for server in servers))
+    total = figures.memory(sum(server.memory_bytes for server in servers))
     verb = "uses" if len(servers) == 1 else "use"
     return f"{counted(len(servers), 'warm server')} {verb} {total} (`tflaunch warm` lists, `tflaunch warm --stop` ends)"
 
@@ -93,12 +93,12 @@ def table(servers: list[WarmServer]) -> str:
 
 
 def _row(server: WarmServer) -> tuple[str, ...]:
-    left = formatting.duration(server.idle_left)
+    left = figures.duration(server.idle_left)
     return (
         server.host,
         server.python,
         ",".join(server.modules),
-        formatting.memory(server.memory_bytes),
+        figures.memory(server.memory_bytes),
         str(server.uses),
         left,
     )

@@ -21,9 +21,9 @@ _UNRECORDED_PROTOCOL = 5  # that of 0.2.0, whose journals do not name it
 # Slow imports come after starting this machine's agents, so that both happen in parallel.
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
+    from tflaunch.client.output_sink import OutputSink
     from tflaunch.core.events import StopRequested
     from tflaunch.core.job_state import Job
-    from tflaunch.tui.output_sink import OutputSink
 
 
 def start(plan: Plan, config: RunConfig) -> int:
@@ -168,8 +168,8 @@ def _require_same_protocol(path: Path, first: Mapping[str, Any], plan: Plan) -> 
     protocol = first.get("protocol", _UNRECORDED_PROTOCOL)
     if protocol == wire.PROTOCOL:
         return
+    from tflaunch.explain.figures import duration
     from tflaunch.printable import printable
-    from tflaunch.tui.formatting import duration
 
     version = printable(first.get("version", ""), 40) or "0.2.0 or earlier"
     raise TflaunchError(

@@ -9,9 +9,9 @@ from tflaunch.client.secret_values import NO_SECRETS, Secrets
 
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
+    from tflaunch.client.output_sink import OutputSink
     from tflaunch.core.drill import Fault
     from tflaunch.store.run_dir import RunDirectory
-    from tflaunch.tui.output_sink import OutputSink
 
 
 def on_screen(tasks: Sequence[str], is_verbose: bool = False, is_quiet: bool = False) -> OutputSink:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tflaunch import __version__
 from tflaunch.agents.session import Session, Terms
 from tflaunch.client import runs
+from tflaunch.client.output_sink import OutputSink
 from tflaunch.core.events import StopRequested
 from tflaunch.core.job_state import Job
 from tflaunch.mailbox import Mailbox
@@ -24,7 +25,6 @@ from tflaunch.store.log_sink import LogSink
 from tflaunch.store.log_writer import Marks
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.base import AgentConnector
-from tflaunch.tui.output_sink import OutputSink
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Format figures and foreign text for a table: short, and as wide as they look."""
+"""Make foreign text and progress bars fit a table: as wide as they look."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import unicodedata
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])")
-_UNITS = "BKMGTPE"
 _JOINING = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff]")
 """Parts of Korean syllables and flags, and skin tones: some terminals merge them with their neighbours."""
 
@@ -39,50 +38,6 @@ def _shown(character: str) -> str:
     if unicodedata.category(character)[0] in "CM":
         return ""
     return " " if character.isspace() else character
-
-
-def duration(seconds: float) -> str:
-    """Return a time in its two largest units: 12s, 3m12s, 2h05m, 3d04h."""
-    whole = max(int(seconds), 0)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
-
-
-def memory(size: float) -> str:
-    """Return bytes in binary units: 512M, 1.2G."""
-    power = 0
-    while size >= 1000 and power < len(_UNITS) - 1:
-        size /= 1024
-        power += 1
-    return f"{size:.1f}{_UNITS[power]}" if 0 < size < 10 and power else f"{size:.0f}{_UNITS[power]}"
-
-
-def count(value: float) -> str:
-    """Return a count: 1200, 12.3M."""
-    return f"{value:.0f}" if abs(value) < 10_000_000 else f"{value / 1e6:.5g}M"
-
-
-def significant(value: float) -> str:
-    """Return a value with four significant digits, zeros included, so that a column keeps its width."""
-    if value and not 0.001 <= abs(value) < 10_000_000:
-        return f"{value:.2e}"
-    return f"{value:#.4g}".rstrip(".") if abs(value) < 1000 else f"{value:.0f}"
-
-
-def rate(per_second: float) -> str:
-    """Return a rate of steps per second."""
-    return f"{per_second:.0f}/s" if per_second >= 100 else f"{per_second:#.3g}/s"
-
-
-def span(values: list[float]) -> str:
-    """Return the range of some counts."""
-    low, high = count(min(values)), count(max(values))
-    return low if low == high else f"{low}–{high}"  # noqa: RUF001 (the correct dash for a range)
 
 
 def bar(fraction: float, width: int = 8) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tflaunch.explain import figures
 from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus
 from tflaunch.explain.wording import counted, growth_words, late_words, listed
 from tflaunch.plan.tensorboard import Reach
@@ -27,7 +28,7 @@ def headline(status: Status, now: float) -> list[Part]:
     if _is_abandoned(status):
         parts.append(Part("its supervisor is dead", "bold red"))
     parts.append(Part(formatting.plain(status.restart)))
-    parts.append(Part(formatting.duration(_end(status, now) - status.started)))
+    parts.append(Part(figures.duration(_end(status, now) - status.started)))
     return [part for part in parts if part.text]
 
 
@@ -92,7 +93,7 @@ def _forming(status: Status, now: float) -> str:
     """Return which tasks keep the cluster of a running job from forming, and for how long; "" if none does."""
     if status.forming is None or status.phase != "running":
         return ""
-    waited = formatting.duration(now - status.forming.since)
+    waited = figures.duration(now - status.forming.since)
     return f"cluster not formed: waiting {waited} for {_listed(status.forming.missing)}"
 
 
@@ -175,6 +176,6 @@ def _board(board: Reach) -> str:
 def _host(host: HostStatus) -> str:
     words = [formatting.plain(host.host), formatting.plain(host.state)]
     if host.silence is not None and host.state == "disconnected":
-        words.append(f"for {formatting.duration(host.silence)}")
+        words.append(f"for {figures.duration(host.silence)}")
     reason = formatting.plain(host.reason).strip()
     return " ".join(words) + (f" ({reason})" if reason else "")

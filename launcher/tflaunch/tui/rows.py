@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from tflaunch.explain import figures
 from tflaunch.explain.run_status import TaskStatus
 from tflaunch.tui import formatting
 
@@ -120,19 +121,19 @@ def _is_fine(task: TaskStatus, now: float) -> bool:
 
 
 def _row(task: TaskStatus, now: float) -> Row:
-    word, done, step = state(task), _done(task), _cell(task.step, formatting.count)
+    word, done, step = state(task), _done(task), _cell(task.step, figures.count)
     return {
         "TASK": Cell(formatting.plain(task.task)),
         "STATE": Cell(word, style_of(word)),
         "EXIT": Cell(_end(task, word)),
         "HOST": Cell(_host(task), "yellow" if task.moved_from else ""),
-        "ATTEMPT": Cell(formatting.count(task.attempt) if task.attempt > 0 else ""),
-        "UP": Cell(formatting.duration(now - task.since) if task.since is not None and word in _ALIVE else ""),
+        "ATTEMPT": Cell(figures.count(task.attempt) if task.attempt > 0 else ""),
+        "UP": Cell(figures.duration(now - task.since) if task.since is not None and word in _ALIVE else ""),
         **_usage([task]),
         "STEP": Cell(f"~{step.text}") if task.is_progress_from_output and step.text else step,
-        "RATE": _cell(task.steps_per_second, formatting.rate) if _is_alive(task) else Cell(""),
+        "RATE": _cell(task.steps_per_second, figures.rate) if _is_alive(task) else Cell(""),
         "EPOCH": Cell(_of(task.epoch, task.epochs)),
-        "ETA": _cell(_left(task), formatting.duration) if _is_alive(task) else Cell(""),
+        "ETA": _cell(_left(task), figures.duration) if _is_alive(task) else Cell(""),
         "WAITS FOR": Cell(formatting.plain(task.waits_for)),
         "FULL IN": Cell(_full_in(task, now), "bold yellow"),
         **_metrics(task.metrics or {}),
@@ -143,7 +144,7 @@ def _row(task: TaskStatus, now: float) -> Row:
 
 def _full_in(task: TaskStatus, now: float) -> str:
     """Return when the memory of a task's host will be full, "" if that is not to be expected."""
-    return "" if task.memory_full_at is None else formatting.duration(max(task.memory_full_at - now, 0.0))
+    return "" if task.memory_full_at is None else figures.duration(max(task.memory_full_at - now, 0.0))
 
 
 def _host(task: TaskStatus) -> str:
@@ -159,8 +160,8 @@ def _group(role: str, tasks: Sequence[TaskStatus]) -> Row:
         "TASK": Cell(f"{role} ×{len(tasks)}"),  # noqa: RUF001 (times, not the letter)
         "STATE": Cell(counts(words), style_of(min(words, key=_place))),
         **_usage(tasks),
-        "STEP": Cell(formatting.span(steps) if steps else ""),
-        "RATE": Cell(formatting.rate(sum(rates) / len(rates)) if rates else ""),
+        "STEP": Cell(figures.span(steps) if steps else ""),
+        "RATE": Cell(figures.rate(sum(rates) / len(rates)) if rates else ""),
     }
     return {title: cell for title, cell in row.items() if cell.text}
 
@@ -181,10 +182,10 @@ def _usage(every: Sequence[TaskStatus]) -> Row:
     shared = _known(task.shared_bytes for task in tasks)
     return {
         "CPU": Cell(f"{sum(cpu):.0f}%" if cpu else ""),
-        "MEM": Cell(formatting.memory(sum(rss)) if rss else ""),
-        "SHARED": Cell(formatting.memory(max(shared)) if shared else ""),
+        "MEM": Cell(figures.memory(sum(rss)) if rss else ""),
+        "SHARED": Cell(figures.memory(max(shared)) if shared else ""),
         "GPU": Cell(f"{sum(share) / len(share):.0f}%" if share else ""),
-        "GPU MEM": Cell(formatting.memory(sum(held)) if held else ""),
+        "GPU MEM": Cell(figures.memory(sum(held)) if held else ""),
     }
 
 
@@ -220,14 +221,14 @@ def _left(task: TaskStatus) -> float | None:
 def _of(value: float | None, total: float | None) -> str:
     if value is None:
         return ""
-    return formatting.count(value) if total is None else f"{formatting.count(value)}/{formatting.count(total)}"
+    return figures.count(value) if total is None else f"{figures.count(value)}/{figures.count(total)}"
 
 
 def _metrics(values: Mapping[str, float]) -> Row:
     """Return one column per metric, loss first."""
     names = sorted((name for name in values if formatting.plain(name)), key=lambda name: name != "loss")
     shown = names[:_MOST_METRICS]
-    return {METRIC + formatting.plain(name, 20).upper(): _cell(values[name], formatting.significant) for name in shown}
+    return {METRIC + formatting.plain(name, 20).upper(): _cell(values[name], figures.significant) for name in shown}
 
 
 def _cell(value: float | None, text: Callable[[float], str]) -> Cell:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
-from tflaunch.tui.formatting import significant
+from tflaunch.explain.figures import significant
 
 _WIDTH, _HEIGHT = 640, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 20, 50, 60  # margins in pixels

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tflaunch.explain.figures import duration, significant
 from tflaunch.explain.scaling import Efficiency, Finding, Measured
-from tflaunch.tui.formatting import duration, significant
 
 _WIDTH = 40  # columns of the longest bar
 _EIGHTHS = " ▏▎▍▌▋▊▉"
