@@ -19,8 +19,10 @@ from tflaunch_worker.forkserver import warm_client
 
 os.environ["TFLAUNCH_CONFIG"] = ""  # a developer's own defaults must not affect tests
 
-# A shell starts background jobs with SIGINT ignored, and commands under test would inherit that.
+# A shell starts background jobs with SIGINT ignored, nohup ignores SIGHUP, and commands under test would inherit both.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)  # ignored here, but not by what is executed
 
 # The duration of an example is meaningless on a shared machine.
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
