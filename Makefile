@@ -111,15 +111,12 @@ nightly: matrix simulate mutants chaos ## Run what takes a night: matrix, simula
 benchmark: $(VENV)/.ready ## Measure tflaunch side by side with other launchers, and write docs/benchmarks.md.
 	$(RUN) python benchmarks/run.py
 
-# A source distribution has times, owners and the order of files in it; a wheel has modes.
 dist: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
 dist: $(VENV)/.ready ## Build wheel and source distribution in dist, the same bytes from the same commit.
 	rm -rf build/source dist && mkdir -p build/source
-	git archive HEAD | (umask 022; tar -x --no-same-permissions -C build/source)
-	umask 022; $(BIN)/python -m build --outdir dist build/source >build/dist.log 2>&1 || (cat build/dist.log; exit 1)
-	cd build && tar -xzf ../dist/*.tar.gz && tar --sort=name --mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 \
-		--numeric-owner --mode=u=rwX,go=rX -c tflaunch-*/ | gzip -n >$$(echo ../dist/*.tar.gz) && rm -r tflaunch-*/
+	git archive HEAD | tar -x -C build/source
+	$(BIN)/python -m build --outdir dist build/source >build/dist.log 2>&1 || (cat build/dist.log; exit 1)
 	$(BIN)/twine check --strict dist/*
 
 clean: ## Remove the environment and what was built.
-	rm -rf $(VENV) build dist launcher/*.egg-info worker/*.egg-info .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

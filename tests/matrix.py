@@ -89,7 +89,7 @@ def interpreter(version: str) -> str | None:
 
 def build(directory: Path) -> Path:
     """Build the project's wheel from a copy of the sources."""
-    ignored = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "tests")
+    ignored = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "tests")
     shutil.copytree(REPOSITORY, directory / "source", ignore=ignored)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(directory)]
     subprocess.run([*command, str(directory / "source")], check=True, timeout=INSTALL_PATIENCE)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.package
 
 ORDINARY = "nobody"
 TEST_TOOLS = ["pytest", "hypothesis", "pyte", "jsonschema", "cloudpickle", "ipykernel", "nbclient"]
-NOT_SOURCE = (".*", "build", "dist", "*.egg-info", "__pycache__", "mnist-state")
+NOT_SOURCE = (".*", "build", "dist", "__pycache__", "mnist-state")
 INSTALL_PATIENCE = 900
 EXAMPLES = ("trains_and_leaves_nothing[mnist_multi_worker]", "trains_and_leaves_nothing[mnist_parameter_server]")
 SUITE = (
@@ -121,7 +121,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(installed: Installed) -> 
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
     roots = (REPOSITORY / "launcher", REPOSITORY / "worker")
     sources = {str(path.relative_to(root)) for root in roots for path in root.glob("*/**/*") if path.is_file()}
-    assert found == {name for name in sources if "__pycache__" not in name and ".egg-info/" not in name}
+    assert found == {name for name in sources if "__pycache__" not in name}
     ended = installed.run("python", "-c", "import tflaunch, tflaunch_worker.examples; print(tflaunch.__file__)")
     assert ended.stdout.startswith(str(installed.directory / "venv")), ended.stderr
 
