@@ -117,6 +117,18 @@ class TestRetention:
         assert names(RetentionPlan(2, 7 * DAY)) == [train[2].name]
         assert names(RetentionPlan(3, 7 * DAY)) == []
 
+    def test_names_tell_which_runs_may_be_too_old(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """At the end of a run, no file of those that are not is looked at, however many they are."""
+        new, old, oldest = (make_run(monkeypatch, days) for days in (6, 8, 30))
+        make_run(monkeypatch, 40, "evaluate")
+        week = 7 * DAY
+        assert runs.may_be_too_old("train", RetentionPlan(0, week), NOW) == [old, oldest]
+        assert runs.may_be_too_old("train", RetentionPlan(2, week), NOW) == [oldest]
+        assert runs.may_be_too_old("train", RetentionPlan(2, 31 * DAY), NOW) == []
+        assert runs.may_be_too_old("train", RetentionPlan(0, 1e12), NOW) == []
+        assert [run.path for run in prune.apply_retention("train", RetentionPlan(0, week), NOW)] == [old, oldest]
+        assert new.exists()
+
     def test_the_size_is_what_is_on_the_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each file once, whatever its names; links outside count nothing."""
         path = make_run(monkeypatch, 30)

@@ -294,7 +294,7 @@ def apply_retention(job: str, retention: RetentionPlan, now: float) -> list[OldR
     """
     removed = []
     with only_prune():
-        for path in runs.newest_of_job(job)[max(retention.keep, 1) :]:
+        for path in runs.may_be_too_old(job, retention, now):
             try:
                 old = _examine(path, now)
                 if now - old.ended >= retention.older_than:

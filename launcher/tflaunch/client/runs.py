@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
 from tflaunch_worker import linux, orphans
 
 if TYPE_CHECKING:
-    from tflaunch.plan.model import Plan
+    from tflaunch.plan.model import Plan, RetentionPlan
 
 LOCK_NAME = "lock"
 """The lock file in a run's directory, held by its supervisor."""
@@ -90,6 +91,15 @@ def newest_first() -> list[Path]:
 def newest_of_job(job: str) -> list[Path]:
     """Return the directories of a job's runs, the newest first."""
     return [path for path in newest_first() if job_name(path.name) == job]
+
+
+def may_be_too_old(job: str, retention: RetentionPlan, now: float) -> list[Path]:
+    """Return a job's runs but for the newest ``keep`` and those that began in the last ``older_than`` seconds.
+
+    Their names tell; to find out when they ended takes milliseconds for each.
+    """
+    latest = time.strftime("%Y%m%d%H%M%S", time.localtime(max(now - retention.older_than, 0)))
+    return [path for path in newest_of_job(job)[max(retention.keep, 1) :] if _start(path.name) <= latest]
 
 
 def plan_of(path: Path) -> Plan:

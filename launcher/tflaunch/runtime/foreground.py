@@ -124,11 +124,12 @@ def _supervise(
 def _remove_old_runs(plan: Plan, config: RunConfig) -> None:
     """Remove the job's runs that are too old, and say how many."""
     try:
-        if len(runs.newest_of_job(plan.name)) <= plan.retention.keep:
+        now = time.time()
+        if not runs.may_be_too_old(plan.name, plan.retention, now):
             return
-        from tflaunch.client import prune  # most runs have few before them
+        from tflaunch.client import prune  # most runs have no old ones before them
 
-        removed = prune.apply_retention(plan.name, plan.retention, time.time())
+        removed = prune.apply_retention(plan.name, plan.retention, now)
     except TflaunchError:
         return  # `tflaunch prune` says why
     if removed:
