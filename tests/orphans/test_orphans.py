@@ -18,7 +18,7 @@ from support.agent_client import Agent, LocalAgent, SshAgent, wait_gone
 from support.processes import all_processes, command_of
 from support.sshd import StartSshd, home_for_client
 from tflaunch.transport.base import AgentGone
-from tflaunch_worker import LOCK_NAME, orphans
+from tflaunch_worker import LOCK_NAME, linux, orphans
 
 pytestmark = pytest.mark.agent
 
@@ -214,6 +214,18 @@ def test_a_command_in_an_orphaned_task_does_not_kill_its_own_run(
         ended = subprocess.run(shell, env=env, capture_output=True, text=True, check=True)
         assert ended.stdout == "[]\ndone\n", ended.stderr
     assert sleeper.poll() is None
+
+
+def test_a_guard_does_not_wait_for_its_own_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has just exited may have forked, but an orphan of another agent is none of its descendants."""
+    seen = []
+    with subprocess.Popen(["true"]) as exited:
+        os.waitid(os.P_PID, exited.pid, os.WEXITED | os.WNOWAIT)
+        monkeypatch.setattr(linux, "pids", lambda: seen.append(exited.pid) or [os.getppid(), exited.pid])
+        assert orphans.sweep(is_guard=True) == []
+        assert len(seen) == 1
+        assert orphans.sweep() == []
+        assert len(seen) == 3
 
 
 def test_a_program_that_starts_others_faster_than_it_is_looked_at_is_killed(directory: Path) -> None:

@@ -109,7 +109,7 @@ def _prepare(directory: str) -> int:
 def _guard_until_end(directory: str, agent: int, channel: socket.socket) -> None:
     """Guard the agent until it exits, then kill what it has left. Never returns."""
     _pass_on_term(agent)
-    orphans.sweep(patience=_OTHERS_PATIENCE)  # of other runs, while the agent already works
+    orphans.sweep(patience=_OTHERS_PATIENCE, is_guard=True)  # of other runs, while the agent already works
     status = _wait_for(agent)
     _kill_the_rest(_spared(channel) if status == 0 else set())
     _tidy(directory)

@@ -25,7 +25,7 @@ _LOOK_AGAIN = 0.01  # seconds
 _MOST_IN_VAIN = 10  # rounds; on a busy machine some process has always just exited
 
 
-def sweep(directory: str = "", is_held: bool = False, patience: float = PATIENCE) -> list[int]:
+def sweep(directory: str = "", is_held: bool = False, patience: float = PATIENCE, is_guard: bool = False) -> list[int]:
     """Kill orphans until none is left; return those that are still alive after ``patience`` seconds.
 
     Agents in whose tasks this process runs are skipped, since `tflaunch` may itself run in a task.
@@ -35,12 +35,15 @@ def sweep(directory: str = "", is_held: bool = False, patience: float = PATIENCE
         is_held: this process holds the lock in ``directory`` and has no tasks, so that all of its agent's processes
             are orphans.
         patience: time limit in seconds.
+        is_guard: this process adopts what its agent's tasks leave, so that none of its descendants is an orphan.
     """
     until = time.monotonic() + patience
     seen: set[int] = set()
     in_vain = 0
     while True:
         found, unknown = kill_once(directory, is_held)
+        if unknown and is_guard:
+            unknown.difference_update(linux.descendants(os.getpid(), without=0))
         left = until - time.monotonic()
         in_vain = 0 if found else in_vain + 1
         if (not found and unknown <= seen) or in_vain == _MOST_IN_VAIN or left <= 0:
@@ -72,10 +75,13 @@ def kill_once(directory: str = "", is_held: bool = False) -> tuple[list[int], se
 
 def _candidates(directory: str) -> tuple[dict[int, str], set[int]]:
     """Return the tasks' processes as pid to agent directory, and the processes that may also be some."""
-    spared = _own_agents()
+    ancestors = _ancestors()
+    spared = {_agent_of(linux.environment_of(pid)) for pid in ancestors}
     wanted = os.path.realpath(directory) if directory else ""
     candidates, unknown = {}, set()
     for pid in reversed(linux.pids()):  # the youngest first, since they may exit soon
+        if pid in ancestors:
+            continue
         environment = linux.environment_of(pid)
         if not environment:
             if linux.may_be_program(pid):
@@ -100,14 +106,14 @@ def _agent_of(environment: set[bytes]) -> str:
     return directory if is_task and directory.startswith("/") else ""
 
 
-def _own_agents() -> set[str]:
-    """Return the directories of the agents in whose tasks this process runs."""
-    agents = set()
+def _ancestors() -> list[int]:
+    """Return this process, its parent, and so on."""
+    found = []
     pid: int | None = os.getpid()
     while pid:
-        agents.add(_agent_of(linux.environment_of(pid)))
+        found.append(pid)
         pid = linux.parent_of(pid)
-    return agents
+    return found
 
 
 def _is_free(pid: int, agent: str) -> bool:
