@@ -7,11 +7,11 @@ part of the key, or are compared when an entry is read. Specs whose hosts are di
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import source_hash
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,13 +74,13 @@ def _directory() -> Path:
 
 
 def _key(file: SpecFile, settings: Sequence[str], name: str | None, command: Sequence[str], is_detached: bool) -> str:
-    """Return a hash of all that is known before the spec is read."""
+    """Return a hash of all that is known before the spec is read, as Python makes one of a module's text."""
     spec = [file.source, str(file.directory.absolute()), file.suffix, file.text]
     options = [list(settings), name, list(command), is_detached]
     files = [(str(path), *_file_state(path)) for path in defaults.files_of(file.directory, os.environ)]
     process = [sys.executable, os.getuid(), sorted(os.environ.items())]
     code = [tflaunch.__version__, _state_of_code()]
-    return hashlib.sha256(json.dumps([spec, options, files, process, code]).encode()).hexdigest()
+    return source_hash(json.dumps([spec, options, files, process, code]).encode()).hex()
 
 
 def _file_state(path: Path) -> tuple[object, ...]:

@@ -5,7 +5,6 @@ No interpreter is started for it, and git only where the code is in a repository
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -93,7 +92,7 @@ def _code(plan: Plan, task: TaskPlan | None) -> tuple[dict[str, Any], bytes]:
     about = {
         "directory": str(repository),
         "commit": commit,
-        "patch": hashlib.sha256(patch).hexdigest() if patch else "",
+        "patch": _sha256(patch) if patch else "",
         "untracked": {
             os.fsdecode(name): _hash(repository / os.fsdecode(name)) for name in sorted(others)[:_MOST_FILES]
         },
@@ -121,9 +120,15 @@ def _hash(path: Path) -> str:
         if not path.is_file():
             return ""
         size = path.stat().st_size
-        return f"{size} bytes" if size > _MOST_HASHED else hashlib.sha256(path.read_bytes()).hexdigest()
+        return f"{size} bytes" if size > _MOST_HASHED else _sha256(path.read_bytes())
     except (OSError, ValueError):
         return ""
+
+
+def _sha256(data: bytes) -> str:
+    import hashlib  # it loads OpenSSL, which a run without programs and patches need not wait for
+
+    return hashlib.sha256(data).hexdigest()
 
 
 def _git(directory: Path, *arguments: str) -> bytes:
