@@ -17,7 +17,7 @@ _OF_A_TASK = frozenset(
     "TFLAUNCH_" + name
     for name in ("RUN", "STRATEGY", "TASK", "ATTEMPT", "TASK_DIR", "PROGRESS", "SET", "LEGACY_KERAS", "PRELOAD")
 )
-_REFERENCE = re.compile(r"\$\{host:([A-Za-z_][A-Za-z0-9_]*)(?:/([1-9][0-9]{0,4})|\[([0-9]{1,4}):([0-9]{1,4})\])?\}")
+_REFERENCE = r"\$\{host:([A-Za-z_][A-Za-z0-9_]*)(?:/([1-9][0-9]{0,4})|\[([0-9]{1,4}):([0-9]{1,4})\])?\}"
 
 
 class UnknownValue(Exception):
@@ -46,7 +46,7 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
             raise UnknownValue(f"variable {match.group(1)!r} is not a number on this host")
         return str(max(1, int(known) // int(parts)))
 
-    return _REFERENCE.sub(value, text) if "${host:" in text else text
+    return re.sub(_REFERENCE, value, text) if "${host:" in text else text
 
 
 def _entries(name: str, known: str, first: int, end: int) -> str:

@@ -11,9 +11,9 @@ from click.shell_completion import CompletionItem
 
 from tflaunch.errors import TflaunchError
 
-_TASK_OR_HOST = re.compile(r"chief|worker|ps|evaluator|.*:.*|host=.*")
+_TASK_OR_HOST = r"chief|worker|ps|evaluator|.*:.*|host=.*"
 """Matches what cannot be a run: a run's name has no colon."""
-_MISSPELT_TASK = re.compile(r"(chief|worker|ps|evaluator)s?[-_./]?\d*")
+_MISSPELT_TASK = r"(chief|worker|ps|evaluator)s?[-_./]?\d*"
 """Matches what is meant as a task, if no run has that name."""
 
 
@@ -63,12 +63,12 @@ def choose(words: Sequence[str]) -> tuple[Path, list[str]]:
     from tflaunch.client import runs
     from tflaunch.plan import selectors
 
-    if words and not _TASK_OR_HOST.fullmatch(words[0]):
+    if words and not re.fullmatch(_TASK_OR_HOST, words[0]):
         try:
             return runs.find_run(words[0]), list(words[1:])
         except TflaunchError as error:
             directory = _default_run(error)
-            is_task = _MISSPELT_TASK.fullmatch(words[0]) or selectors.names_task(runs.plan_of(directory), words[0])
+            is_task = re.fullmatch(_MISSPELT_TASK, words[0]) or selectors.names_task(runs.plan_of(directory), words[0])
             if not is_task:
                 raise
             return directory, list(words)

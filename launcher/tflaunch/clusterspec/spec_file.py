@@ -11,7 +11,7 @@ from tflaunch.errors import Problem, SpecError
 
 MAX_BYTES = 4 * 1024 * 1024
 
-_TOML_LINE = re.compile(r"""\s*(?:\[|[\w."'-]+\s*=)""")
+_TOML_LINE = r"""\s*(?:\[|[\w."'-]+\s*=)"""
 
 
 class Unreadable(Exception):
@@ -89,4 +89,4 @@ def _suffix_of(text: str) -> str:
     if text.lstrip().startswith("{"):
         return ".json"
     first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
-    return ".toml" if _TOML_LINE.match(first) else ".yaml"
+    return ".toml" if re.match(_TOML_LINE, first) else ".yaml"

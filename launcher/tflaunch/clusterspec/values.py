@@ -27,11 +27,9 @@ MAX_COUNT = 1_000_000
 COUNT_FORM = f"a whole number from 0 to {MAX_COUNT}"
 HOST_PATTERN = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
 
-_HOST = re.compile(HOST_PATTERN)
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_DURATION = re.compile(_NUMBER + r"|(?=[0-9])" + "".join(rf"(?:({_NUMBER})\s*{unit}\s*)?" for unit in _UNIT_SECONDS))
-DURATION_PATTERN = _DURATION.pattern
+DURATION_PATTERN = _NUMBER + r"|(?=[0-9])" + "".join(rf"(?:({_NUMBER})\s*{unit}\s*)?" for unit in _UNIT_SECONDS)
 _LONGEST_TEXT = 64  # characters of a duration
 _LONGEST = 10 * 365 * 86400.0
 _MOST_SHOWN = 60  # characters of a value in a message
@@ -73,7 +71,7 @@ def parse_address(value: object) -> Address:
     if ":" in port:
         message = f"{show_value(value)} looks like an IPv6 address, which TensorFlow cannot parse"
         raise InvalidValue(message, "use the host's name or its IPv4 address")
-    if not _HOST.fullmatch(host):
+    if not re.fullmatch(HOST_PATTERN, host):
         raise InvalidValue(f"{show_value(value)} names no host", 'write "host:port", for example "10.0.0.1:2222"')
     if not colon:
         return Address(host, None)
@@ -87,7 +85,11 @@ def parse_duration(value: object) -> float | None:
     seconds = None
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value) if 0 <= value <= _LONGEST else None
-    elif isinstance(value, str) and len(value) <= _LONGEST_TEXT and (match := _DURATION.fullmatch(value.strip())):
+    elif (
+        isinstance(value, str)
+        and len(value) <= _LONGEST_TEXT
+        and (match := re.fullmatch(DURATION_PATTERN, value.strip()))
+    ):
         parts = [float(part) * unit for part, unit in zip(match.groups(), _UNIT_SECONDS.values(), strict=True) if part]
         seconds = sum(parts) if parts else float(value)
     return None if seconds is None or not 0 <= seconds <= _LONGEST else seconds

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import NamedTuple
 
 from tflaunch.core.vitals import TaskVitals
@@ -203,6 +202,8 @@ def _sigmas(window: Mapping[str, Sequence[_Record]], task: str) -> float:
 
 def _reason(task: str, window: Mapping[str, Sequence[_Record]], share: float) -> tuple[str, bool]:
     """Return why a task is late for this share of the time, and whether it is idle in that time."""
+    from statistics import median  # takes 2 ms to import, for a task that few runs have
+
     own, others = window[task], [records for name, records in window.items() if name != task]
 
     def rate(name: str) -> tuple[float, float]:

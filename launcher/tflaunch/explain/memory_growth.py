@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
 
 from tflaunch_worker.memory_series import MemorySeries
 
@@ -88,12 +87,14 @@ def _size_at(points: Sequence[tuple[float, float]], at: float) -> float:
 
 
 def _smooth(points: Sequence[tuple[float, float]], place: int) -> tuple[float, float]:
-    near = points[max(place - 1, 0) : place + 2]
-    return points[place][0], median(size for _, size in near) if len(near) == 3 else points[place][1]
+    near = sorted(size for _, size in points[max(place - 1, 0) : place + 2])
+    return points[place][0], near[1] if len(near) == 3 else points[place][1]
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:
     """Return the median of the slopes between points half the series apart, which outliers do not move."""
+    from statistics import median  # takes 2 ms to import, for a series that few runs get
+
     half = len(points) // 2
     return median(
         (later[1] - earlier[1]) / (later[0] - earlier[0]) for earlier, later in zip(points, points[half:], strict=False)

@@ -22,7 +22,7 @@ NAMES = ("task.index", "task.role", "task.name", ATTEMPT, RUN, *(_CLUSTER + role
 
 _PREFIXES = ("task", "cluster", "chief", "matrix")
 _NAME = rf"(?:{RUN}|{ATTEMPT}|(?:{'|'.join(_PREFIXES)})\.[A-Za-z_][A-Za-z0-9_-]*)"
-_PLACEHOLDER = re.compile(rf"\{{\{{(?P<literal>{_NAME})\}}\}}|(?<!\$)\{{(?P<name>{_NAME})\}}")
+_PLACEHOLDER = rf"\{{\{{(?P<literal>{_NAME})\}}\}}|(?<!\$)\{{(?P<name>{_NAME})\}}"
 
 
 def unknown(text: str) -> list[str]:
@@ -47,7 +47,7 @@ def uses(text: str, name: str) -> bool:
 
 def names(text: str) -> list[str]:
     """Return the placeholders in a text, known or not."""
-    return [match["name"] for match in _PLACEHOLDER.finditer(text) if match["name"]] if "{" in text else []
+    return [match["name"] for match in re.finditer(_PLACEHOLDER, text) if match["name"]] if "{" in text else []
 
 
 def fill(process: TaskPlan, plan: Plan, run: str, attempt: str) -> TaskPlan:
@@ -60,7 +60,7 @@ def fill(process: TaskPlan, plan: Plan, run: str, attempt: str) -> TaskPlan:
         attempt: the number of the attempt.
     """
     texts = (*process.argv, process.workdir, *process.env.values())
-    if not any("{" in text and _PLACEHOLDER.search(text) for text in texts):
+    if not any("{" in text and re.search(_PLACEHOLDER, text) for text in texts):
         return process
     values = {RUN: run, ATTEMPT: attempt, **_of_task(process), **_of_cluster(plan)}
     env = {name: filled(value, values) for name, value in process.env.items()}
@@ -75,7 +75,7 @@ def filled(text: str, values: Mapping[str, str]) -> str:
         name = match["name"]
         return f"{{{match['literal']}}}" if name is None else values.get(name, match[0])
 
-    return _PLACEHOLDER.sub(value, text) if "{" in text else text
+    return re.sub(_PLACEHOLDER, value, text) if "{" in text else text
 
 
 def matrix_values_in(text: str) -> list[str]:

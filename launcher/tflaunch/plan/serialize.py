@@ -32,8 +32,8 @@ from tflaunch.plan.model import (
 from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
 _LONGEST = 2.0**40  # seconds
-_SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OF_SHELLS = re.compile(
+_SHELL_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_OF_SHELLS = (
     r"_|BASH.*|CDPATH|COMP_.*|COPROC|DIRSTACK|E?[UG]ID|ENV|EPOCH.*|ERRNO|FCEDIT|FIGNORE|FUNCNAME|FUNCNEST|GLOBIGNORE|GROUPS"
     r"|HIST.*|IFS|IGNOREEOF|KEYTIMEOUT|LINENO|MAIL.*|MAPFILE|(READ)?NULLCMD|OLDPWD|OPT(ARG|ERR|IND)|PIPESTATUS|POSIX.*|PPID"
     r"|PROMPT.*|PS[0-9]|PWD|RANDOM|READLINE_.*|REPLY|RPROMPT[0-9]?|RPS[0-9]|SECONDS|SHELLOPTS|SHLVL|SRANDOM|TIMEFORMAT|TMOUT"
@@ -251,4 +251,4 @@ def secret_in_shell(source: SecretSource) -> str:
 
 def _is_plain_name(name: str) -> bool:
     """Whether a shell can export a variable that has no meaning for the shell itself."""
-    return _SHELL_NAME.fullmatch(name) is not None and _OF_SHELLS.fullmatch(name) is None
+    return re.fullmatch(_SHELL_NAME, name) is not None and re.fullmatch(_OF_SHELLS, name) is None

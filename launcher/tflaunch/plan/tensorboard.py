@@ -23,7 +23,7 @@ ADDRESS = Address("localhost", None)
 _MODULE = "tensorboard.main"
 _HOST, _PORT = "--host", "--port"
 _LOOPBACK = "127.0.0.1"
-_PYTHON = re.compile(r"python[\d.]*")
+_PYTHON = r"python[\d.]*"
 
 
 def command(program: str, otherwise: str, logdir: str) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ def command(program: str, otherwise: str, logdir: str) -> tuple[str, ...]:
         otherwise: the interpreter to use if it is not.
         logdir: the directory of event files, as in the spec.
     """
-    python = program if _PYTHON.fullmatch(program.rpartition("/")[2]) else otherwise
+    python = program if re.fullmatch(_PYTHON, program.rpartition("/")[2]) else otherwise
     place = "${host:HOME}" + logdir[1:] if logdir == "~" or logdir.startswith("~/") else logdir
     return (python, "-m", _MODULE, "--logdir", place, _HOST, _LOOPBACK, _PORT, AUTO)
 

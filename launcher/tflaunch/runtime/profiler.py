@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -93,8 +92,10 @@ class _Profiles:
             self._remove_if_empty()
 
     def _remove_if_empty(self) -> None:
-        if not any(self._session.iterdir()):
-            shutil.rmtree(self._session, ignore_errors=True)
+        try:
+            self._session.rmdir()
+        except OSError:
+            pass  # it has files
 
 
 class _File(Receiver):

@@ -21,7 +21,7 @@ _JOB_NAME = "slurm.json"
 _LIFE_NAME = "life"
 EARLIER = "earlier-"
 """Prefix of the subdirectories of a run directory with files of the job's earlier executions."""
-_JOB = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,18})?(?:\+[0-9]{1,6})?")  # includes jobs of an array or a heterogeneous job
+_JOB = r"[0-9]{1,18}(?:_[0-9]{1,18})?(?:\+[0-9]{1,6})?"  # includes jobs of an array or a heterogeneous job
 FILES = (_JOB_NAME, _LIFE_NAME)
 """The files in a run directory that all executions of the job share."""
 _RELAY = (
@@ -145,7 +145,7 @@ def _read(directory: Path) -> dict[str, str]:
     except (OSError, ValueError):
         return {}
     job = known.get("job") if isinstance(known, dict) else None
-    return known if isinstance(job, str) and _JOB.fullmatch(job) else {}
+    return known if isinstance(job, str) and re.fullmatch(_JOB, job) else {}
 
 
 def _write(directory: Path, known: dict[str, object]) -> None:

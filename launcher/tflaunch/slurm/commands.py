@@ -7,12 +7,12 @@ import subprocess
 from typing import NamedTuple
 
 _PATIENCE = 60.0  # seconds; a busy controller is slow
-_FIELD = re.compile(r"(?:^| )([A-Za-z:/_]+)=(\S*)")
+_FIELD = r"(?:^| )([A-Za-z:/_]+)=(\S*)"
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _RUNNING = frozenset({"CONFIGURING", "RUNNING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"})
 _ENDING = "COMPLETING"
 _USAGE_CODE = 255  # exit code of Slurm's commands when they reject an option
-_OF_COMMAND = re.compile(r"^(?:sbatch|scontrol|scancel|srun): (?:error: )?")
+_OF_COMMAND = r"^(?:sbatch|scontrol|scancel|srun): (?:error: )?"
 _STUCK = {
     "PartitionNodeLimit": "its partition does not allow that many nodes; ask for fewer, or for another partition",
     "PartitionTimeLimit": "its partition does not allow that much time; ask for less, or for another partition",
@@ -101,7 +101,7 @@ def run_command(*command: str, given: str | None = None) -> str:
 
 def _reason(errors: str) -> str:
     """Join the lines of an error message, without hints: the first line is the most precise one."""
-    lines = [_OF_COMMAND.sub("", line.strip()) for line in errors.splitlines()]
+    lines = [re.sub(_OF_COMMAND, "", line.strip()) for line in errors.splitlines()]
     return "; ".join(dict.fromkeys(line for line in lines if line and not line.startswith("Try ")))
 
 
@@ -128,7 +128,7 @@ def find_job(job: str) -> SlurmJob | None:
         if "Invalid job id" in str(error):
             return None
         raise
-    fields = dict(_FIELD.findall(shown))
+    fields = dict(re.findall(_FIELD, shown))
     return SlurmJob(
         state=fields.get("JobState", ""),
         reason=fields.get("Reason", ""),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tflaunch.tui.live import LiveView
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_COLOUR = r"\x1b\[[0-9;]*m"
 _LONGEST_LINE = 10_000
 _STDOUT, _STDERR = 1, 2
 _BATCH = 64 * 1024  # bytes that are written at once, even just after a redraw of the view
@@ -266,4 +266,4 @@ def _panel(lines: Sequence[str]) -> list[str] | None:
 
 def _quoted(line: str) -> str:
     """Return a line without colours and without anything else that a terminal would interpret."""
-    return printable(_COLOUR.sub("", line.rstrip("\r")).expandtabs(), _LONGEST_LINE)
+    return printable(re.sub(_COLOUR, "", line.rstrip("\r")).expandtabs(), _LONGEST_LINE)

@@ -23,7 +23,7 @@ _MESSAGES = (
     _INFO + rb"coordination_service(?:_agent)?\.(?:cc|h):\d+\] ",
     rb"/job:\w+/replica:\d+/task:\d+$",  # one of the tasks that the coordination service waits for
 )
-_MESSAGE = re.compile(rb"^(?:" + rb"|".join(_MESSAGES) + rb")", re.MULTILINE)
+_MESSAGE = rb"(?m)^(?:" + rb"|".join(_MESSAGES) + rb")"
 
 
 class StartupMessages:
@@ -36,10 +36,10 @@ class StartupMessages:
 
     def without(self, lines: bytes) -> bytes | None:
         """Return whole lines, joined by newlines, without these messages; None if nothing else is left."""
-        if _MESSAGE.search(lines) is None:
+        if re.search(_MESSAGE, lines) is None:
             return lines
         self._has_hidden = True
-        kept = [line for line in lines.split(b"\n") if _MESSAGE.match(line) is None]
+        kept = [line for line in lines.split(b"\n") if re.match(_MESSAGE, line) is None]
         return b"\n".join(kept) if kept else None
 
     def note(self) -> bytes:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tflaunch_worker.event_loop import Loop
 
 _ENDINGS = (".ckpt.index", ".index", ".weights.h5", ".h5", ".hdf5", ".keras", ".ckpt")
-_DECIMALS = re.compile(r"\d+\.\d+")  # ModelCheckpoint may put the loss into the file name
-_NUMBER = re.compile(r"\d{1,15}(?!.*\d)")
+_DECIMALS = r"\d+\.\d+"  # ModelCheckpoint may put the loss into the file name
+_NUMBER = r"\d{1,15}(?!.*\d)"
 _DEEPEST = 4
 _MOST_ENTRIES = 5000
 _LONGEST = 1.0  # seconds of searching
@@ -120,6 +120,6 @@ def number_of(name: str) -> int:
     """Return the number in a checkpoint's file name, or 0 for any other file."""
     for ending in _ENDINGS:
         if name.endswith(ending):
-            found = _NUMBER.search(_DECIMALS.sub("", name[: -len(ending)]))
+            found = re.search(_NUMBER, re.sub(_DECIMALS, "", name[: -len(ending)]))
             return int(found[0]) if found else 0
     return 0

@@ -80,11 +80,11 @@ LONGEST = 200
 """Maximum number of characters of a signature."""
 
 _HEAD = "Traceback (most recent call last):"
-_FRAME = re.compile(r'  File "(?P<file>[^"\n]{1,500})", line (?P<line>\d{1,7}), in ')
-_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,200})(?::|$)")
-_NOT_OF_THE_USER = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<")
+_FRAME = r'  File "(?P<file>[^"\n]{1,500})", line (?P<line>\d{1,7}), in '
+_EXCEPTION = r"(?P<type>[A-Za-z_][\w.]{0,200})(?::|$)"
+_NOT_OF_THE_USER = r"/(?:site|dist)-packages/|/lib/python\d|^<"
 _COMPARED_LINES = 3
-_CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]*\d[0-9a-fA-F]*")
+_CHANGING = r"0x[0-9a-fA-F]+|[0-9a-fA-F]*\d[0-9a-fA-F]*"
 
 
 def failure_signature(tail: bytes) -> str:
@@ -103,7 +103,7 @@ def failure_signature(tail: bytes) -> str:
     import hashlib  # it loads OpenSSL, and most tasks never fail
 
     # Times, addresses, ports and pids differ between attempts that fail for the same reason.
-    text = "\n".join(_CHANGING.sub("#", line) for line in last)
+    text = "\n".join(re.sub(_CHANGING, "#", line) for line in last)
     return OUTPUT_SIGNATURE + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
@@ -114,11 +114,11 @@ def _traceback(lines: list[str]) -> str:
         return ""
     frames = []
     for line in lines[starts[-1] + 1 :]:
-        frame = _FRAME.match(line)
+        frame = re.match(_FRAME, line)
         if frame is not None:
             frames.append((frame["file"], frame["line"]))
         elif frames and line and not line[0].isspace():
-            exception = _EXCEPTION.match(line)
+            exception = re.match(_EXCEPTION, line)
             if exception is not None:
                 return f"{exception['type'].rpartition('.')[2]} at {_place(frames)}"
     return ""
@@ -126,7 +126,7 @@ def _traceback(lines: list[str]) -> str:
 
 def _place(frames: list[tuple[str, str]]) -> str:
     """Return file and line of the innermost frame in the user's own code, or else of the innermost frame."""
-    own = [frame for frame in frames if not _NOT_OF_THE_USER.search(frame[0])]
+    own = [frame for frame in frames if not re.search(_NOT_OF_THE_USER, frame[0])]
     file, line = (own or frames)[-1]
     return f"{file.rpartition('/')[2]}:{line}"
 
@@ -134,10 +134,10 @@ def _place(frames: list[tuple[str, str]]) -> str:
 MOST_METRICS = 20
 _LARGEST = 2.0**63
 
-_EPOCH = re.compile(rb"(?:^|[\r\n\b])Epoch (\d{1,7})/(\d{1,7})\r?\n")
-_COLOR = re.compile(rb"\x1b\[[0-9;]*m")
-_BAR = re.compile(rb"(?:^|[\r\n\b])\s*(\d{1,9})/(\d{1,9}) (?:\[[=>.]+\]|(?:\xe2\x94\x81)+|- \d+m?s)([^\r\n\b]*)")
-_METRIC = re.compile(rb" - ([A-Za-z]\w{0,63}): ([-+]?\d[\d.]*(?:e[-+]?\d{1,3})?)(?= |$)")
+_EPOCH = rb"(?:^|[\r\n\b])Epoch (\d{1,7})/(\d{1,7})\r?\n"
+_COLOR = rb"\x1b\[[0-9;]*m"
+_BAR = rb"(?:^|[\r\n\b])\s*(\d{1,9})/(\d{1,9}) (?:\[[=>.]+\]|(?:\xe2\x94\x81)+|- \d+m?s)([^\r\n\b]*)"
+_METRIC = rb" - ([A-Za-z]\w{0,63}): ([-+]?\d[\d.]*(?:e[-+]?\d{1,3})?)(?= |$)"
 _NOT_METRICS = (b"ETA",)
 
 
@@ -149,19 +149,19 @@ def last_epoch(output: bytes) -> tuple[int, int, int] | None:
     if b"Epoch " not in output:
         return None
     last = None
-    for begun in _EPOCH.finditer(output):
+    for begun in re.finditer(_EPOCH, output):
         last = begun
     return None if last is None else (int(last[1]), int(last[2]), last.end())
 
 
 def last_bar(output: bytes) -> tuple[int, int, dict[str, float]] | None:
     """Return the last bar's step within the epoch, steps per epoch and metrics; None without a bar."""
-    bars = _BAR.findall(_COLOR.sub(b"", output))
+    bars = re.findall(_BAR, re.sub(_COLOR, b"", output))
     if not bars:
         return None
     done, steps, behind = bars[-1]
     metrics: dict[str, float] = {}
-    for name, value in _METRIC.findall(behind):
+    for name, value in re.findall(_METRIC, behind):
         if name not in _NOT_METRICS and len(metrics) < MOST_METRICS:
             number = _number(value)
             if number is not None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _ANSWER = struct.Struct("=B3x2s2x16s44xI")  # struct inet_diag_msg: family, port in network order, address, inode
 _LONGEST_COMMAND = 120  # characters
-_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
+_RUN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}"
 
 
 Listener = namedtuple("Listener", ["port", "inode", "address"])
@@ -66,7 +66,7 @@ def owner(port: int) -> str | None:
     if pid is None:
         return None
     run = _variables(pid).get("TFLAUNCH_RUN", "")
-    known = f"run {run}, " if _RUN.fullmatch(run) else ""
+    known = f"run {run}, " if re.fullmatch(_RUN, run) else ""
     remedy = f", which `tflaunch down {run}` ends" if known else ""
     return f"{known}pid {pid} ({_command(pid)}){remedy}"
 

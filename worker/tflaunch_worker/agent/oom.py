@@ -15,7 +15,7 @@ _BATCH = 1024 * 1024  # bytes; the kernel charges memory to a group in larger pi
 _RECORD = 8192  # bytes; a read of /dev/kmsg returns one whole record, or fails if the buffer is too small
 _LOG_BYTES = 4 * 1024 * 1024
 _LOG_RECORDS = 20_000
-_NAMED = re.compile(rb"Killed process (\d{1,10})\b|oom-kill:[^\n]*,pid=(\d{1,10})\b")
+_NAMED = rb"Killed process (\d{1,10})\b|oom-kill:[^\n]*,pid=(\d{1,10})\b"
 
 
 class OomWatch:
@@ -105,7 +105,7 @@ class OomWatch:
                 if error.errno == errno.EPIPE:
                     continue  # records were overwritten before we read them; the next read continues after the gap
                 return  # EAGAIN: no more records
-            self._named.update(int(first or second) for first, second in _NAMED.findall(record))
+            self._named.update(int(first or second) for first, second in re.findall(_NAMED, record))
             size += len(record)
             if not record or size >= _LOG_BYTES:
                 return

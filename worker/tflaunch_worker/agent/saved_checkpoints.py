@@ -36,9 +36,9 @@ MOST_FILES = 2000
 
 _STATE, _METADATA = "checkpoint", "training_metadata.json"
 _SINGLE = (".keras", ".weights.h5", ".h5", ".hdf5")
-_SHARD = re.compile(r"(?P<prefix>.+)\.data-(?P<index>\d{5})-of-(?P<count>\d{5})")
-_LATEST = re.compile(rb'^model_checkpoint_path: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
-_TEMPORARY = re.compile(r"\..*|workertemp_.*|.*_temp(_.*)?|.*\.tmp")
+_SHARD = r"(?P<prefix>.+)\.data-(?P<index>\d{5})-of-(?P<count>\d{5})"
+_LATEST = rb'(?m)^model_checkpoint_path: "((?:[^"\\]|\\.)*)"'
+_TEMPORARY = r"\..*|workertemp_.*|.*_temp(_.*)?|.*\.tmp"
 _INDEX_END = struct.pack("<Q", 0xDB4775248B80FB57)  # the last bytes of TensorFlow's tables (table/format.h)
 _ARCHIVE_END = b"PK\5\6"
 _LONGEST_ARCHIVE_END = 22 + 65535  # bytes: a comment may follow
@@ -119,7 +119,7 @@ def _directories(directory: str) -> list[tuple[str, Names]]:
             with os.scandir(os.path.join(directory, path)) as entries:
                 for entry in entries:
                     looked_at += 1
-                    if _TEMPORARY.fullmatch(entry.name) or not entry.name.isprintable():
+                    if re.fullmatch(_TEMPORARY, entry.name) or not entry.name.isprintable():
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         if depth < _DEEPEST:
@@ -159,7 +159,8 @@ def _parts(name: str, names: Names, directory: str) -> list[str] | None:
     prefix = name[: -len(".index")]
     if _STATE in names and _latest(directory) != prefix:
         return []
-    shards = [match for match in map(_SHARD.fullmatch, names) if match and match["prefix"] == prefix]
+    found = [re.fullmatch(_SHARD, name) for name in names]
+    shards = [match for match in found if match and match["prefix"] == prefix]
     counts = {match["count"] for match in shards}
     if len(counts) != 1 or len(shards) != int(counts.pop()):
         return []
@@ -170,7 +171,7 @@ def _latest(directory: str) -> str | None:
     """Return the prefix that TensorFlow's file ``checkpoint`` names in its own directory."""
     try:
         with open(os.path.join(directory, _STATE), "rb") as file:
-            match = _LATEST.search(file.read(_LARGEST_NOTE))
+            match = re.search(_LATEST, file.read(_LARGEST_NOTE))
     except OSError:
         return None
     return None if match is None else os.path.basename(os.fsdecode(match[1]))

@@ -25,14 +25,12 @@ LEFT_TO_THE_HOST = "auto"
 LOOKED_AT = ("PATH", "PYTHONPATH", "HOME")
 """Variables of a task that determine the result."""
 
-_PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
-_VERSION = re.compile(
-    r"(?:tensorflow(?:_(?:cpu|gpu|rocm|intel|aarch64|cpu_aws))?|tf_nightly)-(\d+)\.(\d+)[^-]*\.dist-info"
-)
+_PYTHON = r"(?:python|pypy)[0-9.]*"
+_VERSION = r"(?:tensorflow(?:_(?:cpu|gpu|rocm|intel|aarch64|cpu_aws))?|tf_nightly)-(\d+)\.(\d+)[^-]*\.dist-info"
 _KERAS_3_SINCE = (2, 16)  # since this version tf.keras is Keras 3 (tensorflow/RELEASE.md)
 _PLACES = ("lib/{}/site-packages", "lib64/{}/site-packages", "lib/python3/dist-packages")
 _PLACES_OF_DEBIAN = ("local/lib/{}/dist-packages",)
-_MINOR = re.compile(r"(?:python)?(3\.\d+)")
+_MINOR = r"(?:python)?(3\.\d+)"
 _ANY = "python3*"
 
 
@@ -60,7 +58,7 @@ def legacy_keras(argv: list[str], env: Mapping[str, str]) -> tuple[bool, str]:
 
 def tensorflow(argv: list[str], env: Mapping[str, str]) -> str:
     """Return the version of TensorFlow that a command would import, such as ``2.21``, or "" if unknown."""
-    if not _PYTHON.fullmatch(os.path.basename(argv[0])):
+    if not re.fullmatch(_PYTHON, os.path.basename(argv[0])):
         return ""
     version = _tensorflow(package_directories(find_python(argv[0], env), env))
     return "" if version is None else "{}.{}".format(*version)
@@ -68,7 +66,7 @@ def tensorflow(argv: list[str], env: Mapping[str, str]) -> str:
 
 def find_python(program: str, env: Mapping[str, str]) -> str | None:
     """Return the interpreter that a command is, or else the `python` on PATH, which a script would start."""
-    names = [program] if _PYTHON.fullmatch(os.path.basename(program)) else ["python", "python3"]
+    names = [program] if re.fullmatch(_PYTHON, os.path.basename(program)) else ["python", "python3"]
     for name in names:
         if "/" in name:
             return name
@@ -108,7 +106,7 @@ def environment_settings(prefix: str) -> dict[str, str] | None:
 def directory_name(python: str, settings: Mapping[str, str]) -> str:
     """Return this Python's directory name, such as python3.11, or a pattern if its version is unknown."""
     names = os.path.basename(os.path.realpath(python)), settings.get("version", ""), settings.get("version_info", "")
-    for match in map(_MINOR.match, names):
+    for match in (re.match(_MINOR, name) for name in names):
         if match:
             return "python" + match.group(1)
     return _ANY
@@ -123,6 +121,7 @@ def _tensorflow(places: list[str]) -> tuple[int, int] | None:
     for place in places:
         if os.path.exists(os.path.join(place, "tensorflow", "__init__.py")):
             names = sorted(glob.glob(os.path.join(place, "t*-*.dist-info")))
-            matches = [match for match in map(_VERSION.fullmatch, map(os.path.basename, names)) if match]
+            found = [re.fullmatch(_VERSION, os.path.basename(name)) for name in names]
+            matches = [match for match in found if match]
             return (int(matches[0].group(1)), int(matches[0].group(2))) if matches else None
     return None
