@@ -141,12 +141,29 @@ class LocalConnector:
         return linux.is_lock_free(str(self._directory / tflaunch_worker.LOCK_NAME)) is False
 
     def _last_words(self) -> str:
-        """Return the last line of the agent's log, which is the exception of a Python traceback."""
+        """Return the last line of the agent's log, which is the exception of a Python traceback.
+
+        Without a log, return why it cannot be created, "" if it can: then the agent has ended as it should.
+        """
+        log = self._directory / tflaunch_worker.LOG_NAME
         try:
-            lines = (self._directory / tflaunch_worker.LOG_NAME).read_text(errors="replace").split("\n")
+            lines = log.read_text(errors="replace").split("\n")
+        except FileNotFoundError:
+            return _why_not_created(log)
         except OSError:
             return ""
         return next((line.strip()[:_LAST_WORDS] for line in reversed(lines) if line.strip()), "")
+
+
+def _why_not_created(path: Path) -> str:
+    try:
+        path.touch()
+        path.unlink()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 class LocalLink:

@@ -42,8 +42,12 @@ def serve(directory: str, connection: socket.socket, umask: int, warm: WarmZygot
 
 def _listen(directory: str, loop: Loop, agent: Agent) -> None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with linux.short_path(directory) as short:
-        listener.bind(f"{short}/{SOCKET_NAME}")
+    try:
+        with linux.short_path(directory) as short:
+            listener.bind(f"{short}/{SOCKET_NAME}")
+    except OSError as error:
+        error.filename = os.path.join(directory, SOCKET_NAME)
+        raise
     listener.listen(1)
     listener.setblocking(False)
     acceptor = Acceptor(loop, agent)
