@@ -29,9 +29,9 @@ def begin(launch: Launch, **cluster: int) -> str:
     timeouts = {"grace": 1}
     started = launch.run("up", "-d", launch.spec(cluster=cluster, command=command, timeouts=timeouts))
     assert started.returncode == 0, started.stderr
-    open_ports = min(cluster["worker"], 3)
+    listening = {f"worker:{index}" for index in range(min(cluster["worker"], 3))}  # as may an evaluator
     until = time.monotonic() + PATIENCE
-    while [record["kind"] for record in launch.journal()].count("port_opened") < open_ports:
+    while not listening <= {record["task"] for record in launch.journal() if record["kind"] == "port_opened"}:
         assert time.monotonic() < until
         time.sleep(0.1)
     return started.stdout.strip()

@@ -240,7 +240,7 @@ def test_nothing_is_left_of_a_bed_whose_owner_was_killed(tmp_path: Path, keys: K
     )  # fmt: skip
     assert owner.stdout is not None
     processes = [psutil.Process(int(pid)) for pid in owner.stdout.readline().split()]
-    assert len(processes) == 3
+    assert len(processes) >= 3  # and perhaps what served the connection that found an sshd ready
     owner.kill()
     owner.communicate()
     assert wait_dead(processes, PATIENCE)
