@@ -46,9 +46,14 @@ function showKeys() {
   dialog("Keys", [h("dl", { className: "keys" }, KEYS.map(([key, does]) => [h("dt", {}, key), h("dd", {}, does)]))]);
 }
 
+function go(hash) {
+  location.hash = hash;
+  route(); // the event comes later, perhaps after the next key
+}
+
 function up() {
   const parts = location.hash.replace(/^#\/?/, "").split("/").filter(Boolean);
-  location.hash = `#/${parts.length > 1 ? parts[0] : ""}`;
+  go(`#/${parts.length > 1 ? parts[0] : ""}`);
 }
 
 document.addEventListener("keydown", (event) => {
@@ -61,7 +66,7 @@ document.addEventListener("keydown", (event) => {
   };
   const act = keys[event.key];
   const tab = /^[1-6]$/.test(event.key) ? page.tabHref?.(Number(event.key) - 1) : null;
-  if (tab) location.hash = tab;
+  if (tab) go(tab);
   else if (act) act();
   else return;
   event.preventDefault();
