@@ -243,6 +243,32 @@ def fence() -> Iterator[tuple[fences.Fence, Ports, int]]:
     ports.release("worker:0")
 
 
+IMPATIENT = """
+import socket, sys
+print("begun", flush=True)
+while True:
+    with socket.socket() as caller:
+        caller.setblocking(False)
+        caller.connect_ex(("127.0.0.1", int(sys.argv[1])))
+        if caller.connect_ex(("127.0.0.1", int(sys.argv[1]))) == 0:
+            sys.exit("connected")
+"""
+
+
+def test_a_peer_that_connects_all_the_time_never_reaches_the_holder(fence: tuple[fences.Fence, Ports, int]) -> None:
+    """Not even in the moment in which the fence is set up, when tasks on other hosts may have started already."""
+    guarded, ports, port = fence
+    assert guarded.admit(CLUSTER) == ""
+    with subprocess.Popen([sys.executable, "-c", IMPATIENT, str(port)], stdout=subprocess.PIPE) as peer:
+        assert peer.stdout is not None
+        peer.stdout.readline()
+        for _ in range(10_000):
+            assert guarded.guard("worker:0", ports.holder("worker:0")) == ""
+            guarded.leave("worker:0")
+        assert peer.poll() is None
+        peer.kill()
+
+
 @needs_ipv6
 def test_a_peer_waits_for_a_task_that_does_not_listen_yet(agent: Agent) -> None:
     """A connection that succeeded would make it believe that the task is ready; without a task, it is refused."""

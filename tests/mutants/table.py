@@ -641,6 +641,14 @@ MUTANTS: Mapping[str, Edit] = {
         "pass",
         Suite("agent/test_fence.py::test_the_greeting_has_the_addresses_of_the_interfaces"),
     ),
+    "a fence listens before it drops connections": Edit(
+        "tflaunch_worker.agent.fence.Fence.guard",
+        """            _drop(holder, self._program)  # first: tasks on other hosts may try to connect already
+            holder.listen(_BACKLOG)""",
+        """            holder.listen(_BACKLOG)
+            _drop(holder, self._program)""",
+        Suite("agent/test_fence.py::test_a_peer_that_connects_all_the_time_never_reaches_the_holder"),
+    ),
     "our own sockets count as listeners": Edit(
         "tflaunch_worker.agent.listening_sockets.ports",
         " if found.inode not in without",

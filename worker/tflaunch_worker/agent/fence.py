@@ -83,7 +83,8 @@ class Fence:
             self._flaw = f"the {len(addresses)} addresses of the hosts are more than the kernel takes"
         try:
             for holder in self._holders.values() if not self._flaw else ():
-                _attach(holder, self._program)
+                _drop(holder, self._program)
+                _choose(holder, self._program)
         except OSError as error:
             self._flaw = _reason(error)
         if self._flaw:
@@ -110,13 +111,14 @@ class Fence:
             return self._flaw
         try:
             holder.setblocking(False)
-            holder.listen(_BACKLOG)  # first: with a program, listening again conflicts with connections in TIME_WAIT
+            _drop(holder, self._program)  # first: tasks on other hosts may try to connect already
+            holder.listen(_BACKLOG)  # before `_choose`: listening again conflicts with connections in TIME_WAIT then
         except OSError as error:
             return _reason(error)
         self._holders[task] = holder
         self._loop.watch(holder.fileno(), lambda: self._refuse(task, holder))
         try:
-            _attach(holder, self._program)
+            _choose(holder, self._program)
         except OSError as error:
             self.leave(task)
             return _reason(error)
@@ -186,7 +188,8 @@ def why_unavailable() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
         try:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            _attach(tried, [_TASK])
+            _drop(tried, [_TASK])
+            _choose(tried, [_TASK])
         except OSError as error:
             return _reason(error)
     return ""
@@ -196,16 +199,24 @@ def _reason(error: OSError) -> str:
     return f"the kernel does not allow it: {error.strerror}"
 
 
-def _attach(holder: socket.socket, program: List[Instruction]) -> None:
-    """Have the kernel choose sockets of the holder's group by a program, and drop what the holder should not get."""
+def _choose(holder: socket.socket, program: List[Instruction]) -> None:
+    """Have the kernel choose sockets of the holder's group by a program."""
+    _attach(holder, _SO_ATTACH_REUSEPORT_CBPF, program)
+
+
+def _drop(holder: socket.socket, program: List[Instruction]) -> None:
+    """Have the kernel drop what the holder gets although the program would choose a task."""
     dropping = [
         (_RETURN, 0, 0, _WHOLE_PACKET if result == 0 else 0) if code == _RETURN else (code, if_true, if_false, result)
         for code, if_true, if_false, result in program
     ]
-    for option, instructions in ((_SO_ATTACH_FILTER, dropping), (_SO_ATTACH_REUSEPORT_CBPF, program)):
-        filters = array.array("B", b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions))
-        address, _ = filters.buffer_info()
-        holder.setsockopt(socket.SOL_SOCKET, option, struct.pack("@HP", len(instructions), address))
+    _attach(holder, _SO_ATTACH_FILTER, dropping)
+
+
+def _attach(holder: socket.socket, option: int, program: List[Instruction]) -> None:
+    filters = array.array("B", b"".join(struct.pack("=HBBI", *instruction) for instruction in program))
+    address, _ = filters.buffer_info()
+    holder.setsockopt(socket.SOL_SOCKET, option, struct.pack("@HP", len(program), address))
 
 
 def compile_program(addresses: Sequence[str]) -> List[Instruction]:
