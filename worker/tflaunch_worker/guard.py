@@ -203,10 +203,11 @@ def _remove_tasks(place: str) -> None:
 
 
 def _remove(path: str) -> None:
+    """Remove a file, a link or an empty directory, if there is one."""
     try:
-        if os.path.isdir(path) and not os.path.islink(path):
+        try:
             os.rmdir(path)
-        else:
+        except NotADirectoryError:
             os.unlink(path)
     except OSError:
         pass  # it does not exist, or is not empty
