@@ -38,6 +38,8 @@ def test_a_task_on_another_host_can_be_debugged(launch: Launch, sshd: StartSshd)
     host.kill_connections()
     shown, code = terminal.read_to_end()
     assert (code, "the link to the host of worker:0 was lost; the task keeps waiting" in shown) == (125, True), shown
+    while launch.status()["hosts"][0]["state"] != "connected":
+        assert running.poll() is None
     again = Terminal(launch, "tflaunch debug worker:0")
     again.read_until(b"(Pdb) ")
     again.type(b"c\n")
