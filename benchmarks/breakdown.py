@@ -2,10 +2,10 @@
 
 The journal says when the run began, when the agent joined, and so on. Everything before it is timed by a program
 that is started in place of the `tflaunch` command: it records when the interpreter reaches its first line, when it
-begins to import what knows plans, and when it begins to import what starts a run. The plain command is measured in
+begins to import the cache of plans, and when it begins to import what starts a run. The plain command is measured in
 the same round, which shows the overhead of the timestamps.
 
-The spec is not new, as in most runs: its plan is kept.
+The spec is unchanged, as in most runs, so its plan is read from the cache.
 """
 
 import itertools

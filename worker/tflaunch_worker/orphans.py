@@ -35,7 +35,8 @@ def sweep(directory: str = "", is_held: bool = False, patience: float = PATIENCE
         is_held: this process holds the lock in ``directory`` and has no tasks, so that all of its agent's processes
             are orphans.
         patience: time limit in seconds.
-        is_guard: this process adopts what its agent's tasks leave, so that none of its descendants is an orphan.
+        is_guard: this process is a guard: do not look again for one of its descendants whose environment cannot be
+            read, as those are processes of its own tasks.
     """
     until = time.monotonic() + patience
     seen: set[int] = set()

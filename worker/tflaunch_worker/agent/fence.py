@@ -205,7 +205,7 @@ def _choose(holder: socket.socket, program: List[Instruction]) -> None:
 
 
 def _drop(holder: socket.socket, program: List[Instruction]) -> None:
-    """Have the kernel drop what the holder gets although the program would choose a task."""
+    """Have the kernel drop packets that reach the holder, but for which the program chooses a task."""
     dropping = [
         (_RETURN, 0, 0, _WHOLE_PACKET if result == 0 else 0) if code == _RETURN else (code, if_true, if_false, result)
         for code, if_true, if_false, result in program
