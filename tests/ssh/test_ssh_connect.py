@@ -989,7 +989,9 @@ while True:
         host = sshd()
         transport = connector.connect(self.target(machine, host), PATIENCE)
         commands = self.processes(machine)
-        kill(host.connections())
+        connections = host.connections()
+        assert connections
+        kill(connections)
         transport.join(PATIENCE)
         assert not transport.is_active()
         assert wait_dead(commands, PATIENCE)

@@ -15,7 +15,7 @@ import pytest
 
 from support.install import lacking
 from support.launch import PATIENCE, Launch, read_until
-from support.sshd import Sshd, StartSshd, home_for_client
+from support.sshd import Sshd, StartSshd, home_for_client, kill
 from tflaunch.errors import EXIT_INTERNAL
 
 pytestmark = pytest.mark.ssh
@@ -123,8 +123,7 @@ def test_a_host_that_needs_the_code_later_gets_what_the_others_got(launch: Launc
     read_until(running, "first")
     write(launch, word="second\n")
     shutil.rmtree(host.home / STATE / "files")
-    for process in host.survivors():
-        process.kill()
+    kill(host.survivors())
     read_until(running, "first")
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=PATIENCE)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 ESCAPES = "\x1b]0;PWNED\x07\x1b[2J\ntflaunch: done: 1 task"
-_FLOOD = 5.0  # seconds after which an unstopped flood ends
+_FLOOD = 60.0  # seconds after which an unstopped flood ends: a busy tflaunch needs some to stop it
 _SILENCE = 20.0  # seconds; longer than tflaunch waits
 _SIZE = struct.Struct("!II")
 
