@@ -33,8 +33,11 @@ TESTING = {  # which examples train here, and how many of their tasks test what 
     "mnist_dtensor": 2,
     "mnist_jax": 2,
 }
-UNDISTURBED = ("mnist_mirrored", "mnist_parameter_server", "mnist_dtensor")
-"""The examples that are trained undisturbed every day; `make nightly` trains all of them, to their accuracy."""
+UNDISTURBED = ("mnist_mirrored", "mnist_dtensor")
+"""The examples that are trained undisturbed every day; `make nightly` trains all of them, to their accuracy.
+
+Those for several workers and for parameter servers are trained every day in containers, see tests/docker.
+"""
 SHORT = ("--epochs", "2")
 """Enough for the accuracy; the spec of an example trains three."""
 ASYNCHRONOUS = ("mnist_parameter_server", "mnist_coordinator")
@@ -107,7 +110,9 @@ def test_a_killed_loop_of_ones_own_goes_on_with_keras_3(launch: Launch) -> None:
 def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -> None:
     """TERM to one worker: both save and exit with 42; once restarted, they resume from there."""
     steps = 300  # the signal must arrive before the last of them, on a fast machine as well
-    running = launch.start("up", example(launch, "mnist_custom_loop", "--steps-per-epoch", str(steps), *SHORT))
+    running = launch.start(
+        "up", example(launch, "mnist_custom_loop", "--steps-per-epoch", str(steps), "--batch-size", "32", *SHORT)
+    )
     before = read_until(running, "epoch 1 of 2")
     (pid,) = [r["pid"] for r in launch.journal() if r["kind"] == "task_started" and r["task"] == "worker:1"]
     os.kill(pid, signal.SIGTERM)

@@ -22,7 +22,7 @@ from support.specs import REPOSITORY
 pytestmark = pytest.mark.package
 
 ORDINARY = "nobody"
-TEST_TOOLS = ["pytest", "hypothesis", "pyte", "jsonschema", "cloudpickle", "ipykernel", "nbclient"]
+TEST_TOOLS = ["pytest", "hypothesis", *(["pyte", "jsonschema", "cloudpickle", "ipykernel", "nbclient"] if LONG else [])]
 NOT_SOURCE = (".*", "build", "dist", "__pycache__", "mnist-state")
 INSTALL_PATIENCE = 900
 EXAMPLES = ("trains_and_leaves_nothing[mnist_multi_worker]", "trains_and_leaves_nothing[mnist_parameter_server]")
