@@ -102,7 +102,8 @@ matrix: ## Train with every Python and TensorFlow that installs here, and write 
 	$(PYTHON) tests/matrix.py
 
 nightly: export PYTEST_TIMEOUT = 0
-nightly: matrix simulate mutants chaos ## Run what takes a night: matrix, simulate, mutants, and all tests that `make test` shortens, in full.
+nightly: matrix fuzz simulate mutants chaos ## Run what takes a night: matrix, fuzz, simulate, mutants, and all tests that `make test` shortens, in full.
+	@$(INSTALL) --editable ".[nightly]" >>$(VENV)/install.log
 	$(RUN) TFLAUNCH_TEST_RESTARTS=10000 pytest tests/cli/test_endurance.py
 	$(RUN) TFLAUNCH_TEST_LONG=1 TFLAUNCH_TEST_KILLS=20 pytest tests/examples/test_examples.py -k killed_again_and_again
 	$(RUN) TFLAUNCH_TEST_KILLS=30 pytest tests/cli/test_orphans.py

@@ -23,7 +23,7 @@ from support.specs import REPOSITORY
 
 pytestmark = pytest.mark.simulator
 
-SEEDS = range(500)
+SEEDS = range(300)
 FOUND = {name: edit.found_by.seed for name, edit in MUTANTS.items() if isinstance(edit.found_by, Invariant)}
 """The planted bugs that the simulator finds, and the seed of the first history that does."""
 SHRUNK = ["a restart before the old attempt is gone", "fences are not scheduled"]
@@ -57,7 +57,7 @@ MORE = {"progress is not seen": 90, "what was on its way is not sent again": 30,
 
 
 def test_the_invariants_hold_in_every_history() -> None:
-    """I1 to I16, in 500 histories; `make simulate` plays many more."""
+    """I1 to I16, in 300 histories; `make simulate` plays many more."""
     failed = [story(result) for seed in SEEDS if (result := play(draw_case(seed))).violation]
     assert not failed, f"{len(failed)} histories failed, the first of them:\n{failed[0]}"
 
