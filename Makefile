@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# All directories of tests, three at a time on two cores, as many tests wait: those that take longest come first, so that
+# All directories of tests, four at a time on two cores, as many tests wait: those that take longest come first, so that
 # the short ones fill the end. Even so, four of them would end last by far: each of these gets two processes.
 FIRST := ssh cli training docker slurm chaos examples unit agent api package web
 TWO := --numprocesses 2 --dist loadfile
@@ -53,9 +53,9 @@ demo: $(VENV)/.ready ## Train twice on this machine: two mirrored workers; chief
 	@$(RUN) tflaunch up cluster_specs/mnist_parameter_server.json
 	@echo "$$AFTER_DEMO"
 
-test: $(VENV)/.ready ## Run lint and all tests, three directories of them at a time.
+test: $(VENV)/.ready ## Run lint and all tests, four directories of them at a time.
 	$(MAKE) --jobs 2 --output-sync=target style test-$(ALONE)
-	$(MAKE) --jobs 3 --output-sync=target --keep-going types $(TESTS:%=test-%)
+	$(MAKE) --jobs 4 --output-sync=target --keep-going types $(TESTS:%=test-%)
 
 test-%: $(VENV)/.ready
 	$(RUN) pytest tests/$* $(SPLIT_$*)
