@@ -210,7 +210,7 @@ class _Spawn:
 
 
 class _Stacks:
-    """stall, as `Task` uses it: there is no py-spy here."""
+    """`stacks`, as `Task` uses it: there is no py-spy here."""
 
     @staticmethod
     def write_stacks(pid: int, env: dict[str, str], loop: object, done: Callable[[bytes], None]) -> None:
@@ -268,7 +268,7 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (task, "os", _Os),
     (task, "linux", _Linux),
     (task, "spawn", _Spawn),
-    (task, "stall", _Stacks),
+    (task, "stacks", _Stacks),
     (agent, "os", _Os),
     (orphans, "os", _Os),
     (orphans, "linux", _Linux),

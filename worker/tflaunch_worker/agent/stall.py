@@ -1,23 +1,12 @@
-"""Report a task that has written nothing for a while, and write the stacks of one that hangs into its output.
-
-The supervisor decides which of them hang. Python's faulthandler, which is enabled in every task (PYTHONFAULTHANDLER),
-writes the stacks of all threads on SIGABRT, even while the interpreter is blocked in C code. If py-spy is on the task's
-PATH, it is run first, because it also shows native frames.
+"""Report a task that has written nothing for a while; the supervisor decides which of them hang.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-
-from tflaunch_worker import linux, offload
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
-
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
     from tflaunch_worker.agent.task import Task
     from tflaunch_worker.event_loop import Loop, Timer
@@ -54,47 +43,3 @@ class StallWatch:
         else:
             self._is_silent = True
             self._link.say("output_stalled", **self._about)
-
-
-_PATIENCE = 4  # seconds for py-spy
-_MOST_BYTES = 256 * 1024
-
-
-def write_stacks(pid: int, env: dict[str, str], loop: Loop, done: Callable[[bytes], None]) -> None:
-    """Call ``done`` with py-spy's dump of a process, or at once with nothing where py-spy is missing."""
-    spy = _find("py-spy", env.get("PATH", os.defpath))
-    if spy is None:
-        done(b"")
-    else:
-        offload.run_in_fork(
-            loop, lambda: _ask([spy, "dump", "--pid", str(pid)]), lambda text: done((text or "").encode("utf-8"))
-        )
-
-
-def abort_with_stacks(pid: int) -> None:
-    """Make a program write its stacks and die without a core file, which has gigabytes with TensorFlow."""
-    linux.forbid_core_file(pid)
-    for number in (signal.SIGABRT, signal.SIGCONT):  # a stopped process acts only after it is continued
-        try:
-            os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
-
-
-def _find(program: str, path: str) -> str | None:
-    for place in path.split(":"):
-        candidate = os.path.join(place, program)
-        if place and os.access(candidate, os.X_OK):
-            return candidate
-    return None
-
-
-def _ask(command: list[str]) -> str:
-    """Return the output of a command, with a timeout. Called in a fork of the agent."""
-    import subprocess  # slow to import, and only needed here
-
-    try:
-        answer = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{command[0]}: {error}\n"
-    return answer.stdout[-_MOST_BYTES:].decode("utf-8", "replace")

@@ -11,7 +11,7 @@ import signal
 import time
 
 from tflaunch_worker import linux, spawn
-from tflaunch_worker.agent import stall
+from tflaunch_worker.agent import stacks
 from tflaunch_worker.agent.last_output import LastOutput
 from tflaunch_worker.agent.progress import ProgressStats
 
@@ -175,7 +175,7 @@ class Task:
 
     def _write_stacks(self) -> None:
         if not self._has_exited:
-            stall.write_stacks(self.pid, self._command.env, self._loop, self._keep_stacks)
+            stacks.write_stacks(self.pid, self._command.env, self._loop, self._keep_stacks)
 
     def _keep_stacks(self, text: bytes) -> None:
         """Add a tool's stack dump to the task's output, then make the program write its own."""
@@ -185,7 +185,7 @@ class Task:
             self._stream.append(text)
             self._listener.has_output(self._stream)
         if not self._has_exited:
-            stall.abort_with_stacks(self.pid)
+            stacks.abort_with_stacks(self.pid)
 
     def _kill(self) -> None:
         if self._has_exited:
