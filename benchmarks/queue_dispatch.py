@@ -13,12 +13,11 @@ from parts import Bench, Part, nothing, own_directory
 from process_tree import ProcessTree, Stuck, wait_for, workshop
 from rounds import Found, Sample, figures, in_turn, median, ratio, remarks, table
 
-from tflaunch.client import runs
 from tflaunch.clusterspec.spec_file import read_spec_file
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import plan_cache
-from tflaunch.store import run_queue
+from tflaunch.store import run_lock, run_queue
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 
@@ -42,7 +41,7 @@ class Blocker:
 
     def __init__(self, plan: Plan) -> None:
         directory = RunDirectory(plan.name)
-        self._lock = runs.take_lock(directory.path)
+        self._lock = run_lock.take_lock(directory.path)
         self._journal = Journal(directory)
         self._journal.record_plan(directory, serialize.as_json(plan), 0.0)
 
@@ -84,7 +83,7 @@ class Queue:
         wait_for(lambda: _has_record(run / JOURNAL_NAME), LIMIT, pause=PAUSE)
         seconds = time.monotonic() - released
         self._blocker = Blocker(self._plan)
-        wait_for(lambda: not runs.is_locked(run), LIMIT)
+        wait_for(lambda: not run_lock.is_locked(run), LIMIT)
         return seconds
 
     def end(self) -> None:

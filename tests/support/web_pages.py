@@ -16,11 +16,11 @@ from urllib.parse import quote, urlsplit
 
 from support.launch import PATIENCE, Launch
 from support.specs import clustered
-from tflaunch.client import runs
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import serialize
 from tflaunch.runtime.control_server import Caller, ControlServer
+from tflaunch.store import run_lock
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import RunDirectory
 
@@ -143,7 +143,7 @@ class SimulatedRun:
             )
             for number, process in enumerate(plan.tasks)
         )  # fmt: skip
-        self._lock = runs.take_lock(directory.path)
+        self._lock = run_lock.take_lock(directory.path)
         journal = Journal(directory, 0)
         kept = serialize.as_json(plan)
         directory.write_plan(kept)

@@ -13,12 +13,13 @@ import pytest
 
 from support.job_history import HERE
 from support.specs import clustered
-from tflaunch.client import agent_caches, prune, runs
+from tflaunch.client import agent_caches, prune
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan import serialize
 from tflaunch.plan.model import RetentionPlan
 from tflaunch.slurm import batch, commands
 from tflaunch.slurm.commands import SlurmError, SlurmJob
+from tflaunch.store import run_lock, run_names
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 from tflaunch.transport import bootstrap
@@ -122,10 +123,10 @@ class TestRetention:
         new, old, oldest = (make_run(monkeypatch, days) for days in (6, 8, 30))
         make_run(monkeypatch, 40, "evaluate")
         week = 7 * DAY
-        assert runs.may_be_too_old("train", RetentionPlan(0, week), NOW) == [old, oldest]
-        assert runs.may_be_too_old("train", RetentionPlan(2, week), NOW) == [oldest]
-        assert runs.may_be_too_old("train", RetentionPlan(2, 31 * DAY), NOW) == []
-        assert runs.may_be_too_old("train", RetentionPlan(0, 1e12), NOW) == []
+        assert run_names.may_be_too_old("train", RetentionPlan(0, week), NOW) == [old, oldest]
+        assert run_names.may_be_too_old("train", RetentionPlan(2, week), NOW) == [oldest]
+        assert run_names.may_be_too_old("train", RetentionPlan(2, 31 * DAY), NOW) == []
+        assert run_names.may_be_too_old("train", RetentionPlan(0, 1e12), NOW) == []
         assert [run.path for run in prune.apply_retention("train", RetentionPlan(0, week), NOW)] == [old, oldest]
         assert new.exists()
 
@@ -154,7 +155,7 @@ class TestLiveRuns:
     def test_a_run_with_a_supervisor(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """That is not a problem to be listed."""
         path = make_run(monkeypatch, 30)
-        lock = runs.take_lock(path)
+        lock = run_lock.take_lock(path)
         assert prune.find_old(AT_ONCE, NOW) == ([], [], [])
         with pytest.raises(TflaunchError, match=f"^run {path.name} is live; to end it: tflaunch down") as caught:
             prune.find_named([path.name], NOW)
@@ -228,7 +229,7 @@ class TestRaces:
         """Its supervisor holds the lock; or it has ended once more, and wrote to its journal."""
         path = make_run(monkeypatch, 30, exit_code=None)
         (old,) = prune.find_old(WEEK, NOW).runs
-        lock = runs.take_lock(path)
+        lock = run_lock.take_lock(path)
         with pytest.raises(TflaunchError, match="has a supervisor already"):
             prune.remove_run(old)
         os.close(lock)
@@ -245,10 +246,10 @@ class TestRaces:
 
         def delete(trash: Path) -> None:
             assert trash.parent == path.parent
-            assert runs.newest_first() == []
+            assert run_names.newest_first() == []
             for place in (path, trash):
                 with pytest.raises(TflaunchError) as caught:
-                    runs.take_lock(place)
+                    run_lock.take_lock(place)
                 messages.append(str(caught.value))
 
         monkeypatch.setattr(prune, "delete_tree", delete)
@@ -267,13 +268,13 @@ class TestRaces:
 
         monkeypatch.setattr(fcntl, "flock", lock)
         with pytest.raises(TflaunchError, match=f"run {path.name} has just been removed"):
-            runs.take_lock(path)
+            run_lock.take_lock(path)
 
     def test_what_a_killed_prune_left_is_removed_by_the_next(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is under no other name in the meantime."""
         path = make_run(monkeypatch, 0)
         path.rename(path.with_name(f".pruned-{path.name}"))
-        assert runs.newest_first() == []
+        assert run_names.newest_first() == []
         (old,) = prune.find_old(RetentionPlan(10, 7 * DAY), NOW).runs
         assert (old.name, old.state) == (path.name, "removing")
         remove_all()

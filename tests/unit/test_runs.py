@@ -20,6 +20,7 @@ from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_server import ControlServer
 from tflaunch.slurm import batch
+from tflaunch.store import run_lock, run_names
 from tflaunch.store.journal import Journal
 from tflaunch.store.log_writer import Marks
 from tflaunch.store.run_dir import SOCKET_NAME, RunDirectory
@@ -34,8 +35,8 @@ OTHER = "eval-20251231-120000-cccc"
 HOLD = """
 import sys
 from pathlib import Path
-from tflaunch.client import runs
-runs.take_lock(Path(sys.argv[1]))
+from tflaunch.store import run_lock
+run_lock.take_lock(Path(sys.argv[1]))
 print("taken", flush=True)
 sys.stdin.read()
 """
@@ -84,9 +85,9 @@ def test_the_name_of_a_job_means_its_live_run_else_the_newest(place: Path) -> No
     (place / "train-more-20260103-120000-dddd").mkdir()
     assert runs.find_run("train") == place / NEW
     assert runs.find_run("tra") == place / "train-more-20260103-120000-dddd"
-    first = runs.take_lock(place / OLD)
+    first = run_lock.take_lock(place / OLD)
     assert runs.find_run("train") == runs.find_run("tra") == place / OLD
-    second = runs.take_lock(place / NEW)
+    second = run_lock.take_lock(place / NEW)
     with pytest.raises(
         TflaunchError, match=f"several runs that match 'train' are live; name one of them: {NEW}, {OLD}$"
     ):
@@ -104,9 +105,9 @@ def test_without_a_name_the_newest_is_meant(place: Path) -> None:
 
 def test_without_a_name_the_only_live_run_goes_before_the_newest(place: Path) -> None:
     """Several live runs are ambiguous."""
-    first = runs.take_lock(place / OLD)
+    first = run_lock.take_lock(place / OLD)
     assert runs.find_run(None) == place / OLD
-    second = runs.take_lock(place / NEW)
+    second = run_lock.take_lock(place / NEW)
     with pytest.raises(TflaunchError, match=f"several runs are live; name one of them: {NEW}, {OLD}$"):
         runs.find_run(None)
     os.close(first)
@@ -159,7 +160,7 @@ def test_the_home_of_another_user_is_refused(place: Path, monkeypatch: pytest.Mo
     if os.getuid() == 0:
         os.chown(place.parent, 65534, -1)
     monkeypatch.setattr(os, "getuid", lambda: uid)
-    for ask in (runs.newest_first, lambda: runs.find_run(NEW), lambda: RunDirectory("job")):
+    for ask in (run_names.newest_first, lambda: runs.find_run(NEW), lambda: RunDirectory("job")):
         with pytest.raises(TflaunchError, match=f"{place.parent} belongs to .*; run tflaunch as .*TFLAUNCH_HOME"):
             ask()
     assert len(list(place.iterdir())) == 5
@@ -186,7 +187,7 @@ def test_what_is_made_is_private_whatever_the_umask(
         Marks(directory.marks).close()
         batch.note_job(directory.path, "17")
         batch.note_life(directory.path, 0)
-        os.close(runs.take_lock(directory.path))
+        os.close(run_lock.take_lock(directory.path))
     finally:
         os.umask(earlier)
     found = [tmp_path / "state", *(tmp_path / "state").rglob("*")]
@@ -208,11 +209,11 @@ def test_the_lock_goes_with_the_process_that_has_it(place: Path) -> None:
     assert runs.is_live(run)
     assert runs.is_live(run)
     with pytest.raises(TflaunchError, match=f"run {NEW} has a supervisor already"):
-        runs.take_lock(run)
+        run_lock.take_lock(run)
     holder.kill()
     holder.communicate()
     assert not runs.is_live(run)
-    os.close(runs.take_lock(run))
+    os.close(run_lock.take_lock(run))
     assert (run / "lock").stat().st_mode & 0o077 == 0
 
 
@@ -235,7 +236,7 @@ def test_a_check_that_takes_long_is_no_supervisor(place: Path, monkeypatch: pyte
     check = os.open(run / "lock", os.O_RDONLY)
     fcntl.flock(check, fcntl.LOCK_SH)
     monkeypatch.setattr(linux, "time", Clock())
-    os.close(runs.take_lock(run))
+    os.close(run_lock.take_lock(run))
 
 
 def test_an_observer_waits_for_the_exit_of_a_supervisor_that_has_recorded_the_end(
@@ -244,7 +245,7 @@ def test_an_observer_waits_for_the_exit_of_a_supervisor_that_has_recorded_the_en
     """Once, whichever it hears of first: the record or the farewell."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
     waited: list[Path] = []
-    monkeypatch.setattr(runs, "wait_for_end", waited.append)
+    monkeypatch.setattr(run_lock, "wait_for_end", waited.append)
     for run, expected in ((record(has_ended=False), 0), (record(has_ended=True), 1)):
         observer = Observer(run)
         observer.catch_up()
@@ -274,7 +275,7 @@ def test_the_socket_of_a_supervisor_has_its_name_only_while_it_listens(
 
 def test_a_child_does_not_keep_the_lock(place: Path) -> None:
     """The process that holds it also starts the tasks' agents."""
-    descriptor = runs.take_lock(place / NEW)
+    descriptor = run_lock.take_lock(place / NEW)
     with subprocess.Popen(["sleep", "30"], close_fds=False) as child:
         os.close(descriptor)
         assert not runs.is_live(place / NEW)
@@ -286,5 +287,5 @@ def test_a_directory_that_cannot_hold_a_lock(place: Path) -> None:
     (place / NEW / "lock").symlink_to(place / OLD / "lock")
     assert not runs.is_live(place / NEW)
     with pytest.raises(TflaunchError, match="lock: "):
-        runs.take_lock(place / NEW)
+        run_lock.take_lock(place / NEW)
     assert not (place / OLD / "lock").exists()

@@ -19,10 +19,10 @@ _MISSPELT_TASK = r"(chief|worker|ps|evaluator)s?[-_./]?\d*"
 
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the runs whose names start with ``incomplete``, newest first."""
-    from tflaunch.client import runs
+    from tflaunch.store import run_names
 
     try:
-        names = [path.name for path in runs.newest_first()]
+        names = [path.name for path in run_names.newest_first()]
     except TflaunchError:
         return []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]

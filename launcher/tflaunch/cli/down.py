@@ -28,12 +28,12 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
       tflaunch down -t 30s
     """
     from tflaunch.client import runs
-    from tflaunch.store import run_queue
+    from tflaunch.store import run_names, run_queue
 
     if everything and run is not None:
         raise click.UsageError("give a RUN or --all, not both")
     seconds = None if grace is None else _seconds(grace)
-    known = runs.newest_first()
+    known = run_names.newest_first()
     if everything:  # those that wait first, else they would begin
         found = [path for path in known if run_queue.has_order(path)]
         found += [path for path in known if path not in found and _may_live(path)]

@@ -14,7 +14,7 @@ from tflaunch import private_files
 from tflaunch.client import runs
 from tflaunch.client.file_tree import delete_tree, is_directory, tree_size
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.store import run_dir
+from tflaunch.store import run_dir, run_names
 from tflaunch.transport import bootstrap
 from tflaunch_worker.agent.files import CACHE_NAME as FILES_NAME
 
@@ -59,7 +59,7 @@ def _old_agents(limit: float) -> Iterator[Cached]:
 
 
 def _lives_any_agent() -> bool:
-    return any(runs.has_agent(path) for path in runs.newest_first())
+    return any(runs.has_agent(path) for path in run_names.newest_first())
 
 
 def _own_entries(cache: str) -> list[Path]:

@@ -13,7 +13,7 @@ from tflaunch.errors import TflaunchError
 from tflaunch.plan.host_shares import Share, held_shares
 from tflaunch.plan.model import Plan
 from tflaunch.slurm import batch
-from tflaunch.store import run_queue
+from tflaunch.store import run_lock, run_queue
 from tflaunch.store.journal_reader import first_and_last_record
 from tflaunch.store.run_dir import JOURNAL_NAME, runs_directory
 from tflaunch_worker import linux
@@ -45,10 +45,10 @@ class MachineUse:
 
     def is_pending(self, holders: Collection[Holder]) -> bool:
         """Return whether something is held that is released without a process that ends: by time alone."""
-        return any(holder.holds is None or not runs.is_locked(runs_directory() / holder.run) for holder in holders)
+        return any(holder.holds is None or not run_lock.is_locked(runs_directory() / holder.run) for holder in holders)
 
     def _holder(self, path: Path) -> Holder | None:
-        is_locked = runs.is_locked(path)
+        is_locked = run_lock.is_locked(path)
         if not run_queue.has_begun(path):
             return Holder(path.name, None) if is_locked else None
         try:

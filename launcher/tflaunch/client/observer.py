@@ -11,6 +11,7 @@ from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.core import replay
 from tflaunch.core.events import Event
 from tflaunch.core.job_state import Job
+from tflaunch.store import run_lock
 from tflaunch.store.journal import not_begun, readable
 from tflaunch.store.journal_reader import JournalReader
 
@@ -107,7 +108,7 @@ class Observer:
         if self.client is not None:
             self.client.close()
             self.client = None
-        runs.wait_for_end(self.directory)
+        run_lock.wait_for_end(self.directory)
 
     def _connect(self) -> ControlClient | None:
         try:

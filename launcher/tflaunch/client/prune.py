@@ -21,14 +21,14 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import RetentionPlan
 from tflaunch.slurm import batch
 from tflaunch.slurm.commands import SlurmError
-from tflaunch.store import journal, run_dir
+from tflaunch.store import journal, run_dir, run_lock, run_names
 from tflaunch.store.journal_reader import first_and_last_record
 
 _TRASH = ".pruned-"  # prefix of a run that is being removed; hidden from all other commands
 _PRUNE_LOCK = ".prune"
 _REMOVING = "removing"
 _DEAD = ("lost", "unreadable", "not begun", "stopped")
-_CHANGED_BY_LOOKING = (runs.LOCK_NAME, *batch.FILES)
+_CHANGED_BY_LOOKING = (run_lock.LOCK_NAME, *batch.FILES)
 PATIENCE = 86_400.0
 """Seconds for which what may still be in use is kept, whatever the retention.
 
@@ -113,7 +113,7 @@ def find_named(names: Sequence[str], now: float) -> Findings:
     Raises:
         TflaunchError: one of them does not exist, or may be alive.
     """
-    known = {path.name: path for path in runs.newest_first()}
+    known = {path.name: path for path in run_names.newest_first()}
     found = []
     for name in dict.fromkeys(names):
         if name not in known:
@@ -129,8 +129,8 @@ def find_named(names: Sequence[str], now: float) -> Findings:
 def _beyond_newest(keep: int) -> Iterator[Path]:
     """Yield the runs that are not among the newest of their job."""
     count: Counter[str] = Counter()
-    for path in runs.newest_first():
-        job = runs.job_name(path.name)
+    for path in run_names.newest_first():
+        job = run_names.job_name(path.name)
         count[job] += 1
         if count[job] > keep:
             yield path
@@ -144,7 +144,7 @@ def _examine(path: Path, now: float, is_named: bool = False) -> OldRun:
     """
     try:
         run_dir.open_run(path)
-        if not runs.is_run_name(path.name):
+        if not run_names.is_run_name(path.name):
             raise _Kept("does not have the name of a run; remove it by hand")
         written = _last_change(path)  # before Slurm is asked, as its answer is noted in the directory
         _require_dead(path)
@@ -171,7 +171,7 @@ def _require_dead(path: Path, is_locked_by_us: bool = False) -> None:
         raise _Kept(f"may be alive, as Slurm cannot be asked about its job: {error}") from None
     if job is not None:
         raise _Kept(f"is live: its job of Slurm is {job.state}; {remedy}")
-    if not is_locked_by_us and runs.is_locked(path):
+    if not is_locked_by_us and run_lock.is_locked(path):
         raise _Kept(f"is live; {remedy}")
     if runs.has_agent(path):
         is_from_here = os.path.lexists(path / run_dir.JOURNAL_NAME)
@@ -294,7 +294,7 @@ def apply_retention(job: str, retention: RetentionPlan, now: float) -> list[OldR
     """
     removed = []
     with only_prune():
-        for path in runs.may_be_too_old(job, retention, now):
+        for path in run_names.may_be_too_old(job, retention, now):
             try:
                 old = _examine(path, now)
                 if now - old.ended >= retention.older_than:
@@ -318,7 +318,7 @@ def remove_run(old: OldRun, with_hosts: bool = False) -> None:
     if old.path.name.startswith(_TRASH):
         delete_tree(old.path)
         return
-    lock = runs.take_lock(old.path)
+    lock = run_lock.take_lock(old.path)
     try:
         _require_dead(old.path, is_locked_by_us=True)
         _require_unchanged(old)

@@ -6,10 +6,10 @@ import select
 from collections.abc import Callable
 from pathlib import Path
 
-from tflaunch.client import queue_list, runs
+from tflaunch.client import queue_list
 from tflaunch.errors import TflaunchError
 from tflaunch.file_watch import ENTRIES, FileWatch
-from tflaunch.store import run_queue
+from tflaunch.store import run_lock, run_queue
 
 WITHDRAWN = 143
 """The exit code of a run that was taken out of the queue: as if it had been stopped."""
@@ -58,7 +58,7 @@ def _waits(directory: Path) -> bool:
 
 def _was_killed(directory: Path) -> bool:
     """Return whether a run has begun, and its supervisor was killed before it could say so."""
-    return run_queue.has_begun(directory) and not runs.is_locked(directory)
+    return run_queue.has_begun(directory) and not run_lock.is_locked(directory)
 
 
 def _require_to_be_there(directory: Path) -> None:

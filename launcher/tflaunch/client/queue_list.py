@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tflaunch.client import prune, runs
+from tflaunch.client import prune
 from tflaunch.client.machine_use import MachineUse
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core.queue_order import Candidate, Obstacle, Verdict, decide
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import wording
-from tflaunch.store import run_queue
+from tflaunch.store import run_lock, run_queue
 from tflaunch.store.run_dir import runs_directory
 from tflaunch.store.run_queue import Entry
 
@@ -47,7 +47,7 @@ def reason_of(run: str) -> str:
 def _begins(entry: Entry) -> bool:
     """Return whether an entry is about to be removed, because its run begins."""
     path = runs_directory() / entry.run
-    return run_queue.has_begun(path) or runs.is_locked(path)
+    return run_queue.has_begun(path) or run_lock.is_locked(path)
 
 
 def _about(entry: Entry, verdict: Verdict) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def withdraw(path: Path) -> bool:
     if entry is None:
         return False
     try:
-        lock = runs.take_lock(path)
+        lock = run_lock.take_lock(path)
     except TflaunchError:
         return False
     try:

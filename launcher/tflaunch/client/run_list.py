@@ -15,7 +15,7 @@ from tflaunch.explain.wording import lasted
 from tflaunch.kubernetes import launcher_note
 from tflaunch.printable import printable
 from tflaunch.slurm import batch
-from tflaunch.store import journal, run_dir, run_queue
+from tflaunch.store import journal, run_dir, run_names, run_queue
 from tflaunch.store.journal_reader import first_and_last_record
 
 _STATES = {0: "succeeded", 128 + signal.SIGINT: "interrupted", 128 + signal.SIGTERM: "stopped"}
@@ -36,7 +36,7 @@ def overview(beginning: str = "") -> list[dict[str, Any]]:
     ``metrics``, the last that were reported. The state is the phase of a live run, ``queued``, ``elsewhere``
     (supervised in a cluster), ``succeeded``, ``failed``, ``stopped``, ``interrupted``, ``lost`` or ``unreadable``.
     """
-    return [entry_of(directory) for directory in runs.newest_first() if directory.name.startswith(beginning)]
+    return [entry_of(directory) for directory in run_names.newest_first() if directory.name.startswith(beginning)]
 
 
 def entry_of(directory: Path) -> dict[str, Any]:

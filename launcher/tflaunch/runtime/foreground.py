@@ -11,7 +11,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tflaunch.client import runs
 from tflaunch.core import replay, step
 from tflaunch.core.events import Interrupted, StopRequested
 from tflaunch.core.job_state import Job
@@ -23,7 +22,7 @@ from tflaunch.runtime import wiring
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.runtime.wiring import Runtime
-from tflaunch.store import run_queue
+from tflaunch.store import run_names, run_queue
 from tflaunch.transport.base import AgentConnector, Link
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -125,7 +124,7 @@ def _remove_old_runs(plan: Plan, config: RunConfig) -> None:
     """Remove the job's runs that are too old, and say how many."""
     try:
         now = time.time()
-        if not runs.may_be_too_old(plan.name, plan.retention, now):
+        if not run_names.may_be_too_old(plan.name, plan.retention, now):
             return
         from tflaunch.client import prune  # most runs have no old ones before them
 

@@ -109,6 +109,7 @@ def take_over(
     from tflaunch.core.job_state import Phase
     from tflaunch.runtime import foreground
     from tflaunch.slurm import batch
+    from tflaunch.store import run_lock
     from tflaunch.store.journal import not_begun, read_journal, readable
 
     records = read_journal(path)
@@ -117,7 +118,7 @@ def take_over(
     with readable(path):
         job = replay.replay_job(records)
     if runs.is_live(path):
-        raise TflaunchError(runs.has_supervisor(path), EXIT_USAGE)
+        raise TflaunchError(run_lock.has_supervisor(path), EXIT_USAGE)
     if job.phase is Phase.ENDED:
         _notify_of_end(path, job, records, say)
         raise TflaunchError(f"run {path.name} has ended with exit code {job.exit_code}", EXIT_USAGE)
@@ -193,13 +194,13 @@ def _notify_of_end(path: Path, job: Job, records: list[dict[str, Any]], say: Cal
     """Send what a supervisor did not send because it was killed between the end of its job and that of the run."""
     if job.plan.notify is None or records[-1]["kind"] == "ended":
         return
-    from tflaunch.client import runs
     from tflaunch.core import replay
     from tflaunch.explain import status
     from tflaunch.runtime.notifier import Notifier, end_of
+    from tflaunch.store import run_lock
     from tflaunch.store.journal import Journal
 
-    runs.take_lock(path)
+    run_lock.take_lock(path)
     logs = Path(records[0]["logs"])
     journal = Journal(RunDirectory.existing(path, logs), len(records))
     notifier = Notifier(job.plan.notify, path, replay.first_job(records[0]), journal.record_notification, say)

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from tflaunch import descriptors
-from tflaunch.client import runs
 from tflaunch.client.machine_use import MachineUse
 from tflaunch.core.queue_order import Candidate, Holder, decide
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
@@ -28,7 +27,7 @@ from tflaunch.plan import serialize
 from tflaunch.plan.host_shares import with_devices
 from tflaunch.runtime import daemon, foreground, launch, queue_wake, run_record
 from tflaunch.runtime.run_config import RunConfig
-from tflaunch.store import run_queue
+from tflaunch.store import run_lock, run_queue
 from tflaunch.store.run_dir import RunDirectory, runs_directory
 from tflaunch.store.run_queue import Entry, Order, Refusal
 from tflaunch_worker import linux
@@ -104,7 +103,7 @@ class Dispatcher:
     def _begin_those_that_can(self) -> bool:
         """Begin what can begin; return False if one of the entries is about a run that needs no beginning."""
         self._begun_elsewhere = {
-            run: entry for run, entry in self._begun_elsewhere.items() if runs.is_locked(runs_directory() / run)
+            run: entry for run, entry in self._begun_elsewhere.items() if run_lock.is_locked(runs_directory() / run)
         }
         busy = self._children.keys() | self._begun_elsewhere.keys()
         waiting = [entry for entry in self._entries.values() if entry.run not in busy]
@@ -125,7 +124,7 @@ class Dispatcher:
         if not path.is_dir() or run_queue.has_begun(path) or run_queue.read_refusal(path) is not None:
             run_queue.remove_entry(entry)
             return False
-        if runs.is_locked(path):  # by what a dispatcher that was killed has started, or by what removes the run
+        if run_lock.is_locked(path):  # by what a dispatcher that was killed has started, or by what removes the run
             self._begun_elsewhere[entry.run] = entry
             return False
         pid = os.fork()
@@ -164,7 +163,7 @@ class Dispatcher:
         directory = runs_directory()
         foreign = [*(holder.run for holder in others), *self._begun_elsewhere]
         is_told = self._watch is not None and all(
-            self._watch.add(directory / run / runs.LOCK_NAME, WRITTEN) for run in foreign
+            self._watch.add(directory / run / run_lock.LOCK_NAME, WRITTEN) for run in foreign
         )
         has_silent_child = any(child.pidfd is None for child in self._children.values())
         if not is_told or has_silent_child or self._use.is_pending(others):
@@ -218,7 +217,7 @@ def begin(directory: str, devices: Mapping[str, Sequence[str]]) -> NoReturn:
 
 def _supervise(path: Path, devices: Mapping[str, Sequence[str]]) -> int:
     try:
-        lock = runs.take_lock(path)
+        lock = run_lock.take_lock(path)
     except TflaunchError:
         return 0  # it has another supervisor, or has been removed
     if run_queue.has_begun(path):

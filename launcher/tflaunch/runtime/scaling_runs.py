@@ -21,6 +21,7 @@ from tflaunch.explain.wording import counted, lasted
 from tflaunch.plan import scaled_spec
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch, supervisor_process
+from tflaunch.store import run_lock
 from tflaunch.store.run_dir import RunDirectory
 
 
@@ -133,7 +134,7 @@ def _stop(directory: RunDirectory) -> None:
         try:
             if runs.is_live(directory.path):
                 _request_stop(directory, grace)
-            runs.wait_for_end(directory.path)
+            run_lock.wait_for_end(directory.path)
             return
         except KeyboardInterrupt:
             grace = 0.0

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch import private_files
-from tflaunch.client import runs
 from tflaunch.client.secret_values import read_secrets
 from tflaunch.clusterspec import load
 from tflaunch.clusterspec.model import Spec
@@ -26,7 +25,7 @@ from tflaunch.plan.placement import with_gpus
 from tflaunch.render import slurm
 from tflaunch.slurm import batch, commands
 from tflaunch.slurm.commands import BadOption, NoSlurmHere, SlurmError
-from tflaunch.store import log_writer
+from tflaunch.store import log_writer, run_lock
 from tflaunch.store.run_dir import FUNCTION_NAME, SUPERVISOR_LOG, RunDirectory, open_run
 from tflaunch_worker import function
 
@@ -202,7 +201,7 @@ def restart_count() -> int:
 
 
 def _move_aside(path: Path, name: str, spec: str) -> None:
-    kept = {_ORDER_NAME, _SCRIPT_NAME, FUNCTION_NAME, SUPERVISOR_LOG, spec, *batch.FILES, runs.LOCK_NAME}
+    kept = {_ORDER_NAME, _SCRIPT_NAME, FUNCTION_NAME, SUPERVISOR_LOG, spec, *batch.FILES, run_lock.LOCK_NAME}
     earlier = path / name
     earlier.mkdir(mode=0o700, exist_ok=True)
     for entry in list(path.iterdir()):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch import __version__
 from tflaunch.agents.session import Session, Terms
-from tflaunch.client import runs
 from tflaunch.client.output_sink import OutputSink
 from tflaunch.core.events import StopRequested
 from tflaunch.core.job_state import Job
@@ -19,6 +18,7 @@ from tflaunch.runtime.control_requests import Service
 from tflaunch.runtime.loop import Collaborators
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.runtime.vitals_monitor import VitalsMonitor
+from tflaunch.store import run_lock
 from tflaunch.store.journal import Journal
 from tflaunch.store.left_files import LeftFileStore
 from tflaunch.store.log_sink import LogSink
@@ -78,7 +78,7 @@ def open_runtime(
     """
     plan, directory = job.original, config.directory
     # It is held until this process exits: waiting for the run's end means waiting for it.
-    lock = runs.take_lock(directory.path) if config.lock is None else config.lock
+    lock = run_lock.take_lock(directory.path) if config.lock is None else config.lock
     metrics = _metrics(config.metrics_port)
     journal = Journal(directory, records, config.written)
     if fencing:

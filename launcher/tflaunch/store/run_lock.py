@@ -1,0 +1,91 @@
+"""The lock in a run's directory, which its supervisor holds: the run is live meanwhile.
+
+The kernel releases the lock when the process ends, for whatever reason.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch_worker import linux
+
+LOCK_NAME = "lock"
+"""The lock file in a run's directory."""
+
+
+def take_lock(path: Path) -> int:
+    """Take a run's lock; it is held until the returned descriptor is closed or this process ends.
+
+    Args:
+        path: the run's directory.
+
+    Raises:
+        TflaunchError: another supervisor holds the lock, or the file cannot be locked.
+    """
+    try:
+        descriptor = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise TflaunchError(f"{path / LOCK_NAME}: {error.strerror}", EXIT_INTERNAL) from None
+    try:
+        is_taken = linux.take_lock(descriptor)
+    except OSError as error:
+        os.close(descriptor)
+        raise TflaunchError(f"{path / LOCK_NAME}: {error.strerror}", EXIT_INTERNAL) from None
+    if not is_taken:
+        os.close(descriptor)
+        raise TflaunchError(has_supervisor(path), EXIT_USAGE)
+    if not _is_at(descriptor, path / LOCK_NAME):
+        os.close(descriptor)
+        raise TflaunchError(f"run {path.name} has just been removed", EXIT_USAGE)
+    return descriptor
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Return whether an open file is still the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a supervisor holds a run's lock, without keeping the lock."""
+    try:
+        descriptor = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def wait_for_end(path: Path) -> None:
+    """Wait until a run's supervisor has exited; it reports the run's end before it exits.
+
+    Args:
+        path: the run's directory.
+    """
+    try:
+        descriptor = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    except OSError:
+        pass  # a file system without locks
+    finally:
+        os.close(descriptor)
+
+
+def has_supervisor(path: Path) -> str:
+    """Return the sentence that refuses a second supervisor for a run."""
+    return f"run {path.name} has a supervisor already; to follow it: tflaunch attach {path.name}"
