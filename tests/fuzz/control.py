@@ -69,7 +69,7 @@ class _Session:
     """A connected host whose agent provides no measurements."""
 
     host = "localhost"
-    is_linked = True
+    is_greeted = True
     silence = 0.5
 
     def __init__(self) -> None:

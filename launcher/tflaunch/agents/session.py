@@ -123,6 +123,11 @@ class Session:
         return self._frames is not None
 
     @property
+    def is_greeted(self) -> bool:
+        """Whether the agent has greeted over the current link, so that it takes commands."""
+        return self._state is LinkState.CONNECTED
+
+    @property
     def silence(self) -> float | None:
         """Seconds since data last arrived from the agent, None without a link."""
         return None if self._frames is None else self._mailbox.now() - self._frames.heard_at
@@ -208,14 +213,14 @@ class Session:
         if reason:
             self._lose(reason)
             return
-        if self._is_greeted:
+        if self.is_greeted:
             self._health.note_question(now)
             self._say("keep_alive", **self._time())
         self._mailbox.call_at(now + self._terms.heartbeat / _BEATS, lambda: self._beat(frames))
 
     def _lose(self, reason: str) -> None:
         """Close this link and reconnect, as the agent may be alive."""
-        self._health.note_loss(self._mailbox.now(), self._event_cursor.seen, self._is_greeted)
+        self._health.note_loss(self._mailbox.now(), self._event_cursor.seen, self.is_greeted)
         self._hang_up()
         if self._is_leaving:
             self._connector.end()
@@ -255,7 +260,7 @@ class Session:
         """
         self._expected.note(kind, about)
         frame = self._outbox.add(kind, body, **about)
-        if self._is_greeted:
+        if self.is_greeted:
             self._send(frame)
 
     def set_cluster(self, addresses: bytes) -> None:
@@ -279,14 +284,14 @@ class Session:
 
     def signal(self, task: str, attempt: int, number: int) -> None:
         """Send a signal to a task, if its agent is connected."""
-        if self._is_greeted:
+        if self.is_greeted:
             self._say("signal_task", task=task, attempt=attempt, signal=number)
 
     def _ask(self, kind: str, body: bytes = b"", /, **about: Any) -> bool:
         """Send a request that is lost with the link; return whether the agent is connected."""
-        if self._is_greeted:
+        if self.is_greeted:
             self._send((wire.encode({"kind": kind, **about}, body),))
-        return self._is_greeted
+        return self.is_greeted
 
     def cut(self, seconds: float) -> None:
         """Close the link, and reconnect only after ``seconds``: for fault injection."""
@@ -303,7 +308,7 @@ class Session:
         if self._upload is not None:
             return
         self._upload = Upload(code, lambda frame: self._send((frame,)))
-        if self._is_greeted:
+        if self.is_greeted:
             self._upload.offer(self._late_parts)
 
     def leave(self) -> None:
@@ -311,7 +316,7 @@ class Session:
         self._is_leaving = True
         if self._frames is None and self._takeover is not Takeover.RESUMING:
             self.abandon()
-        elif self._is_greeted:
+        elif self.is_greeted:
             self._say("leave", grace=0)
 
     def abandon(self) -> None:
@@ -330,11 +335,6 @@ class Session:
         self.profiles.forget()
         self.file_requests.forget()
         self._state = self._state.after_loss()
-
-    @property
-    def _is_greeted(self) -> bool:
-        """Whether the agent has greeted over the current link, so that it takes commands."""
-        return self._state is LinkState.CONNECTED
 
     def _say(self, kind: str, **about: object) -> None:
         self._send((wire.encode({"kind": kind, **about}),))
@@ -358,7 +358,7 @@ class Session:
             raise ValueError(f"it refused a command: {str(message.get('reason'))[:_LONGEST_REASON]}")
         elif kind == "greeted":
             self._read_greeting(message)
-        elif not self._is_greeted:
+        elif not self.is_greeted:
             raise ValueError(f"{kind[:40]!r} came before its greeting")
         elif kind in KINDS:
             self._output.read(message, body)
@@ -398,7 +398,7 @@ class Session:
 
     def _read_greeting(self, message: dict[str, Any]) -> None:
         greeting = replies.read_greeting(message, self._outbox.last, self._mailbox.now())
-        if self._is_greeted:
+        if self.is_greeted:
             raise ValueError("it greeted twice")
         if self._state.has_joined:
             self._mailbox.put(events.LinkRestored(self.host, greeting.is_leaving))
@@ -466,7 +466,7 @@ class Session:
 
     def _acknowledge(self) -> None:
         self._is_acknowledging = False
-        if not self._is_greeted:
+        if not self.is_greeted:
             return  # acknowledged over the next link instead
         self._say("acknowledge", seen=self._event_cursor.recorded, streams=self._output.take_notes())
 

@@ -208,7 +208,7 @@ class Service:
             raise Refused(f"none of these tasks is running: {', '.join(tasks)}")
         for task in living:
             session = self._sessions[job.plan.find(task).host]
-            if not session.is_linked:
+            if not session.is_greeted:
                 raise Refused(f"{session.host}, where {task} runs, cannot be heard")
         for task in living:
             self._mailbox.put(FaultInjected(f"kill -s {name.removeprefix('SIG')} {task}"))

@@ -43,7 +43,7 @@ class DebuggerRelay:
         for caller, wanted in list(self._waiting.items()):
             found = next((task for task in stopped if not wanted.tasks or task.task in wanted.tasks), None)
             session = None if found is None else self._sessions[job.host_of(found.task)]
-            if found is not None and session is not None and session.is_linked:
+            if found is not None and session is not None and session.is_greeted:
                 del self._waiting[caller]
                 terminal = _CallerTerminal(caller, found.task, self._attached)
                 debugging = session.debuggers.attach(found.task, found.attempt, terminal, wanted.is_editor)
