@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.agent
 
 CLUSTER = ["127.0.0.1", "::1"]
 OUTSIDER = "127.0.0.2"
+_NOBODY = 65534  # a user ID
 SERVER = """
 import socket, sys
 family = socket.AF_INET if sys.argv[2:] else socket.AF_INET6
@@ -235,9 +238,15 @@ def test_the_owner_of_a_fenced_port_is_the_task(agent: Agent) -> None:
 
 
 @pytest.fixture
-def fence() -> Iterator[tuple[fences.Fence, Ports, int]]:
-    """A fence around one port, outside of any agent, whose loop is not running."""
-    made = fences.Fence(event_loop.Loop())
+def loop() -> event_loop.Loop:
+    """A loop that is not running."""
+    return event_loop.Loop()
+
+
+@pytest.fixture
+def fence(loop: event_loop.Loop) -> Iterator[tuple[fences.Fence, Ports, int]]:
+    """A fence around one port, outside of any agent."""
+    made = fences.Fence(loop)
     ports = Ports(made.leave)
     yield made, ports, ports.hold("worker:0", 0)
     ports.release("worker:0")
@@ -255,18 +264,57 @@ while True:
 """
 
 
-def test_a_peer_that_connects_all_the_time_never_reaches_the_holder(fence: tuple[fences.Fence, Ports, int]) -> None:
+@contextmanager
+def ordinary_user() -> Iterator[None]:
+    """Have no capability, which root gives up with its effective user ID."""
+    user = os.geteuid()
+    os.seteuid(user or _NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+@pytest.mark.parametrize("is_ordinary", [False, True], ids=["this user", "an ordinary user"])
+def test_a_peer_that_connects_all_the_time_never_reaches_the_holder(
+    fence: tuple[fences.Fence, Ports, int], is_ordinary: bool
+) -> None:
     """Not even in the moment in which the fence is set up, when tasks on other hosts may have started already."""
     guarded, ports, port = fence
     assert guarded.admit(CLUSTER) == ""
     with subprocess.Popen([sys.executable, "-c", IMPATIENT, str(port)], stdout=subprocess.PIPE) as peer:
         assert peer.stdout is not None
         peer.stdout.readline()
-        for _ in range(10_000):
-            assert guarded.guard("worker:0", ports.holder("worker:0")) == ""
-            guarded.leave("worker:0")
+        with ordinary_user() if is_ordinary else nullcontext():
+            for _ in range(10_000):
+                assert guarded.guard("worker:0", ports.holder("worker:0")) == ""
+                guarded.leave("worker:0")
         assert peer.poll() is None
         peer.kill()
+
+
+@needs_ipv6
+def test_an_ordinary_user_fences_ports_on_new_kernels(
+    fence: tuple[fences.Fence, Ports, int], loop: event_loop.Loop
+) -> None:
+    """Until the task listens, its peers wait; from then on they reach it, and others are reset and counted."""
+    guarded, ports, port = fence
+    with ordinary_user():
+        assert fences.why_unavailable() == guarded.admit(CLUSTER) == ""
+        assert guarded.guard("worker:0", ports.holder("worker:0")) == ""
+        assert guarded.admit([*CLUSTER, "192.0.2.1"]) == ""
+    for peer in CLUSTER:
+        with pytest.raises(TimeoutError):
+            socket.create_connection((peer, port), 0.2)
+    with socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, reuse_port=True):
+        for peer in CLUSTER:
+            socket.create_connection((peer, port), PATIENCE).close()
+        guarded.note_opened("worker:0")
+        with socket.create_connection(("127.0.0.1", port), PATIENCE, (OUTSIDER, 0)) as caller:
+            loop.serve_ready(None)
+            with pytest.raises(ConnectionResetError):
+                caller.recv(1)
+    assert guarded.counts == {"worker:0": 1}
 
 
 @needs_ipv6
@@ -310,8 +358,8 @@ def test_a_flood_does_not_stop_the_agent(agent: Agent) -> None:
     """While others try to connect without pause, orders are obeyed."""
     agent.talk.hello()
     port = hold(agent, CLUSTER)
-    agent.talk.start("worker:0", "sleep", "300", port=port)
-    agent.talk.wait_for("task_started")
+    agent.talk.start("worker:0", sys.executable, "-c", SERVER, str(port), port=port)
+    opened(agent, 0)
     flood = (
         "import socket, sys\n"
         "while True:\n"

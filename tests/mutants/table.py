@@ -647,6 +647,12 @@ MUTANTS: Mapping[str, Edit] = {
         "pass",
         Suite("agent/test_fence.py::test_the_greeting_has_the_addresses_of_the_interfaces"),
     ),
+    "an ordinary user's fence lets peers in before the task listens": Edit(
+        "tflaunch_worker.agent.fence._drop",
+        "_set_lowest_ttl(holder, _HIGHEST_TTL)",
+        "pass",
+        Suite("agent/test_fence.py::test_an_ordinary_user_fences_ports_on_new_kernels"),
+    ),
     "a fence listens before it drops connections": Edit(
         "tflaunch_worker.agent.fence.Fence.guard",
         """            _drop(holder, self._program)  # first: tasks on other hosts may try to connect already

@@ -180,6 +180,9 @@ class SimFence:
             )
         return ""
 
+    def note_opened(self, task: str) -> None:
+        """Do nothing: outsiders come at any time here."""
+
     def leave(self, task: str) -> None:
         """Guard a port no longer."""
         self._tasks.pop(task, None)

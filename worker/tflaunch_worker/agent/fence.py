@@ -7,7 +7,9 @@ it. The program sees only packets that open a connection, and an ordinary user m
 
 Until the task listens, the holder is alone, and a second program drops what comes from the cluster, as if the packet
 were lost: peers try again after a second, TensorFlow as after a refusal. If the holder accepted them, a program would
-take its peer for ready.
+take its peer for ready. New kernels allow that program on TCP sockets with CAP_NET_ADMIN only (commit 5d39580f68e6 of
+2026, also in 6.18.44). For other users, the kernel drops all packets at the holder until the task listens, because of
+their TTL (IP_MINTTL).
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     """Code, jump if true, jump if false, operand: struct sock_filter."""
 
 _SO_ATTACH_FILTER, _SO_ATTACH_REUSEPORT_CBPF = 26, 51
+_IP_MINTTL, _IPV6_MINHOPCOUNT = 21, 73
+_HIGHEST_TTL = 255  # with which only routing protocols send packets; others use 64 or 128
 _MOST_INSTRUCTIONS = 4096  # BPF_MAXINSNS
 _LOAD_WORD, _LOAD_BYTE, _SHIFT_RIGHT, _RETURN = 0x20, 0x30, 0x74, 0x06
 _JUMP, _IF_EQUAL, _IF_GREATER, _IF_GREATER_OR_EQUAL = 0x05, 0x15, 0x25, 0x35
@@ -83,7 +87,7 @@ class Fence:
             self._flaw = f"the {len(addresses)} addresses of the hosts are more than the kernel takes"
         try:
             for holder in self._holders.values() if not self._flaw else ():
-                _drop(holder, self._program)
+                _try_to_drop(holder, self._program)
                 _choose(holder, self._program)
         except OSError as error:
             self._flaw = _reason(error)
@@ -123,6 +127,11 @@ class Fence:
             self.leave(task)
             return _reason(error)
         return ""
+
+    def note_opened(self, task: str) -> None:
+        """Note that a task listens on its port: connections from outside are reset and counted from now on."""
+        if task in self._holders:
+            _set_lowest_ttl(self._holders[task], 0)
 
     def leave(self, task: str) -> None:
         """Guard a task's port no longer; has no effect if it is not guarded.
@@ -205,12 +214,32 @@ def _choose(holder: socket.socket, program: List[Instruction]) -> None:
 
 
 def _drop(holder: socket.socket, program: List[Instruction]) -> None:
-    """Have the kernel drop packets that reach the holder, but for which the program chooses a task."""
+    """Have the kernel drop packets that reach the holder, but for which the program chooses a task.
+
+    Where this user may not do that, all packets are dropped until `Fence.note_opened`.
+    """
+    if not _try_to_drop(holder, program):
+        _set_lowest_ttl(holder, _HIGHEST_TTL)
+
+
+def _set_lowest_ttl(holder: socket.socket, lowest: int) -> None:
+    """Have the kernel drop packets with a lower TTL."""
+    holder.setsockopt(socket.IPPROTO_IP, _IP_MINTTL, lowest)
+    if holder.family == socket.AF_INET6:  # its packets of IPv4 have the first limit
+        holder.setsockopt(socket.IPPROTO_IPV6, _IPV6_MINHOPCOUNT, lowest)
+
+
+def _try_to_drop(holder: socket.socket, program: List[Instruction]) -> bool:
+    """Have the kernel drop packets for which the program chooses a task; return whether this user may do that."""
     dropping = [
         (_RETURN, 0, 0, _WHOLE_PACKET if result == 0 else 0) if code == _RETURN else (code, if_true, if_false, result)
         for code, if_true, if_false, result in program
     ]
-    _attach(holder, _SO_ATTACH_FILTER, dropping)
+    try:
+        _attach(holder, _SO_ATTACH_FILTER, dropping)
+    except PermissionError:
+        return False
+    return True
 
 
 def _attach(holder: socket.socket, option: int, program: List[Instruction]) -> None:

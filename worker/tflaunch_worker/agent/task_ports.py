@@ -96,6 +96,7 @@ class TaskPorts:
 
     def _opened(self, name: str, port: int) -> None:
         self._link.say("port_opened", task=name, attempt=self._tasks[name][0])
+        self._host.fence.note_opened(name)
         self._tell_unfenced(name, self._host.fence_gap(name, port))
 
     def _tell_unfenced(self, task: str, flaw: str) -> None:
