@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,24 +12,42 @@ import pytest
 
 from support.job_history import HERE, mirrored
 from tflaunch.agents.session import Session, Terms
+from tflaunch.core.drill import Fault
 from tflaunch.core.events import BreakpointReached
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_requests import Service
+from tflaunch.runtime.faults import FaultInjector
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import wire
 
 pytestmark = pytest.mark.unit
 
 
-class Line:
-    """One end of a link."""
+class Clock(Mailbox):
+    """A mailbox whose clock the test advances."""
 
-    def __init__(self, end: socket.socket) -> None:
+    time = 1000.0
+
+    def now(self) -> float:
+        """Return the time."""
+        return self.time
+
+
+class Line:
+    """The supervisor's end of a link, which can be restored once."""
+
+    def __init__(self, end: socket.socket, following: Line | None = None) -> None:
         self.socket = end
+        self._following = following
 
     def close(self) -> None:
         """Close it."""
         self.socket.close()
+
+    def resume(self) -> Line:
+        """Return the next link."""
+        assert self._following is not None
+        return self._following
 
 
 class Peer:
@@ -64,24 +83,24 @@ class Run:
 
     def __init__(self, directory: Path) -> None:
         self.history = mirrored()
-        self.mailbox = Mailbox()
-        ours, theirs = socket.socketpair()
-        line: Any = Line(ours)
+        self.mailbox = Clock()
+        pairs = [socket.socketpair() for _ in range(2)]
+        line: Any = Line(pairs[0][0], Line(pairs[1][0]))
         nothing: Any = None
         terms = Terms("run", lease=30.0, grace=1.0, heartbeat=5.0)
-        self.session = Session(HERE, line, terms, self.mailbox, nothing, nothing, lambda _: None)
+        self.session = Session(HERE, line, terms, self.mailbox, nothing, nothing, lambda work: work())
         self.service = Service(self.history.job, directory, "logs", self.mailbox, {HERE: self.session})
         self.session.join_over(line)
-        self.agent = Peer(self.mailbox, theirs)
+        self.agent, self.later_agent = (Peer(self.mailbox, theirs) for _, theirs in pairs)
         caller = socket.socket(socket.AF_UNIX)
         caller.connect(str(directory / SOCKET_NAME))
         self.caller = Peer(self.mailbox, caller)
         assert [message["kind"] for message in self.agent.hears()] == ["hello"]
 
-    def greet(self) -> None:
+    def greet(self, agent: Peer | None = None) -> None:
         """Let the agent greet."""
         pulse = {"obeyed": 0, "sent": self.mailbox.now(), "time": self.mailbox.now()}
-        self.agent.says("greeted", streams=[], addresses=[], is_leaving=False, **pulse)
+        (agent or self.agent).says("greeted", streams=[], addresses=[], is_leaving=False, **pulse)
         self.service.watch(self.history.job, self.mailbox.now())
 
     def close(self) -> None:
@@ -90,6 +109,7 @@ class Run:
         self.session.abandon()
         self.service.close()
         self.agent.close()
+        self.later_agent.close()
         self.mailbox.close()
 
 
@@ -101,6 +121,11 @@ def run(tmp_path: Path) -> Iterator[Run]:
     started.close()
 
 
+def signals(agent: Peer) -> list[int]:
+    """Return the signals that an agent has been told to send."""
+    return [message["signal"] for message in agent.hears() if message["kind"] == "signal_task"]
+
+
 def test_a_signal_is_refused_instead_of_lost(run: Run) -> None:
     """It is sent once the agent takes commands."""
     request = {"tasks": ["worker:0"], "signal": 10}
@@ -109,7 +134,7 @@ def test_a_signal_is_refused_instead_of_lost(run: Run) -> None:
     run.greet()
     (done,) = run.caller.says("signal", **request)
     assert (done["kind"], done["tasks"]) == ("done", ["worker:0"])
-    assert [message["signal"] for message in run.agent.hears() if message["kind"] == "signal_task"] == [10]
+    assert signals(run.agent) == [10]
 
 
 def test_a_debugger_waits_for_the_greeting(run: Run) -> None:
@@ -120,3 +145,20 @@ def test_a_debugger_waits_for_the_greeting(run: Run) -> None:
     assert answer["kind"] == "debugger_waits"
     run.greet()
     assert "attach_debugger" in [message["kind"] for message in run.agent.hears()]
+
+
+def test_a_drill_waits_for_the_greeting(run: Run) -> None:
+    """With a fault, and with its end, which the task would miss for good."""
+    said: list[str] = []
+    injector = FaultInjector([Fault("stop", "worker:0", HERE, 0, 3)], run.mailbox, {HERE: run.session}, said.append)
+    injector.watch(run.history.job, run.mailbox.now())
+    assert (signals(run.agent), said) == ([], [])
+    run.greet()
+    injector.watch(run.history.job, run.mailbox.now())
+    assert (signals(run.agent), said) == ([signal.SIGSTOP], ["drill: stop worker:0 after 0 s for 3 s"])
+    run.session.cut(0)
+    run.mailbox.time += 3
+    assert [message["kind"] for message in run.later_agent.hears()] == ["hello"]
+    run.greet(run.later_agent)
+    injector.watch(run.history.job, run.mailbox.now())
+    assert signals(run.later_agent) == [signal.SIGCONT]

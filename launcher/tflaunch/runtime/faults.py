@@ -13,6 +13,7 @@ from tflaunch.core.events import FaultInjected
 from tflaunch.core.job_state import Job
 from tflaunch.core.policy import gang_runs
 from tflaunch.mailbox import Mailbox
+from tflaunch.plan.model import TaskPlan
 
 
 class FaultInjector:
@@ -26,6 +27,7 @@ class FaultInjector:
         self._say = say
         self._outcomes = [FaultOutcome(fault) for fault in faults]
         self._due: list[int] = []
+        self._stopped: list[Callable[[], None]] = []
         self._has_begun = False
         self._job: Job | None = None
 
@@ -33,13 +35,16 @@ class FaultInjector:
         """Take the job's state after a step, and inject faults that are due."""
         self._job = job
         self._outcomes = [drill.follow_fault(outcome, job, now) for outcome in self._outcomes]
-        if gang_runs(job):
-            if not self._has_begun:
-                self._has_begun = True
-                for number, outcome in enumerate(self._outcomes):
-                    self._mailbox.call_at(now + outcome.fault.after, partial(self._on_due, number))
-            while self._due and gang_runs(self._job):
-                self._inject(self._due.pop(0))
+        if gang_runs(job) and not self._has_begun:
+            self._has_begun = True
+            for number, outcome in enumerate(self._outcomes):
+                self._mailbox.call_at(now + outcome.fault.after, partial(self._on_due, number))
+        due, self._due = self._due, []
+        for number in due:
+            self._on_due(number)
+        stopped, self._stopped = self._stopped, []
+        for go_on in stopped:
+            go_on()
 
     def report(self, exit_code: int | None) -> list[str]:
         """Return one sentence per fault."""
@@ -52,10 +57,17 @@ class FaultInjector:
 
     def _on_due(self, number: int) -> None:
         """Inject a fault whose time has come; postpone it while the job recovers from another one."""
-        if self._job is not None and gang_runs(self._job):
+        if self._is_possible(self._outcomes[number].fault):
             self._inject(number)
         else:
             self._due.append(number)
+
+    def _is_possible(self, fault: Fault) -> bool:
+        """Return whether the whole gang runs, and the agent of the fault's task takes commands."""
+        if self._job is None or not gang_runs(self._job):
+            return False
+        process = _process_of(self._job, fault)
+        return process is None or self._sessions[process.host].is_greeted
 
     def _inject(self, number: int) -> None:
         job, now, fault = self._job, self._mailbox.now(), self._outcomes[number].fault
@@ -68,11 +80,22 @@ class FaultInjector:
             assert fault.lasts is not None
             self._sessions[fault.host].cut(fault.lasts)
             return
-        process = next((process for process in job.plan.processes() if process.task == fault.task), None)
+        process = _process_of(job, fault)
         if process is None:
             return  # the gang has shrunk and no longer has this task
         session, attempt = self._sessions[process.host], job.tasks[process.task].attempt
         session.signal(process.task, attempt, fault.signal)
         if fault.lasts is not None:
-            go_on = partial(session.signal, process.task, attempt, int(signal.SIGCONT))
-            self._mailbox.call_at(now + fault.lasts, go_on)
+            self._mailbox.call_at(now + fault.lasts, partial(self._continue, session, process.task, attempt))
+
+    def _continue(self, session: Session, task: str, attempt: int) -> None:
+        """Continue a task that was stopped, as soon as its agent takes commands."""
+        if session.is_greeted:
+            session.signal(task, attempt, int(signal.SIGCONT))
+        else:
+            self._stopped.append(partial(self._continue, session, task, attempt))
+
+
+def _process_of(job: Job, fault: Fault) -> TaskPlan | None:
+    """Return the task of a fault, None for a fault of a host or if the gang no longer has the task."""
+    return next((process for process in job.plan.processes() if process.task == fault.task), None)
