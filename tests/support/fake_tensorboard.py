@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import queue
 import re
 import socket
@@ -46,7 +47,7 @@ def stand_in(directory: Path) -> None:
 @contextmanager
 def left_alone(port: int) -> Iterator[None]:
     """Keep tests that run beside this one from occupying a port: its holder does not listen yet."""
-    with Path(tempfile.gettempdir(), f"tflaunch-tests-port-{port}").open("w") as lock:
+    with Path(tempfile.gettempdir(), f"tflaunch-tests-{os.getuid()}-port-{port}").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
