@@ -7,45 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.session_links import Line, StillMailbox
 from tflaunch.agents.session import Session, Terms
 from tflaunch.core.events import Event, HostJoined, LinkLost
-from tflaunch.mailbox import Mailbox
-from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire
 
 pytestmark = pytest.mark.unit
-
-
-class Clock(Mailbox):
-    """A mailbox whose clock the test advances."""
-
-    time = 1000.0
-
-    def now(self) -> float:
-        """Return the time."""
-        return self.time
-
-
-class Line:
-    """One end of a link that cannot be reconnected."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self.socket = end
-
-    def close(self) -> None:
-        """Close it."""
-        self.socket.close()
-
-    def open(self) -> Line:
-        """Raise: no other agent exists."""
-        raise LinkError("no")
-
-    def resume(self) -> Line:
-        """Raise: this agent cannot be found again either."""
-        raise LinkError("no")
-
-    def end(self) -> None:
-        """Do nothing."""
 
 
 class Conversation:
@@ -53,7 +20,7 @@ class Conversation:
 
     def __init__(self) -> None:
         ours, self.agent = socket.socketpair()
-        self.mailbox = Clock()
+        self.mailbox = StillMailbox()
         line = Line(ours)
         terms = Terms("run", lease=30.0, grace=1.0, heartbeat=5.0)
         self.session = Session("a", line, terms, self.mailbox, None, None, lambda _: None)  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.job_history import HERE, mirrored
+from support.session_links import Line, StillMailbox
 from tflaunch.agents.session import Session, Terms
 from tflaunch.core.drill import Fault
 from tflaunch.core.events import BreakpointReached
@@ -21,33 +22,6 @@ from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import wire
 
 pytestmark = pytest.mark.unit
-
-
-class Clock(Mailbox):
-    """A mailbox whose clock the test advances."""
-
-    time = 1000.0
-
-    def now(self) -> float:
-        """Return the time."""
-        return self.time
-
-
-class Line:
-    """The supervisor's end of a link, which can be restored once."""
-
-    def __init__(self, end: socket.socket, following: Line | None = None) -> None:
-        self.socket = end
-        self._following = following
-
-    def close(self) -> None:
-        """Close it."""
-        self.socket.close()
-
-    def resume(self) -> Line:
-        """Return the next link."""
-        assert self._following is not None
-        return self._following
 
 
 class Peer:
@@ -83,7 +57,7 @@ class Run:
 
     def __init__(self, directory: Path) -> None:
         self.history = mirrored()
-        self.mailbox = Clock()
+        self.mailbox = StillMailbox()
         pairs = [socket.socketpair() for _ in range(2)]
         line: Any = Line(pairs[0][0], Line(pairs[1][0]))
         nothing: Any = None
