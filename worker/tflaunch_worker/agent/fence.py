@@ -131,7 +131,10 @@ class Fence:
     def note_opened(self, task: str) -> None:
         """Note that a task listens on its port: connections from outside are reset and counted from now on."""
         if task in self._holders:
-            _set_lowest_ttl(self._holders[task], 0)
+            try:
+                _set_lowest_ttl(self._holders[task], 0)
+            except OSError:
+                pass  # a sandbox without this option has dropped nothing because of it
 
     def leave(self, task: str) -> None:
         """Guard a task's port no longer; has no effect if it is not guarded.
