@@ -17,7 +17,7 @@ import pytest
 
 from support.launch import PATIENCE
 from support.limits import check_with_limits
-from support.processes import all_processes, command_of
+from support.processes import command_of, processes_with
 
 pytestmark = pytest.mark.api
 
@@ -58,15 +58,7 @@ class Project:
 
     def processes(self) -> list[psutil.Process]:
         """Return the living processes that pytest, tflaunch and the tasks have started here."""
-        found = []
-        for process in all_processes():
-            try:
-                is_ours = process.environ().get("MARKS") == str(self.marks)
-                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except (psutil.Error, OSError):
-                continue
-        return found
+        return list(processes_with("MARKS", str(self.marks)))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from support import kubectl_stub
 from support.launch import Launch
-from support.processes import all_processes
+from support.processes import command_of, processes_with
 from support.specs import written
 
 pytestmark = pytest.mark.cli
@@ -87,23 +88,15 @@ class Cluster:
 
     def tasks(self) -> list[int]:
         """Return the PIDs of the tasks."""
-        found = []
-        for process in all_processes():
-            try:
-                is_ours = process.environ().get("GO") == str(self.go)
-                found += [process.pid] if is_ours and process.cmdline()[-1:] == ["program.py"] else []
-            except (psutil.Error, OSError):
-                continue
-        return sorted(found)
+        return sorted(
+            process.pid for process in processes_with("GO", str(self.go)) if command_of(process)[-1:] == ["program.py"]
+        )
 
     def end(self) -> None:
         """Kill all processes of the cluster."""
-        for process in all_processes():
-            try:
-                if process.environ().get("KUBECTL_STUB") == str(self.state):
-                    process.kill()
-            except (psutil.Error, OSError):
-                continue
+        for process in processes_with("KUBECTL_STUB", str(self.state)):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from support.processes import all_processes, command_of, without_forks
+from support.processes import command_of, processes_with, without_forks
 from support.specs import TFLAUNCH
 from tflaunch_worker.forkserver import program_source, warm_client
 
@@ -115,16 +115,8 @@ class Launch:
     def survivors(self) -> list[psutil.Process]:
         """Return every process with this home in its environment, tasks included, but no server for later tests."""
         directory = self.env.get(warm_client.DIRECTORY, "")
-        servers = [server["pid"] for server in warm_client.living_servers(directory).values()]
-        found = []
-        for process in all_processes():
-            try:
-                is_ours = process.environ().get("TFLAUNCH_HOME") == str(self.home)
-                if is_ours and process.pid not in (os.getpid(), *servers) and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except (psutil.Error, OSError):
-                continue  # it has exited, or belongs to another user
-        return found
+        others = (os.getpid(), *(server["pid"] for server in warm_client.living_servers(directory).values()))
+        return [process for process in processes_with("TFLAUNCH_HOME", str(self.home)) if process.pid not in others]
 
     def end(self) -> None:
         """Kill the processes that a failed test left."""

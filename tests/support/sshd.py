@@ -17,7 +17,7 @@ import psutil
 
 from support.fixed_ports import free_ports
 from support.install import need
-from support.processes import all_processes
+from support.processes import processes_with
 
 PATIENCE = 120.0
 SSHD = "/usr/sbin/sshd"
@@ -234,14 +234,7 @@ class Sshd:
 
     def survivors(self) -> list[psutil.Process]:
         """Return every process that a session started and that still has its HOME, without sshd's own."""
-        found = []
-        for process in all_processes():
-            try:
-                if process.environ().get("HOME") == str(self.home) and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except (psutil.Error, OSError):
-                continue
-        return found
+        return list(processes_with("HOME", str(self.home)))
 
     def wait_empty(self, patience: float = PATIENCE, besides: Collection[int] = ()) -> list[psutil.Process]:
         """Wait until no session has a process, but for the pids in ``besides``; return those that do not exit."""
