@@ -34,7 +34,7 @@ MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where cases may create files: in memory, if possible."""
 
 _REGRESSIONS = Path(__file__).parent / "regressions"
-_DEFAULT_CASES = 1000
+_DEFAULT_CASES = 500
 
 
 class Border(NamedTuple):
@@ -70,7 +70,7 @@ def find(name: str) -> Border:
 
 
 def number_of_cases() -> int:
-    """Return how many cases the tests run: TFLAUNCH_FUZZ_CASES, or 1,000."""
+    """Return how many cases the tests run: TFLAUNCH_FUZZ_CASES, or 500."""
     return int(os.environ.get("TFLAUNCH_FUZZ_CASES", _DEFAULT_CASES))
 
 

@@ -29,7 +29,7 @@ EXAMPLES = ("trains_and_leaves_nothing[mnist_multi_worker]", "trains_and_leaves_
 SUITE = (
     ("agent", "cli", "api", "training/test_training.py", "examples/test_examples.py")
     if LONG
-    else ("agent/test_agent.py", "cli/test_command_line.py", "cli/test_resume.py")
+    else ("agent/test_agent.py", "cli/test_command_line.py")
 )
 """What is rerun with the wheel: agents and the command as an ordinary user. `make nightly` reruns more, and trains.
 

@@ -18,7 +18,7 @@ from support.launch import LONG, PATIENCE, Launch, read_until
 from support.mnist import digests, example
 from support.netns_hosts import Bed
 from support.processes import command_of
-from support.rendering import TRAINING
+from support.rendering import EXAMPLE
 from support.slurm_cluster import SlurmBed, need_slurm
 
 pytestmark = pytest.mark.slurm
@@ -45,7 +45,7 @@ def wait_for_files(slurm: SlurmBed, launch: Launch, *names: str) -> None:
 @pytest.mark.tensorflow
 def test_training_on_three_nodes(nodes: SlurmBed, launch: Launch) -> None:
     """From cluster_specs/: tasks given as a count are spread over the nodes, and train together."""
-    ended = launch.up(example(launch, "slurm_multi_worker", *TRAINING[3:]), "--on", "slurm")
+    ended = launch.up(example(launch, "slurm_multi_worker", *EXAMPLE[3:]), "--on", "slurm")
     assert ended.returncode == 0, ended.stderr
     assert len(digests(ended.stdout)) == 3
     assert len(set(digests(ended.stdout))) == 1
@@ -349,7 +349,7 @@ def test_a_job_that_is_requeued_resumes(nodes: SlurmBed, launch: Launch) -> None
 @pytest.mark.skipif(not LONG, reason="test_a_job_that_is_requeued_resumes shows the rest without TensorFlow")
 def test_training_that_is_requeued_goes_on_from_its_checkpoint(nodes: SlurmBed, launch: Launch) -> None:
     """Both workers restore the same step, and end with the same weights."""
-    words = " ".join(word for word in TRAINING if not word.startswith(("--epochs", "--steps")))
+    words = " ".join(word for word in EXAMPLE if not word.startswith(("--epochs", "--steps")))
     epochs = "$([ $SLURM_RESTART_COUNT ] && echo 15 || echo 4000)"  # endless in its first run
     endless = f"exec {words} --steps-per-epoch=10 --epochs={epochs}"
     spec = launch.spec(cluster={"worker": ["a", "b"]}, command=["sh", "-c", endless], env={"TF_CPP_MIN_LOG_LEVEL": "2"})
