@@ -130,6 +130,7 @@ def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -
     check_trained(launch, "mnist_custom_loop", before + after, is_quick=True)
 
 
+@pytest.mark.skipif(not LONG, reason="sidecars restart alone in tests/cli, and a data service trains in tests/training")
 def test_a_data_worker_may_die(launch: Launch) -> None:
     """It is restarted alone, and the training continues."""
     running = launch.start("up", example(launch, "mnist_data_service", *QUICK))

@@ -124,10 +124,9 @@ def resume_and_kill(launch: Launch, run: str, moment: random.Random) -> None:
 def test_training_notices_neither_a_log_out_nor_killed_supervisors(launch: Launch) -> None:
     """Before the tasks run, while they start, train and end: the same processes, output and weights.
 
-    The run whose user logs out learns enough, and the one that loses its supervisors learns the same.
+    At night, another run whose user logs out learns the same; by day, tests/cli logs out of one that does not train.
     """
-    expected, accuracy = log_out_of(launch, mirrored(launch))
-    assert accuracy >= ACCURACY
+    expected = log_out_of(launch, mirrored(launch)) if LONG else None
     run = begin_and_kill(launch, mirrored(launch, "until test -e go; do sleep 0.05; done"))
     kill(resume(launch, run))
     processes = pids(launch, run)
@@ -151,7 +150,9 @@ def test_training_notices_neither_a_log_out_nor_killed_supervisors(launch: Launc
     ended = launch.run("up", "--resume", run)
     assert ended.returncode == 0, ended.stderr
     assert "tflaunch: done: 2 tasks in " in ended.stderr.splitlines()[-1]
-    assert result(launch, run) == (expected, accuracy)
+    learnt = result(launch, run)
+    assert learnt[1] >= ACCURACY
+    assert expected in (None, learnt)
     kept = launch.home / "runs" / run
     for task in TASKS:
         log = kept / "logs" / f"{task.replace(':', '-')}.log"

@@ -1,6 +1,7 @@
 """Checks docs/compatibility.md: each feature is tried with tf_keras and with Keras 3.
 
-The programs are in programs/keras. A cell is `works`, `fails:` with part of the exception in quotes, or `no:` with
+The programs are in programs/keras; by day they run with tf_keras, which tflaunch chooses, and in `make nightly` with
+both. A cell is `works`, `fails:` with part of the exception in quotes, or `no:` with
 what happens instead, without an exception.
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launch import Launch
+from support.launch import LONG, Launch
 from support.specs import REPOSITORY
 from support.warm_python import StartWarm, WarmPython
 
@@ -78,7 +79,7 @@ def alone(directory: Path, python: WarmPython) -> Outcomes:
     return dict(said(ended.stdout))
 
 
-@pytest.fixture(scope="module", params=KERASES)
+@pytest.fixture(scope="module", params=KERASES if LONG else KERASES[:1])
 def tried(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
