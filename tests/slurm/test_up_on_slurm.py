@@ -45,10 +45,8 @@ def wait_for_files(slurm: SlurmBed, launch: Launch, *names: str) -> None:
 @pytest.mark.tensorflow
 def test_training_on_three_nodes(nodes: SlurmBed, launch: Launch) -> None:
     """From cluster_specs/: tasks given as a count are spread over the nodes, and train together."""
-    path = example(launch, "slurm_multi_worker", *EXAMPLE[3:])
-    if not LONG:
-        path = launch.spec(**{**json.loads(path.read_text()), "command": TRAINING})
-    ended = launch.up(path, "--on", "slurm")
+    fields = json.loads(example(launch, "slurm_multi_worker").read_text())
+    ended = launch.up(launch.spec(**{**fields, "command": TRAINING}), "--on", "slurm")
     assert ended.returncode == 0, ended.stderr
     assert len(digests(ended.stdout)) == 3
     assert len(set(digests(ended.stdout))) == 1

@@ -37,8 +37,8 @@ for _ in range(5):
 print("weights sha256", hashlib.sha256(weights.numpy().tobytes()).hexdigest())
 """
 TRAINING = EXAMPLE if LONG else ["python", "-c", _STEPS]
-"""The smallest training that proves a working cluster: weights to which each task has added what the others have
-computed from them. `make nightly` trains a network of Keras.
+"""The smallest training that proves a working cluster: in each step all tasks add up what each one computes from the
+weights. `make nightly` trains a network of Keras.
 """
 
 MARK = "injected"

@@ -1,7 +1,6 @@
-"""Checks docs/compatibility.md: each feature is tried with tf_keras and with Keras 3.
+"""Checks docs/compatibility.md: each feature is tried with tf_keras and, in `make nightly`, with Keras 3.
 
-The programs are in programs/keras; by day they run with tf_keras, which tflaunch chooses, and in `make nightly` with
-both. A cell is `works`, `fails:` with part of the exception in quotes, or `no:` with
+The programs are in programs/keras. A cell is `works`, `fails:` with part of the exception in quotes, or `no:` with
 what happens instead, without an exception.
 """
 
