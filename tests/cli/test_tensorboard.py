@@ -203,9 +203,12 @@ class TestTheCommand:
 
     @pytest.mark.parametrize("chosen", [False, True])
     def test_a_port_that_is_taken_just_before_it_listens(self, launch: Launch, chosen: bool) -> None:
-        """That listener is not mistaken for TensorBoard, which starts again on another port if the user names none."""
+        """That listener is not mistaken for TensorBoard, which starts again on another port if the user names none.
+
+        It does so even if the listener has left when TensorBoard has ended.
+        """
         assert launch.up(job(launch, "true")).returncode == 0
-        for name in ("told", "waits"):
+        for name in ("told", "waits", "refused"):
             os.mkfifo(launch.directory / name)
         with left_alone(6006):
             option = ("--port", str(free_ports(1)[0])) if chosen else ()
@@ -213,16 +216,17 @@ class TestTheCommand:
             said = Said(serving)
             first = int((launch.directory / "told").read_text())
             taken = socket.create_server(("127.0.0.1", first))
-        with taken:
-            (launch.directory / "waits").write_text("taken")
-            if chosen:
-                said.until("TensorBoard exited with code 255")
-                assert serving.wait(PATIENCE) == 125
-                return
-            said.until(f"another program has taken port {first}; TensorBoard starts again on another one")
-            second = int(said.until(URL)[1])
-            assert second != first
-            assert answers(second)
+        (launch.directory / "waits").write_text("taken")
+        with (launch.directory / "refused").open("w"):
+            taken.close()
+        if chosen:
+            said.until("TensorBoard exited with code 255")
+            assert serving.wait(PATIENCE) == 125
+            return
+        said.until(f"TensorBoard cannot listen on port {first}; it starts again on another one")
+        second = int(said.until(URL)[1])
+        assert second != first
+        assert answers(second)
         serving.send_signal(signal.SIGINT)
         assert serving.wait(PATIENCE) == 0
         assert not launch.survivors()

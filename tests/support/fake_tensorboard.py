@@ -30,7 +30,9 @@ if os.path.exists("waits"):  # until another program has taken the port
     os.rename("waits", "waited")
 try:
     server = http.server.HTTPServer((options.host, int(options.port)), http.server.SimpleHTTPRequestHandler)
-except OSError as error:
+except OSError:
+    if os.path.exists("refused"):  # until the other program has left the port
+        open("refused").read()
     sys.exit(255)
 server.serve_forever()
 """

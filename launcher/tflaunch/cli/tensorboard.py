@@ -27,6 +27,8 @@ _LOOPBACK = "127.0.0.1"
 _PROBE = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
 _POLL_INTERVAL = 0.1  # seconds
 _STOP_TIMEOUT = 5.0  # seconds from TERM to KILL
+_CANNOT_LISTEN = 255  # TensorBoard's exit code; the program that has the port may be gone before we can look
+_MOST_ATTEMPTS = 3  # another program may take any port before TensorBoard listens on it
 
 
 @click.command(short_help="Show the event files of a run with TensorBoard.")
@@ -127,16 +129,15 @@ def _python_with_tensorboard(
     raise TflaunchError(f"there is no {what} for {listed}: pip install {package}", EXIT_USAGE)
 
 
-def _free_port(wanted: int | None) -> int:
-    """Return a free port of localhost: the requested one, or by default the usual one or any other.
+def _free_port(candidates: tuple[int, ...]) -> int:
+    """Return the first of these ports of localhost that is free; 0 stands for any.
 
     Raises:
-        TflaunchError: the requested port is not free.
+        TflaunchError: none of them is free.
     """
-    from tflaunch.plan.tensorboard import USUAL_PORT
     from tflaunch.port_holder import why_unusable
 
-    for port in (USUAL_PORT, 0) if wanted is None else (wanted,):
+    for port in candidates:
         try:
             return _bindable(port)
         except OSError as error:
@@ -172,28 +173,32 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
     Args:
         argv: the command of TensorBoard without its port.
         workdir: where to run it.
-        wanted: the port that the user requests. If it is None and another program takes the port before TensorBoard has
-            bound it, TensorBoard starts again on another port.
+        wanted: the port that the user requests. If it is None and another program takes the port before TensorBoard
+            listens on it, TensorBoard starts again on another port.
 
     Raises:
         TflaunchError: TensorBoard exited by itself, or the requested port is not free.
     """
+    from tflaunch.plan.tensorboard import USUAL_PORT
     from tflaunch_worker.agent import listening_sockets
 
+    candidates, attempts_left = ((USUAL_PORT, 0), _MOST_ATTEMPTS - 1) if wanted is None else ((wanted,), 0)
     process: subprocess.Popen[bytes] | None = None
     stopping = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     try:
         for number in stopping:
             signal.signal(number, _stop)
         while True:
-            port = _free_port(wanted)
+            port = _free_port(candidates)
             process = _start([*argv, "--port", str(port)], workdir)
             while process.poll() is None and not listening_sockets.is_listening(port, process.pid):
                 time.sleep(_POLL_INTERVAL)
             if process.returncode is None:
                 say(f"TensorBoard: http://localhost:{port}/ (Ctrl-C stops it)")
-            elif wanted is None and _is_taken(port):
-                say(f"another program has taken port {port}; TensorBoard starts again on another one")
+            elif process.returncode == _CANNOT_LISTEN and attempts_left:
+                attempts_left -= 1
+                candidates = (0,)
+                say(f"TensorBoard cannot listen on port {port}; it starts again on another one")
                 _end_group(process)
                 continue
             code = process.wait()
@@ -223,14 +228,6 @@ def _start(argv: list[str], workdir: str) -> subprocess.Popen[bytes]:
 
 def _stop(number: int, _: FrameType | None) -> None:
     raise _Stopped(number)
-
-
-def _is_taken(port: int) -> bool:
-    try:
-        _bindable(port)
-    except OSError:
-        return True
-    return False
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
