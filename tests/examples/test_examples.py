@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import random
 import re
@@ -40,8 +41,6 @@ Those for several workers and for parameter servers are trained every day in con
 """
 SHORT = ("--epochs", "2")
 """Enough for the accuracy; the spec of an example trains three."""
-ASYNCHRONOUS = ("mnist_parameter_server", "mnist_coordinator")
-"""These learn too unevenly for two epochs."""
 KILLS = int(os.environ.get("TFLAUNCH_TEST_KILLS", "2"))
 SEED = 7
 
@@ -63,9 +62,19 @@ def check_trained(launch: Launch, name: str, out: str, is_quick: bool = False) -
 def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None:
     """To its accuracy (every day only the first); mirrored workers end with identical weights."""
     is_quick = name != UNDISTURBED[0]
-    ended = train(launch, name, *(() if LONG or name in ASYNCHRONOUS else SHORT), *(QUICK if is_quick else ()))
+    ended = train(launch, name, *((*SHORT, *QUICK) if is_quick and not LONG else ()))
     assert ended.returncode == 0, ended.stderr
     check_trained(launch, name, ended.stdout, is_quick)
+
+
+def test_two_workers_learn_what_one_learns_from_the_same_batches(launch: Launch) -> None:
+    """Each takes half of every batch; DTensor adds up the gradients, and uses each value after it is assigned."""
+    for workers, share in ((1, 32), (2, 16)):
+        few = ("--epochs", "1", "--steps-per-epoch", "10", "--batch-size", str(share), "--min-accuracy", "0")
+        ended = launch.up(example(launch, "mnist_dtensor", *few), "--set", f"cluster.worker={workers}")
+        assert ended.returncode == 0, ended.stderr
+    alone, together = (run["metrics"]["loss"] for run in json.loads(launch.run("ls", "--json").stdout))
+    assert together == pytest.approx(alone, rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -97,8 +97,10 @@ def make_step(weights: list[Any]) -> Callable[..., tf.Tensor]:
             guesses = tf.matmul(tf.nn.relu(tf.matmul(batch, weights[0])), weights[1])
             loss = tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(labels=goals, logits=guesses))
         for weight, speed, gradient in zip(weights, speeds, tape.gradient(loss, weights), strict=True):
-            speed.assign(MOMENTUM * speed + gradient)
-            weight.assign_sub(RATE * speed)
+            # Not read back from its variable: on several workers, DTensor may read it before it is assigned.
+            faster = MOMENTUM * speed + gradient
+            speed.assign(faster)
+            weight.assign_sub(RATE * faster)
         return loss
 
     compiled: Callable[..., tf.Tensor] = tf.function(train_step)
