@@ -46,7 +46,7 @@ def test_what_limits_a_training_of_one_and_two_workers_is_found(launch: Launch) 
     assert [run["examples"] for run in found["runs"]] == [8, 16]
     for run in found["runs"]:
         assert 0 < run["steps_per_second"] < 2 / PAUSE  # a report may be read late, but none counts twice
-        assert run["limit"] == "input", run
+        assert run["limit"] == "input", run["reason"]
         assert f"(train.py, line {line})" in run["reason"]
     assert found["runs"][1]["efficiency"] > 0.3
     assert Path(found["svg"]).read_text().startswith("<svg")
