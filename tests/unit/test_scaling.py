@@ -91,6 +91,13 @@ def test_workers_that_compete_for_the_cores_of_one_host_are_no_stragglers() -> N
     assert found.limit is Limit.CPU
 
 
+def test_a_task_whose_stacks_cannot_be_read_makes_no_straggler_of_another() -> None:
+    """What it did is unknown, not nothing."""
+    tasks = (WELL._replace(input=None, own=None), WORKERS[1]._replace(input=0.9, place="data.py, line 4"))
+    found = scaling.find_limit(measured(tasks=tasks), BASE, 50)
+    assert found.limit is Limit.INPUT
+
+
 def test_a_short_start_is_not_what_limits_a_training_of_unknown_length() -> None:
     assert scaling.find_limit(measured(1, start_up=20.0), BASE, 50).limit is Limit.NONE
 
@@ -125,8 +132,8 @@ def test_samples_of_stacks_tell_input_and_own_code_from_tensorflow() -> None:
     """A generator counts while it runs; a thread of TensorFlow has no Python stack otherwise."""
     in_step, in_next, in_loop = (EXECUTE, TRAIN), (EXECUTE, NEXT, TRAIN), (TRAIN,)
     samples = [sample(in_step), sample(in_next), sample(in_step, (DATA, CALL_PYTHON)), sample(in_loop)]
-    assert scaling.shares_of(samples) == (0.5, 0.25, "train.py, line 28")
-    assert scaling.shares_of([sample(())]) is None
+    assert scaling.shares_of(samples * 3) == (0.5, 0.25, "train.py, line 28")
+    assert scaling.shares_of([*samples, *[sample(())] * 20]) is None
 
 
 def test_the_table_shows_both_efficiencies_if_the_batch_is_unknown() -> None:

@@ -16,6 +16,7 @@ from tflaunch.core.evidence import Evidence
 from tflaunch.explain.position import Activity, activity_of
 from tflaunch.explain.wording import counted, lasted, listed
 
+_FEWEST = 10  # samples of a task's stacks: shares of fewer tell little
 _LATE = 0.3  # how much larger a share of time outside TensorFlow makes a task a straggler
 _MORE_CPU = 1.5  # times the demand for CPU of the others, for the same
 _WAITS = 0.5  # share of samples in which tasks wait for their input, or run Python code of the program
@@ -160,10 +161,10 @@ def scaling_of(runs: Sequence[Measured]) -> str:
 def shares_of(samples: Iterable[Evidence]) -> tuple[float, float, str] | None:
     """Return the shares of a task's samples in its input and in its own code, and its most frequent line there.
 
-    None without samples in which its stack could be read.
+    None if its stack could be read in too few samples.
     """
     found = [activity for activity in map(activity_of, samples) if activity.kind is not Activity.UNKNOWN]
-    if not found:
+    if len(found) < _FEWEST:
         return None
     count = Counter(activity.kind for activity in found)
     places = Counter(activity.place for activity in found if activity.kind is not Activity.TENSORFLOW)
@@ -208,19 +209,30 @@ def _start(run: Measured, other: str) -> Finding:
 
 
 def _straggler(run: Measured, trainers: Sequence[TaskUse]) -> Finding | None:
-    """Find one task that does something else than the others, who wait for it, or needs more CPU for the same."""
+    """Find one task for which the others wait."""
     if not run.is_synchronous or len(trainers) < 2:
         return None
-    worst = max(trainers, key=lambda task: task.outside)
-    rest = median(task.outside for task in trainers if task is not worst)
-    if worst.outside - rest >= _LATE:
-        what = "waits for its input" if (worst.input or 0) >= (worst.own or 0) else "is in Python code"
-        at = f" ({worst.place})" if worst.place else ""
-        return Finding(
-            Limit.STRAGGLERS,
-            f"{worst.task} {what}{at} {worst.outside:.0%} of the time, the others {rest:.0%}",
-            f"look at what {worst.task} does there, and only there: the others wait for it in every step",
-        )
+    return _does_other_things(trainers) or _needs_more_cpu(run, trainers)
+
+
+def _does_other_things(trainers: Sequence[TaskUse]) -> Finding | None:
+    sampled = [task for task in trainers if task.input is not None]
+    if len(sampled) < 2:
+        return None
+    worst = max(sampled, key=lambda task: task.outside)
+    rest = median(task.outside for task in sampled if task is not worst)
+    if worst.outside - rest < _LATE:
+        return None
+    what = "waits for its input" if (worst.input or 0) >= (worst.own or 0) else "is in Python code"
+    at = f" ({worst.place})" if worst.place else ""
+    return Finding(
+        Limit.STRAGGLERS,
+        f"{worst.task} {what}{at} {worst.outside:.0%} of the time, the others {rest:.0%}",
+        f"look at what {worst.task} does there, and only there: the others wait for it in every step",
+    )
+
+
+def _needs_more_cpu(run: Measured, trainers: Sequence[TaskUse]) -> Finding | None:
     needs = {task.task: (task.cpu or 0.0) + (task.cpu_wait or 0.0) for task in trainers}
     first = max(trainers, key=lambda task: needs[task.task])
     usual = median(needs[task.task] for task in trainers if task is not first)
