@@ -51,6 +51,12 @@ def test_every_example_is_tested() -> None:
     assert specs == {*TESTING, "mnist_tpu"}
 
 
+def need_jax(name: str) -> None:
+    """Skip the example of JAX where that is missing; in CI the test fails instead."""
+    if name == "mnist_jax" and importlib.util.find_spec("jax") is None and not os.environ.get("CI"):
+        pytest.skip("JAX is not installed: pip install jax")
+
+
 def check_trained(launch: Launch, name: str, out: str, is_quick: bool = False) -> None:
     """Check that the only run of an example has learned enough; no processes or state may be left behind."""
     assert has_trained(out, TESTING[name], is_quick), out
@@ -61,6 +67,7 @@ def check_trained(launch: Launch, name: str, out: str, is_quick: bool = False) -
 @pytest.mark.parametrize("name", TESTING if LONG else UNDISTURBED)
 def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None:
     """To its accuracy (every day only the first); mirrored workers end with identical weights."""
+    need_jax(name)
     is_quick = name != UNDISTURBED[0]
     ended = train(launch, name, *((*SHORT, *QUICK) if is_quick and not LONG else ()))
     assert ended.returncode == 0, ended.stderr
@@ -205,8 +212,7 @@ def test_a_training_is_killed_again_and_again(launch: Launch) -> None:
 @pytest.mark.parametrize("name", ["mnist_by_hand", *(["mnist_jax"] if LONG else [])])
 def test_a_cluster_that_does_not_read_tf_config(launch: Launch, name: str) -> None:
     """Placeholders alone, or the variables of the strategy, bring its two workers together."""
-    if name == "mnist_jax" and importlib.util.find_spec("jax") is None and not os.environ.get("CI"):
-        pytest.skip("JAX is not installed: pip install jax")
+    need_jax(name)
     ended = train(launch, name, "--epochs", "1", *QUICK)
     assert ended.returncode == 0, ended.stderr
     check_trained(launch, name, ended.stdout, is_quick=True)
