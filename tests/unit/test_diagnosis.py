@@ -15,6 +15,7 @@ from tflaunch.core.events import (
     Interrupted,
     PortOpened,
     PortsHeld,
+    StopRequested,
     TaskExited,
     TaskGone,
     TaskNotStarted,
@@ -234,23 +235,43 @@ def test_a_clipped_traceback_keeps_the_frame_of_the_users_own_code() -> None:
     ]
 
 
+def killed(history: History, task: str, after: float) -> History:
+    """Let KILL end a task, some seconds from now."""
+    return history.happens(TaskExited(HERE, task, 0, None, 9, history.now + after, was_told=True))
+
+
 def test_a_kill_after_the_grace_is_said() -> None:
     """For all tasks together; but not for survivors of a failure, which get no grace, nor after a second Ctrl-C."""
     history = mirrored(2)
     (line,) = news_of(history, Interrupted(2))
     assert line.startswith("ending worker:0, worker:1: waiting up to 10 s for them to save (TensorFlow catches TERM")
     assert line.endswith("; press Ctrl-C again to kill")
-    history.ends("worker:0", None, 9).happens(TaskExited(HERE, "worker:1", 0, None, 9, 0.0, was_told=True))
+    killed(history, "worker:0", after=10).happens(TaskGone(HERE, "worker:0", 0))
+    killed(history, "worker:1", after=10)
     assert news_of(history, TaskGone(HERE, "worker:1", 0)) == [
         "worker:0 and worker:1 were killed: still running 10 s after TERM; "
         "raise timeouts.grace if a checkpoint needs longer"
     ]
-    urgent = mirrored(1).happens(Interrupted(2), Interrupted(2))
-    urgent.happens(TaskExited(HERE, "worker:0", 0, None, 9, 0.0, was_told=True))
+    urgent = killed(mirrored(1).happens(Interrupted(2), Interrupted(2)), "worker:0", after=0.1)
     assert news_of(urgent, TaskGone(HERE, "worker:0", 0)) == []
-    failed = mirrored(2, restart={"max": 0}).ends("worker:0", 7)
-    failed.happens(TaskExited(HERE, "worker:1", 0, None, 9, 0.0, was_told=True))
+    failed = killed(mirrored(2, restart={"max": 0}).ends("worker:0", 7), "worker:1", after=0.1)
     assert news_of(failed, TaskGone(HERE, "worker:1", 0)) == []
+
+
+def test_a_kill_within_the_grace_is_not_taken_for_ours() -> None:
+    """Whoever killed the first task may have killed all of them, before they had time to end."""
+    history = killed(mirrored(1).happens(Interrupted(2)), "worker:0", after=5)
+    assert news_of(history, TaskGone(HERE, "worker:0", 0)) == []
+
+
+def test_the_earlier_of_two_stops_kills() -> None:
+    """A later request gives a task no more time."""
+    history = mirrored(1).happens(Interrupted(2))
+    history.now += 4
+    history.happens(StopRequested(60.0))
+    killed(history, "worker:0", after=6)
+    (line,) = news_of(history, TaskGone(HERE, "worker:0", 0))
+    assert line.startswith("worker:0 was killed: still running 10 s after TERM")
 
 
 def test_a_worker_that_outlives_the_others_is_named_once() -> None:

@@ -170,7 +170,8 @@ class TaskState(NamedTuple):
     restarts have used. ``preload`` and ``tensorflow`` are as in `events.TaskStarted`, ``failure`` as in
     `events.TaskExited`; ``reached`` is the progress of the attempt, ``metrics`` its last reported metrics. ``grace``
     is the number of seconds between TERM and KILL when it was last stopped, None if stacks were dumped instead of
-    sending TERM; ``was_stopped``: it exited after that. ``was_cut_short``: its host was leaving and had told it to end,
+    sending TERM, and ``kill_at`` the time of that KILL; ``was_stopped``: it exited after that; ``outlived_grace``: by
+    that KILL. ``was_cut_short``: its host was leaving and had told it to end,
     so that exit code 0 does not mean that it is done. ``breakpoint`` is where it waits for a debugger. ``late`` and
     ``growth`` say that others wait for it, and that its memory grows.
     """
@@ -186,6 +187,8 @@ class TaskState(NamedTuple):
     was_stopped: bool = False
     was_cut_short: bool = False
     grace: float | None = None
+    kill_at: float = 0.0
+    outlived_grace: bool = False
     is_stalled: bool = False
     preload: str = ""
     tensorflow: str = ""

@@ -247,7 +247,7 @@ def _saving(job: Job, now: float) -> Step:
         return _drain(job, now)
     if policy.is_saving(job):
         return job, []
-    return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan))
+    return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan), now)
 
 
 def _drain(job: Job, now: float) -> Step:
@@ -260,13 +260,13 @@ def _drain(job: Job, now: float) -> Step:
         for process in job.plan.tasks
         if not policy.ends_by_itself(job.plan, process) and job.tasks[process.task].is_alive
     ]
-    return stop(job, servers, job.plan.timeouts.grace)
+    return stop(job, servers, job.plan.timeouts.grace, now)
 
 
 def _draining(job: Job, now: float) -> Step:
     if policy.is_ending(job):
         return job, []
-    return stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace)
+    return stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace, now)
 
 
 # ---- the end of an attempt
@@ -278,28 +278,31 @@ def fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
     grace = policy.stop_grace(job.plan, culprit)
     if not may_retry:
         job = job._replace(exit_code=policy.exit_code(culprit, job.has_started))
-        return stop_all(job, grace, policy.has_hung(culprit))
-    return stop_gang(job, grace, policy.has_hung(culprit))
+        return stop_all(job, grace, now, policy.has_hung(culprit))
+    return stop_gang(job, grace, now, policy.has_hung(culprit))
 
 
-def stop_gang(job: Job, grace: float, with_stacks: bool = False) -> Step:
+def stop_gang(job: Job, grace: float, now: float, with_stacks: bool = False) -> Step:
     """Stop the gang: TERM, and KILL after ``grace`` seconds."""
-    return stop(job, [task for task in job.plan.tasks if policy.in_gang(task)], grace, with_stacks)
+    return stop(job, [task for task in job.plan.tasks if policy.in_gang(task)], grace, now, with_stacks)
 
 
-def stop_all(job: Job, grace: float, with_stacks: bool = False) -> Step:
+def stop_all(job: Job, grace: float, now: float, with_stacks: bool = False) -> Step:
     """Stop every living process: TERM, and KILL after ``grace`` seconds."""
-    return stop(job, job.plan.processes(), grace, with_stacks)
+    return stop(job, job.plan.processes(), grace, now, with_stacks)
 
 
-def stop(job: Job, processes: Iterable[TaskPlan], grace: float, with_stacks: bool = False) -> Step:
+def stop(job: Job, processes: Iterable[TaskPlan], grace: float, now: float, with_stacks: bool = False) -> Step:
     """Stop the living ones of these processes: TERM, and KILL after ``grace`` seconds."""
     tasks: dict[str, TaskState] = {}
     actions: list[Action] = []
     for process in processes:
         task = job.tasks[process.task]
         if task.is_alive:
-            tasks[task.task] = task._replace(is_stopping=True, grace=None if with_stacks else grace)
+            if not task.is_stopping or now + grace < task.kill_at:  # its agent keeps the earlier of two times, too
+                allowed = None if with_stacks else grace
+                task = task._replace(is_stopping=True, grace=allowed, kill_at=now + grace)
+            tasks[task.task] = task
             actions.append(StopTask(process.host, process.task, task.attempt, grace, with_stacks))
     return job._replace(tasks=job.tasks.replaced(tasks)) if tasks else job, actions
 
@@ -312,7 +315,7 @@ def _stopping(job: Job, now: float) -> Step:
     if job.exit_code is None:
         return job._replace(phase=Phase.BACKING_OFF), []
     others = [process for process in job.plan.processes() if not job.tasks[process.task].is_stopping]
-    job, actions = stop(job, others, job.plan.timeouts.grace)
+    job, actions = stop(job, others, job.plan.timeouts.grace, now)
     if job.alive():
         return job, actions
     return job._replace(phase=Phase.ENDED), actions

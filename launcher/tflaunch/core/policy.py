@@ -52,6 +52,7 @@ BLAME_WINDOW = 1.0
 """Seconds by which the loss of a host may be noticed after the failure of a victim elsewhere."""
 
 _SURVIVOR_GRACE = 0.05
+_CLOCK_ERROR = 1.0  # of a host's times, at most half of the slowest round trip
 _STACKS_GRACE = 10.0  # looking for the reason takes three, and py-spy may take some more
 _KILL, _TERM = 9, 15
 _FROM_OUTSIDE = (1, 2, _KILL, _TERM)  # HUP, INT, KILL, TERM
@@ -119,9 +120,11 @@ def finished(job: Job) -> list[str]:
     return [task.task for task in _trainers(job.plan) if job.tasks[task.task].has_succeeded]
 
 
-def was_killed(task: TaskState) -> bool:
-    """Whether a stopped task outlived its grace and was killed."""
-    return task.was_stopped and task.signal == _KILL and task.grace is not None and task.grace > _SURVIVOR_GRACE
+def outlived_grace(task: TaskState, event: TaskExited) -> bool:
+    """Whether a stopped task was killed because its grace was over, and not earlier by somebody else."""
+    if not task.is_stopping or event.signal != _KILL or task.grace is None or task.grace <= _SURVIVOR_GRACE:
+        return False
+    return event.at >= task.kill_at - min(_CLOCK_ERROR, task.grace / 2)
 
 
 def trained_alone(job: Job, now: float) -> list[str]:

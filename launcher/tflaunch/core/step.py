@@ -260,7 +260,8 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     was_cut_short = event.was_told and job.hosts[event.host].phase is HostPhase.LEAVING
     reached = Reached(event.step, event.epoch)
     known = {"reached": reached, "metrics": tuple(event.metrics.items())}
-    marks = {"was_stopped": was_stopped, "was_cut_short": was_cut_short}
+    outlived_grace = policy.outlived_grace(task, event)
+    marks = {"was_stopped": was_stopped, "was_cut_short": was_cut_short, "outlived_grace": outlived_grace}
     job = job.with_task(task, phase=TaskPhase.EXITED, **marks, **known, **ended)
     if event.code == 0 and not was_cut_short:
         return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
@@ -345,7 +346,7 @@ def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
     disconnected = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.DISCONNECTED) if is_urgent}
     job = job.with_deadlines(resume_at=None)._replace(phase=Phase.STOPPING)
     job, actions = give_up(job, disconnected, now)
-    job, more = stop_all(job, grace)
+    job, more = stop_all(job, grace, now)
     return job, actions + more
 
 
@@ -359,7 +360,7 @@ def _on_restart_requested(job: Job, event: RestartRequested, now: float) -> Step
         culprit = Culprit(Cause.REQUEST, event.task or "tflaunch", job.attempt, None, None, message)
         return fail(job, culprit, now, may_retry=True)
     job = job.with_task(job.tasks[event.task], resume_at=now)
-    return stop(job, [process], job.plan.timeouts.grace)
+    return stop(job, [process], job.plan.timeouts.grace, now)
 
 
 def _on_time(job: Job, now: float) -> Step:
@@ -386,11 +387,11 @@ def _on_time_of_job(job: Job, now: float) -> Step:
         message = f"stopped: not finished within timeouts.deadline ({limit}); raise it, e.g. --set timeouts.deadline=1h"
         return fail(job, _limit("deadline", job, message), now, may_retry=False)
     if job.phase is Phase.SAVING and job.deadlines.save_by is not None and now >= job.deadlines.save_by:
-        return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan))
+        return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan), now)
     if job.phase is Phase.RUNNING:
         return _on_time_running(job, now)
     if job.phase is Phase.DRAINING and job.deadlines.finish_by is not None and now >= job.deadlines.finish_by:
-        return stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace)
+        return stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace, now)
     return job, []
 
 

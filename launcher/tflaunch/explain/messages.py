@@ -352,7 +352,7 @@ def _killed_news(before: Job, event: Event, after: Job) -> list[str]:
         ended = list(after.tasks.values())
     else:
         return []
-    killed = [task for task in ended if policy.was_killed(task)]
+    killed = [task for task in ended if task.outlived_grace]
     if not killed:
         return []
     grace = max(task.grace or 0.0 for task in killed)
