@@ -28,7 +28,6 @@ _PROBE = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv
 _POLL_INTERVAL = 0.1  # seconds
 _STOP_TIMEOUT = 5.0  # seconds from TERM to KILL
 _CANNOT_LISTEN = 255  # TensorBoard's exit code; the program that has the port may be gone before we can look
-_MOST_ATTEMPTS = 3  # another program may take any port before TensorBoard listens on it
 
 
 @click.command(short_help="Show the event files of a run with TensorBoard.")
@@ -182,22 +181,21 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
     from tflaunch.plan.tensorboard import USUAL_PORT
     from tflaunch_worker.agent import listening_sockets
 
-    candidates, attempts_left = ((USUAL_PORT, 0), _MOST_ATTEMPTS - 1) if wanted is None else ((wanted,), 0)
+    # Three attempts, because another program may take any port before TensorBoard listens on it.
+    attempts: list[tuple[int, ...]] = [(USUAL_PORT, 0), (0,), (0,)] if wanted is None else [(wanted,)]
     process: subprocess.Popen[bytes] | None = None
     stopping = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     try:
         for number in stopping:
             signal.signal(number, _stop)
         while True:
-            port = _free_port(candidates)
+            port = _free_port(attempts.pop(0))
             process = _start([*argv, "--port", str(port)], workdir)
             while process.poll() is None and not listening_sockets.is_listening(port, process.pid):
                 time.sleep(_POLL_INTERVAL)
             if process.returncode is None:
                 say(f"TensorBoard: http://localhost:{port}/ (Ctrl-C stops it)")
-            elif process.returncode == _CANNOT_LISTEN and attempts_left:
-                attempts_left -= 1
-                candidates = (0,)
+            elif process.returncode == _CANNOT_LISTEN and attempts:
                 say(f"TensorBoard cannot listen on port {port}; it starts again on another one")
                 _end_group(process)
                 continue

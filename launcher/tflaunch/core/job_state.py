@@ -171,9 +171,9 @@ class TaskState(NamedTuple):
     `events.TaskExited`; ``reached`` is the progress of the attempt, ``metrics`` its last reported metrics. ``grace``
     is the number of seconds between TERM and KILL when it was last stopped, None if stacks were dumped instead of
     sending TERM, and ``kill_at`` the time of that KILL; ``was_stopped``: it exited after that; ``outlived_grace``: by
-    that KILL. ``was_cut_short``: its host was leaving and had told it to end,
-    so that exit code 0 does not mean that it is done. ``breakpoint`` is where it waits for a debugger. ``late`` and
-    ``growth`` say that others wait for it, and that its memory grows.
+    that KILL. ``was_cut_short``: its host was leaving and had told it to end, so that exit code 0 does not mean that it
+    is done. ``breakpoint`` is where it waits for a debugger. ``late`` and ``growth`` say that others wait for it, and
+    that its memory grows.
     """
 
     task: str

@@ -52,7 +52,7 @@ BLAME_WINDOW = 1.0
 """Seconds by which the loss of a host may be noticed after the failure of a victim elsewhere."""
 
 _SURVIVOR_GRACE = 0.05
-_CLOCK_ERROR = 1.0  # of a host's times, at most half of the slowest round trip
+_CLOCK_ERROR = 1.0  # seconds by which the converted time of a host may be wrong: half of a slow round trip
 _STACKS_GRACE = 10.0  # looking for the reason takes three, and py-spy may take some more
 _KILL, _TERM = 9, 15
 _FROM_OUTSIDE = (1, 2, _KILL, _TERM)  # HUP, INT, KILL, TERM

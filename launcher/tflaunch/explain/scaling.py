@@ -216,6 +216,7 @@ def _straggler(run: Measured, trainers: Sequence[TaskUse]) -> Finding | None:
 
 
 def _does_other_things(trainers: Sequence[TaskUse]) -> Finding | None:
+    """Find one task that is outside TensorFlow while the others wait in it."""
     sampled = [task for task in trainers if task.input is not None]
     if len(sampled) < 2:
         return None
@@ -233,6 +234,7 @@ def _does_other_things(trainers: Sequence[TaskUse]) -> Finding | None:
 
 
 def _needs_more_cpu(run: Measured, trainers: Sequence[TaskUse]) -> Finding | None:
+    """Find one task that wants more CPU time than the others for the same steps."""
     needs = {task.task: (task.cpu or 0.0) + (task.cpu_wait or 0.0) for task in trainers}
     first = max(trainers, key=lambda task: needs[task.task])
     usual = median(needs[task.task] for task in trainers if task is not first)
