@@ -91,7 +91,8 @@ def test_a_terminal_that_is_lost_can_come_back(launch: Launch) -> None:
     begin(launch, "worker:1")
     first = Terminal(launch, "exec tflaunch debug")
     first.read_until(b"(Pdb) ")
-    shown, code = first.read_to_end(b"\x03")
+    first.type(b"\x03")
+    shown, code = first.read_to_end()
     assert (code, "worker:1 keeps waiting: tflaunch debug " in shown) == (130, True), shown
     second = Terminal(launch, "exec tflaunch debug worker:1")
     second.read_until(b"(Pdb) ")

@@ -199,7 +199,7 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
                 say(f"TensorBoard cannot listen on port {port}; it starts again on another one")
                 _end_group(process)
                 continue
-            code = process.wait()
+            code = _wait_for(process)
             break
     except _Stopped as stopped:
         return 0 if stopped.number == signal.SIGINT else 128 + stopped.number
@@ -222,6 +222,20 @@ def _start(argv: list[str], workdir: str) -> subprocess.Popen[bytes]:
         start_new_session=True,  # `is_listening` looks for its listener in this session
         preexec_fn=lambda: linux.die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - there is one thread
     )
+
+
+def _wait_for(process: subprocess.Popen[bytes]) -> int:
+    """Wait until a process has exited, and return its exit code."""
+    from tflaunch.interruptible import wait_readable
+    from tflaunch_worker import linux
+
+    pidfd = linux.open_pidfd(process.pid)
+    if pidfd is not None:
+        try:
+            wait_readable([pidfd])  # `wait` alone may not notice a signal that arrives just before it
+        finally:
+            os.close(pidfd)
+    return process.wait()
 
 
 def _stop(number: int, _: FrameType | None) -> None:

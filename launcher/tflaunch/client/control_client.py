@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import subprocess
 import time
@@ -12,6 +11,7 @@ from typing import Any
 from tflaunch.core.evidence import USUAL, Evidence, Sampling, read_evidence
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.run_status import Status, read_status
+from tflaunch.interruptible import wait_readable
 from tflaunch.printable import printable
 from tflaunch.slurm import batch
 from tflaunch.store.run_dir import SOCKET_NAME
@@ -122,7 +122,7 @@ class ControlClient:
         until = None if patience is None else time.monotonic() + patience
         while not self._messages:
             left = None if until is None else max(until - time.monotonic(), 0)
-            if not select.select([self._socket], [], [], left)[0]:
+            if not wait_readable([self._socket.fileno()], left):
                 return None
             self._receive()
         return self._messages.pop(0)
@@ -134,8 +134,7 @@ class ControlClient:
             NoSupervisor: the supervisor has exited.
         """
         while not self._messages:
-            readable, _, _ = select.select([self._socket.fileno(), descriptor], [], [])
-            if self._socket.fileno() not in readable:
+            if self._socket.fileno() not in wait_readable([self._socket.fileno(), descriptor]):
                 return None
             self._receive()
         return self._messages.pop(0)

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.run_status import Status
+from tflaunch.interruptible import wait_readable
 from tflaunch.store.log_line import Kept
 from tflaunch.store.run_dir import SUPERVISOR_LOG
 
@@ -88,6 +89,7 @@ def launch(directory: Path, supervise: Callable[[Callable[[], None]], int]) -> i
         be_supervisor(directory, lambda: supervise(begun))
     os.close(writer)
     with interrupts_to(pid):
+        wait_readable([reader])
         has_begun = bool(os.read(reader, 1))
     os.close(reader)
     if not has_begun:

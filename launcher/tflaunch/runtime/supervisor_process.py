@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.interruptible import wait_readable
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import daemon
@@ -56,6 +57,7 @@ def start(plan: Plan, directory: RunDirectory, *, is_owned: bool) -> None:
     try:
         with process.stdin as stdin:
             stdin.write(json.dumps(order).encode("ascii"))
+        wait_readable([process.stdout.fileno()])
         has_begun = bool(process.stdout.read(1))
     except BaseException:
         process.terminate()

@@ -1,0 +1,66 @@
+"""Wait for descriptors so that a signal always ends the wait, even one that arrives just before it."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+_READ = 4096  # bytes, one per signal
+
+
+def wait_readable(descriptors: Sequence[int], patience: float | None = None) -> list[int]:
+    """Return which descriptors are readable or have no writer any more; none after ``patience`` seconds.
+
+    Python runs signal handlers only between bytecodes, so `select.select` alone would not notice a signal that arrives
+    just before the system call. Here the interpreter also writes a byte to a pipe at once, which ends the system call.
+    The handler then runs, and may raise an exception such as KeyboardInterrupt.
+    """
+    until = None if patience is None else time.monotonic() + patience
+    with _signals() as (woken, pass_on):
+        poll = select.poll()  # select() cannot wait for descriptors above 1023
+        for descriptor in (*descriptors, *woken):
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            left = None if until is None else max(until - time.monotonic(), 0) * 1000
+            events = poll.poll(left)
+            ready = [descriptor for descriptor, _ in events if descriptor not in woken]
+            if ready or not events:
+                return ready
+            pass_on()
+
+
+@contextmanager
+def _signals() -> Iterator[tuple[list[int], Callable[[], None]]]:
+    """Yield a descriptor that every signal makes readable, and a function that empties it.
+
+    What arrived there is passed on to the descriptor that signals made readable before, as asyncio has one. In threads
+    without signal handlers, there is no descriptor.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield [], lambda: None
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    earlier = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def pass_on() -> None:
+        try:
+            numbers = os.read(reader, _READ)
+            if earlier >= 0:
+                os.write(earlier, numbers)
+        except OSError:
+            pass  # no signal has arrived, or its earlier receiver is gone or has many unread ones
+
+    try:
+        yield [reader], pass_on
+    finally:
+        signal.set_wakeup_fd(earlier)
+        pass_on()
+        os.close(reader)
+        os.close(writer)

@@ -1,0 +1,146 @@
+"""A signal ends a wait for descriptors, whenever it arrives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import pytest
+
+from tflaunch.interruptible import wait_readable
+
+pytestmark = pytest.mark.unit
+
+_PATIENCE = 10.0  # seconds
+
+Handler = Callable[[int, "FrameType | None"], None]
+
+
+class Stopped(Exception):
+    """What a handler raises, as Python's own does for Ctrl-C."""
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """A pipe without data."""
+    reader, writer = os.pipe()
+    yield reader, writer
+    os.close(reader)
+    os.close(writer)
+
+
+@pytest.fixture
+def on_signal() -> Iterator[Callable[[Handler], None]]:
+    """A function that installs a handler of SIGUSR1."""
+    earlier = signal.getsignal(signal.SIGUSR1)
+
+    def install(handler: Handler) -> None:
+        signal.signal(signal.SIGUSR1, handler)
+
+    yield install
+    signal.signal(signal.SIGUSR1, earlier)
+
+
+def signal_without_interrupting() -> None:
+    """Send this process a signal that does not interrupt a system call of the main thread.
+
+    The kernel delivers it to this thread, and only the main thread runs handlers. For a main thread in `poll`, this is
+    the same as a signal that arrives after Python's last look at signals and before the system call.
+    """
+    thread = threading.Thread(target=lambda: signal.pthread_kill(threading.get_ident(), signal.SIGUSR1))
+    thread.start()
+    thread.join()
+
+
+def soon(action: Callable[[], None]) -> threading.Timer:
+    """Do something in another thread, most likely while this one waits; at any other time it must do no harm."""
+    timer = threading.Timer(0.05, action)
+    timer.start()
+    return timer
+
+
+def test_a_signal_that_does_not_interrupt_the_system_call_ends_the_wait(
+    pipe: tuple[int, int], on_signal: Callable[[Handler], None]
+) -> None:
+    """`select.select` alone would wait until there is something to read."""
+    handled, is_late = threading.Event(), threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        handled.set()
+        raise Stopped
+
+    def send() -> None:
+        signal_without_interrupting()
+        if not handled.wait(_PATIENCE):
+            is_late.set()
+            os.write(pipe[1], b"x")
+
+    on_signal(stop)
+    sender = soon(send)
+    with pytest.raises(Stopped):
+        wait_readable([pipe[0]])
+    sender.join()
+    assert not is_late.is_set()
+
+
+def test_a_handler_that_returns_lets_the_wait_go_on(
+    pipe: tuple[int, int], on_signal: Callable[[Handler], None]
+) -> None:
+    """Until a descriptor is readable, which a handler may have caused."""
+    seen = []
+    noted = threading.Event()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        noted.set()
+        if len(seen) == 2:
+            os.write(pipe[1], b"x")
+
+    def twice() -> None:
+        signal_without_interrupting()
+        noted.wait()
+        signal_without_interrupting()
+
+    on_signal(note)
+    sender = soon(twice)
+    assert wait_readable([pipe[0]], _PATIENCE) == [pipe[0]]
+    assert seen == [signal.SIGUSR1] * 2
+    sender.join()
+
+
+def test_the_earlier_receiver_of_signals_gets_them(pipe: tuple[int, int], on_signal: Callable[[Handler], None]) -> None:
+    """As asyncio needs them, whose handlers do nothing but write this byte."""
+
+    def note(number: int, frame: FrameType | None) -> None:
+        os.write(pipe[1], b"x")
+
+    received, writer = os.pipe()
+    os.set_blocking(writer, False)
+    earlier = signal.set_wakeup_fd(writer)
+    try:
+        on_signal(note)
+        sender = soon(signal_without_interrupting)
+        assert wait_readable([pipe[0]], _PATIENCE) == [pipe[0]]
+        sender.join()
+        assert os.read(received, 10) == bytes([signal.SIGUSR1])
+        assert signal.set_wakeup_fd(-1) == writer
+    finally:
+        signal.set_wakeup_fd(earlier)
+        os.close(received)
+        os.close(writer)
+
+
+def test_patience_ends_it_and_so_does_the_last_writer(pipe: tuple[int, int]) -> None:
+    """In any thread."""
+    answers = [wait_readable([pipe[0]], 0)]
+    thread = threading.Thread(target=lambda: answers.append(wait_readable([pipe[0]], 0.01)))
+    thread.start()
+    thread.join()
+    assert answers == [[], []]
+    reader, writer = os.pipe()
+    os.close(writer)
+    assert wait_readable([pipe[0], reader], _PATIENCE) == [reader]
+    os.close(reader)
