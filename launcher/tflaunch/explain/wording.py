@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tflaunch.explain import figures
+
 if TYPE_CHECKING:
     from tflaunch.core.job_state import Breakpoint
 
@@ -17,13 +19,10 @@ def counted(number: int, noun: str) -> str:
 
 
 def lasted(seconds: float) -> str:
-    """Return a duration as text: ``0.4 s``, ``12 s``, ``3m12s``, ``2h05m``."""
+    """Return a duration for a sentence: ``0.4 s``, ``12 s``, ``3m12s``, ``2h05m``, ``3d04h``."""
     if seconds < 10:
         return f"{max(seconds, 0.0):.1f} s"
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    return f"{whole // 60}m{whole % 60:02}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{int(seconds)} s" if seconds < 60 else figures.duration(seconds)
 
 
 def listed(names: Sequence[str]) -> str:

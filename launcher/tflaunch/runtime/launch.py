@@ -118,7 +118,7 @@ def take_over(
     with readable(path):
         job = replay.replay_job(records)
     if runs.is_live(path):
-        raise TflaunchError(run_lock.has_supervisor(path), EXIT_USAGE)
+        raise run_lock.already_supervised(path)
     if job.phase is Phase.ENDED:
         _notify_of_end(path, job, records, say)
         raise TflaunchError(f"run {path.name} has ended with exit code {job.exit_code}", EXIT_USAGE)

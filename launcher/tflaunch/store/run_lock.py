@@ -36,7 +36,7 @@ def take_lock(path: Path) -> int:
         raise TflaunchError(f"{path / LOCK_NAME}: {error.strerror}", EXIT_INTERNAL) from None
     if not is_taken:
         os.close(descriptor)
-        raise TflaunchError(has_supervisor(path), EXIT_USAGE)
+        raise already_supervised(path)
     if not _is_at(descriptor, path / LOCK_NAME):
         os.close(descriptor)
         raise TflaunchError(f"run {path.name} has just been removed", EXIT_USAGE)
@@ -86,6 +86,7 @@ def wait_for_end(path: Path) -> None:
         os.close(descriptor)
 
 
-def has_supervisor(path: Path) -> str:
-    """Return the sentence that refuses a second supervisor for a run."""
-    return f"run {path.name} has a supervisor already; to follow it: tflaunch attach {path.name}"
+def already_supervised(path: Path) -> TflaunchError:
+    """Return the error of a second supervisor for a run."""
+    message = f"run {path.name} has a supervisor already; to follow it: tflaunch attach {path.name}"
+    return TflaunchError(message, EXIT_USAGE)
