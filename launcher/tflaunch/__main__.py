@@ -10,10 +10,13 @@ def main() -> None:
     _open_missing_streams()
     # Objects made at startup stay alive; collecting garbage among them would take a tenth of the startup time.
     gc.set_threshold(50_000)
-    from tflaunch.cli.main import run_command_line
+    try:
+        from tflaunch.cli.main import run_command_line
 
-    code = _flush(run_command_line())
-    os._exit(code)  # nothing is left to clean up, and finalizing the interpreter is slow
+        code = run_command_line()
+    except KeyboardInterrupt:  # while modules were imported
+        code = 130
+    os._exit(_flush(code))  # nothing is left to clean up, and finalizing the interpreter is slow
 
 
 def _open_missing_streams() -> None:
