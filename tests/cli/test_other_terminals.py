@@ -75,6 +75,7 @@ def test_up_d_tells_what_kept_it_from_beginning(launch: Launch) -> None:
     assert started.returncode == 3
     holder = rf"\S+ \(pid {os.getpid()}\)"
     assert re.fullmatch(rf"tflaunch: --metrics-port {port} is held by {holder}; choose another port\n", started.stderr)
+    assert not list(launch.home.glob("runs/*"))
 
 
 def test_ps_shows_what_the_contract_says(launch: Launch) -> None:

@@ -154,6 +154,43 @@ def test_ctrl_c_ends_cleanly(launch: Launch) -> None:
     assert "interrupted by SIGINT" in err
 
 
+PRESS_CTRL_C = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == os.environ["PRESS_CTRL_C_AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder)
+"""
+"""Interrupts a process when it begins to import a module."""
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "states"),
+    [
+        ("tflaunch.cli.main", [], []),
+        ("tflaunch.runtime.wiring", [], []),
+        ("tflaunch.runtime.wiring", ["-d"], []),
+        ("tflaunch.tui.screen", [], ["interrupted"]),
+        ("tflaunch.runtime.run_record", ["-d"], ["interrupted"]),
+    ],
+)
+def test_ctrl_c_while_a_run_begins(launch: Launch, module: str, options: list[str], states: list[str]) -> None:
+    """No traceback, no directory of a run without a journal, and no run that goes on."""
+    (launch.directory / "sitecustomize.py").write_text(PRESS_CTRL_C)
+    spec = launch.shell("sleep 300")
+    environment = dict(launch.env)
+    launch.env |= {"PYTHONPATH": str(launch.directory), "PRESS_CTRL_C_AT": module}
+    interrupted = launch.up(spec, *options)
+    launch.env = environment
+    assert interrupted.returncode == 130, interrupted.stderr
+    assert "Traceback" not in interrupted.stderr
+    assert [run["state"] for run in json.loads(launch.run("ls", "--json").stdout)] == states
+    assert len(list(launch.home.glob("runs/*"))) == len(states)
+
+
 def test_a_second_ctrl_c_kills(launch: Launch) -> None:
     """It skips the wait for tasks that ignore TERM, as TensorFlow's do."""
     stubborn = "trap '' TERM; echo up; sleep 300 & wait; sleep 300"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -61,17 +60,14 @@ def start(
     if on is not None:
         return Run(_submit(file, settings, call), is_owned=not detach)
     plan = plan_cache.plan_spec(file, settings, is_detached=detach).plan
-    run = launch.make_directory(plan, None, file.suffix, file.text.encode())
     try:
-        if call is not None:
-            call.write(run.function)
-            plan = plan.with_function(run.function, call.places_beside(plan))
-        supervisor_process.start(plan, run, is_owned=not detach)
-    except (OSError, TflaunchError) as error:
-        shutil.rmtree(run.path, ignore_errors=True)  # nothing has run, and the message says why
-        if isinstance(error, OSError):
-            raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
-        raise
+        with launch.new_directory(plan, None, file.suffix, file.text.encode()) as run:
+            if call is not None:
+                call.write(run.function)
+                plan = plan.with_function(run.function, call.places_beside(plan))
+            supervisor_process.start(plan, run, is_owned=not detach)
+    except OSError as error:
+        raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
     return Run(run.path, is_owned=not detach)
 
 

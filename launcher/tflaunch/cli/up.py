@@ -145,12 +145,12 @@ def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, faults: 
     if plan.kubernetes is not None and options.detach:
         return _start_in_cluster(plan, suffix, spec, options, is_drilled=bool(faults))
     code = launch.code_for_hosts(plan)
-    directory = launch.make_directory(plan, options.log_dir, suffix, spec)
-    sink = _screen(options.verbose, options.quiet)
-    config = RunConfig(directory, code, say, faults, options.metrics_port, options.detach, options.quiet, sink=sink)
-    config = config._replace(collect_every=options.collect_every)
-    with page_beside(directory.run) if options.web else nullcontext():
-        exit_code = launch.start(plan, config)
+    with launch.new_directory(plan, options.log_dir, suffix, spec) as directory:
+        sink = _screen(options.verbose, options.quiet)
+        config = RunConfig(directory, code, say, faults, options.metrics_port, options.detach, options.quiet, sink=sink)
+        config = config._replace(collect_every=options.collect_every)
+        with page_beside(directory.run) if options.web else nullcontext():
+            exit_code = launch.start(plan, config)
     if options.detach and exit_code == 0:
         click.echo(directory.run)
     return exit_code
@@ -171,8 +171,8 @@ def _start_in_cluster(plan: Plan, suffix: str, spec: bytes, options: LaunchOptio
             raise click.UsageError(
                 f"{name} needs the supervisor on this machine, and -d has it in the cluster; leave out one of them"
             )
-    directory = launch.make_directory(plan, None, suffix, spec)
-    exit_code = cluster_launch.start(plan, directory, say, options.quiet)
+    with launch.new_directory(plan, None, suffix, spec) as directory:
+        exit_code = cluster_launch.start(plan, directory, say, options.quiet)
     if exit_code == 0:
         click.echo(directory.run)
     return exit_code

@@ -55,8 +55,7 @@ def notes(tasks: Sequence[str]) -> Notes:
 
 
 @contextmanager
-def interrupts_to(supervisor: int) -> Iterator[None]:
-    """Forward Ctrl-C to the supervisor's process inside the context."""
+def _interrupts_to(supervisor: int) -> Iterator[None]:
     earlier = signal.signal(signal.SIGINT, lambda *_: os.kill(supervisor, signal.SIGINT))
     try:
         yield
@@ -64,8 +63,11 @@ def interrupts_to(supervisor: int) -> Iterator[None]:
         signal.signal(signal.SIGINT, earlier)
 
 
-def launch(directory: Path, supervise: Callable[[Callable[[], None]], int]) -> int:
-    """Supervise a run in a separate process, and return its PID once other terminals can see the run.
+@contextmanager
+def launched(directory: Path, supervise: Callable[[Callable[[], None]], int]) -> Iterator[None]:
+    """Supervise a run in a separate process; enter the context once other terminals can see the run.
+
+    Until the context is left, Ctrl-C is forwarded to that process, and ends the run.
 
     Args:
         directory: the run's.
@@ -77,25 +79,31 @@ def launch(directory: Path, supervise: Callable[[Callable[[], None]], int]) -> i
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     pid = os.fork()
     if pid == 0:
-        os.close(reader)
-        os.setsid()
 
         def begun() -> None:
             os.write(writer, b".")
             os.close(writer)
 
-        be_supervisor(directory, lambda: supervise(begun))
-    os.close(writer)
-    with interrupts_to(pid):
+        def supervise_alone() -> int:
+            os.close(reader)
+            os.setsid()
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            return supervise(begun)
+
+        be_supervisor(directory, supervise_alone)
+    with _interrupts_to(pid):
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.close(writer)
         wait_readable([reader])
         has_begun = bool(os.read(reader, 1))
-    os.close(reader)
-    if not has_begun:
-        _, status = os.waitpid(pid, 0)
-        raise failure_of(os.waitstatus_to_exitcode(status), directory)
-    return pid
+        os.close(reader)
+        if not has_begun:
+            _, status = os.waitpid(pid, 0)
+            raise failure_of(os.waitstatus_to_exitcode(status), directory)
+        yield
 
 
 def failure_of(exit_code: int, directory: Path) -> TflaunchError:
@@ -122,6 +130,9 @@ def be_supervisor(directory: Path, supervise: Callable[[], int]) -> NoReturn:
     except TflaunchError as error:
         os.write(2, f"{error}\n".encode("utf-8", "replace"))
         code = error.exit_code
+    except KeyboardInterrupt:
+        os.write(2, b"interrupted\n")
+        code = 128 + signal.SIGINT
     except BaseException:  # noqa: BLE001 - the only place that can report it
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()

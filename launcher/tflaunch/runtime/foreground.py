@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -105,14 +105,16 @@ def _supervise(
         return _PATIENCE if signals or code is None else None
 
     try:
-        with wiring.open_runtime(job, config, connectors, mailbox, patience, fencing, records) as runtime:
-            run = Run(job, runtime.collaborators)
-            with _signals_to(mailbox, signals):
-                serve(run, runtime)
-                if runtime.collector is not None:
-                    runtime.collector.close()
-                collected, missing = _collect_files(run, config, mailbox)
-            code = _last_words(run, runtime, collected, missing)
+        with ExitStack() as early:
+            early.enter_context(_signals_to(mailbox, signals))  # a run with a journal is always ended by its supervisor
+            with wiring.open_runtime(job, config, connectors, mailbox, patience, fencing, records) as runtime:
+                run = Run(job, runtime.collaborators)
+                with early.pop_all():
+                    serve(run, runtime)
+                    if runtime.collector is not None:
+                        runtime.collector.close()
+                    collected, missing = _collect_files(run, config, mailbox)
+                code = _last_words(run, runtime, collected, missing)
     except KeyboardInterrupt:  # raised while waiting for the output's reader
         return code or _INTERRUPTED
     _remove_old_runs(job.plan, config)

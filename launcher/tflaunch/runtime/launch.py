@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
 from tflaunch.runtime.run_config import RunConfig, on_screen
-from tflaunch.store.run_dir import RunDirectory
+from tflaunch.store import run_lock
+from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 from tflaunch.transport.base import AgentConnector, Link, LinkError
 from tflaunch.transport.connect import connectors_for
 
@@ -60,8 +62,11 @@ def start(plan: Plan, config: RunConfig) -> int:
     return _supervise(config, supervise)
 
 
-def make_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: bytes) -> RunDirectory:
+@contextmanager
+def new_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: bytes) -> Iterator[RunDirectory]:
     """Create the directory of a run of a plan, after checking that this machine can supervise it.
+
+    It is deleted if an exception, Ctrl-C included, leaves the context before the run has begun.
 
     Args:
         plan: the plan.
@@ -83,8 +88,23 @@ def make_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: by
 
         log_writer.require_own_logs(log_directory, [process.task for process in plan.processes()])
     directory = RunDirectory(plan.name, log_directory)
-    directory.keep_spec(suffix, spec)
-    return directory
+    try:
+        directory.keep_spec(suffix, spec)
+        yield directory
+    except BaseException:
+        if not _has_begun(directory.path):
+            shutil.rmtree(directory.path, ignore_errors=True)
+        raise
+
+
+def _has_begun(path: Path) -> bool:
+    """Return whether a run has a journal, here or in a cluster."""
+    from tflaunch.kubernetes import launcher_note
+
+    try:
+        return (path / JOURNAL_NAME).stat().st_size > 0
+    except FileNotFoundError:
+        return launcher_note.read_note(path) is not None
 
 
 def take_over(
@@ -109,7 +129,6 @@ def take_over(
     from tflaunch.core.job_state import Phase
     from tflaunch.runtime import foreground
     from tflaunch.slurm import batch
-    from tflaunch.store import run_lock
     from tflaunch.store.journal import not_begun, read_journal, readable
 
     records = read_journal(path)
@@ -197,7 +216,6 @@ def _notify_of_end(path: Path, job: Job, records: list[dict[str, Any]], say: Cal
     from tflaunch.core import replay
     from tflaunch.explain import status
     from tflaunch.runtime.notifier import Notifier, end_of
-    from tflaunch.store import run_lock
     from tflaunch.store.journal import Journal
 
     run_lock.take_lock(path)
@@ -218,11 +236,10 @@ def _supervise(config: RunConfig, supervise: Callable[[RunConfig], int]) -> int:
     from tflaunch.runtime import daemon
 
     path = config.directory.path
-    supervisor = daemon.launch(path, lambda begun: supervise(config._replace(sink=daemon.notes, begun=begun)))
-    from tflaunch.client import follow
-    from tflaunch.client.observer import Observer
+    with daemon.launched(path, lambda begun: supervise(config._replace(sink=daemon.notes, begun=begun))):
+        from tflaunch.client import follow
+        from tflaunch.client.observer import Observer
 
-    with daemon.interrupts_to(supervisor):
         return follow.until_running(Observer(path), config.say, config.is_quiet) or 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,25 +56,22 @@ def enqueue(
     """
     _require_to_be_independent(plan)
     plan = with_inherited_devices(plan, os.environ.get("CUDA_VISIBLE_DEVICES"))
-    directory = launch.make_directory(plan, log_directory, suffix, spec)
     try:
-        order = Order(
-            plan=serialize.as_json(plan),
-            logs=str(directory.logs),
-            metrics_port=metrics_port,
-            collect_every=collect_every,
-            directory=os.getcwd(),
-            umask=_umask(),
-            environ=dict(os.environ),
-            python=sys.executable,
-            search_path=sys.path,
-        )
-        run_queue.add_entry(directory.path, order, wanted_shares(plan, linux.count_gpus()), plan.matrix)
-    except (OSError, TflaunchError) as error:
-        shutil.rmtree(directory.path, ignore_errors=True)  # the run never existed
-        if isinstance(error, OSError):
-            raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
-        raise
+        with launch.new_directory(plan, log_directory, suffix, spec) as directory:
+            order = Order(
+                plan=serialize.as_json(plan),
+                logs=str(directory.logs),
+                metrics_port=metrics_port,
+                collect_every=collect_every,
+                directory=os.getcwd(),
+                umask=_umask(),
+                environ=dict(os.environ),
+                python=sys.executable,
+                search_path=sys.path,
+            )
+            run_queue.add_entry(directory.path, order, wanted_shares(plan, linux.count_gpus()), plan.matrix)
+    except OSError as error:
+        raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
     queue_wake.ensure_dispatcher()
     return directory
 

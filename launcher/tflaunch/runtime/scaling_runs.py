@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -97,13 +96,9 @@ def measure_run(
         TflaunchError: the run failed, or its steps are unknown or too few.
     """
     plan, who = scaled.plan, counted(scaled.workers, "worker")
-    directory = launch.make_directory(plan, None, file.suffix, file.text.encode())
-    say(f"{who}: run {directory.run}")
-    try:
+    with launch.new_directory(plan, None, file.suffix, file.text.encode()) as directory:
+        say(f"{who}: run {directory.run}")
         supervisor_process.start(plan, directory, is_owned=True)
-    except (OSError, TflaunchError):
-        shutil.rmtree(directory.path, ignore_errors=True)  # nothing has run, and the message says why
-        raise
     try:
         watcher = StepWatcher(directory.path, plan, wanted, lambda message: say(f"{who}: {message}"))
         is_synchronous = plan.strategy != "parameter_server"

@@ -22,10 +22,10 @@ def start_servers(plan: Plan) -> None:
     if left := sorted({process.host for process in plan.tasks} - {task.host for task in importing.tasks}):
         message = "its commands are not Python's, its network is private, or the host is a container or a job"
         raise TflaunchError(f"no warm server can stay on {', '.join(left)}: {message}", EXIT_INTERNAL)
-    directory = launch.make_directory(importing, None, ".json", b"{}")
     messages: list[str] = []
     try:
-        supervisor_process.start(importing, directory, is_owned=True)
+        with launch.new_directory(importing, None, ".json", b"{}") as directory:
+            supervisor_process.start(importing, directory, is_owned=True)
         observer = Observer(directory.path)
         code = follow.until_end(observer, messages.append)
     except KeyboardInterrupt:
