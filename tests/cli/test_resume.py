@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from pathlib import Path
@@ -136,3 +137,4 @@ def test_a_supervisor_that_was_killed_before_it_began(launch: Launch, command: t
     ended = launch.run(*command, "job-20260102-030405-6789")
     what = "has not begun; if its supervisor was killed, start its spec again"
     assert (ended.returncode, ended.stderr) == (125, f"tflaunch: run job-20260102-030405-6789 {what}\n")
+    assert [run["state"] for run in json.loads(launch.run("ls", "--json").stdout)] == ["not begun"]

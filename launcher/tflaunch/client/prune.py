@@ -198,16 +198,13 @@ def _end_of(path: Path, written: float, now: float, is_named: bool) -> tuple[str
     is_recent = now - written < PATIENCE
     entry = run_list.entry_of(path)
     state: str = entry["state"]
-    has_journal = os.path.lexists(path / run_dir.JOURNAL_NAME)
-    if state == "unreadable" and not has_journal:
-        state = "not begun"
     is_over = entry["exit_code"] is not None
     if not is_over and state not in _DEAD:
         raise _Kept(f"is live; to end it: tflaunch down {path.name}")
     if state == "unreadable" and not is_named:
         raise _Kept(f"is damaged: {_damage(path)}; to remove it: tflaunch prune {path.name}")
     if state in ("unreadable", "not begun") and is_recent:
-        what = "is damaged" if has_journal else "has not begun"
+        what = "is damaged" if state == "unreadable" else "has not begun"
         raise _Kept(f"{what}, and was written to within a day, so it may be alive")
     if state == "lost" and is_recent and (hosts := _other_hosts(path)):
         remedy = f"to end them: tflaunch down {path.name}"

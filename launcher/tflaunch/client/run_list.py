@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,14 +35,15 @@ def overview(beginning: str = "") -> list[dict[str, Any]]:
     Each has ``run``, ``name``, ``state``, ``exit_code``, ``tasks`` (a count), ``started`` and ``ended`` (seconds since
     1970; None for a run that has not ended), ``matrix`` (the values of `--matrix`), and of an ended run ``step`` and
     ``metrics``, the last that were reported. The state is the phase of a live run, ``queued``, ``elsewhere``
-    (supervised in a cluster), ``succeeded``, ``failed``, ``stopped``, ``interrupted``, ``lost`` or ``unreadable``.
+    (supervised in a cluster), ``not begun``, ``succeeded``, ``failed``, ``stopped``, ``interrupted``, ``lost`` or
+    ``unreadable``.
     """
     return [entry_of(directory) for directory in run_names.newest_first() if directory.name.startswith(beginning)]
 
 
 def entry_of(directory: Path) -> dict[str, Any]:
     """Return what `overview` has about the run in ``directory``."""
-    unreadable: dict[str, Any] = {
+    unknown: dict[str, Any] = {
         "run": directory.name,
         "name": None,
         "exit_code": None,
@@ -55,7 +57,7 @@ def entry_of(directory: Path) -> dict[str, Any]:
     try:
         found = first_and_last_record(run_dir.open_run(directory))
         if found is None:
-            return {**unreadable, **_without_journal(directory)}
+            return {**unknown, **_without_journal(directory)}
         first, last = found
         about = {"run": directory.name, "name": str(first["plan"]["name"]), "tasks": len(first["plan"]["tasks"])}
         state, exit_code = _state(directory, last)
@@ -66,7 +68,7 @@ def entry_of(directory: Path) -> dict[str, Any]:
             results |= {"step": None, "metrics": {}}
         return {**about, "state": state, "exit_code": exit_code, "started": first["time"], "ended": ended, **results}
     except (TflaunchError, KeyError, TypeError, ValueError):
-        return {**unreadable, "state": "unreadable"}
+        return {**unknown, "state": "unreadable"}
 
 
 def _without_journal(directory: Path) -> dict[str, Any]:
@@ -78,7 +80,9 @@ def _without_journal(directory: Path) -> dict[str, Any]:
     if refusal is not None:
         return {"state": "failed", "exit_code": refusal.exit_code}
     entry = run_queue.find_entry(directory.name) if run_queue.has_order(directory) else None
-    return {"state": "unreadable"} if entry is None else {"state": "queued", "matrix": dict(entry.values)}
+    if entry is not None:
+        return {"state": "queued", "matrix": dict(entry.values)}
+    return {"state": "unreadable" if os.path.lexists(directory / run_dir.JOURNAL_NAME) else "not begun"}
 
 
 def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:
