@@ -1,13 +1,25 @@
 """Entry point of `tflaunch` and `python -m tflaunch`."""
 
+from __future__ import annotations
+
+import _thread
 import gc
 import os
 import sys
+import time
+
+TYPE_CHECKING = False  # as in the package's own module
+
+if TYPE_CHECKING:
+    from typing import Any
+
+_PAUSE = 0.01  # seconds until an ignored interrupt is repeated
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
     _open_missing_streams()
+    sys.unraisablehook = _repeat_interrupt
     # Objects made at startup stay alive; collecting garbage among them would take a tenth of the startup time.
     gc.set_threshold(50_000)
     try:
@@ -17,6 +29,21 @@ def main() -> None:
     except KeyboardInterrupt:  # while modules were imported
         code = 130
     os._exit(_flush(code))  # nothing is left to clean up, and finalizing the interpreter is slow
+
+
+def _repeat_interrupt(unraisable: Any) -> None:
+    """Interrupt this process again if Python has ignored Ctrl-C, as it does in the callbacks of its import locks."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        _thread.start_new_thread(_interrupt_soon, ())
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def _interrupt_soon() -> None:
+    import signal
+
+    time.sleep(_PAUSE)  # the callback is over by then
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def _open_missing_streams() -> None:

@@ -155,16 +155,30 @@ def test_ctrl_c_ends_cleanly(launch: Launch) -> None:
 
 
 PRESS_CTRL_C = """
-import os, signal, sys
+import os, signal, sys, weakref
 
 class Finder:
     def find_spec(name, path=None, target=None):
         if name == os.environ["PRESS_CTRL_C_AT"]:
-            os.kill(os.getpid(), signal.SIGINT)
+            if "IN_CALLBACK" in os.environ:
+                weakref.finalize(Finder(), os.kill, os.getpid(), signal.SIGINT)
+            else:
+                os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Finder)
 """
-"""Interrupts a process when it begins to import a module."""
+"""Interrupts a process when it begins to import a module, or in a callback at that time, where Python ignores it."""
+
+
+def interrupt_at(launch: Launch, module: str, *options: str, **environment: str) -> None:
+    """Press Ctrl-C when `up` imports a module."""
+    (launch.directory / "sitecustomize.py").write_text(PRESS_CTRL_C)
+    spec, before = launch.shell("sleep 300"), launch.env
+    launch.env = {**before, "PYTHONPATH": str(launch.directory), "PRESS_CTRL_C_AT": module, **environment}
+    interrupted = launch.up(spec, *options)
+    launch.env = before
+    assert interrupted.returncode == 130, interrupted.stderr
+    assert "Traceback" not in interrupted.stderr
 
 
 @pytest.mark.parametrize(
@@ -179,16 +193,16 @@ sys.meta_path.insert(0, Finder)
 )
 def test_ctrl_c_while_a_run_begins(launch: Launch, module: str, options: list[str], states: list[str]) -> None:
     """No traceback, no directory of a run without a journal, and no run that goes on."""
-    (launch.directory / "sitecustomize.py").write_text(PRESS_CTRL_C)
-    spec = launch.shell("sleep 300")
-    environment = dict(launch.env)
-    launch.env |= {"PYTHONPATH": str(launch.directory), "PRESS_CTRL_C_AT": module}
-    interrupted = launch.up(spec, *options)
-    launch.env = environment
-    assert interrupted.returncode == 130, interrupted.stderr
-    assert "Traceback" not in interrupted.stderr
+    interrupt_at(launch, module, *options)
     assert [run["state"] for run in json.loads(launch.run("ls", "--json").stdout)] == states
     assert len(list(launch.home.glob("runs/*"))) == len(states)
+
+
+@pytest.mark.parametrize("module", ["tflaunch.cli.main", "tflaunch.runtime.wiring"])
+def test_a_ctrl_c_that_python_ignores_is_repeated(launch: Launch, module: str) -> None:
+    """Before it is decided what to run, and later."""
+    interrupt_at(launch, module, IN_CALLBACK="1")
+    assert {run["state"] for run in json.loads(launch.run("ls", "--json").stdout)} <= {"interrupted"}
 
 
 def test_a_second_ctrl_c_kills(launch: Launch) -> None:
