@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as that of `typing`, whose import takes a fifth of the time until Ctrl-C is handled
+TYPE_CHECKING = False  # instead of that of `typing`, whose import would delay the handling of Ctrl-C
 
 if TYPE_CHECKING:
     from typing import Any

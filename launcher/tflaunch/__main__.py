@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-TYPE_CHECKING = False  # as in the package's own module
+TYPE_CHECKING = False  # for the reason in `__init__.py`
 
 if TYPE_CHECKING:
     from typing import Any

@@ -36,10 +36,10 @@ def wait_readable(descriptors: Sequence[int], patience: float | None = None) -> 
 
 @contextmanager
 def _signals() -> Iterator[tuple[list[int], Callable[[], None]]]:
-    """Yield a descriptor that every signal makes readable, and a function that empties it.
+    """Yield a descriptor that becomes readable with every signal, and a function that empties it.
 
-    What arrived there is passed on to the descriptor that signals made readable before, as asyncio has one. In threads
-    without signal handlers, there is no descriptor.
+    That function passes the signals on to an earlier such descriptor, as asyncio has one. Other threads than the main
+    one get no descriptor, because they run no signal handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield [], lambda: None

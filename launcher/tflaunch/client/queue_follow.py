@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import select
 from collections.abc import Callable
 from pathlib import Path
 
 from tflaunch.client import queue_list
 from tflaunch.errors import TflaunchError
 from tflaunch.file_watch import ENTRIES, FileWatch
+from tflaunch.interruptible import wait_readable
 from tflaunch.store import run_lock, run_queue
 
 WITHDRAWN = 143
@@ -42,7 +42,7 @@ def until_begun(
                 say(f"run {directory.name} is in the queue; it waits for {reason}")
                 told = reason
             if _waits(directory):
-                select.select([] if watch is None else [watch.descriptor], [], [], _BETWEEN_LOOKS)
+                wait_readable([] if watch is None else [watch.descriptor], _BETWEEN_LOOKS)
             if watch is not None:
                 watch.take_changes()
     finally:

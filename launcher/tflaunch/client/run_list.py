@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -57,7 +56,7 @@ def entry_of(directory: Path) -> dict[str, Any]:
     try:
         found = first_and_last_record(run_dir.open_run(directory))
         if found is None:
-            return {**unknown, **_without_journal(directory)}
+            return {**unknown, **_without_records(directory)}
         first, last = found
         about = {"run": directory.name, "name": str(first["plan"]["name"]), "tasks": len(first["plan"]["tasks"])}
         state, exit_code = _state(directory, last)
@@ -71,7 +70,7 @@ def entry_of(directory: Path) -> dict[str, Any]:
         return {**unknown, "state": "unreadable"}
 
 
-def _without_journal(directory: Path) -> dict[str, Any]:
+def _without_records(directory: Path) -> dict[str, Any]:
     if launcher_note.read_note(directory) is not None:
         return {"state": "elsewhere"}
     if batch.job_of(directory) is not None:
@@ -82,7 +81,7 @@ def _without_journal(directory: Path) -> dict[str, Any]:
     entry = run_queue.find_entry(directory.name) if run_queue.has_order(directory) else None
     if entry is not None:
         return {"state": "queued", "matrix": dict(entry.values)}
-    return {"state": "unreadable" if os.path.lexists(directory / run_dir.JOURNAL_NAME) else "not begun"}
+    return {"state": "unreadable" if run_queue.has_begun(directory) else "not begun"}
 
 
 def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:

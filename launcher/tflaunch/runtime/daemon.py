@@ -79,7 +79,7 @@ def launched(directory: Path, supervise: Callable[[Callable[[], None]], int]) ->
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # until both processes can handle it
     pid = os.fork()
     if pid == 0:
 
@@ -97,7 +97,7 @@ def launched(directory: Path, supervise: Callable[[Callable[[], None]], int]) ->
     with _interrupts_to(pid):
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(writer)
-        wait_readable([reader])
+        wait_readable([reader])  # unlike `read`, it notices every Ctrl-C
         has_begun = bool(os.read(reader, 1))
         os.close(reader)
         if not has_begun:

@@ -106,7 +106,7 @@ def _supervise(
 
     try:
         with ExitStack() as early:
-            early.enter_context(_signals_to(mailbox, signals))  # a run with a journal is always ended by its supervisor
+            early.enter_context(_signals_to(mailbox, signals))  # before the journal begins, so that it also has the end
             with wiring.open_runtime(job, config, connectors, mailbox, patience, fencing, records) as runtime:
                 run = Run(job, runtime.collaborators)
                 with early.pop_all():

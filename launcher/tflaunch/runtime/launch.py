@@ -14,7 +14,7 @@ from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
 from tflaunch.runtime.run_config import RunConfig, on_screen
 from tflaunch.store import run_lock
-from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
+from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.base import AgentConnector, Link, LinkError
 from tflaunch.transport.connect import connectors_for
 
@@ -98,13 +98,11 @@ def new_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: byt
 
 
 def _has_begun(path: Path) -> bool:
-    """Return whether a run has a journal, here or in a cluster."""
+    """Return whether a run is recorded here, or supervised in a cluster."""
     from tflaunch.kubernetes import launcher_note
+    from tflaunch.store.journal_reader import first_record
 
-    try:
-        return (path / JOURNAL_NAME).stat().st_size > 0
-    except FileNotFoundError:
-        return launcher_note.read_note(path) is not None
+    return first_record(path) is not None or launcher_note.read_note(path) is not None
 
 
 def take_over(

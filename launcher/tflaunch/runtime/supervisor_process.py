@@ -57,7 +57,7 @@ def start(plan: Plan, directory: RunDirectory, *, is_owned: bool) -> None:
     try:
         with process.stdin as stdin:
             stdin.write(json.dumps(order).encode("ascii"))
-        wait_readable([process.stdout.fileno()])
+        wait_readable([process.stdout.fileno()])  # unlike `read`, it notices every Ctrl-C
         has_begun = bool(process.stdout.read(1))
     except BaseException:
         process.terminate()

@@ -197,7 +197,7 @@ def _share(data: dict[str, Any]) -> Share:
     return Share(None if gpus is None else int(gpus), tuple(map(str, data["devices"])))
 
 
-# ---- a run of the queue
+# ---- a run, which may be in the queue
 
 
 def has_begun(run: Path) -> bool:
