@@ -15,11 +15,6 @@ PRELOADED = "tensorflow"
 """The module that --preload imports."""
 
 
-def _refuse_keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    if value:
-        raise click.UsageError("--keep was removed: `tflaunch tensorboard RUN` serves a run's event files at any time")
-
-
 def _interval(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     """Return the interval in seconds."""
     seconds = None if value is None else seconds_in(value)
@@ -61,7 +56,6 @@ _OPTIONS = (
     ),
     verbose_option,
     quiet_option,
-    click.option("--keep", is_flag=True, hidden=True, expose_value=False, callback=_refuse_keep, help="Removed."),
     click.option(
         "--preload", is_flag=True, help=f"Import {PRELOADED} once per host; fork the tasks from that process."
     ),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tflaunch.cli._removed import removed_option
 from tflaunch.errors import Problem
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ _MEANT_OPTIONS = {
 
 
 def propose_option(error: click.NoSuchOption) -> click.UsageError:
-    """Return the error for an unknown option with the option that is meant, if that is known."""
+    """Return the error for an unknown option, with what is meant or what replaces it, if that is known."""
+    if (removed := removed_option(error)) is not None:
+        return removed
     meant = _MEANT_OPTIONS.get(error.option_name)
     message = f"No such option {error.option_name!r}. Did you mean {meant!r}?"
     return click.UsageError(message, error.ctx) if meant else error
@@ -73,6 +76,8 @@ class CommandAfterDashes(click.Command):
         try:
             left = super().parse_args(context, args[:end])
         except click.NoSuchOption as error:
+            if (removed := removed_option(error)) is not None:
+                raise removed from None
             message = f"{propose_option(error).format_message()} Options of your own program go after `--`."
             raise click.UsageError(message, context) from None
         if context.params.get("command") and not context.resilient_parsing:

@@ -108,6 +108,10 @@ def run_command_line() -> int:
     try:
         return int(tflaunch(standalone_mode=False) or 0)
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            from tflaunch.cli._removed import removed_option
+
+            error = removed_option(error) or error
         error.show()
         return EXIT_USAGE
     except SupervisedElsewhereError as error:

@@ -1,0 +1,24 @@
+"""Options that earlier versions had, and what does their work now."""
+
+from __future__ import annotations
+
+import click
+
+_INSTEAD = {
+    "run --keep": "`tflaunch tensorboard RUN` serves a run's event files at any time",
+    "up --keep": "`tflaunch tensorboard RUN` serves a run's event files at any time",
+}
+"""Verb and option (or verb, option and value) to what does it now, as a sentence without its full stop."""
+
+
+def instead_of(words: str) -> str | None:
+    """Return the message for a removed option, named as ``verb --option``; None if there never was one."""
+    instead = _INSTEAD.get(words)
+    return None if instead is None else f"{words.partition(' ')[2]} was removed: {instead}"
+
+
+def removed_option(error: click.NoSuchOption) -> click.UsageError | None:
+    """Return the error for a removed option, None if an unknown option is not one."""
+    verb = error.ctx.info_name if error.ctx is not None else ""
+    message = instead_of(f"{verb} {error.option_name}")
+    return None if message is None else click.UsageError(message, error.ctx)
