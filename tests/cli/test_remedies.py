@@ -74,9 +74,9 @@ def test_a_directory_that_others_can_write_to_is_mended_as_is_proposed(launch: L
 def test_an_image_that_is_missing_in_the_spec_is_added_as_is_proposed(launch: Launch) -> None:
     """As an option of the same command, with an image name of the user's."""
     spec = launch.spec(cluster={"worker": 2}, command=["python", "train.py"])
-    refused = launch.run("render", spec, "--to", "k8s")
+    refused = launch.run("render", spec, "--to", "jobset")
     option = printed(r"(--set container\.image=)NAME", refused.stderr)
-    assert launch.paste(f"tflaunch render {spec} --to k8s {option}registry/image:1").returncode == 0
+    assert launch.paste(f"tflaunch render {spec} --to jobset {option}registry/image:1").returncode == 0
 
 
 LISTENS = """import json, os, socket, time

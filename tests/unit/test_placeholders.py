@@ -173,8 +173,8 @@ class TestStrategies:
     def test_rendered_pods_have_them(self):
         """The number of a pod comes from Kubernetes."""
         spec = made({**TO_RENDER, "command": TRAIN, "strategy": "jax"})
-        assert targets.find_problems("k8s", spec, MACHINE) == []
-        text = targets.render_spec("k8s", spec, DIRECTORY, MACHINE, "")
+        assert targets.find_problems("jobset", spec, MACHINE) == []
+        text = targets.render_spec("jobset", spec, DIRECTORY, MACHINE, "")
         assert "value: $(JOB_COMPLETION_INDEX)" in text or "job-completion-index" in text
 
 
@@ -188,10 +188,9 @@ class TestRender:
         assert "--shard=11/worker:11" in text
         assert "{task" not in text
 
-    @pytest.mark.parametrize("engine", ["k8s", "jobset"])
-    def test_pods_are_alike_and_get_the_index_from_kubernetes(self, engine: str):
+    def test_pods_are_alike_and_get_the_index_from_kubernetes(self):
         """In every place that contains the index."""
-        text = targets.render_spec(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
+        text = targets.render_spec("jobset", made(TO_RENDER), DIRECTORY, MACHINE, "")
         assert "--shard=$(JOB_COMPLETION_INDEX)/worker:$(JOB_COMPLETION_INDEX)" in text
 
     @pytest.mark.parametrize(
@@ -199,8 +198,8 @@ class TestRender:
         [
             ("sh", {"command": [*TRAIN, "{attempt}"]}, "command"),
             ("compose", {"workdir": "/out/{attempt}"}, "workdir"),
-            ("k8s", {"workdir": "/out/{task.index}"}, "workdir"),
-            ("k8s", {"env": {"A": "1{task.index}"}}, "env.A"),
+            ("jobset", {"workdir": "/out/{task.index}"}, "workdir"),
+            ("jobset", {"env": {"A": "1{task.index}"}}, "env.A"),
         ],
     )
     def test_a_value_that_an_engine_does_not_know_is_refused(self, engine: str, fields: dict[str, Any], where: str):

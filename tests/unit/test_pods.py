@@ -143,7 +143,7 @@ def test_the_time_for_pods_to_run_is_time_to_join() -> None:
 
 
 def test_other_engines_ignore_it() -> None:
-    spec, _ = prepare.complete("spec", Path(), made({**SPEC, "cluster": {"worker": ["a", "b"]}}), giver="k8s")
+    spec, _ = prepare.complete("spec", Path(), made({**SPEC, "cluster": {"worker": ["a", "b"]}}), giver="jobset")
     assert spec.kubernetes is None
     assert "night-ly-worker-0" not in spec.hosts
 

@@ -23,7 +23,6 @@ SPEC: dict[str, Any] = {
     "container": {"image": "train:1", "volumes": {"/data": "claim"}},
 }
 CHECKS: dict[str, Callable[[str, Plan], list[str]]] = {
-    "k8s": pod_checks.found_in,
     "jobset": pod_checks.found_in,
     "tfjob": pod_checks.found_in,
     "compose": compose_checks.found_in,
@@ -52,19 +51,6 @@ JOBS = {
     "a task that restarts without its peers": ("backoffLimit: 0", "backoffLimit: 6"),
 }
 MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
-    "k8s": {
-        **{name: change for name, change in JOBS.items() if name != "an address that no pod has"},
-        "a Service with an address": ("clusterIP: None", "clusterIP: 10.0.0.1"),
-        "no Service for the names": ("subdomain: job", "subdomain: jobs"),
-        "names only when ready": ("publishNotReadyAddresses: true", "publishNotReadyAddresses: false"),
-        "a Service of other pods": (
-            "selector:\n    app.kubernetes.io/name: job",
-            "selector:\n    app.kubernetes.io/name: other",
-        ),
-        "an address that no pod has": ('"job-worker-0.job:2222"', '"job-worker-9.job:2222"'),
-        "two Jobs of one name": ("name: job-ps", "name: job-chief"),
-        "a kind of another group": ("apiVersion: batch/v1", "apiVersion: batch/v1beta1"),
-    },
     "jobset": {
         **{
             name: change
@@ -86,6 +72,13 @@ MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
         "an older version": ("jobset.x-k8s.io/v1alpha2", "jobset.x-k8s.io/v1alpha1"),
     },
     "tfjob": {
+        "a Service with an address": ("clusterIP: None", "clusterIP: 10.0.0.1"),
+        "no Service for the names": ("subdomain: job", "subdomain: jobs"),
+        "names only when ready": ("publishNotReadyAddresses: true", "publishNotReadyAddresses: false"),
+        "a Service of other pods": (
+            "selector:\n    app.kubernetes.io/name: job",
+            "selector:\n    app.kubernetes.io/name: other",
+        ),
         "a container of another name": ("- name: tensorflow", "- name: train"),
         "a role in lower case": ("    Worker:\n", "    worker:\n"),
         "a role of TensorFlow 1": ("    Chief:\n", "    Master:\n"),

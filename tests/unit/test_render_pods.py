@@ -1,4 +1,4 @@
-"""`render --to k8s|jobset|tfjob`: the output conforms to strict schemas and to what controllers expect."""
+"""`render --to jobset|tfjob`: the output conforms to strict schemas and to what controllers expect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tflaunch.plan import planner
 from tflaunch.render import targets
 
 pytestmark = pytest.mark.unit
-KINDS = ("k8s", "jobset", "tfjob")
+KINDS = ("jobset", "tfjob")
 BY_NAME = {**shipped(), **{name: data for name, data in GOOD.items() if name not in ("smallest", "every-field")}}
 
 
@@ -103,17 +103,17 @@ def _containers(text: str) -> Any:
     return walk(list(yaml.safe_load_all(text)))
 
 
-@pytest.mark.parametrize("engine", ["k8s", "jobset"])
-def test_tf_config_in_a_pod_is_that_of_plan(engine: str) -> None:
+def test_tf_config_in_a_pod_is_that_of_plan() -> None:
     """Byte for byte what `plan` prints for a cluster with the addresses of the pods."""
     data = GOOD["parameter-servers"]
-    name = {"k8s": "job-{}-{}.job:2222", "jobset": "job-{}-0-{}.job:2222"}[engine]
-    cluster = {role: [name.format(role, index) for index in range(count)] for role, count in data["cluster"].items()}
+    cluster = {
+        role: [f"job-{role}-0-{index}.job:2222" for index in range(count)] for role, count in data["cluster"].items()
+    }
     directory = targets.PurePath("/here")
     plan = planning.with_tf_configs(planner.make_plan(made({**data, "cluster": cluster}), directory, MACHINE))
     expected = {task.task: task.env["TF_CONFIG"] for task in plan.tasks}
     found = {}
-    for container in _containers(rendered(data, engine)):
+    for container in _containers(rendered(data, "jobset")):
         env = {each["name"]: each.get("value") for each in container["env"]}
         role = env["TFLAUNCH_TASK"].partition(":")[0]
         for index in range(data["cluster"][role]):

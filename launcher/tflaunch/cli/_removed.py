@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import click
 
+_JOBS = (
+    "`tflaunch up --on kubernetes` starts the tasks in pods and supervises them, `render --to jobset` writes a JobSet"
+)
 _INSTEAD = {
+    **dict.fromkeys(("render --to k8s", "render --to kubernetes"), _JOBS),
     "run --keep": "`tflaunch tensorboard RUN` serves a run's event files at any time",
     "up --keep": "`tflaunch tensorboard RUN` serves a run's event files at any time",
 }

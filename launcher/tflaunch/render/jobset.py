@@ -7,7 +7,7 @@ from typing import Any
 from tflaunch.clusterspec.model import Container, Spec
 from tflaunch.core import policy
 from tflaunch.plan.model import Plan
-from tflaunch.render import kubernetes, pods, yaml_text
+from tflaunch.render import indexed_job, pods, yaml_text
 
 _HEAD = """\
 Made by `tflaunch render --to jobset`, for JobSet v1alpha2: kubectl apply -f FILE
@@ -32,7 +32,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
     groups = pods.groups(plan)
     deciding = list(dict.fromkeys(plan.find(task).role for task in policy.success_tasks(plan)))
     replicated = [
-        {"name": name, "replicas": 1, "template": {"spec": kubernetes.job(plan, tasks, directory, container)}}
+        {"name": name, "replicas": 1, "template": {"spec": indexed_job.job(plan, tasks, directory, container)}}
         for name, tasks in groups.items()
     ]
     manifest = {
@@ -51,7 +51,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
 
 def _rules(plan: Plan) -> dict[str, Any]:
     """Return the rules for ends that cause no counted restart: exits without failure, and limits reached."""
-    needed = {name: tasks[0] for name, tasks in pods.groups(plan).items() if kubernetes.is_needed(tasks[0])}
+    needed = {name: tasks[0] for name, tasks in pods.groups(plan).items() if indexed_job.is_needed(tasks[0])}
     alone = [name for name, task in needed.items() if policy.restarts_alone(plan, task)]
     rules: list[dict[str, Any]] = []
     if plan.timeouts.deadline is not None:

@@ -10,7 +10,7 @@ from tflaunch.clusterspec.model import Container, Spec
 from tflaunch.errors import Problem
 from tflaunch.plan.model import Machine, Plan
 from tflaunch.plan.placement import with_gpus
-from tflaunch.render import compose, jobset, kubernetes, limits, pods, sh, slurm, tfjob
+from tflaunch.render import compose, jobset, limits, pods, sh, slurm, tfjob
 from tflaunch.render.target_plan import FIRST_PORT, SERVER_PROGRAM, fixed
 
 
@@ -57,7 +57,6 @@ ENGINES: Mapping[str, Engine] = {
     ),
     "jobset": Engine(_for(jobset.render), _OF_PODS, jobset.placed),
     "tfjob": Engine(_for(tfjob.render), _OF_PODS, tfjob.placed),
-    "k8s": Engine(_for(kubernetes.render), _OF_PODS, kubernetes.placed),
     "compose": Engine(
         _for(compose.render),
         (limits.tasks, limits.own_addresses, limits.names_of_services, limits.secrets_in_variables),

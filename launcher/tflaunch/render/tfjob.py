@@ -8,7 +8,7 @@ from typing import Any
 
 from tflaunch.clusterspec.model import Container, Spec
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
-from tflaunch.render import kubernetes, pods, yaml_text
+from tflaunch.render import indexed_job, pods, yaml_text
 from tflaunch.render.pods import Index
 from tflaunch.render.target_plan import program
 
@@ -66,11 +66,11 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
         },
     }
     beside = [
-        kubernetes.manifest(plan, name, tasks, directory, container)
+        indexed_job.manifest(plan, name, tasks, directory, container)
         for name, tasks in groups.items()
         if tasks[0].role == SIDECAR
     ]
-    services = [kubernetes.service(plan)] if beside else []
+    services = [indexed_job.service(plan)] if beside else []
     return yaml_text.written(
         _HEAD + (_BESIDE if beside else "") + pods.secrets_head(plan), manifest, *services, *beside
     )

@@ -1,54 +1,24 @@
-"""Render a plan as Kubernetes Jobs: an indexed Job per role, and the Service that names their pods."""
+"""Render the tasks of a role as an indexed Job of Kubernetes: part of a JobSet, or beside a TFJob. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from tflaunch.clusterspec.model import Container, Spec
+from tflaunch.clusterspec.model import Container
 from tflaunch.core import policy
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch.render import pods, yaml_text
+from tflaunch.render import pods
 from tflaunch.render.pods import COMPLETION_INDEX, CONTAINER, template
 
 FOR_EVER = 2**31 - 1
 """A backoffLimit that is never reached."""
 
 _SAVED = [42, 143]  # exit codes of a preempted task that has saved its state
-_HEAD = """\
-Made by `tflaunch render --to k8s`: kubectl apply -f FILE
-{name} has succeeded when these are complete: {deciding}. Then end the rest: kubectl delete -f FILE
-Pods reach each other as {example}. Jobs know nothing of each other: when one fails, the others
-are not ended and not started again (a JobSet does both).
-"""
-
-
-def placed(spec: Spec) -> Spec:
-    """Return the spec placed on the pods of indexed Jobs, which are named after their Job."""
-    return pods.placed(spec, lambda job, role, index: f"{job}-{role}-{index}.{job}")
-
-
-def render(plan: Plan, directory: str, server_program: str, container: Container) -> str:
-    """Return manifests: a Service, and a Job per role and sidecar.
-
-    Args:
-        plan: of a `placed` spec, with fixed ports.
-        directory: the spec's.
-        server_program: unused, because its text is in the plan.
-        container: the image, and the pods' resources and volumes.
-    """
-    roles = dict.fromkeys(plan.find(task).role for task in policy.success_tasks(plan))
-    head = _HEAD.format(
-        name=plan.name,
-        deciding=", ".join(f"job/{plan.name}-{role}" for role in roles),
-        example=plan.tasks[0].host,
-    )
-    jobs = [manifest(plan, name, tasks, directory, container) for name, tasks in pods.groups(plan).items()]
-    return yaml_text.written(head + pods.secrets_head(plan), service(plan), *jobs)
 
 
 def manifest(plan: Plan, name: str, tasks: Sequence[TaskPlan], directory: str, container: Container) -> dict[str, Any]:
-    """Return a Job with this name for the tasks of a role, or a sidecar; other arguments as in `render`."""
+    """Return a Job with this name for the tasks of a role, or a sidecar; other arguments as in `job`."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
