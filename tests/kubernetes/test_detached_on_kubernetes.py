@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ time.sleep(1000)
 """
 
 
-def start(launch: Launch, directory: Path, program: str = ENDS_WHEN_TOLD, **fields: Any) -> str:
+def start(launch: Launch, directory: Path, program: str = ENDS_WHEN_TOLD, kubernetes: Any = (), **fields: Any) -> str:
     """Start a run whose tasks exit with code 7 on USR1 or run another program, and return its name."""
     (directory / "job").mkdir()
     (directory / "job" / "program.py").write_text(program)
@@ -40,7 +41,7 @@ def start(launch: Launch, directory: Path, program: str = ENDS_WHEN_TOLD, **fiel
         "restart": {"max": 0},
         "timeouts": {"lease": "2m"},
         "container": {"image": IMAGE},
-        "kubernetes": {"launcher_image": LAUNCHER_IMAGE},
+        "kubernetes": {"launcher_image": LAUNCHER_IMAGE, **dict(kubernetes)},
         **fields,
     }
     begun = launch.up(written(directory / "job", data), "-d")
@@ -77,71 +78,101 @@ def test_a_run_outlives_the_operators_processes(kube: Kube, launch: Launch, tmp_
     assert launch.run("wait", run).returncode == 7  # from the files that are here now
 
 
-def test_a_launcher_pod_that_is_deleted_is_replaced_and_tasks_do_not_notice(
-    kube: Kube, launch: Launch, tmp_path: Path
+@pytest.fixture
+def volume(kube: Kube, tmp_path: Path) -> Iterator[str]:
+    """Return the name of a PersistentVolumeClaim; its volume is a directory of the node."""
+    path = tmp_path / "volume"
+    path.mkdir()
+    path.chmod(0o777)
+    shared = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    size = {"storage": "1Gi"}
+    things = [
+        {"kind": "PersistentVolume", "metadata": {"name": "runs"},
+         "spec": {**shared, "capacity": size, "hostPath": {"path": str(path)}}},
+        {"kind": "PersistentVolumeClaim", "metadata": {"name": "runs"},
+         "spec": {**shared, "volumeName": "runs", "resources": {"requests": size}}},
+    ]  # fmt: skip
+    given = json.dumps(
+        {"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", **thing} for thing in things]}
+    )
+    kube.kubectl("create", "--filename=-", given=given)
+    yield "runs"
+    kube.kubectl("delete", "pvc", "runs", "--wait=false")
+    kube.kubectl("delete", "pv", "runs", "--wait=false")
+    kube.wait_until(lambda: not kube.kubectl("get", "pv,pvc", "--output=name"), "the volume was not deleted")
+
+
+def launcher_pod(kube: Kube) -> str:
+    """Return the launcher's pods that are not being deleted, as words for kubectl."""
+    pods = json.loads(kube.kubectl("get", "pods", LAUNCHER, "--output=json"))["items"]
+    return " ".join(f"pod/{pod['metadata']['name']}" for pod in pods if "deletionTimestamp" not in pod["metadata"])
+
+
+@pytest.mark.parametrize("options", [["--wait=false"], ["--force", "--grace-period=0"]], ids=["deleted", "killed"])
+def test_with_a_volume_the_next_launcher_pod_resumes_the_run(
+    options: list[str], kube: Kube, launch: Launch, volume: str, tmp_path: Path
 ) -> None:
-    run = start(launch, tmp_path)
+    run = start(launch, tmp_path, kubernetes={"run_volume": volume})
     before = pids(launch)
-    old = kube.kubectl("get", "pods", LAUNCHER, "--output=name")
-    kube.kubectl("delete", old, "--wait=false")
+    old = launcher_pod(kube)
+    kube.kubectl("delete", old, *options)
     kube.wait_until(lambda: launch.run("events", run).stdout.count("link_restored") == 2, "it was not resumed")
-    assert kube.kubectl("get", "pods", LAUNCHER, "--output=name") != old
-    assert pids(launch) == before
+    assert launcher_pod(kube) != old
+    assert pids(launch) == before  # the tasks have not noticed
     end_tasks(launch)
     assert launch.run("attach", run).returncode == 7
     assert launch.log("worker:0").count("here") == 1
-
-
-def test_a_launcher_pod_that_is_killed_is_replaced_and_tasks_do_not_notice(
-    kube: Kube, launch: Launch, tmp_path: Path
-) -> None:
-    run = start(launch, tmp_path)
-    before = pids(launch)
-    pod = kube.kubectl("get", "pods", LAUNCHER, "--output=name")
-    kube.kubectl("delete", pod, "--force", "--grace-period=0")
-    kube.wait_until(lambda: launch.run("events", run).stdout.count("link_restored") == 2, "it was not resumed")
-    assert pids(launch) == before
-    down = launch.run("down", run)
-    assert down.returncode == 0, down.stderr
-    assert f"stopped {run}" in down.stderr
     kube.wait_until_empty()
+    assert (tmp_path / "volume" / "home" / "runs" / run / "events.jsonl").exists()
 
 
-def test_a_copy_pod_that_is_deleted_is_filled_again_with_checkpoints(
+def test_without_a_volume_the_next_launcher_pod_begins_the_job_again_from_its_checkpoints(
     kube: Kube, launch: Launch, tmp_path: Path
 ) -> None:
-    """The pod with the copy, then the launcher's, then those of the tasks are lost: training goes on where it was."""
+    (tmp_path / "state").mkdir()
     run = start(
         launch,
         tmp_path,
         Path(checkpoint_program.__file__).read_text(),
-        command=["python3", "program.py", "state", "10", "0.1", GOAL],
-        checkpoints={"dir": "state", "copies": 1},
-        restart={"max": 3, "backoff": [0, 0]},
+        command=["python3", "program.py", "/state", "10", "0.1", GOAL],
+        container={"image": IMAGE, "volumes": {"/state": str(tmp_path / "state")}},
     )
+    old = launcher_pod(kube)
+    kube.wait_until(lambda: len(list((tmp_path / "state").rglob("ckpt-*"))) >= 4, "no checkpoint was written")
+    kube.kubectl("delete", old, "--wait=false")
 
-    def holds_checkpoint() -> bool:
-        look = ["exec", "cluster-run-copy-0", "--", "cat", "/tflaunch-state/run/checkpoints/index.json"]
-        return "ckpt-" in kube.kubectl(*look, may_fail=True)
-
-    def has_restarted() -> bool:
+    def has_begun_again() -> bool:
         logs = [launch.run("logs", run, f"worker:{index}").stdout for index in range(2)]
-        return [log.count("begins at step") for log in logs] == [2, 2]
+        return all("begins at step" in log and "begins at step 0\n" not in log for log in logs)
 
-    kube.wait_until(holds_checkpoint, "no checkpoint was copied")
-    kube.kubectl("delete", "pod", "cluster-run-copy-0", "--wait=true")
-    kube.wait_until(holds_checkpoint, "the new pod did not get the checkpoint")
-    kube.kubectl("delete", "pod", LAUNCHER, "--wait=false")
-    kube.wait_until(lambda: launch.run("events", run).stdout.count("link_restored") == 2, "it was not resumed")
-    kube.kubectl("delete", "pod", "cluster-worker-0", "cluster-worker-1", "--force", "--grace-period=0")
-    kube.wait_until(has_restarted, "the tasks did not restart")
+    kube.wait_until(has_begun_again, "the job did not begin again")
+    said = kube.kubectl("logs", "job/cluster-launcher")
+    assert "kubernetes.run_volume would keep it): the job begins again, from its checkpoints" in said
     for index in range(2):
         kube.kubectl("exec", f"cluster-worker-{index}", "--", "sh", "-c", f"echo 0 > {GOAL}")
     ended = launch.run("wait", run)
     assert ended.returncode == 0, ended.stderr
-    for index in range(2):
-        first, second = re.findall(r"begins at step (\d+)", launch.log(f"worker:{index}"))
-        assert (first, int(second) >= 10) == ("0", True)
+    kube.wait_until_empty()
+
+
+def test_what_nobody_fetches_is_kept_for_a_while_and_the_job_has_the_result(
+    kube: Kube, launch: Launch, tmp_path: Path
+) -> None:
+    run = start(launch, tmp_path, kubernetes={"keep": "5s"})
+    end_tasks(launch)
+
+    def conditions() -> list[str]:
+        job = json.loads(kube.kubectl("get", "job", "cluster-launcher", "--output=json"))
+        assert job["metadata"].get("annotations", {}).get("tflaunch/exit-code", "7") == "7"
+        return [each["type"] for each in job["status"].get("conditions") or []]
+
+    kube.wait_until(lambda: conditions() == ["Failed"], "the Job did not fail")
+    late = launch.run("wait", run)
+    assert late.returncode == 7
+    assert f"run {run} has ended with exit code 7; its directory was kept for 5s (kubernetes.keep)" in late.stderr
+    assert "here 0" in kube.kubectl("logs", "job/cluster-launcher")
+    assert launch.run("down", run).returncode == 0
+    kube.wait_until_empty()
 
 
 def test_deleting_the_job_deletes_everything(kube: Kube, launch: Launch, tmp_path: Path) -> None:
@@ -181,6 +212,35 @@ def test_an_image_without_tflaunch_is_named(kube: Kube, launch: Launch, tmp_path
     took = time.monotonic() - begun
     assert refused.returncode == 3
     assert f"image {IMAGE!r} has no tflaunch" in refused.stderr
-    assert json.loads(launch.run("ls", "--json").stdout)[0]["state"] != "elsewhere"
+    assert json.loads(launch.run("ls", "--json").stdout) == []
     kube.wait_until_empty()
     assert took <= REASON_WITHIN
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "reason"),
+    [
+        ({"run_volume": "missing", "pending": "8s"}, 3, 'persistentvolumeclaim "missing" not found'),
+        ({}, 2, "MB when packed, more than the 14 MB that a launcher in the cluster can begin with; leave files out"),
+    ],
+    ids=["no-claim", "too-much-code"],
+)
+def test_a_run_that_cannot_begin_leaves_nothing(
+    fields: dict[str, str], code: int, reason: str, kube: Kube, launch: Launch, tmp_path: Path
+) -> None:
+    (tmp_path / "job").mkdir()
+    if not fields:
+        (tmp_path / "job" / "data.bin").write_bytes(os.urandom(15_000_000))
+    spec = {
+        "cluster": {"worker": 1},
+        "strategy": "none",
+        "command": ["python3", "-V"],
+        "sync": {},
+        "container": {"image": IMAGE},
+        "kubernetes": {"launcher_image": LAUNCHER_IMAGE, **fields},
+    }
+    refused = launch.up(written(tmp_path / "job", spec), "-d")
+    assert refused.returncode == code, refused.stderr
+    assert reason in refused.stderr
+    assert json.loads(launch.run("ls", "--json").stdout) == []
+    kube.wait_until_empty()

@@ -149,7 +149,7 @@ class Kube:
 
     def wait_until_empty(self, namespace: str = "default") -> None:
         """Wait until nothing of a run is left in a namespace."""
-        kinds = "jobs,pods,statefulsets,services,controllerrevisions,serviceaccounts,roles,rolebindings"
+        kinds = "jobs,pods,statefulsets,services,controllerrevisions,serviceaccounts,roles,rolebindings,secrets"
 
         def is_empty() -> bool:
             selector = "--selector=app.kubernetes.io/managed-by=tflaunch"

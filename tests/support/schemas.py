@@ -20,7 +20,7 @@ from support.specs import REPOSITORY
 SCHEMAS = REPOSITORY.parent / "shared" / "schemas"
 COMPOSE = Path(__file__).parent.parent / "docker" / "compose-spec.json"
 _CRDS = {"TFJob": ("tfjob-v1.9.0.crd.yaml", "v1"), "JobSet": ("jobset-v0.12.0.crd.yaml", "v1alpha2")}
-_BUILT_IN = ("Job", "Role", "RoleBinding", "Service", "ServiceAccount", "StatefulSet")
+_BUILT_IN = ("Job", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount", "StatefulSet")
 
 
 def need_schemas(engine: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -40,15 +41,14 @@ def cluster(**fields: Any) -> KubernetesPlan:
 
 def objects(plan: KubernetesPlan) -> list[dict[str, Any]]:
     """Return all objects of a launcher."""
-    assert plan.launcher is not None
-    pods = launcher_objects.pods_of(plan)
-    job = launcher_objects.job(plan, RUN, plan.launcher)
-    return [job, *launcher_objects.owned(plan, RUN, plan.launcher, OWNER, pods)]
+    parts = [b"first", b"second"]
+    job = launcher_objects.job(plan, RUN, len(parts))
+    return [job, *launcher_objects.owned(plan, RUN, parts, OWNER, launcher_objects.pods_of(plan))]
 
 
 def test_kubernetes_accepts_the_objects() -> None:
-    plan = cluster()
-    assert [list(violations(thing)) for thing in [*objects(plan), *json.loads(plan.objects)]] == [[]] * 9
+    for plan in (cluster(), cluster(run_volume="runs")):
+        assert [list(violations(thing)) for thing in [*objects(plan), *json.loads(plan.objects)]] == [[]] * 10
 
 
 def test_the_job_owns_the_others_and_they_do_not_count_as_pods_of_tasks() -> None:
@@ -66,12 +66,34 @@ def test_only_lists_are_allowed_without_names() -> None:
     assert {verb for rule in free for verb in rule["verbs"]} == {"list", "watch"}
     (executing,) = (rule for rule in role["rules"] if rule["resources"] == ["pods/exec"])
     pods = ["night-ly-chief-0", "night-ly-worker-0", "night-ly-worker-1", "night-ly-ps-0"]
-    assert executing["resourceNames"] == [*pods, "night-ly-run-copy-0"]
+    assert executing["resourceNames"] == pods
 
 
 def test_the_image_is_that_of_the_tasks_unless_another_is_named() -> None:
     assert cluster().launcher == "train:1"
     assert cluster(launcher_image="launcher:2").launcher == "launcher:2"
+
+
+def test_the_run_directory_is_on_the_volume_that_is_named() -> None:
+    for fields, source in (
+        ({}, {"emptyDir": {}}),
+        ({"run_volume": "runs"}, {"persistentVolumeClaim": {"claimName": "runs"}}),
+    ):
+        home, _ = objects(cluster(**fields))[0]["spec"]["template"]["spec"]["volumes"]
+        assert home == {"name": "home", **source}
+
+
+def test_the_parts_of_an_order_come_in_their_order() -> None:
+    job, *others = objects(cluster())
+    _, order = job["spec"]["template"]["spec"]["volumes"]
+    named = [(part["secret"]["name"], part["secret"]["items"][0]["path"]) for part in order["projected"]["sources"]]
+    assert named == [("night-ly-launcher-0", "00"), ("night-ly-launcher-1", "01")]
+    data = {thing["metadata"]["name"]: thing["data"]["part"] for thing in others if thing["kind"] == "Secret"}
+    assert b"".join(base64.b64decode(data[name]) for name, _ in named) == b"firstsecond"
+    long = bytes(2_000_000)
+    parts = launcher_objects.split_order(long)
+    assert b"".join(parts) == long
+    assert max(map(len, parts)) < 1 << 20  # what a Secret may have
 
 
 def _pod(name: str, made_at: str, **status: Any) -> dict[str, Any]:
@@ -85,12 +107,18 @@ def _container(**state: Any) -> list[dict[str, Any]]:
 
 
 RUNNING = _pod("new", "2026-01-02T03:04:06Z", phase="Running", containerStatuses=_container(running={}))
-FAILED = _pod("old", "2026-01-02T03:04:05Z", phase="Failed", containerStatuses=_container(terminated={"exitCode": 7}))
+WORDS = {"exitCode": 7, "message": "tflaunch: no kubectl\n"}
+FAILED = _pod("old", "2026-01-02T03:04:05Z", phase="Failed", containerStatuses=_container(terminated=WORDS))
+FAILURE = "its container ended with code 7: tflaunch: no kubectl"
 JOB: dict[str, Any] = {"kind": "Job", "metadata": {"name": "night-ly-launcher"}, "status": {}}
-OVER = {**JOB, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+MARKS = {"tflaunch/begun": "1", "tflaunch/exit-code": "3", "tflaunch/ended": "2", "tflaunch/said": "no room"}
+MARKED = {**JOB, "metadata": {**JOB["metadata"], "annotations": MARKS}}
+FAILED_JOB = {"conditions": [{"type": "Failed", "status": "True"}]}
 STATES: dict[str, tuple[list[dict[str, Any]], LauncherState]] = {
-    "live": ([JOB, RUNNING, FAILED], LauncherState(Whereabouts.LIVE, "new", exit_code=7)),
-    "over": ([OVER, FAILED], LauncherState(Whereabouts.OVER, exit_code=7)),
+    "live": ([JOB, RUNNING, FAILED], LauncherState(Whereabouts.LIVE, "new", failure=FAILURE)),
+    "kept": ([MARKED, RUNNING], LauncherState(Whereabouts.KEPT, "new", is_begun=True, exit_code=3, said="no room")),
+    "over": ([{**MARKED, "status": FAILED_JOB}], LauncherState(Whereabouts.OVER, "", "", True, 3, "no room")),
+    "lost": ([{**JOB, "status": FAILED_JOB}, FAILED], LauncherState(Whereabouts.OVER, failure=FAILURE)),
     "deleted": ([RUNNING], LauncherState(Whereabouts.DELETED)),
     "no-pod": ([JOB], LauncherState(Whereabouts.STARTING, reason="its pod was not made yet")),
     "ended": (
@@ -98,7 +126,7 @@ STATES: dict[str, tuple[list[dict[str, Any]], LauncherState]] = {
         LauncherState(
             Whereabouts.STARTING,
             reason="its pod has failed: its container ended with code 7 (no reason)",
-            exit_code=7,
+            failure=FAILURE,
         ),
     ),
 }

@@ -65,15 +65,14 @@ class _Command:
             state = self._look()
             if state is None:
                 pass  # Kubernetes does not answer at present
-            elif state.where is Whereabouts.OVER:
-                cluster_runs.bring_home(self._directory, self._cluster, state, say)
-                return self._run_here() if self._code is None else self._code
+            elif state.where in (Whereabouts.KEPT, Whereabouts.OVER):
+                return self._end_here(state)
             elif state.where is Whereabouts.DELETED:
                 raise self._deleted()
             elif self._verb not in _THERE:
                 raise SupervisedElsewhereError(self._directory)
             elif state.where is Whereabouts.STARTING and self._verb == "down":
-                return self._withdraw()
+                return self._withdraw(f"stopped {self._directory.name}")
             elif state.where is Whereabouts.STARTING:
                 self._note_waiting(state)
             elif self._code is None or time.monotonic() >= self._settled_at:
@@ -82,6 +81,19 @@ class _Command:
                     return done.exit_code
                 self._note_end(done)
             time.sleep(_BETWEEN_LOOKS)
+
+    def _end_here(self, state: LauncherState) -> int:
+        """Bring a run that has ended home, and return the exit code of the command."""
+        from tflaunch.client import cluster_runs
+        from tflaunch.client.cluster_runs import Whereabouts
+
+        if state.where is Whereabouts.OVER and self._verb == "down":
+            return self._withdraw(f"deleted the Job of {self._directory.name}, which has ended")
+        cluster_runs.bring_home(self._directory, self._cluster, state, say)
+        if self._code is None:
+            return self._run_here()
+        # That of kubectl is not the run's: it can be 0 when its connection was lost.
+        return self._code if self._verb == "down" or state.exit_code is None else state.exit_code
 
     def _look(self) -> LauncherState | None:
         """Return the state of the supervisor; None if Kubernetes does not answer, and the command is to wait for it."""
@@ -117,13 +129,13 @@ class _Command:
             say(message)
         self._told = message
 
-    def _withdraw(self) -> int:
-        """End a run whose supervisor does not run: Kubernetes sends TERM to its tasks."""
+    def _withdraw(self, done: str) -> int:
+        """Delete what a run whose supervisor does not run has in the cluster: Kubernetes sends TERM to its tasks."""
         from tflaunch.client import cluster_runs
 
         cluster_runs.delete(self._directory, self._cluster, say)
         launcher_note.remove_note(self._directory)
-        say(f"stopped {self._directory.name}")
+        say(done)
         return 0
 
     def _deleted(self) -> TflaunchError:

@@ -1,12 +1,9 @@
-"""`launcher`: what pods run for a supervisor in the cluster. For programs, not for people."""
+"""`launcher`: what the pod of a supervisor in the cluster runs. For programs, not for people."""
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
-from pathlib import Path
 
 import click
 
@@ -49,61 +46,11 @@ def await_start(run: str, quiet: bool) -> int:
     return follow.until_running(Observer(path), say, quiet) or 0
 
 
-@launcher.command("hold-copy")
-def hold_copy() -> None:
-    """Keep the pod with the copy of the run directory running, until TERM."""
-    wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
-    signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    while signal.sigwait(wanted) == signal.SIGCHLD:
-        _reap()
+@launcher.command()
+@click.argument("run")
+def send(run: str) -> None:
+    """Write the directory of RUN, which has ended, as an archive."""
+    from tflaunch.store.run_archive import write_archive
+    from tflaunch.store.run_dir import runs_directory
 
-
-@launcher.command("put-copy")
-def put_copy() -> None:
-    """Store the first content of the copy."""
-    from tflaunch.store import run_copy
-
-    state, secrets = _places()
-    run_copy.put_copy(state, secrets, sys.stdin.buffer)
-
-
-@launcher.command("take-copy")
-def take_copy() -> None:
-    """Write the copy, and the values of secrets, for a supervisor that takes it over."""
-    from tflaunch.store import run_copy
-
-    state, secrets = _places()
-    run_copy.take_copy(state, secrets, sys.stdout.buffer)
-
-
-@launcher.command("read-copy")
-def read_copy() -> None:
-    """Write the copy."""
-    from tflaunch.store import run_copy
-
-    run_copy.take_copy(_places()[0], None, sys.stdout.buffer)
-
-
-@launcher.command("take-changes")
-@click.argument("number", type=int)
-def take_changes(number: int) -> None:
-    """Apply the changes of the supervisor with NUMBER."""
-    from tflaunch.store import run_copy
-
-    run_copy.take_changes(_places()[0], number, sys.stdin.buffer, sys.stdout.buffer)
-
-
-def _places() -> tuple[Path, Path]:
-    from tflaunch.kubernetes import launcher_objects
-
-    state, secrets = (os.environ[name] for name in (launcher_objects.STATE_VARIABLE, launcher_objects.SECRETS_VARIABLE))
-    return Path(state), Path(secrets) / "secrets.json"
-
-
-def _reap() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass  # no child is left
+    write_archive(runs_directory() / run, sys.stdout.buffer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,19 +15,19 @@ from typing import Any, NamedTuple
 from tflaunch import private_files
 from tflaunch.client.file_tree import delete_tree, is_directory
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.explain.figures import duration
 from tflaunch.kubernetes import kubectl, launcher_note, launcher_objects
 from tflaunch.kubernetes.kubectl import KubectlError
 from tflaunch.kubernetes.pod_state import PodState, read_pods
 from tflaunch.plan.model import KubernetesPlan
-from tflaunch.store.run_copy import CopyError, unpack_copy
+from tflaunch.printable import printable
+from tflaunch.store.run_archive import ArchiveError, unpack_archive
 from tflaunch.store.run_dir import JOURNAL_NAME
-from tflaunch_worker import linux, wire
+from tflaunch_worker import linux
 
-OUTCOME_NAME = "outcome.json"
-"""How a run has ended, also one that did not begin."""
-
+_LONGEST_SAID = 600  # characters
 _ENDED_THERE = b"command terminated with exit code"  # from kubectl, for every exit code but 0
-_COPIED_IN_VAIN = ("code", "code.json", "order.json", OUTCOME_NAME)
+_COPIED_IN_VAIN = ("code", "code.json")
 
 
 class Whereabouts(Enum):
@@ -36,8 +37,10 @@ class Whereabouts(Enum):
     """Its pod does not run yet, or not any more, and Kubernetes makes another."""
     LIVE = "live"
     """It runs in a pod."""
+    KEPT = "kept"
+    """The run has ended, and a pod keeps its directory."""
     OVER = "over"
-    """Its Job has ended."""
+    """Its Job has ended, and its pods are gone."""
     DELETED = "deleted"
     """Its Job was deleted, and all that belonged to the run with it."""
 
@@ -45,14 +48,18 @@ class Whereabouts(Enum):
 class LauncherState(NamedTuple):
     """What Kubernetes knows of a run's supervisor.
 
-    ``pod`` is the one that runs, "" if none does; ``reason``: what it waits for, as a sentence; ``exit_code``: that of
-    the last pod that has ended, None if there is none.
+    ``pod`` is the one that runs, "" if none does; ``reason``: what it waits for, as a sentence. ``is_begun``: a
+    supervisor has begun the run. ``exit_code`` is that of the run, None while it has not ended, and ``said`` why it did
+    not begin or go on, "" if it did. ``failure``: how the last pod has failed, "" if none has.
     """
 
     where: Whereabouts
     pod: str = ""
     reason: str = ""
+    is_begun: bool = False
     exit_code: int | None = None
+    said: str = ""
+    failure: str = ""
 
 
 def look_at(cluster: KubernetesPlan, run: str) -> LauncherState:
@@ -73,24 +80,37 @@ def _state(items: Sequence[Mapping[str, Any]]) -> LauncherState:
         return LauncherState(Whereabouts.DELETED)
     pods = [item for item in items if item["kind"] == "Pod" and "job-name" in item["metadata"].get("labels", {})]
     pods.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
-    codes = [code for pod in pods if (code := _exit_code(pod)) is not None]
-    code = codes[-1] if codes else None
+    marks = job["metadata"].get("annotations") or {}
+    code, said = marks.get(launcher_objects.EXIT_CODE_MARK), str(marks.get(launcher_objects.SAID_MARK, ""))
+    failures = [failure for pod in pods if (failure := _failure(pod))]
+    known = LauncherState(
+        Whereabouts.STARTING,
+        is_begun=launcher_objects.BEGUN_MARK in marks,
+        exit_code=None if code is None else int(code),
+        said=printable(said, _LONGEST_SAID),
+        failure=failures[-1] if failures else "",
+    )
     conditions = job.get("status", {}).get("conditions") or []
     if any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions):
-        return LauncherState(Whereabouts.OVER, exit_code=code)
+        return known._replace(where=Whereabouts.OVER)
     states = read_pods(pods, [], [pod["metadata"]["name"] for pod in pods])
     for name, state in reversed(states.items()):
         if state.container and not state.waits_for:
-            return LauncherState(Whereabouts.LIVE, name, exit_code=code)
+            return known._replace(where=Whereabouts.LIVE if code is None else Whereabouts.KEPT, pod=name)
     last = next(reversed(states.values()), PodState(reason="its pod was not made yet"))
-    return LauncherState(Whereabouts.STARTING, reason=last.reason or "its pod ends", exit_code=code)
+    return known._replace(reason=last.reason or "its pod ends")
 
 
-def _exit_code(pod: Mapping[str, Any]) -> int | None:
+def _failure(pod: Mapping[str, Any]) -> str:
+    """Return how the container of a pod has failed, with its last words; "" if it did not fail."""
     for container in pod.get("status", {}).get("containerStatuses") or []:
-        if end := container.get("state", {}).get("terminated"):
-            return int(end["exitCode"])
-    return None
+        end = container.get("state", {}).get("terminated") or {}
+        if end.get("exitCode"):
+            words = str(end.get("message") or end.get("reason") or "no reason is given").strip()
+            return printable(
+                f"its container ended with code {end['exitCode']}: {words[-_LONGEST_SAID:]}", _LONGEST_SAID
+            )
+    return ""
 
 
 class Executed(NamedTuple):
@@ -132,39 +152,45 @@ def execute(cluster: KubernetesPlan, pod: str, command: Sequence[str], is_quiet:
 
 
 def bring_home(directory: Path, cluster: KubernetesPlan, state: LauncherState, say: Callable[[str], None]) -> None:
-    """Copy the files of a run whose Job has ended to its directory here, and delete what it has in the cluster.
+    """Copy the files of a run that has ended to its directory here, and delete what it has in the cluster.
 
     Raises:
-        TflaunchError: the run did not begin, or its files are lost; the exit code is that of the run.
+        TflaunchError: the run did not begin, or its files are not there; the exit code is that of the run.
     """
-    try:
-        _copy(directory, cluster)
-    except (CopyError, OSError, ValueError, LookupError) as error:
-        code = EXIT_INTERNAL if state.exit_code is None else state.exit_code
-        job = launcher_objects.names_of(cluster).job
+    code = EXIT_INTERNAL if state.exit_code is None else state.exit_code
+    problem = _fetch(directory, cluster, state.pod) if state.where is Whereabouts.KEPT else ""
+    if problem and not state.said:
         message = (
-            f"run {directory.name} has ended with exit code {code}; its files cannot be copied: {error};"
-            f" `{' '.join(cluster.command('logs', f'job/{job}'))}` has what it wrote"
+            f"run {directory.name} has ended with exit code {code}, and its files were not copied: {problem}; try"
+            f" again: they are kept for {duration(cluster.keep)} after its end (kubernetes.keep)"
         )
-        raise TflaunchError(message, code or EXIT_INTERNAL) from None
-    outcome = _outcome(directory)
-    has_begun = (directory / JOURNAL_NAME).exists()
-    if has_begun:
-        _move_home(directory, cluster)
-    for name in _COPIED_IN_VAIN:
-        _remove(directory / name)
-    if outcome is not None:  # else its supervisor was killed too often, and the tasks may be alive
-        delete(directory, cluster, say)
+        raise TflaunchError(message, code or EXIT_INTERNAL)
+    if state.where is Whereabouts.OVER and not state.said:
+        raise _not_kept(directory, cluster, state, code)
+    delete(directory, cluster, say)
     launcher_note.remove_note(directory)
-    if not has_begun:
-        code = EXIT_INTERNAL if outcome is None else int(outcome["exit_code"])
-        said = "no reason is known" if outcome is None else str(outcome["said"])
-        raise TflaunchError(f"run {directory.name} had not begun when it ended: {said}", code or EXIT_INTERNAL)
+    if problem or state.where is Whereabouts.OVER:
+        raise TflaunchError(f"run {directory.name} did not begin: {state.said}", code or EXIT_INTERNAL)
+    if state.said:
+        say(f"warning: {state.said}")
+
+
+def _not_kept(directory: Path, cluster: KubernetesPlan, state: LauncherState, code: int) -> TflaunchError:
+    """Return the error for files that are asked for too late."""
+    logs = shlex.join(cluster.command("logs", f"job/{launcher_objects.launcher_name(cluster)}"))
+    if state.exit_code is None:
+        why = f"its supervisor was lost ({state.failure or 'no reason is known'}), and its directory with it"
+    else:
+        why = f"its directory was kept for {duration(cluster.keep)} (kubernetes.keep)"
+    if cluster.run_volume is not None:
+        why += f"; it is in home/runs on the volume {cluster.run_volume}"
+    message = f"run {directory.name} has ended with exit code {code}; {why}; `{logs}` shows what it wrote"
+    return TflaunchError(f"{message}; `tflaunch down {directory.name}` deletes its Job", code or EXIT_INTERNAL)
 
 
 def delete(directory: Path, cluster: KubernetesPlan, say: Callable[[str], None]) -> None:
     """Delete a run's Job, and with it all that the run has in the cluster."""
-    job = launcher_objects.names_of(cluster).job
+    job = launcher_objects.launcher_name(cluster)
     try:
         kubectl.run_kubectl(cluster, "delete", "job", job, "--ignore-not-found", "--wait=false")
     except KubectlError as error:
@@ -172,27 +198,25 @@ def delete(directory: Path, cluster: KubernetesPlan, say: Callable[[str], None])
         say(f"warning: Job {job} of {directory.name} was not deleted: {error}; `{command}` deletes it")
 
 
-def _copy(directory: Path, cluster: KubernetesPlan) -> None:
-    pod = launcher_objects.names_of(cluster).copy_pod
-    command = [*kubectl.exec_command(cluster, pod), "tflaunch", "launcher", "read-copy"]
+def _fetch(directory: Path, cluster: KubernetesPlan, pod: str) -> str:
+    """Copy the files of a run from the pod that keeps them; return why that failed, or ""."""
+    command = [*kubectl.exec_command(cluster, pod), "tflaunch", "launcher", "send", directory.name]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     try:
-        unpack_copy(process.stdout, directory.parent, directory.name)
-    except CopyError:
+        unpack_archive(process.stdout, directory)
+        _move_home(directory, cluster)
+    except ArchiveError as error:
         process.kill()
-        _, errors = process.communicate()
-        raise CopyError(errors.decode("utf-8", "replace").strip() or "its pod does not answer") from None
-    process.communicate()
-    directory.chmod(0o700)
-
-
-def _outcome(directory: Path) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = wire.parse((directory / OUTCOME_NAME).read_bytes())
-    except (OSError, ValueError):
-        return None
-    return found
+        return process.communicate()[1].decode("utf-8", "replace").strip() or str(error)
+    except (OSError, ValueError, LookupError) as error:
+        process.kill()
+        return str(error)
+    finally:
+        process.communicate()
+    for name in _COPIED_IN_VAIN:
+        _remove(directory / name)
+    return ""
 
 
 def _move_home(directory: Path, cluster: KubernetesPlan) -> None:

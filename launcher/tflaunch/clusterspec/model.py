@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, model_validator
 
 from tflaunch.clusterspec.validators import (
+    Claim,
     Command,
     ContainerName,
     Cores,
@@ -230,6 +231,12 @@ class Kubernetes(_Part):
     launcher_image: Omittable[Text] = Field(
         default=None,
         description="image with tflaunch and kubectl for the supervisor of `up -d`; default: that of the tasks",
+    )
+    run_volume: Omittable[Claim] = Field(
+        default=None, description="PersistentVolumeClaim on which the supervisor of `up -d` has the run directory"
+    )
+    keep: Duration = Field(
+        default=3600.0, description="how long the supervisor of `up -d` keeps the directory of a run that has ended"
     )
 
 

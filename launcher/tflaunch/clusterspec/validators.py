@@ -185,6 +185,9 @@ Volume = Annotated[
     str,
     _matching(r"/[^:\s]*|[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a path of the host, or the name of a claim or volume"),
 ]
+Claim = Annotated[
+    str, _matching(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", 'the name of a PersistentVolumeClaim such as "runs"')
+]
 OptionName = Annotated[
     str,
     _matching(r"[a-z][a-z0-9-]+", 'a long option of sbatch such as "partition"'),

@@ -1,54 +1,67 @@
-"""The objects of a supervisor that runs in the cluster: a Job, its permissions, and a copy of its files. Pure.
+"""The objects of a supervisor that runs in the cluster: a Job, its permissions, and what it starts with. Pure.
 
 The Job owns the others, so that its deletion deletes everything of the run.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tflaunch.plan.model import POD_CONTAINER, KubernetesPlan
 
 LAUNCHER_LABEL = "tflaunch/launcher"
 """The label with the name of the run on the objects of its supervisor, which outlive those of its tasks."""
+BEGUN_MARK = "tflaunch/begun"
+"""The annotation of the Job once a supervisor has begun the run."""
+EXIT_CODE_MARK = "tflaunch/exit-code"
+"""The annotation of the Job with the exit code of the run, once it has ended."""
+ENDED_MARK = "tflaunch/ended"
+"""The annotation with the time of that, in seconds since 1970."""
+SAID_MARK = "tflaunch/said"
+"""The annotation with the reason why a run could not begin or go on, "" for none."""
 HOME = "/tflaunch/home"
 """TFLAUNCH_HOME of the supervisor."""
-STATE = "/tflaunch-state"
-"""Where the pod with the copy has it."""
-SECRETS = "/tflaunch-secrets"
-"""Where the same pod has the values of secrets, in memory."""
-STATE_VARIABLE = "TFLAUNCH_COPY_STATE"
-SECRETS_VARIABLE = "TFLAUNCH_COPY_SECRETS"
-"""The variables that tell the programs in that pod so."""
+ORDER = "/tflaunch-order"
+"""Where the supervisor's pod has the parts of its order."""
+MOST_ORDERED = 14_000_000
+"""The longest order, in bytes."""
+_PART = 900_000  # bytes in a Secret, which may have 1 MiB
 _VOLUME = "/tflaunch"  # any user may write to a volume, but not to the directory below
 _MOST_FAILURES = 20  # pods of the supervisor that may fail before Kubernetes gives up
-_GRACE = 30  # seconds for the supervisor to send the last output to the copy
+_GRACE = 10  # seconds for the supervisor's pod to end
 _NODE_PATIENCE = 20  # seconds after which the supervisor's pod is moved away from a node that does not answer
 _VERBS_OF_LISTS = ["list", "watch"]  # these cannot be restricted to names
 
 
-class LauncherNames(NamedTuple):
-    """The names of the objects: of the Job, its account and its Role, and of the StatefulSet with the copy."""
-
-    job: str
-    copy: str
-
-    @property
-    def copy_pod(self) -> str:
-        """The pod with the copy of the run directory."""
-        return f"{self.copy}-0"
+def launcher_name(cluster: KubernetesPlan) -> str:
+    """Return the name of the Job of a supervisor, and of its account, Role and RoleBinding."""
+    return f"{cluster.name}-launcher"
 
 
-def names_of(cluster: KubernetesPlan) -> LauncherNames:
-    """Return the names of the objects for a cluster plan."""
-    return LauncherNames(f"{cluster.name}-launcher", f"{cluster.name}-run-copy")
+def split_order(order: bytes) -> list[bytes]:
+    """Split an order into the parts that Secrets have room for."""
+    return [order[start : start + _PART] for start in range(0, len(order), _PART)]
 
 
-def job(cluster: KubernetesPlan, run: str, image: str, pull_secrets: Iterable[Any] = ()) -> dict[str, Any]:
-    """Return the Job of the supervisor. It starts no pod until its parallelism is raised to 1."""
-    name = names_of(cluster).job
+def job(cluster: KubernetesPlan, run: str, parts: int, pull_secrets: Iterable[Any] = ()) -> dict[str, Any]:
+    """Return the Job of the supervisor. It starts no pod until its parallelism is raised to 1.
+
+    Args:
+        cluster: where it is made.
+        run: the run's name.
+        parts: the number of parts of its order.
+        pull_secrets: names of the secrets with which the image is pulled.
+    """
+    name = launcher_name(cluster)
+    sources = [
+        {"secret": {"name": _part_name(cluster, number), "items": [{"key": "part", "path": f"{number:02}"}]}}
+        for number in range(parts)
+    ]
+    claim = cluster.run_volume
+    home = {"emptyDir": {}} if claim is None else {"persistentVolumeClaim": {"claimName": claim}}
     pod = {
         "serviceAccountName": name,
         "restartPolicy": "Never",
@@ -63,14 +76,23 @@ def job(cluster: KubernetesPlan, run: str, image: str, pull_secrets: Iterable[An
             for key in ("not-ready", "unreachable")
         ],
         "containers": [
-            _container(
-                image,
-                ["tflaunch", "launcher", "supervise", run, cluster.name, cluster.namespace or ""],
-                [("home", _VOLUME)],
-                {"TFLAUNCH_HOME": HOME},
-            )
+            {
+                "name": POD_CONTAINER,
+                "image": cluster.launcher,
+                "command": ["tflaunch", "launcher", "supervise", run, cluster.name, cluster.namespace or ""],
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "env": [{"name": "TFLAUNCH_HOME", "value": HOME}],
+                "volumeMounts": [
+                    {"name": "home", "mountPath": _VOLUME},
+                    {"name": "order", "mountPath": ORDER, "readOnly": True},
+                ],
+                "resources": {
+                    "requests": {"cpu": "100m", "memory": "256Mi"},
+                    "limits": {"cpu": "1", "memory": "1Gi"},
+                },
+            }
         ],
-        "volumes": [{"name": "home", "emptyDir": {}}],
+        "volumes": [{"name": "home", **home}, {"name": "order", "projected": {"sources": sources}}],
         "imagePullSecrets": list(pull_secrets),
     }
     template = {"metadata": {"labels": _labels(cluster, run)}, "spec": pod}
@@ -79,87 +101,66 @@ def job(cluster: KubernetesPlan, run: str, image: str, pull_secrets: Iterable[An
 
 
 def owned(
-    cluster: KubernetesPlan,
-    run: str,
-    image: str,
-    owner: Mapping[str, str],
-    pods: Iterable[str],
-    pull_secrets: Iterable[Any] = (),
+    cluster: KubernetesPlan, run: str, parts: Sequence[bytes], owner: Mapping[str, str], pods: Iterable[str]
 ) -> list[dict[str, Any]]:
     """Return what the Job owns, except for the objects of the tasks.
 
     Args:
         cluster: where they are made.
         run: the run's name.
-        image: has tflaunch and kubectl.
+        parts: those of the supervisor's order.
         owner: the reference to the Job.
         pods: the names of the tasks' pods.
-        pull_secrets: names of the secrets with which the image is pulled.
     """
-    names = names_of(cluster)
-    references = {"ownerReferences": [dict(owner)]}
+    own = launcher_name(cluster)
 
     def about(name: str) -> dict[str, Any]:
-        return {**_about(cluster, run, name), **references}
+        return {**_about(cluster, run, name), "ownerReferences": [dict(owner)]}
 
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": about(names.job)}
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": about(own)}
     api = "rbac.authorization.k8s.io"
     role = {
         "apiVersion": f"{api}/v1",
         "kind": "Role",
-        "metadata": about(names.job),
-        "rules": _rules(cluster, names, list(pods)),
+        "metadata": about(own),
+        "rules": _rules(cluster, list(pods)),
     }
     binding = {
         "apiVersion": f"{api}/v1",
         "kind": "RoleBinding",
-        "metadata": about(names.job),
-        "roleRef": {"apiGroup": api, "kind": "Role", "name": names.job},
-        "subjects": [{"kind": "ServiceAccount", "name": names.job}],
+        "metadata": about(own),
+        "roleRef": {"apiGroup": api, "kind": "Role", "name": own},
+        "subjects": [{"kind": "ServiceAccount", "name": own}],
     }
-    own = {**_labels(cluster, run), "tflaunch/group": names.copy}
-    pod = {
-        "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": 1,
-        "containers": [
-            _container(
-                image,
-                ["tflaunch", "launcher", "hold-copy"],
-                [("state", STATE), ("secrets", SECRETS)],
-                {STATE_VARIABLE: STATE, SECRETS_VARIABLE: SECRETS},
-            )
-        ],
-        "volumes": [{"name": "state", "emptyDir": {}}, {"name": "secrets", "emptyDir": {"medium": "Memory"}}],
-        "imagePullSecrets": list(pull_secrets),
-    }
-    copy = {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": {**about(names.copy), "labels": own},
-        "spec": {
-            "replicas": 1,
-            "serviceName": cluster.name,
-            "selector": {"matchLabels": own},
-            "template": {"metadata": {"labels": own}, "spec": pod},
-        },
-    }
-    return [account, role, binding, copy]
+    secrets = [
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": about(_part_name(cluster, number)),
+            "data": {"part": base64.b64encode(part).decode()},
+        }
+        for number, part in enumerate(parts)
+    ]
+    return [account, role, binding, *secrets]
 
 
-def _rules(cluster: KubernetesPlan, names: LauncherNames, pods: list[str]) -> list[dict[str, Any]]:
+def _part_name(cluster: KubernetesPlan, number: int) -> str:
+    return f"{launcher_name(cluster)}-{number}"
+
+
+def _rules(cluster: KubernetesPlan, pods: list[str]) -> list[dict[str, Any]]:
     """Return what the supervisor may do: with this run's objects only, except that it may list."""
     groups = sorted({pod.rpartition("-")[0] for pod in pods})
+    own = launcher_name(cluster)
     return [
-        {"apiGroups": [""], "resources": ["pods/exec"], "resourceNames": [*pods, names.copy_pod],
-         "verbs": ["create", "get"]},
-        {"apiGroups": [""], "resources": ["pods"], "resourceNames": [*pods, names.copy_pod], "verbs": ["get"]},
-        {"apiGroups": [""], "resources": ["pods"], "resourceNames": pods, "verbs": ["delete"]},
+        {"apiGroups": [""], "resources": ["pods/exec"], "resourceNames": pods, "verbs": ["create", "get"]},
+        {"apiGroups": [""], "resources": ["pods"], "resourceNames": pods, "verbs": ["get", "delete"]},
         {"apiGroups": [""], "resources": ["services"], "resourceNames": [cluster.name], "verbs": ["get", "delete"]},
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "resourceNames": groups, "verbs": ["get", "delete"]},
-        {"apiGroups": ["batch"], "resources": ["jobs"], "resourceNames": [names.job], "verbs": ["get", "patch"]},
+        {"apiGroups": ["batch"], "resources": ["jobs"], "resourceNames": [own], "verbs": ["get", "patch"]},
         {"apiGroups": [""], "resources": ["pods", "services", "events"], "verbs": _VERBS_OF_LISTS},
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": _VERBS_OF_LISTS},
-    ]  # fmt: skip
+    ]
 
 
 def pods_of(cluster: KubernetesPlan) -> list[str]:
@@ -172,17 +173,6 @@ def pods_of(cluster: KubernetesPlan) -> list[str]:
     ]
 
 
-def _container(image: str, command: list[str], mounts: list[tuple[str, str]], env: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "name": POD_CONTAINER,
-        "image": image,
-        "command": command,
-        "env": [{"name": name, "value": value} for name, value in env.items()],
-        "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts],
-        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}},
-    }
-
-
 def _about(cluster: KubernetesPlan, run: str, name: str) -> dict[str, Any]:
     return {"name": name, "labels": _labels(cluster, run)}
 
@@ -190,7 +180,7 @@ def _about(cluster: KubernetesPlan, run: str, name: str) -> dict[str, Any]:
 def _labels(cluster: KubernetesPlan, run: str) -> dict[str, str]:
     # Not those by which the Service finds the tasks' pods.
     return {
-        "app.kubernetes.io/name": f"{cluster.name}-launcher",
+        "app.kubernetes.io/name": launcher_name(cluster),
         "app.kubernetes.io/managed-by": "tflaunch",
         LAUNCHER_LABEL: run,
     }

@@ -37,6 +37,7 @@ RUN_LABEL = "tflaunch/run"
 """The label with the name of the run to which an object of Kubernetes belongs."""
 
 DEFAULT_LEASE = 30.0
+DEFAULT_KEEP = 3600.0
 SERVER_PROGRAM = "${host:TFLAUNCH_SERVER}"
 """Placeholder for the path of TensorFlow's standard server on a host that is not this machine."""
 
@@ -112,7 +113,9 @@ class KubernetesPlan(NamedTuple):
 
     ``name`` is that of the Service that owns the others; ``objects`` is their JSON, "" if they exist; ``pending``: the
     limit for a pod to run, in seconds. ``context``, ``namespace`` and ``config`` (KUBECONFIG) are for kubectl, None for
-    its default. ``launcher`` is the image of a supervisor in the cluster.
+    its default. Of a supervisor in the cluster: ``launcher`` is the image, ``run_volume`` the PersistentVolumeClaim
+    with its run directories, if there is one, and ``keep`` how long its pod keeps the directory of a run that has
+    ended, in seconds.
     """
 
     name: str
@@ -122,6 +125,8 @@ class KubernetesPlan(NamedTuple):
     namespace: str | None = None
     config: str | None = None
     launcher: str | None = None
+    run_volume: str | None = None
+    keep: float = DEFAULT_KEEP
 
     def command(self, *arguments: str) -> list[str]:
         """Return the argv of a kubectl command for this cluster and namespace."""

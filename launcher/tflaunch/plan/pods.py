@@ -114,6 +114,8 @@ def cluster_plan(spec: Spec, processes: Sequence[TaskPlan], grace: float) -> Kub
         kubernetes.context,
         kubernetes.namespace,
         launcher=kubernetes.launcher_image or spec.container.image,
+        run_volume=kubernetes.run_volume,
+        keep=kubernetes.keep,
     )
 
 

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import json
-import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tflaunch import __version__, private_files
 from tflaunch.agents import code_copy
 from tflaunch.client import cluster_runs
-from tflaunch.client.cluster_runs import Whereabouts
+from tflaunch.client.cluster_runs import LauncherState, Whereabouts
 from tflaunch.client.secret_values import read_secrets
-from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError
 from tflaunch.kubernetes import kubectl, launcher_note, launcher_objects
 from tflaunch.kubernetes.kubectl import KubectlError
-from tflaunch.kubernetes.pod_watch import PodWatch
 from tflaunch.plan import serialize
 from tflaunch.plan.model import KubernetesPlan, Plan, SecretSource
 from tflaunch.runtime import cluster_objects, launch, run_record
-from tflaunch.runtime.launcher_pod import ORDER_NAME
-from tflaunch.store.run_copy import pack_run
+from tflaunch.store.run_archive import add_file
 from tflaunch.store.run_dir import RunDirectory
 
 _REPORT_AFTER = 3.0  # seconds for which a pod waits for the same thing before that is reported
 _BETWEEN_LOOKS = 1.0
-_PUT_PATIENCE = 600.0  # seconds for the user's code to be sent
+_CREATE_PATIENCE = 120.0  # seconds for an order to be sent
 _NO_TFLAUNCH = "executable file not found"
 
 
@@ -39,22 +37,24 @@ def start(plan: Plan, directory: RunDirectory, say: Callable[[str], None], is_qu
         TflaunchError: the run cannot begin; nothing of it is left in the cluster.
     """
     assert plan.kubernetes is not None
-    assert plan.kubernetes.launcher is not None
-    secrets = read_secrets(plan.secrets)
     path, run = directory.path, directory.run
+    if plan.checkpoints is not None and plan.kubernetes.run_volume is None:
+        say(
+            "warning: the copies of checkpoints are lost with the launcher's pod; name a PersistentVolumeClaim as"
+            " kubernetes.run_volume"
+        )
     try:
         cluster = kubectl.pinned(plan.kubernetes)
-        owner = _create_job(cluster, run)
+        parts = launcher_objects.split_order(_order(plan, cluster, directory))
+        owner = _create_job(cluster, run, len(parts))
     except KubectlError as error:
         message = f"Kubernetes does not start the launcher: {error}; {cluster_objects.REMEDY}"
         raise TflaunchError(message, EXIT_PREFLIGHT) from None
     launcher_note.write_note(path, cluster)
     try:
         cluster_objects.create(plan._replace(kubernetes=cluster), run, owner)
-        _create_owned(cluster, run, owner)
-        _wait_for_copy(cluster, run, say)
-        _put_copy(plan, cluster, directory, {name: value or "" for name, value in secrets.items()})
-        job = launcher_objects.names_of(cluster).job
+        _create_owned(cluster, run, parts, owner)
+        job = launcher_objects.launcher_name(cluster)
         kubectl.run_kubectl(cluster, "patch", "job", job, "--type=merge", '--patch={"spec":{"parallelism":1}}')
         return _wait_until_running(path, cluster, say, is_quiet)
     except KubectlError as error:
@@ -72,10 +72,43 @@ def _withdraw(path: Path, cluster: KubernetesPlan, say: Callable[[str], None]) -
         launcher_note.remove_note(path)
 
 
-def _create_job(cluster: KubernetesPlan, run: str) -> dict[str, str]:
+def _order(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory) -> bytes:
+    """Return what the supervisor begins with: a line with plan and secrets, and an archive of spec and code.
+
+    Raises:
+        TflaunchError: a secret cannot be read, or the code is too large.
+    """
+    values = {name: value or "" for name, value in read_secrets(plan.secrets).items()}
+    code = launch.code_for_hosts(plan)
+    run_record.write(directory.path, plan)  # of the code as it is here
+    there = cluster._replace(objects="", context=None, config=None)
+    sources = {name: SecretSource(env=name) for name in plan.secrets}
+    ordered = serialize.as_json(plan._replace(kubernetes=there, secrets=sources))
+    if code is not None:
+        private_files.write_text(directory.path / code_copy.NAME, code_copy.describe(code))
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", dereference=True) as archive:
+        for path in sorted(path for path in directory.path.iterdir() if path.is_file()):
+            add_file(archive, path, path.name)
+        if code is not None:
+            for file in code.files:
+                add_file(archive, file.source or code.directory / file.path, f"{code_copy.DIRECTORY}/{file.path}")
+    order = (
+        json.dumps({"version": __version__, "plan": ordered, "secrets": values}).encode() + b"\n" + packed.getvalue()
+    )
+    if len(order) > launcher_objects.MOST_ORDERED:
+        raise TflaunchError(
+            f"the code of the run has {len(order) / 1e6:.1f} MB when packed, more than the"
+            f" {launcher_objects.MOST_ORDERED / 1e6:.0f} MB that a launcher in the cluster can begin with; leave files"
+            " out with sync.exclude, put them into the image, or run without -d",
+            EXIT_USAGE,
+        )
+    return order
+
+
+def _create_job(cluster: KubernetesPlan, run: str, parts: int) -> dict[str, str]:
     """Create the Job that owns everything else, and return a reference to it."""
-    assert cluster.launcher is not None
-    job = launcher_objects.job(cluster, run, cluster.launcher, _pull_secrets(cluster))
+    job = launcher_objects.job(cluster, run, parts, _pull_secrets(cluster))
     try:
         made = kubectl.run_for_json(cluster, "create", "--filename=-", given=json.dumps(job))
     except KubectlError as error:
@@ -95,13 +128,11 @@ def _create_job(cluster: KubernetesPlan, run: str) -> dict[str, str]:
         }
 
 
-def _create_owned(cluster: KubernetesPlan, run: str, owner: Mapping[str, str]) -> None:
-    assert cluster.launcher is not None
-    items = launcher_objects.owned(
-        cluster, run, cluster.launcher, owner, launcher_objects.pods_of(cluster), _pull_secrets(cluster)
-    )
+def _create_owned(cluster: KubernetesPlan, run: str, parts: Sequence[bytes], owner: Mapping[str, str]) -> None:
+    pods = launcher_objects.pods_of(cluster)
+    items = launcher_objects.owned(cluster, run, parts, owner, pods)
     things = {"apiVersion": "v1", "kind": "List", "items": items}
-    kubectl.run_kubectl(cluster, "create", "--filename=-", given=json.dumps(things))
+    kubectl.run_kubectl(cluster, "create", "--filename=-", given=json.dumps(things), patience=_CREATE_PATIENCE)
 
 
 def _pull_secrets(cluster: KubernetesPlan) -> list[Any]:
@@ -110,76 +141,12 @@ def _pull_secrets(cluster: KubernetesPlan) -> list[Any]:
     return list(sets[0]["spec"]["template"]["spec"].get("imagePullSecrets", []))
 
 
-def _wait_for_copy(cluster: KubernetesPlan, run: str, say: Callable[[str], None]) -> None:
-    """Wait until the pod with the copy of the run directory runs.
+def _wait_until_running(path: Path, cluster: KubernetesPlan, say: Callable[[str], None], is_quiet: bool) -> int:
+    """Show the run's messages until its tasks run; return 0 then, or its exit code if it ends first.
 
     Raises:
-        TflaunchError: it does not, within ``kubernetes.pending``, or cannot.
+        TflaunchError: the supervisor's pod does not run within ``kubernetes.pending``, or cannot.
     """
-    pod = launcher_objects.names_of(cluster).copy_pod
-    watch = PodWatch(cluster, f"{launcher_objects.LAUNCHER_LABEL}={run}", [pod])
-    begun = time.monotonic()
-    told = ""
-    while True:
-        state = watch.look_at(pod)
-        if state.container and not state.waits_for:
-            return
-        if _NO_TFLAUNCH in state.reason:
-            message = (
-                f"image {cluster.launcher!r} has no tflaunch, and with -d the supervisor runs in the cluster; name an"
-                " image with tflaunch and kubectl as kubernetes.launcher_image, or run without -d"
-            )
-            raise TflaunchError(message, EXIT_PREFLIGHT)
-        waited = time.monotonic() - begun
-        if waited >= cluster.pending:
-            message = f"the launcher: {state.reason}; it did not run within {cluster.pending:g} s (kubernetes.pending)"
-            raise TflaunchError(message, EXIT_PREFLIGHT)
-        if waited >= _REPORT_AFTER and state.waits_for != told:
-            told = state.waits_for
-            say(f"the launcher: {state.reason}")
-        time.sleep(_BETWEEN_LOOKS)
-
-
-def _put_copy(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory, secrets: Mapping[str, str]) -> None:
-    """Send what the supervisor needs to the pod with the copy: plan, spec, code, and the values of secrets."""
-    code = launch.code_for_hosts(plan)
-    run_record.write(directory.path, plan)  # of the code as it is here
-    there = cluster._replace(objects="", context=None, config=None)
-    sources = {name: SecretSource(env=name) for name in plan.secrets}
-    ordered = plan._replace(kubernetes=there, secrets=sources)
-    order = {"version": __version__, "plan": serialize.as_json(ordered)}
-    private_files.write_text(directory.path / ORDER_NAME, json.dumps(order))
-    if code is not None:
-        private_files.write_text(directory.path / code_copy.NAME, code_copy.describe(code))
-    pod = launcher_objects.names_of(cluster).copy_pod
-    command = [*kubectl.exec_command(cluster, pod), "tflaunch", "launcher", "put-copy"]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
-    )
-    assert process.stdin is not None
-    try:
-        process.stdin.write(json.dumps(dict(secrets)).encode() + b"\n")
-        with tarfile.open(fileobj=process.stdin, mode="w|", dereference=True) as archive:
-            for name in sorted(path.name for path in directory.path.iterdir() if path.is_file()):
-                if name != "launcher.json":
-                    pack_run(archive, directory.path / name, name)
-            for file in code.files if code is not None else ():
-                source = file.source or code.directory / file.path if code is not None else None
-                assert source is not None
-                pack_run(archive, source, f"{code_copy.DIRECTORY}/{file.path}")
-    except BrokenPipeError:
-        pass  # its errors tell why
-    try:
-        _, errors = process.communicate(timeout=_PUT_PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise KubectlError(f"the code was not sent within {_PUT_PATIENCE:g} s") from None
-    if process.returncode != 0:
-        raise KubectlError(f"the launcher's files cannot be sent: {errors.decode('utf-8', 'replace').strip()[-300:]}")
-
-
-def _wait_until_running(path: Path, cluster: KubernetesPlan, say: Callable[[str], None], is_quiet: bool) -> int:
-    """Show the run's messages until its tasks run; return 0 then, or its exit code if it ends first."""
     begun = time.monotonic()
     told = ""
     command = ["launcher", "await-start", path.name, *(["--quiet"] if is_quiet else [])]
@@ -189,17 +156,33 @@ def _wait_until_running(path: Path, cluster: KubernetesPlan, say: Callable[[str]
             done = cluster_runs.execute(cluster, state.pod, command)
             if not done.failure and done.exit_code == 0:
                 return 0
-        if state.where is Whereabouts.OVER:
+        if state.where in (Whereabouts.KEPT, Whereabouts.OVER) and state.exit_code is not None:
             cluster_runs.bring_home(path, cluster, state, say)
-            return EXIT_INTERNAL if state.exit_code is None else state.exit_code
+            return state.exit_code
         if state.where is Whereabouts.DELETED:
             raise TflaunchError(f"the Job of run {path.name} was deleted", EXIT_INTERNAL)
-        waited = time.monotonic() - begun
-        if state.where is Whereabouts.STARTING and waited >= cluster.pending:
-            raise TflaunchError(
-                f"the launcher: {state.reason}; it did not run within {cluster.pending:g} s", EXIT_PREFLIGHT
-            )
-        if state.where is Whereabouts.STARTING and waited >= _REPORT_AFTER and state.reason != told:
-            told = state.reason
-            say(f"the launcher: {state.reason}")
+        if state.where in (Whereabouts.STARTING, Whereabouts.OVER):
+            _require_startable(cluster, state, time.monotonic() - begun)
+            if time.monotonic() - begun >= _REPORT_AFTER and state.reason != told:
+                told = state.reason
+                say(f"the launcher: {state.reason}")
         time.sleep(_BETWEEN_LOOKS)
+
+
+def _require_startable(cluster: KubernetesPlan, state: LauncherState, waited: float) -> None:
+    """Check that the supervisor's pod may still run.
+
+    Raises:
+        TflaunchError: it may not.
+    """
+    if _NO_TFLAUNCH in state.failure:
+        message = (
+            f"image {cluster.launcher!r} has no tflaunch, and with -d the supervisor runs in the cluster; name an"
+            " image with tflaunch and kubectl as kubernetes.launcher_image, or run without -d"
+        )
+        raise TflaunchError(message, EXIT_PREFLIGHT)
+    if state.failure and not state.is_begun:
+        raise TflaunchError(f"the launcher does not start: {state.failure}", EXIT_PREFLIGHT)
+    if waited >= cluster.pending:
+        message = f"the launcher: {state.reason}; it did not run within {cluster.pending:g} s (kubernetes.pending)"
+        raise TflaunchError(message, EXIT_PREFLIGHT)

@@ -120,6 +120,16 @@ def deleted_after(cluster: KubernetesPlan, run: str, say: Callable[[str], None])
             say(f"warning: the pods of {run} were not deleted: {why}; `{command}` deletes them")
 
 
+def delete_pods(cluster: KubernetesPlan, run: str) -> None:
+    """Ask Kubernetes to delete the pods of a run's tasks, and to make new ones.
+
+    Raises:
+        KubectlError: Kubernetes did not take the request.
+    """
+    selector = f"--selector={RUN_LABEL}={run}"
+    kubectl.run_kubectl(cluster, "delete", "pods", selector, "--ignore-not-found", "--wait=false")
+
+
 def delete_objects(cluster: KubernetesPlan, run: str) -> None:
     """Delete the objects of a run, and wait a few seconds until its pods are gone.
 

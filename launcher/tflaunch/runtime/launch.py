@@ -112,11 +112,10 @@ def take_over(
     is_detached: bool = False,
     stop: StopRequested | None = None,
     sink: Callable[[Sequence[str]], OutputSink] = on_screen,
-    written: Callable[[], None] = lambda: None,
 ) -> int:
     """Continue the run in a directory, or end it with ``stop``; return the exit code as `start` does.
 
-    ``say``, ``metrics_port``, ``is_detached``, ``sink`` and ``written`` are as in `RunConfig`.
+    ``say``, ``metrics_port``, ``is_detached`` and ``sink`` are as in `RunConfig`.
 
     Raises:
         TflaunchError: the run has a supervisor, or none of its tasks can still be alive.
@@ -162,7 +161,6 @@ def take_over(
         metrics_port=metrics_port,
         is_detached=is_detached,
         sink=sink,
-        written=written,
         secrets=secrets,
     )
     connectors = connectors_for(job.original, directory)

@@ -1,25 +1,25 @@
 """Supervise a run from a pod: the first process of the launcher's pod, and the supervisor that it starts.
 
-The pod may be deleted at any time, and Kubernetes makes another. That must not end the run: on TERM the first process
-kills the supervisor; its tasks live on for their lease, and the next pod continues from the copy of the run directory.
+The pod may be deleted at any time, and Kubernetes makes another. If the run directory is on a volume, that must not end
+the run: on TERM the first process kills the supervisor; its tasks live on for their lease, and the next pod resumes the
+run. Without a volume the directory is gone with the pod, and the next one begins the job again.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from tflaunch import __version__, private_files
-from tflaunch.client.cluster_runs import OUTCOME_NAME
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
 from tflaunch.kubernetes import kubectl, launcher_objects
@@ -28,31 +28,28 @@ from tflaunch.plan import serialize
 from tflaunch.plan.model import KubernetesPlan, Plan
 from tflaunch.runtime import cluster_objects, launch
 from tflaunch.runtime.run_config import RunConfig
-from tflaunch.store import journal
-from tflaunch.store.run_copy import CopyError, RunCopy, unpack_copy
+from tflaunch.store import journal, run_lock
+from tflaunch.store.run_archive import unpack_archive
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory, home
 from tflaunch_worker import wire
 
-ORDER_NAME = "order.json"
-"""What is to be run: the version of tflaunch that has planned it, and the plan."""
-_COPY_PATIENCE = 120.0  # seconds for the pod with the copy to answer
-_END_PATIENCE = 60.0  # seconds for the copy to be complete at the end
-_LEAVE_PATIENCE = 10.0  # the same when this pod is deleted
+_Answer = TypeVar("_Answer")
+_API_PATIENCE = 120.0  # seconds for Kubernetes to answer
 _BETWEEN_TRIES = 1.0
 _MOST_SUPERVISORS = 5  # that may be killed in this pod
-_SUPERSEDED = 76  # exit code of a supervisor that was replaced by one in another pod
+_LONGEST_SAID = 2000  # characters
 
 
 class _PodEnds(BaseException):
     """Kubernetes ends this pod."""
 
 
-class _Taken(NamedTuple):
-    """What this pod has taken over: the run directory, its supervisor's number, and the values of secrets."""
+class _Order(NamedTuple):
+    """What is to be run: the plan, the values of its secrets, and an archive of spec and code."""
 
-    path: Path
-    number: int
+    plan: Plan
     secrets: dict[str, str]
+    files: bytes
 
 
 def supervise_in_pod(run: str, cluster: KubernetesPlan, say: Callable[[str], None]) -> int:
@@ -68,12 +65,12 @@ def supervise_in_pod(run: str, cluster: KubernetesPlan, say: Callable[[str], Non
     try:
         return launcher.serve()
     except _PodEnds:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         launcher.leave()
         return 128 + signal.SIGTERM
 
 
 def _end_pod(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise _PodEnds
 
 
@@ -84,134 +81,149 @@ class _Launcher:
         self._run = run
         self._cluster = cluster
         self._say = say
-        self._names = launcher_objects.names_of(cluster)
-        self._taken: _Taken | None = None
+        self._path = home() / "runs" / run
         self._supervisor = 0
 
     def serve(self) -> int:
-        """Supervise the run until it has ended, and return its exit code."""
+        """Supervise the run until it has ended, keep its directory for a while, and return its exit code."""
+        if shutil.which("kubectl") is None:
+            self._say("the launcher's image has no kubectl; name an image that has it as kubernetes.launcher_image")
+            return EXIT_PREFLIGHT
         try:
-            _require_kubectl()
-            taken = self._taken = self._take_over()
-            plan = _ordered(taken.path)
+            order = _read_order(Path(launcher_objects.ORDER))
+            marks = self._marks()
+            if (ended := marks.get(launcher_objects.EXIT_CODE_MARK)) is not None:
+                code = int(ended)  # the pod before this one was to keep the directory
+                since = float(marks[launcher_objects.ENDED_MARK])
+            else:
+                self._prepare(order, is_begun=launcher_objects.BEGUN_MARK in marks)
+                os.environ.update(order.secrets)  # the plan reads them from there
+                code, said = self._supervise_to_the_end(order.plan)
+                since = self._finish(code, said)
         except TflaunchError as error:
-            return self._finish(error.exit_code, str(error))
-        os.environ.update(taken.secrets)  # the plan reads them from there
-        for _ in range(_MOST_SUPERVISORS):
-            code, said = 0, ""
-            if _end_of(taken.path) is None:
-                code = self._supervise(taken, plan)
-            if code == _SUPERSEDED:
-                return EXIT_INTERNAL  # Kubernetes ignores how a pod ends that was replaced
-            ended = _end_of(taken.path)
-            if ended is None and code >= 0 and not (taken.path / JOURNAL_NAME).exists():
-                ended, said = code, "the run did not begin; `kubectl logs` of its Job says why"
-            if ended is not None:
-                return self._finish(ended, said)
-            self._say("the supervisor has ended unexpectedly; another takes over")
-            time.sleep(_BETWEEN_TRIES)
-        return self._finish(EXIT_INTERNAL, f"{_MOST_SUPERVISORS} supervisors ended unexpectedly")
+            self._finish(error.exit_code, str(error))
+            return error.exit_code
+        assert order.plan.kubernetes is not None
+        self._keep_directory(since + order.plan.kubernetes.keep)
+        return code
 
     def leave(self) -> None:
-        """Kill the supervisor, so that its tasks do not end with this pod, and complete the copy."""
+        """Kill the supervisor: a resumed run keeps its tasks, and those of any other end with their lease."""
         if self._supervisor:
             os.kill(self._supervisor, signal.SIGKILL)
             os.waitpid(self._supervisor, 0)
-        if self._taken is not None:
-            self._complete_copy(self._taken, _LEAVE_PATIENCE)
 
-    def _take_over(self) -> _Taken:
-        """Get the run directory from its copy.
+    def _marks(self) -> dict[str, Any]:
+        """Return the annotations of the Job, by which the pods of a launcher know of each other."""
+        job = launcher_objects.launcher_name(self._cluster)
 
-        Raises:
-            TflaunchError: there is no copy.
-        """
-        command = self._in_copy("take-copy")
-        path, end = home() / "runs" / self._run, time.monotonic() + _COPY_PATIENCE
-        private_files.make_directories(path.parent)
-        while True:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        def ask() -> dict[str, Any]:
+            found = kubectl.run_for_json(self._cluster, "get", "job", job)
+            with kubectl.readable_answer():
+                return dict(found["metadata"].get("annotations") or {})
+
+        return _insist(ask)
+
+    def _mark(self, **patch: object) -> None:
+        job = launcher_objects.launcher_name(self._cluster)
+        words = ("patch", "job", job, "--type=merge", f"--patch={json.dumps(patch)}")
+        _insist(lambda: kubectl.run_kubectl(self._cluster, *words))
+
+    def _prepare(self, order: _Order, *, is_begun: bool) -> None:
+        """Make the run directory, unless it is there already."""
+        if (self._path / JOURNAL_NAME).exists():
+            return
+        if is_begun:
+            self._say(
+                f"the pod that supervised {self._run} is gone, and the run directory with it (kubernetes.run_volume"
+                " would keep it): the job begins again, from its checkpoints"
             )
-            assert process.stdout is not None
-            assert process.stderr is not None
-            try:
-                head = wire.parse(process.stdout.readline())
-                unpack_copy(process.stdout, path.parent, self._run)
-                if process.wait() == 0:
-                    os.chmod(path, 0o700)
-                    return _Taken(path, int(head["number"]), dict(head["secrets"]))
-            except (CopyError, ValueError, LookupError):
-                pass  # the output is incomplete; the reason is in its errors
-            process.kill()
-            _, errors = process.communicate()
-            if time.monotonic() >= end:
-                why = errors.decode("utf-8", "replace").strip().removeprefix("tflaunch: ")
-                raise TflaunchError(f"the files of run {self._run} are lost: {why}", EXIT_INTERNAL)
-            time.sleep(_BETWEEN_TRIES)
+            # A pod that is being deleted is not used any more, so no task of before can be beside its next attempt.
+            _insist(lambda: cluster_objects.delete_pods(self._cluster, self._run))
+        try:
+            unpack_archive(io.BytesIO(order.files), self._path)
+        except OSError as error:
+            where = f"{error.filename}: {error.strerror}"
+            message = (
+                f"the run directory cannot be made: {where}; user {os.getuid()} of the image must be able to write"
+            )
+            raise TflaunchError(message, EXIT_PREFLIGHT) from None
+        annotations = {launcher_objects.BEGUN_MARK: f"{time.time():.0f}"}
+        self._mark(metadata={"annotations": annotations})
 
-    def _supervise(self, taken: _Taken, plan: Plan) -> int:
+    def _supervise_to_the_end(self, plan: Plan) -> tuple[int, str]:
+        """Supervise the run until it has ended; return its exit code and, if it did not begin, why."""
+        for _ in range(_MOST_SUPERVISORS):
+            code = 0
+            if _end_of(self._path) is None:
+                code = self._supervise(plan)
+            ended = _end_of(self._path)
+            if ended is not None:
+                return ended, ""
+            if code >= 0 and not (self._path / JOURNAL_NAME).exists():
+                return code, "the run did not begin; `kubectl logs` of its Job says why"
+            self._say("the supervisor has ended unexpectedly; another takes over")
+            time.sleep(_BETWEEN_TRIES)
+        return EXIT_INTERNAL, f"{_MOST_SUPERVISORS} supervisors ended unexpectedly"
+
+    def _supervise(self, plan: Plan) -> int:
         """Run a supervisor in another process; return its exit code, if a signal killed it a negative number."""
+        while run_lock.is_locked(self._path):  # by a pod before this one, on a node that does not answer
+            time.sleep(_BETWEEN_TRIES)
         sys.stdout.flush()
         sys.stderr.flush()
         self._supervisor = os.fork()
         if self._supervisor == 0:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            _be_supervisor(taken, plan, self._copy_command(taken), self._say)
+            _be_supervisor(self._path, plan, self._say)
         while True:  # also reap what commands that were run in this container have left
             pid, status = os.wait()
             if pid == self._supervisor:
                 self._supervisor = 0
                 return os.waitstatus_to_exitcode(status)
 
-    def _finish(self, code: int, said: str) -> int:
-        """Delete what the run has in the cluster, complete the copy, and keep Kubernetes from starting another pod."""
+    def _finish(self, code: int, said: str) -> float:
+        """Delete what the run has in the cluster, record its end in the Job, and return the time."""
         if said:
             self._say(said)
         try:
             cluster_objects.delete_objects(self._cluster, self._run)
         except KubectlError as error:
             self._say(f"warning: the pods of {self._run} were not deleted: {error}")
-        if self._taken is not None:
-            outcome = {"exit_code": code, "said": said}
-            private_files.write_text(self._taken.path / OUTCOME_NAME, json.dumps(outcome))
-            if not self._complete_copy(self._taken, _END_PATIENCE):
-                self._say("warning: the end of the run could not be copied; `kubectl logs` of its Job has the output")
-        if code:
-            no_more = '--patch={"spec":{"backoffLimit":0}}'
+        now = time.time()
+        annotations = {
+            launcher_objects.EXIT_CODE_MARK: str(code),
+            launcher_objects.ENDED_MARK: f"{now:.0f}",
+            launcher_objects.SAID_MARK: said[:_LONGEST_SAID],
+        }
+        # Kubernetes would start another pod for an exit code that is not 0.
+        spec = {"spec": {"backoffLimit": 0}} if code else {}
+        try:
+            self._mark(metadata={"annotations": annotations}, **spec)
+        except TflaunchError as error:
+            self._say(f"warning: Job {launcher_objects.launcher_name(self._cluster)} does not show the end: {error}")
+        return now
+
+    def _keep_directory(self, until: float) -> None:
+        """Keep this pod for the command that copies the run directory, and then deletes the Job."""
+        while (self._path / JOURNAL_NAME).exists() and time.time() < until:
             try:
-                kubectl.run_kubectl(self._cluster, "patch", "job", self._names.job, "--type=merge", no_more)
-            except KubectlError as error:
-                self._say(f"warning: Job {self._names.job} will try again: {error}")
-        return code
-
-    def _complete_copy(self, taken: _Taken, patience: float) -> bool:
-        copy = RunCopy(taken.path, self._copy_command(taken), self._say, _nothing)
-        end = time.monotonic() + patience
-        while not (is_complete := copy.push()) and not copy.is_superseded and time.monotonic() < end:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass  # what commands that were run in this container have left
+            except ChildProcessError:
+                pass  # no child is left
             time.sleep(_BETWEEN_TRIES)
-        copy.close()
-        return is_complete
-
-    def _copy_command(self, taken: _Taken) -> list[str]:
-        return self._in_copy("take-changes", str(taken.number))
-
-    def _in_copy(self, *words: str) -> list[str]:
-        return [*kubectl.exec_command(self._cluster, self._names.copy_pod), "tflaunch", "launcher", *words]
 
 
-def _be_supervisor(taken: _Taken, plan: Plan, command: list[str], say: Callable[[str], None]) -> NoReturn:
+def _be_supervisor(path: Path, plan: Plan, say: Callable[[str], None]) -> NoReturn:
     code = EXIT_INTERNAL
     try:
-        copy = RunCopy(taken.path, command, say, lambda: os._exit(_SUPERSEDED))
-        copy.start()
-        if (taken.path / JOURNAL_NAME).exists():
-            code = launch.take_over(taken.path, say, written=copy.push_journal)
+        if (path / JOURNAL_NAME).exists():
+            code = launch.take_over(path, say)
         else:
-            directory = RunDirectory.existing(taken.path, taken.path / "logs")
+            directory = RunDirectory.existing(path, path / "logs")
             private_files.make_directories(directory.logs)
-            code_files = launch.code_for_hosts(plan, taken.path)
-            code = launch.start(plan, RunConfig(directory, code_files, say, written=copy.push_journal))
+            code = launch.start(plan, RunConfig(directory, launch.code_for_hosts(plan, path), say))
     except TflaunchError as error:
         say(str(error))
         code = error.exit_code
@@ -223,26 +235,38 @@ def _be_supervisor(taken: _Taken, plan: Plan, command: list[str], say: Callable[
         os._exit(code)
 
 
-def _require_kubectl() -> None:
-    if shutil.which("kubectl") is None:
-        message = "the launcher's image has no kubectl; name an image that has it as kubernetes.launcher_image"
-        raise TflaunchError(message, EXIT_PREFLIGHT)
+def _insist(ask: Callable[[], _Answer]) -> _Answer:
+    """Return what Kubernetes answers, asking again while it does not.
+
+    Raises:
+        TflaunchError: it did not answer in time.
+    """
+    end = time.monotonic() + _API_PATIENCE
+    while True:
+        try:
+            return ask()
+        except KubectlError as error:
+            if time.monotonic() >= end:
+                raise TflaunchError(f"Kubernetes does not answer the launcher: {error}", EXIT_INTERNAL) from None
+        time.sleep(_BETWEEN_TRIES)
 
 
-def _ordered(path: Path) -> Plan:
-    """Return the plan that was ordered.
+def _read_order(directory: Path) -> _Order:
+    """Return what was ordered; it is one line of JSON, and an archive.
 
     Raises:
         TflaunchError: another version of tflaunch has made it.
     """
-    order = wire.parse((path / ORDER_NAME).read_bytes(), max_values=1 << 24)
+    whole = b"".join(path.read_bytes() for path in sorted(directory.glob("[0-9]*")))
+    head, _, files = whole.partition(b"\n")
+    order = wire.parse(head, max_values=1 << 24)
     if order["version"] != __version__:
         message = (
             f"the image of the launcher has tflaunch {__version__}, and the run was planned by {order['version']};"
             " use an image with that version as kubernetes.launcher_image"
         )
         raise TflaunchError(message, EXIT_PREFLIGHT)
-    return serialize.from_json(order["plan"])
+    return _Order(serialize.from_json(order["plan"]), dict(order["secrets"]), files)
 
 
 def _end_of(path: Path) -> int | None:
@@ -253,7 +277,3 @@ def _end_of(path: Path) -> int | None:
     if records[-1]["kind"] == "ended":
         return int(records[-1]["exit_code"])
     return job.exit_code if job.phase is Phase.ENDED else None
-
-
-def _nothing() -> None:
-    """Do nothing."""

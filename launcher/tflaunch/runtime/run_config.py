@@ -31,7 +31,6 @@ class RunConfig(NamedTuple):
     of the tasks, and ``begun`` is called once other terminals can see the run. ``secrets`` are the values that tasks
     get beside the plan's environment. ``lock`` is that of the run, if it is held already. ``collect_every``: after how
     many seconds the files of the plan's ``collect`` are fetched while the tasks run, None for at the end only.
-    ``written`` is called after records were written to the journal, before anything else is done because of them.
     """
 
     directory: RunDirectory
@@ -47,4 +46,3 @@ class RunConfig(NamedTuple):
     secrets: Secrets = NO_SECRETS
     collect_every: float | None = None
     lock: int | None = None
-    written: Callable[[], None] = lambda: None

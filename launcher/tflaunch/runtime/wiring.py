@@ -80,7 +80,7 @@ def open_runtime(
     # It is held until this process exits: waiting for the run's end means waiting for it.
     lock = run_lock.take_lock(directory.path) if config.lock is None else config.lock
     metrics = _metrics(config.metrics_port)
-    journal = Journal(directory, records, config.written)
+    journal = Journal(directory, records)
     if fencing:
         journal.record_supervisor(fencing)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -106,11 +106,10 @@ class Journal:
     records, never the job.
     """
 
-    def __init__(self, directory: RunDirectory, records: int = 0, written: Callable[[], None] = lambda: None) -> None:
-        """Open the journal of a run, which already has ``records`` records; ``written`` is called after each write."""
+    def __init__(self, directory: RunDirectory, records: int = 0) -> None:
+        """Open the journal of a run, which already has ``records`` records."""
         self._file = open_to_append(directory.path / JOURNAL_NAME)
         self._seq = records
-        self._written = written
         self._waiting = b""
         self._dropped = 0
         self._reserve = directory.path / RESERVE_NAME
@@ -183,7 +182,6 @@ class Journal:
                 self._waiting = self._waiting[os.write(self._file, self._waiting) :]
         except OSError:
             pass  # retried with the next record
-        self._written()
 
     def close(self) -> None:
         """Close the file."""
