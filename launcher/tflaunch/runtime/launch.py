@@ -47,11 +47,10 @@ def start(plan: Plan, config: RunConfig) -> int:
 
     def supervise(config: RunConfig) -> int:
         links = _links_on_this_machine(plan, connectors)
-        from tflaunch.runtime import foreground
-
         with _without_leftovers(plan, config), ExitStack() as unused:
             for host, link in links.items():
                 unused.callback(_hang_up, connectors[host], link)
+            from tflaunch.runtime import foreground  # an interrupt of this import must not leave agents behind
 
             def begun() -> None:
                 unused.pop_all()
