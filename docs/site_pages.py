@@ -76,8 +76,9 @@ def _page_of(target: str) -> str:
 
 
 def _decisions() -> str:
-    """Return the list of all decisions."""
-    titles = {path.name: path.read_text().partition("\n")[0] for path in sorted(DOCS.glob("decisions/*.md"))}
+    """Return the list of the decisions that hold; those that are superseded say so below their titles."""
+    texts = {path.name: path.read_text() for path in sorted(DOCS.glob("decisions/*.md"))}
+    titles = {name: text.partition("\n")[0] for name, text in texts.items() if "\nSuperseded" not in text}
     lines = [f"- [{title.removeprefix('# ')}]({name})" for name, title in titles.items()]
     head = "# Decisions\n\nDesign choices that are hard to reverse, with their reasons and alternatives.\n\n"
     return head + "\n".join(line.replace(". ", "\\. ", 1) for line in lines) + "\n"
