@@ -32,7 +32,6 @@ import scale
 import spares
 import startup
 import warm
-import watching
 from parts import Bench, Part
 from process_tree import forked
 
@@ -49,7 +48,6 @@ PARTS: dict[str, Part] = {
     "idle": idle.PART,
     "first_step": first_step.PART,
     "warm": warm.PART,
-    "watching": watching.PART,
     "recovery": recovery.PART,
     "spares": spares.PART,
     "network": network.PART,

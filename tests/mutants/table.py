@@ -303,16 +303,16 @@ MUTANTS: Mapping[str, Edit] = {
         'record["seq"] >= number',
         Suite("unit/test_journal.py"),
     ),
-    "the others wait for a task of an earlier attempt": Edit(
-        "tflaunch.core.shortcomings.note",
+    "the memory of an earlier attempt counts": Edit(
+        "tflaunch.core.step._note_growth",
         "task.attempt != event.attempt",
         "False",
         Suite("unit/test_vitals.py"),
     ),
-    "any figures count as the load of a task": Edit(
-        "tflaunch.core.vitals._load",
-        "len(values) != _LOAD",
-        "False",
+    "the history of memory is read from its end": Edit(
+        "tflaunch.core.vitals._history",
+        "reverse=True",
+        "reverse=False",
         Suite("unit/test_vitals.py"),
     ),
     "a job stalls while a task is debugged": Edit(
@@ -569,12 +569,6 @@ MUTANTS: Mapping[str, Edit] = {
         "self._kills <= len(self._named)",
         "not self._kills",
         Suite("unit/test_oom.py"),
-    ),
-    "a control message hides that a request waits": Edit(
-        "tflaunch_worker.agent.collective_watch.RequestWatch._lacks_answer",
-        "_ANSWERED * received",
-        "0.0",
-        Suite("unit/test_collective_watch.py"),
     ),
     "a new supervisor does not hear how memory has grown": Edit(
         "tflaunch_worker.agent.vitals.VitalsReporter.resend_history",

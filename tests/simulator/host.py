@@ -113,7 +113,7 @@ class SimEvidenceCollector:
 class SimVitals:
     """Measures nothing regularly."""
 
-    def add(self, task: str, attempt: int, pid: Callable[[], int], port: int) -> None:
+    def add(self, task: str, attempt: int, pid: Callable[[], int]) -> None:
         """Watch nothing."""
 
     def remove(self, task: str) -> None:

@@ -306,7 +306,7 @@ STATES = some.sampled_from(["running", "failed", "restarting", "disconnected", "
 FIELDS: dict[str, some.SearchStrategy[Any]] = {
     **dict.fromkeys(["task", "role", "host", "run", "name", "logs", "phase", "supervisor"], TEXTS),
     **dict.fromkeys(["address", "preload", "last_line", "reason", "restart", "last_failure", "culprit"], MAYBE | TEXTS),
-    **dict.fromkeys(["replaces", "moved_from", "breakpoint", "waits_for", "late_reason"], MAYBE | TEXTS),
+    **dict.fromkeys(["replaces", "moved_from", "breakpoint"], MAYBE | TEXTS),
     "is_spare": MAYBE | some.booleans(),
     **dict.fromkeys(["attempt", "restarts", "max_restarts"], INTEGERS),
     **dict.fromkeys(["pid", "exit_code", "signal"], MAYBE | INTEGERS),

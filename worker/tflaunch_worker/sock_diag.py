@@ -15,15 +15,10 @@ if TYPE_CHECKING:
     from typing import Iterator
 
 PROTOCOL = 4  # NETLINK_SOCK_DIAG
-BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY, the type of a question
+_BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY, the type of a question
 ESTABLISHED, LISTENING = 1, 10  # TCP_ESTABLISHED and TCP_LISTEN in the kernel's numbering of states
 INFO = 2  # INET_DIAG_INFO, the attribute that holds struct tcp_info
-_QUESTION = struct.Struct("=BBBxI48s")  # struct inet_diag_req_v2: family, protocol, extensions, states, identity
-
-
-def question(family: int, state: int, with_info: bool = False, identity: bytes = b"") -> bytes:
-    """Return a question about the sockets in a state, or about the one with this identity."""
-    return _QUESTION.pack(family, socket.IPPROTO_TCP, 1 << (INFO - 1) if with_info else 0, 1 << state, identity)
+_QUESTION = struct.Struct("=BBBxI48x")  # struct inet_diag_req_v2: family, protocol, extensions, states
 
 
 def sockets(family: int, state: int, with_info: bool = False) -> Iterator[bytes]:
@@ -32,4 +27,5 @@ def sockets(family: int, state: int, with_info: bool = False) -> Iterator[bytes]
     Raises:
         OSError: the kernel or its permissions do not allow it.
     """
-    return netlink.dump(PROTOCOL, BY_FAMILY, question(family, state, with_info))
+    extensions = 1 << (INFO - 1) if with_info else 0
+    return netlink.dump(PROTOCOL, _BY_FAMILY, _QUESTION.pack(family, socket.IPPROTO_TCP, extensions, 1 << state))

@@ -1,4 +1,4 @@
-"""The launcher's side of measuring tasks of one host: usage, where their processes are, and what they get regularly."""
+"""The launcher's side of measuring tasks of one host: usage, memory, and where their processes are."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class MeasurementLink:
         self._tell_evidence = tell
 
     def tell_vitals(self, tell: Callable[[HostVitals, float], None]) -> None:
-        """Call ``tell`` with what the agent measures regularly, and when, in seconds of our monotonic clock."""
+        """Call ``tell`` with the memory that the agent measures, and when, in seconds of our monotonic clock."""
         self._tell_vitals = tell
 
     def take(self, message: dict[str, Any], body: bytes) -> None:

@@ -33,7 +33,6 @@ Metric = Annotated[float, Range(-(2.0**63), 2.0**63)]
 Reason = Annotated[str, Line(1000)]
 Addresses = Annotated[str, Line(4000)]
 OwnAddresses = Annotated[str, Line(20_000)]
-Share = Annotated[float, Range(0, 1)]
 IpAddress = Annotated[str, Line(50)]
 """Types of fields, checked for every event that comes from an agent or a journal."""
 
@@ -270,27 +269,6 @@ class BreakpointLeft(NamedTuple):
     is_quit: bool = False
 
 
-class TaskFellBehind(NamedTuple):
-    """The others wait for the task in most collectives; no decision depends on it.
-
-    ``share``: for how much of the time; ``reason``: why it is late.
-    """
-
-    host: str
-    task: str
-    attempt: Attempt
-    share: Share
-    reason: Reason
-
-
-class TaskCaughtUp(NamedTuple):
-    """The others no longer wait longer for the task than for any other."""
-
-    host: str
-    task: str
-    attempt: Attempt
-
-
 class MemoryGrew(NamedTuple):
     """The memory of the task grows steadily, by ``rate`` bytes per second, and its host's is full in ``left`` seconds.
 
@@ -429,8 +407,6 @@ Event = (
     | CheckpointRefused
     | CheckpointCopied
     | CheckpointNotCopied
-    | TaskFellBehind
-    | TaskCaughtUp
     | MemoryGrew
     | FaultInjected
     | HangExplained

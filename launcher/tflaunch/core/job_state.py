@@ -145,13 +145,6 @@ class Breakpoint(NamedTuple):
     function: str
 
 
-class Late(NamedTuple):
-    """Why the others wait for a task, and for how much of the time; as in `events.TaskFellBehind`."""
-
-    share: float
-    reason: str
-
-
 class Growth(NamedTuple):
     """By how many bytes per second the memory of a task grows.
 
@@ -172,8 +165,7 @@ class TaskState(NamedTuple):
     is the number of seconds between TERM and KILL when it was last stopped, None if stacks were dumped instead of
     sending TERM, and ``kill_at`` the time of that KILL; ``was_stopped``: it exited after that; ``outlived_grace``: by
     that KILL. ``was_cut_short``: its host was leaving and had told it to end, so that exit code 0 does not mean that it
-    is done. ``breakpoint`` is where it waits for a debugger. ``late`` and ``growth`` say that others wait for it, and
-    that its memory grows.
+    is done. ``breakpoint`` is where it waits for a debugger. ``growth`` says that its memory grows.
     """
 
     task: str
@@ -199,7 +191,6 @@ class TaskState(NamedTuple):
     reached: Reached = Reached()
     metrics: tuple[tuple[str, float], ...] = ()
     breakpoint: Breakpoint | None = None
-    late: Late | None = None
     growth: Growth | None = None
 
     @property

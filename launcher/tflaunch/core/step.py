@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 
-from tflaunch.core import breakpoints, checkpoints, elastic, policy, shortcomings
+from tflaunch.core import breakpoints, checkpoints, elastic, policy
 from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import (
     BreakpointLeft,
@@ -45,10 +45,8 @@ from tflaunch.core.events import (
     RestartRequested,
     StopRequested,
     Superseded,
-    TaskCaughtUp,
     TaskEvent,
     TaskExited,
-    TaskFellBehind,
     TaskGone,
     TaskNotStarted,
     TaskStarted,
@@ -61,6 +59,7 @@ from tflaunch.core.job_state import (
     Cause,
     Culprit,
     Formation,
+    Growth,
     HostPhase,
     HostState,
     Job,
@@ -170,25 +169,37 @@ def _react(job: Job, event: Event, now: float) -> Step:
             return _on_request(job, event, now)
         case TimePassed():
             return _on_time(job, now)
-        case TaskFellBehind() | TaskCaughtUp() | MemoryGrew():
-            return shortcomings.note(job, event, now), []
-        case HangExplained() | CheckpointCopied() | CheckpointNotCopied() | FaultInjected() | Superseded():
+        case (
+            MemoryGrew() | HangExplained() | CheckpointCopied() | CheckpointNotCopied() | FaultInjected() | Superseded()
+        ):
             return _note(job, event, now), []
         case _:
             return _on_task_event(job, event, now)
 
 
 def _note(
-    job: Job, event: HangExplained | CheckpointCopied | CheckpointNotCopied | FaultInjected | Superseded, now: float
+    job: Job,
+    event: MemoryGrew | HangExplained | CheckpointCopied | CheckpointNotCopied | FaultInjected | Superseded,
+    now: float,
 ) -> Job:
     """Return the job after an event on which no decision depends."""
     match event:
+        case MemoryGrew():
+            return _note_growth(job, event, now)
         case HangExplained():
             return _explain(job, event.sentence)
         case CheckpointCopied():
             return checkpoints.note_copy(job, event, now)
         case _:
             return job
+
+
+def _note_growth(job: Job, event: MemoryGrew, now: float) -> Job:
+    """Note that the memory of a task grows, or no longer does."""
+    task = job.tasks.get(event.task)
+    if task is None or task.attempt != event.attempt or not task.is_alive:
+        return job  # it has ended in the meantime
+    return job.with_task(task, growth=Growth(event.rate, now, now + event.left) if event.rate else None)
 
 
 def _explain(job: Job, sentence: str) -> Job:

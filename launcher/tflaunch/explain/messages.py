@@ -19,9 +19,7 @@ from tflaunch.core.events import (
     OutsiderRefused,
     PortOpened,
     PortUnfenced,
-    TaskCaughtUp,
     TaskExited,
-    TaskFellBehind,
     TaskGone,
     TaskNotStarted,
     TaskStarted,
@@ -29,7 +27,7 @@ from tflaunch.core.events import (
 from tflaunch.core.job_state import CHECKPOINT, HAS_RUN, Cause, HostPhase, Job, Phase
 from tflaunch.explain import cluster_formation, moves, summary
 from tflaunch.explain.summary import describe, describe_exit
-from tflaunch.explain.wording import counted, growth_words, late_words, listed, place_of
+from tflaunch.explain.wording import counted, growth_words, listed, place_of
 from tflaunch.plan import preloading, tensorboard
 from tflaunch.plan.gpu_shares import gpus_given
 from tflaunch.plan.model import FENCED_OR_FAIL
@@ -89,8 +87,8 @@ def _other_news(before: Job, event: Event, after: Job) -> list[str]:
             return _checkpoint_news(before, event, after)
         case BreakpointReached():
             return _breakpoint_news(event, after)
-        case TaskFellBehind() | TaskCaughtUp() | MemoryGrew():
-            return _shortcoming_news(before, event, after)
+        case MemoryGrew():
+            return _growth_news(before, event, after)
         case _:
             return []
 
@@ -114,18 +112,12 @@ def _breakpoint_news(event: BreakpointReached, after: Job) -> list[str]:
     return [f"{task.task} waits at a breakpoint in {where}: tflaunch debug {after.run} {task.task}"]
 
 
-def _shortcoming_news(before: Job, event: TaskFellBehind | TaskCaughtUp | MemoryGrew, after: Job) -> list[str]:
-    """Return a message about a task for which the others wait, or whose memory grows."""
+def _growth_news(before: Job, event: MemoryGrew, after: Job) -> list[str]:
+    """Return a message about a task whose memory begins to grow."""
     was, task = before.tasks.get(event.task), after.tasks.get(event.task)
-    if was is None or task is None or was is task:
+    if was is None or task is None or was is task or not event.rate or was.growth:
         return []
-    if isinstance(event, MemoryGrew):
-        return [f"warning: {growth_words(task.task, event.rate, event.left)}"] if event.rate and not was.growth else []
-    if isinstance(event, TaskCaughtUp):
-        return [f"{task.task} is no longer late"] if was.late is not None else []
-    if was.late is not None:
-        return [f"{task.task} is late because {event.reason}"] if was.late.reason != event.reason else []
-    return [late_words(task.task, event.share, event.reason)]
+    return [f"warning: {growth_words(task.task, event.rate, event.left)}"]
 
 
 def _fence_news(before: Job, event: OutsiderRefused | PortUnfenced, after: Job) -> list[str]:

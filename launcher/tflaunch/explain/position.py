@@ -122,26 +122,6 @@ def position_of(task: TaskStatus, evidence: Evidence | None) -> Position:
     return Position(task.task, kind, is_stuck, own, inner, does, depth)
 
 
-def why_idle(evidence: Evidence | None) -> str:
-    """Return why a task that others wait for uses no more CPU than they, if its stacks show it at this moment, else "".
-
-    Unlike `position_of`, it takes a thread that has moved for one that waits: in each step, it waits for a part of it.
-    """
-    if evidence is None or not evidence.processes:
-        return ""
-    process = _program(evidence.processes)
-    maker = next((thread for thread in process.threads[1:] if _makes_input(thread)), None)
-    thread = maker or next(iter(process.threads), None)
-    own = None if thread is None else _own(thread.frames)
-    if thread is None or own is None or _waits_for(thread) == "waits":
-        return ""
-    if maker is not None:
-        return f"it waits for its input: its generator {_waits_for(thread)} ({_place(own)})"
-    if any(map(_is_tensorflow, _inside(thread.frames, own))):
-        return ""
-    return f"its own code {_waits_for(thread)} ({_place(own)})"
-
-
 def _program(processes: Sequence[Process]) -> Process:
     """Return the process that runs the user's program: the first with Python stacks, else the first."""
     return next((process for process in processes if any(thread.frames for thread in process.threads)), processes[0])

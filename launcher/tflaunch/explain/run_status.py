@@ -66,12 +66,6 @@ class TaskStatus(NamedTuple):
     """The host of the spec on which it would be, if that had not been lost."""
     breakpoint: str | None = None
     """Where it waits at a `breakpoint()` for `tflaunch debug`."""
-    waits_for: str | None = None
-    """The task for which it waits in most collectives."""
-    late_share: float | None = None
-    """For how much of the time the others wait for it in collectives, from 0 to 1; None if it is not late."""
-    late_reason: str | None = None
-    """Why they do."""
     memory_growth: float | None = None
     """Bytes per second by which its memory grows steadily, None if it does not."""
     memory_full_at: float | None = None

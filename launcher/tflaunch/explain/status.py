@@ -6,9 +6,9 @@ Pure: times of the supervisor's clock are converted to times since the epoch by 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tflaunch.core import policy, shortcomings
+from tflaunch.core import policy
 from tflaunch.core.job_state import Cause, HostPhase, Job, Phase, TaskPhase, TaskState
 from tflaunch.core.measures import Measure
 from tflaunch.explain import cluster_formation, summary
@@ -124,6 +124,7 @@ def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
     task = job.tasks[process.task]
     state = state_of(job, task, process.host)
     is_overdue = state == "running" and task.breakpoint is None and policy.is_overdue(job, task, inputs.now)
+    growth = task.growth if state == "running" else None
     shown = TaskStatus(
         task=task.task,
         role=process.role,
@@ -139,8 +140,9 @@ def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
         listening=task.is_port_open if task.is_alive and policy.listens(job.plan, task.task) else None,
         waiting_since=_since_epoch(task.since, inputs) if is_overdue else None,
         moved_from=_moved_from(job, process.host),
-        **_shortcomings(job, task, process, inputs if state == "running" else None),
         breakpoint=place_of(task.breakpoint) if task.breakpoint is not None and state == "running" else None,
+        memory_growth=None if growth is None else round(growth.rate),
+        memory_full_at=None if growth is None else _since_epoch(growth.full_at, inputs),
     )
     if not task.is_alive:
         return shown._replace(
@@ -148,22 +150,6 @@ def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
         )
     measure = inputs.measures.get(task.task)
     return shown if measure is None or measure.attempt != task.attempt else _measured(shown, measure, task, inputs)
-
-
-def _shortcomings(job: Job, task: TaskState, process: TaskPlan, inputs: StatusInputs | None) -> dict[str, Any]:
-    """Return what a task lacks, and which task it waits for; nothing without ``inputs``: it is not running."""
-    if inputs is None:
-        return {}
-    known: dict[str, Any] = {}
-    late = shortcomings.late_task(job) if policy.in_gang(process) else None
-    if late is not None and late is not task:
-        known["waits_for"] = late.task
-    if task.late is not None:
-        known.update(late_share=round(task.late.share, 3), late_reason=task.late.reason)
-    if task.growth is not None:
-        full_at = _since_epoch(task.growth.full_at, inputs)
-        known.update(memory_growth=round(task.growth.rate), memory_full_at=full_at)
-    return known
 
 
 def _moved_from(job: Job, host: str) -> str | None:

@@ -37,11 +37,6 @@ def place_of(found: Breakpoint) -> str:
     return f"{found.file.rpartition('/')[2]}, line {found.line}{function}"
 
 
-def late_words(task: str, share: float, reason: str) -> str:
-    """Return a sentence about a task for which the others wait, for this share of the time."""
-    return f"{task} is the last in most steps, and the others wait for it {share:.0%} of the time: {reason}"
-
-
 def growth_words(task: str, rate: float, left: float) -> str:
     """Return a sentence about memory that grows by ``rate`` bytes per second, and is full in ``left`` seconds."""
     per_minute = rate * 60 / 2**20

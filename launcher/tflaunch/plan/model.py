@@ -21,9 +21,6 @@ AUTO = "auto"
 SIDECAR = "sidecar"
 """The role of processes outside TF_CONFIG, which have names of their own."""
 
-COLLECTIVE = "multi_worker_mirrored"
-"""The strategy whose tasks exchange gradients with each other in every step."""
-
 FENCED, FENCED_OR_FAIL, PRIVATE, OPEN = "fenced", "fenced-or-fail", "private", "open"
 """Who may reach the tasks' ports: the cluster's hosts; the same, or the job does not run; its tasks only; everybody."""
 

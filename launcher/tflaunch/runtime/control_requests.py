@@ -29,7 +29,6 @@ from tflaunch_worker.agent.profiles import LEAST_SECONDS, MOST_SECONDS
 
 _LONGEST_GRACE = 86_400.0
 _LONGEST_SAMPLE = 3.0  # seconds
-_GLANCE = Sampling(between=0.2)  # for a task that runs, whose first sample shows as much as both
 
 
 def _sampling(message: dict[str, Any]) -> Sampling:
@@ -168,16 +167,6 @@ class Service:
         verdict = hang.verdict(current, found.evidence, limit)
         if verdict.culprits:
             self._mailbox.put(HangExplained(printable(verdict.sentence)))
-
-    def find_place(self, task: str, tell: Callable[[str], None]) -> None:
-        """Find out where a task waits that others wait for; call ``tell`` with a clause, "" if that is unknown."""
-        self._evidence.collect(lambda found: tell(self._place(task, found)), _GLANCE)
-
-    @staticmethod
-    def _place(task: str, found: Findings) -> str:
-        from tflaunch.explain import position  # compiles patterns that few runs need
-
-        return position.why_idle(found.evidence.get(task))
 
     def _tell_stacks(self, caller: Caller, found: Findings) -> None:
         """Answer with a message per task, which can be long, and the run's status at the end."""

@@ -29,7 +29,7 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import moving, placeholders, preloading, tensorboard
-from tflaunch.plan.model import COLLECTIVE, PRIVATE, Plan, TaskPlan, addresses, is_relayed
+from tflaunch.plan.model import PRIVATE, Plan, TaskPlan, addresses, is_relayed
 from tflaunch.plan.tf_config import has_cluster, visible_roles
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import Link
@@ -282,7 +282,6 @@ class Run:
             "exclusive": tensorboard.is_board(process),
             "warm": preloading.warm_order(plan, plan.find(action.task)),
             "stall": plan.timeouts.stall if policy.in_gang(process) else None,
-            "collective": plan.strategy == COLLECTIVE and policy.in_gang(process),
             "left_files": {function.OUTCOME: function.MOST_BYTES} if program["search"] is not None else {},
             "private": plan.network == PRIVATE and not tensorboard.is_board(process),  # that is for a browser outside
         }

@@ -27,7 +27,6 @@ _OF_TASKS: tuple[tuple[str, Callable[[TaskStatus], float | None], str], ...] = (
     ("step", lambda task: task.step, "Training step, as the task reports it."),
     ("steps_per_second", lambda task: task.steps_per_second, "Training steps per second."),
     ("epoch", lambda task: task.epoch, "Epoch, as the task reports it."),
-    ("late_share", lambda task: task.late_share, "Share of the time that others wait for it in collectives."),
     ("memory_growth_bytes_per_second", lambda task: task.memory_growth, "Steady growth of its memory."),
     ("memory_full_timestamp_seconds", lambda task: task.memory_full_at, "When its host's memory is full at that rate."),
     ("refused_connections", lambda task: task.refused_connections, "Connections from outside the cluster, refused."),

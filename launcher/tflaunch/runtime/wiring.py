@@ -103,7 +103,7 @@ def open_runtime(
     notifier = _notifier(job, directory, journal, sink)
     keeper = _checkpoint_keeper(job, directory, sessions, mailbox)
     collector = _collector(job, config, sessions, mailbox)
-    monitor = VitalsMonitor(job, sessions, mailbox, service.find_place)
+    monitor = VitalsMonitor(job, sessions, mailbox)
     watchers = tuple(
         watcher for watcher in (service, injector, notifier, keeper, collector, monitor) if watcher is not None
     )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tflaunch.explain import figures
 from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus
-from tflaunch.explain.wording import counted, growth_words, late_words, listed
+from tflaunch.explain.wording import counted, growth_words, listed
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting
 
@@ -52,7 +52,7 @@ def news(status: Status, now: float) -> list[Part]:
         run = formatting.plain(status.run)
         parts.append(Part(f"next: tflaunch up --resume {run}, or tflaunch down {run}", "yellow"))
     parts += [Part(_breakpoint(status, task), "bold yellow") for task in status.tasks if task.breakpoint is not None]
-    parts += [Part(each, "yellow") for task in status.tasks for each in _shortcomings(task, now)]
+    parts += [Part(_growth(task, now), "yellow") for task in status.tasks if task.memory_full_at is not None]
     parts += _not_formed(status)
     if status.tensorboard is not None:
         parts.append(Part(_board(status.tensorboard), "cyan"))
@@ -74,14 +74,10 @@ def _breakpoint(status: Status, task: TaskStatus) -> str:
     return f"{name} waits at a breakpoint in {formatting.plain(task.breakpoint)}: tflaunch debug {run} {name}"
 
 
-def _shortcomings(task: TaskStatus, now: float) -> list[str]:
-    """Return why the others wait for a task, and when its memory will be full."""
-    name, words = formatting.plain(task.task), []
-    if task.late_reason is not None:
-        words.append(late_words(name, task.late_share or 0.0, formatting.plain(task.late_reason)))
-    if task.memory_full_at is not None:
-        words.append(growth_words(name, task.memory_growth or 0.0, max(task.memory_full_at - now, 0.0)))
-    return words
+def _growth(task: TaskStatus, now: float) -> str:
+    """Return how the memory of a task grows, and when it will be full."""
+    left = max((task.memory_full_at or 0.0) - now, 0.0)
+    return growth_words(formatting.plain(task.task), task.memory_growth or 0.0, left)
 
 
 def _is_abandoned(status: Status) -> bool:

@@ -52,7 +52,6 @@ _BEFORE_METRICS = (
     _Column("RATE", 2),
     _Column("EPOCH", 3),
     _Column("ETA", 5),
-    _Column("WAITS FOR", 2, is_right=False),
     _Column("FULL IN", 2),
 )
 _LOSS_RANK, _BAR_RANK, _METRIC_RANK = 4, 5, 15

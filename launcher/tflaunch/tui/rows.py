@@ -113,7 +113,7 @@ def _badness(task: TaskStatus) -> int:
 
 def _is_fine(task: TaskStatus, now: float) -> bool:
     word = state(task)
-    if task.late_reason is not None or task.memory_full_at is not None:
+    if task.memory_full_at is not None:
         return False
     if word == "starting":
         return task.since is None or now - task.since <= _LONG_START
@@ -134,7 +134,6 @@ def _row(task: TaskStatus, now: float) -> Row:
         "RATE": _cell(task.steps_per_second, figures.rate) if _is_alive(task) else Cell(""),
         "EPOCH": Cell(_of(task.epoch, task.epochs)),
         "ETA": _cell(_left(task), figures.duration) if _is_alive(task) else Cell(""),
-        "WAITS FOR": Cell(formatting.plain(task.waits_for)),
         "FULL IN": Cell(_full_in(task, now), "bold yellow"),
         **_metrics(task.metrics or {}),
         LAST_LINE: Cell(formatting.plain(task.last_line).strip(), "dim"),

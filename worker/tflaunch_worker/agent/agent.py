@@ -259,8 +259,7 @@ class Agent:
         task = self._host.task(name, attempt, command, stream, self, self._measurements)
         self._tasks[name] = task
         self._ports.begin(name, attempt, message, lambda: task.pid)
-        collective_port = message["port"] if message.get("collective") and not message.get("private") else 0
-        self._measurements.begin(task, progress, collective_port)
+        self._measurements.begin(task, progress)
         listener = self._host.listen_for_breakpoints(name, command)
         if listener is not None:
             self._breakpoints.add(listener, name, attempt)

@@ -11,7 +11,6 @@ import sys
 
 from tflaunch_worker import CODE_NAME, TASKS_NAME, host_vars, linux, offload, spawn, tf_config
 from tflaunch_worker.agent import breakpoints, interfaces, left_files, listening_sockets
-from tflaunch_worker.agent.collective_watch import CollectiveWatch
 from tflaunch_worker.agent.fence import Fence, why_unavailable
 from tflaunch_worker.agent.oom import OomWatch
 from tflaunch_worker.agent.peers import Listeners
@@ -176,8 +175,8 @@ class Host:
         return [] if self._zygotes is None else self._zygotes.keep_warm()
 
     def vitals(self, tell: Callable[[dict[str, Any]], bool]) -> VitalsReporter:
-        """Return what measures the tasks regularly; ``tell`` sends a measurement if there is a supervisor."""
-        return VitalsReporter(self._loop, self._oom.room, lambda: CollectiveWatch(self._loop), tell)
+        """Return what measures the tasks' memory regularly; ``tell`` sends a measurement if there is a supervisor."""
+        return VitalsReporter(self._loop, self._oom.room, tell)
 
     def evidence(self, pid: int) -> str:
         """Return what is known about why a process was killed, or "" for nothing."""

@@ -32,9 +32,9 @@ class HostMeasurements:
         self._progress: dict[str, Progress] = {}
         self._vitals = host.vitals(self._tell_vitals)
 
-    def begin(self, task: Task, progress: Progress | None, port: int) -> None:
-        """Measure a task that is about to start; ``port``: its port if it takes part in collectives, else 0."""
-        self._vitals.add(task.name, task.attempt, lambda: task.pid, port)
+    def begin(self, task: Task, progress: Progress | None) -> None:
+        """Measure a task that is about to start."""
+        self._vitals.add(task.name, task.attempt, lambda: task.pid)
         if progress is not None:
             self._progress[task.name] = progress
 

@@ -337,7 +337,6 @@ _OPTIONAL: Dict[str, Check] = {
     "fencing": _attempt,
     "exclusive": fields.flag,
     "private": fields.flag,
-    "collective": fields.flag,
     "relayed": fields.flag,
     "with_stacks": fields.flag,
     "is_editor": fields.flag,

@@ -1,4 +1,4 @@
-"""Report every second or less often what tasks get from their host: memory and, in collectives, CPU and waits.
+"""Report every ten seconds or less often how much memory tasks use, and how much their host has left.
 
 The agent only measures; the supervisor decides what it means. The period follows from the cost.
 
@@ -7,11 +7,11 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+import os
 import time
 
 from tflaunch_worker import linux
 from tflaunch_worker.agent.oom import in_words
-from tflaunch_worker.inspect import task_load
 from tflaunch_worker.inspect.usage import owners_of
 from tflaunch_worker.memory_series import MemorySeries
 
@@ -19,16 +19,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict
 
-    from tflaunch_worker.agent.collective_watch import CollectiveWatch
     from tflaunch_worker.event_loop import Loop
 
     Tell = Callable[[Dict[str, Any]], bool]
 
-_OF_COLLECTIVES, _OTHERWISE = 1.0, 10.0  # seconds between two measurements
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_SHORTEST, _LONGEST = 10.0, 60.0  # seconds between two measurements
 _SHARE = 0.001  # of a CPU, which measurements may cost
-_SHARE_OF_FULL = 0.0015  # which full ones may cost: they visit all threads
-_BETWEEN_FULL = 2.0  # seconds between two of these
-_LONGEST = 60.0  # seconds
 _BETWEEN_SCANS = 60.0  # seconds for which the processes of a task are known; less at first
 _FEWEST_BYTES = 64 * 2**20  # growth that is reported after a kill for lack of memory
 _SHORTEST_GROWTH = 30.0  # seconds
@@ -37,45 +34,33 @@ _SHORTEST_GROWTH = 30.0  # seconds
 class VitalsReporter:
     """Measures the tasks of this host, from their start to their end."""
 
-    def __init__(
-        self, loop: Loop, room: Callable[[], int | None], watch: Callable[[], CollectiveWatch], tell: Tell
-    ) -> None:
+    def __init__(self, loop: Loop, room: Callable[[], int | None], tell: Tell) -> None:
         """Measure nothing yet.
 
         Args:
             loop: the agent's.
             room: returns how many bytes the tasks can still use.
-            watch: returns the watch that finds out which task waits for which.
             tell: sends ``room`` and what is known by task; returns whether it could be sent.
         """
         self._loop = loop
         self._room = room
-        self._watch = watch
         self._tell = tell
         self._tasks: dict[str, _Watched] = {}
-        self._collectives: CollectiveWatch | None = None
         self._is_scheduled = False
         self._cost = 0.0
-        self._full_at = 0.0
         self._scan_at = 0.0
         self._is_history_due = False
 
-    def add(self, task: str, attempt: int, pid: Callable[[], int], port: int) -> None:
-        """Measure a task; ``port``: its port if it takes part in collectives, else 0."""
-        self._tasks[task] = _Watched(attempt, pid, bool(port), self._loop.now())
+    def add(self, task: str, attempt: int, pid: Callable[[], int]) -> None:
+        """Measure a task; ``pid`` returns its process, 0 before there is one."""
+        self._tasks[task] = _Watched(attempt, pid, self._loop.now())
         self._scan_at = self._loop.now()
-        if port:
-            if self._collectives is None:
-                self._collectives = self._watch()
-            self._collectives.add(task, port)
         if not self._is_scheduled:
             self._schedule()
 
     def remove(self, task: str) -> None:
         """Stop measuring a task, which is gone."""
         self._tasks.pop(task, None)
-        if self._collectives is not None:
-            self._collectives.remove(task)
 
     def resend_history(self) -> None:
         """Report the next time how the memory has grown so far: there is a new supervisor, or a new link."""
@@ -90,8 +75,7 @@ class VitalsReporter:
         return f"{task} had grown from {in_words(first)} to {in_words(last)} in {_lasted(since)}"
 
     def _schedule(self) -> None:
-        period = _OF_COLLECTIVES if any(each.is_collective for each in self._tasks.values()) else _OTHERWISE
-        period = min(max(period, self._cost / _SHARE), _LONGEST)
+        period = min(max(_SHORTEST, self._cost / _SHARE), _LONGEST)
         self._is_scheduled = True
         self._loop.call_at(self._loop.now() + period, self._measure)
 
@@ -103,15 +87,10 @@ class VitalsReporter:
         if now >= self._scan_at or any(each.pid() not in [0, *each.pids] for each in self._tasks.values()):
             self._scan(now)
         began = time.thread_time()
-        is_full = now >= self._full_at or self._is_history_due  # the history is judged together with the room
-        known = {task: self._measured(task, watched, now, is_full) for task, watched in self._tasks.items()}
-        if self._tell({"room": self._room() if is_full else None, "tasks": known}):
+        known = {task: self._measured(watched, now) for task, watched in self._tasks.items()}
+        if self._tell({"room": self._room(), "tasks": known}):
             self._is_history_due = False
-        cost = time.thread_time() - began
-        if is_full:
-            self._full_at = now + min(max(_BETWEEN_FULL, cost / _SHARE_OF_FULL), _LONGEST)
-        else:
-            self._cost += (cost - self._cost) / 4
+        self._cost += (time.thread_time() - began - self._cost) / 4
         self._schedule()
 
     def _scan(self, now: float) -> None:
@@ -125,52 +104,22 @@ class VitalsReporter:
         youngest = min(now - watched.since for watched in self._tasks.values())
         self._scan_at = now + min(youngest, _BETWEEN_SCANS)
 
-    def _measured(self, task: str, watched: _Watched, now: float, is_full: bool) -> dict[str, Any]:
-        known: dict[str, Any] = {"attempt": watched.attempt}
-        if not watched.is_collective:
-            known["rss"] = task_load.rss_of(watched.pids)
-        else:
-            load = task_load.load_of(watched.pids, with_threads=is_full)
-            known["rss"] = load.rss_bytes
-            known["load"] = [
-                round(load.cpu, 4),
-                None if load.delay is None else round(load.delay, 4),
-                load.faults,
-                round(load.throttled, 4),
-                load.nice,
-            ]
-            known.update(self._waits(task))
+    def _measured(self, watched: _Watched, now: float) -> dict[str, Any]:
+        known: dict[str, Any] = {"attempt": watched.attempt, "rss": _rss_of(watched.pids)}
         if known["rss"]:
             watched.memory.add(now, known["rss"])
         if self._is_history_due:
             known["history"] = [[round(now - at, 1), value] for at, value in watched.memory.points()]
         return known
 
-    def _waits(self, task: str) -> dict[str, Any]:
-        assert self._collectives is not None
-        waits = self._collectives.known(task)
-        if waits is None:
-            return {}
-        links = self._collectives.links(task)
-        known: dict[str, Any] = {
-            "samples": waits.samples,
-            "pending": waits.pending,
-            "waits": waits.take_waits(),
-            "queues": self._collectives.take_queues(task),
-        }
-        if links is not None:
-            known["rtt"], known["retransmitted"], known["segments"] = links
-        return known
-
 
 class _Watched:
     """A task that is measured."""
 
-    def __init__(self, attempt: int, pid: Callable[[], int], is_collective: bool, since: float) -> None:
+    def __init__(self, attempt: int, pid: Callable[[], int], since: float) -> None:
         self.attempt = attempt
         self.pid = pid
         self.pids: list[int] = []
-        self.is_collective = is_collective
         self.since = since
         self.memory = MemorySeries()
 
@@ -185,6 +134,12 @@ class _Watched:
         began, first = min(points, key=lambda point: point[1])
         at, last = points[-1]
         return last - first, at - began, first, last
+
+
+def _rss_of(pids: list[int]) -> int:
+    """Return the resident memory of these processes in bytes."""
+    words = [(linux.read(f"/proc/{pid}/statm") or "").split() for pid in pids]
+    return sum(int(each[1]) for each in words if len(each) > 1) * _PAGE
 
 
 def _lasted(seconds: float) -> str:
