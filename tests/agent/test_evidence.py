@@ -225,26 +225,15 @@ def test_an_agent_tells_where_its_tasks_are(agent: Agent) -> None:
 
 
 def test_an_agent_tells_what_its_tasks_have_used(agent: Agent) -> None:
-    """CPU time and connections so far."""
+    """CPU time, and waits for a CPU, so far."""
     agent.talk.hello()
-    talks = (
-        "import socket\nserver = socket.create_server(('127.0.0.1', 0))\n"
-        "calls = socket.create_connection(server.getsockname())\nanswers = server.accept()[0]\n"
-        "calls.sendall(b'x' * 1000)\nwhile len(answers.recv(1000, socket.MSG_PEEK)) < 1000: pass\n"
-        "acknowledged = lambda: int.from_bytes(calls.getsockopt(6, 11, 128)[120:], 'little')\n"  # of TCP_INFO
-        "while acknowledged() < 1001: pass\n"
-        "print('up', flush=True)\nwhile True: pass"
-    )
-    agent.talk.start("worker:0", sys.executable, "-c", talks)
+    agent.talk.start("worker:0", sys.executable, "-c", "print('up', flush=True)\nwhile True: pass")
     agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
     found = evidence(agent, between=0.1, with_use=True)["worker:0"]
     use = found.processes[0].use
     assert use is not None
     assert use.cpu_seconds > 0
     assert use.cpu_wait is None or use.cpu_wait >= 0
-    calls, answers = sorted(use.connections, key=lambda each: -each.sent)
-    assert (calls.sent, answers.received) == (1001, 1000)  # the kernel counts the start of a connection
-    assert (calls.local, calls.peer) == (answers.peer, answers.local)
     assert found.cores is not None
     assert found.cores >= 1
     assert found.busy_seconds

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from tflaunch_worker import sock_diag
 from tflaunch_worker.agent import listening_sockets
 
 pytestmark = pytest.mark.agent
@@ -86,7 +85,7 @@ def _python(script: str, env: Mapping[str, str]) -> Iterator[tuple[subprocess.Po
 
 def test_where_the_kernel_does_not_answer_its_tables_do(server: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old kernels, and sandboxes."""
-    monkeypatch.setattr(sock_diag, "PROTOCOL", 31)  # a protocol that does not exist
+    monkeypatch.setattr(listening_sockets, "_PROTOCOL", 31)  # a protocol that does not exist
     with pytest.raises(OSError):  # noqa: PT011 - whatever the kernel makes of it
         list(listening_sockets.from_kernel(server.family))
     assert server.getsockname()[1] in listening_sockets.ports()

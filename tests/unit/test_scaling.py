@@ -20,7 +20,7 @@ NEXT = Frame(f"{LIBRARY}/data/ops/iterator_ops.py", 700, "_next_internal")
 CALL_PYTHON = Frame(f"{LIBRARY}/ops/script_ops.py", 269, "FuncRegistry.__call__")
 TRAIN, DATA = Frame("/code/train.py", 28, "<module>"), Frame("/code/data.py", 40, "batches")
 
-WELL = TaskUse("worker:0", "a", cpu=0.9, cpu_wait=0.0, input=0.0, own=0.05, sent=1e6, sending=0.01)
+WELL = TaskUse("worker:0", "a", cpu=0.9, cpu_wait=0.0, input=0.0, own=0.05)
 WORKERS = (WELL, WELL._replace(task="worker:1", host="b"))
 HOSTS = (HostUse("a", 4.0, 0.9, 0.0), HostUse("b", 4.0, 0.9, 0.0))
 
@@ -50,7 +50,7 @@ def both(**about: Any) -> tuple[TaskUse, ...]:
             "make it in Python (data.py, line 4) 80%",
         ),
         (measured(tasks=both(own=0.7, place="train.py, line 9")), Limit.INPUT, "outside TensorFlow (train.py, line 9)"),
-        (measured(tasks=both(cpu=0.1)), Limit.INPUT, "neither compute nor network is busy"),
+        (measured(tasks=both(cpu=0.1)), Limit.INPUT, "0.1 cores in use each, and not for each other"),
         (
             measured(tasks=both(host="a", cpu=1.9), hosts=(HostUse("a", 4.0, 3.8, 0.0),)),
             Limit.CPU,
@@ -61,7 +61,6 @@ def both(**about: Any) -> tuple[TaskUse, ...]:
             Limit.CPU,
             "other programs use 2.1 of 4 cores of a, and the run 1.8",
         ),
-        (measured(tasks=both(sending=0.9)), Limit.COMMUNICATION, "busy 90% of the time; it sends 100 kB per step"),
         (measured(speed=3.0), Limit.COMMUNICATION, "a step takes 333 ms with 2 workers and 100 ms with 1"),
         (
             measured(tasks=(WELL, WORKERS[1]._replace(input=0.9, place="data.py, line 4"))),
@@ -96,6 +95,14 @@ def test_a_task_whose_stacks_cannot_be_read_makes_no_straggler_of_another() -> N
     tasks = (WELL._replace(input=None, own=None), WORKERS[1]._replace(input=0.9, place="data.py, line 4"))
     found = scaling.find_limit(measured(tasks=tasks), BASE, 50)
     assert found.limit is Limit.INPUT
+
+
+@pytest.mark.parametrize("is_synchronous", [True, False])
+def test_workers_that_wait_may_wait_for_each_other(is_synchronous: bool) -> None:
+    """Unless one worker alone is as slow; and with parameter servers, it waits for those."""
+    run = measured(speed=20.0, tasks=both(cpu=0.1), is_synchronous=is_synchronous)
+    found = scaling.find_limit(run, run if is_synchronous else BASE, 50)
+    assert (found.limit, "for their input or for each other" in found.reason) == (Limit.NONE, True)
 
 
 def test_a_short_start_is_not_what_limits_a_training_of_unknown_length() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch.client.control_client import ControlClient, NoSupervisor
-from tflaunch.core.evidence import Connection, Evidence, Sampling
+from tflaunch.core.evidence import Evidence, Sampling
 from tflaunch.explain import scaling
 from tflaunch.explain.run_status import Status, TaskStatus
 from tflaunch.explain.scaling import HostUse, Measured, TaskUse
@@ -236,12 +236,9 @@ class StepWatcher:
         before, after, seconds = self._both(task.task)
         if before is None or after is None:
             return use
-        sent, sending = self._sent(before, after, seconds)
         return use._replace(
             cpu=_grown("cpu_seconds", before, after, seconds),
             cpu_wait=_grown("cpu_wait", before, after, seconds),
-            sent=sent,
-            sending=sending,
         )
 
     def _both(self, task: str) -> tuple[Evidence | None, Evidence | None, float]:
@@ -249,19 +246,6 @@ class StepWatcher:
             return None, None, 0.0
         seconds = self._after.at - self._before.at
         return self._before.evidence.get(task), self._after.evidence.get(task), max(seconds, 0.001)
-
-    def _sent(self, before: Evidence, after: Evidence, seconds: float) -> tuple[float, float]:
-        """Return bytes per second on connections between tasks, and the share of time in which the busiest one sent."""
-        ports = {(task.address or "").rpartition(":")[2] for task in (self._status.tasks if self._status else ())}
-        earlier = {(each.local, each.peer): each for each in _connections(before)}
-        sent, busiest = 0, 0.0
-        for each in _connections(after):
-            if not {each.local.rpartition(":")[2], each.peer.rpartition(":")[2]} & ports:
-                continue
-            then = earlier.get((each.local, each.peer))
-            sent += each.sent - (then.sent if then else 0)
-            busiest = max(busiest, each.sending - (then.sending if then else 0.0))
-        return max(sent, 0) / seconds, min(busiest / seconds, 1.0)
 
     def _host_uses(self, status: Status) -> list[HostUse]:
         """Return what the hosts' cores did; names of hosts that are one machine are one host."""
@@ -291,7 +275,3 @@ def _total(evidence: Evidence, field: str) -> float | None:
     known = [getattr(process.use, field) for process in evidence.processes if process.use is not None]
     values: Sequence[float] = [value for value in known if value is not None]
     return sum(values) if values else None
-
-
-def _connections(evidence: Evidence) -> list[Connection]:
-    return [each for process in evidence.processes if process.use is not None for each in process.use.connections]

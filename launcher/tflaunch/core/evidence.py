@@ -47,22 +47,11 @@ class Socket(NamedTuple):
     is_stuck: bool
 
 
-class Connection(NamedTuple):
-    """A TCP connection: the bytes in each direction, and for how many seconds it has waited for acknowledgements."""
-
-    local: str
-    peer: str
-    sent: int
-    received: int
-    sending: float
-
-
 class Use(NamedTuple):
     """What a process has used since it began, in seconds; ``cpu_wait`` is that of its threads, None if unknown."""
 
     cpu_seconds: float
     cpu_wait: float | None
-    connections: tuple[Connection, ...]
 
 
 class Process(NamedTuple):
@@ -133,12 +122,8 @@ def _process_as_json(process: Process) -> dict[str, Any]:
             {**thread._asdict(), "frames": [list(frame) for frame in thread.frames]} for thread in process.threads
         ],
         "sockets": [socket._asdict() for socket in process.sockets],
-        "use": None if process.use is None else _use_as_json(process.use),
+        "use": None if process.use is None else process.use._asdict(),
     }
-
-
-def _use_as_json(use: Use) -> dict[str, Any]:
-    return {**use._asdict(), "connections": [connection._asdict() for connection in use.connections]}
 
 
 def read_evidence(message: Mapping[str, Any]) -> Evidence:
@@ -180,17 +165,6 @@ def _use(known: Mapping[str, Any]) -> Use:
     return Use(
         cpu_seconds=fields.number(known, "cpu_seconds", 0),
         cpu_wait=_number_or_none(known, "cpu_wait"),
-        connections=tuple(_connection(_object(item)) for item in fields.items(known, "connections")),
-    )
-
-
-def _connection(known: Mapping[str, Any]) -> Connection:
-    return Connection(
-        local=_text(known, "local"),
-        peer=_text(known, "peer"),
-        sent=fields.integer(known, "sent"),
-        received=fields.integer(known, "received"),
-        sending=fields.number(known, "sending", 0),
     )
 
 

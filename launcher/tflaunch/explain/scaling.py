@@ -1,7 +1,7 @@
 """Say how a training scales with its workers, and what limits it. Pure.
 
 The speed of a run, in steps per second, is measured without any other load on it. What limits it follows from figures
-of the same time (CPU, connections) and from samples of the stacks that were taken afterwards.
+of the same time (CPU) and from samples of the stacks that were taken afterwards.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ _MORE_CPU = 1.5  # times the demand for CPU of the others, for the same
 _WAITS = 0.5  # share of samples in which tasks wait for their input, or run Python code of the program
 _SATURATED = 0.8  # share of a host's cores
 _FULL, _CROWDED = 0.9, 0.25  # shares of a host's cores: of all programs, and of the others
-_SENDING = 0.5  # share of the time in which a connection has sent what is not acknowledged
 _POOR = 0.75  # efficiency
 _BUSY_GPU = 70.0  # percent
 _COMPUTES = 0.5  # cores
@@ -45,8 +44,7 @@ class TaskUse(NamedTuple):
 
     ``cpu`` is in cores, and ``cpu_wait`` how many of its threads waited for a core, on average. ``input``, ``own`` are
     the shares of samples in which it waited for its input, or ran or waited in Python code outside TensorFlow, most
-    often at ``place``. ``sending``: the share of time in which its busiest connection to another task had sent what was
-    not acknowledged. ``sent`` is in bytes per second. None for what is not known.
+    often at ``place``. None for what is not known.
     """
 
     task: str
@@ -57,8 +55,6 @@ class TaskUse(NamedTuple):
     input: float | None = None
     own: float | None = None
     place: str = ""
-    sent: float | None = None
-    sending: float | None = None
 
     @property
     def outside(self) -> float:
@@ -184,10 +180,9 @@ def find_limit(run: Measured, base: Measured, steps: float) -> Finding:
         lambda: _straggler(run, trainers),
         lambda: _saturated(run, base),
         lambda: _input(trainers),
-        lambda: _connections(run, trainers),
         lambda: _crowded(run, trainers),
         lambda: _slower_steps(run, base),
-        lambda: _idle(trainers),
+        lambda: _idle(run, base, trainers),
     )
     for find in finders:
         found = find()
@@ -316,20 +311,6 @@ def _crowded(run: Measured, trainers: Sequence[TaskUse]) -> Finding | None:
     return None
 
 
-def _connections(run: Measured, trainers: Sequence[TaskUse]) -> Finding | None:
-    busy = max(run.tasks, key=lambda task: task.sending or 0.0, default=None)
-    if run.workers < 2 or busy is None or (busy.sending or 0.0) < _SENDING:
-        return None
-    sent = (busy.sent or 0.0) / run.steps_per_second
-    return Finding(
-        Limit.COMMUNICATION,
-        f"a connection of {busy.task} was busy {busy.sending:.0%} of the time; it sends {_bytes(sent)} per step, "
-        f"{_bytes(busy.sent or 0.0)}/s",
-        "exchange less often or less: larger batches per worker, smaller gradients (mixed precision), or use a faster "
-        "network between the hosts",
-    )
-
-
 def _slower_steps(run: Measured, base: Measured) -> Finding | None:
     if run is base or efficiency(run, base).shown >= _POOR:
         return None
@@ -342,17 +323,24 @@ def _slower_steps(run: Measured, base: Measured) -> Finding | None:
     )
 
 
-def _idle(trainers: Sequence[TaskUse]) -> Finding | None:
-    """Find tasks that wait in TensorFlow although they compute little: for an input that is not made in Python."""
+def _idle(run: Measured, base: Measured, trainers: Sequence[TaskUse]) -> Finding | None:
+    """Find tasks that compute little and wait in TensorFlow: for an input that is not made in Python, or each other."""
     known = [task for task in trainers if task.cpu is not None]
     if not known or any((task.gpu_percent or 0.0) >= _BUSY_GPU for task in known):
         return None
     cpu = sum(task.cpu or 0.0 for task in known) / len(known)
     if cpu + sum(task.cpu_wait or 0.0 for task in known) / len(known) >= _COMPUTES:
         return None
+    reason = f"workers wait in TensorFlow with {cpu:.1f} cores in use each"
+    if base.workers > 1 or not run.is_synchronous:  # only a worker without peers shows that they wait for its input
+        return Finding(
+            Limit.NONE,
+            f"{reason}, for their input or for each other",
+            "look at what the input waits for (disk, network file system), and compare with a single worker",
+        )
     return Finding(
         Limit.INPUT,
-        f"workers wait in TensorFlow with {cpu:.1f} cores in use each, so neither compute nor network is busy",
+        f"{reason}, and not for each other",
         "look at what the input waits for (disk, network file system), and read in parallel: "
         "interleave(..., num_parallel_calls=tf.data.AUTOTUNE), prefetch",
     )
@@ -369,14 +357,6 @@ def _nothing(run: Measured, base: Measured, trainers: Sequence[TaskUse]) -> Find
         f"workers compute with {cpu:.1f} cores each, and no other limit was found",
         "more workers on hosts of their own" if value >= _POOR else "measure again on idle hosts, with more --steps",
     )
-
-
-def _bytes(number: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:.3g} GB"
 
 
 def _step_time(seconds: float) -> str:

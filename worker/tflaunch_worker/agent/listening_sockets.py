@@ -15,12 +15,16 @@ import socket
 import struct
 from collections import namedtuple
 
-from tflaunch_worker import linux, sock_diag
+from tflaunch_worker import linux, netlink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Collection, Iterator
 
+_PROTOCOL = 4  # NETLINK_SOCK_DIAG
+_BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY, the type of a question
+_LISTENING = 10  # TCP_LISTEN in the kernel's numbering of states
+_QUESTION = struct.Struct("=BB2xI48x")  # struct inet_diag_req_v2: family, protocol, states
 _ANSWER = struct.Struct("=B3x2s2x16s44xI")  # struct inet_diag_msg: family, port in network order, address, inode
 _LONGEST_COMMAND = 120  # characters
 _RUN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}"
@@ -131,7 +135,8 @@ def _all() -> list[Listener]:
 
 def from_kernel(family: int) -> Iterator[Listener]:
     """Yield listeners from sock_diag; raises OSError if the kernel or its permissions do not allow it."""
-    for message in sock_diag.sockets(family, sock_diag.LISTENING):
+    question = _QUESTION.pack(family, socket.IPPROTO_TCP, 1 << _LISTENING)
+    for message in netlink.dump(_PROTOCOL, _BY_FAMILY, question):
         found, port, address, inode = _ANSWER.unpack_from(message)
         packed = address[:4] if found == socket.AF_INET else address
         yield Listener(int.from_bytes(port, "big"), inode, socket.inet_ntop(found, packed))
@@ -142,7 +147,7 @@ def from_tables(directory: str = "/proc/net") -> Iterator[Listener]:
     for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         for line in (linux.read(f"{directory}/{table}") or "").splitlines()[1:]:
             words = line.split()
-            if len(words) > 9 and int(words[3], 16) == sock_diag.LISTENING:
+            if len(words) > 9 and int(words[3], 16) == _LISTENING:
                 address, _, port = words[1].rpartition(":")
                 numbers = [int(address[place : place + 8], 16) for place in range(0, len(address), 8)]
                 packed = struct.pack(f"={len(numbers)}I", *numbers)

@@ -106,9 +106,8 @@ class EvidenceCollector:
                     thread["frames"] = thread["frames"][:left]
                     left -= len(thread["frames"])
         if with_use:
-            connections = process_use.connections_here()
             for process in itertools.chain.from_iterable(facts.values()):
-                process["use"] = process_use.use_of(process["pid"], connections)
+                process["use"] = process_use.use_of(process["pid"])
         waiting, self._waiting = self._waiting, []
         for answer in waiting:
             answer(facts)
