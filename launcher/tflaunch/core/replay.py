@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tflaunch.core import event_records, step
 from tflaunch.core.actions import Action
-from tflaunch.core.events import Event
+from tflaunch.core.events import Event, TimePassed
 from tflaunch.core.job_state import Job
 from tflaunch.core.record_check import DAMAGES, DamagedRecordError, check_known, reason_of
 from tflaunch.plan import serialize
@@ -62,7 +62,9 @@ def transitions(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Transit
     for record in records:
         try:
             event = event_records.from_record(record)
-            if event is None:
+            if event is None and "now" in record:
+                event = TimePassed()  # an event of an earlier version, at which deadlines were looked at, too
+            elif event is None:
                 continue
             check_known(job, event)
             job, actions = step.step(job, event, record["now"])
