@@ -37,3 +37,27 @@ def test_a_rerun_has_the_same_plan(launch: Launch) -> None:
     assert {line.split(":")[0] for line in said} == {"code", "results"}
     same = launch.run("diff", first.name, first.name, "--json")
     assert (same.returncode, json.loads(same.stdout)) == (0, [])
+
+
+def test_a_private_network_of_several_hosts_is_not_repeated(launch: Launch) -> None:
+    """Version 0.2 had them; what it has recorded can be read."""
+    hosts = ["localhost", "127.0.0.1"]
+    spec = launch.spec(cluster={"worker": hosts}, strategy="none", command=["sh", "-c", "echo one"])
+    assert launch.run("up", spec).returncode == 0
+    directory = launch.run_directory()
+    records = launch.journal()
+    records[0]["plan"]["network"] = "private"
+    for number, task in enumerate(records[0]["plan"]["tasks"], 1):
+        task["address"] = f"127.90.0.{number}:auto"
+    place = next(place for place, record in enumerate(records) if record["kind"] == "task_started") + 1
+    about = {"task": "worker:0", "source": "192.0.2.1", "reason": "it has no certificate of this run"}
+    records.insert(place, {**records[place], "kind": "outsider_refused", "host": "localhost", **about})
+    lines = [json.dumps({**record, "seq": number}) + "\n" for number, record in enumerate(records, records[0]["seq"])]
+    (directory / "events.jsonl").write_text("".join(lines))
+    status = json.loads(launch.run("ps", directory.name, "--json").stdout)
+    assert (status["exit_code"], [task["exit_code"] for task in status["tasks"]]) == (0, [0, 0])
+    assert launch.run("logs", directory.name, "worker:1").stdout.count("one") == 1
+    assert "192.0.2.1" in launch.run("events", directory.name).stdout
+    again = launch.run("rerun", directory.name)
+    assert again.returncode == 2
+    assert f"{directory.name} had a private network of several hosts, which this version does not make" in again.stderr

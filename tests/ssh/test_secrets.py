@@ -1,4 +1,4 @@
-"""Secrets of tasks, and the keys of joined private networks, on hosts over SSH: in no file and on no command line."""
+"""Secrets of tasks on hosts over SSH: in no file and on no command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ pytestmark = pytest.mark.ssh
 
 VALUE = "s3cret-of-a-variable"
 DIGEST = hashlib.sha256(VALUE.encode()).hexdigest()
-KEYS = b"PRIVATE KEY-----\n"
 """How a key in a file would end its first line; certificates may be told."""
 
 
@@ -34,8 +33,7 @@ def test_nothing_on_a_host_shows_them(bed: Bed, launch: Launch, tmp_path: Path) 
     script = f'printf %s "$API_KEY" | sha256sum; until test -e {enough}; do sleep 0.05; done'
     cluster, secrets = {"worker": ["h1", "h2"]}, {"API_KEY": {"env": "LAUNCHER_KEY"}}
     command = ["sh", "-c", script]
-    spec = launch.spec(cluster=cluster, strategy="none", command=command, secrets=secrets, network="private")
-    running = launch.start("up", spec)
+    running = launch.start("up", launch.spec(cluster=cluster, strategy="none", command=command, secrets=secrets))
     read_until(running, DIGEST, 2)
     places = [launch.home, *(bed.home_of(i) for i in (1, 2))]
     files = [path for place in places for path in place.rglob("*") if path.is_file()]
@@ -43,7 +41,7 @@ def test_nothing_on_a_host_shows_them(bed: Bed, launch: Launch, tmp_path: Path) 
     assert any("tflaunch_worker" in path.parts for path in files)
     shown = {str(path): content_of(path) for path in files}
     shown |= {str(process): "\0".join(process.cmdline).encode() for process in bed.processes()}
-    assert not [place for place, data in shown.items() if VALUE.encode() in data or KEYS in data]
+    assert not [place for place, data in shown.items() if VALUE.encode() in data]
     enough.touch()
     _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err

@@ -112,20 +112,6 @@ def test_a_gang_moves_to_the_spare_host_and_back(bed: Bed, launch: Launch) -> No
     assert "worker:1 moves from h3 to h2; 0 spare hosts left" in err
 
 
-def test_a_worker_moves_alone_in_a_private_network(bed: Bed, launch: Launch) -> None:
-    """The others of a parameter_server job keep running, and know it by the address that it had."""
-    cluster = {"chief": ["h1"], "ps": ["h1"], "worker": ["h1", "h2"]}
-    running = start(bed, launch, cluster, network="private")
-    wait_until(running, lambda: len(records(launch, "port_opened")) == 4)
-    bed.power_off(2)
-    read_until(running, "worker:1 | attempt 1 on h3")
-    wait_until(running, lambda: records(launch, "port_opened", task="worker:1", attempt=1))
-    err = finish(launch, running)
-    assert starts(launch) == {"chief:0": ["h1"], "ps:0": ["h1"], "worker:0": ["h1"], "worker:1": ["h2", "h3"]}
-    assert "worker:1 moves from h2 to h3; 0 spare hosts left" in err
-    assert "worker:1 moved from h2 to h3" in err.rpartition("done:")[2]
-
-
 def test_a_killed_supervisor_knows_where_tasks_are(bed: Bed, launch: Launch) -> None:
     """It is killed when it has decided to move a task; the one that takes over starts it there, once."""
     with bed.watch() as watch:
@@ -169,21 +155,3 @@ def test_mirrored_training_goes_on_on_the_spare_host(bed: Bed, launch: Launch, n
     assert starts(launch) == {"worker:0": ["h1", "h1"], "worker:1": ["h2", "h3"]}
     assert records(launch, "task_started", host="h3")[0]["preload"] == "tensorflow", err
     assert re.search(r"attempt 1 begins at step [1-9]", launch.log("worker:1"))
-
-
-@pytest.mark.tensorflow
-@pytest.mark.skipif(not LONG, reason="test_a_worker_moves_alone_in_a_private_network shows the move")
-def test_a_parameter_server_worker_trains_on_the_spare_host(bed: Bed, launch: Launch) -> None:
-    """The chief goes on while it is missing, and gives it work again."""
-    cluster = {"chief": ["h1"], "ps": ["h1"], "worker": ["h2"]}
-    command = ["python", str(PROGRAMS / "chief.py")]
-    roles = {"worker": {"server": True}, "ps": {"server": True}}
-    fields = {"command": command, "roles": roles, "env": {"TF_CPP_MIN_LOG_LEVEL": "2"}, "network": "private"}
-    running = start(bed, launch, cluster, **fields)
-    read_until(running, "step 3\n")
-    bed.power_off(2)
-    wait_until(running, lambda: records(launch, "port_opened", task="worker:0", attempt=1))
-    before = launch.log("chief:0").count("\nstep ")
-    wait_until(running, lambda: launch.log("chief:0").count("\nstep ") > before + 5)
-    finish(launch, running)
-    assert starts(launch) == {"chief:0": ["h1"], "ps:0": ["h1"], "worker:0": ["h2", "h3"]}

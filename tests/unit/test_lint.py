@@ -14,7 +14,7 @@ from tflaunch.clusterspec import load
 from tflaunch.clusterspec.values import ROLES, STRATEGIES, Address
 from tflaunch.errors import Problem
 from tflaunch.plan import lint, preloading
-from tflaunch.plan.model import addresses, place_of, problems
+from tflaunch.plan.model import addresses, problems
 from tflaunch.render import targets
 
 pytestmark = pytest.mark.unit
@@ -487,14 +487,21 @@ class TestSecrets:
 class TestPrivateNetworks:
     """What does not go together with one."""
 
-    def test_tasks_of_several_hosts_meet_at_virtual_addresses(self):
-        """One per host; other hosts connect to the port of its first task."""
-        hosts = {"beta": {"address": "10.0.0.2"}}
-        cluster = {"worker": ["alpha:1", "beta:2", "beta:3"]}
-        plan = planned({**SMALLEST, "cluster": cluster, "hosts": hosts, "network": "private"})
-        assert problems(plan) == []
-        assert addresses(plan) == {"worker": ["127.90.0.1:1", "127.90.0.2:2", "127.90.0.2:3"]}
-        assert [str(place_of(plan, task)) for task in plan.tasks] == ["alpha:1", "10.0.0.2:2", "10.0.0.2:2"]
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"cluster": {"worker": ["alpha:1", "beta:2", "gamma:3"]}},
+            {"cluster": {"worker": ["alpha", "alpha"]}, "sidecars": {"data": {"command": "serve", "host": "beta"}}},
+            {"cluster": {"worker": ["alpha", "alpha"]}, "spares": ["beta"]},
+            {"cluster": {"worker": ["alpha", "beta"]}, "hosts": {"beta": {"docker": "b"}}},
+        ],
+    )
+    def test_it_is_for_one_host(self, fields: dict[str, Any]):
+        """Those of sidecars and spare hosts count; the sentence says what protects several."""
+        error = the_error(SMALLEST, network="private", **fields)
+        assert error.where == "network"
+        assert error.message == '"private" is for a job on one host, and this one has beta beside alpha'
+        assert all(remedy in error.hint for remedy in ('"fenced"', "WireGuard", "NetworkPolicy", "--exclusive"))
 
     def test_tasks_of_one_host_meet_on_its_loopback_interface(self):
         """Whatever the host is called outside."""

@@ -54,8 +54,13 @@ def rerun(run: str, log_dir: Path | None, detach: bool) -> int:
 
 
 def _refuse_what_cannot_be_repeated(path: Path, plan: Plan, *, is_batch_job: bool) -> None:
+    from tflaunch.plan.model import PRIVATE
+
     if plan.function is not None:
         raise TflaunchError(f"{path.name} is a call of a function: call it again in your program", EXIT_USAGE)
+    if plan.network == PRIVATE and len(plan.hosts) > 1:
+        message = f"{path.name} had a private network of several hosts, which this version does not make"
+        raise TflaunchError(f"{message}; run its spec again with --set network=fenced", EXIT_USAGE)
     if is_batch_job:
         remedy = f"tflaunch up --on slurm {path}/spec.json"
         raise TflaunchError(f"{path.name} was a batch job of Slurm; submit its spec again: {remedy}", EXIT_USAGE)

@@ -308,7 +308,7 @@ class Spec(_Part):
     )
     network: Literal["fenced", "fenced-or-fail", "private", "open"] = Field(
         default="fenced",
-        description="who may connect to the tasks' ports: its hosts (fenced), its tasks (private), or all (open)",
+        description="who may connect to tasks: the run's hosts (fenced), its tasks (private, one host), or all (open)",
     )
     container: Container = Field(default_factory=Container, description="how tasks run in containers")
     slurm: Annotated[Mapping[OptionName, OptionValue], object_of('an object such as {"partition": "gpu"}')] = Field(

@@ -217,7 +217,17 @@ def _required(spec: Spec) -> Iterator[Problem]:
 
 
 def _private(spec: Spec) -> Iterator[Problem]:
-    if spec.network == "private" and (spec.preload or spec.warm):
+    """Check that tasks in a private network are on one host, and that nothing is to be preloaded."""
+    if spec.network != "private":
+        return
+    others = [*(sidecar.host for sidecar in spec.sidecars.values()), *placement.spare_hosts(spec)]
+    hosts = list(dict.fromkeys([*placement.named_hosts(spec), *others]))
+    if len(hosts) > 1:
+        message = f'"private" is for a job on one host, and this one has {hosts[1]} beside {hosts[0]}'
+        hint = 'write "fenced", with WireGuard between the hosts against who listens on the wire, a NetworkPolicy on'
+        hint += " Kubernetes against other pods, and nodes of your own (Slurm: --exclusive) against other users of them"
+        yield Problem.error("network", message, hint)
+    if spec.preload or spec.warm:
         where = "preload" if spec.preload else "warm"
         message = "has no effect in a private network, whose tasks are not forked from other processes"
         yield Problem.warning(where, message, "leave it out")
