@@ -1,8 +1,7 @@
-"""Private networks: tasks of a host reach each other and, through a proxy, the world; nothing else reaches them."""
+"""Private networks: tasks of a host reach each other and, with pasta, the world; nothing else reaches them."""
 
 from __future__ import annotations
 
-import http.server
 import os
 import socket
 import sys
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.agent
 
 NOBODY = 65534
 HOST = "127.0.0.2"
-"""An address of this machine for which tasks use their proxy."""
+"""An address of this machine."""
 LISTEN = """
 import os, socket, time
 for host in ("127.0.0.1", "::1"):
@@ -39,26 +38,6 @@ print(connection.recv(100).decode(), flush=True)
 time.sleep(300)
 """
 CONNECT = "import socket; socket.create_connection(('localhost', {port})).sendall(b'hello'); print('sent')"
-FETCH = "import urllib.request as r; print(r.urlopen({url!r}, timeout=120).read().decode())"
-
-
-@pytest.fixture
-def server() -> Iterator[str]:
-    """The URL of a web server of this machine that answers with the path of the request."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(f"you asked for {self.path}".encode())
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer((HOST, 0), Handler) as serving:
-        threading.Thread(target=serving.serve_forever, daemon=True).start()
-        yield f"http://{HOST}:{serving.server_address[1]}"
-        serving.shutdown()
 
 
 @pytest.fixture
@@ -144,25 +123,22 @@ def test_only_tasks_reach_tasks(local: LocalAgent) -> None:
     talk.wait_until(lambda: b"hello" in talk.output["worker:0", 0])
 
 
-@pytest.mark.usefixtures("both_ways")
-def test_tasks_reach_the_world_through_a_proxy(local: LocalAgent, server: str) -> None:
-    """Directly they reach nothing, not even this machine."""
-    start(local.talk, "worker:0", FETCH.format(url=f"{server}/data?set=1"))
-    assert local.talk.text("worker:0") == "you asked for /data?set=1\n"
-    address = (HOST, int(server.rpartition(":")[2]))
-    start(local.talk, "worker:1", f"import socket; socket.create_connection({address})")
-    assert "ConnectionRefusedError" in local.talk.text("worker:1") or "unreachable" in local.talk.text("worker:1")
-    tunnel = f"""
+@pytest.mark.usefixtures("without_pasta")
+def test_without_pasta_tasks_reach_nothing_outside(local: LocalAgent) -> None:
+    """Not even this machine; the proxies of their environment are those of the user."""
+    with socket.create_server((HOST, 0)) as server:
+        text = f"""
 import os, socket
-host, _, port = os.environ["https_proxy"].rpartition("/")[2].partition(":")
-with socket.create_connection((host, int(port))) as proxy:
-    proxy.sendall(b"CONNECT {HOST}:{address[1]} HTTP/1.1\\r\\n\\r\\n")
-    assert proxy.recv(1000).startswith(b"HTTP/1.1 200 ")
-    proxy.sendall(b"GET /tunnel HTTP/1.0\\r\\n\\r\\n")
-    print(b"".join(iter(lambda: proxy.recv(1000), b"")).decode().rpartition("\\n")[2])
+print(os.environ["https_proxy"])
+try:
+    socket.create_connection({server.getsockname()})
+except OSError as error:
+    print("unreachable" in str(error) or type(error).__name__)
 """
-    start(local.talk, "worker:2", tunnel)
-    assert local.talk.text("worker:2") == "you asked for /tunnel\n"
+        start(local.talk, "worker:0", text, https_proxy="http://proxy:3128")
+        printed = local.talk.text("worker:0").splitlines()
+    assert printed[0] == "http://proxy:3128"
+    assert printed[1] in ("True", "ConnectionRefusedError")
 
 
 @pytest.mark.usefixtures("with_pasta")
@@ -217,66 +193,14 @@ def test_pasta_ends_with_the_agent(local: LocalAgent) -> None:
 
 @pytest.mark.parametrize("script", ["exit 1", "exec sleep 300"])
 def test_pasta_that_does_not_connect_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """The proxy remains."""
+    """There is no way out then, and the reason is known."""
     put_pasta_into_path(tmp_path, monkeypatch, script)
     before = set(psutil.Process().children(recursive=True))
     monkeypatch.setattr(pasta, "PATIENCE", 0.2)
     network = private_network.open_network()
+    assert network.no_way_out.startswith("pasta makes no route there")
     assert in_fork(lambda: interfaces_in(network)) == ["lo"]
     assert {process for process in psutil.Process().children(recursive=True) if process.name() == "sleep"} <= before
-
-
-def test_a_proxy_of_the_user_lies_between(local: LocalAgent, server: str) -> None:
-    """With its password, and except for hosts to which it does not apply."""
-    heads = []
-    with socket.create_server(("127.0.0.1", 0)) as upstream:
-
-        def serve() -> None:
-            connection, _ = upstream.accept()
-            with connection:
-                heads.append(connection.recv(10_000))
-                connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nfrom upstream")
-
-        threading.Thread(target=serve, daemon=True).start()
-        proxies = {"http_proxy": f"http://ann:s%40cret@127.0.0.1:{upstream.getsockname()[1]}", "no_proxy": HOST}
-        start(local.talk, "worker:0", FETCH.format(url="http://far.invalid/x"), **proxies)
-        assert local.talk.text("worker:0") == "from upstream\n"
-        start(local.talk, "worker:1", FETCH.format(url=f"{server}/near"), **proxies)
-        assert local.talk.text("worker:1") == "you asked for /near\n"
-    (head,) = heads
-    assert head.startswith(b"GET http://far.invalid/x HTTP/1.1\r\n")
-    assert b"Proxy-Authorization: Basic YW5uOnNAY3JldA==\r\n" in head
-
-
-@pytest.mark.parametrize(
-    ("request_line", "status"),
-    [
-        (b"GET / HTTP/1.1", b"400 "),
-        (b"nonsense", b"400 "),
-        (b"CONNECT 127.0.0.2:nowhere HTTP/1.1", b"400 "),
-        (b"CONNECT far.invalid:443 HTTP/1.1", b"502 "),
-        (b"GET file:///etc/passwd HTTP/1.1", b"400 "),
-        (b"GET http://[ HTTP/1.1", b"400 "),
-        (b"GET /" + b"x" * 300_000 + b" HTTP/1.1", b"431 "),
-    ],
-)
-def test_what_is_no_request_for_a_proxy_is_answered(
-    local: LocalAgent, tmp_path: Path, request_line: bytes, status: bytes
-) -> None:
-    """By a status that says so, in the time that a connection may take."""
-    (tmp_path / "request").write_bytes(request_line + b"\r\n\r\n")
-    text = f"""
-import os, socket
-host, _, port = os.environ["https_proxy"].rpartition("/")[2].partition(":")
-with socket.create_connection((host, int(port))) as proxy:
-    try:
-        proxy.sendall(open({str(tmp_path / "request")!r}, "rb").read())
-    except OSError:
-        pass
-    print(proxy.recv(1000).decode())
-"""
-    start(local.talk, "worker:0", text)
-    assert local.talk.text("worker:0").startswith(f"HTTP/1.1 {status.decode()}")
 
 
 @pytest.fixture
@@ -312,13 +236,17 @@ def test_an_ordinary_user_keeps_its_id(open_directory: Path) -> None:
 def test_where_it_is_not_possible_the_reason_is_known() -> None:
     """The setting that forbids it is named."""
 
+    def refusal() -> str:
+        with pytest.raises(private_network.NoPrivateNetwork) as refused:
+            private_network.open_network()
+        return str(refused.value)
+
     def forbid() -> str:
         linux.enter_new_namespaces(linux.NEW_USER)
         for name, text in (("setgroups", "deny"), ("uid_map", "0 0 1"), ("gid_map", "0 0 1")):
             Path(f"/proc/self/{name}").write_text(text)
         for kind in ("user", "net"):
             Path(f"/proc/sys/user/max_{kind}_namespaces").write_text("0")
-        return private_network.why_unavailable()
+        return refusal()
 
     assert in_fork(forbid) == "this host does not let users make namespaces: user.max_user_namespaces is 0"
-    assert private_network.why_unavailable() == ""

@@ -21,11 +21,12 @@ for kind in ("user", "net"):
     open(f"/proc/sys/user/max_{kind}_namespaces", "w").write("0")
 os.execv(sys.argv[1], sys.argv[1:])
 """
-FACTS = "readlink /proc/self/ns/net; echo $TF_CONFIG $https_proxy; cat /proc/net/dev"
+FACTS = "readlink /proc/self/ns/net; echo $TF_CONFIG; cat /proc/net/dev"
+NO_WAY_OUT = "tasks have no way out of the private network of localhost: pasta is not installed there (package passt)"
 
 
 def test_tasks_share_a_network_with_nothing_else(launch: Launch) -> None:
-    """Across a restart; only the agent's proxy leads out, and pasta where it is installed."""
+    """Across a restart; only pasta leads out, where it is installed."""
     script = f"{FACTS}; [ $TFLAUNCH_ATTEMPT = 1 ] || exit 42"
     sidecars = {"side": {"command": ["sh", "-c", FACTS]}}
     ended = launch.up(launch.shell(script, network="private", sidecars=sidecars, restart={"backoff": [0, 0]}))
@@ -35,10 +36,32 @@ def test_tasks_share_a_network_with_nothing_else(launch: Launch) -> None:
     assert network != os.readlink("/proc/self/ns/net")
     interfaces = {line.partition(":")[0].strip() for line in lines if line.startswith(" ") and ":" in line}
     assert interfaces - {"pasta"} == {"lo"}
-    (proxy,) = {line.rpartition(" ")[2] for line in lines if "http://127.0.0.1:" in line}
-    assert proxy.rpartition(":")[2].isdecimal()
     assert '"cluster":{"worker":["localhost:' in launch.log("worker:0")
     assert not launch.survivors()
+
+
+@pytest.mark.parametrize("strategy", ["none", "mirrored"])
+def test_without_a_way_out_the_user_is_told(launch: Launch, strategy: str) -> None:
+    """Once, before anything starts; `check` and `doctor` know it, too."""
+    (launch.directory / "sh").symlink_to("/bin/sh")
+    launch.env["PATH"] = str(launch.directory)
+    spec = launch.shell(
+        "[ $TFLAUNCH_ATTEMPT = 1 ] || exit 42",
+        cluster={"worker": 1},
+        strategy=strategy,
+        network="private",
+        restart={"backoff": [0, 0]},
+    )
+    ended = launch.up(spec)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count(f"warning: {NO_WAY_OUT}\n") == 1, ended.stderr
+    kinds = [record["kind"] for record in launch.journal() if record.get("no_way_out") or "start" in record["kind"]]
+    assert kinds[0] == "host_joined"
+    checked = launch.run("check", spec)
+    assert checked.returncode == 0
+    assert f"warning: network: {NO_WAY_OUT}; " in checked.stdout
+    examined = launch.run("doctor", spec)
+    assert NO_WAY_OUT in examined.stdout, examined.stdout
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can forbid namespaces to others")

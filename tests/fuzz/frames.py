@@ -49,6 +49,7 @@ _GREETING = {
     "is_leaving": False,
     "streams": [],
     "addresses": ["10.0.0.1", "::1"],
+    "no_way_out": "pasta is not installed there",
     **_PULSE,
 }
 

@@ -6,7 +6,6 @@ import random
 import struct
 from typing import Any
 
-from fuzz import relay
 from fuzz.borders import Border
 from fuzz.mutations import as_json, mutate, mutate_bytes, mutate_order
 from simulator import kernel
@@ -24,7 +23,7 @@ _TF_CONFIG = {"roles": ["chief", "worker"], "role": "worker", "index": 1}
 _PORTS = {"worker:0": 2222, "worker:1": 2223}
 _HELLO = {
     "kind": "hello", "protocol": wire.PROTOCOL, "run": "run", "lease": 30.0, "grace": 1.0, "seen": 0, "fencing": 0,
-    "clock": "clock", "sent": 0.0,
+    "clock": "clock", "sent": 0.0, "private": True,
 }  # fmt: skip
 _SCRIPT: tuple[dict[str, Any], ...] = (
     {"kind": "offer_files", "is_first": True, "is_last": True, "files": [["a.py", 420, "ab" * 32]], "links": []},
@@ -42,7 +41,6 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     },
     {"kind": "set_cluster", "order": 4},
     {"kind": "set_fence", "order": 5},
-    {"kind": "set_network", "order": 6},
     {
         "kind": "start_task",
         "order": 7,
@@ -109,7 +107,6 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
 _BODIES = (
     ({"kind": "set_cluster", "order": 4}, _CLUSTER),
     ({"kind": "set_fence", "order": 5}, _ADDRESSES),
-    ({"kind": "set_network", "order": 6}, relay.ORDER),
 )
 
 

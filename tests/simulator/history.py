@@ -28,6 +28,7 @@ from tflaunch.core.actions import Action
 from tflaunch.core.events import Event, Interrupted
 from tflaunch.core.job_state import Job
 from tflaunch.explain.messages import Logs, messages_about
+from tflaunch.plan.model import PRIVATE
 from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.store import journal
 from tflaunch.store.journal import Journal
@@ -216,7 +217,8 @@ class History:
         self.screen.tail = self.sink.tail
         self._supervisors += 1
         clock = f"clock {self._supervisors}"
-        terms = sessions.Terms("run", plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat, clock=clock)
+        limits, is_private = (plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat), plan.network == PRIVATE
+        terms = sessions.Terms("run", *limits, clock=clock, private=is_private)
         made = {}
         self.connectors = {}
         for name, host in self.hosts.items():

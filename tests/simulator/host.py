@@ -18,7 +18,6 @@ from tflaunch_worker.spawn import Command
 if TYPE_CHECKING:
     from simulator.hosts import SimHost
     from simulator.loop import SimLoop
-    from tflaunch_worker.agent.relay_frames import Network
 
 
 class SimPorts:
@@ -176,7 +175,7 @@ class SimFence:
         if self._host.world.chance(0.05):
             self.counts[task] = self.counts.get(task, 0) + 1
             self._loop.call_at(
-                self._loop.now() + self._host.world.within(0.01, 1.0), lambda: self._tell(task, "10.9.9.9", "")
+                self._loop.now() + self._host.world.within(0.01, 1.0), lambda: self._tell(task, "10.9.9.9")
             )
         return ""
 
@@ -232,6 +231,7 @@ class SimAgentHost:
     def __init__(self, host: SimHost, loop: SimLoop) -> None:
         self.directory = host.directory
         self.cluster: dict[str, list[str]] = {}
+        self.no_way_out = "pasta is not installed there"
         self.ports = SimPorts(host)
         self.measurer = SimMeasurer()
         self.evidence_collector = SimEvidenceCollector()
@@ -245,12 +245,9 @@ class SimAgentHost:
         """Return the addresses of the host."""
         return ["127.0.0.1", self._host.address]
 
-    def open_private_network(self, is_relayed: bool) -> str:
+    def open_private_network(self) -> str:
         """Return no reason against it: there are no networks."""
         return ""
-
-    def join_private_networks(self, network: Network, ended: Callable[[], None]) -> None:
-        """Do nothing."""
 
     def fence_gap(self, task: str, port: int) -> str:
         """Return why connections can reach a task past the fence."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.file_system import FileSystem, OsCalls, TreeCalls
 from tflaunch.agents import user_code
-from tflaunch.runtime import network_keys
 from tflaunch.store import append_file, log_index, log_reader, log_sink, log_writer
 from tflaunch.tui import backlog
 from tflaunch_worker import orphans, spawn
@@ -256,14 +255,6 @@ def _find(pid: int) -> Process | None:
     return current.host.processes.get(pid)
 
 
-class _NetworkKeys:
-    """Keys that are the same in every play of a history."""
-
-    def issue(self, address: str) -> network_keys.HostKeys:
-        """Return no keys: there are no networks."""
-        return network_keys.HostKeys("authority", "certificate", "key")
-
-
 _MODULES: tuple[tuple[Any, str, object], ...] = (
     (task, "os", _Os),
     (task, "linux", _Linux),
@@ -286,7 +277,6 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (log_index, "os", _on_machine),
     (log_reader, "os", _on_machine),
     (backlog, "os", _on_machine),
-    (network_keys, "NetworkKeys", _NetworkKeys),
 )
 
 

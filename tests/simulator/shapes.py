@@ -13,6 +13,7 @@ from tflaunch.plan.model import Plan
 
 _MACHINE = MACHINE._replace(local_names=frozenset({"localhost", "here"}))
 _SHARE_WITH_SPARES = 0.35  # of the jobs on several hosts
+_SHARE_PRIVATE = 0.1  # of those on this machine
 
 _BOARD = {"board": {"command": "board"}}
 
@@ -79,22 +80,23 @@ def draw_spec(chance: random.Random) -> str:
         if chance.random() < 0.15:
             timeouts[limit] = chance.choice(values)
     spec = {"cluster": cluster, "command": ["train"], **fields, "restart": restart, "timeouts": timeouts}
-    return json.dumps({**spec, **_spares(spec, is_far)})
+    return json.dumps({**spec, **_spares_or_network(spec, is_far)})
 
 
-def _spares(spec: dict[str, Any], is_far: bool) -> dict[str, Any]:
-    """Return the spare hosts that a job has now and then, and the network in which a worker moves alone.
+def _spares_or_network(spec: dict[str, Any], is_far: bool) -> dict[str, Any]:
+    """Return the spare hosts, or the private network of a single host, that a job has now and then.
 
     They depend on the rest of the spec alone, so that a seed gives the jobs that it gave before there were spares.
     """
     chance = random.Random(json.dumps(spec))
-    if not is_far or (chance.random() > _SHARE_WITH_SPARES and not DRAWN.only_spares):
+    if not is_far:
+        return {"network": "private"} if chance.random() < _SHARE_PRIVATE else {}
+    if chance.random() > _SHARE_WITH_SPARES and not DRAWN.only_spares:
         return {}
     spares = chance.choice((["s"], ["s"], ["s", "t"]))
     hosts = {"s": {"env": {"DATA": "/s"}}} if chance.random() < 0.3 else {}
-    network = {"network": "private"} if "ps" in spec["cluster"] and chance.random() < 0.7 else {}
-    preload = {"preload": ["tensorflow"]} if not network and chance.random() < 0.5 else {}
-    return {"spares": spares, "hosts": hosts, **network, **preload}
+    preload = {"preload": ["tensorflow"]} if chance.random() < 0.5 else {}
+    return {"spares": spares, "hosts": hosts, **preload}
 
 
 def draw_script(chance: random.Random, plan: Plan) -> Script:

@@ -131,12 +131,14 @@ def test_a_private_network_must_be_possible() -> None:
     )
 
 
-def test_private_networks_must_be_possible_to_join() -> None:
-    """On each host; a network of one host needs no TLS."""
-    for cluster, expected in (({"worker": ["a", "b"]}, 1), ({"worker": ["b"]}, 0)):
-        plan = clustered(cluster, network="private")
-        known = found(with_facts(no_relay="its Python has no TLS 1.3"), plan)
-        assert [finding.where for finding in known if "TLS 1.3" in finding.message] == ["b"] * expected
+def test_a_private_network_without_a_way_out_is_told() -> None:
+    """It may be what the user wants."""
+    plan = clustered({"worker": 2}, network="private")
+    (finding,) = findings(plan, {"localhost": with_facts(no_way_out="no pasta")._replace(host="localhost")})
+    assert (finding.check, finding.severity, finding.message) == (
+        *("fence", "warning"),
+        "tasks have no way out of the private network of localhost: no pasta",
+    )
 
 
 def test_a_proxy_for_the_clusters_own_traffic_is_found() -> None:

@@ -38,18 +38,6 @@ def test_each_host_tries_the_tasks_of_the_others() -> None:
     assert history.job.phase is Phase.PREPARING
 
 
-def test_in_private_networks_they_try_each_others_relays() -> None:
-    """Each listens on the port of its host's first task."""
-    history = prepared(FAR, network="private")
-    assert history.actions == [
-        ProbePeers("a", {"worker:0": 2222}, {"worker:1": ("b", 2222)}),
-        ProbePeers("b", {"worker:1": 2222}, {"worker:0": ("a", 2222)}),
-    ]
-    history.happens(PeersProbed("a", {"worker:1": "timed out"}), PeersProbed("b", {}))
-    assert history.job.culprit is not None
-    assert history.job.culprit.message.startswith("a cannot reach worker:1 at b:2222: timed out\n")
-
-
 def test_the_tasks_start_when_all_have_reached_all() -> None:
     """Not earlier."""
     history = prepared(FAR).happens(PeersProbed("a", {}))

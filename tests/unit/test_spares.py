@@ -21,7 +21,7 @@ from tflaunch.core.events import (
 from tflaunch.core.job_state import Cause, HostPhase, Phase
 from tflaunch.explain import moves
 from tflaunch.plan import moving, serialize
-from tflaunch.plan.model import Plan, virtual_address
+from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit
 
@@ -107,19 +107,7 @@ def test_a_gang_shrinks_only_without_a_spare_host_and_grows_with_one() -> None:
     assert hosts(job) == {"worker:0": "a", "worker:1": "s", "worker:2": "b"}
 
 
-def test_a_worker_moves_alone_where_its_address_stays() -> None:
-    """In joined private networks; its port and address are those that the others know."""
-    job = Willing(planned(SERVERS, network="private"))
-    before = job.job.plan
-    job.happens(HostLost("c", "the power is off"))
-    assert job.job.phase is Phase.RUNNING
-    assert [action for action in job.seen if isinstance(action, StartTask)] == [StartTask("s", "worker:1", 1)]
-    assert job.job.plan.find("worker:1").address == before.find("worker:1").address
-    assert str(before.find("worker:1").address).startswith(virtual_address(2))
-    assert [job.job.tasks[task].attempt for task in ("chief:0", "ps:0", "worker:0")] == [0, 0, 0]
-
-
-def test_elsewhere_the_gang_moves_with_it() -> None:
+def test_the_gang_moves_with_a_worker_of_parameter_servers() -> None:
     """The others know a worker by its address; but an agent that has died alone is started again first."""
     job = Willing(planned(SERVERS))
     job.happens(HostLost("c", "the agent was killed")).waits(200)

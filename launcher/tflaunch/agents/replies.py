@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from tflaunch.agents.left_files import LeftFile
 from tflaunch.core import events
 from tflaunch.core.events import Event
+from tflaunch.printable import printable
 from tflaunch_worker import fields
 
 _LONGEST_NAME = 1000
@@ -33,13 +34,14 @@ class Greeting(NamedTuple):
     """The reply to ``hello``.
 
     ``is_leaving``: the agent is stopping its tasks on its own. ``streams``: task and attempt of every output it holds.
-    ``addresses``: those of its host, separated by spaces.
+    ``addresses``: those of its host, separated by spaces. ``no_way_out`` is as in `events.HostJoined`.
     """
 
     is_leaving: bool
     streams: tuple[tuple[str, int], ...]
     pulse: Pulse
     addresses: str = ""
+    no_way_out: str = ""
 
 
 class LiveTasks(NamedTuple):
@@ -75,7 +77,8 @@ def read_greeting(message: Mapping[str, Any], last_order: int, now: float) -> Gr
                 raise ValueError("'streams' must hold pairs of a task and an attempt")
     addresses = " ".join(str(ip_address(address)) for address in fields.texts(message, "addresses")[:_MOST_ADDRESSES])
     is_leaving = fields.flag(message, "is_leaving")
-    return Greeting(is_leaving, tuple(streams), read_pulse(message, last_order, now), addresses)
+    no_way_out = printable(fields.text({"no_way_out": "", **message}, "no_way_out"))  # only for a private network
+    return Greeting(is_leaving, tuple(streams), read_pulse(message, last_order, now), addresses, no_way_out)
 
 
 def read_live_tasks(message: Mapping[str, Any]) -> LiveTasks:

@@ -39,7 +39,8 @@ class Terms(NamedTuple):
     """The terms sent to an agent when a session begins. Times are in seconds.
 
     ``fencing`` is the supervisor's number in the run: an agent that has seen a higher one refuses its commands.
-    ``clock`` identifies the clock of this process, with which agents compare theirs.
+    ``clock`` identifies the clock of this process, with which agents compare theirs. ``private``: tasks are in a
+    private network.
     """
 
     run: str
@@ -48,6 +49,7 @@ class Terms(NamedTuple):
     heartbeat: float
     fencing: int = 0
     clock: str = _CLOCK
+    private: bool = False
 
 
 class Session:
@@ -271,13 +273,6 @@ class Session:
         """Send the addresses from which connections may reach tasks, as JSON, unless the agent already has them."""
         self._order_if_new("set_fence", addresses)
 
-    def set_network(self, network: bytes, is_due: bool) -> None:
-        """Send what a host needs to join the private networks, as JSON, if it ``is_due`` or the agent lacks it."""
-        if is_due:
-            self.order("set_network", network)
-        else:
-            self._order_if_new("set_network", network)
-
     def _order_if_new(self, kind: str, body: bytes) -> None:
         if body != self._outbox.last_bodies.get(kind):
             self.order(kind, body)
@@ -403,7 +398,7 @@ class Session:
         if self._state.has_joined:
             self._mailbox.put(events.LinkRestored(self.host, greeting.is_leaving))
         else:
-            self._mailbox.put(events.HostJoined(self.host, greeting.addresses))
+            self._mailbox.put(events.HostJoined(self.host, greeting.addresses, greeting.no_way_out))
         self._state = LinkState.CONNECTED
         self._takeover = Takeover.NONE
         self._left_files.begin_link()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -18,6 +18,9 @@ from tflaunch.cli._spec import (
     specs_argument,
 )
 from tflaunch.errors import EXIT_USAGE, Problem, SpecError
+
+if TYPE_CHECKING:
+    from tflaunch.clusterspec.model import Spec
 
 
 @click.command(cls=CommandAfterDashes, short_help="Find mistakes in specs.")
@@ -73,7 +76,23 @@ def _checked(spec: Path, command: Sequence[str], settings: Sequence[str]) -> _Ch
     from tflaunch.discovery import prepare
 
     try:
-        _, problems = prepare.read_spec(read_file(spec), settings, command=command, is_offline=True)
+        loaded, problems = prepare.read_spec(read_file(spec), settings, command=command, is_offline=True)
     except SpecError as error:
         return _Checked(name, error.source, False, error.problems)
-    return _Checked(name, name, True, problems)
+    return _Checked(name, name, True, [*problems, *_no_way_out(loaded)])
+
+
+def _no_way_out(spec: Spec) -> list[Problem]:
+    """Warn of a private network on this machine that tasks could not leave; other hosts are not asked."""
+    if spec.network != "private":
+        return []
+    from tflaunch.core import port_fence
+    from tflaunch.discovery import local_machine
+    from tflaunch.plan import placement
+    from tflaunch_worker.agent import pasta
+
+    (host,) = placement.hosts_with_tasks(spec)
+    reason = pasta.why_missing() if local_machine.is_this_machine(host) else ""
+    if not reason:
+        return []
+    return [Problem.warning("network", port_fence.no_way_out_of(host, reason), port_fence.WAY_OUT)]

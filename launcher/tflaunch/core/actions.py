@@ -61,7 +61,7 @@ class PlaceCheckpoint(NamedTuple):
 
 
 class UpdateFence(NamedTuple):
-    """Send a host what has changed in who may connect to its tasks: the addresses, or the joined private networks."""
+    """Send a host the addresses from which connections may reach its tasks, as they have changed."""
 
     host: str
 

@@ -40,11 +40,13 @@ IpAddress = Annotated[str, Line(50)]
 class HostJoined(NamedTuple):
     """The agent on a host is ready.
 
-    ``addresses`` are those of its network interfaces, separated by spaces; "" if unknown.
+    ``addresses`` are those of its network interfaces, separated by spaces; "" if unknown. ``no_way_out``: why tasks do
+    not reach the world from their private network there, "" if they do or have none.
     """
 
     host: str
     addresses: OwnAddresses = ""
+    no_way_out: Reason = ""
 
 
 class HostDelayed(NamedTuple):
@@ -155,15 +157,11 @@ class PeerSeen(NamedTuple):
 
 
 class OutsiderRefused(NamedTuple):
-    """The fence of a task has refused a connection, the first one from this address on this host.
-
-    ``reason``: why the relay of a private network has refused it, "" for the fence.
-    """
+    """The fence of a task has refused a connection, the first one from this address on this host."""
 
     host: str
     task: str
     source: IpAddress
-    reason: Reason = ""
 
 
 class PortUnfenced(NamedTuple):

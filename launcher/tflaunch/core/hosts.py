@@ -220,7 +220,7 @@ def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False, is_
     waiting = [task for task in job.plan.on_host(host) if _is_missed(job, task)]
     actions: list[Action] = []
     if waiting and spares.ready(job):
-        if all(spares.can_move_alone(job.plan, task) for task in waiting):
+        if not any(map(policy.in_gang, waiting)):  # the others know the address of a worker, which changes
             return _move_tasks(job, host, waiting, now)
         if is_silent or is_out_of_reach:  # otherwise only its agent has died, which soon runs again
             culprit = Culprit(Cause.HOST, host, job.attempt, None, None, state.reason, now, host)

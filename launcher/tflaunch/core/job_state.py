@@ -304,12 +304,11 @@ class Preflight(NamedTuple):
     """The check before the first start.
 
     ``are_peers_probed``: hosts were asked whether they can reach each other; ``unreached`` is what they could
-    not reach. ``refused_networks``: hosts that allow no private network, each with the reason.
+    not reach.
     """
 
     are_peers_probed: bool = False
     unreached: tuple[str, ...] = ()
-    refused_networks: tuple[tuple[str, str], ...] = ()
 
 
 class Restarts(NamedTuple):

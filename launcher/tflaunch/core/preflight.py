@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tflaunch.core.actions import ProbePeers
 from tflaunch.core.policy import forms_cluster
-from tflaunch.plan.model import Plan, is_relayed, place_of
+from tflaunch.plan.model import Plan
 from tflaunch.plan.tf_config import members
 
 MOST_PEERS = 64
@@ -64,11 +64,9 @@ def _inside(plan: Plan) -> dict[str, dict[str, tuple[str, int]]]:
     """Return host to its tasks in the cluster to which others connect, each with host and port."""
     inside: dict[str, dict[str, tuple[str, int]]] = {}
     roles = members(plan.strategy)
-    tasks = plan.relay_tasks.values() if is_relayed(plan) else plan.tasks
-    for task in tasks:
-        place = place_of(plan, task)
-        if place is not None and task.role in roles:
-            inside.setdefault(task.host, {})[task.task] = place.host, place.port or 0
+    for task in plan.tasks:
+        if task.address is not None and task.role in roles:
+            inside.setdefault(task.host, {})[task.task] = task.address.host, task.address.port or 0
     return inside
 
 

@@ -18,13 +18,13 @@ from tflaunch.core.events import (
     PortsRefused,
 )
 from tflaunch.core.job_state import CHECKPOINT, CODE, NAMES, PEERS, Cause, Culprit, HostPhase, Job, Phase, TaskPhase
-from tflaunch.core.phases import Step, fail, to_prepare
+from tflaunch.core.phases import Step, fail
 from tflaunch.plan import model as planning
 from tflaunch.plan import tensorboard
 
 _MOST_SHOWN = 8
 _OTHER_PORT = 'end what has the port, or give the task another one in "cluster"; "HOST" alone has a free one chosen'
-_OTHER_NETWORK = 'allow it there, or write "network": "fenced", which keeps other hosts out but not users of these'
+_OTHER_NETWORK = 'allow it there, or write "network": "fenced", which keeps other hosts out but not users of this one'
 _REMEDY = (
     "TensorFlow would wait for them silently; open these ports between the hosts, or give the address"
     " by which the others reach a host as hosts.X.address"
@@ -60,13 +60,12 @@ def on_preparation(
             return _on_checkpoint(job, event, now)
         case PortsHeld():
             job = job.with_host(event.host, addresses=event.addresses) if event.addresses else job
-            return _refuse_networks(_on_ports_held(job, event), event.host, now)
+            return _on_ports_held(job, event), []
         case PortsRefused():
             return _on_ports_refused(job, event, now)
         case NetworkRefused():
-            refused = (*job.preflight.refused_networks, (event.host, event.reason))
-            job = job._replace(preflight=job.preflight._replace(refused_networks=refused))
-            return _refuse_networks(job, event.host, now)
+            message = f'"network": "private" is not possible on {event.host}: {event.reason}\n{_OTHER_NETWORK}'
+            return _refuse(job, Cause.PORTS, event.host, message, now)
         case PeersProbed():
             return _on_peers_probed(job, event, now)
 
@@ -128,15 +127,6 @@ def _on_ports_refused(job: Job, event: PortsRefused, now: float) -> Step:
     return _refuse(job, Cause.PORTS, event.host, "\n".join([*lines, _OTHER_PORT]), now)
 
 
-def _refuse_networks(job: Job, host: str, now: float) -> Step:
-    """Fail the job if hosts allow no private network, once all have answered so that it can name them all."""
-    refused = dict(job.preflight.refused_networks)
-    if not refused or any(task.task not in job.ports and task.host not in refused for task in to_prepare(job)):
-        return job, []
-    lines = [f'"network": "private" is not possible on {name}: {reason}' for name, reason in refused.items()]
-    return _refuse(job, Cause.PORTS, host, "\n".join([*lines, _OTHER_NETWORK]), now)
-
-
 def _has_answered(job: Job, host: str, what: str) -> Job:
     return job.with_host(host, awaits=job.hosts[host].awaits - {what})
 
@@ -165,8 +155,8 @@ def _unreached(job: Job, event: PeersProbed) -> tuple[str, ...]:
 
 
 def _place(job: Job, task: str) -> str:
-    place = planning.place_of(job.plan, job.plan.find(task))
-    return "?" if place is None else f"{place.host}:{job.ports.get(task)}"
+    address = job.plan.find(task).address
+    return "?" if address is None else f"{address.host}:{job.ports.get(task)}"
 
 
 def _refuse(job: Job, cause: Cause, host: str, message: str, now: float) -> Step:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 
-from tflaunch.clusterspec.values import Address
 from tflaunch.core import policy, restart_budget
 from tflaunch.core.actions import Action, ImportModules
 from tflaunch.core.job_state import COLD, NAMES, PEERS, SPARE, HostPhase, Job
 from tflaunch.plan import model as planning
 from tflaunch.plan import moving, preloading
-from tflaunch.plan.model import Plan, TaskPlan, is_relayed
+from tflaunch.plan.model import Plan
 
 _SHORTEST_REST, _LONGEST_REST = 1.0, 60.0  # seconds until a spare host is tried again
 
@@ -39,17 +38,9 @@ def move_now(job: Job, host: str, spare: str, now: float) -> Job:
     """Put a spare host in the place of a lost one in the current attempt, whose other tasks go on."""
     job = _swap(job, host, spare, now)
     rebuilt = planning.without(moving.moved(job.original, job.places), job.excluded_hosts)
-    tasks = tuple(_with_its_port(job.plan, task, rebuilt) if task.host == host else task for task in job.plan.tasks)
+    tasks = tuple(rebuilt.find(task.task) if task.host == host else task for task in job.plan.tasks)
     sidecars = tuple(rebuilt.find(task.task) if task.host == host else task for task in job.plan.sidecars)
     return job._replace(plan=job.plan._replace(tasks=tasks, sidecars=sidecars))
-
-
-def _with_its_port(plan: Plan, task: TaskPlan, rebuilt: Plan) -> TaskPlan:
-    """Return a task after its move; other tasks that run know the port of one in the joined private networks."""
-    found = rebuilt.find(task.task)
-    if not is_relayed(plan) or found.address is None or task.address is None:
-        return found
-    return found._replace(address=Address(found.address.host, task.address.port))
 
 
 def _swap(job: Job, lost: str, spare: str, now: float) -> Job:
@@ -57,14 +48,6 @@ def _swap(job: Job, lost: str, spare: str, now: float) -> Job:
     retry_at = None if state.flaw else now + rest_after(state.failures)
     job = job.with_host(spare, stands_for=state.stands_for, retry_at=None)
     return job.with_host(lost, stands_for="", retry_at=retry_at, is_warm=False)
-
-
-def can_move_alone(plan: Plan, task: TaskPlan) -> bool:
-    """Whether a task can start on another host while the others run.
-
-    They know the address of a worker, which changes with its host, except in joined private networks.
-    """
-    return policy.restarts_alone(plan, task) and (not policy.in_gang(task) or is_relayed(plan))
 
 
 def are_checked(job: Job) -> bool:

@@ -18,7 +18,7 @@ from tflaunch.core import policy, preflight
 from tflaunch.doctor.findings import Host
 from tflaunch.plan import model as planning
 from tflaunch.plan import moving
-from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.plan.model import PRIVATE, Plan, TaskPlan
 from tflaunch.store.run_dir import home
 from tflaunch.transport.base import AgentConnector, AgentGone, LinkError
 from tflaunch.transport.connect import connectors_for
@@ -145,7 +145,8 @@ def _ask_about_itself(visit: _Visit, interview: AgentRpc) -> None:
     programs = [_program(visit.plan, tasks[0]) for tasks in groups.values()]
     probe = (Path(tflaunch_worker.__file__).parent / "inspect" / "probe.py").read_text("utf-8")
     asked = time.time()
-    answer = interview.ask("examine", "examined", wait=_PATIENCE, programs=programs, probe=probe)
+    is_private = visit.plan.network == PRIVATE
+    answer = interview.ask("examine", "examined", wait=_PATIENCE, programs=programs, probe=probe, private=is_private)
     facts: Mapping[str, Any] = answer["facts"]
     known: dict[str, Mapping[str, Any]] = {}
     for tasks, program in zip(groups.values(), facts["programs"], strict=True):

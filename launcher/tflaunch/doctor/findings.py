@@ -10,17 +10,7 @@ from tflaunch.errors import Problem
 from tflaunch.explain.wording import counted, listed
 from tflaunch.plan import moving, tensorboard
 from tflaunch.plan.gpu_shares import gpus_given
-from tflaunch.plan.model import (
-    AUTO,
-    FENCED_OR_FAIL,
-    OPEN,
-    PRIVATE,
-    SIDECAR,
-    Plan,
-    TaskPlan,
-    is_relayed,
-    place_of,
-)
+from tflaunch.plan.model import AUTO, FENCED_OR_FAIL, OPEN, PRIVATE, SIDECAR, Plan, TaskPlan
 from tflaunch.plan.tf_config import has_cluster
 
 _WITHOUT_TENSORFLOW = ("none", "jax")  # strategies
@@ -210,18 +200,18 @@ def _ports(host: Host) -> Iterator[Finding]:
 
 def _peers(plan: Plan, host: Host) -> Iterator[Finding]:
     for task, reason in host.unreached.items():
-        place = place_of(plan, plan.find(task))
-        message = f"cannot reach {task} at {place}: {reason}"
+        message = f"cannot reach {task} at {plan.find(task).address}: {reason}"
         hint = "open the port between the hosts, or give hosts.X.address"
         yield Finding("peers", "error", host.host, message, hint)
 
 
 def _fence(plan: Plan, host: Host) -> Iterator[Finding]:
-    reason = host.facts.get("not_private") or (is_relayed(plan) and host.facts.get("no_relay"))
-    if plan.network == PRIVATE and reason:
+    if reason := host.facts.get("not_private"):
         message = f"a private network is not possible: {reason}"
         yield Finding("fence", "error", host.host, message, 'allow it there, or write "network": "fenced"')
         return
+    if reason := host.facts.get("no_way_out"):
+        yield Finding("fence", "warning", host.host, port_fence.no_way_out_of(host.host, reason), port_fence.WAY_OUT)
     exposed = [task for task, who in reachable_by(plan, host).items() if who == EVERYBODY]
     if exposed and plan.network == OPEN:
         message = "everybody who reaches this host can run code in them through their ports"

@@ -13,6 +13,7 @@ from tflaunch.core.events import (
     Event,
     HangExplained,
     HostDelayed,
+    HostJoined,
     LinkLost,
     LinkRestored,
     MemoryGrew,
@@ -81,6 +82,8 @@ def _other_news(before: Job, event: Event, after: Job) -> list[str]:
             return _delay_news(before, event)
         case LinkLost() | LinkRestored():
             return _host_news(before, event, after)
+        case HostJoined(no_way_out=reason) if reason:
+            return [f"warning: {port_fence.no_way_out_of(event.host, reason)}"]
         case OutsiderRefused() | PortUnfenced():
             return _fence_news(before, event, after)
         case CheckpointNotCopied() | CheckpointPlaced():
@@ -128,8 +131,6 @@ def _fence_news(before: Job, event: OutsiderRefused | PortUnfenced, after: Job) 
     if event.source in before.port_fence.refused or len(before.port_fence.refused) >= _MOST_OUTSIDERS:
         return []
     task = f"{event.task} on {event.host}"
-    if event.reason:
-        return [f"refused a connection from {event.source} to {task}: {event.reason}"]
     about = f"refused a connection from {event.source} to {task}, as that address is not one of the cluster's hosts"
     learnt = "" if after.plan.preflight else "leave out --no-preflight, which would have found it, or "
     return [f'{about}; if it belongs to the cluster, {learnt}set "network": "open"']

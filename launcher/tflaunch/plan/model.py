@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tflaunch.clusterspec.values import ROLES, Address
 from tflaunch.errors import Problem
-from tflaunch.plan.tf_config import compile_tf_config, has_cluster
+from tflaunch.plan.tf_config import compile_tf_config
 from tflaunch_worker import function
 from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
@@ -315,14 +315,6 @@ class Plan(_Fields):
     # Indexes are built once, because a scan of all tasks for each task would be quadratic.
 
     @functools.cached_property
-    def relay_tasks(self) -> dict[str, TaskPlan]:
-        """The first task of each host that has any; a relay listens on its port where private networks are joined."""
-        found: dict[str, TaskPlan] = {}
-        for task in self.tasks:
-            found.setdefault(task.host, task)
-        return found
-
-    @functools.cached_property
     def variants_by_host(self) -> dict[str, dict[str, TaskPlan]]:
         """Host to the tasks that look different there than on the host on which they start."""
         return {
@@ -358,24 +350,6 @@ def problems(plan: Plan) -> list[Problem]:
         message = f"0 would end the tasks on {others[0]} at the first hiccup of the network"
         return [Problem("error", "timeouts.lease", message, "leave it out, or give the time that a cut may last")]
     return []
-
-
-def is_relayed(plan: Plan) -> bool:
-    """Whether the private networks of several hosts are joined."""
-    return plan.network == PRIVATE and len(plan.hosts) > 1 and has_cluster(plan.strategy)
-
-
-def virtual_address(index: int) -> str:
-    """Return the address of a plan's host in joined private networks; on every host it is a loopback address."""
-    return f"127.90.{index // 250}.{index % 250 + 1}"
-
-
-def place_of(plan: Plan, task: TaskPlan) -> Address | None:
-    """Return where other hosts connect to reach a task: its address, or that of its host's relay."""
-    if not is_relayed(plan) or task.address is None:
-        return task.address
-    listening = plan.relay_tasks[task.host].address
-    return Address(plan.outer_address(task.host), None if listening is None else listening.port)
 
 
 def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tflaunch.clusterspec.values import Address
-from tflaunch.plan.model import PRIVATE, SIDECAR, Plan, TaskPlan
+from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 
 
 def moved(plan: Plan, places: Mapping[str, str]) -> Plan:
@@ -43,7 +43,7 @@ def _moved(plan: Plan, task: TaskPlan, host: str | None) -> TaskPlan:
 
 
 def _address(plan: Plan, task: TaskPlan, host: str) -> Address | None:
-    """Return the address of a task on a host; in joined private networks it stays, and so does that of TensorBoard."""
-    if task.address is None or task.role == SIDECAR or plan.network == PRIVATE:
+    """Return the address of a task on a host; that of TensorBoard stays."""
+    if task.address is None or task.role == SIDECAR:
         return task.address
     return Address(plan.outer_address(host), task.address.port)

@@ -33,7 +33,6 @@ from tflaunch.plan.model import (
     TaskPlan,
     TimeoutsPlan,
     resolve,
-    virtual_address,
 )
 from tflaunch.plan.tf_config import has_cluster, members
 
@@ -144,7 +143,6 @@ class _Maker:
         others = [*(sidecar.host for sidecar in spec.sidecars.values()), *placement.spare_hosts(spec)]
         self.hosts = [*dict.fromkeys([*places, *others])]
         """The hosts of tasks, of sidecars and without tasks, in this order; TensorBoard is on one of them."""
-        self._places = {host: number for number, host in enumerate(self.hosts)}
         members = self._members()
         self._tasks_on = Counter(member.machine for member in members)
         wanted = gpu_shares.gpus_wanted(spec, self._strategy, members)
@@ -278,7 +276,7 @@ class _Maker:
 
     def _address_of(self, host: str) -> str:
         if self._spec.network == PRIVATE:  # nothing else resolves to an address of that network
-            return LOCALHOST if len(self.hosts) == 1 else virtual_address(self._places.get(host, 0))
+            return LOCALHOST
         return self._spec.host(host).address or host
 
     def _common(self) -> dict[str, str]:

@@ -29,7 +29,7 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import moving, placeholders, preloading, tensorboard
-from tflaunch.plan.model import PRIVATE, Plan, TaskPlan, addresses, is_relayed
+from tflaunch.plan.model import PRIVATE, Plan, TaskPlan, addresses
 from tflaunch.plan.tf_config import has_cluster, visible_roles
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import Link
@@ -37,7 +37,6 @@ from tflaunch_worker import function
 
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
-    from tflaunch.runtime.network_keys import NetworkKeys
 
 _LONGEST_COLLECTION = 7 * 86400.0  # seconds; the rest is left to `tflaunch fetch`
 _LEAVE_PATIENCE = 10.0  # seconds; an agent that does not even leave is left to its guard and its lease
@@ -87,8 +86,6 @@ class Run:
         self._cluster: tuple[Plan | None, bytes] = None, b""
         self._fence: tuple[object, bytes] = None, b""
         self._secret = os.urandom(16).hex()
-        self._keys: NetworkKeys | None = None
-        self._network: tuple[object, dict[str, object]] = None, {}
 
     @property
     def job(self) -> Job:
@@ -193,7 +190,6 @@ class Run:
                 self._prepare(session, action)
             case UpdateFence():
                 self._set_fence(session)
-                self._set_network(session, is_due=True)
             case StartTask():
                 self._start(session, action)
             case ImportModules():
@@ -207,9 +203,8 @@ class Run:
             case LookUpNames():
                 session.order("look_up_names", names=action.names)
             case HoldPorts():
-                about = {"ports": action.ports, "exclusive": action.exclusive}
-                about["private"] = self._job.plan.network == PRIVATE and not action.exclusive
-                session.order("hold_ports", **about, relayed=is_relayed(self._job.plan))
+                is_private = self._job.plan.network == PRIVATE and not action.exclusive
+                session.order("hold_ports", ports=action.ports, exclusive=action.exclusive, private=is_private)
             case ProbePeers():
                 self._set_fence(session)
                 about = {"ports": action.ports, "peers": action.peers, "run": self._job.run, "secret": self._secret}
@@ -222,7 +217,6 @@ class Run:
         if has_cluster(plan.strategy):
             session.set_cluster(self._addresses(plan))
         self._set_fence(session)
-        self._set_network(session, is_due=False)
         session.order("start_task", **self._start_order(action, process))
 
     def _import_modules(self, session: Session, task: str) -> None:
@@ -246,22 +240,6 @@ class Run:
         if self._fence[0] != known:
             self._fence = known, json.dumps(port_fence.admitted(self._job), separators=(",", ":")).encode("ascii")
         session.set_fence(self._fence[1])
-
-    def _set_network(self, session: Session, is_due: bool) -> None:
-        """Send an agent the order that joins its private network with those of other hosts, if they are joined."""
-        job = self._job
-        if not is_relayed(job.plan) or session.host not in job.plan.relay_tasks:
-            return
-        if self._keys is None:
-            from tflaunch.runtime.network_keys import NetworkKeys  # imports cryptography, which few runs need
-
-            self._keys = NetworkKeys()
-        known = job.plan, job.ports, job.attempt
-        if self._network[0] != known:
-            self._network = known, port_fence.network_of(job)
-        own = port_fence.own_network_of(job, session.host)
-        order = {**self._network[1], **own, **self._keys.issue(own["own"])._asdict()}
-        session.set_network(json.dumps(order, separators=(",", ":")).encode("ascii"), is_due)
 
     def _addresses(self, plan: Plan) -> bytes:
         """Return the addresses of a plan's tasks as JSON, always the same object for the same plan."""

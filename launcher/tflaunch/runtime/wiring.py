@@ -14,6 +14,7 @@ from tflaunch.core.events import StopRequested
 from tflaunch.core.job_state import Job
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import serialize
+from tflaunch.plan.model import PRIVATE
 from tflaunch.runtime.control_requests import Service
 from tflaunch.runtime.loop import Collaborators
 from tflaunch.runtime.run_config import RunConfig
@@ -90,7 +91,8 @@ def open_runtime(
     sink = config.sink([process.task for process in plan.processes()])
     log_sink = LogSink(directory.logs, Marks(directory.marks), directory.times, sink, mailbox)
     left_files = LeftFileStore(directory.left_files)
-    terms = Terms(directory.run, plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat, fencing)
+    limits = plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat
+    terms = Terms(directory.run, *limits, fencing, private=plan.network == PRIVATE)
     run_in_thread = _Threads()
     sessions = {
         host: Session(host, connector, terms, mailbox, log_sink, left_files, run_in_thread.do)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.files import Offer
     from tflaunch_worker.agent.host import Host
     from tflaunch_worker.agent.left_files import Readable
-    from tflaunch_worker.agent.relay_frames import Network
     from tflaunch_worker.agent.task import Task
     from tflaunch_worker.agent.task_output import Stream
     from tflaunch_worker.event_loop import Loop, Timer
@@ -93,7 +92,6 @@ class Agent:
         self._body_orders: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], None]]] = {
             "set_cluster": (orders.read_cluster, self._set_cluster),
             "set_fence": (orders.read_addresses, self._ports.admit),
-            "set_network": (orders.read_network, self._join_private_networks),
         }
         self._watch_lease()
 
@@ -199,7 +197,10 @@ class Agent:
         self._lease.begin(message["lease"], message["clock"], message["sent"])
         self._grace = message["grace"]
         self._watch_lease()
-        about = {"protocol": wire.PROTOCOL, "pid": os.getpid(), "is_leaving": self._is_leaving}
+        about: dict[str, object] = {"protocol": wire.PROTOCOL, "pid": os.getpid(), "is_leaving": self._is_leaving}
+        if message.get("private"):
+            self._host.open_private_network()  # a reason against it is told when it is needed
+            about["no_way_out"] = self._host.no_way_out
         self._link.greet(message["seen"], **about, addresses=self._host.addresses(), **self._pulse(message))
         self._left_files.announce_all()
         self._measurements.resend_history()
@@ -355,15 +356,10 @@ class Agent:
             watch.cancel()
         self._stop_when_done()
 
-    # ---- the cluster and its networks
+    # ---- the cluster
 
     def _set_cluster(self, cluster: dict[str, list[str]]) -> None:
         self._host.cluster = cluster
-
-    def _join_private_networks(self, network: Network) -> None:
-        self._host.listeners.close()  # the relay listens on one of their ports
-        ended = lambda: self.give_up("the relay of its private network has ended")  # noqa: E731
-        self._host.join_private_networks(network, ended)
 
     # ---- shutdown
 

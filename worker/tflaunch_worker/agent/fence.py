@@ -61,18 +61,15 @@ class Fence:
     def __init__(self, loop: Loop) -> None:
         self.counts: Dict[str, int] = {}
         self._loop = loop
-        self._tell: Callable[[str, str, str], None] | None = None
+        self._tell: Callable[[str, str], None] | None = None
         self._holders: Dict[str, socket.socket] = {}
         self._program: List[Instruction] = []
         self._flaw = ""
         self._admitted: Collection[str] = ()
         self._refused: set[str] = set()
 
-    def tell_refused(self, tell: Callable[[str, str, str], None]) -> None:
-        """Call ``tell(task, source, reason)`` at the first refused connection from each of the first addresses.
-
-        ``reason``: why a relay has refused it, "" for the fence.
-        """
+    def tell_refused(self, tell: Callable[[str, str], None]) -> None:
+        """Call ``tell(task, source)`` at the first refused connection from each of the first addresses."""
         self._tell = tell
 
     def admit(self, addresses: Sequence[str]) -> str:
@@ -174,14 +171,14 @@ class Fence:
             connection.close()
             source = plain(address[0])
             if source not in self._admitted:
-                self.note_refused(task, source)
+                self._note_refused(task, source)
 
-    def note_refused(self, task: str, source: str, reason: str = "", count: int = 1) -> None:
-        """Count refused connections to a task."""
-        self.counts[task] = self.counts.get(task, 0) + count
+    def _note_refused(self, task: str, source: str) -> None:
+        """Count a refused connection to a task."""
+        self.counts[task] = self.counts.get(task, 0) + 1
         if self._tell is not None and source not in self._refused and len(self._refused) < _MOST_SOURCES:
             self._refused.add(source)
-            self._tell(task, source, reason)
+            self._tell(task, source)
 
 
 def plain(address: str) -> str:

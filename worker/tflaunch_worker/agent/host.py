@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.files import Offer
     from tflaunch_worker.agent.left_files import Readable
     from tflaunch_worker.agent.private_network import PrivateNetwork
-    from tflaunch_worker.agent.relay import Relay
-    from tflaunch_worker.agent.relay_frames import Network
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
     from tflaunch_worker.agent.task import Listener, Observer
     from tflaunch_worker.event_loop import Loop
@@ -80,8 +78,6 @@ class Host:
         self._zygotes: ZygotePool | None = None
         self._checkpoints: Finder | None = None
         self._network: PrivateNetwork | None = None
-        self._relay: Relay | None = None
-        self._others: list[str] = []
         self._evidence_collector: EvidenceCollector | None = None
 
     def watch_ports(self, opened: Callable[[str, int], None]) -> PortWatch:
@@ -96,49 +92,26 @@ class Host:
         """Return why the ports of tasks cannot be fenced here, or "" if they can."""
         return why_unavailable()
 
-    def why_not_private(self) -> str:
-        """Return why tasks cannot have a private network here, or "" if they can."""
-        from tflaunch_worker.agent import private_network  # most runs have none
-
-        return private_network.why_unavailable()
-
-    def why_no_relay(self) -> str:
-        """Return why the private network of this host cannot be joined with those of others, or "" if it can."""
-        from tflaunch_worker.agent import relay_tls  # most runs have none
-
-        return relay_tls.why_unavailable()
-
-    def open_private_network(self, is_relayed: bool) -> str:
+    def open_private_network(self) -> str:
         """Make the private network of this host's tasks; return why that is not possible, or ""."""
-        reason = self.why_no_relay() if is_relayed else ""
-        if self._network is None and not reason:
+        if self._network is None:
             from tflaunch_worker.agent import private_network  # most runs have none
 
             try:
                 self._network = private_network.open_network()
             except private_network.NoPrivateNetwork as error:
-                reason = str(error)
-        return reason
+                return str(error)
+        return ""
+
+    @property
+    def no_way_out(self) -> str:
+        """Why tasks do not reach the world from the private network, "" if they do or without one."""
+        return "" if self._network is None else self._network.no_way_out
 
     @property
     def private_namespaces(self) -> tuple[int, ...]:
         """Descriptors of the namespaces of the private network, () without one."""
         return () if self._network is None else self._network.namespaces
-
-    def join_private_networks(self, network: Network, ended: Callable[[], None]) -> None:
-        """Join the private network of this host with those of others, from now on like this.
-
-        ``ended`` is called when that has stopped by itself. Does nothing without a network, or a port to listen on.
-        """
-        listener = self.ports.holder(network.port_of)
-        if self._network is None or listener is None:
-            return
-        if self._relay is None:
-            from tflaunch_worker.agent.relay import Relay  # most runs have none
-
-            self._relay = Relay(self._loop, self._network.namespaces, self.fence.note_refused, ended)
-        self._others = list(network.hosts)
-        self._relay.configure(network, listener)
 
     def fence_gap(self, task: str, port: int) -> str:
         """Return why connections can reach a task that listens on its port past the fence, or ""."""
@@ -333,11 +306,10 @@ class Host:
         Raises:
             UnknownValue: this host does not allow it.
         """
-        reason = self.open_private_network(is_relayed=False)
+        reason = self.open_private_network()
         if self._network is None:
             message = f'"network": "private" is not possible: {reason}; allow it there, or use "fenced"'
             raise host_vars.UnknownValue(message)
-        self._network.change_environment(command.env, self._others)
         command.namespaces = self._network.namespaces
         command.modules = ()  # a fork of another process cannot drop its privileges in the user namespace
 

@@ -15,8 +15,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping
 
-    from tflaunch_worker.agent.relay_frames import Network
-
     Check = Callable[[Mapping[str, Any], str], object]
     """Takes a message and the name of a field. Raises ValueError."""
 
@@ -153,20 +151,6 @@ def read_addresses(body: bytes) -> List[str]:
         except (OSError, UnicodeError) as error:  # a lone surrogate is not an address, either
             raise ValueError(f"{address[:60]!r} is not an address") from error
     return addresses
-
-
-def read_network(body: bytes) -> Network:
-    """Return the body of ``set_network``.
-
-    Raises:
-        ValueError: it is anything else.
-    """
-    from tflaunch_worker.agent.relay_frames import Network  # most runs have none
-
-    order = wire.parse(body)
-    if type(order) is not dict:
-        raise ValueError("the network must be an object")
-    return Network(order)
 
 
 def _tf_config(message: Mapping[str, Any], name: str) -> None:
@@ -337,7 +321,6 @@ _OPTIONAL: Dict[str, Check] = {
     "fencing": _attempt,
     "exclusive": fields.flag,
     "private": fields.flag,
-    "relayed": fields.flag,
     "with_stacks": fields.flag,
     "is_editor": fields.flag,
     "between": _seconds,

@@ -1,4 +1,4 @@
-"""A way out of a private network for any protocol: the program pasta, on hosts where it is installed.
+"""The way out of a private network: the program pasta, on hosts where it is installed.
 
 Pasta gives the network an interface, and forwards to the outside what tasks send there; it lets no connection in. A
 process of ours in the network, the keeper, shows pasta the namespaces, and kills it when the agent ends: pasta changes
@@ -31,15 +31,20 @@ _ADDRESSES = ("--address=169.254.90.2", "--netmask=30", "--gateway=169.254.90.1"
 _OWN_SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
 
 
-def connect(namespaces: Iterable[int]) -> bool:
-    """Connect a network with the world for as long as this process lives; return whether that was possible.
+def why_missing() -> str:
+    """Return that pasta is not installed here, or "" if it is."""
+    return "" if shutil.which("pasta") else "pasta is not installed there (package passt)"
+
+
+def connect(namespaces: Iterable[int]) -> str:
+    """Connect a network with the world for as long as this process lives; return why that is not possible, or "".
 
     Args:
         namespaces: descriptors of the namespaces to enter, in this order; the last is that of the network.
     """
     program = shutil.which("pasta")
     if program is None:
-        return False
+        return why_missing()
     ours, theirs = os.pipe()
     parent = os.getpid()
     pid = os.fork()
@@ -48,9 +53,10 @@ def connect(namespaces: Iterable[int]) -> bool:
     os.close(theirs)
     with os.fdopen(ours, "rb") as answer:
         is_connected = answer.read(1) == b"1"
-    if not is_connected:
-        os.waitpid(pid, 0)
-    return is_connected
+    if is_connected:
+        return ""
+    os.waitpid(pid, 0)
+    return "pasta makes no route there (it needs /dev/net/tun and a default route for IPv4)"
 
 
 def _be_keeper(program: str, namespaces: list[int], answer: int, parent: int) -> NoReturn:

@@ -2,9 +2,8 @@
 
 It is a network namespace with a loopback interface and nothing else. Root makes it directly. An ordinary user needs a
 user namespace around it, in which the user keeps its id, so that tasks create files as usual. The namespaces live as
-long as their descriptors here; tasks join them before their programs are executed (`spawn`). The way out is a proxy
-(`egress`), whose socket listens inside, and on hosts that have it `pasta`; tasks on other hosts of the run are reached
-through the `relay`.
+long as their descriptors here; tasks join them before their programs are executed (`spawn`). The only way out is
+`pasta`, on hosts where it is installed.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -18,17 +17,16 @@ import socket
 import struct
 
 from tflaunch_worker import linux
-from tflaunch_worker.agent import egress, pasta
+from tflaunch_worker.agent import pasta
 from tflaunch_worker.forkserver.messages import receive_message, send_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Iterable, NoReturn
+    from typing import NoReturn
 
 _LOOPBACK = b"lo"
 _GET_FLAGS, _SET_FLAGS, _IS_UP = 0x8913, 0x8914, 0x1  # SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP
 _FLAGS = struct.Struct("16sH22x")  # struct ifreq: name and flags
-_BACKLOG = 128
 _FORBIDDING = (
     ("user/max_user_namespaces", "0"),
     ("kernel/unprivileged_userns_clone", "0"),
@@ -42,31 +40,15 @@ class NoPrivateNetwork(Exception):
 
 
 class PrivateNetwork:
-    """A network with its namespaces, and a proxy that leads out of it.
+    """A network.
 
-    ``namespaces``: descriptors of the namespaces that a task joins, in this order.
+    ``namespaces``: descriptors of the namespaces that a task joins, in this order. ``no_way_out``: why tasks do not
+    reach the world from there, "" if they do.
     """
 
-    def __init__(self, namespaces: tuple[int, ...], listener: socket.socket) -> None:
+    def __init__(self, namespaces: tuple[int, ...], no_way_out: str) -> None:
         self.namespaces = namespaces
-        self._listener = listener
-        self._proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        self._has_proxy = False
-
-    def change_environment(self, env: dict[str, str], others: Iterable[str]) -> None:
-        """Make a task use the proxy for all that is not in the network, which has also the addresses ``others``.
-
-        The proxy is started for the first task, and ends with this process. Proxies in that task's environment lie
-        between ours and the rest of the world.
-        """
-        if not self._has_proxy:
-            egress.start_proxy(self._listener, env)
-            self._listener.close()
-            self._has_proxy = True
-        for name in (*egress.PROXIES, *egress.NO_PROXIES):
-            env.pop(name, None)
-        env.update(dict.fromkeys(egress.PROXIES[:4], self._proxy))
-        env.update(dict.fromkeys(egress.NO_PROXIES, ",".join(("localhost", "127.0.0.1", "::1", *others))))
+        self.no_way_out = no_way_out
 
 
 def open_network() -> PrivateNetwork:
@@ -75,30 +57,17 @@ def open_network() -> PrivateNetwork:
     Raises:
         NoPrivateNetwork: this host does not allow it.
     """
-    descriptors = _ask_fork(_make_namespaces)
-    listener = socket.socket(fileno=descriptors.pop(0))
-    pasta.connect(descriptors)
-    return PrivateNetwork(tuple(descriptors), listener)
+    namespaces = tuple(_ask_fork())
+    return PrivateNetwork(namespaces, pasta.connect(namespaces))
 
 
-def why_unavailable() -> str:
-    """Return why tasks cannot have a private network on this host, or "" if they can."""
-    try:
-        descriptors = _ask_fork(_make_namespaces)
-    except NoPrivateNetwork as reason:
-        return str(reason)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    return ""
-
-
-def _ask_fork(make: Callable[[socket.socket], None]) -> list[int]:
-    """Call a function in a fork, as this process must not change its own namespaces; return what it sends."""
+def _ask_fork() -> list[int]:
+    """Have a fork make the namespaces, as this process must not change its own; return their descriptors."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         pid = os.fork()
         if pid == 0:
-            _make_and_exit(make, theirs)
+            _make_and_exit(theirs)
         theirs.close()
         try:
             message, descriptors = receive_message(ours)
@@ -110,10 +79,10 @@ def _ask_fork(make: Callable[[socket.socket], None]) -> list[int]:
     return descriptors
 
 
-def _make_and_exit(make: Callable[[socket.socket], None], channel: socket.socket) -> NoReturn:
+def _make_and_exit(channel: socket.socket) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
-        make(channel)
+        _make_namespaces(channel)
     except OSError as error:
         send_message(channel, {"reason": _reason(error)})
     except BaseException as error:
@@ -123,7 +92,7 @@ def _make_and_exit(make: Callable[[socket.socket], None], channel: socket.socket
 
 
 def _make_namespaces(channel: socket.socket) -> None:
-    """Move to new namespaces, and send their descriptors, after that of a socket that listens there."""
+    """Move to new namespaces, and send their descriptors."""
     kinds = ["net"]
     try:
         linux.enter_new_namespaces(linux.NEW_NETWORK)
@@ -137,11 +106,7 @@ def _make_namespaces(channel: socket.socket) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         name, flags = _FLAGS.unpack(fcntl.ioctl(control, _GET_FLAGS, _FLAGS.pack(_LOOPBACK, 0)))
         fcntl.ioctl(control, _SET_FLAGS, _FLAGS.pack(name, flags | _IS_UP))
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(_BACKLOG)
-    namespaces = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in kinds]
-    send_message(channel, {}, [listener.fileno(), *namespaces])
+    send_message(channel, {}, [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in kinds])
 
 
 def _reason(error: OSError) -> str:

@@ -30,7 +30,7 @@ class TaskPorts:
     def hold(self, message: dict[str, Any]) -> None:
         """Hold a port for each of these tasks, and open the private network that they may need."""
         if message.get("private"):
-            reason = self._host.open_private_network(bool(message.get("relayed")))
+            reason = self._host.open_private_network()
             if reason:
                 self._link.say("network_refused", reason=reason)
                 return
@@ -107,5 +107,5 @@ class TaskPorts:
         if self._host.fence.lacks(source):
             self._link.say("peer_seen", source=source)
 
-    def _outsider_refused(self, task: str, source: str, reason: str) -> None:
-        self._link.say("outsider_refused", task=task, source=source, reason=reason)
+    def _outsider_refused(self, task: str, source: str) -> None:
+        self._link.say("outsider_refused", task=task, source=source)

@@ -80,8 +80,9 @@ class DoctorService:
                 for number, problem in sorted(problems.items()):
                     facts["programs"].insert(number, {"problem": problem})
                 facts["unfenced"] = self._host.why_unfenced()
-                facts["not_private"] = self._host.why_not_private()
-                facts["no_relay"] = self._host.why_no_relay()
+                if message.get("private"):
+                    facts["not_private"] = self._host.open_private_network()
+                    facts["no_way_out"] = self._host.no_way_out
             self._link.answer("examined", facts=facts)
 
         offload.run_in_fork(self._loop, lambda: host_facts.examine(directory, commands, files, probe), answered)
