@@ -16,12 +16,10 @@ MODULES = (
     *(
         "boot",
         "control",
-        "egress",
         "frames",
         "journal",
         "known_hosts",
         "orders",
-        "relay",
         "snapshot",
         "spec_files",
         "ssh_config",

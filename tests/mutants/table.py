@@ -679,48 +679,6 @@ MUTANTS: Mapping[str, Edit] = {
         "if True:",
         Suite("agent/test_private_network.py::test_pasta_that_does_not_connect_is_ended"),
     ),
-    "a proxy passes on what is for the proxy alone": Edit(
-        "tflaunch_worker.agent.egress._for_one_request",
-        "not line.lower().startswith(_HOP_BY_HOP)",
-        "True",
-        Suite("fuzz/test_egress.py"),
-    ),
-    "a relay lets connections of an earlier attempt through": Edit(
-        "tflaunch_worker.agent.relay_frames.why_refused",
-        "frame.attempt < network.attempt",
-        "False",
-        Suite("unit/test_relay_frames.py"),
-    ),
-    "a relay trusts the name in a frame": Edit(
-        "tflaunch_worker.agent.relay_frames.why_refused",
-        "frame.source != certified or",
-        "",
-        Suite("unit/test_relay_frames.py"),
-    ),
-    "connections of an attempt that has ended stay open": Edit(
-        "tflaunch_worker.agent.relay_server.RelayServer._configure",
-        "before.channels.end()",
-        "pass",
-        Suite("agent/test_relay.py::test_a_stale_attempt_ends_and_newer_keys_are_used"),
-    ),
-    "connections that a relay refuses are not reported": Edit(
-        "tflaunch_worker.agent.relay.Relay._read",
-        'message["refused"]',
-        'message["refused"][:0]',
-        Suite("agent/test_relay.py::test_what_is_not_of_the_run_is_refused_and_counted"),
-    ),
-    "a task sees connections of other hosts as its own host's": Edit(
-        "tflaunch_worker.agent.relay_sockets.SocketMaker.connect",
-        "address=source",
-        "address=address",
-        Suite("agent/test_relay.py::test_tasks_of_other_hosts_are_reached"),
-    ),
-    "a relay reads names in certificates instead of addresses": Edit(
-        "tflaunch_worker.agent.relay_tls.Channel.peer",
-        'kind == "IP Address"',
-        'kind == "DNS"',
-        Suite("agent/test_relay.py::test_tasks_of_other_hosts_are_reached"),
-    ),
     # ---- agent: files and checkpoints
     "a file that has changed on its way is accepted": Edit(
         "tflaunch_worker.agent.files.Files._finish",
