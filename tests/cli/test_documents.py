@@ -15,10 +15,20 @@ from support.specs import REPOSITORY
 
 pytestmark = pytest.mark.cli
 
+
+def marks_of(page: Path) -> list[pytest.MarkDecorator]:
+    """Return the marks for a test that runs the blocks of a page."""
+    needs_tensorflow = any(block.file and "import tensorflow" in block.text for block in blocks(page))
+    return [pytest.mark.tensorflow] if needs_tensorflow else []
+
+
 PAGES = [page for page in pages() if page.name != "tutorial.md"]  # tests/docker runs it, on two machines
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(block.is_run for block in blocks(page))], ids=str)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=marks_of(page), id=str(page)) for page in PAGES if any(b.is_run for b in blocks(page))],
+)
 def test_commands_print_what_the_page_shows(page: Path, launch: Launch) -> None:
     """In a directory with the example specs, in which the page's own files appear as one reads on."""
     shutil.copytree(REPOSITORY / "cluster_specs", launch.directory / "cluster_specs")

@@ -716,11 +716,11 @@ MUTANTS: Mapping[str, Edit] = {
         "size = len(body)",
         Suite("unit/test_checkpoint_orders.py"),
     ),
-    "a task is profiled before TensorFlow listens": Edit(
-        "tflaunch_worker.agent.profiles.HostProfiles._begin",
-        "not task.is_listening",
-        "task.pid < 0",
-        Suite("cli/test_profile.py"),
+    "the first part of a profile is sent for each part": Edit(
+        "tflaunch_worker.agent.profiles.HostProfiles.obey",
+        "[offset : offset + PART]",
+        "[:PART]",
+        Suite("unit/test_profiles.py"),
     ),
     # ---- store and tui: what the logs and the screen have of it
     "a line of ours continues one that a task has begun": Edit(

@@ -1,131 +1,20 @@
-"""Profiles on their way: a call to the task's server, the agent's answers, and the drawing of stacks."""
+"""Profiles on their way: the agent's answers, and the drawing of stacks."""
 
 from __future__ import annotations
 
-import socket
-import struct
-import threading
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from support.xspace import varint
 from tflaunch.agents.profile_link import ProfileLink, Receiver
 from tflaunch.explain import flame_graph
 from tflaunch_worker.agent.left_files import PART
-from tflaunch_worker.inspect import grpc_call, task_profile
+from tflaunch_worker.agent.profiles import HostProfiles
+from tflaunch_worker.inspect import stack_samples
 
 pytestmark = pytest.mark.unit
-
-_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GO_AWAY, _CONTINUATION = 0, 1, 3, 4, 6, 7, 9
-
-
-def frame(kind: int, payload: bytes = b"", flags: int = 0, stream: int = 1) -> bytes:
-    """Return a frame of HTTP/2."""
-    return len(payload).to_bytes(3, "big") + struct.pack("!BBI", kind, flags, stream) + payload
-
-
-def header(name: str, value: str, bits: int = 0) -> bytes:
-    """Return a header as a literal."""
-    size = bytes((len(value),)) if len(value) < 127 else bytes((127,)) + varint(len(value) - 127)
-    return bytes((bits, len(name))) + name.encode() + size + value.encode()
-
-
-SETTINGS = frame(_SETTINGS, b"\0\3\0\0\0\x64", stream=0)
-HEADERS = frame(_HEADERS, b"\x88" + header("content-type", "application/grpc"), 4)
-OK = frame(_HEADERS, header("grpc-status", "0"), 5)
-
-
-def error(code: int, message: str) -> bytes:
-    """Return headers that end a call with an error."""
-    return frame(_HEADERS, header("grpc-status", str(code)) + header("grpc-message", message), 5)
-
-
-@contextmanager
-def server(*answer: bytes) -> Iterator[tuple[int, list[bytes]]]:
-    """Serve one connection with this answer; yield the port, and what the client sends until it closes."""
-    heard: list[bytes] = []
-
-    def serve() -> None:
-        connection, _ = listener.accept()
-        with connection, suppress(OSError):  # a client that has given up hangs up
-            connection.recv(65536)
-            connection.sendall(b"".join(answer))
-            connection.shutdown(socket.SHUT_WR)
-            while data := connection.recv(65536):
-                heard.append(data)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield listener.getsockname()[1], heard
-        thread.join()
-
-
-def call(*answer: bytes) -> bytes:
-    """Return the reply to a call that is answered like this."""
-    with server(*answer) as (port, _), socket.create_connection(("127.0.0.1", port)) as connection:
-        return grpc_call.call(connection, "/a.B/C", b"request", 5.0)
-
-
-def test_a_reply_is_read_however_it_is_framed() -> None:
-    """In parts, padded, with headers in two frames, and with frames in between that must be answered."""
-    body = b"\0\0\0\0\5hello"
-    assert call(SETTINGS, HEADERS, frame(_DATA, body), OK) == b"hello"
-    parts = (frame(_DATA, b"\2" + body[:4] + b"xx", 8), frame(_DATA, body[4:]), frame(_DATA, b"other", stream=3))
-    split = (
-        frame(_HEADERS, header("grpc-status", "0")[:5], 1),
-        frame(_CONTINUATION, header("grpc-status", "0")[5:], 4),
-    )
-    assert call(SETTINGS, frame(_HEADERS, b"\1\0\0\0\0\x10\x88\0", 4 | 8 | 32), *parts, *split) == b"hello"
-    with (
-        server(SETTINGS, frame(_PING, b"12345678", stream=0), HEADERS, OK) as (port, heard),
-        socket.create_connection(("127.0.0.1", port)) as connection,
-    ):
-        assert grpc_call.call(connection, "/a.B/C", b"", 5.0) == b""
-    assert b"".join(heard).endswith(frame(_SETTINGS, b"", 1, 0) + frame(_PING, b"12345678", 1, 0))
-
-
-@pytest.mark.parametrize(
-    ("answer", "code", "message"),
-    [
-        ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), -1, "does not speak gRPC"),
-        ((b"SSH-2.0-OpenSSH_9.2\r\n",), -1, "does not speak gRPC"),
-        ((SETTINGS, b"\0\0"), 14, "hung up"),
-        ((SETTINGS, frame(_GO_AWAY, stream=0)), 1, "cancelled"),
-        ((SETTINGS, frame(_RESET, b"\0\0\0\x08")), 1, "cancelled"),
-        ((SETTINGS, error(12, "")), 12, "unimplemented"),
-        ((SETTINGS, error(13, "Another profiling session%20active.")), 13, "Another profiling session active."),
-        ((SETTINGS, error(13, "x" * 300)), 13, "x" * 300),
-        ((SETTINGS, frame(_HEADERS, b"\x88", 5)), -1, "code -1"),
-    ],
-)
-def test_a_failed_call_says_why(answer: tuple[bytes, ...], code: int, message: str) -> None:
-    """By the server's code and message, or by what listens instead."""
-    with pytest.raises(grpc_call.CallFailed, match=message) as failure:
-        call(*answer)
-    assert failure.value.code == code
-
-
-@pytest.mark.parametrize(
-    ("answer", "problem"),
-    [
-        ((), "TensorFlow does not listen on its port any more"),
-        ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "the server on its port is not TensorFlow's"),
-        ((SETTINGS, error(12, "")), "its server has no profiler"),
-        ((SETTINGS, error(13, "Another profiling session active.")), "refuses: Another profiling session active."),
-        ((SETTINGS, OK), "TensorFlow has written no profile"),
-    ],
-)
-def test_a_task_that_cannot_be_profiled_is_a_sentence(
-    answer: tuple[bytes, ...], problem: str, tmp_path: object
-) -> None:
-    """And nothing is left."""
-    with server(*answer) as (port, _):
-        found = task_profile.record(task_profile.Server(port, ()), 0.1, f"{tmp_path}/p", "s", "worker-0")
-    assert found["problem"].endswith(problem)
 
 
 class Taker(Receiver):
@@ -160,7 +49,7 @@ def begin(taker: Taker) -> tuple[ProfileLink, Agent, Callable[[], None]]:
     """Return a link over which a task is being profiled."""
     agent = Agent()
     link = ProfileLink(agent.ask)
-    return link, agent, link.begin("worker:0", 0, 2.0, taker, is_python=False)
+    return link, agent, link.begin("worker:0", 0, 2.0, taker)
 
 
 def test_a_profile_is_fetched_part_by_part() -> None:
@@ -217,6 +106,93 @@ def test_what_agents_say_about_profiles_is_checked(message: dict[str, object], b
     link.take({"kind": "profiled", "request": 1, "problem": "", "size": 3}, b"")
     with pytest.raises(ValueError, match=r"must be|profile"):
         link.take(message, body)
+
+
+class Sampler:
+    """Samples nothing until it is told what it has sampled."""
+
+    def __init__(self, loop: object, pid: int, seconds: float, count: object, done: Callable[[Sampler], None]) -> None:
+        self.problem, self.result = "", b""
+        self.is_cancelled = False
+        self._done = done
+
+    def finish(self, result: bytes, problem: str = "") -> None:
+        """End by itself."""
+        self.result, self.problem = result, problem
+        self._done(self)
+
+    def cancel(self) -> None:
+        """Note that it was ended."""
+        self.is_cancelled = True
+
+
+class HostAgent:
+    """The profiles of a host on which worker:0 runs as process 7: what samples, and what is answered."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.samplers: list[Sampler] = []
+        self.answers: list[tuple[str, dict[str, object]]] = []
+        self.parts: list[bytes] = []
+        monkeypatch.setattr(stack_samples, "StackSampler", self._sample)
+        pids = {("worker:0", 0): 7}
+        link: Any = self
+        loop: Any = None
+        self.profiles = HostProfiles(loop, link, lambda task, attempt: pids.get((task, attempt), 0))
+
+    def _sample(self, *about: Any) -> Sampler:
+        self.samplers.append(Sampler(*about))
+        return self.samplers[-1]
+
+    def answer(self, kind: str, **about: object) -> None:
+        """Note an answer."""
+        self.answers.append((kind, about))
+
+    def answer_with(self, part: bytes, kind: str, **about: object) -> None:
+        """Note a part of a profile."""
+        self.parts.append(part)
+
+    def begin(self, request: int, task: str = "worker:0") -> None:
+        """Have a task profiled."""
+        message = {"kind": "profile_task", "request": request, "task": task, "attempt": 0, "seconds": 1.0}
+        self.profiles.obey(message)
+
+    def read(self, request: int, offset: int) -> bytes:
+        """Return a part of a profile."""
+        self.profiles.obey({"kind": "read_profile", "request": request, "offset": offset})
+        return self.parts[-1]
+
+
+def test_an_agent_sends_a_profile_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it is released; what cannot be profiled is refused with the reason."""
+    host = HostAgent(monkeypatch)
+    profile = bytes(range(256)) * (PART // 256) + b"end"
+    host.begin(1)
+    with pytest.raises(ValueError, match="profile 1 exists"):
+        host.begin(1)
+    host.samplers[0].finish(profile)
+    assert host.read(1, 0) + host.read(1, PART) == profile
+    host.profiles.obey({"kind": "end_profile", "request": 1})
+    assert host.read(1, 0) == b""
+    host.begin(2, "worker:1")
+    host.begin(3)
+    host.samplers[1].finish(b"", "it does not run Python")
+    assert host.answers == [
+        ("profiled", {"request": 1, "problem": "", "size": PART + 3}),
+        ("profiled", {"request": 2, "problem": "it does not run", "size": 0}),
+        ("profiled", {"request": 3, "problem": "it does not run Python", "size": 0}),
+    ]
+
+
+def test_a_profile_ends_with_its_request_and_with_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sampled for nobody."""
+    host = HostAgent(monkeypatch)
+    for request in (1, 2, 3):
+        host.begin(request)
+    host.profiles.obey({"kind": "end_profile", "request": 2})
+    assert [sampler.is_cancelled for sampler in host.samplers] == [False, True, False]
+    host.profiles.forget_all()
+    assert [sampler.is_cancelled for sampler in host.samplers] == [True, True, True]
+    assert host.answers == []
 
 
 def test_stacks_are_drawn() -> None:

@@ -43,9 +43,7 @@ class ProfileLink:
         self._last = 0
         self._profiles: dict[int, _Profile] = {}
 
-    def begin(
-        self, task: str, attempt: int, seconds: float, receiver: Receiver, *, is_python: bool
-    ) -> Callable[[], None]:
+    def begin(self, task: str, attempt: int, seconds: float, receiver: Receiver) -> Callable[[], None]:
         """Have a task profiled; return a function that ends this, after which the receiver is not called again.
 
         Args:
@@ -53,7 +51,6 @@ class ProfileLink:
             attempt: its attempt.
             seconds: how long.
             receiver: gets the profile.
-            is_python: sample Python stacks, instead of using TensorFlow's profiler.
         """
         self._last += 1
         number = self._last
@@ -63,8 +60,7 @@ class ProfileLink:
             if self._profiles.pop(number, None) is not None:
                 self._ask("end_profile", request=number)
 
-        about = {"request": number, "task": task, "attempt": attempt, "seconds": seconds, "stacks": is_python}
-        if not self._ask("profile_task", **about):
+        if not self._ask("profile_task", request=number, task=task, attempt=attempt, seconds=seconds):
             self._end(number, _LINK_LOST)
         return end
 

@@ -13,7 +13,6 @@ from tflaunch.client.warm_servers import WarmServer
 from tflaunch.core.evidence import Evidence, Frame, Thread
 from tflaunch.doctor.findings import Finding, Host
 from tflaunch.errors import Problem
-from tflaunch.explain.profile_shares import Shares
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.scaling import HostUse, TaskUse
 from tflaunch.plan.model import (
@@ -292,12 +291,11 @@ class _Scale(TypedDict):
 
 
 class _TaskProfile(TypedDict):
-    """The profile of a task: stacks with a `flame_graph`, or TensorFlow's `shares`; or the `problem` with it."""
+    """The profile of a task: sampled stacks with a `flame_graph`, or the `problem` with it."""
 
     task: str
     problem: str | None
     path: str | None
-    shares: Shares | None
     samples: int
     hottest: str | None
     flame_graph: str | None

@@ -9,8 +9,11 @@ _JOBS = (
 )
 _INSTEAD = {
     **dict.fromkeys(("render --to k8s", "render --to kubernetes"), _JOBS),
+    "profile --python": "stacks of Python are all that `tflaunch profile` samples; leave it out",
+    "profile --tensorflow": "TensorFlow has a profiler of its own, which docs/how_do_i.md shows",
     "run --keep": "`tflaunch tensorboard RUN` serves a run's event files at any time",
     "up --keep": "`tflaunch tensorboard RUN` serves a run's event files at any time",
+    "tensorboard --profiles": "`tensorboard --logdir DIR` shows what TensorFlow's profiler has written to DIR",
 }
 """Verb and option (or verb, option and value) to what does it now, as a sentence without its full stop."""
 

@@ -18,7 +18,7 @@ _MEANT = {
     "squeue": "queue", "qstat": "queue", "waiting": "queue", "sweep": "up --matrix", "grid": "up --matrix",
     "diagnose": "explain", "why": "explain",
     "dashboard": "web", "ui": "web", "gui": "web", "browse": "web", "open": "web", "page": "web",
-    "prof": "profile", "trace": "profile", "flamegraph": "profile --python", "perf": "profile",
+    "prof": "profile", "trace": "profile", "flamegraph": "profile", "perf": "profile",
     "pdb": "debug", "breakpoint": "debug", "debugger": "debug",
     "debugpy": "debug --debugpy", "vscode": "debug --debugpy",
     "benchmark": "scale", "scaling": "scale", "bench": "scale", "speed": "scale",

@@ -1,4 +1,4 @@
-"""`profile`: sample the Python stacks of the tasks of a live run, or have TensorFlow profile them."""
+"""`profile`: sample the Python stacks of the tasks of a live run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from tflaunch.cli._spec import json_option, say, seconds_in
 from tflaunch.errors import EXIT_INTERNAL
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tflaunch.client.profiling import TaskProfile
 
 _INTERRUPTED = 130
@@ -21,20 +19,12 @@ _INTERRUPTED = 130
 
 @click.command(short_help="Profile tasks of a live run.")
 @click.option("--for", "duration", metavar="TIME", default="2s", show_default=True, help="How long, at most 10m.")
-@click.option(
-    "--python/--tensorflow",
-    "is_python",
-    default=True,
-    help="Sample Python stacks (the default), or use TensorFlow's profiler, which can crash a task.",
-)
 @json_option
 @run_and_tasks_argument
-def profile(duration: str, is_python: bool, as_json: bool, words: tuple[str, ...]) -> int:
+def profile(duration: str, as_json: bool, words: tuple[str, ...]) -> int:
     """Profile the TASKs of RUN, by default all, at the same time, while they train; programs need no code for it.
 
-    By default, their Python stacks are read from memory, and drawn as flame graphs. With --tensorflow, TensorFlow
-    records ops, collectives and input; `tflaunch tensorboard --profiles` shows that. In tests, TensorFlow 2.21 crashed
-    tasks while doing so; the run then restarts, or ends.
+    Their Python stacks are read from memory, and drawn as flame graphs.
 
     \b
     Example:
@@ -46,14 +36,12 @@ def profile(duration: str, is_python: bool, as_json: bool, words: tuple[str, ...
     seconds = _seconds(duration)
     directory, wanted = choose(words)
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
-    if not is_python:
-        say("TensorFlow's profiler can crash a task, which ends or restarts the run; --python cannot")
     made: list[TaskProfile] = []
     try:
-        for each in profiling.make_profiles(directory, tasks, seconds, is_python=is_python):
+        for each in profiling.make_profiles(directory, tasks, seconds):
             made.append(each)
             if not as_json:
-                _show(each, is_python)
+                _show(each)
     except KeyboardInterrupt:
         click.echo(err=True)
         say("interrupted; the tasks go on, and unfinished profiles are discarded")
@@ -64,7 +52,7 @@ def profile(duration: str, is_python: bool, as_json: bool, words: tuple[str, ...
     paths = [each.path for each in made if each.path is not None]
     if not paths:
         return EXIT_INTERNAL
-    _show_end(directory, paths[0], is_python)
+    say(f"the flame graphs are in {paths[0].parent}; browsers show them")
     return 0
 
 
@@ -79,17 +67,8 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _show(made: TaskProfile, is_python: bool) -> None:
+def _show(made: TaskProfile) -> None:
     if made.problem:
         say(f"{made.task} is not profiled: {made.problem}")
-    elif is_python:
+    else:
         click.echo(f"{made.task}: {made.samples} samples, {made.hottest}")
-    else:
-        click.echo(f"{made.task}: {'nothing was recorded' if made.shares is None else made.shares.sentence()}")
-
-
-def _show_end(directory: Path, path: Path, is_python: bool) -> None:
-    if is_python:
-        say(f"the flame graphs are in {path.parent}; browsers show them")
-    else:
-        say(f"the profiles are in {path.parent}; `tflaunch tensorboard --profiles {directory.name}` shows them")

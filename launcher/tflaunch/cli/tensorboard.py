@@ -19,12 +19,10 @@ from tflaunch.cli._spec import WholeNumber, say
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tflaunch.plan.model import Plan, TaskPlan
 
 _LOOPBACK = "127.0.0.1"
-_PROBE = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+_PROBE = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorboard') is None)"
 _POLL_INTERVAL = 0.1  # seconds
 _STOP_TIMEOUT = 5.0  # seconds from TERM to KILL
 _CANNOT_LISTEN = 255  # TensorBoard's exit code; the program that has the port may be gone before we can look
@@ -38,8 +36,7 @@ _CANNOT_LISTEN = 255  # TensorBoard's exit code; the program that has the port m
     metavar="N",
     help="Port on localhost; default: 6006 if it is free, else any.",
 )
-@click.option("--profiles", is_flag=True, help="Show what `tflaunch profile --tensorflow` has recorded.")
-def tensorboard(run: str | None, port: int | None, profiles: bool) -> int:
+def tensorboard(run: str | None, port: int | None) -> int:
     """Start TensorBoard on this machine for the event files of RUN, print its URL, and stop it with Ctrl-C.
 
     RUN is the name of a run or job, or a prefix of one: the live run is used, or else the newest. It may have ended.
@@ -56,32 +53,12 @@ def tensorboard(run: str | None, port: int | None, profiles: bool) -> int:
     directory = runs.find_run(run)
     plan = runs.plan_of(directory)
     process = tensorboard.tensorboard_of(plan)
-    if profiles:
-        return _show_profiles(directory, process, port)
     if process is None:
         remedy = 'write "tensorboard": "logs/" into the spec of the next run, or use `tensorboard --logdir DIR`'
         raise TflaunchError(f"the spec of {directory.name} names no event files: {remedy}", EXIT_USAGE)
     program, workdir, logdir = _board_here(plan, process)
     python = _python_with_tensorboard([program, sys.executable], workdir)
     return _serve([python, "-m", "tensorboard.main", "--logdir", logdir, "--host", _LOOPBACK], workdir, port)
-
-
-def _show_profiles(directory: Path, process: TaskPlan | None, port: int | None) -> int:
-    """Show the profiles of a run until a signal arrives; return the exit code of the command.
-
-    Raises:
-        TflaunchError: it has none, or there is no TensorBoard that can show them.
-    """
-    from tflaunch.store.run_dir import profiles_in
-
-    logdir = profiles_in(directory)
-    if not (logdir / "plugins").is_dir():
-        remedy = "`tflaunch profile --tensorflow` makes them while it runs"
-        raise TflaunchError(f"{directory.name} has no profiles of TensorFlow: {remedy}", EXIT_USAGE)
-    candidates = [sys.executable] if process is None else [process.argv[0], sys.executable]
-    python = _python_with_tensorboard(candidates, str(directory), "xprof", "tensorboard-plugin-profile")
-    argv = [python, "-m", "tensorboard.main", "--logdir", str(logdir), "--host", _LOOPBACK]
-    return _serve(argv, str(directory), port)
 
 
 def _board_here(plan: Plan, process: TaskPlan) -> tuple[str, str, str]:
@@ -109,10 +86,8 @@ def _board_here(plan: Plan, process: TaskPlan) -> tuple[str, str, str]:
     return python, workdir, logdir
 
 
-def _python_with_tensorboard(
-    candidates: list[str], workdir: str, module: str = "tensorboard", package: str = "tensorboard"
-) -> str:
-    """Return the first of these interpreters that can import TensorBoard, or a plugin for it from this package.
+def _python_with_tensorboard(candidates: list[str], workdir: str) -> str:
+    """Return the first of these interpreters that can import TensorBoard.
 
     Raises:
         TflaunchError: none of them can.
@@ -120,12 +95,11 @@ def _python_with_tensorboard(
     for candidate in dict.fromkeys(candidates):
         python = shutil.which(candidate)
         if python is not None:
-            probe = subprocess.run([python, "-c", _PROBE, module], cwd=workdir, stdin=subprocess.DEVNULL, check=False)
+            probe = subprocess.run([python, "-c", _PROBE], cwd=workdir, stdin=subprocess.DEVNULL, check=False)
             if probe.returncode == 0:
                 return python
     listed = " or ".join(dict.fromkeys(candidates))
-    what = "TensorBoard" if module == "tensorboard" else "TensorBoard that shows profiles"
-    raise TflaunchError(f"there is no {what} for {listed}: pip install {package}", EXIT_USAGE)
+    raise TflaunchError(f"there is no TensorBoard for {listed}: pip install tensorboard", EXIT_USAGE)
 
 
 def _free_port(candidates: tuple[int, ...]) -> int:

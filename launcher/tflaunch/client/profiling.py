@@ -1,4 +1,4 @@
-"""Have tasks of a run profiled, and read the profiles."""
+"""Have tasks of a run profiled, and draw the profiles."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from tflaunch.client import requests
 from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain import flame_graph
-from tflaunch.explain.profile_shares import Shares, shares_of
 from tflaunch_worker import fields
 
-_PATIENCE = 150.0  # seconds after the end, which a busy task may need to write its profile
+_PATIENCE = 60.0  # seconds after the end, which a busy host and its link may need
 
 
 class TaskProfile(NamedTuple):
@@ -24,8 +23,7 @@ class TaskProfile(NamedTuple):
         task: its name.
         problem: "" unless there is none.
         path: where it is stored.
-        shares: what the task spent its steps on, None if nothing was recorded.
-        samples: how often its Python stacks were sampled, 0 unless they were.
+        samples: how often its Python stacks were sampled.
         hottest: in which function the main thread was most often.
         flame_graph: the drawing of these.
     """
@@ -33,7 +31,6 @@ class TaskProfile(NamedTuple):
     task: str
     problem: str
     path: Path | None = None
-    shares: Shares | None = None
     samples: int = 0
     hottest: str = ""
     flame_graph: Path | None = None
@@ -44,21 +41,19 @@ class TaskProfile(NamedTuple):
             "task": self.task,
             "problem": self.problem or None,
             "path": None if self.path is None else str(self.path),
-            "shares": None if self.shares is None else self.shares._asdict(),
             "samples": self.samples,
             "hottest": self.hottest or None,
             "flame_graph": None if self.flame_graph is None else str(self.flame_graph),
         }
 
 
-def make_profiles(directory: Path, tasks: Sequence[str], seconds: float, *, is_python: bool) -> Iterator[TaskProfile]:
+def make_profiles(directory: Path, tasks: Sequence[str], seconds: float) -> Iterator[TaskProfile]:
     """Yield the profile of each task as it arrives.
 
     Args:
         directory: the run's.
         tasks: their names; none for all that belong to a role.
         seconds: how long they are profiled, all at once.
-        is_python: sample Python stacks instead of using TensorFlow's profiler.
 
     Raises:
         TflaunchError: the supervisor refuses, has exited, or does not answer.
@@ -68,7 +63,7 @@ def make_profiles(directory: Path, tasks: Sequence[str], seconds: float, *, is_p
     except NoSupervisor:
         raise requests.why_over(directory) from None
     try:
-        client.say("profile", tasks=list(tasks), seconds=seconds, is_python=is_python)
+        client.say("profile", tasks=list(tasks), seconds=seconds)
         while True:
             answer = client.hear(seconds + _PATIENCE)
             if answer is None:
@@ -78,25 +73,23 @@ def make_profiles(directory: Path, tasks: Sequence[str], seconds: float, *, is_p
             if answer["kind"] == "done":
                 return
             if answer["kind"] == "task_profiled":
-                yield _read(answer, is_python)
+                yield _read(answer)
     except NoSupervisor:
         raise requests.why_over(directory) from None
     finally:
         client.close()
 
 
-def _read(answer: dict[str, Any], is_python: bool) -> TaskProfile:
+def _read(answer: dict[str, Any]) -> TaskProfile:
     task, problem, path = (fields.text(answer, name) for name in ("task", "problem", "path"))
     if problem:
         return TaskProfile(task, problem)
     try:
-        if is_python:
-            return _draw(task, Path(path))
-        return TaskProfile(task, "", Path(path), shares_of(Path(path).read_bytes()))
+        return _draw(task, Path(path))
     except OSError as error:
         return TaskProfile(task, f"{path}: {error.strerror}")
     except ValueError:
-        return TaskProfile(task, "", Path(path))  # of a version of TensorFlow that is not known here
+        return TaskProfile(task, f"{path} does not have the form of sampled stacks")
 
 
 def _draw(task: str, path: Path) -> TaskProfile:

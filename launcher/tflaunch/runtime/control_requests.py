@@ -157,7 +157,7 @@ class Service:
         self._need_known(tasks, job)
         seconds = fields.number(message, "seconds", LEAST_SECONDS, MOST_SECONDS)
         try:
-            self._profiler.begin(caller, tasks, seconds, job, is_python=fields.flag(message, "is_python"))
+            self._profiler.begin(caller, tasks, seconds, job)
         except OSError as error:
             raise Refused(f"profiles cannot be stored: {error.filename}: {error.strerror}") from None
 

@@ -26,7 +26,7 @@ class Profiler:
         self._directory = directory
         self._sessions = sessions
 
-    def begin(self, caller: Caller, tasks: Sequence[str], seconds: float, job: Job, *, is_python: bool) -> None:
+    def begin(self, caller: Caller, tasks: Sequence[str], seconds: float, job: Job) -> None:
         """Profile tasks; the caller is notified as each profile ends. If the caller leaves, the others are ended.
 
         Args:
@@ -34,26 +34,22 @@ class Profiler:
             tasks: their names.
             seconds: how long they are profiled.
             job: the job.
-            is_python: sample Python stacks, instead of using TensorFlow's profiler.
 
         Raises:
             OSError: the run's directory cannot be written.
         """
-        session = profile_session(self._directory, _stamp(), is_python=is_python)
+        session = profile_session(self._directory, _stamp())
         private_files.make_directories(session)
         profiles = _Profiles(caller, session, set(tasks))
         caller.closed = profiles.close
         for task in tasks:
-            receiver = _File(profile_file(session, task, is_python=is_python), task, profiles)
+            receiver = _File(profile_file(session, task), task, profiles)
             found = job.tasks[task]
             link = self._sessions[job.host_of(task)]
             if found.phase is not TaskPhase.RUNNING:
                 receiver.end("it does not run")
-            elif not is_python and job.plan.find(task).role == "evaluator":
-                receiver.end("an evaluator has no server that profiles it; --python samples it")
             else:
-                end = link.profiles.begin(task, found.attempt, seconds, receiver, is_python=is_python)
-                profiles.note_begun(task, end)
+                profiles.note_begun(task, link.profiles.begin(task, found.attempt, seconds, receiver))
 
 
 class _Profiles:
@@ -139,5 +135,5 @@ class _File(Receiver):
 
 
 def _stamp() -> str:
-    """Return the name of a session, as TensorBoard's own."""
+    """Return the name of a session: the local time."""
     return time.strftime("%Y_%m_%d_%H_%M_%S")

@@ -94,20 +94,19 @@ def collected_files_in(run: Path) -> Path:
 
 
 def profiles_in(run: Path) -> Path:
-    """Return the directory for profiles of tasks, which TensorBoard can show, given the run's directory."""
-    return run / "profiles"
+    """Return the directory for profiles of tasks, given the run's directory."""
+    return run / "profiles" / "python"
 
 
-def profile_session(profiles: Path, stamp: str, *, is_python: bool) -> Path:
-    """Return an unused directory for profiles made at the same time: of TensorFlow, or of Python stacks."""
-    parent = profiles / "python" if is_python else profiles / "plugins" / "profile"
+def profile_session(profiles: Path, stamp: str) -> Path:
+    """Return an unused directory for profiles made at the same time."""
     names = (stamp if not number else f"{stamp}_{number}" for number in itertools.count())
-    return next(parent / name for name in names if not (parent / name).exists())
+    return next(profiles / name for name in names if not (profiles / name).exists())
 
 
-def profile_file(session: Path, task: str, *, is_python: bool) -> Path:
+def profile_file(session: Path, task: str) -> Path:
     """Return the path of a task's profile in such a directory."""
-    return session / f"{task.replace(':', '-')}{'.folded' if is_python else '.xplane.pb'}"
+    return session / f"{task.replace(':', '-')}.folded"
 
 
 class RunDirectory:

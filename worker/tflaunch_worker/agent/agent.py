@@ -17,7 +17,7 @@ from tflaunch_worker.agent.breakpoints import HostBreakpoints
 from tflaunch_worker.agent.lease import Lease
 from tflaunch_worker.agent.left_files import LeftFiles
 from tflaunch_worker.agent.measurements import HostMeasurements
-from tflaunch_worker.agent.profiles import HostProfiles, ProfiledTask
+from tflaunch_worker.agent.profiles import HostProfiles
 from tflaunch_worker.agent.stall import StallWatch
 from tflaunch_worker.agent.supervisor_link import SupervisorLink
 from tflaunch_worker.agent.task_ports import TaskPorts
@@ -57,7 +57,7 @@ class Agent:
         self._stall_watches: dict[str, StallWatch] = {}
         self._measurements = HostMeasurements(loop, host, self._link, self._tasks)
         self._breakpoints = HostBreakpoints(loop, self._link)
-        self._profiles = HostProfiles(loop, self._link, self._find_profiled)
+        self._profiles = HostProfiles(loop, self._link, self._find_pid)
         self._requests: dict[str, Callable[[dict[str, Any]], None]] = {
             **dict.fromkeys(_OF_DEBUGGERS, self._breakpoints.obey),
             **dict.fromkeys(_OF_PROFILES, self._profiles.obey),
@@ -280,7 +280,6 @@ class Agent:
     def _stop_task(self, message: dict[str, Any]) -> None:
         task = self._tasks.get(message["task"])
         if task is not None and task.attempt == message["attempt"]:
-            self._profiles.end_task(task.name)
             task.stop(message["grace"], bool(message.get("with_stacks")))
             self._breakpoints.close(task.name)
             if message["grace"] == 0:
@@ -301,13 +300,10 @@ class Agent:
 
         self._host.list_files(message["workdir"], message["patterns"], listed)
 
-    def _find_profiled(self, name: str, attempt: int) -> ProfiledTask | None:
-        """Return what a profile needs to know of a running attempt of a task."""
+    def _find_pid(self, name: str, attempt: int) -> int:
+        """Return the leading process of a task's attempt, 0 if it does not run."""
         task = self._tasks.get(name)
-        if task is None or task.attempt != attempt or not task.pid or task.is_gone:
-            return None
-        port, is_listening, namespaces = self._ports.server_of(name)
-        return ProfiledTask(task.pid, port, is_listening, self._host.task_directory(name), namespaces)
+        return 0 if task is None or task.attempt != attempt or task.is_gone else task.pid
 
     def _leave(self, message: dict[str, Any]) -> None:
         self._was_dismissed = True
@@ -347,7 +343,6 @@ class Agent:
 
     def has_gone(self, task: Task) -> None:
         """Forget a task whose last process is dead."""
-        self._profiles.end_task(task.name)
         self._breakpoints.close(task.name)
         self._ports.end(task.name)
         self._measurements.end(task.name)

@@ -108,11 +108,6 @@ class Host:
         """Why tasks do not reach the world from the private network, "" if they do or without one."""
         return "" if self._network is None else self._network.no_way_out
 
-    @property
-    def private_namespaces(self) -> tuple[int, ...]:
-        """Descriptors of the namespaces of the private network, () without one."""
-        return () if self._network is None else self._network.namespaces
-
     def fence_gap(self, task: str, port: int) -> str:
         """Return why connections can reach a task that listens on its port past the fence, or ""."""
         return self.fence.gap(task, listening_sockets.listeners(port, without=self.fence.inodes()))

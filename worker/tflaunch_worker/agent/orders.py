@@ -279,7 +279,6 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
         "task": _task,
         "attempt": _attempt,
         "seconds": partial(fields.number, least=profiles.LEAST_SECONDS, most=profiles.MOST_SECONDS),
-        "stacks": fields.flag,
     },
     "read_profile": {"request": fields.integer, "offset": fields.integer},
     "end_profile": {"request": fields.integer},

@@ -58,12 +58,6 @@ class PortWatch:
         """Stop watching a task; has no effect if its port is already open."""
         self._waiting.pop(task, None)
 
-    def is_waiting(self, task: str) -> bool:
-        """Whether a watched task does not listen on its port yet; polls now."""
-        if task in self._waiting:
-            self._look_now()
-        return task in self._waiting
-
     def _schedule(self) -> None:
         elapsed = self._loop.now() - self._since
         if self._waiting and not self._is_scheduled and elapsed < _GIVE_UP:

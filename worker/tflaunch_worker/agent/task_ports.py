@@ -22,7 +22,7 @@ class TaskPorts:
         self._host = host
         self._link = link
         self._watch = host.watch_ports(self._opened)
-        self._tasks: dict[str, tuple[int, int, bool]] = {}
+        self._attempts: dict[str, int] = {}
         host.fence.tell_refused(self._outsider_refused)
 
     # ---- before tasks start
@@ -71,7 +71,7 @@ class TaskPorts:
     def begin(self, name: str, attempt: int, message: dict[str, Any], pid: Callable[[], int]) -> None:
         """Fence and watch the port of a task that is about to start; ``pid`` returns its process, 0 before that."""
         port, is_exclusive, is_private = message["port"], bool(message.get("exclusive")), bool(message.get("private"))
-        self._tasks[name] = attempt, 0 if is_exclusive else port, is_private
+        self._attempts[name] = attempt
         if port:
             if not is_exclusive:
                 self._tell_unfenced(name, self._host.fence.guard(name, self._host.ports.holder(name)))
@@ -81,21 +81,13 @@ class TaskPorts:
         """See whether ports are open, since a task has written output."""
         self._watch.look_soon()
 
-    def server_of(self, name: str) -> tuple[int, bool, tuple[int, ...]]:
-        """Return where TensorFlow serves in a task: its port, 0 for none, whether it is open, and the namespaces.
-
-        These are descriptors, () for the agent's own namespaces.
-        """
-        _, port, is_private = self._tasks[name]
-        return port, not self._watch.is_waiting(name), self._host.private_namespaces if is_private else ()
-
     def end(self, name: str) -> None:
         """Watch and fence the port of a task no longer: it is gone."""
         self._watch.remove(name)
         self._host.fence.leave(name)
 
     def _opened(self, name: str, port: int) -> None:
-        self._link.say("port_opened", task=name, attempt=self._tasks[name][0])
+        self._link.say("port_opened", task=name, attempt=self._attempts[name])
         self._host.fence.note_opened(name)
         self._tell_unfenced(name, self._host.fence_gap(name, port))
 
