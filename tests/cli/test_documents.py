@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import shutil
+import socket
 import subprocess
 from pathlib import Path
+from typing import IO, Any
 
 import click
 import pytest
 
 from support.documents import blocks, check_usage, difference, pages, run_block, shown_commands
-from support.launch import PATIENCE, Launch
+from support.launch import PATIENCE, Launch, read_until
 from support.specs import REPOSITORY
 
 pytestmark = pytest.mark.cli
@@ -49,6 +53,47 @@ def test_commands_print_what_the_page_shows(page: Path, launch: Launch) -> None:
 
     for block in blocks(page):
         run_block(block, lambda name, text: (launch.directory / name).write_text(text) and None, shell)
+
+
+class Editor:
+    """A client of the debug adapter protocol."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._numbers = itertools.count(1)
+
+    def request(self, command: str, wait_for: str, **arguments: Any) -> None:
+        """Make a request, and wait for an event or a successful response."""
+        request = {"seq": next(self._numbers), "type": "request", "command": command, "arguments": arguments}
+        body = json.dumps(request).encode()
+        self._stream.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        self._stream.flush()
+        while wait_for not in ((message := self._read()).get("event"), message.get("command")):
+            assert message.get("success", True), message
+
+    def _read(self) -> dict[str, Any]:
+        head = b"".join(iter(self._stream.readline, b"\r\n"))
+        message: dict[str, Any] = json.loads(self._stream.read(int(head.rpartition(b"Content-Length:")[2])))
+        return message
+
+
+def test_an_editor_attaches_to_a_task_as_the_page_shows(launch: Launch) -> None:
+    """And leaves; then the task goes on."""
+    files = {block.file: block.text for block in blocks(REPOSITORY / "docs/how_do_i.md")}
+    for name in ("cluster.json", "debugged.py"):
+        (launch.directory / name).write_text(files[name])
+    running = launch.start("up", "cluster.json", "--", "python3", "debugged.py")
+    read_until(running, "waits for an editor")
+    (configuration,) = json.loads(files["launch.json"])["configurations"]
+    address = configuration["connect"]["host"], configuration["connect"]["port"]
+    with socket.create_connection(address, PATIENCE) as connection, connection.makefile("rwb") as stream:
+        editor = Editor(stream)
+        editor.request("initialize", "initialize", adapterID=configuration["type"])
+        editor.request("attach", "initialized", pathMappings=configuration["pathMappings"])
+        editor.request("configurationDone", "attach")
+        editor.request("disconnect", "disconnect")
+    out, err = running.communicate(timeout=PATIENCE)
+    assert (running.returncode, "worker:0 | trains" in out) == (0, True), err
 
 
 @pytest.mark.parametrize("page", pages(), ids=str)

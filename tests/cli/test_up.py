@@ -88,11 +88,7 @@ def test_where_tflaunch_is_installed_tasks_import_from_the_usual_places(launch: 
     ended = launch.up(launch.shell("echo PYTHONPATH=$PYTHONPATH.", strategy="none", env={"PYTHONPATH": "/mine"}))
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count(f"PYTHONPATH=/mine:{breakpoints.DIRECTORY}.") == 2
-    assert {path.stem for path in Path(breakpoints.DIRECTORY).glob("*.py")} == {
-        "__init__",
-        "tflaunch_breakpoint",
-        "tflaunch_editor",
-    }
+    assert {path.stem for path in Path(breakpoints.DIRECTORY).glob("*.py")} == {"__init__", "tflaunch_breakpoint"}
 
 
 def test_a_command_that_does_not_exist_is_one_sentence(launch: Launch) -> None:

@@ -34,7 +34,6 @@ _REQUESTS: tuple[dict[str, Any], ...] = (
     {"kind": "signal", "tasks": ["worker:1"], "signal": 10},
     {"kind": "debug", "tasks": []},
     {"kind": "debug", "tasks": ["worker:1"]},
-    {"kind": "debug", "tasks": ["worker:1"], "is_editor": True},
     {"kind": "debug_line", "text": "p loss"},
     {"kind": "debug_read"},
     {"kind": "debug_continue"},

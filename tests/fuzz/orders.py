@@ -73,7 +73,6 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     {"kind": "end_profile", "request": 1},
     {"kind": "gather_evidence", "between": 0.1, "with_use": True},
     {"kind": "attach_debugger", "task": "worker:0", "attempt": 0, "terminal": 1},
-    {"kind": "attach_debugger", "task": "worker:0", "attempt": 0, "terminal": 2, "is_editor": True},
     {"kind": "write_debugger", "task": "worker:0", "attempt": 0, "terminal": 1, "text": "p loss"},
     {"kind": "read_debugger", "task": "worker:0", "attempt": 0, "terminal": 1},
     {"kind": "leave_debugger", "task": "worker:0", "attempt": 0, "terminal": 1, "continues": True},

@@ -576,12 +576,6 @@ MUTANTS: Mapping[str, Edit] = {
         "self._is_history_due = False",
         Suite("unit/test_vitals.py"),
     ),
-    "what an editor sends is lost while debugpy does not read": Edit(
-        "tflaunch_worker.agent.editor_stream.EditorStream._flush",
-        "wanted=bool(self._unwritten)",
-        "wanted=False",
-        Suite("agent/test_editors.py"),
-    ),
     "a task that waits at a breakpoint is not told to save": Edit(
         "tflaunch_worker.agent.breakpoints.HostBreakpoints.close",
         "self._tasks.pop((name, attempt)).close()",

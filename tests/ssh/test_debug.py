@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
-from support.dap_client import connect_editor, read_configuration
-from support.launch import PATIENCE, Launch, read_errors_until, read_until
+from support.launch import PATIENCE, Launch
 from support.sshd import StartSshd, home_for_client
 from support.terminals import Terminal
 
 pytestmark = pytest.mark.ssh
 
-EDITED = """
-def step(loss):
-    breakpoint()
-    return loss
-print("loss", step(3))
-"""
 PROGRAM = "import time\nlimit = 3\nbreakpoint()\nprint('limit', limit)"
 
 
@@ -47,32 +38,3 @@ def test_a_task_on_another_host_can_be_debugged(launch: Launch, sshd: StartSshd)
     out, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
     assert "limit 4" in out
-
-
-def test_an_editor_debugs_a_task_on_another_host(launch: Launch, sshd: StartSshd) -> None:
-    """With its files mapped to those of the editor; when the link is lost, the task continues."""
-    host = sshd()
-    launch.env["HOME"] = str(home_for_client(launch.directory / "user", {"h1": host}))
-    directory = host.home / "code"
-    directory.mkdir()
-    (directory / "train.py").write_text(EDITED)
-    fields = {"cluster": {"worker": ["h1"]}, "strategy": "none", "workdir": "~/code", "timeouts": {"lease": 60}}
-    running = launch.start("up", launch.spec(**fields, command=[sys.executable, "train.py"]))
-    read_errors_until(running, "worker:0 waits at a breakpoint")
-    command = launch.start("debug", "worker:0", "--debugpy")
-    configuration = read_configuration(read_until(command, "\n}"))
-    mapping = {"localRoot": "${workspaceFolder}", "remoteRoot": str(directory)}
-    assert configuration["pathMappings"] == [mapping]
-    here = str(launch.directory)
-    editor = connect_editor(configuration)
-    thread = editor.attach({}, pathMappings=[{**mapping, "localRoot": here}])
-    assert editor.frames(thread)[0] == (f"{here}/train.py", "step", 4)
-    editor.evaluate(thread, "loss = 4")
-    host.kill_connections()
-    editor.read_to_end()
-    said = " ".join(command.communicate(timeout=PATIENCE)[1].split())
-    assert command.returncode == 125
-    assert "the link to the host of worker:0 was lost; the task continues without its editor" in said
-    out, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
-    assert "loss 4" in out

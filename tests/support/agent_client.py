@@ -83,8 +83,6 @@ class Talk:
                     key = (task, attempt)
                     assert message["offset"] == len(self.output.get(key, b"")), "output is lost or doubled"
                     self.output[key] = self.output.get(key, b"") + body
-                elif message["kind"] == "debugger_output":
-                    message["body"] = body
         return result
 
     def _find(self, kind: str, task: str | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Tasks that wait at a breakpoint, and terminals and editors that debug them over a connection to their agent."""
+"""Tasks that wait at a breakpoint, and terminals that debug them over a connection to their agent."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ print("got", step(3), flush=True)
 class Terminal:
     """A terminal that debugs a task over a connection to its agent."""
 
-    def __init__(self, talk: Talk, number: int = 1, task: str = "worker:0", is_editor: bool = False) -> None:
+    def __init__(self, talk: Talk, number: int = 1, task: str = "worker:0") -> None:
         self._talk = talk
         self._about = {"task": task, "attempt": 0, "terminal": number}
         self._read = len(talk.heard)
-        talk.say("attach_debugger", **self._about, is_editor=is_editor)
+        talk.say("attach_debugger", **self._about)
 
     def wait_for(self, kind: str) -> dict[str, Any]:
         """Return the next message of a kind for this terminal; read on after output."""
@@ -53,10 +53,6 @@ class Terminal:
     def write(self, text: str) -> None:
         """Wait for the prompt, and enter a command."""
         self.wait_for("debugger_asks")
-        self.send(text)
-
-    def send(self, text: str) -> None:
-        """Send what is entered, or what an editor sends."""
         self._talk.say("write_debugger", **self._about, text=text)
 
     def leave(self, *, continues: bool) -> None:

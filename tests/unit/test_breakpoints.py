@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 
 import pytest
 
 from support.job_history import HERE, History, mirrored
 from support.specs import clustered
 from tflaunch.agents.debugger_link import LINK_LOST, DebuggerLink, Terminal
-from tflaunch.client.editor_debugging import owner_of_peer
 from tflaunch.core import step
 from tflaunch.core.events import BreakpointLeft, BreakpointReached, Event, OutputStalled, TimePassed
 from tflaunch.core.job_state import Breakpoint, Phase
@@ -140,11 +137,8 @@ class Screen(Terminal):
     def asked(self) -> None:
         self.got.append("asked")
 
-    def ready(self, directory: str) -> None:
-        self.got.append(("ready", directory))
-
-    def left(self, reason: str, problem: str) -> None:
-        self.got.append(f"{reason}: {problem}" if problem else reason)
+    def left(self, reason: str) -> None:
+        self.got.append(reason)
 
 
 def test_terminals_hear_only_what_is_for_them() -> None:
@@ -175,38 +169,6 @@ def test_terminals_hear_only_what_is_for_them() -> None:
     assert late.got == [LINK_LOST]
 
 
-def test_editors_get_bytes() -> None:
-    """All of them, in Latin-1; and the reason of a process that refuses one, in which nothing controls a terminal."""
-    editor = Screen()
-    link = DebuggerLink(lambda *_, **__: True)
-    link.attach("worker:0", 0, editor, is_editor=True)
-    about = {"task": "worker:0", "attempt": 0, "terminal": 1}
-    link.take({"kind": "debugger_ready", **about, "directory": "/code\x1b"}, b"")
-    link.take({"kind": "debugger_output", **about}, bytes(range(256)))
-    link.take({"kind": "debugger_left", **about, "reason": "refused", "text": "no debugpy\x1b"}, b"")
-    text = str(editor.got[1])
-    assert text.encode("latin-1") == bytes(range(256))
-    assert editor.got == [("ready", "/code\\x1b"), text, "refused: no debugpy\\x1b"]
-
-
-def connected_pair() -> tuple[socket.socket, socket.socket]:
-    """Return both ends of a connection on this machine."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        client = socket.create_connection(listener.getsockname())
-        server, _ = listener.accept()
-    return client, server
-
-
-def test_the_user_at_the_other_end_is_known_while_the_connection_exists() -> None:
-    """Afterwards its entry would say root."""
-    client, server = connected_pair()
-    with server:
-        assert owner_of_peer(server) == os.getuid()
-        assert owner_of_peer(server, "/proc/net/none") is None
-        client.close()
-        assert owner_of_peer(server) is None
-
-
 @pytest.mark.parametrize(
     "message",
     [
@@ -217,7 +179,6 @@ def test_the_user_at_the_other_end_is_known_while_the_connection_exists() -> Non
         {"kind": "debugger_left", "terminal": 1, "task": "worker:0", "attempt": 0, "reason": LINK_LOST},
         {"kind": "debugger_left", "terminal": 1, "task": "worker:0", "attempt": 0},
         {"kind": "debugger_left", "terminal": 1, "task": "worker:0", "attempt": 0, "reason": "refused"},
-        {"kind": "debugger_ready", "terminal": 1, "task": "worker:0", "attempt": 0},
         {"kind": "debugger_attached", "terminal": 1, "task": "worker:0", "attempt": 0, "file": "a", "line": -1},
     ],
 )

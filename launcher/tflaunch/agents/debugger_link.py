@@ -1,4 +1,4 @@
-"""The launcher's side of debugging tasks of one host: terminals and editors, each known to the agent by a number."""
+"""The launcher's side of debugging tasks of one host: terminals, each known to the agent by a number."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tflaunch.printable import printable
 from tflaunch_worker import fields
 from tflaunch_worker.agent.breakpoints import MOST_OUTPUT
 
-KINDS = frozenset({"debugger_attached", "debugger_ready", "debugger_output", "debugger_asks", "debugger_left"})
+KINDS = frozenset({"debugger_attached", "debugger_output", "debugger_asks", "debugger_left"})
 """The kinds of the agent's messages."""
 
 LINK_LOST = "link_lost"
-REASONS = ("continued", "ended", "quit", "replaced", "stopped", "in_editor", "refused", LINK_LOST)
-"""Why a terminal is not attached any more, or was not attached; the last one never comes from an agent."""
+REASONS = ("continued", "ended", "quit", "replaced", "stopped", LINK_LOST)
+"""Why a terminal is not attached any more; the last one never comes from an agent."""
 
 _LONGEST_PATH, _LONGEST_NAME = 1000, 300  # characters
 
@@ -26,17 +26,14 @@ class Terminal(Protocol):
     def attached(self, found: Breakpoint) -> None:
         """Take where the process waits."""
 
-    def ready(self, directory: str) -> None:
-        """An editor can debug the process, whose working directory this is."""
-
     def show(self, text: str) -> None:
-        """Take output, for editors bytes in Latin-1; the next one follows after `Debugging.read_on`."""
+        """Take output; the next one follows after `Debugging.read_on`."""
 
     def asked(self) -> None:
         """The process asks for a command."""
 
-    def left(self, reason: str, problem: str) -> None:
-        """The terminal is not attached any more; see `REASONS`. ``problem``: why the process refuses an editor."""
+    def left(self, reason: str) -> None:
+        """The terminal is not attached any more; see `REASONS`."""
 
 
 class Debugging(NamedTuple):
@@ -52,7 +49,6 @@ class _Attached(NamedTuple):
     task: str
     attempt: int
     terminal: Terminal
-    is_editor: bool
 
 
 class DebuggerLink:
@@ -64,12 +60,12 @@ class DebuggerLink:
         self._last = 0
         self._terminals: dict[int, _Attached] = {}
 
-    def attach(self, task: str, attempt: int, terminal: Terminal, is_editor: bool = False) -> Debugging:
+    def attach(self, task: str, attempt: int, terminal: Terminal) -> Debugging:
         """Attach a terminal to the process of a task that waits at a breakpoint, instead of any earlier one."""
         self._last += 1
         number = self._last
         about = {"task": task, "attempt": attempt, "terminal": number}
-        self._terminals[number] = _Attached(task, attempt, terminal, is_editor)
+        self._terminals[number] = _Attached(task, attempt, terminal)
 
         def send(kind: str, **more: Any) -> None:
             if number in self._terminals:
@@ -80,7 +76,7 @@ class DebuggerLink:
             if not continues:
                 self._terminals.pop(number, None)
 
-        if not self._ask("attach_debugger", **about, is_editor=is_editor):
+        if not self._ask("attach_debugger", **about):
             self._leave(number, LINK_LOST)
         return Debugging(lambda text: send("write_debugger", text=text), lambda: send("read_debugger"), leave)
 
@@ -98,9 +94,7 @@ class DebuggerLink:
         number = fields.integer(message, "terminal", 1, self._last)
         kind = message["kind"]
         reason = fields.text(message, "reason") if kind == "debugger_left" else ""
-        problem = printable(fields.text(message, "text")) if reason == "refused" else ""
         place = _read_place(message) if kind == "debugger_attached" else None
-        directory = printable(fields.text(message, "directory", _LONGEST_PATH)) if kind == "debugger_ready" else ""
         if (kind == "debugger_left" and reason not in REASONS[:-1]) or len(body) > MOST_OUTPUT:
             raise ValueError("it reports about a debugger what cannot be")
         attached = self._terminals.get(number)
@@ -110,19 +104,17 @@ class DebuggerLink:
             raise ValueError("it reports about the debugger of another task")
         if place is not None:
             attached.terminal.attached(place)
-        elif kind == "debugger_ready":
-            attached.terminal.ready(directory)
         elif kind == "debugger_output":
-            attached.terminal.show(body.decode("latin-1" if attached.is_editor else "utf-8", "replace"))
+            attached.terminal.show(body.decode("utf-8", "replace"))
         elif kind == "debugger_asks":
             attached.terminal.asked()
         else:
-            self._leave(number, reason, problem)
+            self._leave(number, reason)
 
-    def _leave(self, number: int, reason: str, problem: str = "") -> None:
+    def _leave(self, number: int, reason: str) -> None:
         attached = self._terminals.pop(number, None)
         if attached is not None:
-            attached.terminal.left(reason, problem)
+            attached.terminal.left(reason)
 
 
 def _read_place(message: dict[str, Any]) -> Breakpoint:

@@ -9,6 +9,8 @@ _JOBS = (
 )
 _INSTEAD = {
     **dict.fromkeys(("render --to k8s", "render --to kubernetes"), _JOBS),
+    "debug --debugpy": "call `debugpy.listen` in the task, as docs/how_do_i.md shows",
+    "debug --port": "it was for editors; call `debugpy.listen` in the task, as docs/how_do_i.md shows",
     "profile --python": "stacks of Python are all that `tflaunch profile` samples; leave it out",
     "profile --tensorflow": "TensorFlow has a profiler of its own, which docs/how_do_i.md shows",
     "run --keep": "`tflaunch tensorboard RUN` serves a run's event files at any time",

@@ -20,7 +20,7 @@ _MEANT = {
     "dashboard": "web", "ui": "web", "gui": "web", "browse": "web", "open": "web", "page": "web",
     "prof": "profile", "trace": "profile", "flamegraph": "profile", "perf": "profile",
     "pdb": "debug", "breakpoint": "debug", "debugger": "debug",
-    "debugpy": "debug --debugpy", "vscode": "debug --debugpy",
+    "debugpy": "debug", "vscode": "debug",
     "benchmark": "scale", "scaling": "scale", "bench": "scale", "speed": "scale",
     "hang": "stacks", "dump": "stacks", "stack": "stacks", "py-spy": "stacks",
 }  # fmt: skip

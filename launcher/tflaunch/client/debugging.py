@@ -7,7 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tflaunch.client.debugger_connection import DebuggerConnection
+from tflaunch.client import requests
+from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.core.job_state import Breakpoint
+from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.explain.wording import place_of
+from tflaunch_worker import fields
 from tflaunch_worker.agent.breakpoints import LONGEST_LINE
 
 _READ = 64 * 1024
@@ -20,7 +25,7 @@ class Outlet(NamedTuple):
     say: Callable[[str], None]
 
 
-class DebuggerClient(DebuggerConnection):
+class DebuggerClient:
     """A terminal for the debugger of one task."""
 
     def __init__(self, directory: Path, tasks: Sequence[str], commands: int, outlet: Outlet) -> None:
@@ -35,9 +40,17 @@ class DebuggerClient(DebuggerConnection):
         Raises:
             TflaunchError: the run has no supervisor.
         """
-        super().__init__(directory, tasks, is_editor=False)
+        self.task = ""
+        """The task whose debugger this is, "" while none waits."""
+        self._directory = directory
         self._commands = _Lines(commands)
         self._outlet = outlet
+        self._is_asked = False
+        try:
+            self._client = ControlClient(directory)
+            self._client.say("debug", tasks=list(tasks))
+        except NoSupervisor:
+            raise requests.why_over(directory) from None
 
     def run(self) -> str:
         """Pass on commands and output until the terminal is not attached any more; return why.
@@ -47,30 +60,60 @@ class DebuggerClient(DebuggerConnection):
         Raises:
             TflaunchError: no task has this name, or the supervisor has exited.
         """
-        return str(self._converse().get("reason"))
+        try:
+            while True:
+                message = self._next_message()
+                if message is None:
+                    self._pass_command()
+                elif message["kind"] == "debugger_left":
+                    self.task = self.task or str(message.get("task"))
+                    return str(message.get("reason"))
+                else:
+                    self._obey(message)
+        except NoSupervisor:
+            raise requests.why_over(self._directory) from None
+        finally:
+            self._client.close()
 
-    def _awaited_input(self) -> int | None:
-        return self._commands.descriptor if self._commands.is_empty else None
+    def _next_message(self) -> dict[str, Any] | None:
+        """Return the next message, None if one is asked for and a command is there."""
+        if not self._is_asked:
+            return self._client.hear()
+        return self._client.hear_or(self._commands.descriptor) if self._commands.is_empty else None
 
-    def _attached(self) -> None:
-        keys = "c continues it, q ends the run, Ctrl-C leaves it waiting"
-        self._outlet.say(f"{self.task} waits in {self.place}; {keys}")
+    def _obey(self, message: dict[str, Any]) -> None:
+        match message["kind"]:
+            case "refused":
+                raise TflaunchError(str(message.get("reason")), EXIT_USAGE)
+            case "debugger_waits":
+                self._outlet.say("no task waits at a breakpoint yet; waiting for one (Ctrl-C ends the wait)")
+            case "debugger_attached":
+                self.task = str(message.get("task"))
+                file, function = fields.text(message, "file"), fields.text(message, "function")
+                where = place_of(Breakpoint(file, fields.integer(message, "line"), function))
+                keys = "c continues it, q ends the run, Ctrl-C leaves it waiting"
+                self._outlet.say(f"{self.task} waits in {where}; {keys}")
+            case "debugger_output":
+                self._outlet.show(fields.text(message, "text"))
+                self._client.say("debug_read")
+            case "debugger_asks":
+                self._is_asked = True
+            case _:
+                pass  # of a later version
 
-    def _show(self, text: str) -> None:
-        self._outlet.show(text)
-
-    def _obey_other(self, message: dict[str, Any]) -> None:
-        if message["kind"] == "debugger_waits":
-            self._outlet.say("no task waits at a breakpoint yet; waiting for one (Ctrl-C ends the wait)")
-
-    def _pass_on(self) -> None:
+    def _pass_command(self) -> None:
         try:
             line = self._commands.take()
         except ValueError as error:
             self._outlet.say(str(error))
             return
-        if line is not None:
-            self._answer(line.rstrip("\n") if line else None)
+        if line is None:
+            return
+        self._is_asked = False
+        if line:
+            self._client.say("debug_line", text=line.rstrip("\n"))
+        else:
+            self._client.say("debug_continue")
 
 
 class _Lines:

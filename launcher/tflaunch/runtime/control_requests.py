@@ -142,8 +142,7 @@ class Service:
             case "debug":
                 tasks = fields.texts(message, "tasks")
                 self._need_known(tasks, job)
-                is_editor = "is_editor" in message and fields.flag(message, "is_editor")
-                self._debuggers.begin(caller, tasks, job, is_editor)
+                self._debuggers.begin(caller, tasks, job)
             case "debug_line":
                 self._debuggers.write_line(caller, fields.text(message, "text", LONGEST_LINE))
             case "debug_read":

@@ -1,9 +1,8 @@
-"""Connect terminals and editors at the control socket with tasks that wait at a breakpoint, through their links."""
+"""Connect terminals at the control socket with tasks that wait at a breakpoint, through the links to their agents."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from tflaunch.agents.debugger_link import Debugging, Terminal
 from tflaunch.agents.session import Session
@@ -11,26 +10,19 @@ from tflaunch.core.job_state import AT_BREAKPOINT, Breakpoint, Job
 from tflaunch.runtime.control_server import Caller
 
 
-class _Wanted(NamedTuple):
-    """The tasks that a caller wants to debug, [] for all, and whether it is an editor."""
-
-    tasks: Sequence[str]
-    is_editor: bool
-
-
 class DebuggerRelay:
     """The terminals of one run, waiting for a breakpoint or attached to a task."""
 
     def __init__(self, sessions: Mapping[str, Session]) -> None:
         self._sessions = sessions
-        self._waiting: dict[Caller, _Wanted] = {}
+        self._waiting: dict[Caller, Sequence[str]] = {}
         self._attached: dict[Caller, Debugging] = {}
 
-    def begin(self, caller: Caller, tasks: Sequence[str], job: Job, is_editor: bool = False) -> None:
+    def begin(self, caller: Caller, tasks: Sequence[str], job: Job) -> None:
         """Attach a caller to the first of these tasks that waits at a breakpoint, at once or later; [] for all."""
         self.end(caller)
         caller.closed = lambda: self.end(caller)
-        self._waiting[caller] = _Wanted(tasks, is_editor)
+        self._waiting[caller] = tasks
         self.watch(job)
         if caller in self._waiting:
             caller.say("debugger_waits")
@@ -40,13 +32,13 @@ class DebuggerRelay:
         if not self._waiting or not job.tasks.count(AT_BREAKPOINT):
             return
         stopped = [task for task in job.tasks.values() if AT_BREAKPOINT in task.tags]
-        for caller, wanted in list(self._waiting.items()):
-            found = next((task for task in stopped if not wanted.tasks or task.task in wanted.tasks), None)
+        for caller, tasks in list(self._waiting.items()):
+            found = next((task for task in stopped if not tasks or task.task in tasks), None)
             session = None if found is None else self._sessions[job.host_of(found.task)]
             if found is not None and session is not None and session.is_greeted:
                 del self._waiting[caller]
                 terminal = _CallerTerminal(caller, found.task, self._attached)
-                debugging = session.debuggers.attach(found.task, found.attempt, terminal, wanted.is_editor)
+                debugging = session.debuggers.attach(found.task, found.attempt, terminal)
                 if not terminal.has_left:
                     self._attached[caller] = debugging
 
@@ -66,7 +58,7 @@ class DebuggerRelay:
             self._attached[caller].leave(True)
 
     def end(self, caller: Caller) -> None:
-        """Forget a caller; its task keeps waiting, unless an editor debugs it already."""
+        """Forget a caller; its task keeps waiting."""
         self._waiting.pop(caller, None)
         debugging = self._attached.pop(caller, None)
         if debugging is not None:
@@ -86,10 +78,6 @@ class _CallerTerminal(Terminal):
         """Tell where the process waits."""
         self._caller.say("debugger_attached", task=self._task, **found._asdict())
 
-    def ready(self, directory: str) -> None:
-        """Tell that an editor can debug the process, and its working directory."""
-        self._caller.say("debugger_ready", directory=directory)
-
     def show(self, text: str) -> None:
         """Pass on output."""
         self._caller.say("debugger_output", text=text)
@@ -98,8 +86,8 @@ class _CallerTerminal(Terminal):
         """Ask for a command."""
         self._caller.say("debugger_asks")
 
-    def left(self, reason: str, problem: str) -> None:
+    def left(self, reason: str) -> None:
         """Tell why the caller is not attached any more."""
         self.has_left = True
         self._attached.pop(self._caller, None)
-        self._caller.say("debugger_left", task=self._task, reason=reason, problem=problem)
+        self._caller.say("debugger_left", task=self._task, reason=reason)

@@ -1,13 +1,9 @@
-"""Processes of a task that wait at a `breakpoint()`, and the terminal or editor that debugs one of them.
+"""Processes of a task that wait at a `breakpoint()`, and the terminal that debugs one of them.
 
 A process connects to a socket in the task's directory (`in_tasks.tflaunch_breakpoint` has its messages). One is served
 at a time; the next ones wait in the socket's queue, which costs nothing. A terminal that leaves, or whose link is lost,
 changes nothing: the process keeps waiting for the next one. Output is sent part by part, each after the terminal has
 shown the one before, so that neither a slow link nor a program that prints without end delays anything else.
-
-An editor is a terminal for which the process uses debugpy: it gets and sends the bytes of the debug adapter protocol
-(as text in Latin-1), and has the same rights and messages. Once it has sent some, the process is its own until it
-leaves, and then continues, as debugpy does when it loses its editor.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -19,7 +15,6 @@ import socket
 from collections import deque
 
 from tflaunch_worker import fields, linux, wire
-from tflaunch_worker.agent.editor_stream import EditorStream, receive_with_descriptors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +67,7 @@ class HostBreakpoints:
             if kind == "attach_debugger":
                 self._link.answer("debugger_left", task=task, attempt=attempt, terminal=terminal, reason="ended")
         elif kind == "attach_debugger":
-            found.attach(terminal, is_editor=message.get("is_editor", False))
+            found.attach(terminal)
         elif kind == "write_debugger":
             found.write_line(terminal, message["text"])
         elif kind == "read_debugger":
@@ -113,7 +108,7 @@ class Breakpoints:
 
     The supervisor gets ``breakpoint_reached`` when one waits, and ``breakpoint_left`` when none does any more. A
     terminal, known by a number, gets ``debugger_attached``, ``debugger_output``, ``debugger_asks`` and
-    ``debugger_left``; an editor gets ``debugger_ready``, too, with the directory of the process.
+    ``debugger_left``.
     """
 
     def __init__(
@@ -126,8 +121,6 @@ class Breakpoints:
         self._limit = limit
         self._process: socket.socket | None = None
         self._terminal: int | None = None
-        self._is_editor = False
-        self._editor: EditorStream | None = None
         self._place: dict[str, object] | None = None
         self._reported: dict[str, object] | None = None
         self._report_timer: Timer | None = None
@@ -137,7 +130,6 @@ class Breakpoints:
     def _forget_process(self) -> None:
         self._decoder = wire.Decoder(_MOST_MESSAGE)
         self._unread: deque[dict[str, Any]] = deque()
-        self._descriptors: deque[socket.socket] = deque()
         self._asks = False
         self._is_shown = False
         self._is_paused = False
@@ -166,12 +158,7 @@ class Breakpoints:
     def _read(self) -> None:
         assert self._process is not None
         try:
-            data, received = receive_with_descriptors(self._process, _RECEIVE)
-            for connection in received:
-                if self._descriptors:
-                    connection.close()  # there is at most one at a time
-                else:
-                    self._descriptors.append(connection)
+            data = self._process.recv(_RECEIVE)
             self._unread.extend(message for message, _ in self._decoder.feed(data))
         except BlockingIOError:
             return
@@ -211,17 +198,10 @@ class Breakpoints:
             self._part("quit")
         elif kind == "left":
             self._ending = "continued"
-        elif kind == "editor":
-            self._open_editor(fields.text(message, "directory", _LONGEST_PATH))
-        elif kind == "editor_refused":
-            self._part("refused", text=fields.text(message, "text"))
 
     def _take_question(self) -> None:
         """Ask the terminal for a command, once the process has shown it where it is."""
-        if self._terminal is not None and self._is_editor:
-            self._asks = False
-            self._send("editor")
-        elif self._terminal is not None and not self._is_shown:
+        if self._terminal is not None and not self._is_shown:
             self._show_again()
         else:
             self._asks = True
@@ -232,33 +212,6 @@ class Breakpoints:
         self._asks = False
         self._is_shown = True
         self._send("attached")
-
-    def _open_editor(self, directory: str) -> None:
-        """Take the process's connection for an editor.
-
-        Raises:
-            ValueError: there is none, or one already.
-        """
-        if self._editor is not None or not self._descriptors:
-            raise ValueError("a connection for an editor must come with its message, and once")
-        connection = self._descriptors.popleft()
-        if self._terminal is None or not self._is_editor:
-            connection.close()  # the editor has left in the meantime; the process asks again
-            return
-        self._editor = EditorStream(connection, self._loop, self._show_to_editor)
-        self._tell("debugger_ready", directory=directory)
-        self._tell("debugger_asks")
-
-    def _show_to_editor(self, data: bytes) -> None:
-        if data and self._terminal is not None:
-            self._link.answer_with(data, "debugger_output", **self._about, terminal=self._terminal)
-        elif not data and self._process is not None:
-            self._end("ended" if _has_hung_up(self._process) else "continued")
-
-    def _close_editor(self) -> None:
-        if self._editor is not None:
-            self._editor.close()
-            self._editor = None
 
     def _stop_at(self, place: dict[str, object]) -> None:
         self._place = place
@@ -278,13 +231,10 @@ class Breakpoints:
     def _end(self, reason: str) -> None:
         """Disconnect from the process, and accept the next one."""
         assert self._process is not None
-        self._close_editor()
         self._loop.forget(self._process.fileno())
         self._process.close()
         self._process = None
         self._place = None
-        for descriptor in self._descriptors:
-            descriptor.close()
         self._forget_process()
         self._report_left()
         self._part(reason)
@@ -325,48 +275,33 @@ class Breakpoints:
 
     # ---- the terminal
 
-    def attach(self, terminal: int, is_editor: bool) -> None:
-        """Let a terminal debug the process that waits, instead of any earlier one but an editor that has begun to."""
-        if self._editor is not None and self._editor.is_used:
-            self._link.answer("debugger_left", **self._about, terminal=terminal, reason="in_editor")
-            return
+    def attach(self, terminal: int) -> None:
+        """Let a terminal debug the process that waits, instead of any earlier one."""
         self._part("replaced")
         if self._process is None or self._place is None:
             self._link.answer("debugger_left", **self._about, terminal=terminal, reason="ended")
             return
         self._terminal = terminal
-        self._is_editor = is_editor
         self._is_shown = False
         self._tell("debugger_attached", **self._place)
         if self._asks:
-            self._take_question()
+            self._show_again()
 
     def write_line(self, terminal: int, text: str) -> None:
-        """Give the process a command, or what an editor has sent, if it asks for one."""
-        if terminal == self._terminal and self._editor is not None:
-            self._editor.write(text.encode("latin-1", "replace"), lambda: self._tell("debugger_asks"))
-        elif terminal == self._terminal and self._asks:
+        """Give the process a command, if it asks for one."""
+        if terminal == self._terminal and self._asks:
             self._asks = False
             self._send("line", text=text)
 
     def read_on(self, terminal: int) -> None:
         """Note that the terminal has shown the last output."""
-        if terminal == self._terminal and self._editor is not None:
-            self._editor.read_on()
-        elif terminal == self._terminal:
+        if terminal == self._terminal:
             self._resume_reading()
 
     def leave(self, terminal: int | None, continues: bool) -> None:
-        """Forget a terminal, by default any; if it ``continues``, the process goes on without a debugger.
-
-        With an editor that has begun to debug it, it always does.
-        """
+        """Forget a terminal, by default any; if it ``continues``, the process goes on without a debugger."""
         if self._terminal is None or terminal not in (None, self._terminal):
             return
-        if self._editor is not None and self._editor.is_used and self._process is not None:
-            self._end("continued")
-            return
-        self._close_editor()
         if continues and self._process is not None:
             self._process.shutdown(socket.SHUT_WR)
             self._resume_reading()
@@ -382,23 +317,13 @@ class Breakpoints:
             self._loop.watch(self._process.fileno(), self._read)
             self._obey_all()
 
-    def _part(self, reason: str, **about: object) -> None:
-        self._close_editor()
-        self._tell("debugger_left", reason=reason, **about)
+    def _part(self, reason: str) -> None:
+        self._tell("debugger_left", reason=reason)
         self._terminal = None
 
     def _tell(self, kind: str, **about: object) -> None:
         if self._terminal is not None:
             self._link.answer(kind, **self._about, terminal=self._terminal, **about)
-
-
-def _has_hung_up(connection: socket.socket) -> bool:
-    try:
-        return not connection.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
 
 
 def listen(directory: str) -> socket.socket | None:

@@ -321,7 +321,6 @@ _OPTIONAL: Dict[str, Check] = {
     "exclusive": fields.flag,
     "private": fields.flag,
     "with_stacks": fields.flag,
-    "is_editor": fields.flag,
     "between": _seconds,
     "with_use": fields.flag,
     "stall": _seconds,

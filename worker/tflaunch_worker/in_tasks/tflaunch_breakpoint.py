@@ -1,14 +1,10 @@
-"""`breakpoint()` in a task: Python's debugger, used from a terminal or an editor with `tflaunch debug`.
+"""`breakpoint()` in a task: Python's debugger, used from a terminal with `tflaunch debug`.
 
 PYTHONBREAKPOINT names `stop`, and PYTHONPATH leads here, so that programs need not have tflaunch installed. The thread
 that stops connects to a socket in the task's directory and waits for commands; the agent passes them on. The messages
 are frames as in `tflaunch_worker.wire`, without a body: to the agent ``stopped`` (file, line, function), ``asks``,
 ``output`` (text), ``resumed``, ``quit`` and ``left``; from it ``attached`` and ``line`` (text). When the agent hangs
 up, the program continues.
-
-After ``editor`` from the agent, the process answers ``editor`` (directory: its own) with a socket, or
-``editor_refused`` (text: why). An editor speaks the debug adapter protocol with debugpy over that socket
-(`tflaunch_editor`). If the agent closes the socket before it has sent anything, the process asks again.
 
 Standard library only, Python >= 3.8: this module runs in tasks.
 """
@@ -20,16 +16,14 @@ import json
 import linecache
 import os
 import pdb  # noqa: T100 - this is the debugger
-import select
 import socket
 import struct
 import sys
 import threading
-from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType, ModuleType
+    from types import FrameType
     from typing import Any, List, Optional
 
 SOCKET_NAME = "breakpoint.sock"
@@ -42,12 +36,6 @@ _SKIPPED = [*(f"{package}*" for package in _WRAPPERS), __name__]
 """Modules in which no step stops: AutoGraph replaces each call in a tf.function by several of its own."""
 
 _LOCAL = threading.local()
-_EDITOR = "tflaunch_editor"
-
-
-def _editors() -> ModuleType:
-    """Return the module for editors, which is beside this one."""
-    return import_module(_EDITOR)
 
 
 def stop(*, header: Optional[str] = None, commands: Optional[List[str]] = None) -> None:
@@ -57,9 +45,6 @@ def stop(*, header: Optional[str] = None, commands: Optional[List[str]] = None) 
         header: shown before the first prompt.
         commands: commands of the debugger that are executed first.
     """
-    frame = _without_wrappers(sys._getframe(1))  # noqa: SLF001 - documented
-    if _EDITOR in sys.modules and _editors().stop_at(frame):
-        return
     debugger: Optional[_Debugger] = getattr(_LOCAL, "debugger", None)
     if debugger is None or debugger.is_over:
         channel = _connect()
@@ -68,7 +53,7 @@ def stop(*, header: Optional[str] = None, commands: Optional[List[str]] = None) 
         _LOCAL.debugger = debugger = _Debugger(channel)
     debugger.header = header
     debugger.rcLines.extend(commands or [])
-    debugger.set_trace(frame)
+    debugger.set_trace(_without_wrappers(sys._getframe(1)))  # noqa: SLF001 - documented
 
 
 def _without_wrappers(frame: FrameType) -> FrameType:
@@ -102,8 +87,6 @@ class _Channel(io.TextIOBase):
     def __init__(self, connection: socket.socket) -> None:
         self.is_over = False
         self.debugger: Optional[_Debugger] = None
-        self.editor: Optional[socket.socket] = None
-        """A connection to an editor that is to debug this process from now on, instead of a terminal."""
         self._socket = connection
         self._received = bytearray()
 
@@ -116,10 +99,6 @@ class _Channel(io.TextIOBase):
                 return ""
             if message["kind"] == "line":
                 return str(message["text"]) + "\n"
-            if message["kind"] == "editor":
-                if self._wait_for_editor():
-                    return ""
-                self.say("asks")
             if message["kind"] == "attached" and self.debugger is not None:
                 self.debugger.show_again()
                 self.say("asks")
@@ -138,30 +117,6 @@ class _Channel(io.TextIOBase):
             self._socket.sendall(_HEADER.pack(len(head), 0) + head)
         except OSError:
             self.is_over = True
-
-    def _wait_for_editor(self) -> bool:
-        """Give the agent a connection to debugpy; return whether an editor has used it."""
-        problem = _editors().why_impossible()
-        if problem is not None:
-            self.say("editor_refused", text=problem)
-            return False
-        ours, theirs = socket.socketpair()
-        try:
-            descriptors = struct.pack("i", theirs.fileno())
-            head = json.dumps({"kind": "editor", "directory": _directory()}).encode("ascii")
-            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)
-            self._socket.sendmsg([_HEADER.pack(len(head), 0) + head], [rights])
-        except OSError:
-            self.is_over = True
-        theirs.close()
-        ready = select.poll()
-        ready.register(ours, select.POLLIN)
-        ready.poll()
-        if not self.is_over and ours.recv(1, socket.MSG_PEEK):
-            self.editor = ours
-            return True
-        ours.close()
-        return False
 
     def wait_for_end(self) -> None:
         """Wait until the agent hangs up."""
@@ -192,13 +147,6 @@ class _Channel(io.TextIOBase):
         return None
 
 
-def _directory() -> str:
-    try:
-        return os.getcwd()
-    except OSError:
-        return ""  # it was removed
-
-
 class _Debugger(pdb.Pdb):
     """Python's debugger for one thread, with its terminal elsewhere."""
 
@@ -216,17 +164,6 @@ class _Debugger(pdb.Pdb):
         """Whether this debugger will not stop its thread any more, or is that of a parent process."""
         return self._channel.is_over or self._process != os.getpid()
 
-    def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Follow the program; once there is an editor, stop for that in the current line."""
-        following = super().trace_dispatch(frame, event, arg)
-        editor = self._channel.editor
-        if editor is None or self.is_over:
-            return following
-        self._channel.editor = None
-        _editors().serve(editor, self._channel, frame)
-        self._channel.is_over = True
-        return frame.f_trace  # that of debugpy
-
     def interaction(self, frame: Optional[FrameType], *about: Any) -> None:
         """Wait for commands at a frame."""
         if self.is_over:  # after a fork, the connection is the parent's
@@ -237,8 +174,6 @@ class _Debugger(pdb.Pdb):
         code = frame.f_code
         self._channel.say("stopped", file=code.co_filename[-1000:], line=frame.f_lineno or 0, function=code.co_name)
         super().interaction(frame, *about)
-        if self._channel.editor is not None:
-            return  # it takes over in `trace_dispatch`
         if self._is_done:
             self._channel.hang_up()
         else:
