@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List, Union
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Version of this protocol; both sides refuse any other."""
 
 MAX_MESSAGE = 8 * 1024 * 1024
