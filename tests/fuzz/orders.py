@@ -69,7 +69,6 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     {"kind": "acknowledge", "seen": 2, "streams": [["worker:0", 0, 0, False]]},
     {"kind": "measure"},
     {"kind": "profile_task", "request": 1, "task": "worker:1", "attempt": 0, "seconds": 1.0},
-    {"kind": "read_profile", "request": 1, "offset": 0},
     {"kind": "end_profile", "request": 1},
     {"kind": "gather_evidence", "between": 0.1, "with_use": True},
     {"kind": "attach_debugger", "task": "worker:0", "attempt": 0, "terminal": 1},

@@ -328,10 +328,10 @@ MUTANTS: Mapping[str, Edit] = {
         "self._last = 1",
         Suite("unit/test_breakpoints.py"),
     ),
-    "parts of a profile are not checked": Edit(
-        "tflaunch.agents.profile_link.ProfileLink._take_part",
-        "offset != profile.received",
-        "offset < 0",
+    "a profile that was not requested is taken": Edit(
+        "tflaunch.agents.profile_link.ProfileLink.take",
+        'fields.integer(message, "request", 1, self._last)',
+        'fields.integer(message, "request")',
         Suite("unit/test_profiles.py"),
     ),
     "output is taken twice": Edit(
@@ -710,10 +710,10 @@ MUTANTS: Mapping[str, Edit] = {
         "size = len(body)",
         Suite("unit/test_checkpoint_orders.py"),
     ),
-    "the first part of a profile is sent for each part": Edit(
-        "tflaunch_worker.agent.profiles.HostProfiles.obey",
-        "[offset : offset + PART]",
-        "[:PART]",
+    "a profile goes on when its link is lost": Edit(
+        "tflaunch_worker.agent.profiles.HostProfiles.end_all",
+        "self._running.popitem()[1]()",
+        "self._running.popitem()",
         Suite("unit/test_profiles.py"),
     ),
     # ---- store and tui: what the logs and the screen have of it

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import xml.etree.ElementTree as ET
+import zlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tflaunch.agents.profile_link import ProfileLink, Receiver
+from tflaunch.agents.profile_link import ProfileLink
 from tflaunch.explain import flame_graph
-from tflaunch_worker.agent.left_files import PART
+from tflaunch_worker import wire
 from tflaunch_worker.agent.profiles import HostProfiles
 from tflaunch_worker.inspect import stack_samples
 
 pytestmark = pytest.mark.unit
-
-
-class Taker(Receiver):
-    """Notes what it takes."""
-
-    def __init__(self, problem: str = "") -> None:
-        self.data = b""
-        self.ended: list[str] = []
-        self.problem = problem
-
-    def take(self, data: bytes) -> str:
-        self.data += data
-        return self.problem
-
-    def end(self, problem: str) -> None:
-        self.ended.append(problem)
 
 
 class Agent:
@@ -45,67 +31,69 @@ class Agent:
         return True
 
 
-def begin(taker: Taker) -> tuple[ProfileLink, Agent, Callable[[], None]]:
-    """Return a link over which a task is being profiled."""
-    agent = Agent()
+def begin() -> tuple[ProfileLink, Agent, list[tuple[str, str]], Callable[[], None]]:
+    """Return a link over which a task is being profiled, its agent, what is taken, and what ends the profile."""
+    agent, taken = Agent(), list[tuple[str, str]]()
     link = ProfileLink(agent.ask)
-    return link, agent, link.begin("worker:0", 0, 2.0, taker)
+    end = link.begin("worker:0", 0, 2.0, lambda problem, text: taken.append((problem, text)))
+    return link, agent, taken, end
 
 
-def test_a_profile_is_fetched_part_by_part() -> None:
-    """And then released."""
-    taker = Taker()
-    link, agent, _ = begin(taker)
-    link.take({"kind": "profiled", "request": 1, "problem": "", "size": PART + 3}, b"")
-    link.take({"kind": "profile_read", "request": 1, "offset": 0}, bytes(PART))
-    assert taker.ended == []
-    link.take({"kind": "profile_read", "request": 1, "offset": PART}, b"end")
-    assert (len(taker.data), taker.ended) == (PART + 3, [""])
-    assert [kind for kind, _ in agent.asked] == ["profile_task", "read_profile", "read_profile", "end_profile"]
-    link.take({"kind": "profile_read", "request": 1, "offset": 0}, b"late")  # of no profile any more
+def profiled(problem: str = "", request: int = 1) -> dict[str, object]:
+    """Return an agent's message."""
+    return {"kind": "profiled", "request": request, "problem": problem}
 
 
-def test_what_ends_a_profile_early_is_told_once() -> None:
-    """The agent's problem, ours, a lost link; the caller who ends it hears nothing."""
-    for message, body, problem in (
-        ({"kind": "profiled", "problem": "no\x1b port", "size": 0}, b"", "no\\x1b port"),
-        ({"kind": "profiled", "problem": "", "size": 0}, b"", "its profile is empty"),
+def test_a_profile_ends_once() -> None:
+    """With its text, the agent's problem, or a lost link; the caller who ends it hears nothing."""
+    stacks = stack_samples.pack({("main thread", "f (a.py:1)"): 3})
+    for message, body, expected in (
+        (profiled(), stacks, ("", "main thread;f (a.py:1) 3\n")),
+        (profiled("no\x1b port"), b"", ("no\\x1b port", "")),
     ):
-        taker = Taker()
-        link, _, _ = begin(taker)
-        link.take({**message, "request": 1}, body)
+        link, _, taken, _ = begin()
+        link.take(message, body)
+        link.take(message, body)  # of no profile any more
         link.forget()
-        assert taker.ended == [problem]
-    full, lost, left = Taker("disk full"), Taker(), Taker()
-    link, _, _ = begin(full)
-    link.take({"kind": "profiled", "request": 1, "problem": "", "size": 3}, b"")
-    link.take({"kind": "profile_read", "request": 1, "offset": 0}, b"abc")
-    begin(lost)[0].forget()
-    link, agent, end = begin(left)
+        assert taken == [expected]
+    link, _, taken, _ = begin()
+    link.forget()
+    assert taken == [("the link to its host is lost", "")]
+    link, agent, taken, end = begin()
     end()
     link.forget()
-    assert (full.ended, lost.ended, left.ended) == (["disk full"], ["the link to its host is lost"], [])
-    assert agent.asked[-1] == ("end_profile", {"request": 1})
+    assert taken == []
+    assert [kind for kind, _ in agent.asked] == ["profile_task", "end_profile"]
 
 
 @pytest.mark.parametrize(
     ("message", "body"),
     [
-        ({"kind": "profiled", "request": 2, "problem": "", "size": 1}, b""),
-        ({"kind": "profiled", "request": 1, "problem": "", "size": -1}, b""),
-        ({"kind": "profiled", "request": 1, "problem": None, "size": 1}, b""),
-        ({"kind": "profiled", "request": 1, "problem": "", "size": 5}, b""),
-        ({"kind": "profile_read", "request": 1, "offset": 1}, b"ab"),
-        ({"kind": "profile_read", "request": 1, "offset": 0}, b"abcd"),
-        ({"kind": "profile_read", "request": 1}, b"abc"),
+        (profiled(request=2), stack_samples.pack({("main thread",): 1})),
+        ({"kind": "profiled", "request": 1, "problem": None}, b""),
+        (profiled(), b""),
+        (profiled(), b"main thread 3\n"),
+        (profiled(), stack_samples.pack({("main thread",): 1})[:-1]),
+        (profiled(), zlib.compress(bytes(1 << 28))),
     ],
+    ids=["not-requested", "no-problem", "empty", "not-packed", "incomplete", "a-bomb"],
 )
 def test_what_agents_say_about_profiles_is_checked(message: dict[str, object], body: bytes) -> None:
-    """Profiles that were not requested, twice the same, parts of another place or length."""
-    link, _, _ = begin(Taker())
-    link.take({"kind": "profiled", "request": 1, "problem": "", "size": 3}, b"")
+    link, _, taken, _ = begin()
     with pytest.raises(ValueError, match=r"must be|profile"):
         link.take(message, body)
+    assert taken == []
+
+
+def test_of_too_many_stacks_the_rarest_are_left_out() -> None:
+    """A profile is one message."""
+    noise = random.Random(1)
+    rare = {("main thread", f"{noise.getrandbits(4000):x}"): 1 for _ in range(3000)}
+    packed = stack_samples.pack({("main thread", "f (a.py:1)"): 3, **rare})
+    assert len(packed) <= wire.MAX_BODY
+    stacks = flame_graph.read_stacks(stack_samples.unpack(packed))
+    assert stacks["main thread", "f (a.py:1)"] == 3
+    assert len(stacks) >= len(rare) / 4
 
 
 class Sampler:
@@ -132,7 +120,6 @@ class HostAgent:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.samplers: list[Sampler] = []
         self.answers: list[tuple[str, dict[str, object]]] = []
-        self.parts: list[bytes] = []
         monkeypatch.setattr(stack_samples, "StackSampler", self._sample)
         pids = {("worker:0", 0): 7}
         link: Any = self
@@ -147,39 +134,30 @@ class HostAgent:
         """Note an answer."""
         self.answers.append((kind, about))
 
-    def answer_with(self, part: bytes, kind: str, **about: object) -> None:
-        """Note a part of a profile."""
-        self.parts.append(part)
+    def answer_with(self, body: bytes, kind: str, **about: object) -> None:
+        """Note an answer with a body."""
+        self.answers.append((kind, {**about, "body": body}))
 
     def begin(self, request: int, task: str = "worker:0") -> None:
         """Have a task profiled."""
         message = {"kind": "profile_task", "request": request, "task": task, "attempt": 0, "seconds": 1.0}
-        self.profiles.obey(message)
-
-    def read(self, request: int, offset: int) -> bytes:
-        """Return a part of a profile."""
-        self.profiles.obey({"kind": "read_profile", "request": request, "offset": offset})
-        return self.parts[-1]
+        self.profiles.begin(message)
 
 
-def test_an_agent_sends_a_profile_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until it is released; what cannot be profiled is refused with the reason."""
+def test_an_agent_answers_once_for_each_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be profiled is refused with the reason."""
     host = HostAgent(monkeypatch)
-    profile = bytes(range(256)) * (PART // 256) + b"end"
     host.begin(1)
-    with pytest.raises(ValueError, match="profile 1 exists"):
+    with pytest.raises(ValueError, match="profile 1 is being made"):
         host.begin(1)
-    host.samplers[0].finish(profile)
-    assert host.read(1, 0) + host.read(1, PART) == profile
-    host.profiles.obey({"kind": "end_profile", "request": 1})
-    assert host.read(1, 0) == b""
+    host.samplers[0].finish(b"stacks")
     host.begin(2, "worker:1")
     host.begin(3)
     host.samplers[1].finish(b"", "it does not run Python")
     assert host.answers == [
-        ("profiled", {"request": 1, "problem": "", "size": PART + 3}),
-        ("profiled", {"request": 2, "problem": "it does not run", "size": 0}),
-        ("profiled", {"request": 3, "problem": "it does not run Python", "size": 0}),
+        ("profiled", {"request": 1, "problem": "", "body": b"stacks"}),
+        ("profiled", {"request": 2, "problem": "it does not run"}),
+        ("profiled", {"request": 3, "problem": "it does not run Python", "body": b""}),
     ]
 
 
@@ -188,9 +166,9 @@ def test_a_profile_ends_with_its_request_and_with_the_link(monkeypatch: pytest.M
     host = HostAgent(monkeypatch)
     for request in (1, 2, 3):
         host.begin(request)
-    host.profiles.obey({"kind": "end_profile", "request": 2})
+    host.profiles.end({"kind": "end_profile", "request": 2})
     assert [sampler.is_cancelled for sampler in host.samplers] == [False, True, False]
-    host.profiles.forget_all()
+    host.profiles.end_all()
     assert [sampler.is_cancelled for sampler in host.samplers] == [True, True, True]
     assert host.answers == []
 

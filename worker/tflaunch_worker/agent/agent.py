@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks", "remove_code", "look_for_warm")
 _OF_CHECKPOINTS = ("find_checkpoint", "read_checkpoint", "store_checkpoint", "checkpoint_part", "place_checkpoint")
-_OF_PROFILES = ("profile_task", "read_profile", "end_profile")
 _OF_MEASUREMENTS = ("measure", "gather_evidence")
 _OF_DEBUGGERS = ("attach_debugger", "write_debugger", "read_debugger", "leave_debugger")
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect
@@ -60,7 +59,8 @@ class Agent:
         self._profiles = HostProfiles(loop, self._link, self._find_pid)
         self._requests: dict[str, Callable[[dict[str, Any]], None]] = {
             **dict.fromkeys(_OF_DEBUGGERS, self._breakpoints.obey),
-            **dict.fromkeys(_OF_PROFILES, self._profiles.obey),
+            "profile_task": self._profiles.begin,
+            "end_profile": self._profiles.end,
             **dict.fromkeys(_OF_MEASUREMENTS, self._measurements.obey),
         }
         self._lease = Lease(loop)
@@ -193,7 +193,7 @@ class Agent:
             return
         self._fencing = message.get("fencing") or 0
         self._breakpoints.leave_terminals()
-        self._profiles.forget_all()
+        self._profiles.end_all()
         self._lease.begin(message["lease"], message["clock"], message["sent"])
         self._grace = message["grace"]
         self._watch_lease()
@@ -360,7 +360,7 @@ class Agent:
 
     def _end_all(self, grace: float) -> None:
         self._is_leaving = True
-        self._profiles.forget_all()
+        self._profiles.end_all()
         for task in list(self._tasks.values()):
             task.stop(grace)
             self._breakpoints.close(task.name)
@@ -384,7 +384,7 @@ class Agent:
 
     def _link_lost(self) -> None:
         self._breakpoints.leave_terminals()
-        self._profiles.forget_all()
+        self._profiles.end_all()
         if self._lease.seconds == 0 or not self._lease.has_begun:
             self._end_all(0)
         elif not (self._tasks or self._offer):

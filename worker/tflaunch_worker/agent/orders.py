@@ -280,7 +280,6 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
         "attempt": _attempt,
         "seconds": partial(fields.number, least=profiles.LEAST_SECONDS, most=profiles.MOST_SECONDS),
     },
-    "read_profile": {"request": fields.integer, "offset": fields.integer},
     "end_profile": {"request": fields.integer},
     "measure": {},
     "gather_evidence": {},

@@ -10,7 +10,9 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import time
+import zlib
 
+from tflaunch_worker import wire
 from tflaunch_worker.inspect import cores, python_stacks
 from tflaunch_worker.inspect.python_runtime import UnreadableError
 
@@ -27,13 +29,14 @@ _FEWEST_PER_SECOND = 5.0
 _SHARE = 0.03  # of the host's CPUs, for all tasks that are sampled
 _MOST_SHARE = 0.3  # of the agent's time
 _MOST_STACKS = 20_000  # different ones
+_LONGEST_TEXT = 128 * 1024 * 1024
 
 
 class StackSampler:
     """Samples one process. ``problem``: why there is no ``result``, or "".
 
-    The result is text: a line per stack, the outermost frame first and frames separated by ``;``, then a space and in
-    how many samples it was seen. The first frame names the thread.
+    The result is packed text (see `unpack`): a line per stack, the outermost frame first and frames separated by ``;``,
+    then a space and in how many samples it was seen. The first frame names the thread.
     """
 
     def __init__(
@@ -109,6 +112,33 @@ class StackSampler:
         self._close()
         if not self._counts and not self.problem:
             self.problem = "it runs no Python"
-        lines = (f"{';'.join(stack)} {count}\n" for stack, count in sorted(self._counts.items()))
-        self.result = "".join(lines).encode("utf-8", "replace")
+        if not self.problem:
+            self.result = pack(self._counts)
         self._done(self)
+
+
+def pack(counts: dict[tuple[str, ...], int]) -> bytes:
+    """Return stacks and how often they were seen as one message's body; if need be without the rarest of them."""
+    stacks = sorted(counts, key=lambda stack: -counts[stack])
+    while True:
+        lines = "".join(f"{';'.join(stack)} {counts[stack]}\n" for stack in sorted(stacks))
+        packed = zlib.compress(lines.encode("utf-8", "replace"))
+        if len(packed) <= wire.MAX_BODY:
+            return packed
+        del stacks[len(stacks) // 2 :]
+
+
+def unpack(packed: bytes) -> str:
+    """Return the text of packed stacks.
+
+    Raises:
+        ValueError: it is not packed text, or too long.
+    """
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(packed, _LONGEST_TEXT)
+    except zlib.error:
+        raise ValueError("a profile is damaged") from None
+    if not unpacker.eof:
+        raise ValueError("a profile is incomplete or too long")
+    return text.decode("utf-8", "replace")
