@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -172,6 +173,39 @@ def test_what_nobody_fetches_is_kept_for_a_while_and_the_job_has_the_result(
     assert f"run {run} has ended with exit code 7; its directory was kept for 5s (kubernetes.keep)" in late.stderr
     assert "here 0" in kube.kubectl("logs", "job/cluster-launcher")
     assert launch.run("down", run).returncode == 0
+    kube.wait_until_empty()
+
+
+INTERRUPTED_CREATE = """#!/bin/sh
+case "$*" in
+*" create "*) {kubectl} "$@"; kill -INT $PPID; sleep 5 ;;
+*) exec {kubectl} "$@" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("options", [["-d"], ["--on", "kubernetes"]], ids=["job", "service"])
+def test_ctrl_c_while_the_first_object_is_created_leaves_nothing(
+    options: list[str], kube: Kube, launch: Launch, tmp_path: Path
+) -> None:
+    """An interrupted kubectl may have created it all the same."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "kubectl").write_text(
+        INTERRUPTED_CREATE.format(kubectl=shutil.which("kubectl", path=kube.env["PATH"]))
+    )
+    (tmp_path / "bin" / "kubectl").chmod(0o755)
+    launch.env["PATH"] = f"{tmp_path / 'bin'}:{launch.env['PATH']}"
+    spec = {
+        "cluster": {"worker": 1},
+        "strategy": "none",
+        "command": ["python3", "-V"],
+        "workdir": "/",
+        "container": {"image": IMAGE},
+        "kubernetes": {"launcher_image": LAUNCHER_IMAGE},
+    }
+    interrupted = launch.up(written(tmp_path, spec), *options)
+    assert interrupted.returncode == 130, interrupted.stderr
+    assert json.loads(launch.run("ls", "--json").stdout) == []
     kube.wait_until_empty()
 
 

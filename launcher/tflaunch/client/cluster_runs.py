@@ -191,8 +191,9 @@ def _not_kept(directory: Path, cluster: KubernetesPlan, state: LauncherState, co
 def delete(directory: Path, cluster: KubernetesPlan, say: Callable[[str], None]) -> None:
     """Delete a run's Job, and with it all that the run has in the cluster."""
     job = launcher_objects.launcher_name(cluster)
+    own = f"--selector={launcher_objects.LAUNCHER_LABEL}={directory.name}"  # a Job of this name can be another run's
     try:
-        kubectl.run_kubectl(cluster, "delete", "job", job, "--ignore-not-found", "--wait=false")
+        kubectl.run_kubectl(cluster, "delete", "jobs", own, "--ignore-not-found", "--wait=false")
     except KubectlError as error:
         command = " ".join(cluster.command("delete", "job", job))
         say(f"warning: Job {job} of {directory.name} was not deleted: {error}; `{command}` deletes it")

@@ -46,28 +46,25 @@ def start(plan: Plan, directory: RunDirectory, say: Callable[[str], None], is_qu
     try:
         cluster = kubectl.pinned(plan.kubernetes)
         parts = launcher_objects.split_order(_order(plan, cluster, directory))
-        owner = _create_job(cluster, run, len(parts))
-    except KubectlError as error:
-        message = f"Kubernetes does not start the launcher: {error}; {cluster_objects.REMEDY}"
-        raise TflaunchError(message, EXIT_PREFLIGHT) from None
-    launcher_note.write_note(path, cluster)
-    try:
+        launcher_note.write_note(path, cluster)  # before, since an interrupted kubectl may have created the Job
+        owner = _create_job(cluster, directory, len(parts))
+        launcher_note.write_note(path, cluster)  # a command that saw no Job has removed it
         cluster_objects.create(plan._replace(kubernetes=cluster), run, owner)
         _create_owned(cluster, run, parts, owner)
         job = launcher_objects.launcher_name(cluster)
         kubectl.run_kubectl(cluster, "patch", "job", job, "--type=merge", '--patch={"spec":{"parallelism":1}}')
         return _wait_until_running(path, cluster, say, is_quiet)
-    except KubectlError as error:
-        _withdraw(path, cluster, say)
-        message = f"Kubernetes does not start the launcher: {error}; {cluster_objects.REMEDY}"
-        raise TflaunchError(message, EXIT_PREFLIGHT) from None
-    except BaseException:
-        _withdraw(path, cluster, say)
+    except BaseException as error:
+        _withdraw(path, say)
+        if isinstance(error, KubectlError):
+            message = f"Kubernetes does not start the launcher: {error}; {cluster_objects.REMEDY}"
+            raise TflaunchError(message, EXIT_PREFLIGHT) from None
         raise
 
 
-def _withdraw(path: Path, cluster: KubernetesPlan, say: Callable[[str], None]) -> None:
-    if launcher_note.read_note(path) is not None:
+def _withdraw(path: Path, say: Callable[[str], None]) -> None:
+    cluster = launcher_note.read_note(path)
+    if cluster is not None:
         cluster_runs.delete(path, cluster, say)
         launcher_note.remove_note(path)
 
@@ -106,12 +103,13 @@ def _order(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory) -> byte
     return order
 
 
-def _create_job(cluster: KubernetesPlan, run: str, parts: int) -> dict[str, str]:
+def _create_job(cluster: KubernetesPlan, directory: RunDirectory, parts: int) -> dict[str, str]:
     """Create the Job that owns everything else, and return a reference to it."""
-    job = launcher_objects.job(cluster, run, parts, _pull_secrets(cluster))
+    job = launcher_objects.job(cluster, directory.run, parts, _pull_secrets(cluster))
     try:
         made = kubectl.run_for_json(cluster, "create", "--filename=-", given=json.dumps(job))
     except KubectlError as error:
+        launcher_note.remove_note(directory.path)  # there is nothing to withdraw
         if "AlreadyExists" not in str(error):
             raise
         name = job["metadata"]["name"]

@@ -38,10 +38,7 @@ def create(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -> Plan
         service, *sets = (_completed(thing, run) for thing in json.loads(cluster.objects))
         if owner is not None:
             service["metadata"]["ownerReferences"] = [dict(owner)]
-        try:
-            made = kubectl.run_for_json(cluster, "create", "--filename=-", given=json.dumps(service))
-        except KubectlError as error:
-            raise _refused(cluster, error) from None
+        made = _create_service(cluster, service, run)
         try:
             with kubectl.readable_answer():
                 uid = made["metadata"]["uid"]
@@ -57,6 +54,16 @@ def create(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -> Plan
         message = f"Kubernetes does not make the pods: {error}; {REMEDY}"
         raise TflaunchError(message, EXIT_PREFLIGHT) from None
     return plan._replace(kubernetes=cluster)
+
+
+def _create_service(cluster: KubernetesPlan, service: dict[str, Any], run: str) -> dict[str, Any]:
+    try:
+        return kubectl.run_for_json(cluster, "create", "--filename=-", given=json.dumps(service))
+    except KubectlError as error:
+        raise _refused(cluster, error) from None
+    except BaseException:
+        delete_objects(cluster, run)  # an interrupted kubectl may have created it
+        raise
 
 
 def require_permissions(cluster: KubernetesPlan) -> None:
