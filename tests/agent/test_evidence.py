@@ -15,7 +15,8 @@ import pytest
 
 from support.agent_client import Agent
 from support.processes import wait_until_waiting
-from tflaunch.core.evidence import Evidence, read_evidence
+from tflaunch.core.evidence import Evidence
+from tflaunch.core.records import read_record
 from tflaunch_worker.inspect import python_runtime, python_stacks
 from tflaunch_worker.inspect.python_runtime import UnreadableError
 
@@ -176,7 +177,7 @@ def evidence(agent: Agent, **about: object) -> dict[str, Evidence]:
     count = len(agent.talk.heard)
     agent.talk.say("gather_evidence", **about)
     agent.talk.wait_until(lambda: [m for m in agent.talk.heard[count:] if m["kind"] == "evidence_complete"])
-    told = [read_evidence(message) for message in agent.talk.heard[count:] if message["kind"] == "evidence"]
+    told = [read_record(Evidence, message) for message in agent.talk.heard[count:] if message["kind"] == "evidence"]
     return {each.task: each for each in told}
 
 
@@ -240,5 +241,5 @@ def test_an_agent_tells_what_its_tasks_have_used(agent: Agent) -> None:
     later = evidence(agent, between=0.1, with_use=True)["worker:0"].processes[0].use
     assert later is not None
     assert later.cpu_seconds >= use.cpu_seconds
-    assert read_evidence(found.as_json()) == found
+    assert read_record(Evidence, found.as_json()) == found
     assert evidence(agent, between=0.1)["worker:0"].processes[0].use is None

@@ -16,9 +16,9 @@ from support.statuses import RUN, TASK
 from tflaunch.agents.session import Session, Terms
 from tflaunch.agents.user_code import Code, File
 from tflaunch.core import step
-from tflaunch.core.evidence import Evidence, read_evidence
-from tflaunch.core.measures import Measure
-from tflaunch.core.vitals import HostVitals
+from tflaunch.core.evidence import Evidence
+from tflaunch.core.measures import HostVitals, Measure
+from tflaunch.core.records import read_record
 from tflaunch.errors import TflaunchError
 from tflaunch.explain import hang
 from tflaunch.explain.memory_growth import MemoryGrowth
@@ -150,13 +150,13 @@ def _check_evidence(evidence: Evidence | None) -> None:
     if evidence is not None:
         tasks = tuple(TASK._replace(task=f"worker:{index}", listening=bool(index)) for index in range(3))
         found = hang.verdict(RUN._replace(tasks=tasks), {evidence.task: evidence})
-        assert read_evidence(evidence.as_json()) == evidence
+        assert read_record(Evidence, evidence.as_json()) == evidence
         assert found.sentence.isprintable()
         assert set(found.culprits) <= {task.task for task in tasks}
 
 
 def _check_vitals(vitals: HostVitals, moment: float) -> None:
-    for task in vitals.tasks:
+    for task in vitals.tasks.values():
         growth = MemoryGrowth([(moment - age, size) for age, size in task.history])
         growth.add(moment, task.rss)
         growth.rate(vitals.room or 0)

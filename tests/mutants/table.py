@@ -190,10 +190,16 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.core.task_table.StateTable._put", "counts[tag] -= 1", "counts[tag] -= 0", Invariant("I5", 5777)
     ),
     # ---- core: what enters, and what is replayed
+    "an agent tells of what only a supervisor can know": Edit(
+        "tflaunch.core.event_records.from_agent",
+        "not in _AGENT_KINDS",
+        "not in _BY_KIND",
+        Suite("unit/test_hostile_agents.py"),
+    ),
     "a field of 0 is taken for a missing one": Edit(
-        "tflaunch.core.event_records.from_record",
-        "known.get(name))",
-        "known.get(name) or None)",
+        "tflaunch.core.records.read_record",
+        "data.get(name))",
+        "data.get(name) or None)",
         Invariant("protocol", 0),
     ),
     "replayed steps have the time of the start": Edit(
@@ -249,16 +255,16 @@ MUTANTS: Mapping[str, Edit] = {
         "Line(10**9)]",
         Suite("unit/test_hostile_agents.py"),
     ),
-    "a thread that has moved counts as stuck": Edit(
-        "tflaunch.core.evidence._thread",
-        'fields.flag(known, "has_moved")',
-        'not fields.flag(known, "has_moved")',
+    "the lines of a stack are lost on their way to a terminal": Edit(
+        "tflaunch.core.evidence.Evidence.as_json",
+        "list(frame.values())",
+        "list(frame.values())[:1]",
         Suite("unit/test_hang.py"),
     ),
-    "progress of a program looks like that of its output": Edit(
-        "tflaunch.core.measures.read_progress",
-        'said.get("is_from_output") is True',
-        'said.get("is_from_output") is not True',
+    "all but the first metric of a program are lost": Edit(
+        "tflaunch.core.measures._read_metrics",
+        "metrics[:_MOST_METRICS]",
+        "metrics[:1]",
         Suite("unit/test_measuring.py"),
     ),
     "a command that cannot be executed is tried again": Edit(
@@ -310,9 +316,9 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_vitals.py"),
     ),
     "the history of memory is read from its end": Edit(
-        "tflaunch.core.vitals._history",
-        "reverse=True",
-        "reverse=False",
+        "tflaunch.explain.memory_growth.MemoryGrowth.__init__",
+        "sorted(history)",
+        "sorted(history, reverse=True)",
         Suite("unit/test_vitals.py"),
     ),
     "a job stalls while a task is debugged": Edit(

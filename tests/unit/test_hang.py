@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from support.statuses import RUN, TASK
-from tflaunch.core.evidence import Evidence, Frame, Process, Socket, Thread, read_evidence
+from tflaunch.core.evidence import Evidence, Frame, Process, Socket, Thread
 from tflaunch.core.measures import Progress
+from tflaunch.core.records import read_record
 from tflaunch.explain import hang
 from tflaunch.explain.hang import Verdict
 from tflaunch.explain.run_status import TaskStatus
@@ -234,7 +235,7 @@ def test_evidence_survives_the_way_to_another_command() -> None:
     """As JSON."""
     listens = Socket("listening", "127.0.0.1:99", "0.0.0.0:0", 0, is_stuck=False)
     sent = evidence("worker:0", thread(*IN_STEP), sockets=(listens,), step=5, silence=2.0)
-    assert read_evidence(sent.as_json()) == sent
+    assert read_record(Evidence, sent.as_json()) == sent
 
 
 def test_a_task_that_has_just_written_output_is_not_accused() -> None:

@@ -282,7 +282,7 @@ def test_only_measurements_of_tasks_that_it_was_asked_to_start_are_passed_on(hos
     told: list[list[str]] = []
     host.session.measurements.tell_measures(lambda taken, _: told.append(list(taken)))
     host.session.measurements.tell_evidence(lambda evidence: told.append([evidence.task] if evidence else []))
-    host.session.measurements.tell_vitals(lambda vitals, _: told.append([task.task for task in vitals.tasks]))
+    host.session.measurements.tell_vitals(lambda vitals, _: told.append(list(vitals.tasks)))
     for known, attempt in (("worker:0", 0), ("worker:0", 1), ("worker:1", 0)):
         host.tells("measured", time=1.0, tasks={known: {"attempt": attempt}})
         host.tells("vitals", time=1.0, room=None, tasks={known: {"attempt": attempt, "rss": 1}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,9 @@ from support.still_loop import StillLoop
 from tflaunch.agents.session import Session
 from tflaunch.core.events import Event, MemoryGrew
 from tflaunch.core.job_state import Job
-from tflaunch.core.vitals import HostVitals, TaskVitals, read_vitals
+from tflaunch.core.measures import HostVitals, TaskVitals
+from tflaunch.core.records import read_record
+from tflaunch.explain.memory_growth import MemoryGrowth
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.mailbox import Mailbox
@@ -130,7 +133,7 @@ class World:
             sizes = {"worker:0": GIB, "worker:1": GIB + int(growth * self.count * 2)}
             tasks = {task: {"attempt": 0, "rss": size} for task, size in sizes.items()}
             self.monitor.watch(self.history.job, self.history.now)
-            self.host.tell(read_vitals({"room": 10 * GIB, "tasks": tasks}), self.history.now)
+            self.host.tell(read_record(HostVitals, {"room": 10 * GIB, "tasks": tasks}), self.history.now)
         return self.mailbox.events[before:]
 
 
@@ -146,11 +149,19 @@ def test_the_monitor_predicts_when_memory_is_full() -> None:
     assert event.left == pytest.approx(10 * GIB / (20 * 2**20), rel=0.1)
 
 
+def test_the_history_of_an_agent_may_come_in_any_order() -> None:
+    """Also with several sizes of one moment."""
+    points = [(2.0 * count, float(GIB + 40 * 2**20 * count)) for count in range(120)]
+    random.Random(1).shuffle(points)
+    assert MemoryGrowth(points).rate(10 * GIB) == pytest.approx(20 * 2**20, rel=0.1)
+    assert MemoryGrowth([(0.0, GIB), *[(100.0, GIB)] * 40]).rate(GIB) is None
+
+
 def test_measurements_of_unknown_tasks_and_attempts_are_ignored() -> None:
     """A message may be older than a restart."""
     world = World()
-    old = TaskVitals("worker:0", 5, GIB, ())
-    world.host.tell(HostVitals(GIB, (old, old._replace(task="worker:9"))), 3.0)
+    old = TaskVitals(5, GIB)
+    world.host.tell(HostVitals(GIB, {"worker:0": old, "worker:9": old}), 3.0)
     assert world.mailbox.events == []
 
 
@@ -167,7 +178,7 @@ def test_measurements_of_unknown_tasks_and_attempts_are_ignored() -> None:
 def test_a_malformed_measurement_ends_the_link(known: object) -> None:
     """As any message that breaks the protocol."""
     with pytest.raises(ValueError, match="must"):
-        read_vitals({"tasks": {"worker:0": known}})
+        read_record(HostVitals, {"tasks": {"worker:0": known}})
 
 
 # ---- the agent's side
@@ -197,7 +208,7 @@ def test_the_agent_measures_its_tasks_until_they_are_gone() -> None:
     assert [each["attempt"] for each in known] == [2] * 5
     assert all(each["rss"] > 2**20 for each in known)
     assert [len(each.get("history", [])) for each in known] == [0, 0, 0, 4, 0]
-    assert read_vitals(told[3]).tasks[0].history[0][0] == pytest.approx(30.0, abs=0.2)
+    assert read_record(HostVitals, told[3]).tasks["sidecar"].history[0][0] == pytest.approx(30.0, abs=0.2)
     measuring.remove("sidecar")
     loop.next()
     assert len(told) == 5

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tflaunch.core import measures, vitals
-from tflaunch.core.evidence import Evidence, Sampling, read_evidence
-from tflaunch.core.measures import Measure
-from tflaunch.core.vitals import HostVitals
+from tflaunch.core import measures
+from tflaunch.core.evidence import Evidence, Sampling
+from tflaunch.core.measures import HostVitals, Measure
+from tflaunch.core.records import read_record
 from tflaunch_worker import fields
 
 KINDS = frozenset({"measured", "evidence", "evidence_complete", "vitals"})
@@ -82,13 +82,13 @@ class MeasurementLink:
             self._tell_measures(known, moment)
 
     def _take_evidence(self, message: dict[str, Any]) -> None:
-        evidence = read_evidence(message)
+        evidence = read_record(Evidence, message)
         if self._tell_evidence is not None and self._has_started(evidence.task, evidence.attempt):
             self._tell_evidence(evidence)
 
     def _take_vitals(self, message: dict[str, Any]) -> None:
-        known = vitals.read_vitals(message)
+        known = read_record(HostVitals, message)
         moment = self._ours(fields.number(message, "time"))
-        tasks = tuple(task for task in known.tasks if self._has_started(task.task, task.attempt))
+        tasks = {task: one for task, one in known.tasks.items() if self._has_started(task, one.attempt)}
         if self._tell_vitals is not None:
             self._tell_vitals(known._replace(tasks=tasks), moment)

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tflaunch.core.evidence import USUAL, Evidence, Sampling, read_evidence
+from tflaunch.core.evidence import USUAL, Evidence, Sampling
+from tflaunch.core.records import read_record
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.run_status import Status, read_status
 from tflaunch.interruptible import wait_readable
@@ -92,7 +93,7 @@ class ControlClient:
         answer = self.ask("stacks", **sampling.as_json())
         try:
             while answer["kind"] == "evidence":
-                found.append(read_evidence(answer))
+                found.append(read_record(Evidence, answer))
                 answer = self._next_answer()
             return read_status(answer.get("status")), found, fields.texts(answer, "silent_hosts")
         except ValueError as error:

@@ -6,12 +6,11 @@ fields except for ``host``.
 
 from __future__ import annotations
 
-import functools
 import ipaddress
 import re
 import typing
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Any
 
 from tflaunch.core.events import (
     BreakpointLeft,
@@ -21,7 +20,6 @@ from tflaunch.core.events import (
     FilesSynced,
     HostJoined,
     HostLeaving,
-    Line,
     NamesResolved,
     NetworkRefused,
     OutputResumed,
@@ -33,13 +31,12 @@ from tflaunch.core.events import (
     PortsHeld,
     PortsRefused,
     PortUnfenced,
-    Range,
     TaskExited,
     TaskGone,
     TaskNotStarted,
     TaskStarted,
 )
-from tflaunch.printable import printable
+from tflaunch.core.records import read_record
 
 _SAID_BY_AGENTS = (
     HostLeaving,
@@ -106,10 +103,7 @@ def from_record(record: Mapping[str, Any]) -> Event | None:
     event = _BY_KIND.get(record["kind"])
     if event is None:
         return None
-    known = {**event._field_defaults, **record}  # an earlier version wrote fewer fields
-    return typing.cast(
-        "Event", _checked(event(*[check(name, known.get(name)) for name, check in _checks(record["kind"])]))
-    )
+    return typing.cast("Event", _checked(read_record(event, record)))
 
 
 def _checked(event: Any) -> Any:
@@ -122,69 +116,3 @@ def _checked(event: Any) -> Any:
         for address in event.addresses.split():
             ipaddress.ip_address(address)
     return event
-
-
-_Check = Callable[[str, Any], Any]
-"""Takes a field's name and value, returns the value as stored in the event; raises ValueError."""
-
-
-@functools.cache
-def _checks(kind: str) -> tuple[tuple[str, _Check], ...]:
-    """Return the name and the check of each field of a kind of event."""
-    return tuple((name, _check_of(declared)) for name, declared in _BY_KIND[kind].__annotations__.items())
-
-
-def _check_of(declared: Any) -> _Check:
-    """Return the check for a declared type."""
-    origin, arguments = typing.get_origin(declared), typing.get_args(declared)
-    if origin is Annotated:
-        kind, limit = arguments
-        return _line(limit) if isinstance(limit, Line) else _number(kind, limit)
-    if origin is dict:
-        return _mapping(_check_of(arguments[1]))
-    if arguments:  # X | None
-        return _optional(_check_of(arguments[0]))
-    return _exactly(declared)
-
-
-def _line(limit: Line) -> _Check:
-    def check(name: str, value: Any) -> str:
-        if type(value) is not str:
-            raise ValueError(f"field {name!r} must be text")
-        return printable(value, limit.longest)
-
-    return check
-
-
-def _number(kind: type, limit: Range) -> _Check:
-    kinds = (int,) if kind is int else (int, float)
-
-    def check(name: str, value: Any) -> Any:
-        if type(value) not in kinds or not limit.least <= value <= limit.most:  # rejects NaN too
-            kind_name = "an integer" if kind is int else "a number"
-            raise ValueError(f"field {name!r} must be {kind_name} from {limit.least:.0f} to {limit.most:.0f}")
-        return kind(value)
-
-    return check
-
-
-def _mapping(check_value: _Check) -> _Check:
-    def check(name: str, value: Any) -> dict[str, Any]:
-        if type(value) is not dict:
-            raise ValueError(f"field {name!r} must be an object")
-        return {key: check_value(name, item) for key, item in value.items()}
-
-    return check
-
-
-def _optional(check_value: _Check) -> _Check:
-    return lambda name, value: None if value is None else check_value(name, value)
-
-
-def _exactly(kind: type) -> _Check:
-    def check(name: str, value: Any) -> Any:
-        if type(value) is not kind:
-            raise ValueError(f"field {name!r} must be of type {kind.__name__}")
-        return value
-
-    return check

@@ -5,19 +5,7 @@
 
 from typing import Annotated, NamedTuple
 
-
-class Range(NamedTuple):
-    """Range of a numeric field, inclusive."""
-
-    least: float
-    most: float
-
-
-class Line(NamedTuple):
-    """Text field of one line that is safe to print on a terminal, at most ``longest`` characters long."""
-
-    longest: int
-
+from tflaunch.core.records import Line, Range
 
 _LONGEST_TIME = 1e12  # seconds: 30,000 years
 

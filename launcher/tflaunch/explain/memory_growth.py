@@ -28,8 +28,8 @@ class MemoryGrowth:
     def __init__(self, history: Sequence[tuple[float, float]] = ()) -> None:
         """Begin with earlier points: seconds of the supervisor's clock, and bytes."""
         self._series = MemorySeries()
-        for at, size in history:
-            self._series.add(at, size)
+        for at, size in sorted(history):  # from an agent, in any order
+            self.add(at, size)
 
     def add(self, at: float, size: float) -> None:
         """Add a measurement."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple
 
+from tflaunch.core.records import as_json, read_record
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.plan.tensorboard import Reach
-from tflaunch_worker import fields
 
 
 class HostStatus(NamedTuple):
@@ -114,14 +113,8 @@ class Status(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Return the status as the JSON that `tflaunch ps --json` prints."""
-        return {
-            **self._asdict(),
-            "forming": None if self.forming is None else self.forming._asdict(),
-            "tensorboard": None if self.tensorboard is None else self.tensorboard._asdict(),
-            "checkpoint": None if self.checkpoint is None else self.checkpoint._asdict(),
-            "hosts": [host._asdict() for host in self.hosts],
-            "tasks": [task._asdict() for task in self.tasks],
-        }
+        known: dict[str, Any] = as_json(self)
+        return known
 
 
 def read_status(value: object) -> Status:
@@ -132,51 +125,4 @@ def read_status(value: object) -> Status:
     Raises:
         ValueError: a field is missing or has another type.
     """
-    known = _object("status", value)
-    forming, board, checkpoint = known.get("forming"), known.get("tensorboard"), known.get("checkpoint")
-    return Status(
-        **_plain_fields(Status, known, "forming", "tensorboard", "hosts", "tasks", "outsiders", "checkpoint"),
-        forming=None if forming is None else _read_forming(_object("forming", forming)),
-        tensorboard=None if board is None else Reach(**_plain_fields(Reach, _object("tensorboard", board))),
-        hosts=tuple(HostStatus(**_plain_fields(HostStatus, _object("host", x))) for x in fields.items(known, "hosts")),
-        tasks=tuple(_read_task(_object("task", task)) for task in fields.items(known, "tasks")),
-        outsiders=tuple(fields.texts(known, "outsiders")) if "outsiders" in known else (),
-        checkpoint=None if checkpoint is None else _read_checkpoint(_object("checkpoint", checkpoint)),
-    )
-
-
-def _read_checkpoint(known: dict[str, Any]) -> CheckpointStatus:
-    hosts = tuple(fields.texts(known, "hosts"))
-    return CheckpointStatus(**_plain_fields(CheckpointStatus, known, "hosts"), hosts=hosts)
-
-
-def _read_forming(known: dict[str, Any]) -> Forming:
-    missing, listening = tuple(fields.texts(known, "missing")), tuple(fields.texts(known, "listening"))
-    return Forming(missing=missing, listening=listening, **_plain_fields(Forming, known, "missing", "listening"))
-
-
-def _read_task(known: dict[str, Any]) -> TaskStatus:
-    metrics = known.get("metrics")
-    if metrics is not None and not all(type(number) in (int, float) for number in _object("metrics", metrics).values()):
-        raise ValueError("'metrics' must map names to numbers")
-    return TaskStatus(**_plain_fields(TaskStatus, known, "metrics"), metrics=metrics)
-
-
-def _object(name: str, value: object) -> dict[str, Any]:
-    return fields.mapping({name: value}, name)
-
-
-def _plain_fields(kind: type[NamedTuple], known: Mapping[str, Any], *nested: str) -> dict[str, Any]:
-    """Return the fields of ``kind`` other than ``nested``, whose values must have the annotated types."""
-    found = {name: known.get(name) for name in kind._fields if name not in nested}
-    for name, value in found.items():
-        allowed = _types_of(kind)[name]
-        if type(value) not in allowed and not (type(value) is int and float in allowed):
-            words = " or ".join("null" if each is type(None) else each.__name__ for each in allowed)
-            raise ValueError(f"{name!r} must be {words}, not {repr(value)[:60]}")
-    return found
-
-
-@functools.cache
-def _types_of(kind: type[NamedTuple]) -> Mapping[str, tuple[type[Any], ...]]:
-    return {name: get_args(hint) or (hint,) for name, hint in get_type_hints(kind).items()}
+    return read_record(Status, value)

@@ -8,7 +8,7 @@ from functools import partial
 from tflaunch.agents.session import Session
 from tflaunch.core.events import MemoryGrew
 from tflaunch.core.job_state import Job, Phase, TaskPhase, TaskState
-from tflaunch.core.vitals import HostVitals, TaskVitals
+from tflaunch.core.measures import HostVitals, TaskVitals
 from tflaunch.explain.memory_growth import MemoryGrowth, seconds_left
 from tflaunch.mailbox import Mailbox
 
@@ -34,21 +34,21 @@ class VitalsMonitor:
         """Judge what a host measured at ``at``, in seconds of the supervisor's clock."""
         if self._job.phase is not Phase.RUNNING or vitals.room is None:
             return
-        measured = [(task, self._job.tasks[task.task]) for task in vitals.tasks if task.task in self._job.tasks]
-        running = [(task, state) for task, state in measured if _is_running(task, state)]
+        measured = [(one, self._job.tasks[task]) for task, one in vitals.tasks.items() if task in self._job.tasks]
+        running = [(one, state) for one, state in measured if _is_running(one, state)]
         self._judge_memory(host, vitals.room, running, at)
 
     def _judge_memory(self, host: str, room: int, running: list[tuple[TaskVitals, TaskState]], at: float) -> None:
         rates: dict[str, float] = {}
         for task, state in running:
-            attempt, growth = self._memory.get(task.task, (-1, MemoryGrowth()))
+            attempt, growth = self._memory.get(state.task, (-1, MemoryGrowth()))
             if attempt != state.attempt or task.history:
                 growth = MemoryGrowth([(at - age, size) for age, size in task.history])
-                self._memory[task.task] = state.attempt, growth
+                self._memory[state.task] = state.attempt, growth
             growth.add(at, task.rss)
             rate = growth.rate(room)
             if rate is not None:
-                rates[task.task] = rate
+                rates[state.task] = rate
         left = seconds_left(room, list(rates.values()))
         for _, state in running:
             event = self._growth_event(host, state, rates.get(state.task), left)
