@@ -134,7 +134,8 @@ def test_commands_reach_a_run_and_its_files_come_home(cluster: Cluster, launch: 
 
 
 def test_a_supervisor_whose_pod_is_deleted_is_replaced(cluster: Cluster, launch: Launch) -> None:
-    cluster.start(code=0)
+    """The run directory is on a volume."""
+    cluster.start(code=0, kubernetes={"run_volume": "runs"})
     tasks, first = cluster.tasks(), cluster.launcher()
     assert len(tasks) == 2
     launch.paste(f"kubectl delete pod {first['metadata']['name']}")
@@ -144,6 +145,34 @@ def test_a_supervisor_whose_pod_is_deleted_is_replaced(cluster: Cluster, launch:
     cluster.go.touch()
     assert launch.run("wait").returncode == 0, cluster.logs()
     assert "here" in launch.log("worker:0")
+
+
+def test_without_a_volume_the_next_pod_begins_the_job_again(cluster: Cluster, launch: Launch) -> None:
+    """In new pods, so that no task of before is beside it."""
+    run = cluster.start(code=0)
+    tasks, first = cluster.tasks(), cluster.launcher()
+    launch.paste(f"kubectl delete pod {first['metadata']['name']}")
+    wait_until(lambda: len(cluster.tasks()) == 2 and not {*tasks} & {*cluster.tasks()}, "it did not begin again")
+    said = f"the pod that supervised {run} is gone, and the run directory with it (kubernetes.run_volume would keep it)"
+    assert said in cluster.logs()
+    cluster.go.touch()
+    assert launch.run("wait").returncode == 0, cluster.logs()
+    assert not list((cluster.state / "objects").iterdir())
+
+
+def test_the_end_of_a_run_is_kept_for_a_while(cluster: Cluster, launch: Launch) -> None:
+    """Then the Job has the result, and the pod's exit code is that of the run."""
+    run = cluster.start(kubernetes={"keep": "1s"})
+    cluster.go.touch()
+    wait_until(lambda: cluster.objects("Job")[0]["spec"]["backoffLimit"] == 0, "the run did not end")
+    ended = cluster.launcher()
+    wait_until((Path(ended["place"]) / "exit").exists, "the pod did not end")
+    assert (Path(ended["place"]) / "exit").read_text() == "7"
+    late = launch.run("wait", run)
+    assert late.returncode == 7
+    assert "its directory was kept for 1s (kubernetes.keep)" in late.stderr
+    assert launch.run("down", run).returncode == 0
+    assert not list((cluster.state / "objects").iterdir())
 
 
 def test_a_supervisor_that_is_killed_is_replaced_in_its_pod(cluster: Cluster, launch: Launch) -> None:

@@ -5,6 +5,7 @@ It has what `up -d --on kubernetes` uses: StatefulSets, Jobs, and commands in po
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
@@ -84,12 +85,19 @@ def make_pod(owner: dict[str, Any], name: str) -> None:
     place = STATE / "pods" / f"{name}-{uuid.uuid4().hex[:6]}"
     place.mkdir(parents=True)
     root = place if owner["kind"] != "Job" else STATE / "root" / owner["metadata"]["name"]  # paths stay the same
-    shutil.rmtree(root / "tflaunch", ignore_errors=True)
+    volumes = {volume["name"]: volume for volume in template["spec"].get("volumes", [])}
+    if "emptyDir" in volumes.get("home", {}):
+        shutil.rmtree(root / "tflaunch", ignore_errors=True)
     env = {"HOME": str(place)}
     for item in container.get("env", []):
         env[item["name"]] = str(root) + item["value"] if item["value"].startswith("/") else item["value"]
     for mount in container.get("volumeMounts", []):
-        (root / mount["mountPath"].strip("/")).mkdir(parents=True, exist_ok=True)
+        directory = root / mount["mountPath"].strip("/")
+        directory.mkdir(parents=True, exist_ok=True)
+        for source in volumes[mount["name"]].get("projected", {}).get("sources", []):
+            secret = json.loads(path_of("Secret", source["secret"]["name"]).read_text())
+            for item in source["secret"]["items"]:
+                (directory / item["path"]).write_bytes(base64.b64decode(secret["data"][item["key"]]))
     labels = dict(template["metadata"]["labels"])
     labels |= {"job-name": owner["metadata"]["name"]} if owner["kind"] == "Job" else {}
     with (place / "log").open("wb") as log:
@@ -140,6 +148,11 @@ def all_objects() -> list[dict[str, Any]]:
         job["status"] = {"conditions": [{"type": name, "status": "True"} for name, is_so in ends.items() if is_so]}
         if job["spec"]["parallelism"] and not any(ends.values()) and "Running" not in own:
             make_pod(job, f"{job['metadata']['name']}-{uuid.uuid4().hex[:5]}")
+    names = {pod["metadata"]["name"] for pod in pods}
+    for each in [thing for thing in things if thing["kind"] == "StatefulSet"]:
+        for index in range(each["spec"]["replicas"]):
+            if (name := f"{each['metadata']['name']}-{index}") not in names:
+                make_pod(each, name)
     return things
 
 
@@ -159,16 +172,20 @@ def selected(rest: list[str]) -> list[dict[str, Any]]:
 
 
 def get(rest: list[str]) -> int:
-    """Show objects."""
-    print(json.dumps({"kind": "List", "items": selected(rest)}))
+    """Show objects, or the one that is named."""
+    found = selected(rest)
+    is_named = len([word for word in rest if not word.startswith("-")]) == 2
+    print(json.dumps(found[0] if is_named and found else {"kind": "List", "items": found}))
     return 0
 
 
 def patch(rest: list[str]) -> int:
-    """Change the spec of a Job."""
+    """Change spec and annotations of a Job."""
     change = next(word.removeprefix("--patch=") for word in rest if word.startswith("--patch="))
     for thing in selected(rest):
-        thing["spec"].update(json.loads(change)["spec"])
+        thing["spec"].update(json.loads(change).get("spec", {}))
+        annotations = json.loads(change).get("metadata", {}).get("annotations", {})
+        thing["metadata"].setdefault("annotations", {}).update(annotations)
         store(thing)
     all_objects()
     return 0

@@ -24,11 +24,12 @@ SAID_MARK = "tflaunch/said"
 """The annotation with the reason why a run could not begin or go on, "" for none."""
 HOME = "/tflaunch/home"
 """TFLAUNCH_HOME of the supervisor."""
-ORDER = "/tflaunch-order"
-"""Where the supervisor's pod has the parts of its order."""
+ORDER_VARIABLE = "TFLAUNCH_ORDER"
+"""The variable that tells the supervisor's pod where it has the parts of its order."""
 MOST_ORDERED = 14_000_000
 """The longest order, in bytes."""
 _PART = 900_000  # bytes in a Secret, which may have 1 MiB
+_ORDER = "/tflaunch-order"
 _VOLUME = "/tflaunch"  # any user may write to a volume, but not to the directory below
 _MOST_FAILURES = 20  # pods of the supervisor that may fail before Kubernetes gives up
 _GRACE = 10  # seconds for the supervisor's pod to end
@@ -81,10 +82,10 @@ def job(cluster: KubernetesPlan, run: str, parts: int, pull_secrets: Iterable[An
                 "image": cluster.launcher,
                 "command": ["tflaunch", "launcher", "supervise", run, cluster.name, cluster.namespace or ""],
                 "terminationMessagePolicy": "FallbackToLogsOnError",
-                "env": [{"name": "TFLAUNCH_HOME", "value": HOME}],
+                "env": [{"name": "TFLAUNCH_HOME", "value": HOME}, {"name": ORDER_VARIABLE, "value": _ORDER}],
                 "volumeMounts": [
                     {"name": "home", "mountPath": _VOLUME},
-                    {"name": "order", "mountPath": ORDER, "readOnly": True},
+                    {"name": "order", "mountPath": _ORDER, "readOnly": True},
                 ],
                 "resources": {
                     "requests": {"cpu": "100m", "memory": "256Mi"},

@@ -90,7 +90,7 @@ class _Launcher:
             self._say("the launcher's image has no kubectl; name an image that has it as kubernetes.launcher_image")
             return EXIT_PREFLIGHT
         try:
-            order = _read_order(Path(launcher_objects.ORDER))
+            order = _read_order(Path(os.environ[launcher_objects.ORDER_VARIABLE]))
             marks = self._marks()
             if (ended := marks.get(launcher_objects.EXIT_CODE_MARK)) is not None:
                 code = int(ended)  # the pod before this one was to keep the directory
