@@ -149,7 +149,7 @@ def test_a_supervisor_whose_pod_is_deleted_is_replaced(cluster: Cluster, launch:
 
 def test_without_a_volume_the_next_pod_begins_the_job_again(cluster: Cluster, launch: Launch) -> None:
     """In new pods, so that no task of before is beside it."""
-    run = cluster.start(code=0)
+    run = cluster.start(code=0, timeouts={"lease": "3s"})
     tasks, first = cluster.tasks(), cluster.launcher()
     launch.paste(f"kubectl delete pod {first['metadata']['name']}")
     wait_until(lambda: len(cluster.tasks()) == 2 and not {*tasks} & {*cluster.tasks()}, "it did not begin again")
