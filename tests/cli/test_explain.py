@@ -12,6 +12,9 @@ from support.launch import PATIENCE, Launch
 
 pytestmark = pytest.mark.cli
 
+FOUND = (
+    "worker:1 exited with code 1 (FileNotFoundError: [Errno 2] No such file or directory: 'shard-1', train.py, line 5)"
+)
 RAISES = """
 import os
 
@@ -38,7 +41,7 @@ def test_a_failure_is_explained_with_its_evidence(launch: Launch) -> None:
     spec = launch.spec(cluster={"worker": 2}, command=["python3", "train.py"], strategy="none", restart={"max": 0})
     assert launch.up(spec).returncode == 1
     found = explained(launch)
-    assert (found["state"], found["exit_code"], found["sentence"]) == ("failed", 1, "worker:1 exited with code 1")
+    assert (found["state"], found["exit_code"], found["sentence"]) == ("failed", 1, FOUND)
     assert (found["also_stopped"], found["not_restarted"]) == (["worker:0"], "restart.max is 0")
     culprit = found["culprit"]
     assert (culprit["task"], culprit["host"], culprit["attempt"]) == ("worker:1", "localhost", 0)
@@ -48,7 +51,7 @@ def test_a_failure_is_explained_with_its_evidence(launch: Launch) -> None:
         ended = launch.run(*shlex.split(command)[1:])
         assert ended.returncode == 0, ended.stderr
     shown = launch.run("explain").stdout
-    assert shown.startswith(f"{found['run']}: failed\nworker:1 exited with code 1\n")
+    assert shown.startswith(f"{found['run']}: failed\n{FOUND}\n")
     assert "FileNotFoundError" in shown
     assert f"next: {found['next'][0]}\n" in shown
 

@@ -559,10 +559,16 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("agent/test_usage.py::test_only_what_lives_is_measured"),
     ),
     "a failure is known by the outermost frame": Edit(
-        "tflaunch_worker.agent.last_output._place",
-        "(own or frames)[-1]",
-        "(own or frames)[0]",
+        "tflaunch_worker.failures.innermost",
+        "found[-1]",
+        "found[0]",
         Suite("unit/test_last_output.py"),
+    ),
+    "a crash counts as an exception that every task raises": Edit(
+        "tflaunch_worker.agent.last_output.failure_signature",
+        "failure is not None and failure.kind",
+        "failure is not None",
+        Suite("unit/test_failures.py"),
     ),
     "the speed of a training spans a restored checkpoint": Edit(
         "tflaunch_worker.agent.progress.ProgressStats._step",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from support.launch import Launch
@@ -31,6 +33,15 @@ with strategy.scope():
     model.compile("sgd", "mse")
 data = tf.data.Dataset.from_tensors((tf.ones((2,)), tf.ones((1,)))).repeat().batch(4)
 model.fit(data, epochs=1, verbose=2)
+"""
+
+WRONG_SHAPES = """
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(10)])
+    model.compile("sgd", "categorical_crossentropy")
+model.fit(tf.ones((32, 4)), tf.ones((32, 3)), batch_size=8)
 """
 
 OWN_CONFIG = """
@@ -95,3 +106,17 @@ def test_a_worker_that_needs_one_who_has_finished(launch: Launch) -> None:
     assert "it lost worker:1" in (find_hint(lines, facts) or "")
     assert saw_peer_vanish(lines)
     assert last_traceback(lines)[0] == "Traceback (most recent call last):"
+
+
+def test_wrong_shapes_in_fit_are_told_once(launch: Launch) -> None:
+    """With the message and the user's line, though AutoGraph's frames come last; no restart can help."""
+    (launch.directory / "train.py").write_text(WRONG_SHAPES.lstrip())
+    ended = launch.up(launch.spec(cluster={"worker": 2}, command=["python", "train.py"], legacy_keras=True))
+    assert ended.returncode == 1
+    found = "(ValueError: Shapes (None, 3) and (None, 10) are incompatible, train.py, line 6)"
+    assert found in ended.stderr
+    assert "every task failed alike, so a restart would fail too: ValueError at train.py:6" in ended.stderr
+    assert found in launch.run("explain").stdout
+    status = json.loads(launch.run("ps", "--json").stdout)
+    assert (status["attempt"], status["restarts"]) == (0, 0)
+    assert status["reason"].endswith("exited with code 1 (ValueError at train.py:6)")

@@ -207,7 +207,7 @@ def test_each_restart_names_the_exception_that_caused_it() -> None:
     )
     before, event = history.job, TaskGone(HERE, "worker:1", 0)
     (line,) = messages_about(before, event, history.happens(event).job, history.now, Logs("/logs", with_traceback))
-    assert line.startswith("worker:0 exited with code 1 (ValueError: bad shape, train.py:41); restart 1 of 3 in ")
+    assert line.startswith("worker:0 exited with code 1 (ValueError: bad shape, train.py, line 41); restart 1 of 3 in ")
 
 
 def test_a_clipped_traceback_keeps_the_frame_of_the_users_own_code() -> None:

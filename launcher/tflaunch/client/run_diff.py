@@ -122,7 +122,7 @@ def _results(job: Job, code: int | None) -> dict[str, Any]:
     return {
         "state": status.state_of_run(job, code),
         "exit code": code,
-        "cause": "" if job.culprit is None or not code else summary.describe(job.culprit),
+        "cause": "" if job.culprit is None or not code else summary.describe(job.culprit, job.plan),
         "restarts": summary.restarts(job),
         "tasks": {
             task.task: {"step": task.reached.step, "epoch": task.reached.epoch, **dict(task.metrics)}

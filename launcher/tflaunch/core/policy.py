@@ -358,8 +358,12 @@ def failure_of_all(job: Job) -> str:
     if len(failures) != 1 or len(_trainers(job.plan)) < 2:
         return ""
     failure = failures.pop()
-    is_of_peers = failure.partition(" at ")[0] in _ERRORS_OF_PEERS
-    return failure if is_raised(failure) and not is_of_peers else ""
+    return failure if is_own_error(failure) else ""
+
+
+def is_own_error(failure: str) -> bool:
+    """Whether a failure signature is that of an exception that neither a peer nor the network has caused."""
+    return is_raised(failure) and failure.partition(" at ")[0] not in _ERRORS_OF_PEERS
 
 
 def _trainers(plan: Plan) -> list[TaskPlan]:

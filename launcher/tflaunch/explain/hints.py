@@ -9,22 +9,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-_MOST_LINES = 1000
-_MOST_SIGNS = 2000  # characters of one line
-_MESSAGE_LINES = 40
-_SHORT = 200
+from tflaunch_worker import failures
+
 _LAST_WORDS = 20  # lines examined for a task that ended without a traceback
 
-_HEAD = "Traceback (most recent call last):"
-_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-_EXCEPTION = re.compile(r"[^\W\d]\w{0,80}(?:\.\w{1,80}){0,9}(?:: .*|:?)$", re.DOTALL)
-_LOG_LINE = re.compile(r"[IWEF]\d{4} |\d{4}-\d\d-\d\d[ T]|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL):|---- tflaunch: ")
-_PLACE = re.compile(r'  File "(?:[^"]{0,1000}/)?(?P<file>[^"/]{1,200})", line (?P<line>\d{1,9})')
-_NOT_OWN = re.compile(r'  File "(?:[^"]*/(?:site|dist)-packages/|[^"]*/lib/python\d|<)')
+_WITHOUT_HEAD = ("SyntaxError", "IndentationError", "TabError")
 _PEER = r"/job:(?P<role>\w{1,20})/(?:replica:\d{1,5}/)?task:(?P<index>\d{1,5})"
 _CUT_OFF = (
     r"(?:Connection reset by peer|Connection refused|Broken pipe|Socket closed|failed to connect to all addresses)"
 )
+_ONE_GPU = r"NCCL:? invalid usage|Duplicate GPU detected"
+_OWN_CAUSE = re.compile(rf"{_ONE_GPU}|a group with incompatible device type|No (?:blas|BLAS) support")
 _VANISHED = re.compile(
     r"The following tasks are unhealthy"
     r"|Failed to send RPC to coordination service"
@@ -47,7 +42,8 @@ class Facts(NamedTuple):
         code: its exit code, None if it was killed or has not ended.
         signal: the number of the signal that killed it.
         legacy_keras: whether its environment selects tf_keras, None if unknown.
-        python: the program that it ran, "" if unknown.
+        python: the interpreter that it ran, "" if unknown.
+        host: where it ran, "" for this machine.
         hosts: the number of hosts of the job.
         proxies: names of the proxy variables in its environment.
         has_formed: whether the cluster had formed.
@@ -62,6 +58,7 @@ class Facts(NamedTuple):
     signal: int | None = None
     legacy_keras: bool | None = None
     python: str = ""
+    host: str = ""
     hosts: int = 1
     proxies: tuple[str, ...] = ()
     cluster_formed: bool = True
@@ -309,10 +306,12 @@ def find_hint(lines: Sequence[str], facts: Facts) -> str | None:
         lines: the task's last lines.
         facts: other facts about the task.
     """
-    lines = _bounded(lines)
+    lines = failures.bounded(lines)
     log, error = "\n".join(lines), "\n".join(_last_words(lines))
+    python = facts.python or "its python"
     known = {
-        "python": facts.python or "its python",
+        "python": f"{python} on {facts.host}" if facts.host else python,
+        "host": facts.host or "X",
         "proxies": " and ".join(facts.proxies),
         "finished": " and ".join(facts.finished[:2]) + (" and others" if len(facts.finished) > 2 else ""),
     }
@@ -330,7 +329,9 @@ def _names_itself(groups: Mapping[str, str], facts: Facts) -> bool:
 
 def saw_peer_vanish(lines: Sequence[str]) -> bool:
     """Whether a task's last lines say that a peer vanished, which makes the task a victim."""
-    return _VANISHED.search("\n".join(_last_words(_bounded(lines)))) is not None
+    lines = failures.bounded(lines)
+    names_cause = _OWN_CAUSE.search("\n".join(lines)) is not None
+    return _VANISHED.search("\n".join(_last_words(lines))) is not None and not names_cause
 
 
 def last_traceback(lines: Sequence[str]) -> list[str]:
@@ -341,127 +342,88 @@ def last_traceback(lines: Sequence[str]) -> list[str]:
     Args:
         lines: a task's last lines.
     """
-    lines = _bounded(lines)
-    place = _last_exception(lines)
-    if place is None:
+    lines = failures.bounded(lines)
+    found = failures.find_failure(lines)
+    if found is None or not found.kind:
         return []
-    start, exception = place
-    is_complete = lines[start] == _HEAD or lines[exception].startswith(("SyntaxError", "IndentationError", "TabError"))
-    frames = [line for line in lines[start:exception] if not _LOG_LINE.match(line)]
-    return frames + _message(lines, exception) if is_complete else []
+    start, exception = found.start, found.exception
+    is_complete = lines[start].endswith(failures.HEAD) or lines[exception].startswith(_WITHOUT_HEAD)
+    frames = [line for line in lines[start:exception] if not failures.LOG_LINE.match(line)]
+    return frames + lines[exception : found.end] if is_complete else []
 
 
 def clipped(traceback: list[str], most: int) -> list[str]:
     """Return a traceback in about ``most`` lines: the program's innermost frame, raising frame, message.
 
+    A message with another traceback in it is replaced by its innermost sentence.
+
     Args:
         traceback: as returned by `last_traceback`.
         most: the number of lines to aim for; a longer traceback keeps at least 4 lines.
     """
-    if len(traceback) <= most:
+    found = failures.find_failure(traceback)
+    if len(traceback) <= most or found is None or found.frame is None:
         return traceback
-    frames = _frames(traceback)
-    end = frames[-1][1] if frames else 1
-    own = [frame for frame in frames if not _NOT_OWN.search(traceback[frame[0]])] or frames
-    chosen = list(dict.fromkeys([*own[-1:], *frames[-1:]])) if most > 4 else own[-1:]
-    lines, last = ([traceback[0]], 1) if most > 4 else ([], 0)
-    for start, stop in chosen:
-        lines += ["  …"] if start > last and lines else []
-        lines += traceback[start : min(stop, start + 2)]
-        last = stop
-    message = traceback[end:]
+    message = traceback[found.exception : found.end]
+    is_plain = bool(message) and not failures.frames_in(message)
+    place = f'File "{found.frame.file}", line {found.frame.line}'
+    own = max(number for number, line in enumerate(traceback) if line.lstrip(" |").startswith(place))
+    raising = max(number for number in range(found.exception) if traceback[number].lstrip(" |").startswith('File "'))
+    lines, last = ([traceback[0]], 0) if most > 4 else ([], own)
+    for number in dict.fromkeys([own, raising] if most > 4 and is_plain else [own]):
+        source = [line for line in traceback[number + 1 : number + 2] if _depth(line) > _depth(traceback[number])]
+        lines += ["  …"] if number > last + 1 else []
+        lines += [f"  {line[_depth(traceback[number]) :]}" for line in (traceback[number], *source)]
+        last = number + len(source)
     room = max(most - len(lines), 2)
-    return lines + (message if len(message) <= room else [*message[: room - 1], "  …"])
+    if is_plain and len(message) <= room:
+        return lines + message
+    return [*lines, *message[: room - 1], "  …"] if is_plain and found.text in message[0] else [*lines, found.sentence]
 
 
-def _frames(traceback: list[str]) -> list[tuple[int, int]]:
-    """Return the start and end of each frame of a traceback, as line indexes."""
-    starts = [number for number, line in enumerate(traceback) if line.startswith('  File "')]
-    if not starts:
-        return []
-    after = next(
-        (n for n in range(starts[-1] + 1, len(traceback)) if not traceback[n].startswith("  ")), len(traceback)
-    )
-    return list(zip(starts, [*starts[1:], after], strict=True))
+def _depth(line: str) -> int:
+    """Return how far a line is indented, also in an exception group."""
+    return len(line) - len(line.lstrip(" |"))
 
 
-def exception_with_place(lines: Sequence[str]) -> str | None:
-    """Return ``ValueError: bad shape, train.py:41``: the last exception, and where the program raised it.
+def failure_words(lines: Sequence[str]) -> str | None:
+    """Return ``ValueError: bad shape, train.py, line 41``: the last exception, where it was raised, and its cause.
 
-    Return None without a traceback.
+    Return None if the lines tell no failure.
 
     Args:
         lines: a task's last lines.
     """
-    sentence = exception_line(lines)
-    if sentence is None:
+    found = failures.find_failure(failures.bounded(lines))
+    if found is None:
         return None
-    places = [found for line in last_traceback(lines) if (found := _PLACE.match(line)) and not _NOT_OWN.search(line)]
-    return f"{sentence}, {places[-1]['file']}:{places[-1]['line']}" if places else sentence
+    words = ", ".join(filter(None, [found.sentence, found.place]))
+    cause = found.cause
+    while cause is not None and cause.cause is not None and not cause.is_handled:
+        cause = cause.cause
+    place = cause.place if cause is not None and cause.frame is not None and cause.frame.is_own else ""
+    if cause is None or (cause.text == found.text and not place):
+        return words
+    link = "while it handled" if found.is_handled else "caused by"
+    return f"{words}; {link} {', '.join(filter(None, [cause.sentence, place]))}"
 
 
 def exception_line(lines: Sequence[str]) -> str | None:
-    """Return ``SomeError: text`` of the last traceback, even of an incomplete one; None without one.
+    """Return ``SomeError: text`` of the last failure, even of an incomplete traceback; None without one.
 
     Args:
         lines: a task's last lines.
     """
-    lines = _bounded(lines)
-    place = _last_exception(lines)
-    if place is None:
-        return None
-    first, *more = _message(lines, place[1])
-    name, colon, text = first.partition(": ")
-    if text == "Graph execution error:":  # followed by the place in the graph, then the error
-        text = next((line for line in more if line.strip() and not _is_place_in_graph(line)), text)
-    text = re.sub(r"^\{\{function_node [^}]{0,300}\}\} ", "", text.strip())
-    sentence = name.rpartition(".")[2] + colon + text
-    return sentence if len(sentence) <= _SHORT else sentence[: _SHORT - 1] + "…"
-
-
-def _is_place_in_graph(line: str) -> bool:
-    return line.startswith(("Detected at node", "  ", "<stack traces", "Stack trace for op"))
-
-
-def _bounded(lines: Sequence[str]) -> list[str]:
-    return [line[:_MOST_SIGNS].rstrip() for line in lines[-_MOST_LINES:]]
+    found = failures.find_failure(failures.bounded(lines))
+    return None if found is None else found.sentence
 
 
 def _last_words(lines: list[str]) -> list[str]:
     """Return the last traceback with those chained to it, or else the last lines."""
-    place = _last_exception(lines)
-    if place is None:
+    found = failures.find_failure(lines)
+    if found is None or not found.kind:
         return lines[-_LAST_WORDS:]
-    start, exception = place
-    while start >= 3 and lines[start - 2].startswith(_CHAINED):
-        earlier = [number for number in range(start - 2) if lines[number] == _HEAD]
-        start = earlier[-1] if earlier else 0
-    return lines[start:exception] + _message(lines, exception)
-
-
-def _last_exception(lines: list[str]) -> tuple[int, int] | None:
-    """Return the line indexes of the last traceback's start (or what is left of it) and of its exception."""
-    for number in range(len(lines) - 1, 0, -1):
-        if _EXCEPTION.match(lines[number]) and not _LOG_LINE.match(lines[number]):
-            start = number
-            while start and (lines[start - 1].startswith("  ") or _LOG_LINE.match(lines[start - 1])):
-                start -= 1
-            if any(line.startswith('  File "') for line in lines[start:number]):
-                return (start - 1 if start and lines[start - 1] == _HEAD else start), number
-    return None
-
-
-def _message(lines: list[str], start: int) -> list[str]:
-    """Return an exception's message, which may have many lines, without log lines that follow it."""
-    message = lines[start : start + 1]
-    is_graph_error = message[0].endswith(":")
-    for line in lines[start + 1 : start + _MESSAGE_LINES]:
-        is_end = not line and not is_graph_error
-        if is_end or line == _HEAD or line.startswith(_CHAINED) or _LOG_LINE.match(line):
-            break
-        message.append(line)
-        if " [Op:" in line:
-            break
-    while not message[-1]:
-        message.pop()
-    return message
+    first = found
+    while first.cause is not None and first.cause.start < first.start:
+        first = first.cause
+    return lines[first.start : found.end]

@@ -296,14 +296,15 @@ def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, logs
         is_server = policy.in_gang(process) and not policy.ends_by_itself(after.plan, process)
         is_missed = is_server and after.phase is Phase.RUNNING
         return [f"{task.task} ended with code 0, though the job still needs it"] if is_missed else []
+    name = summary.named(task.task, event.host, after.plan)
     if after.phase is Phase.RUNNING:
         what = event.reason if isinstance(event, TaskNotStarted) else describe_exit(task)
         if task.resume_at is not None:
             exception = summary.exception_of(task, logs.tail) if task.code else ""
-            return [f"{task.task} {what}{exception}; it restarts alone in {task.resume_at - task.since:.2g} s"]
-        return [f"{task.task} {what}; the job goes on without it"]
+            return [f"{name} {what}{exception}; it restarts alone in {task.resume_at - task.since:.2g} s"]
+        return [f"{name} {what}; the job goes on without it"]
     if after.phase is Phase.DRAINING and not task.is_stopping:
-        return [f"{task.task} {describe_exit(task)}, after the job had succeeded"]
+        return [f"{name} {describe_exit(task)}, after the job had succeeded"]
     return []
 
 
@@ -316,10 +317,10 @@ def _failure_news(before: Job, job: Job) -> list[str]:
     if job.exit_code is not None:
         return []  # the summary will report it
     if job.phase is Phase.SAVING:
-        return [f"{describe(job.culprit)}: preempted; the others have {grace:g} s to save"]
+        return [f"{describe(job.culprit, job.plan)}: preempted; the others have {grace:g} s to save"]
     if before.culprit is not None and job.phase is before.phase:
-        return [f"{describe(job.culprit)} before that"]
-    return [describe(job.culprit) + (f"; ending {listed(living)}" if living else "")]
+        return [f"{describe(job.culprit, job.plan)} before that"]
+    return [describe(job.culprit, job.plan) + (f"; ending {listed(living)}" if living else "")]
 
 
 def _stop_news(job: Job, living: list[str]) -> list[str]:

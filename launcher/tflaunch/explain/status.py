@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tflaunch.core import policy
-from tflaunch.core.job_state import Cause, HostPhase, Job, Phase, TaskPhase, TaskState
+from tflaunch.core.job_state import Cause, Culprit, HostPhase, Job, Phase, TaskPhase, TaskState
 from tflaunch.core.measures import Measure
 from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.cluster_formation import Forming
@@ -57,7 +57,7 @@ def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Stat
         last_failure=_last_failure(job),
         exit_code=job.exit_code if exit_code is None else exit_code,
         culprit=None if culprit is None else culprit.name,
-        reason=None if culprit is None else summary.describe(culprit),
+        reason=None if culprit is None else _reason(culprit, job),
         forming=_forming(job, inputs),
         supervisor="alive" if inputs.is_alive else "dead",
         started=_since_epoch(job.started_at, inputs),
@@ -91,10 +91,13 @@ def _board(job: Job) -> tensorboard.Reach | None:
 def _last_failure(job: Job) -> str | None:
     """Return the reason for the latest restart; None without one."""
     culprit = job.restarts.last_failure
-    if culprit is None:
-        return None
+    return None if culprit is None else _reason(culprit, job)
+
+
+def _reason(culprit: Culprit, job: Job) -> str:
+    """Return a sentence about a culprit, with the exception's name and place if it raised one."""
     exception = f" ({culprit.failure})" if policy.is_raised(culprit.failure) else ""
-    return summary.describe(culprit) + exception
+    return summary.describe(culprit, job.plan) + exception
 
 
 def _forming(job: Job, inputs: StatusInputs) -> Forming | None:

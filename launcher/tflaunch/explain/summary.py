@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tflaunch.explain.hints import Facts
 
 
+_FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 _INSTALL = "install it on {host}, write its full path, or set hosts.{host}.python if it is an interpreter"
 _INTERPRET = "write its interpreter before it, for example: python train.py"
@@ -104,7 +105,7 @@ def failure(job: Job, tail: Callable[[str, int], list[str]]) -> JobFailure:
     not_formed, remedy = ((), None) if is_task else _not_formed(job)
     victims = [name for name, task in job.tasks.items() if task.is_stopping and name != culprit.name]
     return JobFailure(
-        sentence=describe(culprit),
+        sentence=cause_of_restart(job, tail),
         hang=culprit.explanation,
         task=culprit.name if culprit.name in job.tasks else None,
         traceback=traceback,
@@ -217,7 +218,8 @@ def _facts(job: Job, name: str) -> Facts:
         code=task.code,
         signal=task.signal,
         legacy_keras=process.env.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"),
-        python=process.argv[0],
+        python=process.argv[0] if "python" in process.argv[0].rpartition("/")[2] else "",
+        host="" if job.plan.is_local(process.host) else process.host,
         hosts=len(job.plan.hosts) - len(job.plan.spares),
         proxies=_proxies(process),
         cluster_formed=job.formation.cluster_formed,
@@ -251,28 +253,29 @@ def restart_name(job: Job) -> str:
 def cause_of_restart(job: Job, tail: Callable[[str, int], list[str]]) -> str:
     """Return a sentence about the first cause, including the exception that ended the program."""
     assert job.culprit is not None
-    is_raised = job.culprit.cause is Cause.TASK and job.culprit.signal is None
-    return describe(job.culprit) + (exception_of(job.tasks[job.culprit.name], tail) if is_raised else "")
+    is_own = job.culprit.cause is Cause.TASK and job.culprit.signal not in _FROM_OUTSIDE
+    return describe(job.culprit, job.plan) + (exception_of(job.tasks[job.culprit.name], tail) if is_own else "")
 
 
 def exception_of(task: TaskState, tail: Callable[[str, int], list[str]]) -> str:
-    """Return `` (ValueError: bad shape, train.py:41)`` if a program ended with a traceback, else "".
+    """Return `` (ValueError: bad shape, train.py, line 41)`` if a program ended with an exception or crash, else "".
 
     Falls back to the agent's failure signature, as the last output may not have arrived yet.
     """
     from tflaunch.explain import hints
 
     signature = task.failure if policy.is_raised(task.failure) else ""
-    exception = hints.exception_with_place(tail(task.task, _LOOKED_AT)) or signature
+    exception = hints.failure_words(tail(task.task, _LOOKED_AT)) or signature
     return f" ({exception})" if exception else ""
 
 
-def describe(culprit: Culprit) -> str:
-    """Return a sentence about the first cause."""
+def describe(culprit: Culprit, plan: Plan) -> str:
+    """Return a sentence about the first cause; the host of a task is named unless it is this machine."""
     match culprit.cause:
         case Cause.TASK:
             evidence = f": {culprit.message}" if culprit.message else ""
-            return f"{culprit.name} {_exit_words(culprit.code, culprit.signal)}{evidence}"
+            task = named(culprit.name, culprit.host, plan)
+            return f"{task} {_exit_words(culprit.code, culprit.signal)}{evidence}"
         case Cause.NOT_STARTED:
             where = f" on {culprit.host}" if culprit.host else ""
             return f"{culprit.name} did not start{where}: {culprit.message}"
@@ -286,6 +289,11 @@ def describe(culprit: Culprit) -> str:
             return f"{culprit.message}; the gang restarts with it"
         case Cause.SIGNAL:
             return culprit.message or f"interrupted by {signal_name(culprit.signal or 0)}"
+
+
+def named(task: str, host: str, plan: Plan) -> str:
+    """Return ``worker:0 on h2``; without the host if that is this machine."""
+    return task if not host or plan.is_local(host) else f"{task} on {host}"
 
 
 def describe_exit(task: TaskState) -> str:

@@ -90,7 +90,7 @@ class Timeline:
         self._attempts[-1] = self._attempts[-1]._replace(
             ended=at,
             culprit=None if culprit is None else culprit.name,
-            reason=None if culprit is None else summary.describe(culprit),
+            reason=None if culprit is None else summary.describe(culprit, job.plan),
         )
 
 

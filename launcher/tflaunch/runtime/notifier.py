@@ -54,9 +54,9 @@ def occurrences(before: Job, after: Job) -> Iterator[Occurrence]:
     """Yield what has happened between two states of a job, apart from its end."""
     culprit = after.culprit
     if culprit is not before.culprit and culprit is not None and (culprit.cause, culprit.name) == (Cause.TIME, "stall"):
-        yield Occurrence("stalled", f"stalled-{after.attempt}", summary.describe(culprit))
+        yield Occurrence("stalled", f"stalled-{after.attempt}", summary.describe(culprit, after.plan))
     if after.attempt != before.attempt:
-        why = "" if before.culprit is None else f": {summary.describe(before.culprit)}"
+        why = "" if before.culprit is None else f": {summary.describe(before.culprit, before.plan)}"
         yield Occurrence("restarted", f"restarted-{after.attempt}", f"{summary.restart_name(after)}{why}")
     elif after.phase is before.phase is Phase.RUNNING:
         for process in policy.waiting(before):

@@ -153,6 +153,6 @@ def _require_success(directory: RunDirectory, who: str) -> None:
     code, culprit = observer.exit_code, observer.job.culprit
     if code == 0:
         return
-    reason = summary.describe(culprit) if culprit is not None else "its supervisor was killed"
+    reason = summary.describe(culprit, observer.job.plan) if culprit is not None else "its supervisor was killed"
     remedy = f"`tflaunch explain {directory.run}` says more"
     raise TflaunchError(f"{who}: the run failed: {reason}; {remedy}", EXIT_INTERNAL if code is None else code)

@@ -17,6 +17,8 @@ from __future__ import annotations
 import re
 from collections import deque
 
+from tflaunch_worker import failures
+
 KEPT = 16 * 1024
 """Number of bytes kept: enough for a TensorFlow traceback and what its threads write after it."""
 
@@ -79,12 +81,7 @@ OUTPUT_SIGNATURE = "output "
 LONGEST = 200
 """Maximum number of characters of a signature."""
 
-_HEAD = "Traceback (most recent call last):"
-_FRAME = r'  File "(?P<file>[^"\n]{1,500})", line (?P<line>\d{1,7}), in '
-_EXCEPTION = r"(?P<type>[A-Za-z_][\w.]{0,200})(?::|$)"
-_NOT_OF_THE_USER = r"/(?:site|dist)-packages/|/lib/python\d|^<"
 _COMPARED_LINES = 3
-_CHANGING = r"0x[0-9a-fA-F]+|[0-9a-fA-F]*\d[0-9a-fA-F]*"
 
 
 def failure_signature(tail: bytes) -> str:
@@ -93,42 +90,19 @@ def failure_signature(tail: bytes) -> str:
     Args:
         tail: the last few KiB of the program's output.
     """
-    lines = [line.rpartition("\r")[2] for line in tail.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")]
-    raised = _traceback(lines)
-    if raised:
-        return raised[:LONGEST]
-    last = [line.strip() for line in lines if line.strip()][-_COMPARED_LINES:]
+    text = tail.decode("utf-8", "replace").replace("\r\n", "\n")
+    lines = failures.bounded([line.rpartition("\r")[2] for line in text.split("\n")])
+    failure = failures.find_failure(lines)
+    if failure is not None and failure.kind:
+        return failure.identity[:LONGEST]
+    said = [failure.sentence, failure.place] if failure is not None else lines
+    last = [line.strip() for line in said if line.strip()][-_COMPARED_LINES:]
     if not last:
         return ""
     import hashlib  # it loads OpenSSL, and most tasks never fail
 
-    # Times, addresses, ports and pids differ between attempts that fail for the same reason.
-    text = "\n".join(re.sub(_CHANGING, "#", line) for line in last)
-    return OUTPUT_SIGNATURE + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
-
-
-def _traceback(lines: list[str]) -> str:
-    """Return exception type and location of the last traceback, or "" if no complete one exists."""
-    starts = [number for number, line in enumerate(lines) if line.rstrip() == _HEAD]
-    if not starts:
-        return ""
-    frames = []
-    for line in lines[starts[-1] + 1 :]:
-        frame = re.match(_FRAME, line)
-        if frame is not None:
-            frames.append((frame["file"], frame["line"]))
-        elif frames and line and not line[0].isspace():
-            exception = re.match(_EXCEPTION, line)
-            if exception is not None:
-                return f"{exception['type'].rpartition('.')[2]} at {_place(frames)}"
-    return ""
-
-
-def _place(frames: list[tuple[str, str]]) -> str:
-    """Return file and line of the innermost frame in the user's own code, or else of the innermost frame."""
-    own = [frame for frame in frames if not re.search(_NOT_OF_THE_USER, frame[0])]
-    file, line = (own or frames)[-1]
-    return f"{file.rpartition('/')[2]}:{line}"
+    same = failures.without_numbers("\n".join(last))
+    return OUTPUT_SIGNATURE + hashlib.sha256(same.encode("utf-8", "replace")).hexdigest()[:12]
 
 
 MOST_METRICS = 20

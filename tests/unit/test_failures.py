@@ -1,0 +1,104 @@
+"""Why programs failed: real outputs of TensorFlow 2.21, tf_keras, Keras 3 and Python, each with what must be shown.
+
+A file in failures/ has a program in comments, and what it wrote last; failures/expected.yaml says what must be shown.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tflaunch.core import policy
+from tflaunch.explain.hints import clipped, failure_words, last_traceback
+from tflaunch_worker.agent.last_output import failure_signature
+from tflaunch_worker.failures import bounded, find_failure
+
+pytestmark = pytest.mark.unit
+
+OUTPUTS = Path(__file__).with_name("failures")
+EXPECTED: dict[str, dict[str, Any]] = yaml.safe_load((OUTPUTS / "expected.yaml").read_text())
+
+
+def output_of(name: str) -> str:
+    """Return what a program wrote last."""
+    return (OUTPUTS / f"{name}.txt").read_text().split("----\n", 1)[1]
+
+
+def test_each_output_has_its_expectation() -> None:
+    """And the other way round."""
+    assert sorted(EXPECTED) == sorted(path.stem for path in OUTPUTS.glob("*.txt"))
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_sentence_and_the_line_of_the_user_are_found(name: str) -> None:
+    """Not those of a library, of generated code, or of what wraps the exception."""
+    wanted, lines = EXPECTED[name], output_of(name).splitlines()
+    found = find_failure(bounded(lines))
+    assert (found and found.sentence) == wanted["sentence"]
+    if found is None:
+        return
+    assert found.place == wanted.get("place", "")
+    words = failure_words(lines) or ""
+    assert words.startswith(", ".join(filter(None, [wanted["sentence"], wanted.get("place")])))
+    assert re.split("; caused by |; while it handled |$", words)[1] == wanted.get("cause", "")
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_failure_is_the_same_in_every_task_and_attempt(name: str) -> None:
+    """Whatever random names, addresses, pids and times are in it, and whatever colors."""
+    output, draw = output_of(name), random.Random(name)
+    signature = failure_signature(output.encode())
+    assert signature
+    assert policy.is_own_error(signature) is not EXPECTED[name]["may_be_retried"]
+    for _ in range(3):
+        name, address, pid = "".join(draw.choices("abc_019xyz", k=8)), hex(draw.getrandbits(48)), draw.randint(1, 99999)
+        other = re.sub(r"(?<=__autograph_generated_file)\w{8}", name, output)
+        other = re.sub(r"0x[0-9a-f]+", address, other)
+        other = re.sub(r"(?<=:)\d{10}\.\d+ +\d+", f"{draw.random() * 1e10:.6f} {pid}", other)
+        assert failure_signature(other.encode()) == signature
+
+
+@pytest.mark.parametrize("name", [name for name, wanted in EXPECTED.items() if "place" in wanted])
+def test_four_lines_of_a_traceback_show_both(name: str) -> None:
+    """The screen has room for them beside the output."""
+    traceback = last_traceback(output_of(name).splitlines())
+    if len(traceback) <= 4:  # a crash has none
+        return
+    shown = "\n".join(clipped(traceback, 4))
+    file, line = EXPECTED[name]["place"].split(", ")
+    assert f'{file}", {line}' in shown
+    assert EXPECTED[name]["sentence"].partition(": ")[2][:60].rstrip("…") in shown.replace("\n  ", " ")
+    assert len(shown.splitlines()) <= 5
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "Traceback (most recent call last):",
+        '  File "a.py", line 1, in f',
+        "ValueError: in user code:",
+        "",
+        "a" * 3000,
+        "a." * 900,
+        "E: " + "Error encountered:" * 90,
+        "The above exception was the direct cause",
+        "F0000 [" + "]" * 900,
+        "  + Exception Group Traceback (most recent call last):",
+        "    | x",
+        "terminate called after throwing an instance of '" + "'" * 900,
+    ],
+)
+def test_hostile_output_takes_no_time(part: str) -> None:
+    """Each pattern is bounded, and each line is read a few times."""
+    for lines in ([part] * 2000, [part, '  File "a.py", line 1', "E: x"] * 700, ['  File "a.py", line 1', part] * 900):
+        began = time.process_time()
+        found = find_failure(bounded(lines))
+        assert time.process_time() - began < 0.5
+        assert found is None or len(found.sentence) <= 200
+        assert len(failure_signature("\n".join(lines).encode()[-16384:])) <= 200

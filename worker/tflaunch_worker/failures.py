@@ -1,0 +1,281 @@
+"""Find in a program's last lines why it failed: the exception, its cause and the line of the user's code.
+
+A frame is the user's own unless it is in a library or in a file that AutoGraph has generated, whose name is random.
+AutoGraph, Keras and TensorFlow wrap exceptions: the message of the outer one contains the inner traceback, whose frames
+and text are those that count. In::
+
+    Traceback (most recent call last):
+      File "train.py", line 7, in <module>
+      File "/tmp/__autograph_generated_filedm1m_uei.py", line 15, in tf__train_function
+    ValueError: in user code:
+
+        File "train.py", line 3, in loss  *
+        ValueError: Shapes (None, 3) and (None, 10) are incompatible
+
+the sentence is the last line, and the place is line 3. Of chained exceptions the last one ended the program, and the
+one above it is its cause. Output is hostile: lines are cut, patterns are bounded, and each line is read a few times.
+
+Standard library only, Python >= 3.8: this module runs on hosts, too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Iterable, NamedTuple, Sequence
+
+HEAD = "Traceback (most recent call last):"
+LOG_LINE = re.compile(
+    r"[IWEF]\d{4} |\d{4}-\d\d-\d\d[ T]|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL):|---- tflaunch: "
+    r"|WARNING: All log messages before absl"
+)
+CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+
+_DIRECT = CHAINED[1]
+_MOST_LINES = 1000
+_MOST_SIGNS = 2000  # characters of one line
+_MESSAGE_LINES = 40
+_WRAPPED_LINES = 400  # the traceback inside the message of a wrapped exception may be long
+_MOST_CAUSES = 5
+_SHORT = 200
+
+_EXCEPTION = re.compile(r"[^\W\d]\w{0,80}(?:\.\w{1,80}){0,9}(?:: .*|:?)$", re.DOTALL)
+_INNER = re.compile(
+    r"(?:\w{1,80}\.){0,9}(?P<kind>[^\W\d]\w{0,80}(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Group))"
+    r"(?:: (?P<text>.*)|:?$)",
+    re.DOTALL,
+)
+_FRAME = re.compile(r' {0,80}File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9})')
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/lib/python\d|/tensorflow/python/|/(?:tf_)?keras/src/|/tflaunch_worker/|\.p(?:yx|xd|xi)$"
+)
+_GENERATED = re.compile(r"(?:^|/)__autograph_generated_file|^<")
+_TYPED_IN = ("<string>", "<stdin>")
+_RANDOM_NAME = re.compile(r"\btmp[a-z0-9_]{8}(?![a-z0-9_])")
+_STYLE = re.compile(r"\x1b\[[0-9;]{0,20}m")
+_WRAPPERS = re.compile(
+    r"in user code:$|Graph execution error:$|Exception encountered when calling |.{0,1500}Error encountered:$"
+    r"|Detected at node |<stack traces|Stack trace for op|\[\[\{\{|\d{1,9} root error\(s\) found|Traceback \(most"
+)
+_STATUS = re.compile(r"\(\d{1,3}\) [A-Z_]{1,40}:\s{1,4}")
+_NODE = re.compile(r"\{\{function_node [^}]{0,500}\}\} ?")
+_OPERATION = re.compile(r" \[Op:\w{1,200}\](?: name:)? ?$")
+_FATAL = re.compile(
+    r"F\d{4} [^\]]{0,200}\] (?P<logged>.+)|(?P<python>Fatal Python error: .+)"
+    r"|terminate called (?:after throwing an instance of '(?P<thrown>[^']{1,200})'|without an active exception)"
+)
+_PYTHON_LOG = re.compile(r" (?P<file>[^\s/]{1,200}\.py):(?P<line>\d{1,9})\]")
+_GROUP = "  + Exception Group Traceback (most recent call last):"
+_CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]*\d[0-9a-fA-F]*")
+
+
+class Frame(NamedTuple):
+    """A line of code: the path as Python wrote it, and the line's number."""
+
+    file: str
+    line: int
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is in a file of the user."""
+        return not (_LIBRARY.search(self.file) or _GENERATED.search(self.file))
+
+
+class Failure(NamedTuple):
+    """Why a program failed.
+
+    Attributes:
+        kind: the name of the exception, without its module; "" if no Python exception ended the program.
+        text: its message in one line, without what TensorFlow, Keras and AutoGraph put around it.
+        frame: the innermost frame of the user's code, or else of any code; None if none is known.
+        cause: the exception that this one followed from, None without one.
+        is_handled: ``cause`` is not the cause by ``raise ... from``, but was being handled.
+        start: the index of the traceback's first line, or of what is left of it.
+        exception: the index of the line with the exception.
+        end: the index after its message.
+    """
+
+    kind: str
+    text: str
+    frame: Frame | None
+    cause: Failure | None = None
+    is_handled: bool = False
+    start: int = 0
+    exception: int = 0
+    end: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """``ValueError: Shapes (None, 3) and (None, 10) are incompatible``, cut to 200 characters."""
+        sentence = f"{self.kind}: {self.text}" if self.kind and self.text else self.kind or self.text
+        return sentence if len(sentence) <= _SHORT else sentence[: _SHORT - 1] + "…"
+
+    @property
+    def place(self) -> str:
+        """``train.py, line 7``; "" if it is not known."""
+        return "" if self.frame is None else f"{self.frame.file.rpartition('/')[2]}, line {self.frame.line}"
+
+    @property
+    def identity(self) -> str:
+        """What equal failures of other tasks and attempts have in common: ``ValueError at train.py:7``.
+
+        The message is not part of it: it may contain numbers that differ, and values that belong into logs only.
+        """
+        if self.frame is None:
+            return self.kind
+        file = _RANDOM_NAME.sub("tmp#", self.frame.file.rpartition("/")[2])
+        return f"{self.kind} at {file}:{self.frame.line}"
+
+
+def bounded(lines: Sequence[str]) -> list[str]:
+    """Return the last lines, each cut to a length that patterns can take, without colors."""
+    return [_STYLE.sub("", line[:_MOST_SIGNS]).rstrip() for line in lines[-_MOST_LINES:]]
+
+
+def find_failure(lines: Sequence[str]) -> Failure | None:
+    """Return the failure that a program's last lines tell, None if they tell none.
+
+    Args:
+        lines: as returned by `bounded`; the indexes of the result refer to them.
+    """
+    raised = _raised(lines, len(lines), _MOST_CAUSES)
+    fatal = _fatal(lines, raised.end if raised is not None else 0)
+    return fatal or _group(lines) or raised
+
+
+def without_numbers(text: str) -> str:
+    """Replace what differs between equal failures: times, addresses, ports, pids, names of temporary files."""
+    return _CHANGING.sub("#", _RANDOM_NAME.sub("tmp#", text))
+
+
+def frames_in(lines: Iterable[str]) -> list[Frame]:
+    """Return the frames of a traceback's lines."""
+    found = (_FRAME.match(line) for line in lines)
+    return [Frame(match["file"], int(match["line"])) for match in found if match is not None]
+
+
+def innermost(frames: Sequence[Frame]) -> Frame | None:
+    """Return the innermost frame of the user's code, or else of a library, or else of any code; None without one."""
+    own = [frame for frame in frames if frame.is_own]
+    typed_in = [frame for frame in frames if frame.file in _TYPED_IN]
+    written = [frame for frame in frames if not _GENERATED.search(frame.file)]
+    return next((found[-1] for found in (own, typed_in, written, list(frames)) if found), None)
+
+
+def _raised(lines: Sequence[str], stop: int, most: int) -> Failure | None:
+    """Return the last exception with frames before ``stop``, with at most ``most`` exceptions that it followed from."""
+    place = _last_exception(lines, stop)
+    if place is None:
+        return None
+    start, exception = place
+    end = _message_end(lines, exception, stop)
+    kind, text, inner = _unwrapped(lines[exception:end])
+    frames = frames_in(line for line in lines[start:exception] if not LOG_LINE.match(line))
+    own = [frame for frame in inner if frame.is_own]
+    marker = lines[start - 2] if start >= 3 else ""
+    cause = _raised(lines, start - 2, most - 1) if most and marker.startswith(CHAINED) else None
+    frame = own[-1] if own else innermost(frames)
+    return Failure(kind, text, frame, cause, not marker.startswith(_DIRECT), start, exception, end)
+
+
+def _last_exception(lines: Sequence[str], stop: int) -> tuple[int, int] | None:
+    """Return the line indexes of the last traceback's start (or what is left of it) and of its exception."""
+    for number in range(stop - 1, 0, -1):
+        if _EXCEPTION.match(lines[number]) and not LOG_LINE.match(lines[number]):
+            start = number
+            while start and (lines[start - 1].startswith("  ") or LOG_LINE.match(lines[start - 1])):
+                start -= 1
+            if any(line.startswith('  File "') for line in lines[start:number]):
+                return (start - 1 if start and lines[start - 1] == HEAD else start), number
+    return None
+
+
+def _message_end(lines: Sequence[str], exception: int, stop: int) -> int:
+    """Return the index after an exception's message, which may have many lines, without log lines that follow it."""
+    first = lines[exception]
+    follows = lines[exception + 1 : exception + 3] == [HEAD, ""]  # TensorFlow tells an exception of its callback so
+    is_wrapped = follows or _WRAPPERS.match(first.partition(": ")[2]) is not None
+    is_open = is_wrapped or first.endswith(":")
+    end = exception + 1
+    while end < min(stop, exception + (_WRAPPED_LINES if is_wrapped else _MESSAGE_LINES)):
+        line = lines[end]
+        is_next = line == HEAD and lines[end + 1 : end + 2] != [""]
+        is_chained = line.startswith(CHAINED) and not follows
+        if (not line and not is_open) or is_next or is_chained or LOG_LINE.match(line):
+            break
+        end += 1
+        if " [Op:" in line:
+            break
+    while end > exception + 1 and not lines[end - 1].strip():
+        end -= 1
+    return end
+
+
+def _unwrapped(message: Sequence[str]) -> tuple[str, str, list[Frame]]:
+    """Return the kind and text of the innermost exception that a message tells, and all frames in it."""
+    name, _, text = message[0].partition(": ")
+    kind = name.rstrip(":").rpartition(".")[2]
+    frames: list[Frame] = []
+    depth = -1  # of the frames that were read last
+    is_wanted, told = _WRAPPERS.match(text) is not None, 0
+    for number, line in enumerate(message[1:], 1):
+        words = line.strip()
+        found = _FRAME.match(line)
+        if found is not None:
+            frames.append(Frame(found["file"], int(found["line"])))
+            depth = len(line) - len(line.lstrip())
+        elif words and (is_wanted or depth >= 0) and not len(line) - len(line.lstrip()) > depth >= 0:
+            inner = _INNER.match(words)
+            words = words if inner is None else inner["text"] or ""
+            kind = kind if inner is None else inner["kind"]
+            is_wanted, depth = _WRAPPERS.match(words) is not None, -1
+            text, told = (text, told) if is_wanted else (words, number)
+    if text.endswith(":"):  # what it announces comes in the next line
+        text += "".join([f" {line.strip()}" for line in message[told + 1 :] if line.strip()][:1])
+    return kind, _OPERATION.sub("", _STATUS.sub("", _NODE.sub("", text.strip()))).strip(), frames
+
+
+def _group(lines: Sequence[str]) -> Failure | None:
+    """Return the exception group that the lines end with; its cause is the first exception in it."""
+    start = next((number for number in range(len(lines) - 1, -1, -1) if lines[number] == _GROUP), None)
+    if start is None:
+        return None
+    end = start + 1
+    while end < len(lines) and re.match(r" {2,80}[|+]", lines[end]):
+        end += 1
+    if any(line and not LOG_LINE.match(line) for line in lines[end:]):
+        return None
+    outer = [line[4:] for line in lines[start + 1 : end] if line.startswith(("  | ", "  |"))]
+    inner = [line[6:] for line in lines[start + 1 : end] if line.startswith("    | ")]
+    heads = [number for number, line in enumerate(inner) if line == HEAD]
+    first = inner[: heads[1]] if len(heads) > 1 else inner
+    found = _raised(["", *outer], len(outer) + 1, 0)
+    cause = _raised(["", *first], len(first) + 1, 0)
+    return None if found is None else found._replace(cause=cause, is_handled=False, start=start, exception=end, end=end)
+
+
+def _fatal(lines: Sequence[str], start: int) -> Failure | None:
+    """Return what ended the process without an exception of Python: a fatal log line, an abort or a crash."""
+    for number in range(start, len(lines)):
+        found = _FATAL.match(lines[number])
+        if found is None:
+            continue
+        text, frame = found["logged"] or found["python"], None
+        if text is None:
+            said = lines[number + 1] if number + 1 < len(lines) else ""
+            what = said.partition("what():")[2].strip()
+            text = ": ".join(filter(None, [found["thrown"] or "terminate called", what]))
+        logged = _PYTHON_LOG.search(lines[number][:_SHORT]) if found["logged"] else None
+        if logged is not None:
+            frame = Frame(logged["file"], int(logged["line"]))
+        return Failure("", text, frame or _crashed_at(lines[number:]), None, False, number, number, number + 1)
+    return None
+
+
+def _crashed_at(lines: Sequence[str]) -> Frame | None:
+    """Return the innermost frame in what `faulthandler` writes about the thread that crashed."""
+    heads = [number for number, line in enumerate(lines) if line.startswith(("Current thread 0x", "Thread 0x"))]
+    if not heads:
+        return None
+    begin = 1 + next((number for number in heads if lines[number].startswith("Current")), heads[0])
+    end = next((number for number in range(begin, len(lines)) if not lines[number].startswith("  ")), len(lines))
+    return innermost(frames_in(lines[begin:end])[::-1])
