@@ -111,7 +111,9 @@ def decide_restart(budget: Budget, restart: RestartPlan, failure: Failure, now: 
     recent = [moment for moment in earlier if now - moment < restart.window]
     if len(recent) >= (MOST_FREE if failure.is_free else restart.max):
         what = "asked to be restarted" if failure.is_free else "restarted"
-        return Answer(budget, None, f"{what} {len(recent)} times within {restart.window:g} s")
+        often = "once" if len(recent) == 1 else f"{len(recent)} times"
+        limit = "" if failure.is_free else f", which is restart.max ({restart.max})"
+        return Answer(budget, None, f"{what} {often} within {restart.window:g} s{limit}")
     wait = _wait(restart, len(recent), f"{salt} {len(earlier)}")
     spent = (*earlier, now)
     return Answer(budget._replace(free=spent) if failure.is_free else budget._replace(charged=spent), wait)
