@@ -7,7 +7,7 @@ import re
 import pytest
 
 from support.job_history import HERE, History, mirrored, parameter_server
-from support.specs import clustered
+from support.specs import MACHINE, clustered, planned
 from tflaunch.core import step
 from tflaunch.core.events import (
     Event,
@@ -22,6 +22,7 @@ from tflaunch.core.events import (
     TaskStarted,
     TimePassed,
 )
+from tflaunch.core.job_state import Cause, Culprit
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
 
@@ -334,3 +335,42 @@ def test_a_program_without_its_interpreter_gets_one() -> None:
 def test_signals_have_names(number: int, name: str) -> None:
     """Where the system has a name for it."""
     assert summary.signal_name(number) == name
+
+
+ON_H1 = MACHINE._replace(local_names=frozenset({"h1"}))
+TWO_HOSTS = {
+    "cluster": {"worker": ["h1:1", "h2:2"]},
+    "command": ["python", "train.py"],
+    "hosts": {"h2": {"python": "/opt/py/bin/python"}},
+}
+
+
+def test_a_failure_names_the_host_unless_it_is_this_machine() -> None:
+    """Which of five machines lacks a module matters; which it is matters as much as the task."""
+    plan = planned(TWO_HOSTS, ON_H1)
+    for host, name in [("h1", "worker:0"), ("h2", "worker:1 on h2")]:
+        culprit = Culprit(Cause.TASK, name.partition(" ")[0], 0, 1, None, "", host=host)
+        assert summary.describe(culprit, plan) == f"{name} exited with code 1"
+
+
+def test_a_module_missing_elsewhere_is_told_with_host_and_interpreter() -> None:
+    """And the field of the spec that chooses another one."""
+    job = History(planned(TWO_HOSTS, ON_H1)).job
+    log = [TRACEBACK[0], '  File "train.py", line 1, in <module>', "ModuleNotFoundError: No module named 'tensorflow'"]
+    here, there = (summary.hint_for(job, task, lambda *_: log) for task in ("worker:0", "worker:1"))
+    assert here == "tensorflow is not installed for python; if it is your own module, set `workdir` to its directory"
+    assert there == (
+        "tensorflow is not installed for /opt/py/bin/python on h2: install it there, or set hosts.h2.python to a "
+        "Python that has it; `sync` copies modules of your own"
+    )
+
+
+def test_of_tasks_that_blame_each_other_the_one_that_names_a_cause_is_believed() -> None:
+    """The first to exit may only have heard of it."""
+    history = mirrored(2, restart={"max": 0}).ends("worker:0", 1).ends("worker:1", 1)
+    heard = "UnavailableError: Collective ops is aborted by: Error reported from /job:worker/replica:0/task:1: failed"
+    cause = "InternalError: Collective ops is aborted by: NCCL: invalid usage"
+    frame = '  File "train.py", line 9, in <module>'
+    logs = {"worker:0": [TRACEBACK[0], frame, heard], "worker:1": [TRACEBACK[0], frame, cause]}
+    hint = summary.failure(history.job, lambda task, _: logs[task]).hint or ""
+    assert hint.startswith("worker:1 tells the cause: two tasks use one GPU")

@@ -235,11 +235,28 @@ def test_legacy_keras_does_not_help_who_imports_keras() -> None:
             "correct or remove NCCL_SOCKET_IFNAME",
         ),
         ("OSError: [Errno 98] Address already in use", ALONE, "its port is in use"),
+        (
+            "tensorflow.python.framework.errors_impl.InternalError: Collective ops is aborted by: NCCL: invalid usage. "
+            "Set NCCL_DEBUG=WARN for detail.",
+            MIRRORED,
+            "two tasks use one GPU, which NCCL forbids",
+        ),
+        (
+            "tensorflow.python.framework.errors_impl.InternalError: Collective ops is aborted by: Device "
+            "/job:worker/replica:0/task:1/device:CPU:0 is joining a group with incompatible device type CPU (group "
+            "type GPU) Additional GRPC error information from remote target /job:worker/replica:0/task:0",
+            MIRRORED._replace(task="worker:1"),
+            "some tasks see a GPU and others none",
+        ),
+        ("InternalError: No blas support for stream [Op:MatMul]", MIRRORED, "often by another task"),
+        ("No module named 'tflaunch_worker'", ALONE, "run `/opt/py/bin/python -m pip install tflaunch`"),
+        ("No module named 'tflaunch_worker'", ALONE._replace(host="h2"), "at the end of PYTHONPATH"),
     ],
 )
 def test_words_that_this_machine_cannot_bring_about(line: str, facts: Facts, words: str) -> None:
     """Cases from TensorFlow's sources and from other users' reports."""
     assert words in (find_hint([line], facts) or "")
+    assert not saw_peer_vanish(['  File "train.py", line 9', line])
 
 
 def test_a_module_that_was_missed_and_done_without_is_no_cause() -> None:

@@ -106,13 +106,30 @@ RULES = [
     ),
     _Rule(
         r"Error while finding module specification for 'tensorboard\.|: No module named tensorboard\b",
-        "there is no TensorBoard for {python}: pip install tensorboard there, or set hosts.X.python",
+        "there is no TensorBoard for {python}: pip install tensorboard there, or set hosts.{host}.python",
         anywhere=True,
     ),
     _Rule(
         r"No module named 'pkg_resources'",
         "TensorBoard before 2.21 needs a module that setuptools 82 removed: pip install 'setuptools<82' there",
         lambda facts: facts.task == "tensorboard",
+    ),
+    _Rule(
+        r"No module named 'tflaunch_worker\b",
+        "the library comes with the agent, at the end of PYTHONPATH, which the program or its shell has replaced: add "
+        "to it instead",
+        lambda facts: bool(facts.host),
+    ),
+    _Rule(
+        r"No module named 'tflaunch_worker\b",
+        "tflaunch is installed elsewhere, such as by uv or pipx, and not for {python}: run `{python} -m pip install "
+        "tflaunch`, or uv pip install --python {python} tflaunch",
+    ),
+    _Rule(
+        r"ModuleNotFoundError: No module named '(?P<module>[\w.]{1,100})'",
+        "{module} is not installed for {python}: install it there, or set hosts.{host}.python to a Python that has it; "
+        "`sync` copies modules of your own",
+        lambda facts: bool(facts.host),
     ),
     _Rule(
         r"ModuleNotFoundError: No module named '(?P<module>[\w.]{1,100})'",
@@ -250,6 +267,23 @@ RULES = [
         r"NCCL WARN [^\n]{0,100}[Nn]o (?:usable )?socket interface found",
         "NCCL finds no network interface to use: correct or remove NCCL_SOCKET_IFNAME in `env`; `ip addr` lists those "
         "of a host",
+        anywhere=True,
+    ),
+    _Rule(
+        _ONE_GPU,
+        "two tasks use one GPU, which NCCL forbids: give each its own with `gpus`, or choose the communication RING, "
+        "which is many times slower",
+        anywhere=True,
+    ),
+    _Rule(
+        r"a group with incompatible device type",
+        "some tasks see a GPU and others none: give each the same number with `gpus`, and no host more than it has",
+        anywhere=True,
+    ),
+    _Rule(
+        r"No (?:blas|BLAS) support for stream",
+        "the memory of its GPU is taken, often by another task: give each its own GPUs with `gpus`, or set "
+        "TF_FORCE_GPU_ALLOW_GROWTH to true",
         anywhere=True,
     ),
     # Versions.

@@ -27,6 +27,7 @@ _CREATE = "create it, or correct `workdir`, which is relative to the spec's file
 _TAIL_LINES = 10
 _SHOWN_LINES = 4
 _SHOWN_METRICS = 3
+_ASKED = 8  # tasks whose words are compared with those of a culprit that blames its peers
 _LOOKED_AT = 500  # TensorFlow may write hundreds of lines after a traceback
 
 
@@ -95,7 +96,7 @@ def failure(job: Job, tail: Callable[[str, int], list[str]]) -> JobFailure:
     is_task = cause is Cause.TASK
     said = tail(culprit.name, _LOOKED_AT) if is_task else []
     traceback, last_lines = _end_of(said)
-    hint = _hint_about_task(job, culprit.name, said) if is_task else None
+    hint = _hint_about_task(job, culprit.name, said, tail) if is_task else None
     if cause is Cause.TIME:
         hint = _hint_for_limit(job, tail)
     elif cause is Cause.NOT_STARTED:
@@ -160,13 +161,21 @@ def _evidence(found: JobFailure, is_shown: bool) -> list[str]:
     return []
 
 
-def _hint_about_task(job: Job, task: str, said: list[str]) -> str | None:
+def _hint_about_task(job: Job, task: str, said: list[str], tail: Callable[[str, int], list[str]]) -> str | None:
+    """Return a hint about the culprit; if it blames its peers, what one of them gives as the cause comes first."""
     from tflaunch.explain import hints
 
     hint = hints.find_hint(said, _facts(job, task))
-    if hint is None and hints.saw_peer_vanish(said):
-        return "it says that a peer had vanished, though no other task failed before it"
-    return hint
+    if not hints.saw_peer_vanish(said):
+        return hint
+    others = [each.task for each in job.plan.tasks if each.task != task and job.tasks[each.task].code]
+    for other in others[:_ASKED]:
+        words = tail(other, _LOOKED_AT)
+        if words and not hints.saw_peer_vanish(words):
+            remedy = hints.find_hint(words, _facts(job, other)) or hints.failure_words(words)
+            if remedy is not None:
+                return f"{other} tells the cause: {remedy}"
+    return hint or "it says that a peer had vanished, though no other task failed before it"
 
 
 def _hint_about_start(culprit: Culprit) -> str | None:
