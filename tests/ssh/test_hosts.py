@@ -83,7 +83,7 @@ def test_the_culprit_on_a_host_gives_the_exit_code(launch: Launch, sshd: StartSs
     script = "[ $TFLAUNCH_TASK = worker:0 ] && exec sleep 300; echo last words; exit 7"
     ended = launch.up(shell_on(launch, hosts, script, restart={"max": 0}))
     assert ended.returncode == 7
-    assert "worker:1 exited with code 7" in ended.stderr
+    assert "worker:1 on h2 exited with code 7" in ended.stderr
     assert "    last words" in ended.stderr
 
 

@@ -38,6 +38,7 @@ class _Culprit(TypedDict):
     task: str | None
     host: str | None
     attempt: int | None
+    python: str | None
     traceback: Sequence[str]
     last_lines: Sequence[str]
 

@@ -16,8 +16,8 @@ from tflaunch.cli._spec import json_option
 def explain(run: str | None, as_json: bool) -> None:
     """Say why RUN failed, or what state it is in, with the evidence, and which commands help further.
 
-    With --json for programs: state, exit_code, sentence, hang, culprit (task, host, attempt, traceback or last_lines),
-    hint, also_stopped, not_restarted, logs, next.
+    With --json for programs: state, exit_code, sentence, hang, culprit (task, host, attempt, python,
+    traceback or last_lines), hint, also_stopped, not_restarted, logs, next.
 
     \b
     Example:

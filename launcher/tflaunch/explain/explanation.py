@@ -39,6 +39,7 @@ class Explanation(NamedTuple):
                 "task": found.task,
                 "host": self.host,
                 "attempt": self.attempt,
+                "python": found.python or None,
                 "traceback": found.traceback,
                 "last_lines": found.last_lines,
             }

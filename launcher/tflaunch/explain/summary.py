@@ -71,15 +71,16 @@ class JobFailure(NamedTuple):
     """Why a job failed, and what is known about it.
 
     ``sentence``: the first cause; ``hang``: why tasks hung, "" if they did not or it is not known; ``task``: the task
-    that ``sentence`` names, if any. ``traceback`` and ``last_lines``: what that
-    task wrote last; one of them is empty. ``not_formed``: a sentence about a cluster that had not formed.
-    ``also_stopped``: its victims. ``not_restarted``: why there was no other attempt, "" if the budget was spent or no
-    retry was due. ``has_logs``: a task had started.
+    that ``sentence`` names, if any; ``python``: its interpreter and host, "" on this machine. ``traceback`` and
+    ``last_lines``: what that task wrote last; one of them is empty. ``not_formed``: a sentence about a cluster that had
+    not formed. ``also_stopped``: its victims. ``not_restarted``: why there was no other attempt, "" if the budget was
+    spent or no retry was due. ``has_logs``: a task had started.
     """
 
     sentence: str
     hang: str
     task: str | None
+    python: str
     traceback: tuple[str, ...]
     last_lines: tuple[str, ...]
     not_formed: tuple[str, ...]
@@ -109,6 +110,7 @@ def failure(job: Job, tail: Callable[[str, int], list[str]]) -> JobFailure:
         sentence=cause_of_restart(job, tail),
         hang=culprit.explanation,
         task=culprit.name if culprit.name in job.tasks else None,
+        python=_python_elsewhere(job, culprit) if is_task else "",
         traceback=traceback,
         last_lines=last_lines,
         not_formed=not_formed,
@@ -149,15 +151,22 @@ def _end_of(said: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (tuple(traceback), ()) if traceback else ((), tuple(said[-_TAIL_LINES:]))
 
 
+def _python_elsewhere(job: Job, culprit: Culprit) -> str:
+    """Return ``/opt/py/bin/python on h2`` for a task that ran Python, but not on this machine; else ""."""
+    facts = _facts(job, culprit.name)
+    return f"{facts.python} on {culprit.host or facts.host}" if facts.host and facts.python else ""
+
+
 def _evidence(found: JobFailure, is_shown: bool) -> list[str]:
     """Return the lines of a summary about what the culprit wrote last."""
+    wrote = f"{found.task} ({found.python})" if found.python else found.task
     if found.traceback:
         from tflaunch.explain import hints
 
         clipped = hints.clipped(list(found.traceback), _SHOWN_LINES if is_shown else _TAIL_LINES)
-        return [f"traceback of {found.task}:", *(f"    {line}" for line in clipped)]
+        return [f"traceback of {wrote}:", *(f"    {line}" for line in clipped)]
     if found.last_lines:
-        return [f"last lines of {found.task}:", *(f"    {line}" for line in found.last_lines)]
+        return [f"last lines of {wrote}:", *(f"    {line}" for line in found.last_lines)]
     return []
 
 
