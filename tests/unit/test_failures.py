@@ -78,6 +78,17 @@ def test_four_lines_of_a_traceback_show_both(name: str) -> None:
     assert len(shown.splitlines()) <= 5
 
 
+def test_an_abort_while_the_interpreter_exits_is_not_the_cause() -> None:
+    """Threads of TensorFlow may still run; an abort of a program that went on is another failure."""
+    raised = output_of("key-error").splitlines()
+    aborted = ["terminate called without an active exception", "Fatal Python error: Aborted"]
+    at_exit = find_failure([*raised, "", "W0000 00:00:1.2 3 a.cc:4] bye", *aborted])
+    later = find_failure([*raised, "", "epoch 2", *aborted])
+    assert at_exit is not None
+    assert later is not None
+    assert (at_exit.kind, later.kind, later.text) == ("KeyError", "", "terminate called")
+
+
 @pytest.mark.parametrize(
     "part",
     [

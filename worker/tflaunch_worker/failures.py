@@ -64,6 +64,8 @@ _FATAL = re.compile(
     r"|terminate called (?:after throwing an instance of '(?P<thrown>[^']{1,200})'|without an active exception)"
 )
 _PYTHON_LOG = re.compile(r" (?P<file>[^\s/]{1,200}\.py):(?P<line>\d{1,9})\]")
+_IGNORED, _IN_THREAD = "Exception ignored ", "Exception in thread "
+_ONLY_TRACES = ("SimplifiedTraceback", "UnfilteredStackTrace", "JaxStackTraceBeforeTransformation")  # of JAX
 _GROUP = "  + Exception Group Traceback (most recent call last):"
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]*\d[0-9a-fA-F]*")
 
@@ -128,7 +130,8 @@ class Failure(NamedTuple):
 
 def bounded(lines: Sequence[str]) -> list[str]:
     """Return the last lines, each cut to a length that patterns can take, without colors."""
-    return [_STYLE.sub("", line[:_MOST_SIGNS]).rstrip() for line in lines[-_MOST_LINES:]]
+    lines = [line.rstrip().rpartition("\r")[2][:_MOST_SIGNS] for line in lines[-_MOST_LINES:]]
+    return [_STYLE.sub("", line).rstrip() for line in lines]
 
 
 def find_failure(lines: Sequence[str]) -> Failure | None:
@@ -139,6 +142,9 @@ def find_failure(lines: Sequence[str]) -> Failure | None:
     """
     raised = _raised(lines, len(lines), _MOST_CAUSES)
     fatal = _fatal(lines, raised.end if raised is not None else 0)
+    if raised is not None and fatal is not None:  # C++ may abort while the interpreter exits
+        between = lines[raised.end : fatal.start]
+        return fatal if any(line and not LOG_LINE.match(line) for line in between) else raised
     return fatal or _group(lines) or raised
 
 
@@ -163,7 +169,7 @@ def innermost(frames: Sequence[Frame]) -> Frame | None:
 
 def _raised(lines: Sequence[str], stop: int, most: int) -> Failure | None:
     """Return the last exception with frames before ``stop``, with at most ``most`` exceptions that it followed from."""
-    place = _last_exception(lines, stop)
+    place = _decisive_exception(lines, stop)
     if place is None:
         return None
     start, exception = place
@@ -173,8 +179,26 @@ def _raised(lines: Sequence[str], stop: int, most: int) -> Failure | None:
     own = [frame for frame in inner if frame.is_own]
     marker = lines[start - 2] if start >= 3 else ""
     cause = _raised(lines, start - 2, most - 1) if most and marker.startswith(CHAINED) else None
+    cause = None if cause is not None and cause.kind in _ONLY_TRACES else cause
     frame = own[-1] if own else innermost(frames)
     return Failure(kind, text, frame, cause, not marker.startswith(_DIRECT), start, exception, end)
+
+
+def _decisive_exception(lines: Sequence[str], stop: int) -> tuple[int, int] | None:
+    """Return the place of the last exception that can have ended the program.
+
+    What a destructor or a thread raises may come after it, but does not end a program; that of a thread counts if there
+    is no other.
+    """
+    place, of_thread = _last_exception(lines, stop), None
+    while place is not None:
+        before = lines[place[0] - 1] if place[0] else ""
+        if not before.startswith((_IGNORED, _IN_THREAD)):
+            return place
+        if before.startswith(_IN_THREAD):
+            of_thread = of_thread or place
+        place = _last_exception(lines, place[0] - 1)
+    return of_thread
 
 
 def _last_exception(lines: Sequence[str], stop: int) -> tuple[int, int] | None:
@@ -185,7 +209,7 @@ def _last_exception(lines: Sequence[str], stop: int) -> tuple[int, int] | None:
             while start and (lines[start - 1].startswith("  ") or LOG_LINE.match(lines[start - 1])):
                 start -= 1
             if any(line.startswith('  File "') for line in lines[start:number]):
-                return (start - 1 if start and lines[start - 1] == HEAD else start), number
+                return (start - 1 if start and lines[start - 1].endswith(HEAD) else start), number
     return None
 
 
@@ -200,7 +224,7 @@ def _message_end(lines: Sequence[str], exception: int, stop: int) -> int:
         line = lines[end]
         is_next = line == HEAD and lines[end + 1 : end + 2] != [""]
         is_chained = line.startswith(CHAINED) and not follows
-        if (not line and not is_open) or is_next or is_chained or LOG_LINE.match(line):
+        if (not line and not is_open) or is_next or is_chained or LOG_LINE.match(line) or _FATAL.match(line):
             break
         end += 1
         if " [Op:" in line:

@@ -383,6 +383,8 @@ def last_traceback(lines: Sequence[str]) -> list[str]:
     start, exception = found.start, found.exception
     is_complete = lines[start].endswith(failures.HEAD) or lines[exception].startswith(_WITHOUT_HEAD)
     frames = [line for line in lines[start:exception] if not failures.LOG_LINE.match(line)]
+    if frames[0].endswith(failures.HEAD) and not frames[0].startswith(" "):
+        frames[0] = failures.HEAD  # a progress bar may stand before it in the same line
     return frames + lines[exception : found.end] if is_complete else []
 
 

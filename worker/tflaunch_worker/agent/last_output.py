@@ -90,8 +90,7 @@ def failure_signature(tail: bytes) -> str:
     Args:
         tail: the last few KiB of the program's output.
     """
-    text = tail.decode("utf-8", "replace").replace("\r\n", "\n")
-    lines = failures.bounded([line.rpartition("\r")[2] for line in text.split("\n")])
+    lines = failures.bounded(tail.decode("utf-8", "replace").split("\n"))
     failure = failures.find_failure(lines)
     if failure is not None and failure.kind:
         return failure.identity[:LONGEST]
