@@ -377,3 +377,12 @@ def test_of_tasks_that_blame_each_other_the_one_that_names_a_cause_is_believed()
     logs = {"worker:0": [TRACEBACK[0], frame, heard], "worker:1": [TRACEBACK[0], frame, cause]}
     hint = summary.failure(history.job, lambda task, _: logs[task]).hint or ""
     assert hint.startswith("worker:1 tells the cause: two tasks use one GPU")
+
+
+def test_what_a_program_wrote_cannot_move_the_cursor() -> None:
+    """`explain` prints it long after the screen has."""
+    log = ["Traceback (most recent call last):", '  File "a.py", line 1, in f', "ValueError: \x1b]0;x\x07 \u202e"]
+    history = mirrored(2, restart={"max": 0}).ends("worker:1", 7).ends("worker:0", None, 9)
+    text = summary.summary(history.job, "/logs", lambda *_: log)
+    assert "(ValueError: \\x1b]0;x\\x07 \\u202e, a.py, line 1)" in text
+    assert all(line.isprintable() for line in text.splitlines())

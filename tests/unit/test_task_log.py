@@ -122,6 +122,13 @@ def test_a_torn_mark_is_not_there(tmp_path: Path) -> None:
     assert again.next().kept() == (1, 3)
 
 
+def test_the_tail_keeps_blank_lines_but_for_those_at_the_end(tmp_path: Path) -> None:
+    """They tell where a chained traceback begins."""
+    path_of(tmp_path, TASK).write_text("KeyError: 'a'\n\nDuring handling\n\n \n")
+    assert tail(tmp_path, TASK, 9) == ["KeyError: 'a'", "", "During handling"]
+    assert tail(tmp_path, TASK, 1) == ["During handling"]
+
+
 def test_the_tail_of_a_log_without_a_log_is_empty(tmp_path: Path) -> None:
     """The task may never have started."""
     assert tail(tmp_path, TASK, 9) == []

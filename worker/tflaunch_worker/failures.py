@@ -177,8 +177,9 @@ def _raised(lines: Sequence[str], stop: int, most: int) -> Failure | None:
     kind, text, inner = _unwrapped(lines[exception:end])
     frames = frames_in(line for line in lines[start:exception] if not LOG_LINE.match(line))
     own = [frame for frame in inner if frame.is_own]
-    marker = lines[start - 2] if start >= 3 else ""
-    cause = _raised(lines, start - 2, most - 1) if most and marker.startswith(CHAINED) else None
+    above = next((number for number in range(start - 1, 0, -1) if lines[number]), 0)
+    marker = lines[above]
+    cause = _raised(lines, above, most - 1) if most and marker.startswith(CHAINED) else None
     cause = None if cause is not None and cause.kind in _ONLY_TRACES else cause
     frame = own[-1] if own else innermost(frames)
     return Failure(kind, text, frame, cause, not marker.startswith(_DIRECT), start, exception, end)

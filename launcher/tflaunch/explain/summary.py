@@ -148,7 +148,7 @@ def _end_of(said: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     from tflaunch.explain import hints  # compiles a hundred patterns that only a failure needs
 
     traceback = hints.last_traceback(said)
-    return (tuple(traceback), ()) if traceback else ((), tuple(said[-_TAIL_LINES:]))
+    return (tuple(traceback), ()) if traceback else ((), tuple([line for line in said if line.strip()][-_TAIL_LINES:]))
 
 
 def _python_elsewhere(job: Job, culprit: Culprit) -> str:
@@ -164,10 +164,14 @@ def _evidence(found: JobFailure, is_shown: bool) -> list[str]:
         from tflaunch.explain import hints
 
         clipped = hints.clipped(list(found.traceback), _SHOWN_LINES if is_shown else _TAIL_LINES)
-        return [f"traceback of {wrote}:", *(f"    {line}" for line in clipped)]
+        return [f"traceback of {wrote}:", *map(_quoted, clipped)]
     if found.last_lines:
-        return [f"last lines of {wrote}:", *(f"    {line}" for line in found.last_lines)]
+        return [f"last lines of {wrote}:", *map(_quoted, found.last_lines)]
     return []
+
+
+def _quoted(line: str) -> str:
+    return f"    {printable(line.expandtabs())}"
 
 
 def _hint_about_task(job: Job, task: str, said: list[str], tail: Callable[[str, int], list[str]]) -> str | None:
@@ -183,7 +187,7 @@ def _hint_about_task(job: Job, task: str, said: list[str], tail: Callable[[str, 
         if words and not hints.saw_peer_vanish(words):
             remedy = hints.find_hint(words, _facts(job, other)) or hints.failure_words(words)
             if remedy is not None:
-                return f"{other} tells the cause: {remedy}"
+                return f"{other} tells the cause: {printable(remedy)}"
     return hint or "it says that a peer had vanished, though no other task failed before it"
 
 
@@ -283,7 +287,7 @@ def exception_of(task: TaskState, tail: Callable[[str, int], list[str]]) -> str:
     from tflaunch.explain import hints
 
     signature = task.failure if policy.is_raised(task.failure) else ""
-    exception = hints.failure_words(tail(task.task, _LOOKED_AT)) or signature
+    exception = printable(hints.failure_words(tail(task.task, _LOOKED_AT)) or signature)
     return f" ({exception})" if exception else ""
 
 

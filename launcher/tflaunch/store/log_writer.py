@@ -328,6 +328,10 @@ def tail(directory: Path, task: str, lines: int) -> list[str]:
 
 
 def _last_lines(data: bytes, count: int) -> list[str]:
-    """Return the last ``count`` lines of the end of a log that are not blank."""
-    lines = (last_state(line).decode("utf-8", "replace") for line in data.split(b"\n"))
-    return [line for line in lines if line.strip()][-count:]
+    """Return the last ``count`` lines of the end of a log, up to the last one that is not blank.
+
+    Blank lines between them are kept: they separate tracebacks.
+    """
+    lines = [last_state(line).decode("utf-8", "replace") for line in data.split(b"\n")]
+    end = next((number for number in range(len(lines), 0, -1) if lines[number - 1].strip()), 0)
+    return lines[:end][-count:]
