@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import pytest
 
 from tflaunch.core.evidence import Evidence, Frame, Process, Thread
 from tflaunch.explain import scaling
 from tflaunch.explain.scaling import HostUse, Limit, Measured, TaskUse
-from tflaunch.tui import scaling_chart, scaling_table
+from tflaunch.tui import scaling_table
 
 pytestmark = pytest.mark.unit
 
@@ -158,14 +157,3 @@ def test_the_plot_shows_what_is_missing_to_the_ideal() -> None:
     runs = [BASE, measured(2)]
     lines = scaling_table.plot_of(runs, [10.0, 20.0], [10.0, 15.0], "examples/s")
     assert lines[1:] == [f"1  {'█' * 20:<40}  10.00", f"2  {'█' * 30 + '░' * 10}  15.00"]
-
-
-def test_the_chart_is_an_image() -> None:
-    """With a point for each run, at a height that corresponds to its speed."""
-    text = scaling_chart.chart_of("a & b", "steps/s", [1, 2, 4], [10.0, 18.0, 30.0], [10.0, 20.0, 40.0])
-    image = ET.fromstring(text)
-    points = [each for each in image if each.tag.endswith("circle")]
-    heights = [float(point.attrib["cy"]) for point in points]
-    assert len(points) == 3
-    assert heights == sorted(heights, reverse=True)
-    assert (heights[0] - heights[2]) / (heights[0] - heights[1]) == pytest.approx(2.5, rel=0.01)

@@ -287,7 +287,6 @@ class _Scale(TypedDict):
     scaling: str | None
     runs: Sequence[_ScaledRun]
     notes: Sequence[str]
-    svg: str | None
     problem: str | None
 
 

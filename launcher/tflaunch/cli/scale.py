@@ -74,7 +74,6 @@ def _duration(context: click.Context, parameter: click.Parameter, value: str) ->
     help="Examples in a step of each worker, if it stays the same.",
 )
 @click.option("--limit", callback=_duration, default="10m", metavar="DURATION", help="Longest run; default: 10m.")
-@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the chart to FILE.")
 @json_option
 def scale(
     spec: Path,
@@ -86,7 +85,6 @@ def scale(
     batch: int | None,
     worker_batch: int | None,
     limit: float,
-    svg: Path | None,
     as_json: bool,
 ) -> int:
     """Run SPEC with each number of workers, measure its steps per second, and say what limits it.
@@ -111,8 +109,6 @@ def scale(
 
     if batch is not None and worker_batch is not None:
         raise click.UsageError("--batch and --worker-batch exclude each other; give the one that stays the same")
-    if svg is not None and not svg.absolute().parent.is_dir():
-        raise click.UsageError(f"--svg {str(svg)!r}: there is no directory {svg.absolute().parent}; create it")
     file = read_file(spec)
     told = Batch(batch, worker_batch)
     plans, warnings = scaling_runs.plan_runs(file, settings, command, workers, told)
@@ -128,7 +124,7 @@ def scale(
         code, problem = error.exit_code, str(error)
     except KeyboardInterrupt:
         code, problem = _INTERRUPTED, "interrupted"
-    _show(plans[0].plan.name.rpartition("-")[0], runs, steps, svg, problem, as_json=as_json)
+    _show(plans[0].plan.name.rpartition("-")[0], runs, steps, problem, as_json=as_json)
     if problem:
         say(problem)
     return code
@@ -140,14 +136,13 @@ def _workers(run: Measured) -> str:
     return counted(run.workers, "worker")
 
 
-def _show(name: str, runs: Sequence[Measured], steps: float, svg: Path | None, problem: str, *, as_json: bool) -> None:
-    """Print what was measured, and write the chart."""
+def _show(name: str, runs: Sequence[Measured], steps: float, problem: str, *, as_json: bool) -> None:
+    """Print what was measured."""
     from tflaunch.explain import scaling
 
     efficiencies = [scaling.efficiency(run, runs[0]) for run in runs]
     findings = [scaling.find_limit(run, runs[0], steps) for run in runs]
     notes = scaling.notes(runs, steps) if runs else []
-    path = _write_chart(name, runs, efficiencies, svg) if runs else None
     if as_json:
         known = zip(runs, efficiencies, findings, strict=True)
         about = {
@@ -155,14 +150,11 @@ def _show(name: str, runs: Sequence[Measured], steps: float, svg: Path | None, p
             "scaling": (scaling.scaling_of(runs) or None) if runs else None,
             "runs": [_as_json(*each) for each in known],
             "notes": notes,
-            "svg": None if path is None else str(path),
             "problem": problem or None,
         }
         click.echo(json.dumps(about, indent=2))
     elif runs:
         _print(runs, efficiencies, findings, notes)
-        if path is not None:
-            click.echo(f"chart: {path}")
 
 
 def _as_json(run: Measured, efficiency: Efficiency, finding: Finding) -> dict[str, Any]:
@@ -207,19 +199,3 @@ def _curve(runs: Sequence[Measured], efficiencies: Sequence[Efficiency]) -> tupl
         unit, values = "steps/s", [run.steps_per_second for run in runs]
     ideals = [value / each.shown for value, each in zip(values, efficiencies, strict=True)]
     return unit, values, ideals
-
-
-def _write_chart(
-    name: str, runs: Sequence[Measured], efficiencies: Sequence[Efficiency], svg: Path | None
-) -> Path | None:
-    """Write the chart to a file, by default in the directory of the last run; None if there is nothing to compare."""
-    from tflaunch.client.runs import find_run
-    from tflaunch.tui import scaling_chart
-
-    if len(runs) < 2:
-        return None
-    path = find_run(runs[-1].run) / "scale.svg" if svg is None else svg
-    unit, values, ideals = _curve(runs, efficiencies)
-    title = f"{name}: {unit} by number of workers"
-    path.write_text(scaling_chart.chart_of(title, unit, [run.workers for run in runs], values, ideals))
-    return path
