@@ -23,6 +23,9 @@ def main() -> None:
     # Objects made at startup stay alive; collecting garbage among them would take a tenth of the startup time.
     gc.set_threshold(50_000)
     try:
+        from tflaunch_worker import process_state
+
+        process_state.set_own_state()
         from tflaunch.cli.main import run_command_line
 
         code = run_command_line()

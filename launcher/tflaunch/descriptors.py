@@ -1,4 +1,4 @@
-"""Check and raise the limit of open files, given what a run needs."""
+"""Check the limit of open files, given what a run needs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,6 @@ from tflaunch.explain.wording import counted
 _OF_TASK = 2  # its log, and the index of the log's times
 _OF_HOST = 1  # its link
 _OTHERS = 100
-
-
-def raise_limit() -> None:
-    """Raise the soft limit to the hard limit; agents, started earlier, pass on the user's own limit."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def needed(hosts: int, tasks: int) -> int:

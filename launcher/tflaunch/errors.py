@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +43,17 @@ class Problem(NamedTuple):
         place = f"{self.where}: " if self.where else ""
         remedy = f"; {self.hint}" if self.hint else ""
         return printable(f"{place}{self.message}{remedy}", _LONGEST_SENTENCE)
+
+
+def describe_os_error(error: OSError, place: object = "") -> str:
+    """Return an error of the system with its place, or with ``place`` if it names none, and the remedy if known."""
+    where = str(error.filename or place)
+    if isinstance(error, FileNotFoundError) and not os.path.isabs(where):
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            return "the current directory does not exist any more; change to another one"
+    return f"{where and f'{where}: '}{error.strerror or error}"
 
 
 class TflaunchError(Exception):

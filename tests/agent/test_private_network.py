@@ -19,7 +19,7 @@ from support.forks import in_fork
 from support.install import lacking, need
 from support.processes import command_of
 from support.sshd import wait_dead
-from tflaunch_worker import linux, spawn
+from tflaunch_worker import linux, process_state, spawn
 from tflaunch_worker.agent import pasta, private_network
 
 pytestmark = pytest.mark.agent
@@ -221,7 +221,7 @@ def test_an_ordinary_user_keeps_its_id(open_directory: Path) -> None:
         command = spawn.Command(["sh", "-c", script], {"PATH": os.environ["PATH"]}, str(open_directory))
         command.namespaces = network.namespaces
         child = spawn.start_process(
-            command, spawn.ProcessSettings(0o022, (1024, 1024), os.getpriority(os.PRIO_PROCESS, 0))
+            command, process_state.TaskSettings(0o022, (1024, 1024), os.getpriority(os.PRIO_PROCESS, 0))
         )
         os.waitpid(child.pid, 0)
         return os.read(child.output, 10_000).decode() + os.read(child.start_report, 100).decode()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from support.agent_client import wait_gone
-from tflaunch_worker import spawn
+from tflaunch_worker import process_state, spawn
 
 pytestmark = pytest.mark.agent
 
@@ -35,7 +35,7 @@ print(json.dumps({
 
 
 def _start(command: spawn.Command) -> spawn.Child:
-    return spawn.start_process(command, spawn.ProcessSettings(*VALUES))
+    return spawn.start_process(command, process_state.TaskSettings(*VALUES))
 
 
 def _command(*argv: str, workdir: str = "/", **env: str) -> spawn.Command:
@@ -89,14 +89,14 @@ def test_signals_are_at_their_defaults() -> None:
     earlier = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
     earlier[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda *_: None)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    spawn.changed_signals.cache_clear()  # it is looked up only once, as agents never change it
+    process_state.changed_signals.cache_clear()  # it is looked up only once, as agents never change it
     try:
         output, _, _ = _end(_start(_command("cat", "/proc/self/status")))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in earlier.items():
             signal.signal(number, handler)
-        spawn.changed_signals.cache_clear()
+        process_state.changed_signals.cache_clear()
     status = dict(line.split(":\t", 1) for line in output.splitlines() if ":\t" in line)
     assert {name: int(status[name], 16) & STANDARD for name in ("SigBlk", "SigIgn", "SigCgt")} == {
         "SigBlk": 0,
@@ -149,8 +149,8 @@ def test_a_process_dies_with_who_started_it() -> None:
     program = f"""
 import sys
 sys.path[:0] = {sys.path!r}
-from tflaunch_worker import spawn
-settings = spawn.ProcessSettings(0o022, (300, 300), 19)
+from tflaunch_worker import process_state, spawn
+settings = process_state.TaskSettings(0o022, (300, 300), 19)
 print(spawn.start_process(spawn.Command(["/bin/sleep", "300"], {{}}, "/"), settings).pid, flush=True)
 sys.stdin.read()
 """

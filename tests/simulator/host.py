@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tflaunch_worker import spawn, tf_config
+from tflaunch_worker import process_state, spawn, tf_config
 from tflaunch_worker.agent import task as tasks
 from tflaunch_worker.agent.files import Offer
 from tflaunch_worker.agent.left_files import PART
@@ -208,7 +208,7 @@ class SimZygotePool:
     def fork_task(
         self,
         command: Command,
-        settings: spawn.ProcessSettings,
+        settings: process_state.TaskSettings,
         on_started: Callable[[spawn.Child], None],
         on_refused: Callable[[], None],
     ) -> SimPendingFork:
@@ -291,7 +291,7 @@ class SimAgentHost:
     def start(self, task: Task, is_preloaded: bool) -> None:
         """Start a task."""
         zygotes = self._zygotes if self._host.world.chance(0.3) else None
-        task.start(spawn.ProcessSettings(0o022, (1024, 1024), 0), zygotes)  # type: ignore[arg-type]
+        task.start(process_state.TaskSettings(0o022, (1024, 1024), 0), zygotes)  # type: ignore[arg-type]
 
     def import_modules(self, command: Command) -> None:
         """Import nothing."""

@@ -19,7 +19,7 @@ from simulator.file_system import FileSystem, OsCalls, TreeCalls
 from tflaunch.agents import user_code
 from tflaunch.store import append_file, log_index, log_reader, log_sink, log_writer
 from tflaunch.tui import backlog
-from tflaunch_worker import orphans, spawn
+from tflaunch_worker import orphans, process_state, spawn
 from tflaunch_worker.agent import agent, files, port_watch, task, task_output
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class _Spawn:
     describe_start_failure = staticmethod(spawn.describe_start_failure)
 
     @staticmethod
-    def start_process(command: spawn.Command, settings: spawn.ProcessSettings) -> spawn.Child:
+    def start_process(command: spawn.Command, settings: process_state.TaskSettings) -> spawn.Child:
         current.host.check_code()
         process = current.host.fork(command.env)
         assert process.report is not None

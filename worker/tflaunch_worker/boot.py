@@ -40,6 +40,11 @@ class Failure(Exception):
 
 def main(source: BinaryIO) -> None:
     """Serve the request read from ``source``. Never returns."""
+    # As `process_state.set_own_state`: what runs us may have ignored or blocked the signals by which we wait.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    os.umask(os.umask(0o077) & 0o077)
     try:
         request = json.loads(source.readline())
         wanted = request["home"] or _default_home(bool(request.get("inherits")))

@@ -27,7 +27,7 @@ import signal
 import socket
 import sys
 
-from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, orphans
+from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, orphans, process_state
 from tflaunch_worker.agent.daemon import serve
 from tflaunch_worker.forkserver.messages import receive_message, send_message
 
@@ -52,6 +52,7 @@ def guard(directory: str, descriptor: int) -> None:
         directory: the agent's private directory.
         descriptor: a socket to the agent's first client.
     """
+    process_state.set_own_state([descriptor])
     os.set_inheritable(descriptor, False)  # it is for us, not for the tasks
     umask = os.umask(0o077)
     _prepare(directory)
@@ -70,6 +71,7 @@ def main_with_agent() -> None:
     """Guard an agent that exists already. Arguments: a socket to it, its pid, the directory and a title."""
     gc.set_threshold(50_000)
     channel, agent, directory = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), sys.argv[3]
+    process_state.set_own_state([channel.fileno()])
     channel.set_inheritable(False)
     os.umask(0o077)
     lock = _prepare(directory)
@@ -87,6 +89,7 @@ def main_of_agent() -> None:
 
     gc.set_threshold(50_000)
     channel, link, zygote_link, zygote = map(int, sys.argv[1:5])
+    process_state.set_own_state([channel, link, zygote_link])
     for descriptor in (channel, link, zygote_link):
         os.set_inheritable(descriptor, False)
     directory, umask = sys.argv[6], os.umask(0o077)

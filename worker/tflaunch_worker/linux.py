@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Iterable, Iterator
+    from typing import Callable, Iterator
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -149,17 +149,6 @@ def yield_to_others() -> None:
     number, call = _IOPRIO_SET.get(os.uname().machine), _c_function("syscall")
     if number is not None and call is not None:
         call(number, _IOPRIO_WHO_PROCESS, 0, _IOPRIO_CLASS_IDLE << 13)
-
-
-def close_all_but(kept: Iterable[int]) -> None:
-    """Close the descriptors of this process, a fork, by which ends of pipes and connections would stay open."""
-    known = {0, 1, 2, *kept}
-    for descriptor in map(int, os.listdir("/proc/self/fd")):
-        if descriptor not in known:
-            try:
-                os.close(descriptor)
-            except OSError:
-                pass  # it was that of the list itself
 
 
 def forbid_core_file(pid: int) -> None:

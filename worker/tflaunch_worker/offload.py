@@ -9,7 +9,7 @@ import json
 import os
 import signal
 
-from tflaunch_worker import linux
+from tflaunch_worker import linux, process_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _fork(
 
 
 def _detach(kept: int) -> None:
-    linux.close_all_but([kept])
+    process_state.close_all_but([kept])
     linux.take_session(0)
 
 

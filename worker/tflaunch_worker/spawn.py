@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import functools
 import os
-import resource
 import signal
 
-from tflaunch_worker import linux
+from tflaunch_worker import linux, process_state
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tflaunch_worker.process_state import TaskSettings
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -20,7 +22,6 @@ NOT_EXECUTABLE = 126
 _SETUP, _WORKDIR, _COMMAND = "setup", "workdir", "command"
 """The stages of a start, as named in the report of a process that could not start."""
 
-_CATCHABLE = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _ELF = b"\x7fELF"
 _PIPE_BYTES = 1024 * 1024  # a larger pipe lets a task with much output continue while the agent is busy
 _F_SETPIPE_SZ = 1031  # fcntl.F_SETPIPE_SZ exists since Python 3.10
@@ -80,19 +81,7 @@ class Child:
         self.start_report = start_report
 
 
-class ProcessSettings:
-    """Settings that a task gets from this host where the agent has changed its own.
-
-    ``umask``; ``max_files``: the soft and hard limit of open files; ``niceness``.
-    """
-
-    def __init__(self, umask: int, max_files: tuple[int, int], niceness: int) -> None:
-        self.umask = umask
-        self.max_files = max_files
-        self.niceness = niceness
-
-
-def start_process(command: Command, settings: ProcessSettings) -> Child:
+def start_process(command: Command, settings: TaskSettings) -> Child:
     """Start a process that executes a command, without waiting for the program to run.
 
     Raises:
@@ -100,7 +89,7 @@ def start_process(command: Command, settings: ProcessSettings) -> Child:
     """
     output, output_end = make_output_pipe()
     report, report_end = os.pipe()
-    changed_signals()  # cache it before the fork, because a fork would lose it
+    process_state.changed_signals()  # cache it before the fork, because a fork would lose it
     agent = os.getpid()
     # Until the fork has reset its dispositions, these signals would run the agent's handlers in it.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
@@ -168,7 +157,7 @@ def describe_start_failure(report: bytes, command: Command) -> tuple[int, str] |
     return NOT_FOUND, f"command not found: {name!r}{remedy}"
 
 
-def _become_task(command: Command, output: int, report: int, agent: int, settings: ProcessSettings) -> None:
+def _become_task(command: Command, output: int, report: int, agent: int, settings: TaskSettings) -> None:
     """Turn this fork into the task. Never returns."""
     stage = _SETUP
     try:
@@ -178,13 +167,11 @@ def _become_task(command: Command, output: int, report: int, agent: int, setting
         linux.die_with_parent(signal.SIGKILL)
         if os.getppid() != agent:
             os._exit(NOT_EXECUTABLE)  # the agent died before the line above took effect
-        _reset_signals()
+        process_state.reset_signals()
         nothing = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
-        os.umask(settings.umask)
-        os.setpriority(os.PRIO_PROCESS, 0, settings.niceness)
-        resource.setrlimit(resource.RLIMIT_NOFILE, settings.max_files)
+        settings.apply()
         stage = _WORKDIR
         os.chdir(command.workdir)
         stage = _COMMAND
@@ -214,16 +201,3 @@ def _execute(command: Command) -> None:
         except OSError as error:
             failure = error
     raise failure
-
-
-@functools.lru_cache(maxsize=None)
-def changed_signals() -> list[int]:
-    """Return the signals not at their defaults in this process; cached, since that never changes."""
-    return [number for number in _CATCHABLE if signal.getsignal(number) != signal.SIG_DFL]
-
-
-def _reset_signals() -> None:
-    """Reset signals to their default dispositions; a launcher started with ``&`` ignores SIGINT."""
-    for number in changed_signals():
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])

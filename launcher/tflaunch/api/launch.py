@@ -16,7 +16,7 @@ from tflaunch.api.spec import SpecFields, SpecLike, file_of
 from tflaunch.api.values import Result
 from tflaunch.client import runs
 from tflaunch.clusterspec.spec_file import SpecFile
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, describe_os_error
 from tflaunch.runtime import launch, plan_cache, supervisor_process
 
 if TYPE_CHECKING:
@@ -51,23 +51,25 @@ def start(
         SpecError: the spec is invalid; lists all problems.
         TflaunchError: the run cannot begin, or the function cannot be sent.
     """
-    call = Call(spec, args, kwargs or {}) if callable(spec) else None
-    if call is None and (args or kwargs or fields):
-        wrong = ", ".join(["args"] * bool(args) + ["kwargs"] * bool(kwargs) + list(fields))
-        raise TflaunchError(f"{wrong}: only a function is started with these; put fields into the spec", EXIT_USAGE)
-    file = file_of(spec_of(spec, fields) if callable(spec) else spec, None if directory is None else Path(directory))
-    settings = [] if timeout is None else [f"timeouts.deadline={json.dumps(timeout)}"]
-    if on is not None:
-        return Run(_submit(file, settings, call), is_owned=not detach)
-    plan = plan_cache.plan_spec(file, settings, is_detached=detach).plan
     try:
+        call = Call(spec, args, kwargs or {}) if callable(spec) else None
+        if call is None and (args or kwargs or fields):
+            wrong = ", ".join(["args"] * bool(args) + ["kwargs"] * bool(kwargs) + list(fields))
+            raise TflaunchError(f"{wrong}: only a function is started with these; put fields into the spec", EXIT_USAGE)
+        file = file_of(
+            spec_of(spec, fields) if callable(spec) else spec, None if directory is None else Path(directory)
+        )
+        settings = [] if timeout is None else [f"timeouts.deadline={json.dumps(timeout)}"]
+        if on is not None:
+            return Run(_submit(file, settings, call), is_owned=not detach)
+        plan = plan_cache.plan_spec(file, settings, is_detached=detach).plan
         with launch.new_directory(plan, None, file.suffix, file.text.encode()) as run:
             if call is not None:
                 call.write(run.function)
                 plan = plan.with_function(run.function, call.places_beside(plan))
             supervisor_process.start(plan, run, is_owned=not detach)
     except OSError as error:
-        raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
+        raise TflaunchError(describe_os_error(error), EXIT_INTERNAL) from None
     return Run(run.path, is_owned=not detach)
 
 

@@ -9,7 +9,14 @@ from pathlib import Path
 import click
 
 from tflaunch import __version__
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SpecError, SupervisedElsewhereError, TflaunchError
+from tflaunch.errors import (
+    EXIT_INTERNAL,
+    EXIT_USAGE,
+    SpecError,
+    SupervisedElsewhereError,
+    TflaunchError,
+    describe_os_error,
+)
 
 _GROUPS = {
     "Run": ("up", "run", "rerun", "queue"),
@@ -129,6 +136,5 @@ def run_command_line() -> int:
     except BrokenPipeError:
         return EXIT_INTERNAL
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        click.echo(f"tflaunch: {place}{error.strerror or error}", err=True)
+        click.echo(f"tflaunch: {describe_os_error(error)}", err=True)
         return EXIT_INTERNAL

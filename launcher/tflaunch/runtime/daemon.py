@@ -16,6 +16,10 @@ from tflaunch.explain.run_status import Status
 from tflaunch.interruptible import wait_readable
 from tflaunch.store.log_line import Kept
 from tflaunch.store.run_dir import SUPERVISOR_LOG
+from tflaunch_worker import process_state
+
+_BEGUN = b"."
+_LONGEST_ANSWER = 8  # bytes
 
 
 class Notes:
@@ -82,51 +86,65 @@ def launched(directory: Path, supervise: Callable[[Callable[[], None]], int]) ->
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # until both processes can handle it
     pid = os.fork()
     if pid == 0:
-
-        def begun() -> None:
-            os.write(writer, b".")
-            os.close(writer)
-
-        def supervise_alone() -> int:
-            os.close(reader)
-            os.setsid()
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            return supervise(begun)
-
-        be_supervisor(directory, supervise_alone)
+        os.setsid()
+        be_supervisor(directory, supervise, writer)
     with _interrupts_to(pid):
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(writer)
-        wait_readable([reader])  # unlike `read`, it notices every Ctrl-C
-        has_begun = bool(os.read(reader, 1))
+        await_beginning(reader, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), directory)
         os.close(reader)
-        if not has_begun:
-            _, status = os.waitpid(pid, 0)
-            raise failure_of(os.waitstatus_to_exitcode(status), directory)
         yield
 
 
-def failure_of(exit_code: int, directory: Path) -> TflaunchError:
-    """Return the error of a supervisor that ended before its run had begun: what it logged.
+def await_beginning(reader: int, wait: Callable[[], int], directory: Path) -> None:
+    """Return once other processes can see a run.
 
     Args:
-        exit_code: its exit code; if a signal killed it, the negative number of that signal.
+        reader: what its supervisor tells (see `be_supervisor`).
+        wait: waits for the supervisor and returns its exit code; if a signal killed it, the negative number of that.
         directory: the run's.
+
+    Raises:
+        TflaunchError: the supervisor ended before that; says what it logged.
     """
+    wait_readable([reader])  # unlike `read`, it notices every Ctrl-C
+    answer = os.read(reader, _LONGEST_ANSWER)
+    if answer == _BEGUN:
+        return
+    exit_code = wait()
+    if answer:
+        exit_code = int(answer)  # a program that ignores SIGCHLD does not learn it by waiting
     if exit_code < 0:
-        return TflaunchError(f"the supervisor was killed by {signal.Signals(-exit_code).name}", EXIT_INTERNAL)
+        raise TflaunchError(f"the supervisor was killed by {signal.Signals(-exit_code).name}", EXIT_INTERNAL)
     log = directory / SUPERVISOR_LOG
     said = log.read_text("utf-8", "replace").strip() if log.exists() else ""
-    return TflaunchError(said or "the supervisor ended without a message", exit_code or EXIT_INTERNAL)
+    raise TflaunchError(said or "the supervisor ended without a message", exit_code or EXIT_INTERNAL)
 
 
-def be_supervisor(directory: Path, supervise: Callable[[], int]) -> NoReturn:
-    """Log to the run's directory, survive a logout, supervise, and exit with the exit code."""
+def be_supervisor(
+    directory: Path, supervise: Callable[[Callable[[], None]], int], ready: int | None = None
+) -> NoReturn:
+    """Log to the run's directory, survive a logout, supervise, and exit with the exit code.
+
+    Args:
+        directory: the run's.
+        supervise: supervises the run and returns the exit code; calls its argument once the run can be seen.
+        ready: gets a dot then, or else the exit code, for `await_beginning`.
+    """
+
+    def tell(answer: bytes) -> None:
+        nonlocal ready
+        if ready is not None:
+            os.write(ready, answer)
+            os.close(ready)
+            ready = None
+
     code = EXIT_INTERNAL
     try:
+        process_state.set_own_state([] if ready is None else [ready])
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         _redirect(directory / SUPERVISOR_LOG)
-        code = supervise()
+        code = supervise(lambda: tell(_BEGUN))
     except TflaunchError as error:
         os.write(2, f"{error}\n".encode("utf-8", "replace"))
         code = error.exit_code
@@ -137,7 +155,10 @@ def be_supervisor(directory: Path, supervise: Callable[[], int]) -> NoReturn:
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
     finally:
-        os._exit(code)
+        try:
+            tell(b"%d" % code)
+        finally:
+            os._exit(code)
 
 
 def _redirect(log: Path) -> None:

@@ -21,7 +21,7 @@ from typing import NamedTuple, NoReturn
 from tflaunch import descriptors
 from tflaunch.client.machine_use import MachineUse
 from tflaunch.core.queue_order import Candidate, Holder, decide
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
 from tflaunch.file_watch import ENTRIES, WRITTEN, FileWatch
 from tflaunch.plan import serialize
 from tflaunch.plan.host_shares import with_devices
@@ -30,7 +30,7 @@ from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store import run_lock, run_queue
 from tflaunch.store.run_dir import RunDirectory, runs_directory
 from tflaunch.store.run_queue import Entry, Order, Refusal
-from tflaunch_worker import linux
+from tflaunch_worker import linux, process_state
 from tflaunch_worker.event_loop import Loop
 
 _FOR_SUPERVISORS = (foreground, run_record)  # imported once, before the forks
@@ -41,6 +41,7 @@ _UNTIL_RELEASED = (0.001, 0.003, 0.01, 0.03)  # seconds after the file of a lock
 
 def main() -> None:
     """Begin the runs of the queue until it is empty; return at once if another process does."""
+    process_state.set_own_state([])
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     while (lock := run_queue.take_dispatcher_lock()) is not None:
         _prepare_to_fork()
@@ -129,7 +130,7 @@ class Dispatcher:
             return False
         pid = os.fork()
         if pid == 0:
-            linux.close_all_but([0, 1, 2])  # the dispatcher's lock among them
+            process_state.close_all_but([])  # the dispatcher's lock among them
             os.setsid()
             _become(path, devices)
         pidfd = linux.open_pidfd(pid)
@@ -212,7 +213,7 @@ def _become(path: Path, devices: Mapping[str, Sequence[str]]) -> NoReturn:
 def begin(directory: str, devices: Mapping[str, Sequence[str]]) -> NoReturn:
     """Supervise a run of the queue in this process, unless that has happened; exit with its exit code."""
     path = Path(directory)
-    daemon.be_supervisor(path, lambda: _supervise(path, devices))
+    daemon.be_supervisor(path, lambda _: _supervise(path, devices))
 
 
 def _supervise(path: Path, devices: Mapping[str, Sequence[str]]) -> int:
@@ -271,5 +272,5 @@ def _leave_queue(path: Path) -> None:
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+        return describe_os_error(error)
     return str(error)

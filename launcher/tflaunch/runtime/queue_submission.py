@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, describe_os_error
 from tflaunch.plan import placeholders, serialize
 from tflaunch.plan.host_shares import wanted_shares, with_inherited_devices
 from tflaunch.plan.model import Plan
@@ -16,7 +16,7 @@ from tflaunch.runtime import launch, queue_wake
 from tflaunch.store import run_queue
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.store.run_queue import Order
-from tflaunch_worker import linux
+from tflaunch_worker import linux, process_state
 
 _LONGEST_NAME = 63
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -64,14 +64,14 @@ def enqueue(
                 metrics_port=metrics_port,
                 collect_every=collect_every,
                 directory=os.getcwd(),
-                umask=_umask(),
+                umask=process_state.read_umask(),
                 environ=dict(os.environ),
                 python=sys.executable,
                 search_path=sys.path,
             )
             run_queue.add_entry(directory.path, order, wanted_shares(plan, linux.count_gpus()), plan.matrix)
     except OSError as error:
-        raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
+        raise TflaunchError(describe_os_error(error), EXIT_INTERNAL) from None
     queue_wake.ensure_dispatcher()
     return directory
 
@@ -91,10 +91,3 @@ def _require_to_be_independent(plan: Plan) -> None:
                 'read it from a file: {"file": "PATH"}'
             )
             raise TflaunchError(message, EXIT_USAGE)
-
-
-def _umask() -> int:
-    """Return the umask of this process, which can only be read by setting it."""
-    current = os.umask(0o077)
-    os.umask(current)
-    return current

@@ -10,11 +10,11 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.interruptible import wait_readable
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import daemon
@@ -57,16 +57,13 @@ def start(plan: Plan, directory: RunDirectory, *, is_owned: bool) -> None:
     try:
         with process.stdin as stdin:
             stdin.write(json.dumps(order).encode("ascii"))
-        wait_readable([process.stdout.fileno()])  # unlike `read`, it notices every Ctrl-C
-        has_begun = bool(process.stdout.read(1))
+        daemon.await_beginning(process.stdout.fileno(), process.wait, directory.path)
     except BaseException:
         process.terminate()
         process.wait()
         raise
     finally:
         process.stdout.close()
-    if not has_begun:
-        raise daemon.failure_of(process.wait(), directory.path)
     threading.Thread(target=process.wait, daemon=True, name=f"tflaunch {directory.run}").start()  # leaves no zombie
 
 
@@ -77,15 +74,10 @@ def supervise(order: dict[str, Any]) -> None:
 
     directory = RunDirectory.existing(Path(order["run"]), Path(order["logs"]))
     plan = serialize.from_json(order["plan"])
-    ready = os.dup(1)
 
-    def run() -> int:
+    def run(begun: Callable[[], None]) -> int:
         code = launch.code_for_hosts(plan)
         config = RunConfig(directory, code, daemon.Notes().say, owner=order["owner"], sink=daemon.notes, begun=begun)
         return launch.start(plan, config)
 
-    def begun() -> None:
-        os.write(ready, b".")
-        os.close(ready)
-
-    daemon.be_supervisor(directory.path, run)
+    daemon.be_supervisor(directory.path, run, os.dup(1))

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from tflaunch import descriptors
 from tflaunch.agents.output import Times
 from tflaunch.mailbox import Mailbox
 from tflaunch.store.log_line import Kept
 from tflaunch.store.log_writer import Marks, TaskLog, missing, path_of, times_of
+from tflaunch_worker import process_state
 
 
 class OutputScreen(Protocol):
@@ -37,7 +37,7 @@ class LogSink:
             screen: shows the output.
             mailbox: the event loop, for its clock.
         """
-        descriptors.raise_limit()
+        process_state.raise_file_limit()
         self._directory = directory
         self._marks = marks
         self._times = times

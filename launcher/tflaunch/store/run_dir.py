@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch import private_files
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
 
 JOURNAL_NAME = "events.jsonl"
 """The journal."""
@@ -133,7 +133,7 @@ class RunDirectory:
             if log_directory is not None:
                 (self.path / "logs").symlink_to(self.logs)
         except OSError as error:
-            message = f"{error.filename}: {error.strerror}; set TFLAUNCH_HOME to a directory you can write"
+            message = f"{describe_os_error(error)}; set TFLAUNCH_HOME to a directory you can write"
             raise TflaunchError(message, EXIT_INTERNAL) from None
 
     @classmethod

@@ -6,10 +6,9 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
-import resource
 import sys
 
-from tflaunch_worker import CODE_NAME, TASKS_NAME, host_vars, linux, offload, spawn, tf_config
+from tflaunch_worker import CODE_NAME, TASKS_NAME, host_vars, linux, offload, process_state, spawn, tf_config
 from tflaunch_worker.agent import breakpoints, interfaces, left_files, listening_sockets
 from tflaunch_worker.agent.fence import Fence, why_unavailable
 from tflaunch_worker.agent.oom import OomWatch
@@ -22,6 +21,7 @@ from tflaunch_worker.agent.task_output import Spool, Stream
 from tflaunch_worker.agent.vitals import VitalsReporter
 from tflaunch_worker.inspect import cores, interpreter
 from tflaunch_worker.inspect.usage import Measurer
+from tflaunch_worker.process_state import TaskSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ class Host:
         self._gpus = linux.count_gpus()
         self._tensorflow: dict[tuple[str, ...], str] = {}
         self._inherited = host_vars.inherited(self._environ)
-        self.max_files = _raise_file_limit()
+        self.max_files = process_state.raise_file_limit()
         self._values: dict[str, str] = {}
         self._bare: dict[str, str] = {}
         self._keras: dict[tuple[str, ...], tuple[bool, str]] = {}
-        self._settings = spawn.ProcessSettings(umask, self.max_files, linux.be_punctual())
+        self._settings = TaskSettings(umask, self.max_files, linux.be_punctual())
         self._oom = OomWatch()
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)
@@ -382,10 +382,3 @@ def _library() -> str:
     """Return the directory that provides `tflaunch_worker.training` to tasks, or "" if we are installed."""
     is_installed = os.path.exists(os.path.join(_PACKAGE, "boot.py"))  # which is not in an archive
     return "" if is_installed else os.path.dirname(_PACKAGE)
-
-
-def _raise_file_limit() -> tuple[int, int]:
-    """Raise this process's limit of open files to its maximum; return the tasks' (soft, hard) limits."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return soft, hard

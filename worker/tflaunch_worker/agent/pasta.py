@@ -14,7 +14,7 @@ import shutil
 import signal
 import time
 
-from tflaunch_worker import linux
+from tflaunch_worker import linux, process_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def connect(namespaces: Iterable[int]) -> str:
 def _be_keeper(program: str, namespaces: list[int], answer: int, parent: int) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
-        linux.close_all_but([*namespaces, answer])
+        process_state.close_all_but([*namespaces, answer])
         signal.pthread_sigmask(signal.SIG_BLOCK, _OWN_SIGNALS)
         keeper = os.getpid()
         entered, enter = os.pipe()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.task_output import Stream
     from tflaunch_worker.event_loop import Loop, Timer
     from tflaunch_worker.forkserver.pool import PendingFork, ZygotePool
+    from tflaunch_worker.process_state import TaskSettings
 
     class Listener(Protocol):
         """Receives the events of a task."""
@@ -104,7 +105,7 @@ class Task:
             os.fsencode(f"TFLAUNCH_ATTEMPT={attempt}"),
         }
 
-    def start(self, settings: spawn.ProcessSettings, zygotes: ZygotePool | None = None) -> None:
+    def start(self, settings: TaskSettings, zygotes: ZygotePool | None = None) -> None:
         """Start the attempt, or fork it from a zygote; the listener gets the result."""
         if zygotes is None:
             # Deferred until this batch of orders is prepared: after a fork, each page that the agent writes is copied.
@@ -113,7 +114,7 @@ class Task:
             fall_back = lambda: self._start_process(settings)  # noqa: E731
             self._pending = zygotes.fork_task(self._command, settings, self._on_started, fall_back)
 
-    def _start_process(self, settings: spawn.ProcessSettings) -> None:
+    def _start_process(self, settings: TaskSettings) -> None:
         try:
             self._on_started(spawn.start_process(self._command, settings))
         except OSError as error:

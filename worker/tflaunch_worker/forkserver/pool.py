@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Callable
 
     from tflaunch_worker.event_loop import Loop
+    from tflaunch_worker.process_state import TaskSettings
 
 PRELOAD = "TFLAUNCH_PRELOAD"
 """Variable that lists the modules imported for a task, or holds "no: " and the reason."""
@@ -76,7 +77,7 @@ class ZygotePool:
     def fork_task(
         self,
         command: spawn.Command,
-        settings: spawn.ProcessSettings,
+        settings: TaskSettings,
         on_started: Callable[[spawn.Child], None],
         on_refused: Callable[[], None],
     ) -> PendingFork | None:
@@ -105,7 +106,7 @@ class ZygotePool:
         refused(reason)
         return None
 
-    def import_modules(self, command: spawn.Command, settings: spawn.ProcessSettings) -> None:
+    def import_modules(self, command: spawn.Command, settings: TaskSettings) -> None:
         """Start the zygote for tasks with this command, if they can be forked, so that the first of them finds it."""
         path, reason = self._check(command)
         key = _zygote_key(command, path)
@@ -124,7 +125,7 @@ class ZygotePool:
         return path, reason or self._unusable.get(_zygote_key(command, path), "")
 
     def _start_zygote(
-        self, key: tuple[object, ...], command: spawn.Command, path: str, settings: spawn.ProcessSettings
+        self, key: tuple[object, ...], command: spawn.Command, path: str, settings: TaskSettings
     ) -> Zygote:
         def on_ended(has_answered: bool) -> None:
             del self._zygotes[key]
@@ -315,9 +316,7 @@ class Zygote:
         self._on_ended(self._has_answered)
 
 
-def _start_import(
-    command: spawn.Command, path: str, settings: spawn.ProcessSettings
-) -> tuple[socket.socket, spawn.Child]:
+def _start_import(command: spawn.Command, path: str, settings: TaskSettings) -> tuple[socket.socket, spawn.Child]:
     """Start a process that imports the modules of a task; return the connection to it.
 
     Raises:

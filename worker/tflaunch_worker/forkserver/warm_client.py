@@ -11,7 +11,7 @@ import os
 import select
 import socket
 
-from tflaunch_worker import linux
+from tflaunch_worker import linux, process_state
 from tflaunch_worker.forkserver import fingerprint
 from tflaunch_worker.forkserver.messages import receive_message, send_message
 
@@ -135,7 +135,7 @@ def _guard_request(python: Sequence[str], directory: str, title: str) -> Message
         "directory": _text(os.fsencode(directory)),
         "title": _text(os.fsencode(title)),
         "cwd": os.getcwd(),
-        "umask": _umask(),
+        "umask": process_state.read_umask(),
         "traits": fingerprint.process_traits(),
     }
 
@@ -146,12 +146,6 @@ def _environment() -> dict[str, str]:
 
 def _text(data: bytes) -> str:
     return data.decode("latin-1")
-
-
-def _umask() -> int:
-    """Return this process's umask; the system call that returns it also changes it, for all threads."""
-    status = linux.read("/proc/self/status") or ""
-    return int(status.partition("\nUmask:")[2].split(None, 1)[0], 8)
 
 
 def _connect(path: str) -> socket.socket | None:

@@ -1,0 +1,203 @@
+"""What starts tflaunch may ignore or block signals, leave files open, have a strange umask or no current directory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support.agent_client import wait_gone
+from support.launch import PATIENCE, Launch, read_until
+from tflaunch.errors import TflaunchError
+from tflaunch.runtime import daemon
+
+pytestmark = pytest.mark.cli
+
+ODD = """
+import fcntl, os, resource, signal, sys, tempfile
+ignored = [signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGPIPE]
+for number in ignored:
+    signal.signal(number, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [*ignored, signal.SIGHUP, signal.SIGUSR2])
+lock = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+for number in (3, 9, 40):
+    os.dup2(lock, number)
+fcntl.flock(lock, fcntl.LOCK_SH)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+if sys.argv[3] == "gone":
+    gone = tempfile.mkdtemp()
+    os.chdir(gone)
+    os.rmdir(gone)
+os.umask(int(sys.argv[2], 8))
+os.execvp(sys.argv[4], sys.argv[4:])
+"""
+UMASKS = {"000": "0000", "777": "0077"}
+"""What tasks get of it: nothing works where the owner may not read what he has written."""
+ALLOWED = (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
+"""What our processes may ignore: Python, daemons and a background job do."""
+TASK = (
+    "umask; ulimit -Sn; grep -E '^Sig(Blk|Ign):' /proc/self/status;  echo up; "
+    "until test -e go; do sleep 0.05; done; exit 7"
+)
+TOLD = "{umask}\n64\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nup\n"
+KINDS = {"bin/tflaunch", "tflaunch-agent:", "queue_dispatcher", "supervisor_process", "tflaunch-forkserver:"}
+KINDS |= {"tflaunch-warm:"}
+BOOT = "sys.stdin.buffer.read"
+"""What passes the agent's messages on, and ends with the command that carries them; it forks guard and agent."""
+DOCKER = '#!/bin/sh\nshift 3  # exec --interactive NAME\nexec {parent} "$@"\n'
+PROGRAM = """
+import signal, sys, tflaunch
+
+def state():
+    return signal.getsignal(signal.SIGCHLD), signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+before = state()
+print(tflaunch.run(sys.argv[1]).exit_code, before == state())
+"""
+
+
+@pytest.fixture(params=UMASKS)
+def umask(request: pytest.FixtureRequest, launch: Launch) -> Iterator[str]:
+    """The umask of the parent of all commands, which have no current directory, nor root's right to read all files."""
+    launch.prefix = odd_parent(launch, request.param)
+    yield str(request.param)
+    (launch.directory / "go").touch()
+    launch.run("warm", "--stop")
+    for process in launch.survivors():
+        wait_gone(process.pid)
+
+
+def odd_parent(launch: Launch, umask: str, directory: str = "gone") -> list[str]:
+    """Return a command that executes its arguments with everything set oddly."""
+    ordinary = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    return [*ordinary, sys.executable, "-c", ODD, str(launch.directory / "lock"), umask, directory]
+
+
+def check_processes(launch: Launch, holder: int = 0) -> set[str]:
+    """Check what all processes have inherited; only ``holder`` may have the lock. Return what they are."""
+    lock = str(launch.directory / "lock")
+    kinds = set()
+    for process in launch.survivors():
+        with suppress(psutil.NoSuchProcess, FileNotFoundError):  # a `sleep` of the task
+            command = " ".join(process.cmdline())
+            if BOOT in command and BOOT not in " ".join(process.parent().cmdline()):
+                continue
+            files = {file.path for file in process.open_files()}
+            status = dict(line.split(":\t", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
+            ignored = {number for number in signal.valid_signals() if int(status["SigIgn"], 16) >> (number - 1) & 1}
+            if not command.startswith(
+                ("sh ", "sleep ")
+            ):  # tasks tell it themselves, and a shell blocks all for moments
+                assert int(status["SigBlk"], 16) == 0, command
+                assert not ignored.difference(ALLOWED), command
+            assert process.pid == holder or lock not in files, command
+            kinds |= {kind for kind in {*KINDS, BOOT} if kind in command}
+    return kinds
+
+
+def spec_of(launch: Launch, **fields: Any) -> Path:
+    """Write the spec of one task, which tells what it has inherited."""
+    return launch.shell(TASK, workers=1, **{"strategy": "none", "restart": {"max": 0}, **fields})
+
+
+def test_a_run_in_the_foreground(launch: Launch, umask: str) -> None:
+    """Its task begins with default signals and without the caller's files, and the exit code is the task's."""
+    process = launch.start("up", spec_of(launch))
+    out = read_until(process, "| up").replace("worker:0 | ", "")
+    assert out == TOLD.format(umask=UMASKS[umask])
+    assert check_processes(launch, process.pid) == {"tflaunch-agent:", "bin/tflaunch"}
+    (launch.directory / "go").touch()
+    _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, "exited with code 7" in err) == (7, True), err
+
+
+@pytest.mark.parametrize("options", [["-d"], ["-d", "--queue"]])
+def test_a_run_in_the_background(launch: Launch, umask: str, options: list[str]) -> None:
+    """It keeps no file of its caller open; neither does the dispatcher of the queue."""
+    launch.prefix = odd_parent(launch, umask, "here")
+    started = launch.run("up", *options, spec_of(launch))
+    assert started.returncode == 0, started.stderr
+    follower = launch.start("attach")
+    out = read_until(follower, "| up").replace("worker:0 | ", "")
+    follower.kill()
+    follower.communicate()
+    assert out == TOLD.format(umask=UMASKS[umask])
+    with open(launch.directory / "lock", "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    process = "queue_dispatcher" if "--queue" in options else "bin/tflaunch"
+    assert check_processes(launch) == {"tflaunch-agent:", process}
+    (launch.directory / "go").touch()
+    assert launch.run("wait").returncode == 7
+
+
+def test_a_run_of_forked_tasks(launch: Launch, umask: str) -> None:
+    """With what has imported their modules, and outlives the run; a later run starts from it."""
+    (launch.directory / "here.py").write_text(
+        "import os, time\nprint('up')\nwhile not os.path.exists('go'):\n  time.sleep(0.05)\n"
+    )
+    fields = {"command": [sys.executable, "here.py"], "preload": ["json"], "warm": "1m"}
+    launch.prefix = odd_parent(launch, umask, "here")
+    for kind in ("tflaunch-forkserver:", "tflaunch-warm:"):
+        process = launch.start("up", spec_of(launch, **fields))
+        read_until(process, "| up")
+        assert {kind, "tflaunch-agent:"} < check_processes(launch, process.pid)
+        (launch.directory / "go").touch()
+        _, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, err
+        (launch.directory / "go").unlink()
+    assert check_processes(launch) == {"tflaunch-warm:"}
+
+
+def test_a_host_behind_a_command(launch: Launch, umask: str) -> None:
+    """Its agent outlives that command, and keeps none of its files; the command may set everything oddly, too."""
+    docker = launch.directory / "bin/docker"
+    docker.parent.mkdir()
+    docker.write_text(DOCKER.format(parent=shlex.join(odd_parent(launch, umask, "here"))))
+    docker.chmod(0o755)
+    launch.env["PATH"] = f"{docker.parent}:{launch.env['PATH']}"
+    hosts = {"c1": {"docker": "c1", "workdir": str(launch.directory), "env": {"TFLAUNCH_HOME": str(launch.home)}}}
+    process = launch.start("up", spec_of(launch, cluster={"worker": ["c1"]}, hosts=hosts))
+    read_until(process, "| up")
+    assert check_processes(launch, process.pid) == {"tflaunch-agent:", "bin/tflaunch", BOOT}
+    (launch.directory / "go").touch()
+    _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, "exited with code 7" in err) == (7, True), err
+
+
+def test_a_program_that_ignores_the_end_of_its_children(launch: Launch) -> None:
+    """`tflaunch.run` works in it, and changes nothing that is the program's own."""
+    (launch.directory / "go").touch()
+    spec = spec_of(launch)
+    launch.prefix = [*odd_parent(launch, "000", "here"), sys.executable, "-c", PROGRAM, str(spec)]
+    ended = launch.run()
+    assert (ended.returncode, ended.stdout) == (0, "7 True\n"), ended.stderr
+
+
+def test_why_a_supervisor_did_not_begin(tmp_path: Path) -> None:
+    """Its exit code is known where the kernel has forgotten it."""
+    reader, writer = os.pipe()
+    os.write(writer, b"3")
+    (tmp_path / "supervisor.log").write_text("no agent could be started\n")
+    with pytest.raises(TflaunchError, match="no agent could be started") as failure:
+        daemon.await_beginning(reader, lambda: 0, tmp_path)
+    assert failure.value.exit_code == 3
+
+
+@pytest.mark.parametrize("command", [["run", "--", "true"], ["up", "-d", "--queue", "job.json"]])
+def test_a_current_directory_that_is_gone(launch: Launch, command: list[str]) -> None:
+    """Where it is needed, it is named; nothing is left."""
+    launch.prefix = odd_parent(launch, "022")
+    arguments = [str(launch.shell("true")) if argument.endswith(".json") else argument for argument in command]
+    ended = launch.run(*arguments)
+    told = "tflaunch: the current directory does not exist any more; change to another one"
+    assert (ended.returncode, ended.stderr.splitlines()) == (125, [told])
+    assert not list(launch.home.glob("runs/*"))

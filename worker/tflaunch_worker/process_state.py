@@ -1,0 +1,100 @@
+"""Set what a process inherits: signals, descriptors, umask and limits, for our own processes and for tasks.
+
+Every process of ours calls `set_own_state` when it begins. Whoever starts it may have ignored or blocked signals or
+left files open: SIGCHLD ignored, for instance, makes the kernel forget exit codes. (`boot`, which is sent to hosts
+before this module, does the same for itself.) A task gets default signals, and the rest as its host's guard got it.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import resource
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterable
+
+_CATCHABLE = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+_CHOSEN = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+"""Signals that `nohup`, `&` and a shell without job control have ignored for a reason that holds for us, too."""
+_OF_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}  # Python itself ignores these, and raises an exception instead
+
+
+class TaskSettings:
+    """Settings that a task gets from this host where the agent has changed its own.
+
+    ``umask``; ``max_files``: the soft and hard limit of open files; ``niceness``.
+    """
+
+    def __init__(self, umask: int, max_files: tuple[int, int], niceness: int) -> None:
+        self.umask = umask
+        self.max_files = max_files
+        self.niceness = niceness
+
+    def apply(self) -> None:
+        """Give them to this process, a fork.
+
+        Raises:
+            OSError: this user may not do that.
+        """
+        os.umask(self.umask)
+        os.setpriority(os.PRIO_PROCESS, 0, self.niceness)
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.max_files)
+
+
+def set_own_state(kept: Iterable[int] | None = None) -> None:
+    """Give this process, which begins, the signals, umask and descriptors that our processes need.
+
+    A umask that denies files to their own owner, with which nothing works, is not passed on to the tasks either.
+
+    Args:
+        kept: the descriptors from 3 on that stay open; None for all, in a process that ends with its parent's command.
+    """
+    for number in _CATCHABLE:
+        if signal.getsignal(number) == signal.SIG_IGN and number not in _CHOSEN and number not in _OF_PYTHON:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    os.umask(os.umask(0o077) & 0o077)
+    if kept is not None:
+        close_all_but(kept)
+
+
+@functools.lru_cache(maxsize=None)
+def changed_signals() -> list[int]:
+    """Return the signals not at their defaults in this process; cached, since that never changes."""
+    return [number for number in _CATCHABLE if signal.getsignal(number) != signal.SIG_DFL]
+
+
+def reset_signals() -> None:
+    """Reset the signals of this fork, which becomes a task; a launcher started with ``&`` ignores SIGINT."""
+    for number in changed_signals():
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def close_all_but(kept: Iterable[int]) -> None:
+    """Close the descriptors of this process by which files, and ends of pipes and connections, would stay open."""
+    known = {0, 1, 2, *kept}
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor not in known:
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass  # it was that of the list itself
+
+
+def raise_file_limit() -> tuple[int, int]:
+    """Raise this process's limit of open files to its maximum; return what it was: (soft, hard)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft, hard
+
+
+def read_umask() -> int:
+    """Return this process's umask; the system call that returns it also changes it, for all threads."""
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
+        return int(file.read().partition("\nUmask:")[2].split(None, 1)[0], 8)
