@@ -13,11 +13,13 @@ TYPE_CHECKING = False  # for the reason in `__init__.py`
 if TYPE_CHECKING:
     from typing import Any
 
+_INTERRUPTED = 130
 _PAUSE = 0.01  # seconds until an ignored interrupt is repeated
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    terminations: list[int] = []
     _open_missing_streams()
     sys.unraisablehook = _repeat_interrupt
     # Objects made at startup stay alive; collecting garbage among them would take a tenth of the startup time.
@@ -26,12 +28,27 @@ def main() -> None:
         from tflaunch_worker import process_state
 
         process_state.set_own_state()
+        _interrupt_at_term(terminations)
         from tflaunch.cli.main import run_command_line
 
         code = run_command_line()
     except KeyboardInterrupt:  # while modules were imported
-        code = 130
+        code = _INTERRUPTED
+    if terminations and code == _INTERRUPTED:
+        code = 128 + terminations[0]
     os._exit(_flush(code))  # nothing is left to clean up, and finalizing the interpreter is slow
+
+
+def _interrupt_at_term(terminations: list[int]) -> None:
+    """Have the first TERM end a command as Ctrl-C does, which leaves no half of a run; append its number."""
+    import signal
+
+    def interrupt(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        terminations.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 def _repeat_interrupt(unraisable: Any) -> None:

@@ -54,3 +54,23 @@ def test_a_full_disk_under_stdout_is_told(launch: Launch, verb: str) -> None:
     ended = shell(launch, f"{TFLAUNCH} {verb} > /dev/full")
     assert ended.returncode == 125
     assert ended.stderr.splitlines() == ["tflaunch: No space left on device"]
+
+
+@pytest.mark.parametrize("verb", ["attach", "logs -f", "events -f", "ps --watch"])
+def test_a_follower_ends_when_its_reader_is_gone(launch: Launch, verb: str) -> None:
+    """With the next line, as other programs do; the run goes on."""
+    started = launch.run("up", "-d", launch.shell("while sleep 0.1; do date; done", workers=1))
+    assert started.returncode == 0, started.stderr
+    ended = shell(launch, f"(timeout 30 {TFLAUNCH} {verb}; echo $? > code) | head -1")
+    assert ended.stdout.count("\n") == 1, ended.stderr
+    assert (launch.directory / "code").read_text() == "1\n"
+    assert launch.run("down").returncode == 0
+
+
+def test_output_that_a_full_disk_does_not_take_is_told(launch: Launch) -> None:
+    """The exit code is the job's, whose logs are complete."""
+    spec = launch.shell("echo one", workers=1, strategy="none")
+    ended = shell(launch, f"{TFLAUNCH} up {shlex.quote(str(spec))} > /dev/full")
+    told = "tflaunch: warning: output is not shown: stdout: No space left on device; the logs have all of it"
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (0, told)
+    assert launch.log("worker:0") == "one\n"

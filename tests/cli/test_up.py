@@ -159,21 +159,21 @@ class Finder:
             if "IN_CALLBACK" in os.environ:
                 weakref.finalize(Finder(), os.kill, os.getpid(), signal.SIGINT)
             else:
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), int(os.environ.get("SIGNAL", signal.SIGINT)))
 
 sys.meta_path.insert(0, Finder)
 """
 """Interrupts a process when it begins to import a module, or in a callback at that time, where Python ignores it."""
 
 
-def interrupt_at(launch: Launch, module: str, *options: str, **environment: str) -> None:
-    """Press Ctrl-C when `up` imports a module."""
+def interrupt_at(launch: Launch, module: str, *options: str, code: int = 130, **environment: str) -> None:
+    """Press Ctrl-C, or send another signal, when `up` imports a module."""
     (launch.directory / "sitecustomize.py").write_text(PRESS_CTRL_C)
     spec, before = launch.shell("sleep 300"), launch.env
     launch.env = {**before, "PYTHONPATH": str(launch.directory), "PRESS_CTRL_C_AT": module, **environment}
     interrupted = launch.up(spec, *options)
     launch.env = before
-    assert interrupted.returncode == 130, interrupted.stderr
+    assert interrupted.returncode == code, interrupted.stderr
     assert "Traceback" not in interrupted.stderr
 
 
@@ -192,6 +192,14 @@ def test_ctrl_c_while_a_run_begins(launch: Launch, module: str, options: list[st
     interrupt_at(launch, module, *options)
     assert [run["state"] for run in json.loads(launch.run("ls", "--json").stdout)] == states
     assert len(list(launch.home.glob("runs/*"))) == len(states)
+
+
+@pytest.mark.parametrize("module", ["tflaunch.runtime.launch", "tflaunch.runtime.wiring", "tflaunch.tui.screen"])
+def test_term_while_a_run_begins(launch: Launch, module: str) -> None:
+    """It is as Ctrl-C, but for the exit code."""
+    interrupt_at(launch, module, code=143, SIGNAL=str(int(signal.SIGTERM)))
+    assert {run["state"] for run in json.loads(launch.run("ls", "--json").stdout)} <= {"interrupted"}
+    assert not launch.survivors()
 
 
 @pytest.mark.parametrize("module", ["tflaunch.cli.main", "tflaunch.runtime.wiring"])

@@ -44,7 +44,7 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool)
     screen = Screen(tasks, verbose, quiet)
     patience: float | None = None
     try:
-        return Follower(observer, screen, tasks).run(tail)
+        return Follower(observer, screen, tasks, lambda: screen.output_error).run(tail)
     except KeyboardInterrupt:
         patience = _PATIENCE
         screen.say(f"detached; {directory.name} is still running (stop it with `tflaunch down {directory.name}`)")

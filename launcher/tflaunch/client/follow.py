@@ -110,7 +110,22 @@ def lost(observer: Observer) -> str:
 class Follower:
     """Shows a run's log lines as they are written."""
 
-    def __init__(self, observer: Observer, sink: OutputSink, tasks: Iterable[str]) -> None:
+    def __init__(
+        self,
+        observer: Observer,
+        sink: OutputSink,
+        tasks: Iterable[str],
+        output_error: Callable[[], OSError | None] = lambda: None,
+    ) -> None:
+        """Prepare to follow a run.
+
+        Args:
+            observer: of the run.
+            sink: shows the lines and messages.
+            tasks: whose lines are shown.
+            output_error: why nothing can be shown any more, None if it can; ends `run`.
+        """
+        self._output_error = output_error
         self._observer = observer
         self._sink = sink
         self._reader = LogReader(observer.directory, observer.logs, list(tasks))
@@ -125,6 +140,7 @@ class Follower:
 
         Raises:
             TflaunchError: its supervisor was killed.
+            OSError: nothing can be shown any more: the reader (`| head`) is gone, for example.
         """
         self._show(self._reader.read(tail=tail_lines))
         if tail_lines is None:
@@ -150,6 +166,8 @@ class Follower:
                 self._sink.wait_until_written()
                 size = 0
         self._sink.wait_until_written()
+        if (error := self._output_error()) is not None:
+            raise error
 
     def _draw(self) -> None:
         """Update the status display, at most once per second."""

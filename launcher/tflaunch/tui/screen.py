@@ -61,6 +61,7 @@ class Screen:
         self._live = self._view() if is_terminal and is_one and not is_quiet else None
         own = _STDERR if is_one and self._live is None else _STDOUT
         self._out = _Writer(Backlog(is_terminal), self._write_with_view if self._live else self._write_lines, own)
+        self._is_loss_told = False
         # With a reader of its own, a message does not wait for the reader of the output.
         self._err = self._out if is_one else _Writer(Backlog(False), self._write_lines, _STDERR)
 
@@ -68,6 +69,11 @@ class Screen:
     def is_live(self) -> bool:
         """Whether a view is drawn below the lines, so that `update` has an effect."""
         return self._live is not None
+
+    @property
+    def output_error(self) -> OSError | None:
+        """Why output could not be written; a BrokenPipeError if its reader is gone, None if it was written."""
+        return self._out.error_of(_STDOUT)
 
     def update(self, status: Status) -> None:
         """Draw this status below the lines from now on, replacing any earlier one."""
@@ -82,7 +88,7 @@ class Screen:
             data: the output.
             kept: where its log has the same bytes, which are read from there if the reader is slow; None if no log has.
         """
-        if not self._out.is_shut(_STDOUT):
+        if self.output_error is None:
             self._out.add(Piece(task, data), kept)
 
     def finish(self, task: str) -> None:
@@ -117,8 +123,12 @@ class Screen:
             Whether everything is written. If not, call it again to keep waiting.
         """
         until = None if limit is None else time.monotonic() + limit
-        closed = [writer.close(patience, until) for writer in dict.fromkeys((self._err, self._out))]
-        return all(closed)
+        is_closed = self._out.close(patience, until)
+        if self.output_error is not None and not self._is_loss_told:
+            self._is_loss_told = True
+            if not isinstance(self.output_error, BrokenPipeError):
+                self.say(f"warning: output is not shown: stdout: {self.output_error.strerror}; the logs have all of it")
+        return self._err.close(patience, until) and is_closed
 
     def _write_lines(self, writer: _Writer) -> None:
         """Write pieces one by one, as they arrive."""
@@ -189,7 +199,7 @@ class _Writer:
         self.own = own
         self._write_all = write_all
         self._thread: threading.Thread | None = None
-        self._shut: set[int] = set()
+        self._shut: dict[int, OSError] = {}
         self._writes = 0
 
     def add(self, piece: Piece, kept: Kept | None = None) -> None:
@@ -199,9 +209,9 @@ class _Writer:
             self._thread.start()
         self.backlog.add(piece, kept)
 
-    def is_shut(self, descriptor: int) -> bool:
-        """Whether a descriptor no longer has a reader."""
-        return descriptor in self._shut
+    def error_of(self, descriptor: int) -> OSError | None:
+        """Return why a descriptor takes no more data, None if it does."""
+        return self._shut.get(descriptor)
 
     def write(self, descriptor: int, data: bytes) -> None:
         """Write data, blocking on the reader; without a reader, discard it."""
@@ -212,9 +222,9 @@ class _Writer:
                 self._writes += 1
             except BlockingIOError:  # another program has made the shared terminal or pipe non-blocking
                 select.select([], [descriptor], [])
-            except OSError:
-                # The reader (`| head`) or the terminal is gone: the job continues, and its logs are complete.
-                self._shut.add(descriptor)
+            except OSError as error:
+                # The reader (`| head`) is gone, or the disk is full: the job continues, and its logs are complete.
+                self._shut[descriptor] = error
                 if descriptor == _STDOUT:
                     self.backlog.drop_output()
 
