@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tflaunch.explain import hints
-from tflaunch.explain.hints import Facts, exception_line, find_hint, last_traceback, saw_peer_vanish
+from tflaunch.explain.hints import Facts, find_hint, last_traceback, saw_peer_vanish
+from tflaunch_worker import failures
 
 pytestmark = pytest.mark.unit
 
@@ -17,6 +18,12 @@ MIRRORED = Facts("multi_worker_mirrored", task="worker:0", legacy_keras=True)
 SERVERS = Facts("parameter_server", task="chief:0", role="chief", legacy_keras=True)
 ALONE = Facts("none", task="worker:0", python="/opt/py/bin/python")
 KERAS_3 = {"legacy_keras": False}
+
+
+def exception_line(lines: list[str]) -> str | None:
+    """Return ``SomeError: text`` of the last failure, None without one."""
+    found = failures.find_failure(failures.bounded(lines))
+    return None if found is None else found.sentence
 
 
 def real() -> dict[str, list[str]]:

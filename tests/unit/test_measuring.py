@@ -172,8 +172,8 @@ def test_measures_are_read() -> None:
     }
     progress = Progress(3, None, None, None, None, {"loss": 0.5, "x" * 61 + "...": 1}, 0.1)
     assert measures.from_wire(said) == {
-        TASK: Measure(TASK, 1, 1.5, 5, None, None, progress),
-        "ps:0": Measure("ps:0", 0, None, None, None, None, None),
+        TASK: Measure(1, 1.5, 5, None, None, progress),
+        "ps:0": Measure(0, None, None, None, None, None),
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from tflaunch.core.job_state import Breakpoint
-from tflaunch.printable import printable
+from tflaunch.core.records import read_record
 from tflaunch_worker import fields
 from tflaunch_worker.agent.breakpoints import MOST_OUTPUT
 
@@ -16,8 +16,6 @@ KINDS = frozenset({"debugger_attached", "debugger_output", "debugger_asks", "deb
 LINK_LOST = "link_lost"
 REASONS = ("continued", "ended", "quit", "replaced", "stopped", LINK_LOST)
 """Why a terminal is not attached any more; the last one never comes from an agent."""
-
-_LONGEST_PATH, _LONGEST_NAME = 1000, 300  # characters
 
 
 class Terminal(Protocol):
@@ -94,7 +92,7 @@ class DebuggerLink:
         number = fields.integer(message, "terminal", 1, self._last)
         kind = message["kind"]
         reason = fields.text(message, "reason") if kind == "debugger_left" else ""
-        place = _read_place(message) if kind == "debugger_attached" else None
+        place = read_record(Breakpoint, message) if kind == "debugger_attached" else None
         if (kind == "debugger_left" and reason not in REASONS[:-1]) or len(body) > MOST_OUTPUT:
             raise ValueError("it reports about a debugger what cannot be")
         attached = self._terminals.get(number)
@@ -115,8 +113,3 @@ class DebuggerLink:
         attached = self._terminals.pop(number, None)
         if attached is not None:
             attached.terminal.left(reason)
-
-
-def _read_place(message: dict[str, Any]) -> Breakpoint:
-    file = printable(fields.text(message, "file", _LONGEST_PATH))
-    return Breakpoint(file, fields.integer(message, "line"), printable(fields.text(message, "function", _LONGEST_NAME)))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from tflaunch.agents.left_files import LeftFile
 from tflaunch.core import events
 from tflaunch.core.events import Event
+from tflaunch.core.records import read_record
 from tflaunch.printable import printable
 from tflaunch_worker import fields
 
@@ -44,11 +45,18 @@ class Greeting(NamedTuple):
     no_way_out: str = ""
 
 
-class LiveTasks(NamedTuple):
-    """The reply to ``look``: live tasks mapped to attempt and PID, and the seconds left of the lease."""
+class LiveTask(NamedTuple):
+    """A task that lives."""
 
-    tasks: dict[str, tuple[int, int]]
-    lease_left: float
+    attempt: events.Attempt
+    pid: events.Count
+
+
+class LiveTasks(NamedTuple):
+    """The reply to ``look``: live tasks, and the seconds left of the lease."""
+
+    tasks: dict[str, LiveTask]
+    lease_left: events.Seconds
 
 
 def read_pulse(message: Mapping[str, Any], last_order: int, now: float) -> Pulse:
@@ -89,13 +97,7 @@ def read_live_tasks(message: Mapping[str, Any]) -> LiveTasks:
     """
     if message["kind"] != "seen":
         raise ValueError(f"it answered with {message['kind'][:40]!r}")
-    tasks = {}
-    for task, known in fields.mapping(message, "tasks").items():
-        if not isinstance(known, dict):
-            raise ValueError("'tasks' must map names to objects")  # noqa: TRY004 - what a link says is a value
-        attempt = fields.integer(known, "attempt", 0, _MOST_ATTEMPTS)
-        tasks[task] = attempt, fields.integer(known, "pid", 0, 2**31)
-    return LiveTasks(tasks, fields.number(message, "lease_left", 0))
+    return read_record(LiveTasks, message)
 
 
 _EVENTS_AT_ONCE = 1000  # that an agent may report, apart from those of its tasks

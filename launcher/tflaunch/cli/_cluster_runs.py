@@ -44,13 +44,14 @@ class _Command:
     """A command about a run, until it has run somewhere."""
 
     def __init__(self, directory: Path, arguments: list[str], run_here: Callable[[], int]) -> None:
-        from tflaunch.client import cluster_runs
-
+        cluster = launcher_note.read_note(directory)
+        if cluster is None:
+            raise TflaunchError(f"run {directory.name} is on this machine", EXIT_INTERNAL)
         self._directory = directory
         self._arguments = arguments
         self._verb = arguments[0]
         self._run_here = run_here
-        self._cluster: KubernetesPlan = cluster_runs.cluster_of(directory)
+        self._cluster: KubernetesPlan = cluster
         self._told = ""
         self._waits_since: float | None = None
         self._code: int | None = None

@@ -237,15 +237,3 @@ def _remove(path: Path) -> None:
         delete_tree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def cluster_of(directory: Path) -> KubernetesPlan:
-    """Return the cluster in which a run has its supervisor.
-
-    Raises:
-        TflaunchError: it is on this machine.
-    """
-    cluster = launcher_note.read_note(directory)
-    if cluster is None:
-        raise TflaunchError(f"run {directory.name} is on this machine", EXIT_INTERNAL)
-    return cluster

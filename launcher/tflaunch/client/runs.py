@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SupervisedElsewhereError, TflaunchError
 from tflaunch.kubernetes import launcher_note
 from tflaunch.slurm import batch
 from tflaunch.store import run_lock, run_names, run_queue
@@ -49,7 +49,8 @@ def find_run(name: str | None) -> Path:
 
 def _opened(path: Path) -> Path:
     open_run(path)
-    launcher_note.require_here(path)
+    if launcher_note.read_note(path) is not None:
+        raise SupervisedElsewhereError(path)
     return path
 
 

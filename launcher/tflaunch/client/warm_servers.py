@@ -6,9 +6,10 @@ import os
 from typing import Any, NamedTuple
 
 from tflaunch.clusterspec.values import LOCALHOST
+from tflaunch.core.events import Count, Reason, Seconds
+from tflaunch.core.records import read_record
 from tflaunch.explain import figures
 from tflaunch.explain.wording import counted
-from tflaunch.printable import printable
 from tflaunch.store.run_dir import home
 from tflaunch_worker import fields
 from tflaunch_worker.forkserver import warm_client
@@ -30,12 +31,12 @@ class WarmServer(NamedTuple):
     """
 
     host: str
-    pid: int
-    python: str
-    modules: tuple[str, ...]
-    memory_bytes: int
-    uses: int
-    idle_left: float
+    pid: Count
+    python: Reason
+    modules: tuple[Reason, ...]
+    memory_bytes: Count
+    uses: Count
+    idle_left: Seconds
 
 
 def living(host: str = LOCALHOST) -> list[WarmServer]:
@@ -58,17 +59,7 @@ def read_server(host: str, status: Any) -> WarmServer:
     Raises:
         ValueError: a field is missing, or has another type.
     """
-    if type(status) is not dict:
-        raise ValueError("a warm server must be an object")
-    return WarmServer(
-        host=host,
-        pid=fields.integer(status, "pid"),
-        python=printable(fields.text(status, "python")),
-        modules=tuple(map(printable, fields.texts(status, "modules"))),
-        memory_bytes=fields.integer(status, "memory_bytes"),
-        uses=fields.integer(status, "uses"),
-        idle_left=fields.number(status, "idle_left", least=0.0),
-    )
+    return read_record(WarmServer, {**fields.mapping({"server": status}, "server"), "host": host})
 
 
 def _directory() -> str:

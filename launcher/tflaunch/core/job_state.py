@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
+from tflaunch.core.events import Count, Reason
 from tflaunch.core.restart_budget import Budget, Reached
 from tflaunch.core.task_table import StateTable
 from tflaunch.plan import moving
@@ -140,9 +141,9 @@ class TaskPhase(Enum):
 class Breakpoint(NamedTuple):
     """Where a process waits for a debugger; as in `events.BreakpointReached`."""
 
-    file: str
-    line: int
-    function: str
+    file: Reason
+    line: Count
+    function: Reason
 
 
 class Growth(NamedTuple):

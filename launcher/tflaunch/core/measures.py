@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from tflaunch.core.events import Attempt, Count, Seconds
-from tflaunch.core.records import Range, check_of, read_record
+from tflaunch.core.records import Range, check_of
 from tflaunch.printable import printable
-from tflaunch_worker import fields
 
 _MOST_METRICS = 20
 _LONGEST_NAME = 64
@@ -45,7 +44,6 @@ class Progress(NamedTuple):
 class Measure(NamedTuple):
     """Resource usage of a living attempt of a task; None for what is not known."""
 
-    task: str
     attempt: Attempt
     cpu_seconds: Figure | None
     """CPU time used so far. It drops when a process ends that no process of the task waits for."""
@@ -87,8 +85,5 @@ def from_wire(tasks: object) -> dict[str, Measure]:
     Raises:
         ValueError: the content has another form.
     """
-    found = fields.mapping({"tasks": tasks}, "tasks")
-    return {
-        task: read_record(Measure, {**fields.mapping({task: known}, task), "task": task})
-        for task, known in found.items()
-    }
+    found: dict[str, Measure] = check_of(Mapping[str, Measure])("tasks", tasks)
+    return found

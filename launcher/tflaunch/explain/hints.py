@@ -444,16 +444,6 @@ def failure_words(lines: Sequence[str]) -> str | None:
     return f"{words}; {link} {', '.join(filter(None, [cause.sentence, place]))}"
 
 
-def exception_line(lines: Sequence[str]) -> str | None:
-    """Return ``SomeError: text`` of the last failure, even of an incomplete traceback; None without one.
-
-    Args:
-        lines: a task's last lines.
-    """
-    found = failures.find_failure(failures.bounded(lines))
-    return None if found is None else found.sentence
-
-
 def _last_words(lines: list[str]) -> list[str]:
     """Return the last traceback with those chained to it, or else the last lines."""
     found = failures.find_failure(lines)

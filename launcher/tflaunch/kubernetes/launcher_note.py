@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tflaunch import private_files
-from tflaunch.errors import SupervisedElsewhereError
 from tflaunch_worker import wire
 
 if TYPE_CHECKING:
@@ -38,13 +37,3 @@ def read_note(directory: Path) -> KubernetesPlan | None:
 def remove_note(directory: Path) -> None:
     """Record that all files of a run are in its directory."""
     (directory / _NAME).unlink(missing_ok=True)
-
-
-def require_here(directory: Path) -> None:
-    """Require that the supervisor and files of a run are on this machine.
-
-    Raises:
-        SupervisedElsewhereError: they are in a cluster.
-    """
-    if read_note(directory) is not None:
-        raise SupervisedElsewhereError(directory)
