@@ -56,7 +56,7 @@ def test_a_full_disk_under_stdout_is_told(launch: Launch, verb: str) -> None:
     assert ended.stderr.splitlines() == ["tflaunch: No space left on device"]
 
 
-@pytest.mark.parametrize("verb", ["attach", "logs -f", "events -f", "ps --watch"])
+@pytest.mark.parametrize("verb", ["attach", "logs -f", "ps --watch"])
 def test_a_follower_ends_when_its_reader_is_gone(launch: Launch, verb: str) -> None:
     """With the next line, as other programs do; the run goes on."""
     started = launch.run("up", "-d", launch.shell("while sleep 0.1; do date; done", workers=1))

@@ -65,7 +65,8 @@ def main() -> int:
     guesses = (np.maximum(tests @ arrays[0], 0) @ arrays[1]).argmax(axis=1)
     accuracy = float(np.mean(guesses == answers))
     print(f"test accuracy {accuracy:.4f}", flush=True)
-    print("weights sha256", hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest(), flush=True)
+    digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+    sys.stdout.write(f"weights sha256 {digest}\n")  # one write: the tasks of a rendered script share their output
     return 0 if accuracy >= args.min_accuracy else 1
 
 

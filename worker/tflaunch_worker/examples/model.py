@@ -144,5 +144,6 @@ def report(network: tf.keras.Model, test: Pictures, minimum: float) -> bool:
     if accuracy < minimum:
         print(f"the test accuracy is below {minimum}", file=sys.stderr, flush=True)
     print(f"test accuracy {accuracy:.4f}", flush=True)
-    print("weights sha256", hashlib.sha256(b"".join(array.tobytes() for array in weights)).hexdigest(), flush=True)
+    digest = hashlib.sha256(b"".join(array.tobytes() for array in weights)).hexdigest()
+    sys.stdout.write(f"weights sha256 {digest}\n")  # one write: the tasks of a rendered script share their output
     return accuracy >= minimum
