@@ -217,7 +217,7 @@ def test_a_host_that_does_not_know_the_others_is_found_before_the_start(bed: Bed
 def test_tasks_are_given_addresses_that_all_hosts_can_reach(bed: Bed, launch: Launch) -> None:
     """Each connects to the other's port, which is held on the other's host."""
     script = """
-import json, os, socket
+import json, os, socket, threading
 config = json.loads(os.environ["TF_CONFIG"])
 addresses = [address.split(":") for address in config["cluster"]["worker"]]
 me = config["task"]["index"]
@@ -225,12 +225,19 @@ server = socket.socket()
 server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 server.bind(("", int(addresses[me][1])))
 server.listen()
+visited = threading.Event()
+def serve():
+    while True:
+        server.accept()[0].sendall(b"x")
+        visited.set()
+threading.Thread(target=serve, daemon=True).start()
 host, port = addresses[1 - me]
-while True:
+while True:  # until the program answers: before it listens, its agent's socket does, and resets connections
     try:
-        with socket.create_connection((host, int(port))): break
-    except ConnectionRefusedError: pass
-server.accept()
+        with socket.create_connection((host, int(port))) as peer:
+            if peer.recv(1): break
+    except ConnectionError: pass
+visited.wait()
 print("met", socket.gethostname(), host)
 """
     (launch.directory / "meet.py").write_text(script)
