@@ -107,9 +107,9 @@ def _container(**state: Any) -> list[dict[str, Any]]:
 
 
 RUNNING = _pod("new", "2026-01-02T03:04:06Z", phase="Running", containerStatuses=_container(running={}))
-WORDS = {"exitCode": 7, "message": "tflaunch: no kubectl\n"}
+WORDS = {"exitCode": 7, "message": "x" * 600 + "tflaunch: no kubectl\n"}
 FAILED = _pod("old", "2026-01-02T03:04:05Z", phase="Failed", containerStatuses=_container(terminated=WORDS))
-FAILURE = "its container ended with code 7: tflaunch: no kubectl"
+FAILURE = f"its container ended with code 7: {'x' * 580}tflaunch: no kubectl"
 JOB: dict[str, Any] = {"kind": "Job", "metadata": {"name": "night-ly-launcher"}, "status": {}}
 MARKS = {"tflaunch/begun": "1", "tflaunch/exit-code": "3", "tflaunch/ended": "2", "tflaunch/said": "no room"}
 MARKED = {**JOB, "metadata": {**JOB["metadata"], "annotations": MARKS}}

@@ -133,7 +133,7 @@ def test_the_plan_is_kept_as_a_whole() -> None:
     plan = _plan()
     assert serialize.from_json(serialize.as_json(plan)) == plan
     assert _cluster()._replace(objects="") == KubernetesPlan(
-        "night-ly", "", 300.0, "lab", launcher="ghcr.io/ann/train:1"
+        "night-ly", "", 300.0, "lab", launcher="ghcr.io/ann/train:1", keep=3600.0
     )
 
 

@@ -59,9 +59,7 @@ _MEANT_OPTIONS = {
 
 
 def propose_option(error: click.NoSuchOption) -> click.UsageError:
-    """Return the error for an unknown option, with what is meant or what replaces it, if that is known."""
-    if (removed := removed_option(error)) is not None:
-        return removed
+    """Return the error for an unknown option with the option that is meant, if that is known."""
     meant = _MEANT_OPTIONS.get(error.option_name)
     message = f"No such option {error.option_name!r}. Did you mean {meant!r}?"
     return click.UsageError(message, error.ctx) if meant else error
@@ -76,8 +74,8 @@ class CommandAfterDashes(click.Command):
         try:
             left = super().parse_args(context, args[:end])
         except click.NoSuchOption as error:
-            if (removed := removed_option(error)) is not None:
-                raise removed from None
+            if removed_option(error) is not None:
+                raise  # it is answered where all are
             message = f"{propose_option(error).format_message()} Options of your own program go after `--`."
             raise click.UsageError(message, context) from None
         if context.params.get("command") and not context.resilient_parsing:

@@ -107,9 +107,7 @@ def _failure(pod: Mapping[str, Any]) -> str:
         end = container.get("state", {}).get("terminated") or {}
         if end.get("exitCode"):
             words = str(end.get("message") or end.get("reason") or "no reason is given").strip()
-            return printable(
-                f"its container ended with code {end['exitCode']}: {words[-_LONGEST_SAID:]}", _LONGEST_SAID
-            )
+            return f"its container ended with code {end['exitCode']}: {printable(words[-_LONGEST_SAID:])}"
     return ""
 
 

@@ -34,7 +34,6 @@ RUN_LABEL = "tflaunch/run"
 """The label with the name of the run to which an object of Kubernetes belongs."""
 
 DEFAULT_LEASE = 30.0
-DEFAULT_KEEP = 3600.0
 SERVER_PROGRAM = "${host:TFLAUNCH_SERVER}"
 """Placeholder for the path of TensorFlow's standard server on a host that is not this machine."""
 
@@ -123,7 +122,7 @@ class KubernetesPlan(NamedTuple):
     config: str | None = None
     launcher: str | None = None
     run_volume: str | None = None
-    keep: float = DEFAULT_KEEP
+    keep: float = 0.0
 
     def command(self, *arguments: str) -> list[str]:
         """Return the argv of a kubectl command for this cluster and namespace."""
