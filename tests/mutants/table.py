@@ -72,6 +72,12 @@ MUTANTS: Mapping[str, Edit] = {
     "a host of an elastic job is retried at once, however often it was lost": Edit(
         "tflaunch.core.elastic.rest_after", "if failures <= 1:", "if failures:", Suite("unit/test_smaller_gangs.py")
     ),
+    "a lost host is tried again without a pause": Edit(
+        "tflaunch.core.lost_hosts.try_later",
+        "max(pause, _SHORTEST_PAUSE)",
+        "0.0",
+        Suite("unit/test_lost_hosts.py"),
+    ),
     "a gang grows the moment a host is back": Edit(
         "tflaunch.core.elastic.grows_at",
         "job.attempt_started_at + job.plan.elastic.retry",
@@ -149,8 +155,8 @@ MUTANTS: Mapping[str, Edit] = {
     # ---- core: the job goes on
     "TimePassed is not scheduled": Edit(
         "tflaunch.core.step.next_deadline",
-        "job.phase is Phase.BACKING_OFF and policy.are_hosts_settled(job)",
-        "False",
+        "case Phase.BACKING_OFF if policy.are_hosts_settled(job)",
+        "case Phase.BACKING_OFF if False",
         Invariant("I5", 85),
     ),
     "fences are not scheduled": Edit(

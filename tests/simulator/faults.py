@@ -303,6 +303,21 @@ class Faults:
         if seconds < 1e9:
             self._world.after(seconds, host.power_on)
 
+    def flap(self) -> None:
+        """A host is cut off again and again, for shorter and longer than the fence, and is back in between."""
+        self._oracle.may_lose_words = True
+        host = self._any_far()
+        if host.is_cut or not host.is_up or host.has_orphans:
+            return
+        self._world.fault("host flaps", host.name)
+        until = self._world.now
+        for _ in range(self._random.randrange(2, 7)):
+            until += self._within(0.5, 30)
+            self._world.at(until, lambda: host.cut(True))
+            until += self._within(0.5, 2.5 * policy.fence(self._plan))
+            self._world.at(until, lambda: host.cut(False))
+        self._disturb(until - self._world.now + 2 * policy.fence(self._plan))
+
     def refuse(self) -> None:
         """Logins are refused for a while."""
         host = self._any_far()
@@ -548,5 +563,5 @@ RARER_KINDS = {
     "half_logged": 1.0,
 }
 """Faults of all hosts, of which some histories have one beside the others."""
-RARER_KINDS_OF_FAR = {"late_hello": 1.0, "take_away": 1.0, "queue": 1.0, "edit_code": 1.0}
+RARER_KINDS_OF_FAR = {"late_hello": 1.0, "take_away": 1.0, "queue": 1.0, "edit_code": 1.0, "flap": 1.0}
 """The same, of hosts that are not this machine."""

@@ -27,6 +27,7 @@ from tflaunch.core import event_records, policy, step
 from tflaunch.core.actions import Action
 from tflaunch.core.events import Event, Interrupted
 from tflaunch.core.job_state import Job
+from tflaunch.core.restart_budget import MOST_FREE
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.plan.model import PRIVATE
 from tflaunch.runtime.loop import Collaborators, Run
@@ -321,7 +322,8 @@ class History:
         plan = self.plan
         attempts = (plan.restart.max + 3) * (len(plan.tasks) + len(plan.hosts))
         attempts += programs.EPOCHS if self.script.epochs == "resumes" else 0
-        return 200 + attempts * self._attempt_takes()
+        attempts += MOST_FREE if plan.timeouts.lost_host else 0
+        return 200 + plan.timeouts.lost_host + attempts * self._attempt_takes()
 
     def _attempt_takes(self) -> float:
         """The seconds that an attempt takes at most, with all its waits, if nothing hangs."""

@@ -80,7 +80,9 @@ def draw_spec(chance: random.Random) -> str:
         if chance.random() < 0.15:
             timeouts[limit] = chance.choice(values)
     spec = {"cluster": cluster, "command": ["train"], **fields, "restart": restart, "timeouts": timeouts}
-    return json.dumps({**spec, **_spares_or_network(spec, is_far)})
+    lost_host = random.Random(f"lost {json.dumps(spec)}").choice((0, 0, 10, 40, 900))
+    rest = _spares_or_network(spec, is_far)
+    return json.dumps({**spec, **rest, "timeouts": {**timeouts, "lost_host": lost_host}})
 
 
 def _spares_or_network(spec: dict[str, Any], is_far: bool) -> dict[str, Any]:

@@ -69,19 +69,21 @@ def test_those_who_must_make_room_get_their_grace_to_save() -> None:
 
 def test_a_job_does_not_go_on_without_its_chief() -> None:
     """However many workers are left: it leads them, and writes the checkpoints."""
-    job = Willing(clustered({"chief": ["a"], "worker": ["b", "c", "d"]}, **ELASTIC)).loses("a").waits(600)
+    job = Willing(clustered({"chief": ["a"], "worker": ["b", "c", "d"]}, **ELASTIC)).loses("a").waits(1000)
     assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
 
 
 def test_below_the_least_the_job_ends() -> None:
     """Too few hosts are left; the exit code is the one for hosts."""
-    job = gang(restart={"max": 1, "backoff": [1, 1]}).loses("b").waits(2).loses("c").waits(600)
+    job = gang(restart={"max": 1, "backoff": [1, 1]}).loses("b").waits(2).loses("c").waits(1000)
     assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
 
 
 def test_without_elastic_all_hosts_are_needed() -> None:
-    """They are tried within the budget."""
-    job = Willing(clustered({"worker": ["a", "b", "c"]}, **QUICK)).loses("b").waits(600)
+    """They are tried until `timeouts.lost_host`."""
+    job = Willing(clustered({"worker": ["a", "b", "c"]}, **QUICK)).loses("b").waits(899)
+    assert job.job.phase is Phase.WAITING_FOR_HOSTS
+    job.waits(5)
     assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
     assert job.job.culprit is not None
     assert job.job.culprit.cause is Cause.UNREACHABLE
@@ -135,12 +137,15 @@ def test_a_worker_on_a_lost_host_starts_alone_when_the_host_is_back() -> None:
     assert job.job.plan.find("worker:0").address == address
 
 
-def test_without_elastic_a_worker_that_stays_away_fails_the_job_when_its_budget_is_spent() -> None:
-    """Its host is the culprit."""
-    job = Willing(clustered(SERVERS, **QUICK)).loses("b").waits(60)
+def test_without_elastic_a_worker_that_stays_away_fails_the_job() -> None:
+    """The others train until `timeouts.lost_host`; its host is the culprit, and no budget is charged."""
+    job = Willing(clustered(SERVERS, **QUICK)).loses("b").waits(890)
+    assert job.job.phase is Phase.RUNNING
+    assert not job.job.tasks["worker:0"].budget.charged
+    job.waits(15)
     assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
     assert job.job.culprit is not None
-    assert (job.job.culprit.cause, job.job.culprit.name) == (Cause.HOST, "b")
+    assert (job.job.culprit.cause, job.job.culprit.name) == (Cause.UNREACHABLE, "b")
 
 
 def test_a_parameter_server_job_goes_on_with_fewer_workers() -> None:
@@ -155,7 +160,7 @@ def test_a_parameter_server_job_needs_its_least_workers() -> None:
     """The remaining ones are not given up: all restart on the available hosts."""
     job = Willing(clustered(SERVERS, **{**ELASTIC, "elastic": {"min_workers": 2, "retry": 60}})).loses("b")
     assert job.job.phase is not Phase.RUNNING
-    assert job.waits(600).job.exit_code == 125
+    assert job.waits(1000).job.exit_code == 125
 
 
 def test_the_host_of_a_sidecar_is_tried_again_while_the_job_runs() -> None:

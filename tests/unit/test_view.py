@@ -205,8 +205,11 @@ def test_what_was_measured_of_a_dead_task_is_not_shown() -> None:
 
 def test_hosts_that_are_not_there_are_named() -> None:
     """As long as they are needed."""
-    hosts = (HostStatus("a", "connected"), HostStatus("b", "disconnected", silence=12.7))
-    assert shown(status([task(0)], hosts=hosts))[1] == "1 of 2 hosts connected: b disconnected for 12s"
+    hosts = (HostStatus("a", "connected"), HostStatus("b", "disconnected", since=NOW - 12.7, until=NOW + 32.3))
+    assert shown(status([task(0)], hosts=hosts, reason="worker:0 exited with code 1"))[1:3] == [
+        "b silent for 12 s; its tasks are certainly dead in 32 s",
+        "1 of 2 hosts connected: b disconnected",
+    ]
     assert shown(status([task(0)], hosts=hosts, phase="ended"))[1].startswith("TASK")
     joining = (HostStatus("a", "joining", "Permission denied"),)
     assert shown(status([], hosts=joining, phase="joining"))[1] == "a joining (Permission denied)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import click
 
@@ -38,7 +39,7 @@ def explain(run: str | None, as_json: bool) -> None:
     def lines(task: str, count: int) -> list[str]:
         return tail(observer.logs, task, count)
 
-    found = explain_run(observer.job, current, lines)
+    found = explain_run(observer.job, current, lines, time.time())
     if as_json:
         click.echo(json.dumps(found.as_json(), indent=2))
         return

@@ -191,6 +191,10 @@ class Timeouts(_Part):
     finish: Omittable[Duration] = Field(
         default=None, description="limit for the other tasks to end once the job has succeeded"
     )
+    lost_host: Duration = Field(
+        default=900.0,
+        description="time that a job waits for lost hosts without which it cannot go on; 0: not",
+    )
     stall: Omittable[Duration] = Field(default=None, description="longest time without output or progress")
     deadline: Omittable[Duration] = Field(default=None, description="limit for the whole job, restarts included")
 

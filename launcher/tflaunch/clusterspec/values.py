@@ -12,7 +12,7 @@ ROLES: tuple[str, ...] = get_args(RoleName)
 Strategy = Literal["multi_worker_mirrored", "parameter_server", "mirrored", "tpu", "dtensor", "jax", "none"]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 
-Occasion = Literal["failed", "stalled", "restarted", "done"]
+Occasion = Literal["failed", "stalled", "restarted", "waiting", "done"]
 OCCASIONS: tuple[Occasion, ...] = get_args(Occasion)
 
 LOCALHOST = "localhost"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tflaunch.core import elastic, policy, restart_budget, spares
+from tflaunch.core import elastic, lost_hosts, policy, restart_budget, spares
 from tflaunch.core.actions import AbandonHost, Action, SendFiles
 from tflaunch.core.events import (
     HostDelayed,
@@ -70,7 +70,8 @@ def _on_joining_news(job: Job, event: HostJoined | HostDelayed | HostUnreachable
     job = job._replace(join_by=policy.join_limit(job.plan, now))
     if isinstance(event, HostUnreachable):
         return not_reached(job, event.host, event.reason, now)
-    job = job.with_host(event.host, phase=HostPhase.CONNECTED, joined_at=now, addresses=event.addresses)
+    joined = {"phase": HostPhase.CONNECTED, "joined_at": now, "away_since": None, "addresses": event.addresses}
+    job = job.with_host(event.host, **joined)
     state = job.hosts[event.host]
     if state.is_spare:
         return job, [SendFiles(event.host)] if CODE in state.awaits else []
@@ -80,6 +81,8 @@ def _on_joining_news(job: Job, event: HostJoined | HostDelayed | HostUnreachable
 def not_reached(job: Job, host: str, reason: str, now: float) -> Step:
     """Count a failed join; if the job runs without this host, retry its tasks later or give them up."""
     job = _count_failure(job, host, reason, now)
+    if job.phase is Phase.WAITING_FOR_HOSTS and not job.hosts[host].is_spare:
+        return lost_hosts.try_later(job, host, now), []
     if job.phase is not Phase.RUNNING or job.hosts[host].is_spare:
         return job, []
     return _replace_tasks(job, host, now, is_out_of_reach=True)
@@ -95,7 +98,14 @@ def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
         retry_at = None if state.flaw else now + spares.rest_after(failures)
     else:
         retry_at = now + elastic.rest_after(job.plan, failures, was_reached)
-    changes = {"phase": HostPhase.DOWN, "reason": reason, "fence_at": None, "failures": failures}
+    away_since = now if state.away_since is None else state.away_since
+    changes = {
+        "phase": HostPhase.DOWN,
+        "reason": reason,
+        "fence_at": None,
+        "failures": failures,
+        "away_since": away_since,
+    }
     return job.with_host(host, retry_at=retry_at, **changes)
 
 
@@ -234,17 +244,35 @@ def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False, is_
             return fail(job, culprit, now, may_retry=True)
         soonest = now + job.plan.restart.backoff[0]
         return job.with_host(host, retry_at=max(state.retry_at or soonest, soonest)), []
+    if waiting and is_out_of_reach and lost_hosts.are_waited_for(job):
+        return _wait_for(job, state, waiting, now)
     for task in waiting:
-        job, more = replace_alone(job, task.task, Failure("", is_free=state.is_drained), now)
+        job, more = replace_alone(job, task.task, _loss(job, state), now)
         actions += more
     due = [when for task in waiting if (when := job.tasks[task.task].resume_at) is not None]
     return job.with_host(host, retry_at=min(due, default=None)), actions
 
 
+def _wait_for(job: Job, host: HostState, waiting: list[TaskPlan], now: float) -> Step:
+    """Try a host again later, for tasks that restart alone there; give them up if it was away for too long."""
+    if host not in lost_hosts.overdue(job, now):
+        return lost_hosts.try_later(job, host.host, now), []
+    for task in waiting:
+        job = job.with_task(job.tasks[task.task], resume_at=None)
+    if all(elastic.can_lose(job, task) for task in waiting):
+        return job.with_host(host.host, retry_at=None), []
+    return fail(job, lost_hosts.culprit_of(job, [host], now), now, may_retry=False)
+
+
+def _loss(job: Job, host: HostState) -> Failure:
+    """Return the failure of a task that was lost with its host, for the task's budget."""
+    return Failure("", is_free=host.is_drained or lost_hosts.are_waited_for(job))
+
+
 def _move_tasks(job: Job, host: str, waiting: list[TaskPlan], now: float) -> Step:
     """Restart tasks alone on a spare host, without a wait, as far as their budgets allow."""
     for task in waiting:
-        job, actions = replace_alone(job, task.task, Failure("", is_free=job.hosts[host].is_drained), now)
+        job, actions = replace_alone(job, task.task, _loss(job, job.hosts[host]), now)
         if job.phase is not Phase.RUNNING:
             return job, actions
     spare = spares.ready(job)[0]

@@ -48,6 +48,8 @@ class Phase(Enum):
     """Living tasks are being stopped, before the next attempt or for good."""
     BACKING_OFF = "backing_off"
     """The gang has ended; the next attempt waits for its backoff."""
+    WAITING_FOR_HOSTS = "waiting_for_hosts"
+    """The next attempt needs hosts that are lost; they are tried again and again (`lost_hosts`)."""
     ENDED = "ended"
     """No task is alive and the exit code is final."""
 
@@ -70,13 +72,13 @@ class HostPhase(Enum):
 class HostState(NamedTuple):
     """State of one host. Times are seconds of the supervisor's clock.
 
-    ``reason`` says why it is down or disconnected, ``since`` is when that became known, and ``fence_at`` is when it
-    is certainly dead. ``awaits`` is what is still missing: a copy of the user's code (`CODE`), the addresses of
-    the others' names (`NAMES`), whether it can reach them (`PEERS`), or the newest checkpoint
-    (`CHECKPOINT`). ``is_drained``: it leaves because its host
-    is being drained. ``failures`` counts consecutive losses of a host that had joined; ``joined_at`` is when it
-    last joined; ``retry_at`` is when to try it again while the job runs without it. ``code`` is the directory with
-    the user's code on the host, "" if none was copied. ``addresses`` is as in `events.HostJoined`.
+    ``reason`` says why it is down or disconnected, ``since`` is when that became known, and ``fence_at`` is when it is
+    certainly dead; ``away_since`` is when it was given up, None once it has joined again. ``awaits`` is what is still
+    missing: a copy of the user's code (`CODE`), the addresses of the others' names (`NAMES`), whether it can reach them
+    (`PEERS`), or the newest checkpoint (`CHECKPOINT`). ``is_drained``: it leaves because its host is being drained.
+    ``failures`` counts consecutive losses of a host that had joined; ``joined_at`` is when it last joined; ``retry_at``
+    is when to try it again while the job runs without it. ``code`` is the directory with the user's code on the host,
+    "" if none was copied. ``addresses`` is as in `events.HostJoined`.
 
     ``stands_for`` is the host of the compiled plan whose tasks are on this one: itself, unless it has taken the place
     of another; "" for a spare host. ``flaw`` says why it cannot become one again, "" if it can. ``is_warm``: as a spare
@@ -89,6 +91,7 @@ class HostState(NamedTuple):
     awaits: frozenset[str] = frozenset()
     since: float = 0.0
     fence_at: float | None = None
+    away_since: float | None = None
     is_drained: bool = False
     failures: int = 0
     joined_at: float = 0.0
@@ -425,6 +428,12 @@ class Job(NamedTuple):
         if not self.hosts.count(*phases):
             return []
         return [host.host for host in self.hosts.values() if host.phase in phases and not host.is_spare]
+
+    def away(self) -> list[HostState]:
+        """Return the hosts with tasks that were lost and have not joined again."""
+        if not self.hosts.count(HostPhase.DOWN, HostPhase.JOINING):
+            return []
+        return [host for host in self.hosts.values() if host.away_since is not None and not host.is_spare]
 
     def spares_in(self, *phases: HostPhase) -> list[str]:
         """Return the spare hosts that are in one of these phases."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tflaunch.core import breakpoints, checkpoints, elastic, policy, preflight, restart_budget, spares
+from tflaunch.core import breakpoints, checkpoints, elastic, lost_hosts, policy, preflight, restart_budget, spares
 from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.core.job_state import (
     CHECKPOINT,
@@ -58,10 +58,35 @@ def _joining(job: Job, now: float) -> Step:
     job = spares.replace_lost(job, now)
     down = job.hosts_in(HostPhase.DOWN)
     if down and not elastic.can_do_without(job, down):
+        if lost_hosts.are_waited_for(job):
+            for host in down:
+                job = lost_hosts.try_later(job, host, now)
+            return job._replace(phase=Phase.WAITING_FOR_HOSTS), []
         message = "\n".join(f"{host}: {job.hosts[host].reason}" for host in down)
         culprit = Culprit(Cause.UNREACHABLE, ", ".join(down), job.attempt, None, None, message)
         return fail(job, culprit, now, may_retry=job.has_started)
     return _prepare(job) if policy.are_hosts_settled(job) else (job, [])
+
+
+def _waiting_for_hosts(job: Job, now: float) -> Step:
+    """Try lost hosts again until the next attempt can start with those that are there, or the limit has passed."""
+    job = spares.replace_lost(job, now)
+    ends_at = lost_hosts.wait_ends_at(job)
+    if ends_at is not None and now >= ends_at:
+        return fail(job, lost_hosts.culprit_of(job, lost_hosts.overdue(job, now), now), now, may_retry=False)
+    if elastic.can_do_without(job, job.hosts_in(HostPhase.DOWN)):
+        is_settled = policy.are_hosts_settled(job) and not job.hosts.count(HostPhase.JOINING)
+        return _prepare(job) if is_settled else (job, [])
+    return _retry_hosts(job, now)
+
+
+def _retry_hosts(job: Job, now: float) -> Step:
+    """Start agents on the hosts whose time to be tried again has come."""
+    first = job.first_retry_at()
+    if first is None or now < first:
+        return job, []
+    due = [host.host for host in job.hosts.values() if host.retry_at is not None and now >= host.retry_at]
+    return join_hosts(job, due, now)
 
 
 def _join_again(job: Job, now: float) -> Step:
@@ -221,13 +246,8 @@ def _running(job: Job, now: float) -> Step:
     looked_at = tensorboard.tensorboard_of(job.plan)  # it may not have started yet
     job, actions = _start_due(job, [*policy.waiting(job), *([] if looked_at is None else [looked_at])], now)
     job, more = spares.warm_up(job)
-    actions += more
-    retry_at = job.first_retry_at()
-    if retry_at is None or now < retry_at:
-        return job, actions
-    due = [host.host for host in job.hosts.values() if host.retry_at is not None and now >= host.retry_at]
-    job, more = join_hosts(job, due, now)
-    return job, actions + more
+    job, joining = _retry_hosts(job, now)
+    return job, actions + more + joining
 
 
 def _start_due(job: Job, processes: Iterable[TaskPlan], now: float) -> Step:
@@ -360,6 +380,7 @@ _PHASES: Mapping[Phase, Callable[[Job, float], Step]] = {
     Phase.DRAINING: _draining,
     Phase.STOPPING: _stopping,
     Phase.BACKING_OFF: _backing_off,
+    Phase.WAITING_FOR_HOSTS: _waiting_for_hosts,
 }
 
 

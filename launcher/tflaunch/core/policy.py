@@ -320,7 +320,8 @@ def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
         kind, what = _kind(culprit, failure, is_quick=job.failed_at - job.attempt_started_at < QUICK)
         return Failure(kind, is_free, reached, what)
     kind = culprit.name if culprit.cause is Cause.TIME else ""
-    return Failure(kind, culprit.cause is Cause.DRAIN, reached, f"timeouts.{kind}" if kind else "")
+    is_free = culprit.cause is Cause.DRAIN or (culprit.cause is Cause.HOST and job.plan.timeouts.lost_host > 0)
+    return Failure(kind, is_free, reached, f"timeouts.{kind}" if kind else "")
 
 
 def failure_of_task(job: Job, event: TaskExited, lived: float) -> Failure:

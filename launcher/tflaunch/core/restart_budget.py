@@ -49,7 +49,8 @@ class Failure(NamedTuple):
     """How an attempt ended.
 
     ``kind`` distinguishes failures of the program, "" if the failure was not its own. ``is_free``: this was not a
-    failure (preempted, after saving), so the budget is not charged. ``what`` describes the kind to users.
+    failure of the program (preempted after saving, its host was lost), so the budget is not charged. ``what`` describes
+    the kind to users.
     """
 
     kind: str
@@ -110,10 +111,9 @@ def decide_restart(budget: Budget, restart: RestartPlan, failure: Failure, now: 
     earlier = budget.free if failure.is_free else budget.charged
     recent = [moment for moment in earlier if now - moment < restart.window]
     if len(recent) >= (MOST_FREE if failure.is_free else restart.max):
-        what = "asked to be restarted" if failure.is_free else "restarted"
         often = "once" if len(recent) == 1 else f"{len(recent)} times"
-        limit = "" if failure.is_free else f", which is restart.max ({restart.max})"
-        return Answer(budget, None, f"{what} {often} within {restart.window:g} s{limit}")
+        limit = "without a failure" if failure.is_free else f"which is restart.max ({restart.max})"
+        return Answer(budget, None, f"restarted {often} within {restart.window:g} s, {limit}")
     wait = _wait(restart, len(recent), f"{salt} {len(earlier)}")
     spent = (*earlier, now)
     return Answer(budget._replace(free=spent) if failure.is_free else budget._replace(charged=spent), wait)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 
-from tflaunch.core import breakpoints, checkpoints, elastic, policy
+from tflaunch.core import breakpoints, checkpoints, elastic, lost_hosts, policy
 from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import (
     BreakpointLeft,
@@ -121,25 +121,33 @@ def next_deadline(job: Job) -> float | None:
         times.append(_deadline_at(job))
     if job.hosts.count(HostPhase.JOINING, (SPARE, HostPhase.JOINING)):
         times.append(job.join_by)
-    if job.phase is Phase.SAVING:
-        times.append(job.deadlines.save_by)
-    for process in policy.waiting(job) if job.phase is Phase.RUNNING else []:
+    match job.phase:
+        case Phase.RUNNING:
+            times += _deadlines_while_running(job)
+        case Phase.WAITING_FOR_HOSTS:
+            is_short = not elastic.can_do_without(job, job.hosts_in(HostPhase.DOWN))
+            times += [lost_hosts.wait_ends_at(job), job.first_retry_at() if is_short else None]
+        case Phase.SAVING:
+            times.append(job.deadlines.save_by)
+        case Phase.DRAINING:
+            times.append(job.deadlines.finish_by)
+        case Phase.BACKING_OFF if policy.are_hosts_settled(job):
+            times.append(job.deadlines.resume_at)
+    return min((time for time in times if time is not None), default=None)
+
+
+def _deadlines_while_running(job: Job) -> list[float | None]:
+    times = [job.first_retry_at(), elastic.grows_at(job), breakpoints.stalls_at(job)]
+    times.append(None if job.deadlines.was_late else job.deadlines.late_at)
+    for process in policy.waiting(job):
         task = job.tasks[process.task]
         if task.phase is TaskPhase.GONE and task.resume_at is not None and policy.is_ready(job, process):
             times.append(task.resume_at)
-    if job.phase is Phase.RUNNING:
-        times.append(job.first_retry_at())
-        times.append(elastic.grows_at(job))
-        if not job.formation.is_complete and not breakpoints.is_debugged(job):
-            times.append(_start_limit_at(job))
-            times.append(None if job.formation.was_warned else _warn_at(job))
-        times.append(None if job.deadlines.was_late else job.deadlines.late_at)
-        times.append(breakpoints.stalls_at(job))
-    if job.phase is Phase.DRAINING or (job.phase is Phase.RUNNING and not breakpoints.is_debugged(job)):
-        times.append(job.deadlines.finish_by)
-    if job.phase is Phase.BACKING_OFF and policy.are_hosts_settled(job):
-        times.append(job.deadlines.resume_at)
-    return min((time for time in times if time is not None), default=None)
+    if breakpoints.is_debugged(job):
+        return times
+    if not job.formation.is_complete:
+        times += [_start_limit_at(job), None if job.formation.was_warned else _warn_at(job)]
+    return [*times, job.deadlines.finish_by]
 
 
 # ---- events

@@ -9,7 +9,7 @@ from tflaunch.core.job_state import Job
 from tflaunch.explain import summary
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.summary import JobFailure
-from tflaunch.explain.wording import counted
+from tflaunch.explain.wording import absence_words, counted
 
 
 class Explanation(NamedTuple):
@@ -59,13 +59,14 @@ class Explanation(NamedTuple):
         }
 
 
-def explain_run(job: Job, current: Status, tail: Callable[[str, int], list[str]]) -> Explanation:
+def explain_run(job: Job, current: Status, tail: Callable[[str, int], list[str]], now: float) -> Explanation:
     """Explain a run.
 
     Args:
         job: its job, as of the last record of its journal.
         current: its status.
         tail: returns the last lines of a task's log.
+        now: seconds since the epoch.
     """
     has_failed = bool(job.exit_code) and job.culprit is not None
     found = summary.failure(job, tail) if has_failed else None
@@ -75,7 +76,7 @@ def explain_run(job: Job, current: Status, tail: Callable[[str, int], list[str]]
         state=current.state,
         exit_code=current.exit_code,
         restarts=current.restarts,
-        sentence=found.sentence if found is not None else _sentence(job, current, tail),
+        sentence=found.sentence if found is not None else _sentence(job, current, tail, now),
         host=job.host_of(culprit.name) if culprit is not None else None,
         attempt=culprit.attempt if culprit is not None else None,
         failure=found,
@@ -84,7 +85,7 @@ def explain_run(job: Job, current: Status, tail: Callable[[str, int], list[str]]
     )
 
 
-def _sentence(job: Job, current: Status, tail: Callable[[str, int], list[str]]) -> str:
+def _sentence(job: Job, current: Status, tail: Callable[[str, int], list[str]], now: float) -> str:
     """Answer for a run that has not failed."""
     if job.exit_code == 0:
         return summary.summary(job, current.logs, tail).partition("\n")[0]
@@ -92,6 +93,8 @@ def _sentence(job: Job, current: Status, tail: Callable[[str, int], list[str]]) 
         return f"it has ended with exit code {current.exit_code}"
     if current.supervisor == "dead":
         return "its supervisor was killed"
+    if absences := [words for host in current.hosts if (words := absence_words(host, now))]:
+        return f"{current.phase.replace('_', ' ')}: {'; '.join(absences)}"
     waits = f", waiting for {', '.join(current.forming.missing)} to listen" if current.forming is not None else ""
     again = f", after {counted(current.restarts, 'restart')}" if current.restarts else ""
     last = f"; the last attempt failed: {current.last_failure}" if current.last_failure else ""

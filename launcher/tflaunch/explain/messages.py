@@ -28,7 +28,7 @@ from tflaunch.core.events import (
 from tflaunch.core.job_state import CHECKPOINT, HAS_RUN, Cause, HostPhase, Job, Phase
 from tflaunch.explain import cluster_formation, moves, summary
 from tflaunch.explain.summary import describe, describe_exit
-from tflaunch.explain.wording import counted, growth_words, listed, place_of
+from tflaunch.explain.wording import counted, growth_words, lasted, listed, place_of
 from tflaunch.plan import preloading, tensorboard
 from tflaunch.plan.gpu_shares import gpus_given
 from tflaunch.plan.model import FENCED_OR_FAIL
@@ -82,8 +82,8 @@ def _other_news(before: Job, event: Event, after: Job) -> list[str]:
             return _delay_news(before, event)
         case LinkLost() | LinkRestored():
             return _host_news(before, event, after)
-        case HostJoined(no_way_out=reason) if reason:
-            return [f"warning: {port_fence.no_way_out_of(event.host, reason)}"]
+        case HostJoined():
+            return _joined_news(before, event, after)
         case OutsiderRefused() | PortUnfenced():
             return _fence_news(before, event, after)
         case CheckpointNotCopied() | CheckpointPlaced():
@@ -94,6 +94,15 @@ def _other_news(before: Job, event: Event, after: Job) -> list[str]:
             return _growth_news(before, event, after)
         case _:
             return []
+
+
+def _joined_news(before: Job, event: HostJoined, after: Job) -> list[str]:
+    """Return messages about a host that is back, or whose private network leads nowhere."""
+    was = before.hosts[event.host].away_since
+    is_back = before.phase is Phase.WAITING_FOR_HOSTS and was is not None
+    back = [f"{event.host} is back after {lasted(after.hosts[event.host].joined_at - (was or 0.0))}"] if is_back else []
+    way = event.no_way_out
+    return back + ([f"warning: {port_fence.no_way_out_of(event.host, way)}"] if way else [])
 
 
 def _checkpoint_news(before: Job, event: CheckpointNotCopied | CheckpointPlaced, after: Job) -> list[str]:
@@ -139,6 +148,8 @@ def _fence_news(before: Job, event: OutsiderRefused | PortUnfenced, after: Job) 
 def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
     """Return messages about a whole attempt: it failed, its cluster does not form, it does not end."""
     lines = []
+    if after.phase is Phase.WAITING_FOR_HOSTS is not before.phase:
+        lines += _waiting_news(after)
     if after.phase is Phase.BACKING_OFF and before.phase is not Phase.BACKING_OFF:
         lines.append(_verdict_news(before, after, now, logs))
     if after.formation.was_warned and not before.formation.was_warned:
@@ -150,6 +161,13 @@ def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
     if after.phase is not before.phase is Phase.RUNNING and after.exit_code == 0:
         lines += _quiet_disaster(policy.trained_alone(after, now))
     return lines
+
+
+def _waiting_news(job: Job) -> list[str]:
+    """Return the message that the job waits for lost hosts."""
+    lost = "; ".join(f"{host.host} ({host.reason})" for host in job.away())
+    most = lasted(job.plan.timeouts.lost_host)
+    return [f"waiting for {lost} for at most {most} (timeouts.lost_host); no restart is charged for that"]
 
 
 def _forming_news(job: Job, now: float) -> list[str]:

@@ -17,7 +17,11 @@ class HostStatus(NamedTuple):
     state: str
     reason: str | None = None
     silence: float | None = None
-    """Seconds since its last message."""
+    """Seconds since its last message, None without a link."""
+    since: float | None = None
+    """When the link to it was lost, or it was given up, in seconds since the epoch; None if it is connected."""
+    until: float | None = None
+    """Until when a silent host may have living tasks, or the job waits for a lost one, in seconds since the epoch."""
     lease_left: float | None = None
     """How many seconds its tasks may go on without a supervisor; known only if the supervisor was killed."""
     is_spare: bool | None = None

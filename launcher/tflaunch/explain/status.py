@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tflaunch.core import policy
-from tflaunch.core.job_state import Cause, Culprit, HostPhase, Job, Phase, TaskPhase, TaskState
+from tflaunch.core import lost_hosts, policy
+from tflaunch.core.job_state import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
 from tflaunch.core.measures import Measure
 from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.cluster_formation import Forming
@@ -118,9 +118,19 @@ def _host(job: Job, host: str, inputs: StatusInputs) -> HostStatus:
         state.phase.value,
         state.flaw or state.reason or None,
         None if silence is None else round(silence, 3),
+        **_absence(job, state, inputs),
         is_spare=state.is_spare if job.original.spares else None,
         replaces=state.stands_for if state.stands_for not in ("", host) else None,
     )
+
+
+def _absence(job: Job, host: HostState, inputs: StatusInputs) -> dict[str, float | None]:
+    """Return since when a host is silent or away, and until when its tasks may live or the job waits for it."""
+    if host.phase is HostPhase.DISCONNECTED:
+        times = {"since": host.since, "until": host.fence_at}
+    else:
+        times = {"since": host.away_since, "until": lost_hosts.waited_for_until(job, host)}
+    return {name: None if time is None else _since_epoch(time, inputs) for name, time in times.items()}
 
 
 def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:

@@ -9,6 +9,7 @@ from tflaunch.explain import figures
 
 if TYPE_CHECKING:
     from tflaunch.core.job_state import Breakpoint
+    from tflaunch.explain.run_status import HostStatus
 
 _MANY = 8
 
@@ -35,6 +36,23 @@ def place_of(found: Breakpoint) -> str:
     """Return ``train.py, line 40, in step``; without a function at the top of a file."""
     function = "" if found.function == "<module>" else f", in {found.function}"
     return f"{found.file.rpartition('/')[2]}, line {found.line}{function}"
+
+
+def absence_words(host: HostStatus, now: float) -> str:
+    """Return for how long a host is silent or lost, and what that means until when; "" if it is there.
+
+    ``now`` is in seconds since the epoch.
+    """
+    if host.since is None or host.state not in ("disconnected", "down", "joining"):
+        return ""
+    gone, left = lasted(now - host.since), None if host.until is None else max(host.until - now, 0.0)
+    if host.state == "disconnected":
+        end = "" if left is None else f"; its tasks are certainly dead in {lasted(left)}"
+        return f"{host.host} silent for {gone}{end}"
+    if left is None:
+        return ""
+    reason = f" ({host.reason})" if host.reason else ""
+    return f"waiting for {host.host}{reason} for {gone}, and {lasted(left)} more"
 
 
 def growth_words(task: str, rate: float, left: float) -> str:

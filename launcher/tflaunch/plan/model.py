@@ -182,6 +182,7 @@ class TimeoutsPlan(NamedTuple):
     finish: float | None = None
     stall: float | None = None
     deadline: float | None = None
+    lost_host: float = 0.0  # plans of earlier versions wait for no lost host
 
 
 class RetentionPlan(NamedTuple):

@@ -55,6 +55,9 @@ def occurrences(before: Job, after: Job) -> Iterator[Occurrence]:
     culprit = after.culprit
     if culprit is not before.culprit and culprit is not None and (culprit.cause, culprit.name) == (Cause.TIME, "stall"):
         yield Occurrence("stalled", f"stalled-{after.attempt}", summary.describe(culprit, after.plan))
+    if after.phase is Phase.WAITING_FOR_HOSTS is not before.phase:
+        lost = "; ".join(f"{host.host} ({host.reason})" for host in after.away())
+        yield Occurrence("waiting", f"waiting-{after.attempt}", f"waiting for {lost}")
     if after.attempt != before.attempt:
         why = "" if before.culprit is None else f": {summary.describe(before.culprit, before.plan)}"
         yield Occurrence("restarted", f"restarted-{after.attempt}", f"{summary.restart_name(after)}{why}")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tflaunch.explain import figures
 from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus
-from tflaunch.explain.wording import counted, growth_words, listed
+from tflaunch.explain.wording import absence_words, counted, growth_words, listed
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting
 
@@ -40,9 +40,10 @@ def news(status: Status, now: float) -> list[Part]:
 
     ``now`` is in seconds since the epoch.
     """
-    parts = []
+    absences = [words for host in _needed(status) if (words := absence_words(host, now))]
+    parts = [Part(formatting.plain(words), "bold yellow") for words in absences]
     reason, culprit = formatting.plain(status.reason).strip(), formatting.plain(status.culprit)
-    if reason or culprit:
+    if (reason or culprit) and not absences:
         sentence = reason if culprit in reason or culprit == "tflaunch" else f"{culprit}: {reason}".removesuffix(": ")
         parts.append(Part(sentence, "red" if status.phase == "ended" else "yellow"))
     last = formatting.plain(status.last_failure).strip()
@@ -126,13 +127,18 @@ def _end(status: Status, now: float) -> float:
 
 def _hosts(status: Status) -> str:
     """Return which hosts are not connected while the run needs them."""
-    needed = [host for host in status.hosts if not host.is_spare]
+    needed = _needed(status)
     missing = [host for host in needed if host.state in _MISSING]
-    if not missing or status.phase == "ended":
+    if not missing:
         return ""
     connected, total = len(needed) - len(missing), len(needed)
     count = f"{connected} of {total} hosts connected: " if total > 1 else ""
     return count + ", ".join(_host(host) for host in missing)
+
+
+def _needed(status: Status) -> list[HostStatus]:
+    """Return the hosts that the run has tasks on; none after its end."""
+    return [host for host in status.hosts if not host.is_spare and status.phase != "ended"]
 
 
 def _spares(status: Status) -> str:
@@ -170,8 +176,5 @@ def _board(board: Reach) -> str:
 
 
 def _host(host: HostStatus) -> str:
-    words = [formatting.plain(host.host), formatting.plain(host.state)]
-    if host.silence is not None and host.state == "disconnected":
-        words.append(f"for {figures.duration(host.silence)}")
     reason = formatting.plain(host.reason).strip()
-    return " ".join(words) + (f" ({reason})" if reason else "")
+    return f"{formatting.plain(host.host)} {formatting.plain(host.state)}" + (f" ({reason})" if reason else "")

@@ -122,7 +122,7 @@ class RunFeed:
         current = current_status(self.directory)
         observer.catch_up()  # may have ended in between
         logs = observer.logs
-        explained = explain_run(observer.job, current, lambda task, count: tail(logs, task, count))
+        explained = explain_run(observer.job, current, lambda task, count: tail(logs, task, count), time.time())
         if observer.outcome is Outcome.LIVE:
             self._record(current)
         if steps or "timeline" not in self.pieces:

@@ -75,7 +75,7 @@ const TONES = {
   bad: ["failed", "lost", "unreadable", "down"],
   busy: ["running", "connected"],
   warn: ["starting", "waiting", "stopping", "restarting", "disconnected", "not listening", "joining", "preparing",
-    "saving", "draining", "backing off", "backing_off", "leaving", "queued"],
+    "saving", "draining", "backing off", "backing_off", "waiting for hosts", "waiting_for_hosts", "leaving", "queued"],
 };
 
 export function tone(state) {

@@ -188,6 +188,12 @@ function drawPanel(panel, status, taskHref) {
 
 const listed = (names) => names.slice(0, 8).join(", ") + (names.length > 8 ? ` and ${names.length - 8} more` : "");
 
+function why(host) {
+  const until = host.until === null ? [] : [`${host.state === "disconnected" ? "its tasks are certainly dead at" : "waited for until"} ${clock(host.until)}`];
+  const left = host.lease_left === null ? [] : [`its tasks go on for ${duration(host.lease_left)} without a supervisor`];
+  return [...(host.reason === null ? left : [host.reason]), ...until].join("; ");
+}
+
 function hostsTable() {
   let tasks = {};
   const table = new Table({
@@ -197,7 +203,7 @@ function hostsTable() {
       { title: "State", width: "8rem", cell: (host) => host.state, badge: true },
       { title: "Tasks", width: "5rem", cell: (host) => String(tasks[host.host] ?? 0), sort: (host) => tasks[host.host] ?? 0, number: true },
       { title: "Last heard", width: "7rem", cell: (host) => (host.silence === null ? "" : `${host.silence.toFixed(0)}s ago`), sort: (host) => host.silence, number: true, wide: true },
-      { title: "Why", width: "minmax(10rem, 3fr)", cell: (host) => host.reason ?? (host.lease_left === null ? "" : `its tasks go on for ${duration(host.lease_left)} without a supervisor`), hint: true, wide: true },
+      { title: "Why", width: "minmax(10rem, 3fr)", cell: why, hint: true, wide: true },
     ],
   });
   return {

@@ -1,0 +1,139 @@
+"""Jobs that wait for lost hosts which their next attempt needs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from support.job_history import Willing
+from support.specs import clustered
+from tflaunch.core.actions import JoinHost
+from tflaunch.core.events import HostLost, HostUnreachable, Interrupted, StopRequested, TimePassed
+from tflaunch.core.job_state import Cause, Phase
+from tflaunch.core.step import next_deadline
+from tflaunch.explain.messages import Logs, messages_about
+from tflaunch.explain.status import StatusInputs, status
+from tflaunch.explain.wording import absence_words
+
+pytestmark = pytest.mark.unit
+
+LIMITS = {"restart": {"max": 1, "backoff": [1, 1]}, "timeouts": {"lease": 30, "grace": 10, "lost_host": 300}}
+
+
+def waiting(seconds: float = 2, *away: str, **fields: object) -> Willing:
+    """Return a job on the hosts a, b and c that has been without b, or these, for so many seconds."""
+    job = Willing(clustered({"worker": ["a", "b", "c"]}, **{**LIMITS, **fields}))
+    for host in away or ("b",):
+        job.loses(host)
+    return job.waits(seconds)
+
+
+def test_an_attempt_begins_the_moment_its_hosts_are_back_and_charges_nothing() -> None:
+    """However often they were tried in vain."""
+    job = waiting(250)
+    assert job.job.phase is Phase.WAITING_FOR_HOSTS
+    job.away.clear()
+    due = next_deadline(job.job)
+    assert due is not None
+    job.waits(due - job.now)
+    assert (job.job.phase, job.job.attempt) == (Phase.RUNNING, 1)
+    assert not job.job.restarts.budget.charged
+
+
+def test_pauses_between_tries_grow_to_half_a_minute() -> None:
+    """A reboot is noticed soon, and a dead host costs little."""
+    job, tries = waiting(0), []
+    while job.job.phase is not Phase.ENDED:
+        deadline = next_deadline(job.job)
+        assert deadline is not None
+        job.now = max(job.now, deadline)
+        job.happens(TimePassed())
+        tries += [job.now for action in job.seen if isinstance(action, JoinHost)]
+    pauses = [later - earlier for earlier, later in pairwise(tries[1:])]
+    assert pauses[0] == 1
+    assert pauses[:-1] == sorted(pauses[:-1])
+    assert max(pauses) == 30
+
+
+def test_at_the_limit_the_job_ends_and_says_how_to_wait_longer() -> None:
+    """The exit code is that for hosts; the reason is the last one."""
+    job = waiting(301)
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
+    assert job.job.culprit is not None
+    assert job.job.culprit.message == (
+        "b: no route\nnot reached again within timeouts.lost_host (300 s); raise it, e.g. --set timeouts.lost_host=1h"
+    )
+
+
+@pytest.mark.parametrize("request_", [Interrupted(2), StopRequested(10.0)])
+def test_whoever_ends_the_job_need_not_wait(request_: Interrupted | StopRequested) -> None:
+    """Nothing lives, so it ends at once."""
+    assert waiting().happens(request_).job.phase is Phase.ENDED
+
+
+def test_without_a_limit_of_its_own_each_try_is_a_restart() -> None:
+    """As in journals of earlier versions."""
+    job = waiting(600, timeouts={"lease": 30, "grace": 10, "lost_host": 0})
+    assert (job.job.phase, job.job.exit_code, len(job.job.restarts.budget.charged)) == (Phase.ENDED, 125, 1)
+
+
+def test_a_spare_host_and_a_smaller_gang_come_before_the_wait() -> None:
+    """A host that is not needed is not waited for."""
+    assert waiting(elastic={"min_workers": 2, "retry": 60}).job.phase is Phase.RUNNING
+    assert waiting(spares=["s"]).job.phase is Phase.RUNNING
+    job = waiting(100, "b", "c", elastic={"min_workers": 2, "retry": 60})
+    assert job.job.phase is Phase.WAITING_FOR_HOSTS
+    job.away.remove("c")
+    assert job.waits(30).workers() == ["a", "c"]
+
+
+def test_a_host_that_was_missing_for_long_does_not_shorten_the_wait_for_another() -> None:
+    """The limit is that of the hosts without which the job cannot go on."""
+    job = waiting(1000, elastic={"min_workers": 2, "retry": 10_000}).loses("c").waits(290)
+    assert job.job.phase is Phase.WAITING_FOR_HOSTS
+    assert job.waits(30).job.exit_code == 125
+
+
+def test_a_host_that_flaps_ends_the_job_at_last() -> None:
+    """Its losses cost no budget, but there are only so many restarts without a failure within the window."""
+    job = waiting()
+    for _ in range(30):
+        job.away.clear()
+        job.waits(20)
+        if job.job.phase is Phase.ENDED:
+            break
+        job.away.add("b")
+        job.happens(HostLost("b", "cut")).waits(5)
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
+    assert job.job.restarts.no_retry_reason == "restarted 10 times within 600 s, without a failure"
+
+
+def test_what_users_read_names_host_reason_and_both_times() -> None:
+    """In `ps`, on the screen, and once as a message."""
+    job = waiting(100)
+    shown = status(job.job, StatusInputs(epoch=5000.0, logs="", is_alive=True, now=job.now))
+    host = next(host for host in shown.hosts if host.host == "b")
+    assert (shown.phase, shown.state) == ("waiting_for_hosts", "waiting_for_hosts")
+    assert host.since is not None
+    assert host.until == host.since + 300
+    assert absence_words(host, job.now + 5000) == "waiting for b (no route) for 1m40s, and 3m20s more"
+    before = waiting(0)
+    assert before.job.phase is Phase.BACKING_OFF
+    joining = before.waits(0.5).job
+    happened = HostUnreachable("b", "no route")
+    assert joining.phase is Phase.BACKING_OFF
+    before.now += 10
+    job = before
+    earlier = job.job
+    job.happens(TimePassed())
+    assert messages_about(earlier, happened, job.job, job.now, Logs("logs", lambda *_: [])) == [
+        "waiting for b (no route) for at most 5m00s (timeouts.lost_host); no restart is charged for that"
+    ]
+
+
+def test_the_end_names_the_culprit_for_the_job() -> None:
+    """It is the host, not the task that fell victim."""
+    culprit = waiting(400).job.culprit
+    assert culprit is not None
+    assert (culprit.cause, culprit.name) == (Cause.UNREACHABLE, "b")
