@@ -72,10 +72,10 @@ MUTANTS: Mapping[str, Edit] = {
     "a host of an elastic job is retried at once, however often it was lost": Edit(
         "tflaunch.core.elastic.rest_after", "if failures <= 1:", "if failures:", Suite("unit/test_smaller_gangs.py")
     ),
-    "a lost host is tried again without a pause": Edit(
+    "a lost host is tried every half minute from the start": Edit(
         "tflaunch.core.lost_hosts.try_later",
         "max(pause, _SHORTEST_PAUSE)",
-        "0.0",
+        "_LONGEST_PAUSE",
         Suite("unit/test_lost_hosts.py"),
     ),
     "a gang grows the moment a host is back": Edit(
