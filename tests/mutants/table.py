@@ -37,7 +37,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.core.hosts.on_host_event",
         "phase=HostPhase.CONNECTED, fence_at=None",
         "phase=HostPhase.CONNECTED",
-        Invariant("I1", 26),
+        Suite("unit/test_host_events.py"),
     ),
     "the fence begins with the first loss of the link": Edit(
         "tflaunch.core.hosts.on_host_event",
@@ -160,7 +160,7 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("I5", 85),
     ),
     "fences are not scheduled": Edit(
-        "tflaunch.core.step.next_deadline", "times = [job.first_fence_at()]", "times = [None]", Invariant("I5", 10)
+        "tflaunch.core.step.next_deadline", "times = [job.first_fence_at(),", "times = [None,", Invariant("I5", 10)
     ),
     "a task whose children live counts as gone": Edit(
         "tflaunch.core.job_state.TaskState.is_alive",

@@ -402,6 +402,17 @@ class Faults:
         host.is_slow_to_die = True
         self._oracle.blur()
 
+    def stick(self) -> None:
+        """Signals do nothing on a host, as if all processes there waited for a dead disk, or its agent lied."""
+        host = self._any()
+        if host.is_stuck or not host.is_up:
+            return
+        seconds = self._random.choice((self._within(1, 20), self._within(0.5, 3) * policy.fence(self._plan), 500.0))
+        self._world.fault("stuck", host.name, f"{seconds:.1f} s")
+        self._oracle.may_lose_words = True
+        host.is_stuck = True
+        self._until(seconds, host.unstick)
+
     def freeze_agent(self) -> None:
         """An agent gets no CPU time."""
         host = self._any()
@@ -560,6 +571,7 @@ RARER_KINDS = {
     "set_supervisors_clock": 0.3,
     "stop_reading": 0.7,
     "fill_logs": 0.7,
+    "stick": 1.0,
     "half_logged": 1.0,
 }
 """Faults of all hosts, of which some histories have one beside the others."""

@@ -380,7 +380,7 @@ class History:
         """I2: no process of the run lives where the supervisor can reach it; after the fence, anywhere."""
         urgent = any(host.reason and not host.fence_at for host in self.run.job.hosts.values())
         for process in self.oracle.living():
-            if process.host.is_reachable and not urgent:
+            if process.host.is_reachable and not urgent and not process.host.is_stuck:
                 raise Violation("I2", f"{process} lives after the end")
         self._check_after_fence()
 
@@ -413,6 +413,8 @@ class History:
                 wire.supervisor.close()
 
     def _check_after_fence(self) -> None:
+        for host in self.hosts.values():
+            host.unstick()
         patience = max(policy.fence(self.plan), 35.0)  # an agent waits 30 s for the first message
         self.world.run_until(self.world.now + patience)
         for host in self.hosts.values():

@@ -56,6 +56,8 @@ class SimHost:
         self.has_closed_ports = False
         self.refuses_ports = False
         self.refuses_files = False
+        self.is_stuck = False
+        self.when_unstuck: list[Callable[[], None]] = []
         self.is_slow_to_die = False
         self.has_lied = False
         self.queued_until = 0.0
@@ -253,6 +255,13 @@ class SimHost:
     def death_takes(self) -> float:
         """Return the seconds from a KILL to the process's death."""
         return self.world.within(0.5, 1.5) if self.is_slow_to_die else self.world.within(0.0001, 0.003)
+
+    def unstick(self) -> None:
+        """Let what was killed die."""
+        self.is_stuck = False
+        dying, self.when_unstuck = self.when_unstuck, []
+        for die in dying:
+            die()
 
     # ---- power and network
 

@@ -130,6 +130,10 @@ class _Linux:
         return False
 
     @staticmethod
+    def describe_wait(pid: int) -> str:
+        return "state D"
+
+    @staticmethod
     def is_lock_free(path: str) -> bool:
         return not current.host.is_locked
 

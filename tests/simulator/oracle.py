@@ -18,7 +18,7 @@ from simulator.world import Violation, World
 from tflaunch.agents.left_files import LeftFile
 from tflaunch.core.actions import Action, StartTask, StopTask
 from tflaunch.core.events import Event, HostLeaving, Interrupted, StopRequested, TaskGone
-from tflaunch.core.job_state import Cause, Job, Phase, TaskPhase
+from tflaunch.core.job_state import Cause, HostPhase, Job, Phase, TaskPhase
 from tflaunch.core.restart_budget import ALIKE, MOST_FREE
 from tflaunch.plan.model import Plan
 from tflaunch.store.log_writer import path_of
@@ -61,6 +61,7 @@ class Oracle:
         self._ahead = ahead
         self._clock_error = _CLOCKS
         self._living: dict[str, list[Process]] = {}
+        self._beyond_reach: set[Process] = set()
         self._causes: list[RootCause] = []
         self._told: dict[tuple[str, int], bytearray] = {}
         self._told_at: dict[tuple[str, int], list[tuple[int, float]]] = {}
@@ -92,6 +93,8 @@ class Oracle:
         """A process was forked."""
         others = self._living.setdefault(process.task, [])
         for other in others:
+            if other in self._beyond_reach:
+                continue
             if other.attempt != process.attempt or other.host is not process.host:
                 raise Violation("I1", f"{process} starts while {other} lives")
         others.append(process)
@@ -298,7 +301,7 @@ class Oracle:
     def _check_starts(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, StartTask):
-                for process in self._living.get(action.task, ()):
+                for process in self._within_reach(action.task):
                     raise Violation("I1", f"attempt {action.attempt} is ordered while {process} lives")
 
     def _check_places(self, before: Job, job: Job, actions: list[Action]) -> None:
@@ -326,8 +329,17 @@ class Oracle:
             earlier = before.tasks[name]
             if task is earlier or task.phase is not TaskPhase.GONE or earlier.phase is TaskPhase.GONE:
                 continue
-            for process in self._living.get(name, ()):
-                raise Violation("I1", f"attempt {task.attempt} counts as gone while {process} lives")
+            if task.unended is not None:
+                continue  # the exit code says so
+            for process in self._within_reach(name):
+                # Where no process dies, a lost link hides that: the fence assumes that KILL works (docs/limits.md).
+                if process.host.is_stuck and before.hosts[process.host.name].phase is HostPhase.DISCONNECTED:
+                    self._beyond_reach.add(process)
+                else:
+                    raise Violation("I1", f"attempt {task.attempt} counts as gone while {process} lives")
+
+    def _within_reach(self, task: str) -> list[Process]:
+        return [process for process in self._living.get(task, ()) if process not in self._beyond_reach]
 
     def _check_budget(self, job: Job, budget: Any, whose: str) -> None:
         restart = job.plan.restart
@@ -399,6 +411,10 @@ class Oracle:
     def _check_exit_code(self, job: Job) -> None:
         """The exit code is the culprit's, by the contract."""
         culprit, code = job.culprit, job.exit_code
+        if job.unended():
+            if code != 125:
+                raise Violation("I5", f"exit code {code}, though {job.unended()} may live")
+            return
         if code == 0:
             missing = [name for name in job.success_tasks if not job.tasks[name].has_succeeded]
             if missing or (self._interrupts and culprit is not None):

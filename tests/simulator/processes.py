@@ -120,10 +120,13 @@ class Process:
         """Receive a signal."""
         if not self.can_act or number == signal.SIGCONT:
             return
-        if number == signal.SIGKILL:
+        if number == signal.SIGKILL and self.host.is_stuck:
+            self._kill_comes = True
+            self.host.when_unstuck.append(lambda: self.die(signal=number))
+        elif number == signal.SIGKILL:
             self._kill_comes = True
             self.world.after(self.host.death_takes(), lambda: self.die(signal=number))
-        elif self.program is not None:
+        elif self.program is not None and not self.host.is_stuck:
             self.program.on_signal(number)
 
     def report_start(self, failure: bytes) -> None:

@@ -97,6 +97,7 @@ def test_a_link_that_comes_back_within_the_lease_changes_nothing() -> None:
     history.happens(LinkRestored("h2", is_leaving=False))
     assert history.job.phase is Phase.RUNNING
     assert history.job.tasks == before
+    assert history.job.first_fence_at() is None
     assert history.actions == []
 
 
@@ -190,12 +191,13 @@ def test_without_a_lease_the_reason_of_the_lost_link_is_named() -> None:
 
 
 def test_a_second_ctrl_c_does_not_wait_for_a_host_that_cannot_be_told() -> None:
-    """Its agent ends the tasks by itself."""
+    """Its agent ends the tasks by itself; until then they may run, which the exit code tells."""
     history = Far().join().start().history.happens(LinkLost("h2", "cut"), Interrupted(2))
     history.happens(TaskExited("h1", "worker:0", 0, None, 15, 0.0), TaskGone("h1", "worker:0", 0))
     assert history.job.phase is Phase.STOPPING
     history.happens(Interrupted(2))
-    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 130)
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 125)
+    assert [task.task for task in history.job.unended()] == ["worker:1"]
 
 
 def test_a_lost_host_without_a_task_that_counts_is_not_missed() -> None:

@@ -308,7 +308,9 @@ NUMBERS = INTEGERS | some.floats(allow_nan=False, allow_infinity=False)
 STATES = some.sampled_from(["running", "failed", "restarting", "disconnected", "starting", "stopped"]) | TEXTS
 FIELDS: dict[str, some.SearchStrategy[Any]] = {
     **dict.fromkeys(["task", "role", "host", "run", "name", "logs", "phase", "supervisor"], TEXTS),
-    **dict.fromkeys(["address", "preload", "last_line", "reason", "restart", "last_failure", "culprit"], MAYBE | TEXTS),
+    **dict.fromkeys(
+        ["address", "preload", "unended", "last_line", "reason", "restart", "last_failure", "culprit"], MAYBE | TEXTS
+    ),
     **dict.fromkeys(["replaces", "moved_from", "breakpoint"], MAYBE | TEXTS),
     "is_spare": MAYBE | some.booleans(),
     **dict.fromkeys(["attempt", "restarts", "max_restarts"], INTEGERS),

@@ -327,6 +327,15 @@ def is_zombie(pid: int) -> bool:
     return text is not None and text.rpartition(")")[2].split()[0] == "Z"
 
 
+def describe_wait(pid: int) -> str:
+    """Return a process's state and the kernel function in which it waits: ``state D in rpc_wait``; "" if it is gone."""
+    text, place = read(f"/proc/{pid}/stat"), read(f"/proc/{pid}/wchan") or ""
+    if text is None:
+        return ""
+    state = text.rpartition(")")[2].split()[0]
+    return f"state {state} in {place}" if place.strip("0") else f"state {state}"
+
+
 def may_be_program(pid: int) -> bool:
     """Return whether a process of this user runs a program or, now a zombie, did; kernel threads never do.
 

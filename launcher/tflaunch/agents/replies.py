@@ -168,6 +168,7 @@ class ExpectedReplies:
                 | events.BreakpointReached()
                 | events.BreakpointLeft()
                 | events.TaskExited()
+                | events.TaskLingers()
                 | events.TaskGone()
             ):
                 self._check_attempt(event.task, event.attempt, self._started)

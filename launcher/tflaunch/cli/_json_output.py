@@ -56,6 +56,7 @@ class _Explanation(TypedDict):
     hint: str | None
     also_stopped: Sequence[str]
     not_restarted: str | None
+    unended: Sequence[str]
     logs: str
     next: Sequence[str]
 

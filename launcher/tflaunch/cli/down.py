@@ -8,7 +8,7 @@ import click
 
 from tflaunch.cli._select import complete_runs
 from tflaunch.cli._spec import say, seconds_in
-from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 
 @click.command(short_help="Stop a run.")
@@ -44,7 +44,7 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
     code = 0
     for path in found:
         try:
-            _end(path, seconds)
+            code = _end(path, seconds) or code
         except TflaunchError as error:
             if not everything:
                 raise
@@ -62,11 +62,8 @@ def _may_live(path: Path) -> bool:
     return runs.is_live(path) or (found is not None and found[1]["kind"] != "ended")
 
 
-def _end(path: Path, grace: float | None) -> None:
-    from tflaunch.client import requests
-    from tflaunch.client.observer import Observer, Outcome
-    from tflaunch.core.job_state import Phase
-    from tflaunch.explain.status import state_of_run
+def _end(path: Path, grace: float | None) -> int:
+    """Stop a run, and return the exit code: 125 if something of it may still run, else 0."""
     from tflaunch.kubernetes import launcher_note
     from tflaunch.slurm import batch
     from tflaunch.store.run_dir import open_run
@@ -75,14 +72,24 @@ def _end(path: Path, grace: float | None) -> None:
     if launcher_note.read_note(path) is not None:
         from tflaunch.cli._cluster_runs import run_where_it_is
 
-        run_where_it_is(path, ["down", path.name, *([] if grace is None else [f"--timeout={grace:g}"])], lambda: 0)
-        return
+        arguments = ["down", path.name, *([] if grace is None else [f"--timeout={grace:g}"])]
+        return run_where_it_is(path, arguments, lambda: 0)
     if batch.not_begun(path):
         batch.cancel_run(path)
         say(f"run {path.name} was cancelled before it began")
-        return
-    if _has_left_queue(path):
-        return
+        return 0
+    return 0 if _has_left_queue(path) else _end_begun(path, grace)
+
+
+def _end_begun(path: Path, grace: float | None) -> int:
+    """Stop a run that has begun on this machine; return the exit code as `_end` does."""
+    from tflaunch.client import requests
+    from tflaunch.client.observer import Observer, Outcome
+    from tflaunch.core.job_state import Phase
+    from tflaunch.explain import summary
+    from tflaunch.explain.status import state_of_run
+    from tflaunch.slurm import batch
+
     observer = Observer(path)
     observer.catch_up()
     was_live = observer.outcome is Outcome.LIVE
@@ -95,6 +102,8 @@ def _end(path: Path, grace: float | None) -> None:
         code = observer.job.exit_code if observer.exit_code is None else observer.exit_code
         is_stopped = was_live and state_of_run(observer.job, code) == "stopped"
         say(f"stopped {path.name}" if is_stopped else f"run {path.name} has ended with exit code {code}")
+        for sentence in summary.unended(observer.job):
+            say(sentence)
     elif observer.job.plan.lease == 0:
         from tflaunch.client.status import unreachable_hosts
 
@@ -110,6 +119,8 @@ def _end(path: Path, grace: float | None) -> None:
 
         default = observer.job.plan.timeouts.grace
         launch.take_over(path, say, stop=StopRequested(default if grace is None else grace))
+        observer.catch_up()
+    return EXIT_INTERNAL if observer.job.unended() else 0
 
 
 def _has_left_queue(path: Path) -> bool:

@@ -33,6 +33,7 @@ from tflaunch.core.events import (
     PortUnfenced,
     TaskExited,
     TaskGone,
+    TaskLingers,
     TaskNotStarted,
     TaskStarted,
 )
@@ -58,6 +59,7 @@ _SAID_BY_AGENTS = (
     BreakpointReached,
     BreakpointLeft,
     TaskExited,
+    TaskLingers,
     TaskGone,
 )
 

@@ -280,6 +280,16 @@ class TaskGone(NamedTuple):
     checkpoint: Count = 0
 
 
+class TaskLingers(NamedTuple):
+    """A process of the task has not ended after KILL; ``reason``: what the kernel says about it."""
+
+    host: str
+    task: str
+    attempt: Attempt
+    pid: Pid
+    reason: Reason
+
+
 class Interrupted(NamedTuple):
     """tflaunch received a signal that asks it to stop, with this number."""
 
@@ -363,6 +373,7 @@ TaskEvent = (
     | BreakpointReached
     | BreakpointLeft
     | TaskExited
+    | TaskLingers
     | TaskGone
 )
 """What happens to an attempt of a task."""

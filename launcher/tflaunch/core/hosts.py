@@ -19,10 +19,23 @@ from tflaunch.core.events import (
     LinkLost,
     LinkRestored,
 )
-from tflaunch.core.job_state import CODE, Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
+from tflaunch.core.job_state import (
+    CODE,
+    Cause,
+    Culprit,
+    HostPhase,
+    HostState,
+    Job,
+    Phase,
+    TaskPhase,
+    TaskState,
+    Unended,
+)
 from tflaunch.core.phases import Step, fail, welcome
 from tflaunch.core.restart_budget import Failure
 from tflaunch.plan.model import TaskPlan
+
+_NOT_CONFIRMED = "its host has not confirmed its end"
 
 
 def on_host_event(
@@ -46,11 +59,13 @@ def on_host_event(
                 "since": since,
                 "fence_at": fence_at,
             }
-            return job.with_host(event.host, **disconnected), []
+            job = job.with_host(event.host, **disconnected)
+            return job.with_deadlines(confirm_by=policy.first_confirm_by(job)), []
         case LinkRestored(is_leaving=False):
-            return job.with_host(event.host, phase=HostPhase.CONNECTED, fence_at=None), []
+            job = job.with_host(event.host, phase=HostPhase.CONNECTED, fence_at=None, since=now)
+            return job.with_deadlines(confirm_by=policy.first_confirm_by(job)), []
         case LinkRestored():
-            job = job.with_host(event.host, phase=HostPhase.LEAVING, fence_at=None)
+            job = job.with_host(event.host, phase=HostPhase.LEAVING, fence_at=now + policy.fence(job.plan))
             if job.plan.lease:  # `HostLeaving` follows, and says why, unless it came before the link was lost
                 return job, []
             return _blame(job, host, host.reason, now, since=host.since)
@@ -112,14 +127,17 @@ def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
 # ---- losing hosts
 
 
-def give_up(job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = False) -> Step:
-    """Mark the tasks of these hosts as gone, because they are certainly dead.
+def give_up(
+    job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = False, is_unconfirmed: bool = False
+) -> Step:
+    """Mark the tasks of these hosts as gone, because they are certainly dead, or no longer waited for.
 
     Args:
         job: the job.
         reasons: host to the reason why it was lost.
         now: seconds of the supervisor's clock.
         is_silent: the host vanished without a sign, so peers may never notice that their connections are dead.
+        is_unconfirmed: the tasks may still run, so the job ends.
     """
     before = job
     actions: list[Action] = []
@@ -131,7 +149,9 @@ def give_up(job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = 
             if task.is_alive:
                 was_lost = task.phase is not TaskPhase.EXITED
                 resume_at = now if was_lost and not policy.in_gang(process) else task.resume_at
-                tasks[process.task] = task._replace(phase=TaskPhase.GONE, since=now, resume_at=resume_at)
+                unended = task.unended or (Unended(task.pid or 0, _NOT_CONFIRMED) if is_unconfirmed else None)
+                task = task._replace(phase=TaskPhase.GONE, since=now, unended=unended)
+                tasks[process.task] = task._replace(resume_at=None if unended else resume_at)
         lost = {process.task for process in there}
         ports = {task: port for task, port in job.ports.items() if task not in lost}
         job = job._replace(tasks=job.tasks.replaced(tasks), ports=ports)
@@ -147,7 +167,19 @@ def give_up(job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = 
         if job.phase is Phase.RUNNING:
             job, more = _replace_tasks(job, name, now, is_silent)
             actions += more
+    if reasons and job.unended():
+        job, more = _end_unconfirmed(job, reasons, now)
+        actions += more
     return job, actions
+
+
+def _end_unconfirmed(job: Job, reasons: Mapping[str, str], now: float) -> Step:
+    """End a job some of whose tasks may still run, so that none of them may be started again."""
+    host, reason = next(iter(reasons.items()))
+    culprit = Culprit(Cause.HOST, host, job.attempt, None, None, reason, now, host)
+    if job.phase is Phase.STOPPING:
+        return job._replace(culprit=job.culprit or culprit), []
+    return fail(job, culprit, now, may_retry=False)
 
 
 def _refuse_restart(job: Job, host: str) -> Job:
@@ -178,7 +210,9 @@ def _takes_all_along(job: Job, host: str) -> bool:
 def _leave(job: Job, event: HostLeaving, now: float) -> Step:
     """Let the tasks of a drained host be saved, or blame a host whose agent gives up."""
     host = job.hosts[event.host]
-    job = job.with_host(event.host, phase=HostPhase.LEAVING, fence_at=None, is_drained=event.is_drain)
+    fence_at = now + policy.fence(job.plan)
+    leaving = {"phase": HostPhase.LEAVING, "reason": event.reason, "fence_at": fence_at, "is_drained": event.is_drain}
+    job = job.with_host(event.host, **leaving)
     if event.is_drain:
         return _save(job, event, now)
     was_away = host.phase in (HostPhase.DISCONNECTED, HostPhase.LEAVING)

@@ -160,6 +160,13 @@ class Growth(NamedTuple):
     full_at: float
 
 
+class Unended(NamedTuple):
+    """A process that may outlive its task: its number, 0 if unknown, and why it has not ended."""
+
+    pid: int
+    reason: str
+
+
 class TaskState(NamedTuple):
     """State of one task. ``since`` and ``resume_at`` are seconds of the supervisor's clock.
 
@@ -169,7 +176,8 @@ class TaskState(NamedTuple):
     is the number of seconds between TERM and KILL when it was last stopped, None if stacks were dumped instead of
     sending TERM, and ``kill_at`` the time of that KILL; ``was_stopped``: it exited after that; ``outlived_grace``: by
     that KILL. ``was_cut_short``: its host was leaving and had told it to end, so that exit code 0 does not mean that it
-    is done. ``breakpoint`` is where it waits for a debugger. ``growth`` says that its memory grows.
+    is done. ``breakpoint`` is where it waits for a debugger. ``growth`` says that its memory grows. ``unended``: it was
+    killed and has not ended, or its host has not confirmed that; it may still run even if it counts as gone.
     """
 
     task: str
@@ -196,6 +204,7 @@ class TaskState(NamedTuple):
     metrics: tuple[tuple[str, float], ...] = ()
     breakpoint: Breakpoint | None = None
     growth: Growth | None = None
+    unended: Unended | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -275,6 +284,7 @@ class Deadlines(NamedTuple):
     ``resume_at``: the next attempt begins, if all hosts are ready. ``save_by``: a preempted gang must have saved.
     ``finish_by``: tasks still running after others have finished are stopped; ``late_at``: they are reported, which
     ``was_late`` says has been done. ``left_breakpoint_at``: when the last task left the breakpoint at which it waited.
+    ``confirm_by``: hosts must have confirmed the end of the tasks that were stopped first.
     """
 
     resume_at: float | None = None
@@ -283,6 +293,7 @@ class Deadlines(NamedTuple):
     late_at: float | None = None
     was_late: bool = False
     left_breakpoint_at: float | None = None
+    confirm_by: float | None = None
 
 
 class Formation(NamedTuple):
@@ -362,6 +373,7 @@ class Job(NamedTuple):
     hosts to which they have moved, and without the workers of lost hosts.
     ``success_tasks`` are the tasks that must exit with code 0 for the job to succeed. ``excluded_hosts`` are the hosts
     whose workers the current attempt runs without; ``join_by`` is when hosts that are being joined must have answered.
+    ``interrupts`` counts the signals that asked tflaunch to end.
     """
 
     run: str
@@ -386,6 +398,7 @@ class Job(NamedTuple):
     restarts: Restarts = Restarts()
     deadlines: Deadlines = Deadlines()
     checkpoint: CopiedCheckpoint | None = None
+    interrupts: int = 0
 
     @property
     def has_started(self) -> bool:
@@ -459,6 +472,10 @@ class Job(NamedTuple):
     def alive(self) -> list[TaskState]:
         """Return the tasks that may have a living process."""
         return [task for task in self.tasks.values() if task.is_alive]
+
+    def unended(self) -> list[TaskState]:
+        """Return the tasks that count as gone, and may have a living process."""
+        return [task for task in self.tasks.values() if task.unended is not None and not task.is_alive]
 
     def with_host(self, host: str, **changes: Any) -> Job:
         """Return the job with one host changed."""

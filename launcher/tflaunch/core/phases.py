@@ -26,6 +26,7 @@ from tflaunch.core.job_state import (
     TaskPhase,
     TaskState,
 )
+from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.plan import model as planning
 from tflaunch.plan import moving, tensorboard
 from tflaunch.plan.model import SIDECAR, TaskPlan
@@ -193,7 +194,7 @@ def _preparing(job: Job, now: float) -> Step:
         plan=plan,
         attempt_started_at=now,
         formation=job.formation._replace(is_complete=not policy.forms_cluster(job.plan), was_warned=False),
-        deadlines=Deadlines(),
+        deadlines=Deadlines(confirm_by=policy.first_confirm_by(job)),
         restarts=job.restarts._replace(last_failure=job.culprit or job.restarts.last_failure),
         culprit=None,
     )
@@ -324,7 +325,10 @@ def stop(job: Job, processes: Iterable[TaskPlan], grace: float, now: float, with
                 task = task._replace(is_stopping=True, grace=allowed, kill_at=now + grace)
             tasks[task.task] = task
             actions.append(StopTask(process.host, process.task, task.attempt, grace, with_stacks))
-    return job._replace(tasks=job.tasks.replaced(tasks)) if tasks else job, actions
+    if not tasks:
+        return job, actions
+    job = job._replace(tasks=job.tasks.replaced(tasks))
+    return job.with_deadlines(confirm_by=policy.first_confirm_by(job)), actions
 
 
 def _stopping(job: Job, now: float) -> Step:
@@ -338,17 +342,21 @@ def _stopping(job: Job, now: float) -> Step:
     job, actions = stop(job, others, job.plan.timeouts.grace, now)
     if job.alive():
         return job, actions
-    return job._replace(phase=Phase.ENDED), actions
+    if job.unended():  # whoever reads the exit code must know that something may still run
+        job = job._replace(exit_code=EXIT_INTERNAL)
+    return job.with_deadlines(confirm_by=None)._replace(phase=Phase.ENDED), actions
 
 
 def _judge(job: Job, now: float) -> Job:
     """Decide whether another attempt follows; all tasks have ended, so the culprit is final."""
     culprit = job.culprit
     assert culprit is not None
-    if culprit.cause in (Cause.GROWTH, Cause.REQUEST):
+    if culprit.cause in (Cause.GROWTH, Cause.REQUEST) and not job.unended():
         return job.with_restarts(requested=job.restarts.requested + 1).with_deadlines(resume_at=now)
     budget = job.restarts.budget
-    if culprit.cause is Cause.TASK and policy.is_start_failure(job, culprit.name):
+    if left := job.unended():
+        answer = restart_budget.Answer(budget, None, f"{', '.join(task.task for task in left)} may still run")
+    elif culprit.cause is Cause.TASK and policy.is_start_failure(job, culprit.name):
         answer = restart_budget.Answer(budget, None, "it failed during start-up, so a retry would fail too")
     elif culprit.cause is Cause.TASK and job.plan.restart.max and (alike := policy.failure_of_all(job)):
         no_retry_reason = f"every task failed alike, so a restart would fail too: {alike}"

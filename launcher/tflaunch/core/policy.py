@@ -42,6 +42,9 @@ LATE_AFTER = 30.0
 
 SHORTEST_TRAINING = 2.0  # seconds
 
+MOST_INTERRUPTS = 3
+"""Signals to tflaunch, such as Ctrl-C, after which it waits for nothing any more."""
+
 _TENSORFLOW = frozenset(("tensorflow", "tf_keras"))
 """Modules whose import is that of TensorFlow."""
 
@@ -281,6 +284,23 @@ def fence(plan: Plan) -> float:
     Its agent stops them by itself: with TERM when the lease expires, and with KILL after the grace.
     """
     return plan.lease + plan.timeouts.grace + _FENCE_MARGIN
+
+
+def confirm_by(job: Job, task: TaskState) -> float | None:
+    """Return when the host of a task must have confirmed its end; None if it is not stopped, or the fence decides.
+
+    That depends on nobody's help: a process may not die (state D, a frozen cgroup), and a host may lie.
+    """
+    host = job.hosts[job.plan.find(task.task).host]
+    if not (task.is_alive and task.is_stopping) or host.phase is HostPhase.DISCONNECTED:
+        return None
+    was_away = host.since > host.joined_at  # it may have got the order only when the link was restored
+    return max(task.kill_at, host.since + job.plan.timeouts.grace if was_away else 0.0) + fence(job.plan)
+
+
+def first_confirm_by(job: Job) -> float | None:
+    """Return the first such time of all tasks."""
+    return min((time for task in job.alive() if (time := confirm_by(job, task)) is not None), default=None)
 
 
 def awaited_at_first(plan: Plan, host: str) -> frozenset[str]:

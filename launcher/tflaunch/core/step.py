@@ -48,6 +48,7 @@ from tflaunch.core.events import (
     TaskEvent,
     TaskExited,
     TaskGone,
+    TaskLingers,
     TaskNotStarted,
     TaskStarted,
     TimePassed,
@@ -66,6 +67,7 @@ from tflaunch.core.job_state import (
     Phase,
     TaskPhase,
     TaskState,
+    Unended,
 )
 from tflaunch.core.phases import Step, advance, fail, hold_tensorboard_port, stop, stop_all, stop_gang
 from tflaunch.core.port_fence import on_fence_event, updates
@@ -74,6 +76,8 @@ from tflaunch.core.restart_budget import Reached
 from tflaunch.core.task_table import StateTable
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.tensorboard import is_board
+
+_NOT_AWAITED = "it was not waited for after the third signal"
 
 
 def begin_job(run: str, plan: Plan, now: float) -> Job:
@@ -116,7 +120,7 @@ def step(job: Job, event: Event, now: float) -> Step:
 
 def next_deadline(job: Job) -> float | None:
     """Return when `step` needs a `TimePassed` if no other event comes first; None for never."""
-    times = [job.first_fence_at()]
+    times = [job.first_fence_at(), job.deadlines.confirm_by]
     if job.exit_code is None and job.phase is not Phase.STOPPING:
         times.append(_deadline_at(job))
     if job.hosts.count(HostPhase.JOINING, (SPARE, HostPhase.JOINING)):
@@ -239,12 +243,18 @@ def _on_task_event(job: Job, event: TaskEvent, now: float) -> Step:
             return _on_exited(job, task, event, now)
         case TaskGone():
             reached = task.reached.furthest(Reached(checkpoint=event.checkpoint))
-            job = job.with_task(task, phase=TaskPhase.GONE, since=now, reached=reached)
+            job = job.with_task(task, phase=TaskPhase.GONE, since=now, reached=reached, unended=None)
             return _on_gone(job, job.plan.find(task.task))
-        case OutputStalled() | OutputResumed():
-            return job.with_task(task, is_stalled=isinstance(event, OutputStalled)), []
+        case TaskLingers() | OutputStalled() | OutputResumed():
+            return _note_sign(job, task, event), []
         case BreakpointReached() | BreakpointLeft():
             return _on_breakpoint(job, task, event, now)
+
+
+def _note_sign(job: Job, task: TaskState, event: TaskLingers | OutputStalled | OutputResumed) -> Job:
+    if isinstance(event, TaskLingers):
+        return job.with_task(task, unended=Unended(event.pid, event.reason))
+    return job.with_task(task, is_stalled=isinstance(event, OutputStalled))
 
 
 def _on_breakpoint(job: Job, task: TaskState, event: BreakpointReached | BreakpointLeft, now: float) -> Step:
@@ -343,7 +353,11 @@ def _on_request(job: Job, event: Interrupted | StopRequested | RestartRequested,
 
 
 def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
-    """Stop the tasks with their grace; kill them if the job is already stopping (a second Ctrl-C)."""
+    """Stop the tasks with their grace, at the second Ctrl-C without; wait for nothing after the third."""
+    job = job._replace(interrupts=job.interrupts + 1)
+    if job.interrupts >= policy.MOST_INTERRUPTS:
+        living = {process.host: _NOT_AWAITED for process in job.plan.processes() if job.tasks[process.task].is_alive}
+        return give_up(job, living, now, is_unconfirmed=True)
     is_urgent = job.phase is Phase.STOPPING
     grace = 0.0 if is_urgent else job.plan.timeouts.grace
     if not job.exit_code:
@@ -364,7 +378,7 @@ def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
     """Stop all tasks. Agents that cannot be reached stop theirs when the lease expires."""
     disconnected = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.DISCONNECTED) if is_urgent}
     job = job.with_deadlines(resume_at=None)._replace(phase=Phase.STOPPING)
-    job, actions = give_up(job, disconnected, now)
+    job, actions = give_up(job, disconnected, now, is_unconfirmed=True)
     job, more = stop_all(job, grace, now)
     return job, actions + more
 
@@ -384,18 +398,30 @@ def _on_restart_requested(job: Job, event: RestartRequested, now: float) -> Step
 
 def _on_time(job: Job, now: float) -> Step:
     fenced = job.hosts.values() if job.hosts.count(TIMED) else ()
-    dead = {
-        host.host: f"{host.reason}, and it was not heard again for {policy.fence(job.plan):g} s"
-        for host in fenced
-        if host.fence_at is not None and now >= host.fence_at
-    }
+    over = [host for host in fenced if host.fence_at is not None and now >= host.fence_at]
+    within = f"for {policy.fence(job.plan):g} s"
+    silent = [host for host in over if host.phase is HostPhase.DISCONNECTED]
+    dead = {host.host: f"{host.reason}, and it was not heard again {within}" for host in silent}
     job, actions = give_up(job, dead, now, is_silent=True)
+    leaving = {host.host: f"{host.reason}, and it has not ended {within}" for host in over if host not in silent}
+    job, more = give_up(job, {**leaving, **_stuck(job, now)}, now, is_unconfirmed=True)
+    actions += more
+    job = job.with_deadlines(confirm_by=policy.first_confirm_by(job))
     late = [*job.hosts_in(HostPhase.JOINING), *job.spares_in(HostPhase.JOINING)] if now >= job.join_by else []
     for host in late:
         job, more = not_reached(job, host, f"its agent did not answer within {job.plan.timeouts.connect:g} s", now)
         actions += [AbandonHost(host), *more]
     job, more = _on_time_of_job(job, now)
     return job, actions + more
+
+
+def _stuck(job: Job, now: float) -> dict[str, str]:
+    """Return the hosts that have not confirmed in time that stopped tasks have ended, each with a sentence."""
+    if job.deadlines.confirm_by is None or now < job.deadlines.confirm_by:
+        return {}
+    times = ((task.task, policy.confirm_by(job, task)) for task in job.alive())
+    late = [task for task, time in times if time is not None and time <= now]
+    return {job.plan.find(task).host: f"{task} does not end there after KILL" for task in late}
 
 
 def _on_time_of_job(job: Job, now: float) -> Step:

@@ -54,6 +54,7 @@ class Explanation(NamedTuple):
             "hint": found.hint if found is not None else None,
             "also_stopped": found.also_stopped if found is not None else (),
             "not_restarted": found.not_restarted or None if found is not None else None,
+            "unended": found.unended if found is not None else (),
             "logs": self.logs,
             "next": self.next,
         }

@@ -22,6 +22,7 @@ from tflaunch.core.events import (
     PortUnfenced,
     TaskExited,
     TaskGone,
+    TaskLingers,
     TaskNotStarted,
     TaskStarted,
 )
@@ -88,8 +89,8 @@ def _other_news(before: Job, event: Event, after: Job) -> list[str]:
             return _fence_news(before, event, after)
         case CheckpointNotCopied() | CheckpointPlaced():
             return _checkpoint_news(before, event, after)
-        case BreakpointReached():
-            return _breakpoint_news(event, after)
+        case BreakpointReached() | TaskLingers():
+            return _wait_news(event, after)
         case MemoryGrew():
             return _growth_news(before, event, after)
         case _:
@@ -115,10 +116,15 @@ def _checkpoint_news(before: Job, event: CheckpointNotCopied | CheckpointPlaced,
     return [f"attempt {after.attempt} starts with checkpoint {event.name}{step}"]
 
 
-def _breakpoint_news(event: BreakpointReached, after: Job) -> list[str]:
-    """Return where a task waits for a debugger, and how to get there."""
+def _wait_news(event: BreakpointReached | TaskLingers, after: Job) -> list[str]:
+    """Return where a task waits for a debugger, and how to get there; or why it does not end."""
     task = after.tasks.get(event.task)
-    if task is None or task.breakpoint is None or task.attempt != event.attempt:
+    if task is None or task.attempt != event.attempt:
+        return []
+    if isinstance(event, TaskLingers):
+        about, left = f"{task.task} (pid {event.pid} on {event.host})", policy.fence(after.plan)
+        return [f"{about} does not end after KILL: {event.reason}; it is given up {left:g} s after that"]
+    if task.breakpoint is None:
         return []
     where = place_of(task.breakpoint)
     return [f"{task.task} waits at a breakpoint in {where}: tflaunch debug {after.run} {task.task}"]

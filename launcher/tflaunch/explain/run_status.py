@@ -73,6 +73,8 @@ class TaskStatus(NamedTuple):
     """Bytes per second by which its memory grows steadily, None if it does not."""
     memory_full_at: float | None = None
     """When the memory of its host is full at that rate, in seconds since the epoch."""
+    unended: str | None = None
+    """Why it may still run although it was killed, None if it does not."""
     last_line: str | None = None
     """The last line of its output; the supervisor leaves it out, as readers have the log."""
 

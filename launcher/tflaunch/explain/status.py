@@ -144,7 +144,7 @@ def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
         host=process.host,
         address=_address(job, process),
         state="waiting" if is_overdue else state,
-        pid=task.pid if task.is_alive else None,
+        pid=task.pid if task.is_alive or task.unended is not None else None,
         attempt=task.attempt,
         exit_code=task.code,
         signal=task.signal,
@@ -154,6 +154,7 @@ def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
         waiting_since=_since_epoch(task.since, inputs) if is_overdue else None,
         moved_from=_moved_from(job, process.host),
         breakpoint=place_of(task.breakpoint) if task.breakpoint is not None and state == "running" else None,
+        unended=None if task.unended is None else task.unended.reason,
         memory_growth=None if growth is None else round(growth.rate),
         memory_full_at=None if growth is None else _since_epoch(growth.full_at, inputs),
     )
@@ -194,7 +195,7 @@ def outcome_of(task: TaskState) -> str:
     if task.code == 0 and not task.was_cut_short:
         return "succeeded"
     if task.code is None and task.signal is None:
-        return "stopped" if task.is_stopping else "lost"
+        return "stopped" if task.is_stopping and task.unended is None else "lost"
     return "stopped" if task.was_stopped else "failed"
 
 

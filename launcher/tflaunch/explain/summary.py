@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tflaunch.core import policy, preflight
 from tflaunch.core.job_state import Cause, Culprit, Job, TaskState
 from tflaunch.explain import cluster_formation, moves
-from tflaunch.explain.wording import counted, lasted, listed
+from tflaunch.explain.wording import counted, lasted, listed, unended_words
 from tflaunch.plan import moving
 from tflaunch.plan.model import CODE_DIRECTORY, HostPlan, Plan, TaskPlan
 from tflaunch.printable import printable
@@ -40,6 +40,18 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
         tail: returns the last lines of a task's log.
         is_shown: the tasks' output is on the same screen, so the end of a traceback is enough.
     """
+    if left := unended(job):
+        return "\n".join([*left, _ended(job, logs, tail, is_shown)])
+    return _ended(job, logs, tail, is_shown)
+
+
+def unended(job: Job) -> list[str]:
+    """Return a line about the processes that may still run after the job's end, and what to do; [] if there is none."""
+    left = [unended_words(task.task, job.host_of(task.task), task.unended) for task in job.unended() if task.unended]
+    return [f"may still run: {listed(left)}; look there with ps, and end it before the next run"] if left else []
+
+
+def _ended(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown: bool) -> str:
     if job.exit_code == 0:
         again = f", after {counted(restarts(job), 'restart')}," if restarts(job) else ""
         ended_at = max(task.since for task in job.tasks.values())
@@ -74,7 +86,7 @@ class JobFailure(NamedTuple):
     that ``sentence`` names, if any; ``python``: its interpreter and host, "" on this machine. ``traceback`` and
     ``last_lines``: what that task wrote last; one of them is empty. ``not_formed``: a sentence about a cluster that had
     not formed. ``also_stopped``: its victims. ``not_restarted``: why there was no other attempt, "" if the budget was
-    spent or no retry was due. ``has_logs``: a task had started.
+    spent or no retry was due. ``has_logs``: a task had started. ``unended``: a sentence about what may still run.
     """
 
     sentence: str
@@ -88,6 +100,7 @@ class JobFailure(NamedTuple):
     also_stopped: tuple[str, ...]
     not_restarted: str
     has_logs: bool
+    unended: tuple[str, ...] = ()
 
 
 def failure(job: Job, tail: Callable[[str, int], list[str]]) -> JobFailure:
@@ -118,6 +131,7 @@ def failure(job: Job, tail: Callable[[str, int], list[str]]) -> JobFailure:
         also_stopped=tuple(victims) if is_task else (),
         not_restarted=job.restarts.no_retry_reason,
         has_logs=job.has_started and cause is not Cause.NOT_STARTED,
+        unended=tuple(unended(job)),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tflaunch.explain import figures
 
 if TYPE_CHECKING:
-    from tflaunch.core.job_state import Breakpoint
+    from tflaunch.core.job_state import Breakpoint, Unended
     from tflaunch.explain.run_status import HostStatus
 
 _MANY = 8
@@ -53,6 +53,12 @@ def absence_words(host: HostStatus, now: float) -> str:
         return ""
     reason = f" ({host.reason})" if host.reason else ""
     return f"waiting for {host.host}{reason} for {gone}, and {lasted(left)} more"
+
+
+def unended_words(task: str, host: str, found: Unended) -> str:
+    """Return ``worker:1 (pid 12 on h2): state D in rpc_wait``."""
+    pid = f"pid {found.pid} " if found.pid else ""
+    return f"{task} ({pid}on {host}): {found.reason}"
 
 
 def growth_words(task: str, rate: float, left: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tflaunch.core import replay, step
+from tflaunch.core import policy, replay, step
 from tflaunch.core.events import Interrupted, StopRequested
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
@@ -27,6 +28,7 @@ from tflaunch.transport.base import AgentConnector, Link
 
 _INTERRUPTED = 128 + signal.SIGINT
 _RECORD_PATIENCE = 5.0  # seconds at the end of a short run
+_LAST_PATIENCE = 0.8  # seconds after the third signal
 _PATIENCE = 3.0  # seconds for a reader that takes nothing, after a signal
 
 
@@ -213,6 +215,11 @@ def _losses(runtime: Runtime) -> list[str]:
     return lines
 
 
+def _end_anyway() -> None:
+    time.sleep(_LAST_PATIENCE)
+    os._exit(EXIT_INTERNAL)
+
+
 @contextmanager
 def _signals_to(mailbox: Mailbox, came: list[int]) -> Iterator[None]:
     """Turn Ctrl-C, TERM and HUP into events and append them to ``came``; HUP stays ignored under nohup."""
@@ -220,6 +227,8 @@ def _signals_to(mailbox: Mailbox, came: list[int]) -> Iterator[None]:
     def enqueue(number: int, frame: FrameType | None) -> None:
         came.append(number)
         mailbox.put(Interrupted(number))
+        if len(came) == policy.MOST_INTERRUPTS:  # whatever else is waited for: a disk, a thread, a command
+            threading.Thread(target=_end_anyway, daemon=True).start()
 
     wanted = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

@@ -168,6 +168,8 @@ class Run:
             session.recorded(event)
         for action in actions:
             self._perform(action)
+        if isinstance(event, Interrupted) and self._job.interrupts >= policy.MOST_INTERRUPTS:
+            self._cut_short_by = event.signal
         for watcher in self._collaborators.watchers:
             watcher.watch(self._job, now)
         for message in messages_about(

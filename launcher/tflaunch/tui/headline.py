@@ -53,6 +53,7 @@ def news(status: Status, now: float) -> list[Part]:
         run = formatting.plain(status.run)
         parts.append(Part(f"next: tflaunch up --resume {run}, or tflaunch down {run}", "yellow"))
     parts += [Part(_breakpoint(status, task), "bold yellow") for task in status.tasks if task.breakpoint is not None]
+    parts += [Part(_unended(task), "bold red") for task in status.tasks if task.unended is not None]
     parts += [Part(_growth(task, now), "yellow") for task in status.tasks if task.memory_full_at is not None]
     parts += _not_formed(status)
     if status.tensorboard is not None:
@@ -73,6 +74,12 @@ def _breakpoint(status: Status, task: TaskStatus) -> str:
     """Return where a task waits for a debugger, and how to get there."""
     name, run = formatting.plain(task.task), formatting.plain(status.run)
     return f"{name} waits at a breakpoint in {formatting.plain(task.breakpoint)}: tflaunch debug {run} {name}"
+
+
+def _unended(task: TaskStatus) -> str:
+    """Return why a task may still run although it was killed."""
+    where = f"pid {task.pid} on {task.host}" if task.pid else f"on {task.host}"
+    return formatting.plain(f"{task.task} ({where}) may still run: {task.unended}")
 
 
 def _growth(task: TaskStatus, now: float) -> str:

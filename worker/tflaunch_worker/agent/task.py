@@ -59,6 +59,9 @@ _READ = 256 * 1024
 _MOST_READS = 16  # a child that keeps writing must not delay the report of the exit
 _LOOK_AGAIN = 0.02  # seconds
 _MOST_LOOKS = 10  # a process that has cleared its environment for good cannot be found
+_DIES_WITHIN = (
+    2.0  # seconds; what lives for longer after KILL waits in the kernel: a dead disk or server, a frozen cgroup
+)
 _MORE_LOOKS = 250  # 5 s: a process may take long to execute another program on a busy machine
 
 
@@ -99,6 +102,7 @@ class Task:
         self._has_started: bool | None = None
         self._kill_at: float | None = None
         self._kill_timer: Timer | None = None
+        self._lingering: Timer | None = None
         self._marks = {
             os.fsencode(f"TFLAUNCH_RUN={command.env.get('TFLAUNCH_RUN', '')}"),
             os.fsencode(f"TFLAUNCH_TASK={name}"),
@@ -193,6 +197,15 @@ class Task:
             self._settle()
         else:
             self.signal(signal.SIGKILL)
+        if self._lingering is None and not self.is_gone:
+            self._lingering = self._loop.call_at(self._loop.now() + _DIES_WITHIN, self._report_lingering)
+
+    def _report_lingering(self) -> None:
+        """Report a process that has not ended after KILL: nothing here can end it."""
+        if not self.is_gone:
+            living = self._members()[0] if self._has_exited else [self.pid]
+            for pid in living[:1]:
+                self._say("task_lingers", pid=pid, reason=linux.describe_wait(pid))
 
     def signal(self, number: int) -> None:
         """Signal the process group, or only the fork while it has no group of its own yet."""
@@ -368,6 +381,8 @@ class Task:
     def _gone(self, checkpoint: int) -> None:
         """Report that nothing is left; ``checkpoint``: the newest one written by the attempt, 0 for none."""
         self.is_gone = True
+        if self._lingering is not None:
+            self._lingering.cancel()
         self._say("task_gone", **({"checkpoint": checkpoint} if checkpoint else {}))
         self._listener.has_gone(self)
 
