@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,17 @@ PAIR: dict[str, Any] = {**ALONE, "cluster": {"worker": 2}}
 
 class OwnError(Exception):
     """An exception whose class the tasks cannot import."""
+
+
+class Bomb(Exception):
+    """What creates a file when it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("boom")
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return open, (self.path, "w")
 
 
 class Unpicklable:
@@ -415,7 +427,7 @@ class TestHosts:
 
     def test_an_exception(self, fields: dict[str, Any]) -> None:
         with pytest.raises(OwnError):
-            tflaunch.run(wait_or_fail, **fields)
+            tflaunch.run(wait_or_fail, trust_hosts=True, **fields)
 
     def test_another_supervisor_brings_the_value_home(self, launch: Launch, fields: dict[str, Any]) -> None:
         """The task ends while the run has no supervisor."""
@@ -440,20 +452,60 @@ class TestHosts:
         assert {len(value) for value in run.wait().values.values()} == {1_000_000}
         assert launch.survivors() == []
 
+    @pytest.mark.parametrize("is_raised", [False, True])
+    def test_what_executes_code_is_not_unpickled_here(
+        self, fields: dict[str, Any], tmp_path: Path, *, is_raised: bool
+    ) -> None:
+        def leave_code() -> None:
+            if is_raised:
+                raise Bomb(str(tmp_path / "ran"))
+            return Bomb(str(tmp_path / "ran"))  # type: ignore[return-value]
+
+        result = tflaunch.run(leave_code, check=False, **fields)
+        with pytest.raises(tflaunch.TflaunchError, match=r"Bomb: boom" if is_raised else r"'io.open'.*trust_hosts"):
+            _ = result.check().values["worker:0"]
+        assert not (tmp_path / "ran").exists()
+        with pytest.raises(tflaunch.JobFailed) if is_raised else nullcontext():
+            _ = tflaunch.attach(trust_hosts=True).wait().check().values["worker:0"]
+        assert (tmp_path / "ran").exists()
+
+    def test_plain_data_and_exceptions_of_python_come(self, fields: dict[str, Any]) -> None:
+        plain = [None, True, 2**70, 1.5, 2j, "a", b"b", bytearray(b"c"), (1, {2}), {"d": frozenset({3})}]
+        assert tflaunch.run(lambda: plain, **fields).values["worker:0"] == plain
+
+        def fail() -> None:
+            raise FileNotFoundError(2, "No such file", "data.csv")
+
+        with pytest.raises(FileNotFoundError, match=r"data\.csv") as raised:
+            tflaunch.run(fail, **fields)
+        assert isinstance(raised.value.__cause__, tflaunch.JobFailed)
+
 
 def test_what_a_host_sends_is_checked(tmp_path: Path) -> None:
     """A damaged file is not a value."""
-    from tflaunch.api.functions import Values, raised_in
+    from tflaunch.api.functions import Values
 
     path = tmp_path / "outcome"
     for content in (b"", b"{", b"[]\n", b'{"kind": "returned"', b'{"kind": 3}\nN.', b'{"kind": "raised"}\nN.'):
         path.write_bytes(content)
-        assert (len(Values({"worker:0": path})), raised_in(path)) == (0, (None, ""))
-    path.write_bytes(b'{"kind": "raised", "traceback": "text"}\nN.')
-    assert raised_in(path) == (None, "text")
+        values = Values({"worker:0": path})
+        assert (len(values), values.raised_by("worker:0")) == (0, (None, ""))
+    path.write_bytes(b'{"kind": "raised", "traceback": "te\\u001bxt"}\nN.')
+    assert Values({"worker:0": path}).raised_by("worker:0") == (None, r"te\x1bxt")
     path.write_bytes(b'{"kind": "returned"}\nnothing')
     with pytest.raises(tflaunch.TflaunchError, match="worker:0 returned cannot be used here"):
         Values({"worker:0": path})["worker:0"]
+
+
+def test_any_callable_of_python_is_refused(tmp_path: Path) -> None:
+    from tflaunch.api.functions import Values
+
+    path = tmp_path / "outcome"
+    for name in ("eval", "exec", "getattr", "bytearray", "range", "type", "SystemExit", "ValueError.mro", "nothing"):
+        call = b"c" + f"builtins\n{name}\n".encode() + b"V1\n\x85R."
+        path.write_bytes(b'{"kind": "returned"}\n' + call)
+        with pytest.raises(tflaunch.TflaunchError, match="from another machine"):
+            _ = Values({"worker:0": path})["worker:0"]
 
 
 def named(name: str, function: Callable[[], Any]) -> Callable[[], Any]:

@@ -99,7 +99,7 @@ def fail():
         raise OwnError("no data in shard 1")
     signal.pause()
 try:
-    tflaunch.run(fail, **FIELDS)
+    tflaunch.run(fail, trust_hosts=True, **FIELDS)
 except OwnError as error:
     print(error, error.__cause__.result.culprit, "in fail" in str(error.__cause__))
 """,

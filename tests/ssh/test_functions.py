@@ -51,5 +51,7 @@ def test_the_culprit_s_exception_comes_home(fields: dict[str, Any]) -> None:
             raise OwnError("no data in shard 1")
 
     with pytest.raises(OwnError, match="no data in shard 1") as raised:
-        tflaunch.run(fail, **fields)
+        tflaunch.run(fail, trust_hosts=True, **fields)
     assert "in fail\n" in str(raised.value.__cause__)
+    with pytest.raises(tflaunch.JobFailed, match="OwnError: no data in shard 1"):
+        tflaunch.attach().wait().check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import io
 import json
 import os
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -20,6 +21,7 @@ from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import FUNCTION_PROGRAM, Plan
+from tflaunch.printable import printable
 from tflaunch_worker import function as caller
 from tflaunch_worker import wire
 
@@ -176,8 +178,15 @@ def _is_installed(module: ModuleType) -> bool:
 class Values(Mapping[str, Any]):
     """What the tasks of a run returned, by task; each value is unpickled when it is first used."""
 
-    def __init__(self, outcomes: Mapping[str, Path]) -> None:
-        """Find the values in the files of ``outcomes``, task to the file of its last attempt."""
+    def __init__(self, outcomes: Mapping[str, Path], trusted: Collection[str] = ()) -> None:
+        """Find the values in files, without unpickling them.
+
+        Args:
+            outcomes: task to the file of its last attempt, with what its function returned or raised.
+            trusted: the tasks whose files may execute code here; those of others are read as plain data.
+        """
+        self._outcomes = outcomes
+        self._trusted = trusted
         self._paths = {task: path for task, path in outcomes.items() if _head_of(path).get("kind") == "returned"}
         self._loaded: dict[str, Any] = {}
 
@@ -191,11 +200,10 @@ class Values(Mapping[str, Any]):
         path = self._paths[task]
         if task not in self._loaded:
             try:
-                self._loaded[task] = _unpickle(path)
+                self._loaded[task] = self._unpickle(task, path)
             except Exception as error:
-                message = (
-                    f"what {task} returned cannot be used here: {error}; return plain data, or install what it needs"
-                )
+                remedy = "install what it needs" if task in self._trusted else "pass trust_hosts=True (see SECURITY.md)"
+                message = f"what {task} returned cannot be used here: {error}; return plain data, or {remedy}"
                 raise TflaunchError(message, EXIT_INTERNAL) from error
         return self._loaded[task]
 
@@ -208,17 +216,36 @@ class Values(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"<tflaunch values of {', '.join(self._paths) or 'no task'}>"
 
+    def raised_by(self, task: str) -> tuple[Exception | None, str]:
+        """Return the exception of a task, None if it cannot be unpickled here, and its traceback's text."""
+        path = self._outcomes.get(task)
+        about = {} if path is None else _head_of(path)
+        if path is None or about.get("kind") != "raised" or not isinstance(about.get("traceback"), str):
+            return None, ""
+        try:
+            error = self._unpickle(task, path)
+        except Exception:  # noqa: BLE001 - what unpickles itself can raise anything
+            error = None
+        return error if isinstance(error, Exception) else None, "\n".join(
+            printable(line) for line in about["traceback"].splitlines()
+        )
 
-def raised_in(path: Path) -> tuple[Exception | None, str]:
-    """Return the exception in the file of an outcome, None if it cannot be unpickled here, and its traceback's text."""
-    about = _head_of(path)
-    if about.get("kind") != "raised" or not isinstance(about.get("traceback"), str):
-        return None, ""
-    try:
-        error = _unpickle(path)
-    except Exception:  # noqa: BLE001 - what unpickles itself can raise anything
-        error = None
-    return error if isinstance(error, Exception) else None, about["traceback"]
+    def _unpickle(self, task: str, path: Path) -> Any:
+        """Return the value or exception in the file of an outcome; can raise anything."""
+        with path.open("rb") as file:
+            file.readline(_MOST_HEAD)
+            return (pickle.Unpickler if task in self._trusted else _PlainUnpickler)(file).load()
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Unpickles plain data and Python's own exceptions, and executes no code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return the class of an exception; any other callable could be called with arguments of the host's choice."""
+        found = getattr(builtins, name, None) if module == "builtins" else None
+        if found is complex or (isinstance(found, type) and issubclass(found, Exception)):
+            return found
+        raise pickle.UnpicklingError(f"it is from another machine and has a {f'{module}.{name}'[:200]!r}")
 
 
 def _head_of(path: Path) -> dict[str, Any]:
@@ -229,10 +256,3 @@ def _head_of(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return about if isinstance(about, dict) else {}
-
-
-def _unpickle(path: Path) -> Any:
-    """Return the value or exception in the file of an outcome; can raise anything."""
-    with path.open("rb") as file:
-        file.readline(_MOST_HEAD)
-        return pickle.load(file)  # noqa: S301 - documented

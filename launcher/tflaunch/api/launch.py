@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-def start(
+def start(  # noqa: PLR0913 - options, all of them named
     spec: SpecLike | Callable[..., Any],
     *,
     args: Sequence[Any] = (),
@@ -32,6 +32,7 @@ def start(
     directory: str | Path | None = None,
     detach: bool = False,
     on: Literal["slurm"] | None = None,
+    trust_hosts: bool = False,
     **fields: Unpack[SpecFields],
 ) -> Run:
     """Start a run, and return it once it has begun. Nothing is printed.
@@ -45,6 +46,8 @@ def start(
         detach: whether the run goes on when this program ends.
         on: the scheduler to submit it to, as with `tflaunch up --on`; the run may wait in its queue. Such a run is
             stopped when a ``with`` block is left, but goes on if this program is killed.
+        trust_hosts: whether what a function returns or raises on other machines may be any object. Unpickling it can
+            execute code of those machines here; otherwise plain data and exceptions of Python itself come from them.
         **fields: the fields of the spec, for a function; ``command`` is its interpreter, by default ``python3``.
 
     Raises:
@@ -61,7 +64,7 @@ def start(
         )
         settings = [] if timeout is None else [f"timeouts.deadline={json.dumps(timeout)}"]
         if on is not None:
-            return Run(_submit(file, settings, call), is_owned=not detach)
+            return Run(_submit(file, settings, call), is_owned=not detach, trust_hosts=trust_hosts)
         plan = plan_cache.plan_spec(file, settings, is_detached=detach).plan
         with launch.new_directory(plan, None, file.suffix, file.text.encode()) as run:
             if call is not None:
@@ -70,7 +73,7 @@ def start(
             supervisor_process.start(plan, run, is_owned=not detach)
     except OSError as error:
         raise TflaunchError(describe_os_error(error), EXIT_INTERNAL) from None
-    return Run(run.path, is_owned=not detach)
+    return Run(run.path, is_owned=not detach, trust_hosts=trust_hosts)
 
 
 def _submit(file: SpecFile, settings: Sequence[str], call: Call | None) -> Path:
@@ -95,6 +98,7 @@ def run(  # noqa: PLR0913 - options, all of them named
     timeout: float | None = None,
     directory: str | Path | None = None,
     on: Literal["slurm"] | None = None,
+    trust_hosts: bool = False,
     show: bool | None = None,
     check: bool | None = None,
     **fields: Unpack[SpecFields],
@@ -110,6 +114,7 @@ def run(  # noqa: PLR0913 - options, all of them named
         timeout: as in `start`.
         directory: as in `start`.
         on: as in `start`.
+        trust_hosts: as in `start`.
         show: whether to print output and messages like `tflaunch up`; by default only in a notebook.
         check: whether to raise if the run does not succeed; by default only for a function.
         **fields: as in `start`.
@@ -120,12 +125,13 @@ def run(  # noqa: PLR0913 - options, all of them named
         Exception: with ``check``, the function of the task that failed first raised this one, caused by a `JobFailed`.
         TflaunchError: the run cannot begin, or its supervisor was killed.
     """
-    with start(spec, args=args, kwargs=kwargs, timeout=timeout, directory=directory, on=on, **fields) as started:
+    options: dict[str, Any] = {"timeout": timeout, "directory": directory, "on": on, "trust_hosts": trust_hosts}
+    with start(spec, args=args, kwargs=kwargs, **options, **fields) as started:
         result = started.show() if (notebook.is_running() if show is None else show) else started.wait()
     return result.check() if (callable(spec) if check is None else check) else result
 
 
-async def run_async(
+async def run_async(  # noqa: PLR0913 - options, all of them named
     spec: SpecLike | Callable[..., Any],
     *,
     args: Sequence[Any] = (),
@@ -133,6 +139,7 @@ async def run_async(
     timeout: float | None = None,
     directory: str | Path | None = None,
     on: Literal["slurm"] | None = None,
+    trust_hosts: bool = False,
     check: bool | None = None,
     **fields: Unpack[SpecFields],
 ) -> Result:
@@ -140,9 +147,8 @@ async def run_async(
 
     Arguments and errors are those of `run`. Nothing is printed.
     """
-    begun = functools.partial(
-        start, spec, args=args, kwargs=kwargs, timeout=timeout, directory=directory, on=on, **fields
-    )
+    options: dict[str, Any] = {"timeout": timeout, "directory": directory, "on": on, "trust_hosts": trust_hosts}
+    begun = functools.partial(start, spec, args=args, kwargs=kwargs, **options, **fields)
     beginning = asyncio.ensure_future(asyncio.to_thread(begun))
     try:
         started = await asyncio.shield(beginning)
@@ -154,14 +160,15 @@ async def run_async(
     return result.check() if (callable(spec) if check is None else check) else result
 
 
-def attach(name: str | None = None) -> Run:
+def attach(name: str | None = None, *, trust_hosts: bool = False) -> Run:
     """Return a run that exists already; leaving a ``with`` block does not stop it.
 
     Args:
         name: the run's name, its job's name, or a prefix of the run's name: the live one, else the newest; None for
             any run.
+        trust_hosts: as in `start`.
 
     Raises:
         TflaunchError: no run matches, or several live runs do.
     """
-    return Run(runs.find_run(name))
+    return Run(runs.find_run(name), trust_hosts=trust_hosts)

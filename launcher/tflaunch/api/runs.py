@@ -43,10 +43,11 @@ class Run:
     ``await run`` is `wait` without blocking the event loop.
     """
 
-    def __init__(self, directory: Path, *, is_owned: bool = False) -> None:
+    def __init__(self, directory: Path, *, is_owned: bool = False, trust_hosts: bool = False) -> None:
         self.directory = directory
         """Its directory, which has its spec, plan, journal and logs."""
         self._is_owned = is_owned
+        self._trusts_hosts = trust_hosts
 
     @property
     def name(self) -> str:
@@ -172,7 +173,7 @@ class Run:
             time.sleep(min(time_left() or seconds, seconds))
 
         waiting_runs.follow(self.directory, _ignore, watch, pause)
-        return _result_of(Observer(self.directory))
+        return self._result_of(Observer(self.directory))
 
     def stop(self, grace: float | None = None) -> Result:
         """Stop it, wait until none of its processes is left, and return how it ended.
@@ -207,7 +208,7 @@ class Run:
                 Follower(observer, screen, tasks).run(None)
             finally:
                 screen.close()
-        return _result_of(observer)
+        return self._result_of(observer)
 
     def _observe(self) -> Observer:
         """Return an observer of the run, once it has begun: a batch job may wait in a queue."""
@@ -217,33 +218,34 @@ class Run:
     def _select(self, tasks: tuple[str, ...]) -> list[str]:
         return selectors.select_tasks(runs.plan_of(self.directory), list(tasks))
 
+    def _result_of(self, observer: Observer) -> Result:
+        """Return how an observed run has ended.
+
+        Raises:
+            TflaunchError: its supervisor was killed.
+        """
+        observer.catch_up()
+        exit_code = _exit_code_of(observer)
+        job, logs = observer.job, observer.logs
+        text = summary.summary(job, str(logs), lambda task, count: tail(logs, task, count))
+        files = left_files_in(observer.directory)
+        tasks = {process.task: _task_result(job, process.task, logs, files) for process in job.original.processes()}
+        is_here = batch.job_of(self.directory) is None  # else what is local to the supervisor is another machine
+        trusted = [name for name in tasks if self._trusts_hosts or (is_here and job.plan.is_local(job.host_of(name)))]
+        return Result(
+            run=job.run,
+            state=status.state_of_run(job, exit_code),
+            exit_code=exit_code,
+            culprit=None if job.culprit is None else job.culprit.name,
+            summary="\n".join([*observer.losses, text]),
+            tasks=tasks,
+            logs=logs,
+            values=Values({name: task.outcome_path for name, task in tasks.items()}, trusted),
+        )
+
 
 def _log_line(line: Line) -> LogLine:
     return LogLine(line.time, line.task, line.attempt, line.text.decode("utf-8", "replace"))
-
-
-def _result_of(observer: Observer) -> Result:
-    """Return how an observed run has ended.
-
-    Raises:
-        TflaunchError: its supervisor was killed.
-    """
-    observer.catch_up()
-    exit_code = _exit_code_of(observer)
-    job, logs = observer.job, observer.logs
-    text = summary.summary(job, str(logs), lambda task, count: tail(logs, task, count))
-    files = left_files_in(observer.directory)
-    tasks = {process.task: _task_result(job, process.task, logs, files) for process in job.original.processes()}
-    return Result(
-        run=job.run,
-        state=status.state_of_run(job, exit_code),
-        exit_code=exit_code,
-        culprit=None if job.culprit is None else job.culprit.name,
-        summary="\n".join([*observer.losses, text]),
-        tasks=tasks,
-        logs=logs,
-        values=Values({name: task.outcome_path for name, task in tasks.items()}),
-    )
 
 
 def _exit_code_of(observer: Observer) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tflaunch.api.functions import Values, raised_in
+from tflaunch.api.functions import Values
 from tflaunch.errors import TflaunchError
 
 
@@ -90,8 +90,8 @@ class Result(NamedTuple):
         summary: what happened, in a few lines: the same as on a terminal.
         tasks: how each task ended, sidecars included.
         logs: the directory of the logs.
-        values: what each task's function returned in its last attempt; tasks that did not return have none. A value
-            is unpickled when it is used, which can execute code of the host that sent it.
+        values: what each task's function returned in its last attempt; tasks that did not return have none. What
+            comes from other machines is plain data, unless the run was started with ``trust_hosts``.
     """
 
     run: str
@@ -108,12 +108,12 @@ class Result(NamedTuple):
 
         Raises:
             JobFailed: it did not.
-            Exception: the function of the culprit raised this one; its cause is the `JobFailed`.
+            Exception: the function of the culprit raised this one; its cause is the `JobFailed`. From another
+                machine without ``trust_hosts``, only exceptions of Python itself come; others are a `JobFailed`.
         """
         if not self.exit_code:
             return self
-        culprit = self.tasks.get(self.culprit or "")
-        error, trace = (None, "") if culprit is None else raised_in(culprit.outcome_path)
+        error, trace = self.values.raised_by(self.culprit or "")
         failure = JobFailed(self, trace)
         if error is None:
             raise failure
