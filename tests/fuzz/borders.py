@@ -20,6 +20,7 @@ MODULES = (
         "journal",
         "known_hosts",
         "orders",
+        "profiles",
         "snapshot",
         "spec_files",
         "ssh_config",

@@ -96,6 +96,26 @@ def test_of_too_many_stacks_the_rarest_are_left_out() -> None:
     assert len(stacks) >= len(rare) / 4
 
 
+def test_names_of_tasks_and_hosts_are_shown_as_text() -> None:
+    """On the terminal and in the drawing; a file's name may hold any character."""
+    label = "f\x1b]0PWNED\x07\u202e<b>\x85\r (a.py:1)"
+    stacks = flame_graph.read_stacks(stack_samples.unpack(stack_samples.pack({("main thread", label): 3})))
+    shown = r"f\x1b]0PWNED\x07\u202e<b>\x85\r (a.py:1)"
+    assert flame_graph.hottest(stacks) == f"100% of the main thread in {shown}"
+    titles = [
+        title.text
+        for title in ET.fromstring(flame_graph.draw("worker:0", stacks)).iter()
+        if title.tag.endswith("title")
+    ]
+    assert titles[-1] == f"{shown}: 100.0%, 3 samples"
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "", "1_0", "9" * 400, "\u0663", "1e9", "nan"])
+def test_counts_that_nobody_has_counted_are_refused(count: str) -> None:
+    with pytest.raises(ValueError, match="a stack has the count"):
+        flame_graph.read_stacks(f"main thread;f (a.py:1) {count}\n")
+
+
 class Sampler:
     """Samples nothing until it is told what it has sampled."""
 

@@ -93,7 +93,7 @@ def _read(answer: dict[str, Any]) -> TaskProfile:
 
 
 def _draw(task: str, path: Path) -> TaskProfile:
-    stacks = flame_graph.read_stacks(path.read_text("utf-8"))
+    stacks = flame_graph.read_stacks(path.read_bytes().decode("utf-8"))
     drawing = path.with_suffix(".svg")
     private_files.write_text(drawing, flame_graph.draw(task, stacks))
     samples, hottest = flame_graph.samples_of(stacks), flame_graph.hottest(stacks)

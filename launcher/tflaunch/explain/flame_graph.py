@@ -5,14 +5,19 @@ The width of a frame is the share of the samples in which it was on the stack; w
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
+
+from tflaunch.printable import printable
 
 _WIDTH, _ROW, _MARGIN, _HEAD = 1200.0, 17, 10, 44  # pixels
 _LEAST_WIDTH = 0.4  # pixels of a frame that is drawn
 _LETTER = 6.6  # pixels
 _MOST_ROWS = 200
+_COUNT = "[1-9][0-9]{0,11}"
+_LONGEST = 500  # characters of a frame; agents shorten them to 300, and some take several when they are escaped
 
 Stacks = Mapping[tuple[str, ...], int]
 """How often a stack was seen; the outermost frame is first, after the name of the thread."""
@@ -28,12 +33,14 @@ def read_stacks(text: str) -> dict[tuple[str, ...], int]:
     """Read folded stacks: a line for each, frames separated by ``;``, then a space and a count.
 
     Raises:
-        ValueError: a line has no count.
+        ValueError: a line has no count, or one that nobody can have counted.
     """
     stacks: dict[tuple[str, ...], int] = {}
-    for line in text.splitlines():
+    for line in text.removesuffix("\n").split("\n"):
         frames, _, count = line.rpartition(" ")
-        stacks[tuple(frames.split(";"))] = int(count)
+        if re.fullmatch(_COUNT, count) is None:
+            raise ValueError(f"a stack has the count {count[:40]!r}")
+        stacks[tuple(printable(frame, _LONGEST) for frame in frames.split(";"))] = int(count)
     return stacks
 
 
