@@ -95,7 +95,7 @@ class Host:
                 "protocol": hello.get("protocol"),
                 "is_leaving": False,
                 "streams": [],
-                "addresses": ["127.0.0.1"],
+                "addresses": CLAIMS.get(self.mode, ["127.0.0.1"]),
                 **pulse,
             }
         )
@@ -333,8 +333,11 @@ AT_LOOK: dict[str, Callable[..., None]] = {
     "look-drip": _drip_answer,
 }
 
+CLAIMS = {"claims-loopback": ["127.0.0.77"], "claims-all": ["0.0.0.0"], "claims-zone": ["fe80::1%x"]}
+"""The addresses that it claims in its greeting, by mode."""
+
 BOOTING = (*BEFORE_BOOT, *AT_BOOT)
-SPEAKING = (*AT_HELLO, *AFTER_GREETING, *(mode for mode in AT_START if mode != "hold"), *ENDINGS)
+SPEAKING = (*AT_HELLO, *AFTER_GREETING, *(mode for mode in AT_START if mode != "hold"), *ENDINGS, *CLAIMS)
 SYNCING = tuple(AT_OFFER)
 LOOKED_AT = tuple(AT_LOOK)
 

@@ -89,10 +89,12 @@ def test_nothing_follows_in_an_open_network() -> None:
     assert not started(network="open").happens(PeerSeen("a", "192.0.2.1")).actions
 
 
-def test_a_host_that_does_not_know_its_addresses_leaves_the_fence_open() -> None:
-    """Otherwise the others would refuse it."""
+def test_a_host_that_does_not_know_its_addresses_opens_no_other() -> None:
+    """The others admit it at the address from which it comes in the preflight."""
     history = History(clustered(HOSTS)).happens(*(HostJoined("c") if e == BEFORE[2] else e for e in BEFORE))
-    assert port_fence.admitted(history.job) == []
+    assert port_fence.admitted(history.job) == [address for address in ALL if address != "10.0.0.3"]
+    history.happens(PeerSeen("a", "10.0.0.3"))
+    assert port_fence.admitted(history.job) == ALL
 
 
 def test_an_outsider_is_named_once() -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fuzz.stages import AgentConnector, FileStore, Line, OutputWriter, StillMailbox
+from tflaunch.agents import replies
 from tflaunch.agents.file_requests import FileRequest
 from tflaunch.agents.session import Session, Terms
 from tflaunch.agents.user_code import Code, File
 from tflaunch.core.events import Event, HostJoined, HostLost, LinkLost, LinkRestored, TaskExited, TaskStarted
 from tflaunch_worker import wire
+from tflaunch_worker.agent import orders
 
 pytestmark = pytest.mark.unit
 
@@ -34,10 +37,10 @@ class Host:
         self.events: list[Event] = []
         self.orders = 0
 
-    def greets(self) -> None:
+    def greets(self, *addresses: str) -> None:
         """Let the agent greet."""
-        pulse = {"obeyed": self.orders, "sent": 0.0, "time": 1.0}
-        self.says(wire.encode({"kind": "greeted", "is_leaving": False, "streams": [], "addresses": [], **pulse}))
+        about = {"addresses": [*addresses], "obeyed": self.orders, "sent": 0.0, "time": 1.0}
+        self.says(wire.encode({"kind": "greeted", "is_leaving": False, "streams": [], **about}))
 
     def says(self, *frames: bytes) -> None:
         """Let the agent send raw data over its current link."""
@@ -85,6 +88,48 @@ def host() -> Host:
     found.starts()
     assert found.events == [HostJoined("a")]
     return found
+
+
+NOT_ITS_OWN = ["127.0.0.77", "::ffff:127.0.0.77", "0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255"]
+NO_ADDRESS = ["fe80::1%x", "10.0.0.256", "10.0.0", "", "h1", "\x1b[2J", "1::2::3", "\ud800", "10.0.0.1\0"]
+
+
+@pytest.mark.parametrize("address", [*NOT_ITS_OWN, *NO_ADDRESS])
+def test_a_host_vouches_for_its_own_addresses_only(address: str) -> None:
+    """In its greeting, when it holds ports, and when it tells from where peers come; agents read the same."""
+    greeting = {
+        "is_leaving": False,
+        "streams": [],
+        "addresses": ["10.0.0.1", address],
+        "obeyed": 0,
+        "sent": 0,
+        "time": 1,
+    }
+    with pytest.raises(
+        ValueError, match="cannot vouch for connections" if address in NOT_ITS_OWN else "is not an address"
+    ):
+        replies.read_greeting(greeting, 0, 1.0)
+    held = {"kind": "ports_held", "seq": 1, "ports": {"worker:0": 2222}, "addresses": address}
+    seen = {"kind": "peer_seen", "seq": 1, "source": address}
+    for said in (held, seen) if address not in ("", "\ud800") else ():
+        liar = Host()
+        liar.greets("10.0.0.1")
+        liar.session.order("hold_ports", ports={"worker:0": 2222}, exclusive=True)
+        liar.session.order("probe_peers", peers={})
+        liar.says(wire.encode(said))
+        assert liar.lost(), liar.events
+    if address in NO_ADDRESS:
+        with pytest.raises(ValueError, match=r"is not an address|surrogate"):
+            orders.read_addresses(json.dumps([address]).encode())
+
+
+def test_a_host_may_have_any_other_address() -> None:
+    """Each is told to the other agents in the form in which they compare it."""
+    host = Host()
+    host.greets("10.0.0.1", "::FFFF:10.0.0.2", "2001:DB8:0::1", "127.0.0.1", "::1", "fe80::1")
+    known = "10.0.0.1 10.0.0.2 2001:db8::1 127.0.0.1 ::1 fe80::1"
+    assert host.events == [HostJoined("a", known)]
+    assert orders.read_addresses(json.dumps(known.split()).encode()) == known.split()
 
 
 def frame(text: bytes) -> bytes:

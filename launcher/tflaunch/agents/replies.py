@@ -13,6 +13,7 @@ from tflaunch.core.events import Event
 from tflaunch.core.records import read_record
 from tflaunch.printable import printable
 from tflaunch_worker import fields
+from tflaunch_worker.agent import fence, interfaces
 
 _LONGEST_NAME = 1000
 _MOST_ATTEMPTS = 2**31
@@ -83,7 +84,7 @@ def read_greeting(message: Mapping[str, Any], last_order: int, now: float) -> Gr
                 streams.append((task[:_LONGEST_NAME], attempt))
             case _:
                 raise ValueError("'streams' must hold pairs of a task and an attempt")
-    addresses = " ".join(str(ip_address(address)) for address in fields.texts(message, "addresses")[:_MOST_ADDRESSES])
+    addresses = " ".join(map(_own_address, fields.texts(message, "addresses")[:_MOST_ADDRESSES]))
     is_leaving = fields.flag(message, "is_leaving")
     no_way_out = printable(fields.text({"no_way_out": "", **message}, "no_way_out"))  # only for a private network
     return Greeting(is_leaving, tuple(streams), read_pulse(message, last_order, now), addresses, no_way_out)
@@ -156,8 +157,9 @@ class ExpectedReplies:
         """Check that an event answers a command that the agent was sent.
 
         Raises:
-            ValueError: the agent was not asked for it.
+            ValueError: the agent was not asked for it, or cannot vouch for an address in it.
         """
+        _check_addresses(event)
         match event:
             case events.OutputStalled() | events.OutputResumed():
                 self._check_attempt(event.task, event.attempt, self._watched)
@@ -205,6 +207,26 @@ class ExpectedReplies:
     def _check_attempt(task: str, attempt: int, known: Collection[tuple[str, int]]) -> None:
         if (task, attempt) not in known:
             raise ValueError(f"it reports about attempt {attempt} of {task[:60]!r}, which it was not asked for")
+
+
+def _check_addresses(event: events.Event) -> None:
+    told = event.addresses if isinstance(event, events.PortsHeld) else ""
+    for address in [event.source] if isinstance(event, events.PeerSeen) else told.split():
+        _own_address(address)
+
+
+def _own_address(text: str) -> str:
+    """Return an address for which a host can vouch.
+
+    Raises:
+        ValueError: it is none, or of many hosts, or of what runs on every host.
+    """
+    address = fence.read_address(text)
+    known = ip_address(address)
+    is_shared = known.is_unspecified or known.is_multicast or address == "255.255.255.255"
+    if is_shared or (known.is_loopback and address not in interfaces.LOOPBACK):
+        raise ValueError(f"it cannot vouch for connections from {address}")
+    return address
 
 
 def _check_names(what: str, told: Collection[str], asked: Collection[str]) -> None:

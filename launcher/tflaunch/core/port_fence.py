@@ -9,7 +9,7 @@ from tflaunch.core.phases import Step, fail
 from tflaunch.plan.model import FENCED, FENCED_OR_FAIL, Plan
 from tflaunch.plan.tf_config import has_cluster
 
-MOST_SOURCES = 256
+MOST_SOURCES = 64
 """Maximum of addresses that are kept of those that hosts have seen."""
 
 REMEDY = '"network": "open" lets everybody through'
@@ -24,10 +24,8 @@ def is_fenced(plan: Plan) -> bool:
 
 
 def admitted(job: Job) -> list[str]:
-    """Return the addresses of the cluster, sorted; [] if a host does not know its own."""
+    """Return the addresses of the cluster, sorted, without those of hosts that do not know their own."""
     present = [host for host in job.hosts.values() if host.phase not in (HostPhase.DOWN, HostPhase.JOINING)]
-    if not all(host.addresses for host in present):
-        return []
     return sorted({address for host in present for address in host.addresses.split()}.union(job.port_fence.seen))
 
 

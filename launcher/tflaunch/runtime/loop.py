@@ -241,7 +241,8 @@ class Run:
         known = self._job.hosts, self._job.port_fence.seen
         if self._fence[0] != known:
             self._fence = known, json.dumps(port_fence.admitted(self._job), separators=(",", ":")).encode("ascii")
-        session.set_fence(self._fence[1])
+        # Connections from a host to itself may come from any of its addresses: without them, it has no fence.
+        session.set_fence(self._fence[1] if self._job.hosts[session.host].addresses else b"[]")
 
     def _addresses(self, plan: Plan) -> bytes:
         """Return the addresses of a plan's tasks as JSON, always the same object for the same plan."""

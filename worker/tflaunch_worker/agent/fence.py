@@ -181,6 +181,19 @@ class Fence:
             self._tell(task, source)
 
 
+def read_address(text: str) -> str:
+    """Return an address as `plain` shows it; launcher and agents read all addresses by this function.
+
+    Raises:
+        ValueError: it is none, or has a zone, which means something on one host only.
+    """
+    family = socket.AF_INET6 if ":" in text else socket.AF_INET
+    try:
+        return plain(socket.inet_ntop(family, socket.inet_pton(family, text)))
+    except (OSError, ValueError):  # a lone surrogate or NUL is not an address, either
+        raise ValueError(f"{text[:60]!r} is not an address") from None
+
+
 def plain(address: str) -> str:
     """Return an address as a socket shows it without a zone, and as IPv4 if it is mapped."""
     address = address.partition("%")[0]

@@ -19,13 +19,14 @@ _GET_ADDRESS = 22  # RTM_GETADDR
 _ABOUT = struct.Struct("=BBBBI")  # struct ifaddrmsg: family, prefix, flags, scope, interface
 _ADDRESS, _LOCAL = 1, 2
 _LINK = 253  # the scope of addresses that are unique on one network only
-_LOOPBACK = ("127.0.0.1", "::1")
+LOOPBACK = ("127.0.0.1", "::1")
+"""Addresses from which every host reaches itself."""
 MOST = 256
 
 
 def addresses() -> List[str]:
     """Return the addresses of all interfaces without those valid on one link only; [] if unknown."""
-    found = set(_LOOPBACK)
+    found = set(LOOPBACK)
     try:
         for message in netlink.dump(_NETLINK_ROUTE, _GET_ADDRESS, _ABOUT.pack(socket.AF_UNSPEC, 0, 0, 0, 0)):
             address = _address(message)

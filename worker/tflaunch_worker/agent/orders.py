@@ -5,11 +5,10 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-import socket
 from functools import partial
 
 from tflaunch_worker import fields, wire
-from tflaunch_worker.agent import breakpoints, left_files, profiles
+from tflaunch_worker.agent import breakpoints, fence, left_files, profiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,12 +144,7 @@ def read_addresses(body: bytes) -> List[str]:
     addresses = wire.parse(body)
     if type(addresses) is not list or any(type(address) is not str for address in addresses):
         raise ValueError("the addresses must be a list of texts")
-    for address in addresses:
-        try:
-            socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
-        except (OSError, UnicodeError) as error:  # a lone surrogate is not an address, either
-            raise ValueError(f"{address[:60]!r} is not an address") from error
-    return addresses
+    return [fence.read_address(address) for address in addresses]
 
 
 def _tf_config(message: Mapping[str, Any], name: str) -> None:
