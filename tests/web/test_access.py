@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import resource
+import socket
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from starlette.routing import BaseRoute, Mount, Route
 
-from support.launch import Launch
+from support.launch import PATIENCE, Launch
 from support.web_pages import Server
 from tflaunch.web import app
 
@@ -43,6 +46,32 @@ def test_nothing_is_answered_without_the_cookie(server: Server, method: str, pat
     assert (
         server.ask(method, f"{path}?token={server.cookie.partition('=')[2]}", Cookie=wrong, Origin=origin).status == 403
     )
+
+
+def test_half_requests_of_others_do_not_keep_the_user_out(launch: Launch) -> None:
+    """More than the server may have descriptors: they are closed for want of room or in time; nothing is printed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    server = Server(launch)
+    server.sign_in()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    try:
+        with ExitStack() as held, server.stream("/api/live") as events:
+            next(events)
+            for number in range(3070):
+                half = held.enter_context(socket.create_connection(("127.0.0.1", server.port), PATIENCE))
+                with suppress(OSError):  # it may be closed already
+                    half.sendall(b"GET / HTTP/1.1\r\n")
+                if number % 500 == 0:
+                    assert server.ask("GET", "/").status == 200
+            assert server.ask("GET", "/").status == 200
+            half.settimeout(PATIENCE)
+            with suppress(ConnectionResetError):
+                assert half.recv(1) == b""  # after the time for its head
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    server.process.terminate()
+    assert server.process.communicate(timeout=PATIENCE)[1] == ""
 
 
 @pytest.mark.parametrize(("method", "path"), EVERY, ids=" ".join)

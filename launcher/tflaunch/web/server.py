@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
+import logging
 import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.port_holder import why_unusable
@@ -18,7 +21,47 @@ from tflaunch.web.app import make_app
 USUAL_PORT = 7575
 _LOOPBACK = "127.0.0.1"
 _BACKLOG = 128
+_MOST_CONNECTIONS = 128  # well below the usual limit of descriptors, together with a backlog that is accepted at once
+_HEAD_PATIENCE = 10.0  # seconds for the head of a request
 _PATIENCE = 1  # seconds at the end for streams to close
+
+
+class _Connection(H11Protocol):
+    """A connection of anybody on this machine; those that only wait make room for others."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Expect the head of a request, and close the longest idle connection if there are too many."""
+        super().connection_made(transport)
+        self.idle_since = self.loop.time()
+        self._limit: asyncio.TimerHandle | None = self.loop.call_later(_HEAD_PATIENCE, transport.abort)
+        if len(self.connections) > _MOST_CONNECTIONS:
+            idle = [each for each in self.connections if isinstance(each, _Connection) and each.is_idle]
+            min(idle, key=lambda each: each.idle_since).transport.abort()  # this one at the latest
+
+    def data_received(self, data: bytes) -> None:
+        """Read the next part of a request, within the time for its head."""
+        served = self.cycle
+        if self._limit is None and self.is_idle:
+            self.idle_since = self.loop.time()
+            self._limit = self.loop.call_later(_HEAD_PATIENCE, self.transport.abort)
+        super().data_received(data)
+        if self.cycle is not served:
+            self._cancel_limit()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._cancel_limit()
+        super().connection_lost(exc)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no request, or only a part of one."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _cancel_limit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+        self._limit = None
 
 
 def serve(
@@ -58,7 +101,8 @@ def serve(
         app = Guarded(make_app(run), access, chosen, "/" if run is None else f"/#/{run.name}")
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=_Connection,
+            backlog=_BACKLOG,
             ws="none",
             loop="asyncio",
             log_config=None,
@@ -68,6 +112,7 @@ def serve(
             proxy_headers=False,
             timeout_graceful_shutdown=_PATIENCE,
         )
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it reports each connection that has no descriptor
         try:
             uvicorn.Server(config).run(sockets=[listener])
         except KeyboardInterrupt:
