@@ -36,9 +36,11 @@ def unpacked(archive: Path, where: Path) -> dict[str, bytes]:
 
 def test_a_report_is_made_here_and_holds_no_secret(launch: Launch, run: str) -> None:
     """Only its path is written to stdout."""
-    ended = launch.run("report")
+    ended = launch.run("report", "--logs")
     assert (ended.returncode, ended.stdout) == (0, f"{run}-report.tar.gz\n")
-    listed = {line.split()[0]: line.split(maxsplit=3)[3:] for line in ended.stderr.splitlines()}
+    *lines, warning = ended.stderr.splitlines()
+    assert re.fullmatch(r"tflaunch: secrets that were found are replaced; those in other forms, .* --show .*", warning)
+    listed = {line.split()[0]: line.split(maxsplit=3)[3:] for line in lines}
     assert listed["logs/worker-0.log"] == ["2 secrets replaced"]
     assert listed["machine.txt"] == []
     files = unpacked(launch.directory / f"{run}-report.tar.gz", launch.directory / "there")
@@ -52,15 +54,27 @@ def test_a_report_is_made_here_and_holds_no_secret(launch: Launch, run: str) -> 
 
 def test_what_goes_in_can_be_seen_before_it_is_packed(launch: Launch, run: str) -> None:
     """As a list, or as the text itself; nothing is written."""
-    listed = launch.run("report", "--dry-run")
+    listed = launch.run("report", "--logs", "--dry-run")
     assert listed.returncode == 0
     assert re.search(r"^logs/worker-0\.log +\d+ B  2 secrets replaced$", listed.stdout, re.MULTILINE)
-    shown = launch.run("report", "--show")
+    shown = launch.run("report", "--logs", "--show")
     assert "==> logs/worker-0.log <==\nlogged in with *** at https://ann:***@hub\n" in shown.stdout
     assert SECRET not in shown.stdout + shown.stderr
     assert listed.stdout == shown.stderr
     assert not list(launch.directory.glob("*.tar.gz"))
     assert launch.run("report", "--show", "-o", "x").returncode == 2
+
+
+def test_what_tasks_have_printed_is_packed_only_when_asked_for(launch: Launch, run: str) -> None:
+    """Neither as a log nor in the diagnosis; programs print secrets in forms that nobody knows."""
+    asked = launch.run("report", "--logs", "--show")
+    assert "\nlogged in" in asked.stdout
+    assert "    logged in" in asked.stdout
+    shown = launch.run("report", "--show", run)
+    assert "\nlogged in" not in shown.stdout
+    assert "    logged in" not in shown.stdout
+    assert "worker:0 exited with code 3" in shown.stdout
+    assert re.search(r"^logs/worker-0\.log +0 B  not packed, --logs adds it$", shown.stderr, re.MULTILINE)
 
 
 def test_a_report_replaces_no_file_that_was_not_named(launch: Launch, run: str) -> None:
@@ -103,6 +117,6 @@ def test_logs_that_are_kept_elsewhere_are_packed_without_what_stands_beside_them
     (launch.directory / "out").mkdir()
     (launch.directory / "out" / "private.log").write_text("mine")
     launch.up(launch.shell("echo words", workers=1), "--log-dir", "out")
-    assert launch.run("report", "-o", "report.tar.gz").returncode == 0
+    assert launch.run("report", "--logs", "-o", "report.tar.gz").returncode == 0
     files = unpacked(launch.directory / "report.tar.gz", launch.directory / "there")
     assert [data for name, data in files.items() if "/logs/" in name] == [b"words\n"]

@@ -56,7 +56,9 @@ def test_tasks_get_values_that_nothing_else_shows(secret: Launch) -> None:
     assert not leaks(secret)
     (secret.directory / "go0").touch()
     secret.wait_for_log("worker:1", DIGEST, 2)
-    shown = [secret.run(*words, run) for words in (("ps", "--json"), ("events", "--json"), ("report", "--show"))]
+    shown = [
+        secret.run(*words, run) for words in (("ps", "--json"), ("events", "--json"), ("report", "--logs", "--show"))
+    ]
     assert not leaks(secret)
     (secret.directory / "go1").touch()
     assert secret.run("wait", run).returncode == 0
@@ -127,7 +129,7 @@ def test_a_report_hides_them_where_a_task_has_printed_them(secret: Launch) -> No
     secrets = {"PLAIN": {"env": "LAUNCHER_KEY"}}
     spec = secret.shell("echo it is $PLAIN", 1, secrets=secrets, strategy="none")
     assert secret.up(spec).stdout == f"worker:0 | it is {VALUE}\n"
-    shown = secret.run("report", "--show").stdout
+    shown = secret.run("report", "--logs", "--show").stdout
     assert "it is ***" in shown
     assert VALUE not in shown
 

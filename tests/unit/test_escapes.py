@@ -31,6 +31,8 @@ RED, RESET = b"\x1b[31m", b"\x1b[0m"
         (b"a\x08\x08b\x07\x00\x0e\x0f\x7f\x0b\x0cc\n", b"abc\n"),
         (b"\xc2\x9b2Jx\xc2\x85y\xc2\xa0z\n", b"2Jxy\xc2\xa0z\n"),
         (b"\x1b\nx\x1b[", b"\nx"),
+        ("a\u202eb\u2066c\u2069\u202a\u2067d\u2028e\u2603f\n".encode(), "abcd\u2028e\u2603f\n".encode()),
+        (b"\xe2\x07\x80\xaex\xe2\x80\x07\xaey\xe2\xe2\x80\xae\x80\xaez\n", b"\x80\xaex\xaey\x80\xaez\n"),
         (b"\xc2\x1b\x9b2Jx\xc2\xc2\x9b\x9b\n", b"\x9b2Jx\x9b\n"),
     ],
 )

@@ -46,7 +46,7 @@ class Run:
     def packed(self, diagnosis: str = "it failed") -> dict[str, bytes]:
         """Return the files in the report."""
         out = io.BytesIO()
-        support_bundle.pack(self.path, diagnosis, out)
+        support_bundle.pack(self.path, diagnosis, out, with_logs=True)
         out.seek(0)
         with tarfile.open(fileobj=out) as archive:
             assert all(entry.isfile() and entry.mode == 0o600 and not entry.uname for entry in archive)

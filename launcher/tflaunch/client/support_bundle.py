@@ -26,6 +26,13 @@ _MOST_IN_MEMORY = 1024 * 1024
 _PACKAGES = ("tensorflow", "tf-keras", "keras", "tensorboard", "click", "paramiko", "psutil", "pydantic")
 
 
+BLIND = (
+    "those in other forms, such as cookies, lines of .netrc and arguments of curl -u or sshpass -p, are not found:"
+    " look with --show before you share"
+)
+"""Which secrets stay."""
+
+
 class Entry(NamedTuple):
     """A file of a report: ``size`` is in bytes, ``hidden`` is the number of secrets replaced in it.
 
@@ -38,25 +45,28 @@ class Entry(NamedTuple):
     note: str
 
 
-def pack(run: Path, diagnosis: str, target: Path | IO[bytes], *, replace: bool = False) -> list[Entry]:
+def pack(
+    run: Path, diagnosis: str, target: Path | IO[bytes], *, with_logs: bool = False, replace: bool = False
+) -> list[Entry]:
     """Write the report on a run, a tar file compressed with gzip, and return its entries.
 
     Args:
         run: the run's directory.
         diagnosis: a text about what happened.
         target: the file to create, or a stream to write to.
+        with_logs: whether to pack what the tasks have printed.
         replace: whether to replace an existing file.
 
     Raises:
         OSError: something cannot be read or written; an incomplete file is removed.
     """
     if not isinstance(target, Path):
-        return _write(run, diagnosis, target)
+        return _write(run, diagnosis, target, with_logs)
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if replace else os.O_EXCL)
     with open(os.open(target, flags, 0o600), "wb") as file:
         is_ours = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
         try:
-            entries = _write(run, diagnosis, file)
+            entries = _write(run, diagnosis, file, with_logs)
             file.flush()
         except BaseException:
             if is_ours:
@@ -65,14 +75,14 @@ def pack(run: Path, diagnosis: str, target: Path | IO[bytes], *, replace: bool =
     return entries
 
 
-def preview(run: Path, diagnosis: str, out: IO[bytes] | None = None) -> list[Entry]:
+def preview(run: Path, diagnosis: str, out: IO[bytes] | None = None, *, with_logs: bool = False) -> list[Entry]:
     """Return the entries of a report, and write their text to ``out``, each below a line with its name.
 
     Raises:
         OSError: something cannot be read or written.
     """
     entries = []
-    for entry, data in _contents(run, diagnosis):
+    for entry, data in _contents(run, diagnosis, with_logs):
         entries.append(entry)
         if out is not None and data is not None:
             out.write(f"==> {entry.name} <==\n".encode())
@@ -89,21 +99,21 @@ class _Source(NamedTuple):
     most: int | None
 
 
-def _write(run: Path, diagnosis: str, out: IO[bytes]) -> list[Entry]:
+def _write(run: Path, diagnosis: str, out: IO[bytes], with_logs: bool) -> list[Entry]:
     entries = []
     with tarfile.open(fileobj=out, mode="w|gz") as archive:
-        for entry, data in _contents(run, diagnosis):
+        for entry, data in _contents(run, diagnosis, with_logs):
             entries.append(entry)
             if data is not None:
                 _add(archive, f"{run.name}-report/{entry.name}", data, entry.size)
         lines = [f"{entry.name}{f': {entry.note}' if entry.note else ''}" for entry in entries]
-        lines.append(f"\nSecrets that were found are replaced by {HIDDEN.decode()}; look before you share.\n")
+        lines.append(f"\nSecrets that were found are replaced by {HIDDEN.decode()}; {BLIND}.\n")
         contents = "\n".join(lines).encode("utf-8", "surrogateescape")
         _add(archive, f"{run.name}-report/contents.txt", io.BytesIO(contents), len(contents))
     return entries
 
 
-def _contents(run: Path, diagnosis: str) -> Iterator[tuple[Entry, IO[bytes] | None]]:
+def _contents(run: Path, diagnosis: str, with_logs: bool) -> Iterator[tuple[Entry, IO[bytes] | None]]:
     """Yield the files of a report without secrets; those that cannot be read have no data."""
     values = secrets_of(run)
     for name, text in (("diagnosis.txt", diagnosis), ("machine.txt", _machine())):
@@ -111,6 +121,9 @@ def _contents(run: Path, diagnosis: str) -> Iterator[tuple[Entry, IO[bytes] | No
         data = redactor.redact(text.rstrip("\n") + "\n")
         yield Entry(name, len(data), redactor.hidden, ""), io.BytesIO(data)
     for source in _sources(run):
+        if source.most is not None and not with_logs:
+            yield Entry(source.name, 0, 0, "not packed, --logs adds it"), None
+            continue
         # The size must be known before the data is packed, and differs from the file's.
         with tempfile.SpooledTemporaryFile(_MOST_IN_MEMORY) as shown:
             redactor = Redactor(values)

@@ -154,6 +154,7 @@ def _check_option_value(value: object) -> str:
     return text
 
 
+_PORT_PATTERN = "0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 Text = Annotated[str, ReadBy(_check_text, _TEXT)]
 Name = Annotated[str, ReadBy(_check_name, _TEXT)]
 VariableName = Annotated[str, ReadBy(_check_variable_name, _TEXT)]
@@ -162,7 +163,10 @@ VariableValue = Annotated[str, ReadBy(_check_variable_value, {"type": ["string",
 HostName = Annotated[str, _matching(HOST_PATTERN, 'the name of a host such as "10.0.0.1"')]
 SshDestination = Annotated[
     str,
-    _matching(rf"([A-Za-z0-9_][A-Za-z0-9._-]*@)?{HOST_PATTERN}(:[0-9]{{1,5}})?", 'text such as "user@address:port"'),
+    _matching(
+        rf"([A-Za-z0-9_][A-Za-z0-9._-]*@)?{HOST_PATTERN}(:{_PORT_PATTERN})?",
+        'text such as "user@address:port", with a port from 1 to 65535',
+    ),
 ]
 ContainerName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9_.-]*", "the name or id of a container")]
 Source = Annotated[

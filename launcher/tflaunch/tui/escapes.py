@@ -1,4 +1,4 @@
-"""Filter task output for a terminal: keep only text and colours. Pure."""
+"""Filter task output for a terminal: keep only text in its own order, and colours. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ _SEQUENCE = re.compile(
     rb"|\x1b[ -/]*[0-~]"
     rb"|[\x00-\x08\x0b-\x1f\x7f]"
     rb"|\xc2[\x80-\x9f]"  # the same controls encoded as one UTF-8 character
-    rb"|\xc2(?![\xa0-\xbf])"  # half of one, which must not join the other half when the text between is removed
+    rb"|\xe2(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])"  # U+202A to U+202E, U+2066 to U+2069: they reorder what is read
+    rb"|\xc2(?![\xa0-\xbf])|\xe2(?![\x80-\xbf]{2})[\x80-\xbf]?"
+    # a part of one, which must not join the others when the text between is removed
 )
+_LONG_CONTROLS = (b"\xc2", b"\xe2\x80", b"\xe2\x81")
 _COLOURED = re.compile(rb"\x1b[^\n]*")
 _RESET = b"\033[0m"
 
@@ -26,7 +29,7 @@ def without_commands(lines: bytes) -> bytes:
     Args:
         lines: whole lines, with or without the last newline.
     """
-    if len(lines.translate(None, _CONTROLS)) == len(lines) and b"\xc2" not in lines:
+    if len(lines.translate(None, _CONTROLS)) == len(lines) and not any(start in lines for start in _LONG_CONTROLS):
         return lines  # nearly always, and a hundred times faster than the regular expression
     shown = _SEQUENCE.sub(_colour_only, lines)
     return _COLOURED.sub(lambda found: found[0] + _RESET, shown)
