@@ -15,7 +15,7 @@ _BLOCK = 500
 def main() -> int:
     """Run what the command line requests; return an exit code."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
-    parser.add_argument("--border", choices=borders.MODULES, action="append", help="default: all")
+    parser.add_argument("--border", choices=[*borders.MODULES, *borders.SMALL], action="append", help="default: all")
     parser.add_argument("--cases", type=int, default=2000, help="per border")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--most-failures", type=int, default=5, help="stop a border after this many")
     parser.add_argument("--keep", action="store_true", help="keep cases that fail as regressions")
     arguments = parser.parse_args()
-    return max([_play(name, arguments) for name in arguments.border or borders.MODULES])
+    return max([_play(name, arguments) for name in arguments.border or (*borders.MODULES, *borders.SMALL)])
 
 
 def _play(name: str, arguments: argparse.Namespace) -> int:

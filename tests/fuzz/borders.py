@@ -29,6 +29,9 @@ MODULES = (
 )
 """Modules of this package with a `BORDER`. A border has the name of its module."""
 
+SMALL = ("breakpoint", "browser", "collected", "kubectl", "queue", "run_status", "ssh_g", "warm")
+"""Borders that are defined together, in `fuzz.answers`."""
+
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where cases may create files: in memory, if possible."""
 
@@ -61,6 +64,9 @@ def find(name: str) -> Border:
     Raises:
         KeyError: none has it.
     """
+    if name in SMALL:
+        known: dict[str, Border] = importlib.import_module("fuzz.answers").BORDERS
+        return known[name]
     if name not in MODULES:
         raise KeyError(name)
     border = importlib.import_module(f"fuzz.{name}").BORDER

@@ -76,13 +76,21 @@ def run_for_json(
     cluster: KubernetesPlan, *arguments: str, given: str = "", patience: float = _PATIENCE
 ) -> dict[str, Any]:
     """Return the object that a kubectl command prints as JSON; arguments and errors are those of `run_kubectl`."""
-    printed = run_kubectl(cluster, *arguments, "--output=json", given=given, patience=patience)
+    return parse_answer(arguments[0], run_kubectl(cluster, *arguments, "--output=json", given=given, patience=patience))
+
+
+def parse_answer(command: str, printed: str) -> dict[str, Any]:
+    """Return the object that a command has printed.
+
+    Raises:
+        KubectlError: it is something else.
+    """
     try:
         found = json.loads(printed)
-    except ValueError as error:
-        raise KubectlError(f"`kubectl {arguments[0]}` did not print JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise KubectlError(f"`kubectl {command}` did not print JSON: {error}") from None
     if not isinstance(found, dict):
-        raise KubectlError(f"`kubectl {arguments[0]}` did not print an object")
+        raise KubectlError(f"`kubectl {command}` did not print an object")
     return found
 
 

@@ -33,6 +33,10 @@ _SLOTS_NAME = "slots"
 _DIGITS = 20  # of a time in nanoseconds
 
 
+DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading a damaged file raises."""
+
+
 class Entry(NamedTuple):
     """A run that waits.
 
@@ -147,7 +151,7 @@ def read_entries(known: Mapping[str, Entry] | None = None) -> tuple[dict[str, En
             found[name] = known[name] if name in known else _read_entry(waiting / name)
         except FileNotFoundError:
             continue  # it has just begun, or was removed
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        except DAMAGE:
             damaged.append(waiting / name)
     return found, damaged
 
@@ -162,7 +166,7 @@ def find_entry(run: str) -> Entry | None:
     try:
         name = next((name for name in os.listdir(waiting) if name[_DIGITS + 1 :] == run), None)
         return None if name is None else _read_entry(waiting / name)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except DAMAGE:
         return None
 
 
@@ -213,7 +217,7 @@ def read_order(run: Path) -> Order:
     """
     try:
         return Order(**json.loads((run / _ORDER_NAME).read_bytes()))
-    except (OSError, ValueError, TypeError) as error:
+    except DAMAGE as error:
         raise TflaunchError(f"{run / _ORDER_NAME} is damaged ({error}); start the spec again", EXIT_INTERNAL) from None
 
 

@@ -194,7 +194,7 @@ class Breakpoints:
             self._take_question()
         elif kind == "quit":
             self._place = None
-            self._report_left(is_quit=True)
+            self._schedule(self._limit.take_turn(), lambda: self._report_left(is_quit=True))
             self._part("quit")
         elif kind == "left":
             self._ending = "continued"

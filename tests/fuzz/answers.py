@@ -1,0 +1,242 @@
+"""Borders whose input is one small object or text, with what is read from it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import struct
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from fuzz.borders import MEMORY, Border
+from fuzz.mutations import TEXTS, as_json, mutate, mutate_bytes
+from fuzz.stages import check_sentence
+from tflaunch.client import collect, warm_servers
+from tflaunch.explain import run_status
+from tflaunch.kubernetes import kubectl, pod_state
+from tflaunch.kubernetes.kubectl import KubectlError
+from tflaunch.store import run_queue
+from tflaunch.transport import ssh_lookup
+from tflaunch.transport.base import LinkError
+from tflaunch.web.access import Access, Guarded
+from tflaunch_worker import wire
+from tflaunch_worker.agent import breakpoints
+
+_SERVER = {"pid": 1, "python": "python3", "modules": ["json"], "memory_bytes": 2, "uses": 3, "idle_left": 4.5}
+_LISTING = {"files": [["out/a.txt", 3, "ab" * 32]], "problem": "", "directory": "/work", "left_out": 0}
+_CONTAINER = {
+    "name": "task",
+    "containerID": "x",
+    "image": "i",
+    "state": {"running": {}},
+    "lastState": {"terminated": {}},
+}
+_POD = {
+    "kind": "Pod",
+    "metadata": {"name": "w-0", "uid": "u"},
+    "status": {
+        "phase": "Pending",
+        "reason": "r",
+        "conditions": [{"type": "PodScheduled", "status": "False", "message": "m"}],
+        "containerStatuses": [_CONTAINER],
+    },
+}
+_WARNING = {"involvedObject": {"uid": "u"}, "reason": "Failed", "message": "no image"}
+_PODS = [[_POD, {"kind": "StatefulSet", "metadata": {"name": "w", "uid": "s"}}], [_WARNING]]
+_ENTRY = {
+    "needs": {"here": {"gpus": 2, "devices": ["0", "1"]}, "h1": {"gpus": None, "devices": []}},
+    "values": {"lr": 1},
+}
+_STATUS = {
+    **dict.fromkeys(("restart", "last_failure", "exit_code", "culprit", "reason", "forming", "tensorboard")),
+    "run": "r-1",
+    "name": "r",
+    "phase": "running",
+    "state": "running",
+    "attempt": 0,
+    "restarts": 0,
+    "max_restarts": 3,
+    "supervisor": "alive",
+    "started": 1.0,
+    "logs": "logs",
+    "outsiders": ["192.0.2.1"],
+    "hosts": [{"host": "h1", "state": "connected", "silence": 0.5}],
+    "tasks": [
+        {"task": "worker:0", "role": "worker", "host": "h1", "address": "h1:1", "state": "running", "attempt": 0}
+    ],
+}
+_SSH = b"user ann\nhostname h1\nport 22\nuserknownhostsfile ~/.ssh/known_hosts ~/b\nproxyjump none\n"
+
+
+def _objects(value: Any, chance: random.Random) -> bytes:
+    for _ in range(chance.choice((0, 1, 1, 2, 3))):
+        value = mutate(value, chance)
+    return mutate_bytes(as_json(value), chance) if chance.random() < 0.1 else as_json(value)
+
+
+def _bytes(data: bytes, chance: random.Random) -> bytes:
+    return mutate_bytes(data, chance)
+
+
+def _check(read: Callable[[Any], Any], *allowed: type[Exception]) -> Callable[[bytes], None]:
+    """Return a check that a message is read, or refused with one of these exceptions."""
+
+    def check(case: bytes) -> None:
+        try:
+            read(wire.parse(case))
+        except (ValueError, *allowed) as error:
+            check_sentence(str(error))
+
+    return check
+
+
+def _warm(value: Any) -> None:
+    server = warm_servers.read_server("h1", value)
+    check_sentence(warm_servers.table([server]) + warm_servers.in_one_line([server]))
+
+
+def _collected(value: Any) -> None:
+    listing = collect._Listing.read(value if isinstance(value, dict) else {}, ["out/*"])  # noqa: SLF001
+    check_sentence(listing.problem)
+    for path, size, _ in listing.files:
+        assert path.startswith("out/"), path
+        assert ".." not in path.split("/"), path
+        assert size >= 0
+
+
+def _status(value: Any) -> None:
+    json.dumps(run_status.read_status(value).as_json(), allow_nan=False)
+
+
+def _check_kubectl(case: bytes) -> None:
+    try:
+        with kubectl.readable_answer():
+            found = kubectl.parse_answer("get", case.decode("utf-8", "replace"))
+            states = pod_state.read_pods(found["items"][0], found["items"][1], ["w-0", "w-1", "x-0"])
+            assert len(states) == 3
+    except KubectlError as error:
+        check_sentence(str(error))
+
+
+def _check_queue(case: bytes) -> None:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        path = Path(directory, "0000000001700000000-job")
+        path.write_bytes(case)
+        try:
+            run_queue._read_entry(path)  # noqa: SLF001
+        except run_queue.DAMAGE:
+            pass
+
+
+def _check_ssh(case: bytes) -> None:
+    try:
+        values = ssh_lookup.parse_answer(case, "h1")
+    except LinkError as error:
+        check_sentence(str(error))
+        return
+    check_sentence("".join(text.replace("\t", " ") for listed in values.values() for text in listed))
+
+
+_STOPS = (
+    {"kind": "stopped", "file": "/code/train.py", "line": 40, "function": "step"},
+    {"kind": "resumed"}, {"kind": "output", "text": "(Pdb) "}, {"kind": "asks"}, {"kind": "quit"}, {"kind": "left"},
+)  # fmt: skip
+
+
+def _breakpoint(_: Any, chance: random.Random) -> bytes:
+    said = chance.choices(_STOPS, k=chance.choice((1, 2, 5, 50, 500)))
+    frames = [as_json(mutate(each, chance) if chance.random() * len(said) < 1 else each) for each in said]
+    data = b"".join(struct.pack("!II", len(frame), 0) + frame for frame in frames)
+    return mutate_bytes(data, chance) if chance.random() < 0.1 else data
+
+
+class _Loop:
+    """A loop that calls what it watches, and whose clock does not move."""
+
+    def __init__(self) -> None:
+        self.watched: dict[int, Callable[[], None]] = {}
+        self.watch = self.watched.__setitem__
+
+    def forget(self, descriptor: int) -> None:
+        self.watched.pop(descriptor, None)
+
+    def now(self) -> float:
+        return 1000.0
+
+    def call_at(self, when: float, call: Callable[[], None]) -> Any:
+        assert when > self.now()
+        return SimpleNamespace(cancel=lambda: None)
+
+
+def _check_breakpoint(case: bytes) -> None:
+    said, loop = list[str](), _Loop()
+    link = SimpleNamespace(
+        say=lambda kind, **about: said.append(json.dumps([kind, about])),
+        answer=lambda kind, **about: json.dumps([kind, about]),
+        answer_with=lambda _, kind, **about: json.dumps([kind, about]),
+    )
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory, socket.socket(socket.AF_UNIX) as process:
+        listener = breakpoints.listen(directory)
+        assert listener is not None
+        points = breakpoints.HostBreakpoints(loop, link)  # type: ignore[arg-type]
+        points.add(listener, "worker:0", 0)
+        process.connect(f"{directory}/{breakpoints.SOCKET_NAME}")
+        loop.watched[listener.fileno()]()
+        process.setblocking(False)
+        process.send(case)  # as much as there is room for
+        for number in range(6):
+            for call in list(loop.watched.values()):
+                call()
+            points.obey({"kind": "attach_debugger", "task": "worker:0", "attempt": 0, "terminal": 1 + number // 3})
+        points.close("worker:0")
+    assert len(said) <= 42  # 20 times reached and left, and a quit each
+
+
+_HEADERS = ("host", "origin", "cookie", "sec-fetch-site", "sec-fetch-mode")
+_VALUES = (
+    "localhost:7575", "127.0.0.1", "http://localhost:7575", "tflaunch-7575=x", "tflaunch-7575", "=;;=", "none",
+    "same-origin", "navigate", "[::1]:7575", ":", "null", *TEXTS[:30],
+)  # fmt: skip
+
+
+def _browser(_: Any, chance: random.Random) -> bytes:
+    headers = [[chance.choice(_HEADERS), chance.choice(_VALUES)] for _ in range(chance.randrange(6))]
+    asked = {"method": chance.choice(("GET", "POST", "HEAD", "X")), "path": chance.choice(("/", "/api/live", "/x"))}
+    query = chance.choice(("", "token=x", "token=", "token=%ff", "token=\xff&token", "&&=", "token=x" * 9))
+    return json.dumps({**asked, "query": query, "headers": headers}).encode()
+
+
+def _check_browser(case: bytes) -> None:
+    async def app(*_: Any) -> None:
+        raise AssertionError("a request without the cookie reaches the page")
+
+    async def nothing() -> dict[str, Any]:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asked, sent = json.loads(case), list[dict[str, Any]]()
+    headers = [(name.encode(), value.encode("utf-8", "surrogatepass")) for name, value in asked["headers"]]
+    scope = {"type": "http", "method": asked["method"], "path": asked["path"], "headers": headers}
+    scope["query_string"] = asked["query"].encode("latin-1")
+    asyncio.run(Guarded(app, Access(lambda _: None), 7575)(scope, nothing, send))
+    assert sent[0]["status"] == 403
+
+
+BORDERS = {
+    "warm": Border(partial(_objects, _SERVER), _check(_warm)),
+    "collected": Border(partial(_objects, _LISTING), _check(_collected)),
+    "run_status": Border(partial(_objects, _STATUS), _check(_status)),
+    "kubectl": Border(partial(_objects, {"items": _PODS}), _check_kubectl),
+    "queue": Border(partial(_objects, _ENTRY), _check_queue),
+    "ssh_g": Border(partial(_bytes, _SSH), _check_ssh),
+    "breakpoint": Border(partial(_breakpoint, None), _check_breakpoint),
+    "browser": Border(partial(_browser, None), _check_browser),
+}
