@@ -190,6 +190,30 @@ def test_what_a_task_leaves_behind_dies_with_it(agent: Agent) -> None:
         wait_gone(pid)
 
 
+@pytest.mark.parametrize(
+    ("script", "goes_to_background", "names"),
+    [
+        ("sleep 300 &", True, "(sleep 300)"),
+        ("setsid sh -c 'sleep 300; true' &", True, "(sh -c sleep 300; true)"),
+        ("sleep 0.5 &", False, ""),
+        ("echo '{\"step\": 7}' > $TFLAUNCH_PROGRESS; sleep 300 & sleep 0.3", False, "(sleep 300)"),
+        ("(exec -a 'python -c from multiprocessing.resource_tracker import main' sleep 300) &", False, ""),
+    ],
+)
+def test_a_program_in_the_background_is_told_from_helpers(
+    agent: Agent, script: str, goes_to_background: bool, names: str
+) -> None:
+    """The first process ends with 0 while others live: did it only start the program, or has it trained?"""
+    agent.talk.hello()
+    agent.talk.start("worker:0", "bash", "-c", script)
+    ended = agent.talk.wait_for("task_exited")
+    assert ended["code"] == 0
+    assert ended.get("went_to_background", False) is goes_to_background
+    assert names in ended["evidence"]
+    assert bool(ended["evidence"]) is bool(names)
+    agent.talk.wait_for("task_gone")
+
+
 def test_a_held_port_is_the_tasks_alone(agent: Agent) -> None:
     """Nothing else can bind it, except a server with SO_REUSEPORT like TensorFlow's; its opening is sent."""
     agent.talk.hello()

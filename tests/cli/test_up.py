@@ -49,6 +49,28 @@ def test_the_smallest_local_spec_runs(launch: Launch) -> None:
     assert re.fullmatch(r"tflaunch: done: 2 tasks in \d+\.\d s", end)
 
 
+def test_a_program_in_the_background_is_no_success(launch: Launch) -> None:
+    """It says what still ran and what helps, is not retried, and is no success for any command."""
+    command = ["sh", "-c", "nohup sleep 300 > /dev/null 2>&1 &"]
+    ended = launch.up(launch.spec(cluster={"worker": 2}, strategy="none", command=command))
+    assert ended.returncode == 1
+    about = r"worker:\d ended with 0 while its process \d+ \(sleep 300\) still ran in the background"
+    assert re.search(about, ended.stderr)
+    assert "hint: let the command stay in the foreground" in ended.stderr
+    assert "restart" not in ended.stderr
+    kinds = [(record["kind"], record.get("attempt")) for record in launch.journal()]
+    assert {attempt for kind, attempt in kinds if kind == "start_task"} == {0}
+
+
+def test_a_sidecar_in_the_background_has_failed_but_not_the_job(launch: Launch) -> None:
+    """What the job does not need is named, and the job goes on."""
+    board = {"command": ["sh", "-c", "sleep 300 &"]}
+    ended = launch.up(launch.spec(cluster={"worker": 1}, command=["sleep", "4"], sidecars={"board": board}))
+    assert ended.returncode == 0
+    about = r"board ended with 0 while its process \d+ \(sleep 300\) still ran .*; the job goes on"
+    assert re.search(about, ended.stderr)
+
+
 def test_the_run_directory_is_private_and_complete(launch: Launch) -> None:
     """plan.json, events.jsonl with the plan first, a log per task; other users have no access."""
     launch.up(launch.spec(cluster={"worker": 1}, command=["true"]))

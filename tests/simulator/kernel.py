@@ -13,7 +13,7 @@ import os
 import signal
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.file_system import FileSystem, OsCalls, TreeCalls
 from tflaunch.agents import user_code
@@ -63,15 +63,20 @@ def _here() -> FileSystem:
 _on_host, _on_machine = OsCalls(_there), OsCalls(_here)
 
 
+class _Status(NamedTuple):
+    """What `os.waitid` returns."""
+
+    si_status: int
+    si_code: int
+
+
 class _Os:
     """os, as `Task` and `Agent` use it."""
 
     path = os.path
     fsencode = staticmethod(os.fsencode)
     fsdecode = staticmethod(os.fsdecode)
-    WTERMSIG = staticmethod(os.WTERMSIG)
-    WIFSIGNALED = staticmethod(os.WIFSIGNALED)
-    WEXITSTATUS = staticmethod(os.WEXITSTATUS)
+    P_PID, WEXITED, WNOWAIT, CLD_EXITED = os.P_PID, os.WEXITED, os.WNOWAIT, os.CLD_EXITED
 
     @staticmethod
     def getpid() -> int:
@@ -106,6 +111,14 @@ class _Os:
             raise ProcessLookupError
         process.is_told = True
         process.receive(number)
+
+    @staticmethod
+    def waitid(kind: int, pid: int, options: int) -> _Status:
+        process = current.host.processes[pid]
+        assert not process.is_alive, "the agent would wait for a living process"
+        if os.WIFSIGNALED(process.status):
+            return _Status(os.WTERMSIG(process.status), signal.SIGCHLD + 1)
+        return _Status(os.WEXITSTATUS(process.status), os.CLD_EXITED)
 
     @staticmethod
     def waitpid(pid: int, options: int) -> tuple[int, int]:
@@ -168,6 +181,14 @@ class _Linux:
         process = _find(pid)
         entries = {} if process is None else process.env
         return {os.fsencode(f"{name}={value}") for name, value in entries.items()}
+
+    @staticmethod
+    def read(path: str) -> str:
+        return "child"  # a command line
+
+    @staticmethod
+    def age_of(pid: int) -> float:
+        return 3600.0  # processes that outlive a successful program are its helpers
 
     @staticmethod
     def is_between_programs(pid: int) -> bool:

@@ -321,6 +321,12 @@ def parent_of(pid: int) -> int | None:
     return _stat_field(pid, 1)
 
 
+def age_of(pid: int) -> float | None:
+    """Return how many seconds ago a process was forked, or None if it is gone."""
+    ticks = _stat_field(pid, 19)
+    return None if ticks is None else time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / _TICKS
+
+
 def is_zombie(pid: int) -> bool:
     """Return whether the process has exited and waits to be reaped."""
     text = read(f"/proc/{pid}/stat")

@@ -202,7 +202,8 @@ class TaskExited(NamedTuple):
     ``at`` is in seconds of the supervisor's clock; the session converts it from the host's. ``was_told``: the agent
     had begun to stop it. ``evidence`` is what the host knows about the cause of death, for users. ``failure``
     distinguishes failures of programs (`tflaunch_worker.agent.last_output`). ``step`` and ``epoch`` are the
-    progress of its training, 0 if unknown, and ``metrics`` its last reported metrics.
+    progress of its training, 0 if unknown, and ``metrics`` its last reported metrics. ``went_to_background``: the code
+    is 0, but the process had only started the program, which ``evidence`` names.
     """
 
     host: str
@@ -217,6 +218,7 @@ class TaskExited(NamedTuple):
     step: Count = 0
     epoch: Count = 0
     metrics: dict[str, Metric] = {}  # noqa: RUF012 (never changed)
+    went_to_background: bool = False
 
 
 class OutputStalled(NamedTuple):

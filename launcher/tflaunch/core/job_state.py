@@ -246,6 +246,7 @@ class Cause(Enum):
 
     TASK = "task"
     NOT_STARTED = "not_started"
+    BACKGROUND = "background"
     UNREACHABLE = "unreachable"
     NAMES = "names"
     FILES = "files"

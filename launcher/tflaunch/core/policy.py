@@ -395,7 +395,7 @@ def stop_grace(plan: Plan, culprit: Culprit) -> float:
     """Return the seconds between TERM and KILL for the tasks that are stopped because of ``culprit``."""
     if has_hung(culprit):
         return _STACKS_GRACE
-    if culprit.cause in (Cause.TASK, Cause.NOT_STARTED, Cause.HOST):
+    if culprit.cause in (Cause.TASK, Cause.NOT_STARTED, Cause.BACKGROUND, Cause.HOST):
         return survivor_grace(plan)
     return plan.timeouts.grace
 

@@ -284,7 +284,8 @@ def _on_gone(job: Job, process: TaskPlan) -> Step:
 def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step:
     process = job.plan.find(task.task)
     lived = now - task.since
-    ended = {"code": event.code, "signal": event.signal, "failure": event.failure, "since": now}
+    code = culprit_of(event).code
+    ended = {"code": code, "signal": event.signal, "failure": event.failure, "since": now}
     was_stopped = task.is_stopping or event.was_told
     was_cut_short = event.was_told and job.hosts[event.host].phase is HostPhase.LEAVING
     reached = Reached(event.step, event.epoch)
@@ -292,29 +293,32 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     outlived_grace = policy.outlived_grace(task, event)
     marks = {"was_stopped": was_stopped, "was_cut_short": was_cut_short, "outlived_grace": outlived_grace}
     job = job.with_task(task, phase=TaskPhase.EXITED, **marks, **known, **ended)
-    if event.code == 0 and not was_cut_short:
+    if code == 0 and not was_cut_short:
         return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
     if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):
         return _reconsider(job, event), []
-    if task.is_stopping or job.exit_code is not None:
+    is_spared = event.went_to_background and elastic.can_lose(job, process)
+    if task.is_stopping or job.exit_code is not None or is_spared:
         return job, []
     if was_cut_short:
         resume_at = now if policy.restarts_alone(job.plan, process) else None
         return job.with_task(job.tasks[task.task], resume_at=resume_at), []
-    is_hopeless = policy.in_gang(process) and policy.is_start_failure(job, task.task)
+    is_start_failure = policy.in_gang(process) and policy.is_start_failure(job, task.task)
+    is_hopeless = event.went_to_background or is_start_failure
     if policy.restarts_alone(job.plan, process) and not is_hopeless:
         return replace_alone(job, task.task, policy.failure_of_task(job, event, lived), now)
     culprit = culprit_of(event)
     if policy.is_preemption(event.code, event.signal) and event.signal is None:
         job = job.with_deadlines(save_by=now + job.plan.timeouts.grace)
         return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now), []
-    return fail(job, culprit, now, may_retry=True)
+    return fail(job, culprit, now, may_retry=not event.went_to_background)
 
 
 def culprit_of(event: TaskExited) -> Culprit:
     """Return the culprit that a task is by its exit."""
-    outcome = (event.attempt, event.code, event.signal, event.evidence)
-    return Culprit(Cause.TASK, event.task, *outcome, time=event.at, host=event.host, failure=event.failure)
+    cause, code = (Cause.BACKGROUND, 1) if event.went_to_background else (Cause.TASK, event.code)
+    outcome = (event.attempt, code, event.signal, event.evidence)
+    return Culprit(cause, event.task, *outcome, time=event.at, host=event.host, failure=event.failure)
 
 
 def _reconsider(job: Job, event: TaskExited) -> Job:

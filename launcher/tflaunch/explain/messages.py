@@ -315,18 +315,22 @@ def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, logs
     task = after.tasks.get(event.task)
     if task is None or task is before.tasks[event.task]:
         return []
+    name = summary.named(task.task, event.host, after.plan)
     if task.code == 0 and not task.was_cut_short:
         process = after.plan.find(task.task)
         is_server = policy.in_gang(process) and not policy.ends_by_itself(after.plan, process)
         is_missed = is_server and after.phase is Phase.RUNNING
+        if isinstance(event, TaskExited) and event.evidence:
+            return [f"warning: {summary.left_behind(name, event.evidence)}"]
         return [f"{task.task} ended with code 0, though the job still needs it"] if is_missed else []
-    name = summary.named(task.task, event.host, after.plan)
     if after.phase is Phase.RUNNING:
-        what = event.reason if isinstance(event, TaskNotStarted) else describe_exit(task)
+        what = f"{name} {event.reason if isinstance(event, TaskNotStarted) else describe_exit(task)}"
+        if isinstance(event, TaskExited) and event.went_to_background:
+            what = summary.left_behind(name, event.evidence)
         if task.resume_at is not None:
             exception = summary.exception_of(task, logs.tail) if task.code else ""
-            return [f"{name} {what}{exception}; it restarts alone in {task.resume_at - task.since:.2g} s"]
-        return [f"{name} {what}; the job goes on without it"]
+            return [f"{what}{exception}; it restarts alone in {task.resume_at - task.since:.2g} s"]
+        return [f"{what}; the job goes on without it"]
     if after.phase is Phase.DRAINING and not task.is_stopping:
         return [f"{name} {describe_exit(task)}, after the job had succeeded"]
     return []

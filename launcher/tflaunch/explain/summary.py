@@ -24,6 +24,7 @@ _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 _INSTALL = "install it on {host}, write its full path, or set hosts.{host}.python if it is an interpreter"
 _INTERPRET = "write its interpreter before it, for example: python train.py"
 _CREATE = "create it, or correct `workdir`, which is relative to the spec's file"
+_STAY = "let the command stay in the foreground: without `&`, nohup or setsid; a script may end with `exec COMMAND`"
 _TAIL_LINES = 10
 _SHOWN_LINES = 4
 _SHOWN_METRICS = 3
@@ -115,6 +116,8 @@ def failure(job: Job, tail: Callable[[str, int], list[str]]) -> JobFailure:
         hint = _hint_for_limit(job, tail)
     elif cause is Cause.NOT_STARTED:
         hint = _hint_about_start(culprit)
+    elif cause is Cause.BACKGROUND:
+        hint = _STAY
     elif cause is Cause.NAMES:
         hint = preflight.NAME_REMEDY
     not_formed, remedy = ((), None) if is_task else _not_formed(job)
@@ -312,6 +315,8 @@ def describe(culprit: Culprit, plan: Plan) -> str:
             evidence = f": {culprit.message}" if culprit.message else ""
             task = named(culprit.name, culprit.host, plan)
             return f"{task} {_exit_words(culprit.code, culprit.signal)}{evidence}"
+        case Cause.BACKGROUND:
+            return left_behind(named(culprit.name, culprit.host, plan), culprit.message)
         case Cause.NOT_STARTED:
             where = f" on {culprit.host}" if culprit.host else ""
             return f"{culprit.name} did not start{where}: {culprit.message}"
@@ -330,6 +335,11 @@ def describe(culprit: Culprit, plan: Plan) -> str:
 def named(task: str, host: str, plan: Plan) -> str:
     """Return ``worker:0 on h2``; without the host if that is this machine."""
     return task if not host or plan.is_local(host) else f"{task} on {host}"
+
+
+def left_behind(task: str, evidence: str) -> str:
+    """Return that a task ended with 0 before other processes of its own, as the agent's ``evidence`` says."""
+    return f"{task} ended with 0 while {evidence} in the background; a task ends with its first process"
 
 
 def describe_exit(task: TaskState) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 
@@ -63,6 +64,11 @@ _DIES_WITHIN = (
     2.0  # seconds; what lives for longer after KILL waits in the kernel: a dead disk or server, a frozen cgroup
 )
 _MORE_LOOKS = 250  # 5 s: a process may take long to execute another program on a busy machine
+_PATIENCE = 2.0  # seconds for what a successful program has left behind to end by itself
+_LAST_ACT = 10.0  # seconds
+_MOST_NAMED = 3
+_LONGEST_COMMAND = 60
+_HELPERS = re.compile(r"multiprocessing[.-]|\bloky\b")  # they end with their parent, or soon after
 
 
 class Task:
@@ -95,6 +101,8 @@ class Task:
         self._child: spawn.Child | None = None
         self._pidfd: int | None = None
         self._has_exited = False
+        self._exit: dict[str, object] = {}
+        self._waits_until = 0.0
         self._has_failed = False
         self._is_ending = False
         self._began_at = 0.0
@@ -154,6 +162,7 @@ class Task:
         if self._pending is not None:
             self._stop_pending(signal.SIGTERM if grace > 0 else signal.SIGKILL)
             return
+        grace = 0 if self._waits_until else grace  # nothing is left but what ends with it anyway
         kill_at = self._loop.now() + grace
         if self._kill_at is None and grace > 0:
             if with_stacks:
@@ -288,24 +297,51 @@ class Task:
         """Report the exit of the process at once, then check whether others of its session live."""
         exited_at = self._loop.now()  # it determines the order of exits on several hosts
         self._read_start_report()
-        if self._kill_at is None or self._loop.now() >= self._kill_at:
+        status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        assert status is not None  # without WNOHANG
+        code = status.si_status if status.si_code == os.CLD_EXITED else None
+        number = status.si_status if code is None else None
+        was_told = self._kill_at is not None
+        if code == 0 and not was_told:
+            self._waits_until = exited_at + _PATIENCE
+            self._loop.call_at(self._waits_until, self._settle)
+        elif self._kill_at is None or self._loop.now() >= self._kill_at:
             self.signal(signal.SIGKILL)  # before its pid can be reused
-        _, status = os.waitpid(self.pid, 0)
+        os.waitpid(self.pid, 0)
         self._has_exited = True
         if self._pidfd is not None:
             self._loop.forget(self._pidfd)
             os.close(self._pidfd)
         if self._has_started:
-            number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-            code = None if number is not None else os.WEXITSTATUS(status)
-            was_told = self._kill_at is not None
             evidence = self._observer.evidence(self.pid) if number == signal.SIGKILL and not was_told else ""
             self._take_last_output()
             about = {"at": exited_at, "was_told": was_told, "evidence": evidence, **self._observer.reached(self)}
             self._has_failed = code != 0
             failure = self.last_output.failure() if self._has_failed else ""
-            self._say("task_exited", code=code, signal=number, failure=failure, **about)
+            self._exit = {"code": code, "signal": number, "failure": failure, **about}
+        if code != 0 or was_told:
+            self._report_exit([])
         self._settle()
+
+    def _report_exit(self, members: list[int]) -> None:
+        """Report the exit, once, with what a program that ended with 0 has left behind in ``members``.
+
+        A first process that ends right after it has started others, and has trained nothing, was a script that put the
+        program in the background: the task has not succeeded. What a program started longer before its end, or after it
+        had reported progress, is a helper of a training that is done, such as a TensorBoard.
+        """
+        if not self._exit:
+            return
+        told, self._exit = self._exit, {}
+        left = [(pid, linux.age_of(pid), command) for pid in members if (command := _command_of(pid))]
+        left = [each for each in left if not _HELPERS.search(each[2])]
+        if left and self._kill_at is None:
+            shown = ", ".join(f"{pid} ({command})" for pid, _, command in left[:_MOST_NAMED])
+            more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
+            told["evidence"] = f"its process{'es' if len(left) > 1 else ''} {shown}{more} still ran"
+            is_last_act = any(age is not None and age < _LAST_ACT + _PATIENCE for _, age, _ in left)
+            told["went_to_background"] = is_last_act and not (told.get("step") or told.get("epoch"))
+        self._say("task_exited", **told)
 
     def _settle(self) -> None:
         """End the attempt when no process of the session is left; until then wait for the next one to die."""
@@ -317,6 +353,10 @@ class Task:
             self._looks += 1
             self._loop.call_at(self._loop.now() + _LOOK_AGAIN, self._settle)
             return
+        if members and self._kill_at is None and self._loop.now() < self._waits_until:
+            self._settle_after(members[0])
+            return
+        self._report_exit(members)
         if not members:
             self._end()
             return
@@ -388,6 +428,12 @@ class Task:
 
     def _say(self, kind: str, **fields: object) -> None:
         self._listener.say(kind, task=self.name, attempt=self.attempt, **fields)
+
+
+def _command_of(pid: int) -> str:
+    """Return the command line of a process, cut and printable; "" if it is gone."""
+    words = (linux.read(f"/proc/{pid}/cmdline") or "").rstrip("\0").replace("\0", " ")
+    return "".join(letter if letter.isprintable() else "?" for letter in words[:_LONGEST_COMMAND])
 
 
 def _kill_process(pid: int) -> None:
