@@ -464,7 +464,7 @@ def test_a_task_finds_what_was_chosen_for_it(launch: Launch) -> None:
     ended = launch.up(launch.shell(script, env={"PATH": f"{python.parent}:{os.environ['PATH']}"}))
     assert ended.returncode == 0, ended.stderr
     share = max(1, len(os.sched_getaffinity(0)) // 2)
-    chosen = "TF_GRPC_REUSE_PORT,TF_USE_LEGACY_KERAS,TF_NUM_INTRAOP_THREADS"
+    chosen = "TF_GRPC_REUSE_PORT,TF_USE_LEGACY_KERAS,TF_FORCE_GPU_ALLOW_GROWTH,TF_NUM_INTRAOP_THREADS"
     why = "tf_keras is not installed beside TensorFlow 2.19"
     assert launch.log("worker:0") == f"multi_worker_mirrored|{chosen}|{share}|0|{why}\n"
 

@@ -50,6 +50,7 @@ _GREETING = {
     "streams": [],
     "addresses": ["10.0.0.1", "::1"],
     "no_way_out": "pasta is not installed there",
+    "gpus": 2,
     **_PULSE,
 }
 

@@ -231,6 +231,7 @@ class SimAgentHost:
     def __init__(self, host: SimHost, loop: SimLoop) -> None:
         self.directory = host.directory
         self.cluster: dict[str, list[str]] = {}
+        self.gpus = 0
         self.no_way_out = "pasta is not installed there"
         self.ports = SimPorts(host)
         self.measurer = SimMeasurer()

@@ -254,7 +254,8 @@ class TestResources:
     def test_a_plan_says_what_it_has_set_and_why(self):
         """Not what the user has overridden."""
         task = task_of(SMALLEST_LOCAL, env={"TF_NUM_INTRAOP_THREADS": 3})
-        assert task.env["TFLAUNCH_SET"] == "TF_GRPC_REUSE_PORT,TF_USE_LEGACY_KERAS" == ",".join(task.reasons)
+        names = "TF_GRPC_REUSE_PORT,TF_USE_LEGACY_KERAS,TF_FORCE_GPU_ALLOW_GROWTH"
+        assert task.env["TFLAUNCH_SET"] == names == ",".join(task.reasons)
         assert "tf_keras" in task.reasons["TF_USE_LEGACY_KERAS"]
         assert task.env["TFLAUNCH_LEGACY_KERAS"] == "auto"
 
@@ -312,6 +313,17 @@ class TestResources:
     def test_without_a_number_of_gpus_nothing_is_said_about_them(self):
         """A single task per host uses all of them."""
         assert "CUDA_VISIBLE_DEVICES" not in task_of(SMALLEST_LOCAL).env
+
+    def test_tasks_that_share_gpus_share_their_memory(self):
+        """The first would take all of it; a task alone on its machine may, and so may one that the user configures."""
+        growth = "TF_FORCE_GPU_ALLOW_GROWTH"
+        first, second = plan_of(SMALLEST, cluster={"worker": ["a:1", "a:2"]}).tasks
+        assert first.env[growth] == second.env[growth] == "true"
+        assert "share" in first.reasons[growth]
+        assert growth not in plan_of(SMALLEST, cluster={"worker": ["a:1", "b:2"]}).tasks[0].env
+        own = plan_of(SMALLEST, cluster={"worker": ["a:1", "a:2"]}, env={growth: "false"}).tasks[0]
+        assert own.env[growth] == "false"
+        assert growth not in own.reasons
 
     def test_a_slice_that_the_spec_gives_stays(self):
         """The user knows the machine."""

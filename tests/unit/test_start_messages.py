@@ -7,6 +7,8 @@ import pytest
 from support.specs import clustered
 from tflaunch.core import step
 from tflaunch.core.events import Event, HostJoined, NamesResolved, PortsHeld, TaskStarted
+from tflaunch.core.job_state import Job
+from tflaunch.errors import EXIT_PREFLIGHT
 from tflaunch.explain.messages import Logs, messages_about
 
 pytestmark = pytest.mark.unit
@@ -45,14 +47,34 @@ def test_the_same_version_or_an_unknown_one_is_not_mentioned(second: str) -> Non
     assert said(started("a", "worker:0", tensorflow="2.16"), started("b", "worker:1", tensorflow=second)) == []
 
 
-def test_gpus_that_are_not_there_are_said() -> None:
-    """TensorFlow would train on the CPU without a message."""
-    starts = started("a", "worker:0", gpus=2), started("b", "worker:1", gpus=0)
-    lines = said(*starts, roles={"worker": {"gpus": 2}})
-    assert lines == ["warning: b has 0 GPUs, and its tasks are given 2: they train on the CPU"]
-    assert said(*starts) == []
+def joined(gpus: int | None, **fields: object) -> tuple[Job, list[str]]:
+    """Return the job of two workers on a host, and what is said, after its agent has joined."""
+    plan = clustered({"worker": ["a:1", "a:2"]}, **fields)
+    before, event = step.begin_job("run", plan, 0.0), HostJoined("a", gpus=gpus)
+    after, _ = step.step(before, event, 1.0)
+    return after, messages_about(before, event, after, 1.0, Logs("logs", lambda _task, _lines: []))
 
 
-def test_nothing_is_said_of_gpus_that_cannot_be_counted() -> None:
-    """The host has a driver other than NVIDIA's."""
-    assert said(started("a", "worker:0"), started("b", "worker:1"), roles={"worker": {"gpus": 2}}) == []
+def test_gpus_that_are_not_there_are_a_refusal() -> None:
+    """TensorFlow would train on the CPU, or the cluster would fail with a riddle: nothing is started."""
+    job, _ = joined(1, roles={"worker": {"gpus": 1}})
+    assert job.exit_code == EXIT_PREFLIGHT
+    assert job.culprit is not None
+    assert job.culprit.message == "a has 1 GPU, and its tasks are assigned 2: correct `gpus` in roles or hosts"
+
+
+@pytest.mark.parametrize("gpus", [None, 2])
+def test_gpus_that_are_enough_or_cannot_be_counted_are_not_refused(gpus: int | None) -> None:
+    """The host may have a driver other than NVIDIA's."""
+    job, lines = joined(gpus, roles={"worker": {"gpus": 1}})
+    assert (job.culprit, lines) == (None, [])
+
+
+def test_tasks_that_share_gpus_are_named_before_the_start() -> None:
+    """With what NCCL cannot do; not where there is no GPU, or each task names its own."""
+    _, (line,) = joined(1)
+    assert line.startswith(
+        "warning: worker:0, worker:1 share 1 GPU of a, and its memory; NCCL takes one task for a GPU"
+    )
+    assert joined(0)[1] == []
+    assert joined(1, env={"CUDA_VISIBLE_DEVICES": "-1"})[1] == []

@@ -18,6 +18,7 @@ from tflaunch_worker.agent import fence, interfaces
 _LONGEST_NAME = 1000
 _MOST_ATTEMPTS = 2**31
 _MOST_ADDRESSES = 256
+_MOST_GPUS = 10_000
 
 
 class Pulse(NamedTuple):
@@ -36,7 +37,7 @@ class Greeting(NamedTuple):
     """The reply to ``hello``.
 
     ``is_leaving``: the agent is stopping its tasks on its own. ``streams``: task and attempt of every output it holds.
-    ``addresses``: those of its host, separated by spaces. ``no_way_out`` is as in `events.HostJoined`.
+    ``addresses``: those of its host, separated by spaces. ``no_way_out`` and ``gpus`` are as in `events.HostJoined`.
     """
 
     is_leaving: bool
@@ -44,6 +45,7 @@ class Greeting(NamedTuple):
     pulse: Pulse
     addresses: str = ""
     no_way_out: str = ""
+    gpus: int | None = None
 
 
 class LiveTask(NamedTuple):
@@ -87,7 +89,8 @@ def read_greeting(message: Mapping[str, Any], last_order: int, now: float) -> Gr
     addresses = " ".join(map(_own_address, fields.texts(message, "addresses")[:_MOST_ADDRESSES]))
     is_leaving = fields.flag(message, "is_leaving")
     no_way_out = printable(fields.text({"no_way_out": "", **message}, "no_way_out"))  # only for a private network
-    return Greeting(is_leaving, tuple(streams), read_pulse(message, last_order, now), addresses, no_way_out)
+    gpus = fields.integer(message, "gpus", 0, _MOST_GPUS) if message.get("gpus") is not None else None
+    return Greeting(is_leaving, tuple(streams), read_pulse(message, last_order, now), addresses, no_way_out, gpus)
 
 
 def read_live_tasks(message: Mapping[str, Any]) -> LiveTasks:

@@ -398,7 +398,7 @@ class Session:
         if self._state.has_joined:
             self._mailbox.put(events.LinkRestored(self.host, greeting.is_leaving))
         else:
-            self._mailbox.put(events.HostJoined(self.host, greeting.addresses, greeting.no_way_out))
+            self._mailbox.put(events.HostJoined(self.host, greeting.addresses, greeting.no_way_out, greeting.gpus))
         self._state = LinkState.CONNECTED
         self._takeover = Takeover.NONE
         self._left_files.begin_link()

@@ -29,12 +29,14 @@ class HostJoined(NamedTuple):
     """The agent on a host is ready.
 
     ``addresses`` are those of its network interfaces, separated by spaces; "" if unknown. ``no_way_out``: why tasks do
-    not reach the world from their private network there, "" if they do or have none.
+    not reach the world from their private network there, "" if they do or have none. ``gpus``: the number of its GPUs,
+    None if unknown.
     """
 
     host: str
     addresses: OwnAddresses = ""
     no_way_out: Reason = ""
+    gpus: Count | None = None
 
 
 class HostDelayed(NamedTuple):
@@ -165,7 +167,6 @@ class TaskStarted(NamedTuple):
 
     ``preload``: the modules that were preloaded for it, or "no: " and the reason; "" if preload was not requested.
     ``tensorflow``: the version that its interpreter would import, such as ``2.21``; "" if unknown.
-    ``gpus``: the number of GPUs of its host, None if unknown.
     """
 
     host: str
@@ -175,7 +176,6 @@ class TaskStarted(NamedTuple):
     at: Moment
     preload: Reason = ""
     tensorflow: Reason = ""
-    gpus: Count | None = None
 
 
 class TaskNotStarted(NamedTuple):

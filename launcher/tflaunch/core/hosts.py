@@ -33,6 +33,7 @@ from tflaunch.core.job_state import (
 )
 from tflaunch.core.phases import Step, fail, welcome
 from tflaunch.core.restart_budget import Failure
+from tflaunch.plan import gpu_shares
 from tflaunch.plan.model import TaskPlan
 
 _NOT_CONFIRMED = "its host has not confirmed its end"
@@ -87,6 +88,9 @@ def _on_joining_news(job: Job, event: HostJoined | HostDelayed | HostUnreachable
         return not_reached(job, event.host, event.reason, now)
     joined = {"phase": HostPhase.CONNECTED, "joined_at": now, "away_since": None, "addresses": event.addresses}
     job = job.with_host(event.host, **joined)
+    too_few = gpu_shares.why_too_few(event.host, job.plan.on_host(event.host), event.gpus)
+    if too_few and job.phase is Phase.JOINING and not job.has_started:
+        return fail(job, Culprit(Cause.PORTS, event.host, job.attempt, None, None, too_few), now, may_retry=False)
     state = job.hosts[event.host]
     if state.is_spare:
         return job, [SendFiles(event.host)] if CODE in state.awaits else []

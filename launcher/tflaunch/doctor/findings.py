@@ -9,7 +9,7 @@ from tflaunch.core import policy, port_fence, preflight
 from tflaunch.errors import Problem
 from tflaunch.explain.wording import counted, listed
 from tflaunch.plan import moving, tensorboard
-from tflaunch.plan.gpu_shares import gpus_given
+from tflaunch.plan.gpu_shares import gpus_assigned
 from tflaunch.plan.model import AUTO, FENCED_OR_FAIL, OPEN, PRIVATE, SIDECAR, Plan, TaskPlan
 from tflaunch.plan.tf_config import has_cluster
 
@@ -286,7 +286,7 @@ def _gpus(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:
             continue
         if any(task.host == host.host and task.role in ("chief", "worker") for task in plan.tasks):
             counts.setdefault(len(gpus), []).append(host.host)
-        wanted = sum(gpus_given(task.env) for task in moving.processes_for(plan, host.host))
+        wanted = gpus_assigned(moving.processes_for(plan, host.host))
         if wanted > len(gpus):
             message = f"its tasks get {wanted} GPUs, and it has {len(gpus)}"
             yield Finding("gpus", "error", host.host, message, "correct gpus in roles")

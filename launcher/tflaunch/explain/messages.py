@@ -31,7 +31,7 @@ from tflaunch.explain import cluster_formation, moves, summary
 from tflaunch.explain.summary import describe, describe_exit
 from tflaunch.explain.wording import counted, growth_words, lasted, listed, place_of
 from tflaunch.plan import preloading, tensorboard
-from tflaunch.plan.gpu_shares import gpus_given
+from tflaunch.plan.gpu_shares import sharing_tasks
 from tflaunch.plan.model import FENCED_OR_FAIL
 
 _MOST_OUTSIDERS = 16
@@ -103,7 +103,8 @@ def _joined_news(before: Job, event: HostJoined, after: Job) -> list[str]:
     is_back = before.phase is Phase.WAITING_FOR_HOSTS and was is not None
     back = [f"{event.host} is back after {lasted(after.hosts[event.host].joined_at - (was or 0.0))}"] if is_back else []
     way = event.no_way_out
-    return back + ([f"warning: {port_fence.no_way_out_of(event.host, way)}"] if way else [])
+    warnings = [f"warning: {port_fence.no_way_out_of(event.host, way)}"] if way else []
+    return [*back, *warnings, *_sharing_news(event, after)]
 
 
 def _checkpoint_news(before: Job, event: CheckpointNotCopied | CheckpointPlaced, after: Job) -> list[str]:
@@ -198,7 +199,7 @@ def _start_news(before: Job, event: TaskStarted, after: Job, logs: Logs) -> list
     """Return messages about a started task: the run's name with the first, and unmet requests."""
     is_first = after.phase is Phase.RUNNING and not after.attempt and not before.tasks.count(HAS_RUN)
     about = f"run {after.run}: {counted(len(after.plan.tasks or after.plan.sidecars), 'task')}, logs in {logs.place}"
-    notes = [*_preload_news(before, event), *_gpu_news(before, event), *_version_news(before, event, after)]
+    notes = [*_preload_news(before, event), *_version_news(before, event, after)]
     return [about, *notes] if is_first else notes
 
 
@@ -214,17 +215,15 @@ def _preload_news(before: Job, event: TaskStarted) -> list[str]:
     return [f"{listed(alike)} {verb} without preload: {event.preload.removeprefix(preloading.REFUSED)}"]
 
 
-def _gpu_news(before: Job, event: TaskStarted) -> list[str]:
-    """Return a warning, with a host's first task, if the host has fewer GPUs than its tasks were given."""
-    if event.gpus is None or not gpus_given(before.plan.find(event.task).env):
+def _sharing_news(event: HostJoined, job: Job) -> list[str]:
+    """Return a warning about tasks that use the GPUs of a host together."""
+    names = sharing_tasks(job.plan.on_host(event.host)) if event.gpus else []
+    if len(names) < 2:
         return []
-    there = before.plan.on_host(event.host)
-    wanted = sum(gpus_given(task.env) for task in there)
-    is_first = all(before.tasks[task.task].pid is None or task.task == event.task for task in there)
-    if event.gpus >= wanted or not is_first:
-        return []
-    remedy = "they train on the CPU" if event.gpus == 0 else "some train on the CPU"
-    return [f"warning: {event.host} has {counted(event.gpus, 'GPU')}, and its tasks are given {wanted}: {remedy}"]
+    about = f"warning: {listed(names)} share {counted(event.gpus or 0, 'GPU')} of {event.host}, and its memory"
+    nccl = "NCCL takes one task for a GPU: communicate by RING, which is many times slower, or "
+    remedy = "assign GPUs with `gpus` in roles, or run fewer tasks there"
+    return [f"{about}; {nccl if job.plan.strategy == 'multi_worker_mirrored' else ''}{remedy}"]
 
 
 def _version_news(before: Job, event: TaskStarted, after: Job) -> list[str]:

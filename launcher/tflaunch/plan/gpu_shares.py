@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # code that reads a stored plan counts its GPUs without pydantic
     from tflaunch.clusterspec.model import Spec
+    from tflaunch.plan.model import TaskPlan
 
 HIDDEN = "-1"
 """CUDA_VISIBLE_DEVICES of a task without a GPU."""
+
+GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
 class Member(NamedTuple):
@@ -54,7 +57,27 @@ def gpus_wanted(spec: Spec, strategy: str, members: Sequence[Member]) -> dict[st
 def gpus_given(env: Mapping[str, str]) -> int:
     """Return the number of GPUs that tflaunch assigned to a task with this environment."""
     devices = env.get("CUDA_VISIBLE_DEVICES", HIDDEN)
-    return len(devices.split(",")) if "TF_FORCE_GPU_ALLOW_GROWTH" in env and devices not in ("", HIDDEN) else 0
+    return len(devices.split(",")) if GROWTH in env and devices not in ("", HIDDEN) else 0
+
+
+def gpus_assigned(tasks: Iterable[TaskPlan]) -> int:
+    """Return the number of GPUs that these tasks of one host were assigned and cannot do without."""
+    return sum(gpus_given(task.env) for task in tasks if "CUDA_VISIBLE_DEVICES" in task.reasons)
+
+
+def why_too_few(host: str, tasks: Iterable[TaskPlan], gpus: int | None) -> str:
+    """Return that a host has fewer GPUs than its tasks are assigned, or "" if it has enough or that is not known."""
+    wanted = gpus_assigned(tasks)
+    if gpus is None or gpus >= wanted:
+        return ""
+    some = "no GPU" if not gpus else "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+    return f"{host} has {some}, and its tasks are assigned {wanted}: correct `gpus` in roles or hosts"
+
+
+def sharing_tasks(tasks: Iterable[TaskPlan]) -> list[str]:
+    """Return the tasks of a host that use its GPUs together, as nothing assigns them."""
+    env = [(task.task, task.reasons) for task in tasks if task.env.get("CUDA_VISIBLE_DEVICES", "0") not in ("", HIDDEN)]
+    return [name for name, reasons in env if GROWTH in reasons and "CUDA_VISIBLE_DEVICES" not in reasons]
 
 
 def gpu_slices(

@@ -147,6 +147,11 @@ class _Maker:
         self._tasks_on = Counter(member.machine for member in members)
         wanted = gpu_shares.gpus_wanted(spec, self._strategy, members)
         visible = {member.machine: self._visible_gpus(member.host) for member in members}
+        self._sharing = Counter(
+            member.machine
+            for member in members
+            if member.task not in wanted and gpu_shares.trains_on_gpu(self._strategy, member.role)
+        )
         given = {member.machine for member in members if spec.host(member.host).inherits}
         self._gpus = dict(gpu_shares.gpu_slices(wanted, members, visible, given))
 
@@ -310,7 +315,10 @@ class _Maker:
         if devices is not None:
             why = "its share of the host's GPUs" if devices != gpu_shares.HIDDEN else "it is to have no GPU"
             chosen["CUDA_VISIBLE_DEVICES"] = devices, why
-            chosen["TF_FORCE_GPU_ALLOW_GROWTH"] = "true", "TensorFlow would take all the memory of a GPU at once"
+            chosen[gpu_shares.GROWTH] = "true", "TensorFlow would take all the memory of a GPU at once"
+        elif self._sharing[self._machine_of(host)] > 1 and gpu_shares.trains_on_gpu(self._strategy, role):
+            why = "tasks share what GPUs the host has, and the first would take all their memory"
+            chosen[gpu_shares.GROWTH] = "true", why
         neighbours = self._tasks_on[self._machine_of(host)]
         is_given = self._is_like_here(host) and "TF_NUM_INTRAOP_THREADS" in self._machine.environ
         if neighbours > 1 and not is_given:

@@ -201,6 +201,7 @@ class Agent:
         if message.get("private"):
             self._host.open_private_network()  # a reason against it is told when it is needed
             about["no_way_out"] = self._host.no_way_out
+        about["gpus"] = self._host.gpus
         self._link.greet(message["seen"], **about, addresses=self._host.addresses(), **self._pulse(message))
         self._left_files.announce_all()
         self._measurements.resend_history()

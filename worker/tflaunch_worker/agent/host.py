@@ -63,7 +63,7 @@ class Host:
         self._loop = loop
         self._environ = dict(os.environ)
         self._library = _library()
-        self._gpus = linux.count_gpus()
+        self.gpus = linux.count_gpus()
         self._tensorflow: dict[tuple[str, ...], str] = {}
         self._inherited = host_vars.inherited(self._environ)
         self.max_files = process_state.raise_file_limit()
@@ -314,14 +314,11 @@ class Host:
         return spawn.WarmOrder(warm_client.socket_path(self.directory, recipe, self._environ), idle)
 
     def _facts(self, argv: list[str], env: dict[str, str]) -> dict[str, object]:
-        """Return facts that may differ silently between hosts: the command's TensorFlow, and the GPUs."""
+        """Return facts that may differ silently between hosts: the command's TensorFlow."""
         about = _looked_at(argv, env)
         if about not in self._tensorflow:
             self._tensorflow[about] = interpreter.tensorflow(argv, env)
-        facts: dict[str, object] = {"tensorflow": self._tensorflow[about]}
-        if self._gpus is not None:
-            facts["gpus"] = self._gpus
-        return facts
+        return {"tensorflow": self._tensorflow[about]}
 
     def _bare_environment(self) -> dict[str, str]:
         """Return what a task inherits instead of the agent's environment; cached."""
