@@ -100,7 +100,7 @@ def _values(text: str) -> tuple[str, list[str]]:
 def _values_of_list(name: str, text: str) -> list[str]:
     """Return the values in a list of JSON, which may contain commas."""
     try:
-        values = json.loads(text)
+        values = json.loads(text, parse_float=str)
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, list) or not all(type(value) in (str, int, float) for value in values):

@@ -15,7 +15,7 @@ from tflaunch.clusterspec import defaults
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.problems import validate_data
 from tflaunch.clusterspec.spec_file import SpecFile, Unreadable, read_spec_file
-from tflaunch.clusterspec.values import format_place
+from tflaunch.clusterspec.values import WrittenFloat, format_place
 from tflaunch.errors import Problem, SpecError
 
 MAX_DEPTH = 32
@@ -162,7 +162,9 @@ def _unknown_format(file: SpecFile) -> Unreadable:
 
 def _parse_json(text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
+        return json.loads(
+            text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant, parse_float=WrittenFloat
+        )
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         found = text[error.pos : error.pos + _SHOWN].partition("\n")[0].strip()
@@ -193,7 +195,7 @@ def _parse_toml(text: str) -> Any:
     if _DOTTED_KEY.search(text):  # tomllib's memory grows with the square of a key's parts
         raise Unreadable("is nested too deeply", f"use at most {MAX_DEPTH} levels")
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(text, parse_float=WrittenFloat)
     except tomllib.TOMLDecodeError as error:
         raise Unreadable(f"is not valid TOML: {error}", "correct the syntax there") from None
     except ValueError as error:
@@ -236,7 +238,9 @@ def _assign_settings(data: dict[str, Any], settings: Sequence[str]) -> None:
         if not equals or not steps or isinstance(steps[0], int):
             raise Unreadable(f"--set {setting!r:.60} is not PATH=VALUE", "for example --set restart.max=0")
         try:
-            value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_as_text)
+            value = json.loads(
+                text, object_pairs_hook=_without_duplicates, parse_constant=_as_text, parse_float=WrittenFloat
+            )
         except (ValueError, RecursionError):
             value = text
         _assign(data, steps, value, setting)

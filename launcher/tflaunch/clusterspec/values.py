@@ -95,6 +95,18 @@ def parse_duration(value: object) -> float | None:
     return None if seconds is None or not 0 <= seconds <= _LONGEST else seconds
 
 
+class WrittenFloat(float):
+    """A number of a file or option that is shown, and used as text, as it was written: 2.20 and 1e5 stay so."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    __str__ = __repr__
+
+
 def show_value(value: object) -> str:
     """Return a value for display in a sentence: printable, at most 60 characters."""
     try:

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from tflaunch.clusterspec.values import WrittenFloat
+
 _MERGE = "tag:yaml.org,2002:merge"
 _MOST_MERGED = 100_000
 
@@ -81,6 +83,7 @@ def _merge(loader: _Loader, into: dict[Any, Any], source: yaml.Node) -> None:
 
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
+_Loader.add_constructor("tag:yaml.org,2002:float", lambda _loader, node: WrittenFloat(node.value))
 
 
 def parse_yaml(text: str) -> Any:
