@@ -422,6 +422,17 @@ def test_a_task_finds_its_environment(launch: Launch) -> None:
     assert ended.stdout.splitlines()[1] == f"worker:0 | {launch.run_directory().name}"
 
 
+def test_without_a_proxy_no_variable_says_so_and_pwd_is_the_workdir(launch: Launch) -> None:
+    """JAX warns of an empty grpc_proxy; Python's os.getenv("PWD") is what a shell would set."""
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        launch.env.pop(name, None)
+    (launch.directory / "below").mkdir()
+    show = ["python3", "-c", "import os; print(os.environ['PWD'] == os.getcwd(), 'grpc_proxy' in os.environ)"]
+    for more in ({}, {"preload": ["json"]}):
+        ended = launch.up(launch.spec(cluster={"worker": 1}, command=show, workdir="below", **more))
+        assert ended.stdout == "worker:0 | True False\n"
+
+
 def test_a_signal_is_heard_whenever_it_comes(launch: Launch) -> None:
     """Even in the instant before the launcher sleeps: some tries of two signals in quick succession."""
     stubborn = "trap '' TERM; echo up; sleep 300 & wait; sleep 300"

@@ -288,7 +288,7 @@ class _Maker:
         """Return every process's variables: unbuffered output, stacks on a crash, values set at the start.
 
         An empty grpc_proxy keeps gRPC from sending the cluster's own traffic to http_proxy, which other code may need
-        (gRPC core, http_proxy_mapper.cc; measured with TensorFlow 2.21).
+        (gRPC core, http_proxy_mapper.cc; measured with TensorFlow 2.21). Agents drop it where there is no proxy.
         """
         return {
             "grpc_proxy": "",
