@@ -15,6 +15,8 @@ from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.plan.model import Machine
 from tflaunch_worker.inspect import cores
 
+_HOSTS_FILE = Path("/etc/hosts")
+
 
 def describe_machine(hosts: Iterable[str]) -> Machine:
     """Return the facts about this machine that matter for a cluster on ``hosts``."""
@@ -28,12 +30,21 @@ def describe_machine(hosts: Iterable[str]) -> Machine:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host of a spec is this machine: loopback, its host names, or its addresses."""
-    if host == LOCALHOST or host in (socket.gethostname(), socket.gethostname().partition(".")[0]):
+    """Whether a host of a spec is this machine: loopback, its names, also in /etc/hosts, or its addresses."""
+    name, own = host.lower(), socket.gethostname().lower()
+    if name in (LOCALHOST, own, own.partition(".")[0]):
         return True
-    if not host.replace(".", "").isdigit():
-        return False
-    return host.startswith("127.") or host in own_addresses()
+    addresses = [host] if host.replace(".", "").isdigit() else _addresses_in_hosts_file(name)
+    return any(address.startswith("127.") or address in own_addresses() for address in addresses)
+
+
+def _addresses_in_hosts_file(name: str) -> list[str]:
+    """Return the addresses that /etc/hosts gives a name; DNS is not asked, which may take seconds."""
+    try:
+        lines = _HOSTS_FILE.read_text("utf-8", "replace").lower().splitlines()
+    except OSError:
+        return []
+    return [words[0] for line in lines if name in (words := line.partition("#")[0].split())[1:]]
 
 
 @functools.cache
