@@ -111,8 +111,16 @@ def test_why_a_process_did_not_start(tmp_path: Path) -> None:
     broken.write_bytes(b"\x7fELF and nothing more")
     script.write_text("#!/no/such/interpreter\n")
     text.write_text("echo\n")
-    broken.chmod(0o755)
-    script.chmod(0o755)
+    (tmp_path / "windows").write_text("#!/bin/sh\r\necho hi\r\n")
+    (tmp_path / "plain").write_text("echo hi\n")
+    (tmp_path / "directory").mkdir()
+    for path in (broken, script, tmp_path / "windows", tmp_path / "plain"):
+        path.chmod(0o755)
+    refused = {
+        "windows": "it has line endings of Windows; convert it, for example with dos2unix",
+        "plain": "its first line names no interpreter, such as #!/bin/sh",
+        "directory": "it is a directory",
+    }
     cases = {
         ("/bin/true", str(tmp_path / "none")): (126, f"working directory '{tmp_path}/none': {_why(errno.ENOENT)}"),
         ("/bin/true", str(text)): (126, f"working directory '{text}': {_why(errno.ENOTDIR)}"),
@@ -124,6 +132,8 @@ def test_why_a_process_did_not_start(tmp_path: Path) -> None:
             "command './script': the interpreter that its first line names does not exist",
         ),
     }
+    for name, why in refused.items():
+        cases[f"./{name}", str(tmp_path)] = (126, f"command './{name}' cannot be executed: {why}")
     for (name, workdir), expected in cases.items():
         command = _command(name, workdir=workdir)
         output, report, status = _end(_start(command))
@@ -169,4 +179,12 @@ def test_too_much_for_any_process_is_explained() -> None:
     command = _command("/bin/true", "x" * 1024 * 1024)
     _, report, _ = _end(_start(command))
     failure = spawn.describe_start_failure(report, command)
-    assert failure == (126, f"command '/bin/true' cannot be executed: {_why(errno.E2BIG)}")
+    about = f"command[1] is too long ({2**20} bytes of "
+    assert failure is not None
+    assert failure[0] == 126
+    assert failure[1].startswith(f"command '/bin/true' cannot be executed: {about}")
+    command = _command("/bin/true", BIG="x" * 200_000)
+    _, report, _ = _end(_start(command))
+    failure = spawn.describe_start_failure(report, command)
+    assert failure is not None
+    assert "env.BIG is too long (200000 bytes" in failure[1]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 
+_LONGEST_FIRST_LINE = 256  # bytes, that the kernel reads
 _SETUP, _WORKDIR, _COMMAND = "setup", "workdir", "command"
 """The stages of a start, as named in the report of a process that could not start."""
 
@@ -148,13 +149,40 @@ def describe_start_failure(report: bytes, command: Command) -> tuple[int, str] |
     if stage == _WORKDIR:
         return NOT_EXECUTABLE, f"working directory {command.workdir!r}: {reason}"
     name = command.argv[0]
+    path = os.path.join(command.workdir, name) if "/" in name else ""
     if number != errno.ENOENT:
-        return NOT_EXECUTABLE, f"command {name!r} cannot be executed: {reason}"
-    if "/" in name and os.path.exists(os.path.join(command.workdir, name)):
+        return NOT_EXECUTABLE, f"command {name!r} cannot be executed: {_why_refused(number, path, command) or reason}"
+    if os.path.exists(path):
+        if _start_of(path).partition(b"\n")[0].endswith(b"\r"):
+            remedy = "convert it, for example with dos2unix"
+            return NOT_EXECUTABLE, f"command {name!r} cannot be executed: it has line endings of Windows; {remedy}"
         return NOT_FOUND, f"command {name!r}: the interpreter that its first line names does not exist"
     is_sentence = " " in name and "/" not in name.partition(" ")[0]
     remedy = "; it is one argument: remove the quotes around the whole command" if is_sentence else ""
     return NOT_FOUND, f"command not found: {name!r}{remedy}"
+
+
+def _why_refused(number: int, path: str, command: Command) -> str:
+    """Return why the kernel does not execute a command, "" if there is nothing to add to its own reason."""
+    if os.path.isdir(path):
+        return "it is a directory"
+    if number == errno.ENOEXEC and path and not _start_of(path).startswith((b"#!", _ELF)):
+        return "its first line names no interpreter, such as #!/bin/sh"
+    if number == errno.E2BIG:
+        words = {f"command[{place}]": word for place, word in enumerate(command.argv)}
+        words.update({f"env.{name}": value for name, value in {**command.env, **command.secrets}.items()})
+        sizes = {name: len(os.fsencode(word)) for name, word in words.items()}
+        longest = max(sizes, key=lambda name: sizes[name])
+        return f"{longest} is too long ({sizes[longest]} bytes of {sum(sizes.values())}); put it into a file"
+    return ""
+
+
+def _start_of(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(_LONGEST_FIRST_LINE)
+    except OSError:
+        return b""
 
 
 def _become_task(command: Command, output: int, report: int, agent: int, settings: TaskSettings) -> None:
