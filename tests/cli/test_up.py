@@ -71,6 +71,17 @@ def test_a_sidecar_in_the_background_has_failed_but_not_the_job(launch: Launch) 
     assert re.search(about, ended.stderr)
 
 
+def test_a_spec_is_read_from_a_pipe_and_a_long_line_is_shown_whole(launch: Launch) -> None:
+    """`up <(jq …)` and `up /dev/stdin`; a record of JSON is not torn on the way."""
+    spec = launch.shell("head -c 1000000 /dev/zero | tr '\\0' x; echo", workers=1)
+    for words in (f"{TFLAUNCH} up -q <(cat {spec})", f"{TFLAUNCH} up -q /dev/stdin < {spec}"):
+        ended = subprocess.run(
+            ["bash", "-c", words], env=launch.env, cwd=launch.directory, capture_output=True, text=True, check=False
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert ended.stdout == f"worker:0 | {'x' * 1_000_000}\n"
+
+
 def test_the_run_directory_is_private_and_complete(launch: Launch) -> None:
     """plan.json, events.jsonl with the plan first, a log per task; other users have no access."""
     launch.up(launch.spec(cluster={"worker": 1}, command=["true"]))

@@ -11,6 +11,7 @@ from tflaunch.errors import Problem, SpecError
 
 MAX_BYTES = 4 * 1024 * 1024
 
+_STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")  # of /dev/stdin, and of <(COMMAND) in a shell
 _TOML_LINE = r"""\s*(?:\[|[\w."'-]+\s*=)"""
 
 
@@ -46,6 +47,8 @@ def read_spec_file(path: Path, *, or_empty: bool = False) -> SpecFile:
     """
     try:
         with path.open("rb") as file:
+            if not path.suffix and str(path.parent) in _STREAMS:
+                return read_spec_stream(file, str(path))
             return SpecFile(str(path), path.parent, path.suffix, _decoded(file.read(MAX_BYTES + 1), or_empty))
     except OSError as error:
         hint = "give the path of a cluster spec"

@@ -72,8 +72,10 @@ def _merged(logs: Iterable[Iterable[Line]]) -> Iterator[Line]:
     return heapq.merge(*logs, key=lambda line: line.time)
 
 
-LONGEST = 64 * 1024
+LONGEST = 4 * 1024 * 1024
 """The maximum bytes of a line; a longer line is returned in pieces."""
+
+_SHORT = 64 * 1024
 
 _BLOCK = 64 * 1024
 
@@ -139,7 +141,7 @@ class OneLog:
         if start is None or size <= start:
             return iter(())
         if self._is_short:
-            start = max(start, size - LONGEST)
+            start = max(start, size - _SHORT)
         self._position = self._searched = size
         return self._lines(start, size, self._clock_from(start), has_unfinished=True)
 
@@ -238,7 +240,7 @@ class OneLog:
                 partial = b""
             here += len(rest)
             partial += rest
-            if len(partial) > LONGEST:
+            if len(partial) > _BLOCK and b"\r" in rest:
                 partial = partial[partial.rstrip(b"\r").rfind(b"\r") + 1 :]
             if len(partial) > LONGEST:
                 if self._is_wanted(here):

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from tflaunch.store.log_line import last_state
 
-_LONGEST_PARTIAL = 64 * 1024
+_LONGEST_PARTIAL = 4 * 1024 * 1024
+_LONGEST_BAR = 64 * 1024  # of a line that is drawn again and again
 _LAST = 4096  # bytes that are searched for a task's last line
 
 
@@ -43,7 +44,7 @@ class TaskLines:
         whole, newline, rest = (self._partial + data).rpartition(b"\n")
         self._partial = rest
         text = self._text(whole) if newline else b""
-        if len(self._partial) > _LONGEST_PARTIAL:
+        if len(self._partial) > (_LONGEST_BAR if b"\r" in data else _LONGEST_PARTIAL):
             text += self.flush()
         return text
 
