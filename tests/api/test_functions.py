@@ -213,7 +213,7 @@ class TestMistakes:
 
     def test_cloudpickle_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "cloudpickle", None)
-        with pytest.raises(tflaunch.TflaunchError, match="not installed here; pip install cloudpickle"):
+        with pytest.raises(tflaunch.TflaunchError, match=r"not installed here: pip install 'tflaunch\[functions\]'"):
             tflaunch.run(own_name, **ALONE)
 
     def test_a_module_that_the_tasks_lack(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, how_to_install
 from tflaunch.plan.model import FUNCTION_PROGRAM, Plan
 from tflaunch.printable import printable
 from tflaunch_worker import function as caller
@@ -126,7 +126,7 @@ def _import_cloudpickle() -> ModuleType:
     try:
         import cloudpickle
     except ImportError:
-        message = "functions are sent with cloudpickle, which is not installed here; pip install cloudpickle"
+        message = f"functions are sent with cloudpickle, which is not installed here: {how_to_install('functions')}"
         raise TflaunchError(message, EXIT_USAGE) from None
     module: ModuleType = cloudpickle
     return module

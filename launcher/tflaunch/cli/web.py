@@ -13,7 +13,7 @@ import click
 
 from tflaunch.cli._select import run_argument
 from tflaunch.cli._spec import say
-from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.errors import EXIT_USAGE, TflaunchError, how_to_install
 
 
 @click.command(short_help="Show runs in a browser.")
@@ -30,7 +30,7 @@ def web(run: str | None, port: int | None, owner: int | None) -> None:
 
     The link works once, for one browser; then another one is printed. With RUN, the name of a run or job, or a prefix
     of one, it leads to that run. Over SSH, the command that makes the page reachable from your own machine is printed,
-    too. Needs starlette and uvicorn: pip install 'tflaunch[web]'.
+    too. Needs starlette and uvicorn, which tflaunch[web] brings.
 
     \b
     Example:
@@ -80,5 +80,5 @@ def require_server() -> None:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        message = f"the page needs {error.name}, which is not installed: pip install 'tflaunch[web]'"
+        message = f"the page needs {error.name}, which is not installed: {how_to_install('web')}"
         raise TflaunchError(message, EXIT_USAGE) from None
