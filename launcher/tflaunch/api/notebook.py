@@ -10,6 +10,7 @@ from tflaunch.explain.run_status import Status
 from tflaunch.printable import printable
 from tflaunch.store.log_line import Kept, last_state
 from tflaunch.tui import escapes
+from tflaunch.tui.startup_messages import StartupMessages
 
 
 def is_running() -> bool:
@@ -32,10 +33,13 @@ class CellOutput:
         """Show these tasks, and their output, each line after its task's name."""
         self._width = max(map(len, tasks), default=0)
         self._view: Any = None
+        self._startup = StartupMessages()
 
     def show(self, task: str, data: bytes, kept: Kept | None) -> None:
-        """Print complete lines of a task."""
-        for line in data.removesuffix(b"\n").split(b"\n"):
+        """Print complete lines of a task, without what TensorFlow writes whenever it starts."""
+        shown = self._startup.without(data.removesuffix(b"\n"))
+        print(self._startup.note().decode(), end="")
+        for line in shown.split(b"\n") if shown is not None else ():
             text = escapes.without_commands(last_state(line)).decode("utf-8", "replace")
             print(f"{task:<{self._width}} | {text}")
 

@@ -21,6 +21,9 @@ _MESSAGES = (
     _ANY + rb"py_utils\.cc:\d+\] TF-TRT Warning: Could not find TensorRT",
     _INFO + rb"grpc_server_lib\.cc:\d+\] Started server with target",
     _INFO + rb"coordination_service(?:_agent)?\.(?:cc|h):\d+\] ",
+    _ANY + rb"generator_dataset_op\.cc:\d+\] Memory patch applied",
+    _ANY + rb"dataset\.cc:\d+\] Input of GeneratorDatasetOp::Dataset will not be optimized",
+    _INFO + rb"preemption_notifier\.cc:\d+\] Preemption notifier is being deleted",
     rb"/job:\w+/replica:\d+/task:\d+$",  # one of the tasks that the coordination service waits for
 )
 _MESSAGE = rb"(?m)^(?:" + rb"|".join(_MESSAGES) + rb")"
