@@ -43,6 +43,29 @@ def test_the_spec_goes_to_stdout_alone(launch: Launch) -> None:
     assert written == saved
 
 
+@pytest.mark.parametrize(
+    ("program", "is_needed"),
+    [("import tensorflow as tf\n", True), ("tf.distribute.Server(spec).join()\n", False), (None, False)],
+)
+def test_servers_are_for_programs_that_start_none(launch: Launch, program: str | None, is_needed: bool) -> None:
+    """Without one, worker and ps would run the chief's code, and the job would hang; every format can be checked."""
+    if program is not None:
+        (launch.directory / "train.py").write_text(program)
+    for name in ("a.yaml", "b.toml", "c.json"):
+        assert launch.run("init", name, "--ps", 1, "--chief", "--", "python", "train.py").returncode == 0
+        assert launch.run("check", name).returncode == 0
+        tasks = json.loads(launch.run("plan", name, "--json").stdout)["tasks"]
+        served = {task["task"].partition(":")[0] for task in tasks if task["argv"][-1].endswith("server.py")}
+        assert served == ({"worker", "ps"} if is_needed else set())
+
+
+def test_a_number_is_no_host(launch: Launch) -> None:
+    """`-H 2` means `-n 2`."""
+    refused = launch.run("init", "-H", "2", *COMMAND)
+    assert refused.returncode == 2
+    assert "for 2 workers here, write -n 2" in refused.stderr
+
+
 def test_a_file_is_replaced_only_by_force(launch: Launch) -> None:
     """Also one that a link only names."""
     for path in (launch.directory / "cluster.yaml", launch.directory / "link.yaml"):

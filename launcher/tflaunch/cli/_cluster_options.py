@@ -100,6 +100,10 @@ def host_slots(text: str) -> list[HostSlots]:
     found = []
     for word in filter(None, map(str.strip, text.split(","))):
         host, _, number = word.partition(":")
+        if host.isdecimal():
+            raise click.UsageError(
+                f"-H {word} begins with a number, not a host; for {host} workers here, write -n {host}."
+            )
         is_count = number.isdecimal() and int(number[:_LONGEST_PORT]) < _FIRST_PORT
         if is_count and not int(number):
             raise click.UsageError(f"-H {word} is a host without a worker; leave it out, or give a number from 1 on.")

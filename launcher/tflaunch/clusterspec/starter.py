@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from tflaunch.clusterspec.schema import SCHEMA_URL
@@ -18,6 +19,8 @@ _HEAD = """\
 A cluster spec of tflaunch. `tflaunch check {path}` finds mistakes in it; `tflaunch plan {path}` shows
 what it would start. A field directly after a # is optional: remove the # to use it.\
 """
+
+_SERVER = re.compile(rb"\bServer\(|\bserve_if_server\b")
 
 
 class _Field(NamedTuple):
@@ -41,6 +44,7 @@ def starter_spec(name: str, cluster: dict[str, Any], command: list[str], path: P
     suffix = path.suffix.lower()
     if suffix == ".json":
         data = {"$schema": SCHEMA_URL, "name": name, "cluster": cluster, "command": command}
+        data.update({field.name: field.value for field in _servers(cluster, command) if field.is_on})
         return json.dumps(data, indent=2) + "\n"
     is_toml = suffix == ".toml"
     head = f"#:schema {SCHEMA_URL}" if is_toml else f"# yaml-language-server: $schema={SCHEMA_URL}"
@@ -65,6 +69,7 @@ def _fields(name: str, cluster: dict[str, Any], command: list[str]) -> Iterator[
         "{task.index}, {task.role} and {run} are filled in.",
         is_on=True,
     )
+    yield from _servers(cluster, command)
     strategy = "parameter_server" if "ps" in cluster else "multi_worker_mirrored"
     yield _Field("strategy", strategy, "The strategy of the program; without this line, the one that the roles imply.")
     yield from _fields_of_hosts(hosts, cluster)
@@ -90,6 +95,18 @@ def _fields(name: str, cluster: dict[str, Any], command: list[str]) -> Iterator[
         yield _Field(
             "preload", ["tensorflow"], "Import TensorFlow once per host, and fork the tasks from that process."
         )
+
+
+def _servers(cluster: dict[str, Any], command: list[str]) -> Iterator[_Field]:
+    """Yield the field that has worker and ps run TensorFlow's server; on if the program is here and starts none."""
+    if "ps" not in cluster:
+        return
+    programs = [Path(word) for word in command if word.endswith(".py")]
+    needs_it = any(path.is_file() and not _SERVER.search(path.read_bytes()) for path in programs)
+    comment = (
+        "Run TensorFlow's server as worker and ps; not needed if the program starts a tf.distribute.Server itself."
+    )
+    yield _Field("roles", {role: {"server": True} for role in ("worker", "ps")}, comment, is_on=needs_it)
 
 
 def _fields_of_hosts(hosts: list[str], cluster: dict[str, Any]) -> Iterator[_Field]:
