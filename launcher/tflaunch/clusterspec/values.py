@@ -69,8 +69,8 @@ def parse_address(value: object) -> Address:
     if "://" in value:
         raise InvalidValue(f"{show_value(value)} is a URL", 'write "host:port" without a scheme')
     if ":" in port:
-        message = f"{show_value(value)} looks like an IPv6 address, which TensorFlow cannot parse"
-        raise InvalidValue(message, "use the host's name or its IPv4 address")
+        message = f"{show_value(value)} looks like an IPv6 address, which tflaunch does not take"
+        raise InvalidValue(message, "use the host's name or its IPv4 address")  # TensorFlow 2.21 parses "[::1]:2222"
     if not re.fullmatch(HOST_PATTERN, host):
         raise InvalidValue(f"{show_value(value)} names no host", 'write "host:port", for example "10.0.0.1:2222"')
     if not colon:
