@@ -29,7 +29,7 @@ is used, or else the newest; without RUN, all runs match.
 | exit code | meaning |
 |---|---|
 | 0 | the job succeeded: all tasks, or the chief of a parameter_server job, exited with 0 |
-| 1 to 123 | the culprit's own exit code; 1 also for a program [that went to the background](troubleshooting.md#in-the-background-a-task-ends-with-its-first-process) |
+| 1 to 123 | the culprit's own exit code; 1 also for a program that went to [the background](troubleshooting.md) |
 | 128+N | the culprit was killed by signal N |
 | 2, 3 | 2: the spec or the usage is wrong; 3: a port is busy or a host cannot be reached. Nothing was started |
 | 124, 125 | 124: a time limit; 125: a host was lost, or tflaunch failed |
