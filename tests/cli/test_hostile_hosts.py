@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -138,6 +140,39 @@ def test_an_agent_that_says_anything(stage: Stage, mode: str) -> None:
 def test_an_upload_that_nobody_asked_for(stage: Stage, mode: str) -> None:
     """Files that were not requested are not sent."""
     check_up(mode, stage.play(mode, "up", stage.spec(sync={"paths": ["job.json"]})))
+
+
+def held(stage: Stage) -> subprocess.Popen[str]:
+    """Start a run whose host keeps its link alive and ends no task; return once the task runs."""
+    stage.launch.env["HOSTILE_MODE"] = "hold"
+    run = stage.launch.start("up", stage.spec())
+    assert run.stderr is not None
+    while line := run.stderr.readline():
+        if "logs in" in line:
+            return run
+    raise AssertionError("it has ended")
+
+
+def test_a_host_that_ends_no_task_does_not_keep_a_run(stage: Stage) -> None:
+    """`down` returns after grace and fence, and says with its exit code, too, what may still run."""
+    run = held(stage)
+    ended = stage.play("hold", "down", "-t", "1s")
+    fence = 8 + GRACE + 5
+    assert 1 + fence <= ended.seconds < 1 + fence + BESIDE
+    assert ended.code == 125, ended
+    assert "may still run: worker:0 (pid 1 on h1): its host has not confirmed its end" in ended.err
+    assert run.wait(PATIENCE) == 125
+    assert "may still run" in stage.play("hold", "ps").out
+    assert "may still run" in stage.play("hold", "explain").out
+
+
+def test_the_third_ctrl_c_ends_tflaunch(stage: Stage) -> None:
+    """Whatever its hosts do."""
+    run = held(stage)
+    for _ in range(3):
+        run.send_signal(signal.SIGINT)
+        time.sleep(0.2)  # signals of one kind that are pending at once are one
+    assert run.wait(PATIENCE) == 125
 
 
 def test_looking_at_a_run_that_was_lost(stage: Stage) -> None:
