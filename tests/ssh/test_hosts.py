@@ -152,7 +152,8 @@ def test_a_broken_connection_costs_nothing(launch: Launch, sshd: StartSshd) -> N
 def test_a_host_that_stops_answering_is_lost_after_the_fence(launch: Launch, sshd: StartSshd) -> None:
     """Its agent stops the tasks by itself, nothing starts before, and the host is named: 125."""
     hosts = {"h1": sshd(), "h2": sshd()}
-    spec = shell_on(launch, hosts, "echo up; exec sleep 300", timeouts=QUICK, restart={"max": 1, "backoff": [0, 0]})
+    limits = {"timeouts": {**QUICK, "lost_host": 5}, "restart": {"max": 1, "backoff": [0, 0]}}
+    spec = shell_on(launch, hosts, "echo up; exec sleep 300", **limits)
     running = launch.start("up", spec)
     read_until(running, "up", 2)
     pids = [process.pid for process in living(hosts["h2"])]

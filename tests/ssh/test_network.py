@@ -136,7 +136,7 @@ def test_a_host_that_stays_away_ends_the_job(bed: Bed, launch: Launch, failure: 
         on(bed, launch),
         ["h1", "h2"],
         "trap '' TERM; echo up; sleep 300 & wait",
-        timeouts={**QUICK, "connect": 10},
+        timeouts={**QUICK, "connect": 10, "lost_host": 15},
         restart={"max": 1, "backoff": [0, 0]},
     )
     running = launch.start("up", spec)
@@ -145,7 +145,9 @@ def test_a_host_that_stays_away_ends_the_job(bed: Bed, launch: Launch, failure: 
     _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 125, err
     assert "host h2 was lost: no message" in err
-    assert any(line.startswith("tflaunch: h2: ") for line in err.splitlines()[-3:]), err
+    assert "waiting for h2 (" in err
+    assert any(line.startswith("tflaunch: h2: ") for line in err.splitlines()[-4:]), err
+    assert "not reached again within timeouts.lost_host (15 s)" in err
     assert not bed.wait_empty()
 
 
