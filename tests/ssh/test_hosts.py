@@ -112,6 +112,25 @@ def test_no_secret_stands_on_a_command_line(launch: Launch, sshd: StartSshd) -> 
     running.communicate(timeout=PATIENCE)
 
 
+def test_ctrl_z_does_not_end_a_training(launch: Launch, sshd: StartSshd) -> None:
+    """A stopped supervisor would send no keep-alive; SIGSTOP, which cannot be ignored, is told of afterwards."""
+    script = f"echo up; while [ ! -e '{launch.directory}/enough' ]; do sleep 0.1; done"
+    spec = shell_on(launch, {"h1": sshd()}, script, timeouts=QUICK)
+    running = launch.start("up", spec)
+    read_until(running, "up")
+    running.send_signal(signal.SIGTSTP)
+    assert running.stderr is not None
+    while "Ctrl-Z is ignored" not in running.stderr.readline():
+        pass
+    assert psutil.Process(running.pid).status() != psutil.STATUS_STOPPED
+    running.send_signal(signal.SIGSTOP)
+    running.send_signal(signal.SIGCONT)
+    while "tflaunch was stopped and goes on" not in running.stderr.readline():
+        pass
+    (launch.directory / "enough").touch()
+    assert running.wait(PATIENCE) == 0
+
+
 @pytest.mark.parametrize("victim", ["launcher", "guard", "agent"])
 def test_kill_9_leaves_nothing_on_the_hosts(launch: Launch, sshd: StartSshd, victim: str) -> None:
     """After lease and grace at the latest, including tasks that ignore TERM."""

@@ -108,6 +108,7 @@ def _supervise(
 
     try:
         with ExitStack() as early:
+            early.enter_context(_not_stopped(job.plan.lease, lambda text: mailbox.call(lambda: config.say(text))))
             early.enter_context(_signals_to(mailbox, signals))  # before the journal begins, so that it also has the end
             with wiring.open_runtime(job, config, connectors, mailbox, patience, fencing, records) as runtime:
                 run = Run(job, runtime.collaborators)
@@ -213,6 +214,28 @@ def _losses(runtime: Runtime) -> list[str]:
     if runtime.journal.lost:
         lines.append(f"{runtime.journal.lost} records of the journal could not be written")
     return lines
+
+
+@contextmanager
+def _not_stopped(lease: float, say: Callable[[str], None]) -> Iterator[None]:
+    """Ignore Ctrl-Z where tasks end when they hear nothing of their supervisor for the ``lease``; tell what that costs.
+
+    SIGSTOP cannot be ignored: it is told when the process goes on.
+    """
+    if not lease or signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN:
+        yield
+        return
+    costs = f"tasks on other hosts end when they hear nothing for {lease:g} s"
+    words = {
+        signal.SIGTSTP: f"Ctrl-Z is ignored, because {costs}; `tflaunch up -d` gives the prompt back",
+        signal.SIGCONT: f"tflaunch was stopped and goes on; {costs}",
+    }
+    earlier = {number: signal.signal(number, lambda got, _: say(words[signal.Signals(got)])) for number in words}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
 
 
 def _end_anyway() -> None:
