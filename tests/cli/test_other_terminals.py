@@ -217,11 +217,9 @@ def test_kill_sends_a_signal(launch: Launch) -> None:
 
 def test_names_that_other_tools_have_lead_to_the_command(launch: Launch) -> None:
     """And a home without runs says so instead of showing an empty table."""
-    for name, meant in (("stop", "down"), ("status", "ps"), ("list", "ls"), ("pss", "ps"), ("log", "logs")):
-        refused = launch.run(name)
-        assert refused.returncode == 2
-        assert refused.stderr == f"Error: No such command '{name}'; did you mean `tflaunch {meant}`?\n"
-    assert "`tflaunch --help` lists the commands" in launch.run("qqq").stderr
+    refused = launch.run("status")
+    assert refused.returncode == 2
+    assert refused.stderr == "Error: No such command 'status'; did you mean `tflaunch ps`?\n"
     assert launch.run("help").stdout == launch.run("--help").stdout
     assert launch.run("help", "down").stdout == launch.run("down", "--help").stdout
     empty = launch.run("ls")

@@ -7,23 +7,24 @@ from collections.abc import Collection
 
 import click
 
-_MEANT = {
-    "stop": "down", "end": "down", "cancel": "down", "terminate": "down", "rm": "down", "delete": "down",
-    "status": "ps", "top": "ps", "show": "ps", "describe": "ps", "info": "ps",
-    "list": "ls", "runs": "ls", "history": "ls",
-    "start": "up", "launch": "up", "submit": "up", "apply": "up", "create": "up", "train": "up",
-    "resume": "up --resume",
-    "exec": "run", "log": "logs", "follow": "attach", "tail": "logs -f",
-    "validate": "check", "lint": "check", "journal": "events", "version": "--version",
-    "squeue": "queue", "qstat": "queue", "waiting": "queue", "sweep": "up --matrix", "grid": "up --matrix",
-    "diagnose": "explain", "why": "explain",
-    "dashboard": "web", "ui": "web", "gui": "web", "browse": "web", "open": "web", "page": "web",
-    "prof": "profile", "trace": "profile", "flamegraph": "profile", "perf": "profile",
-    "pdb": "debug", "breakpoint": "debug", "debugger": "debug",
-    "debugpy": "debug", "vscode": "debug",
-    "benchmark": "scale", "scaling": "scale", "bench": "scale", "speed": "scale",
-    "hang": "stacks", "dump": "stacks", "stack": "stacks", "py-spy": "stacks",
+_FOREIGN = {
+    "`tflaunch down` stops a run, `tflaunch prune` deletes ended ones": "rm remove del delete destroy",
+    "`tflaunch logs`, `stacks` and `debug` show what a task does": "exec shell sh bash ssh login",
+    "`tflaunch kill -s STOP TASK` stops a task, `-s CONT` continues it": "pause unpause suspend hold release",
+    "ps": "status top show describe info get inspect stat stats sstat scontrol", "ls": "list runs history jobs sacct",
+    "run": "srun torchrun mpirun mpiexec horovodrun accelerate deepspeed", "fetch": "download cp copy pull scp rsync",
+    "up": "start launch submit apply create train deploy sbatch qsub", "web": "dashboard ui gui browse open page",
+    "down": "stop end cancel terminate quit abort halt scancel qdel", "debug": "pdb breakpoint debugger debugpy vscode",
+    "scale": "benchmark scaling bench speed", "plan": "config dry-run dryrun preview", "queue": "squeue qstat waiting",
+    "prune": "clean cleanup clear purge gc", "profile": "prof trace flamegraph perf", "explain": "diagnose why blame",
+    "check": "validate lint verify test", "help": "doc docs man manual usage", "rerun": "retry redo repeat again",
+    "stacks": "hang dump stack py-spy", "up --matrix": "sweep grid", "doctor": "sinfo preflight", "events": "journal",
+    "attach": "follow sattach", "logs": "log", "up --resume": "resume", "--version": "version", "logs -f": "tail",
 }  # fmt: skip
+"""What does the work of verbs of other tools: a verb, or a sentence without its full stop; and these verbs."""
+_MEANT = {verb: meant for meant, verbs in _FOREIGN.items() for verb in verbs.split()}
+_NEVER_GUESSED = {"up", "run", "rerun", "restart", "down", "kill", "prune"}
+"""Verbs that start, end or delete something, to which no misspelled word may lead."""
 
 
 @click.command("help", short_help="Show how a command is used.")
@@ -50,7 +51,9 @@ def help_(context: click.Context, command: str | None) -> None:
 
 def no_such_command(name: str, known: Collection[str]) -> click.UsageError:
     """Return the error for an unknown command, with the most likely intended one."""
-    near = difflib.get_close_matches(name, [*known, *_MEANT], n=1)
-    meant = _MEANT.get(name.lower()) or (_MEANT.get(near[0], near[0]) if near else None)
+    near = difflib.get_close_matches(name.lower(), [*known, *_MEANT], n=1)
+    meant = _MEANT.get(near[0], near[0]) if near else ""
+    if near != [name.lower()] and ("`" in meant or meant.partition(" ")[0] in _NEVER_GUESSED):
+        meant = ""
     remedy = f"did you mean `tflaunch {meant}`?" if meant else "`tflaunch --help` lists the commands"
-    return click.UsageError(f"No such command {name!r}; {remedy}")
+    return click.UsageError(f"No such command {name!r}; {meant if '`' in meant else remedy}")
