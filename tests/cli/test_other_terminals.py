@@ -215,6 +215,18 @@ def test_kill_sends_a_signal(launch: Launch) -> None:
     assert launch.run("wait").returncode == 0
 
 
+def test_ps_names_a_server_that_has_ended_while_the_chief_trains(launch: Launch) -> None:
+    """Without -a, unlike a task that is done; the job would hang without a word."""
+    script = "[ $TFLAUNCH_TASK = ps:0 ] || sleep 600"
+    detached(launch, script, cluster={"chief": 1, "worker": 1, "ps": 1}, strategy="parameter_server")
+    while {task["task"]: task["state"] for task in launch.status()["tasks"]}["ps:0"] != "succeeded":
+        time.sleep(0.1)
+    shown = launch.run("ps")
+    assert re.search(r"^ps:0 +succeeded", shown.stdout, re.MULTILINE)
+    assert "ps:0 ended with code 0, though the job still needs it; end the program of a server" in shown.stderr
+    assert launch.run("down", "-t", "0").returncode == 0
+
+
 def test_names_that_other_tools_have_lead_to_the_command(launch: Launch) -> None:
     """And a home without runs says so instead of showing an empty table."""
     refused = launch.run("status")

@@ -23,10 +23,14 @@ from tflaunch.core.events import (
     TimePassed,
 )
 from tflaunch.core.job_state import Cause, Culprit
-from tflaunch.explain import summary
+from tflaunch.explain import cluster_formation, summary
+from tflaunch.explain.explanation import explain_run
 from tflaunch.explain.messages import Logs, messages_about
+from tflaunch.explain.status import StatusInputs, status
 
 pytestmark = pytest.mark.unit
+
+SERVE = 'end the program of a server with `server.join()`, or set "server": true for its role'
 
 
 def news_of(history: History, event: Event) -> list[str]:
@@ -148,8 +152,25 @@ def test_a_training_that_had_nothing_to_import_may_be_short() -> None:
 
 def test_a_server_that_ends_cleanly_too_soon_is_reported() -> None:
     """The chief would wait for it without output."""
-    (line,) = news_of(parameter_server(), TaskExited(HERE, "worker:0", 0, 0, None, 0.0))
-    assert line == "worker:0 ended with code 0, though the job still needs it"
+    history = parameter_server()
+    (line,) = news_of(history, TaskExited(HERE, "worker:0", 0, 0, None, 0.0))
+    assert line == f"worker:0 ended with code 0, though the job still needs it; {SERVE}"
+    (line,) = news_of(history, TaskExited(HERE, "ps:0", 0, 0, None, 0.0))
+    assert line == f"ps:0 ended with code 0, though the job still needs it; {SERVE}"
+    current = status(history.job, StatusInputs(0.0, "/logs", is_alive=True, now=history.now))
+    explained = explain_run(history.job, current, lambda *_: [], history.now)
+    assert explained.sentence == f"running; worker:0, ps:0 ended with code 0, though the job still needs them; {SERVE}"
+    history.happens(StopRequested(0.0), TaskExited(HERE, "worker:1", 0, 0, None, 0.0, was_told=True))
+    history.happens(TaskExited(HERE, "chief:0", 0, None, 15, 0.0, was_told=True))
+    assert f"worker:0, ps:0 ended with code 0, though the job still needs them; {SERVE}\n" in summary_of(history)
+
+
+def test_a_server_that_ends_once_the_chief_is_done_is_not_missed() -> None:
+    """It is stopped then anyway."""
+    history = parameter_server()
+    history.happens(TaskExited(HERE, "chief:0", 0, 0, None, 0.0))
+    assert not news_of(history, TaskExited(HERE, "worker:0", 0, 0, None, 0.0))
+    assert cluster_formation.servers_ended(history.job) == []
 
 
 def test_a_restart_names_culprit_victims_and_wait() -> None:

@@ -37,6 +37,7 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     """
     from tflaunch.client import runs, warm_servers
     from tflaunch.client.status import current_status
+    from tflaunch.explain import cluster_formation
     from tflaunch.tui import redraw
     from tflaunch.tui.layout import table
 
@@ -48,9 +49,14 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(current.as_json(), indent=2))
         return
-    if not everything and current.exit_code is None:
-        current = current._replace(tasks=tuple(task for task in current.tasks if task.state != "succeeded"))
+    done = {task.task for task in current.tasks if task.state == "succeeded" and current.exit_code is None}
+    is_training = bool(done) and current.phase == "running"
+    missed = cluster_formation.servers_among(runs.plan_of(directory), done) if is_training else []
+    hidden = set() if everything else done.difference(missed)
+    current = current._replace(tasks=tuple(task for task in current.tasks if task.task not in hidden))
     click.echo(table(current), nl=False)
+    for sentence in cluster_formation.ended_sentence(missed):
+        say(sentence)
     if note := warm_servers.in_one_line(warm_servers.living()):
         say(note)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from tflaunch.core import policy
 from tflaunch.core.job_state import Job, TaskPhase
 from tflaunch.explain.wording import listed
-from tflaunch.plan.model import TaskPlan
+from tflaunch.plan.model import Plan, TaskPlan
 
 _NO_TF_CONFIG = (
     "no task has opened its port of TF_CONFIG: the program may set or drop TF_CONFIG, or be started through sudo, ssh "
@@ -21,6 +22,7 @@ _SOME = (
     "the others listen and wait; {tasks} may still be loading data before making the strategy or server, or may have "
     "hung: see `tflaunch logs {run} {task}`"
 )
+_SERVE = 'end the program of a server with `server.join()`, or set "server": true for its role'
 
 
 class Forming(NamedTuple):
@@ -60,6 +62,24 @@ def remedy(job: Job) -> str:
         return _NO_TF_CONFIG
     living = [task.task for task in missing if job.tasks[task.task].phase is TaskPhase.RUNNING] or [missing[0].task]
     return _SOME.format(tasks=listed(living), run=job.run, task=living[0])
+
+
+def servers_among(plan: Plan, names: Collection[str]) -> list[str]:
+    """Return the tasks whose programs must not exit by themselves, as others need them for as long as they train."""
+    servers = [task.task for task in plan.tasks if policy.in_gang(task) and not policy.ends_by_itself(plan, task)]
+    return [name for name in servers if name in names]
+
+
+def servers_ended(job: Job) -> list[str]:
+    """Return a sentence about the servers that have ended by themselves with code 0; [] without any."""
+    ended = [task.task for task in job.tasks.values() if task.has_succeeded and not task.was_stopped]
+    return ended_sentence(servers_among(job.plan, ended)) if job.exit_code != 0 else []
+
+
+def ended_sentence(servers: list[str]) -> list[str]:
+    """Return a sentence about servers that have ended with code 0, with the remedy; [] without any."""
+    them = "it" if len(servers) == 1 else "them"
+    return [f"{listed(servers)} ended with code 0, though the job still needs {them}; {_SERVE}"] if servers else []
 
 
 def _without_server(job: Job, missing: list[TaskPlan]) -> list[str]:

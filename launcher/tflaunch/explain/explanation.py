@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tflaunch.core.job_state import Job
-from tflaunch.explain import summary
+from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.summary import JobFailure
 from tflaunch.explain.wording import absence_words, counted
@@ -99,7 +99,7 @@ def _sentence(job: Job, current: Status, tail: Callable[[str, int], list[str]], 
     waits = f", waiting for {', '.join(current.forming.missing)} to listen" if current.forming is not None else ""
     again = f", after {counted(current.restarts, 'restart')}" if current.restarts else ""
     last = f"; the last attempt failed: {current.last_failure}" if current.last_failure else ""
-    return f"{current.phase.replace('_', ' ')}{again}{waits}{last}"
+    return "; ".join([f"{current.phase.replace('_', ' ')}{again}{waits}{last}", *cluster_formation.servers_ended(job)])
 
 
 def _next(current: Status, found: JobFailure | None) -> tuple[str, ...]:

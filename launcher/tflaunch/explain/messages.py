@@ -316,12 +316,10 @@ def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, logs
         return []
     name = summary.named(task.task, event.host, after.plan)
     if task.code == 0 and not task.was_cut_short:
-        process = after.plan.find(task.task)
-        is_server = policy.in_gang(process) and not policy.ends_by_itself(after.plan, process)
-        is_missed = is_server and after.phase is Phase.RUNNING
         if isinstance(event, TaskExited) and event.evidence:
             return [f"warning: {summary.left_behind(name, event.evidence)}"]
-        return [f"{task.task} ended with code 0, though the job still needs it"] if is_missed else []
+        missed = cluster_formation.servers_among(after.plan, [task.task] if after.phase is Phase.RUNNING else [])
+        return cluster_formation.ended_sentence(missed)
     if after.phase is Phase.RUNNING:
         what = f"{name} {event.reason if isinstance(event, TaskNotStarted) else describe_exit(task)}"
         if isinstance(event, TaskExited) and event.went_to_background:

@@ -129,7 +129,7 @@ def failure(job: Job, tail: Callable[[str, int], list[str]]) -> JobFailure:
         python=_python_elsewhere(job, culprit) if is_task else "",
         traceback=traceback,
         last_lines=last_lines,
-        not_formed=not_formed,
+        not_formed=(*not_formed, *cluster_formation.servers_ended(job)),
         hint=hint or remedy,
         also_stopped=tuple(victims) if is_task else (),
         not_restarted=job.restarts.no_retry_reason,
