@@ -111,7 +111,7 @@ def test_what_the_spec_does_not_name(tmp_path: Path) -> None:
     ("command", "said"),
     [
         (("sh", "-c", "exit 3"), "warning: notify.exec exited with code 3; its output is in "),
-        (("sh", "-c", "kill -9 $$"), "warning: notify.exec was killed by signal 9"),
+        (("sh", "-c", "kill -9 $$"), "warning: notify.exec was killed by SIGKILL"),
         (("no-such-program",), "warning: notify.exec exited with code 127"),
     ],
 )

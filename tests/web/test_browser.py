@@ -160,6 +160,55 @@ def test_the_guilty_task_is_two_clicks_away(page: Page, failed_run: str) -> None
     assert page.locator(".lane i:visible").count() == 4
 
 
+def test_the_keys_are_listed(page: Page, failed_run: str) -> None:
+    """Each with what it does, and not as the name of an element's type."""
+    page.goto(f"/#/{failed_run}")
+    page.wait_for_selector(".panel.bad")
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog dt:text-is('?') + dd:text-is('these keys')")
+    assert page.locator("dialog dt").count() == 8
+    assert "[object" not in (page.text_content("dialog") or "")
+
+
+def test_a_run_that_does_not_exist_is_named(browser: Browser, server: Server) -> None:
+    """And nothing can be done to it."""
+    context = browser.new_context(base_url=f"http://localhost:{server.port}")
+    name, _, value = server.cookie.partition("=")
+    context.add_cookies([{"name": name, "value": value, "url": f"http://localhost:{server.port}"}])
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    for path in ("/#/no-such-run", "/#/no-such-run/task/worker:0"):
+        page.goto("about:blank")
+        page.goto(path)
+        page.wait_for_selector(".panel:visible:has-text('no-such-run')")
+        assert "open the link" not in (page.text_content("body") or "")
+        assert page.locator("button:has-text('Restart'):visible").count() == 0
+    context.close()
+
+
+def test_a_filter_without_hits_says_so(page: Page, failed_run: str) -> None:
+    """It does not say that there are no runs, or that there is no output."""
+    page.goto("/")
+    page.wait_for_selector(f"text={failed_run}")
+    page.fill("input[type=search]", "qqq")
+    page.wait_for_selector(".empty:visible:text-is('No run matches.')")
+    page.goto(f"/#/{failed_run}/logs")
+    page.wait_for_selector(".logs .row:has-text('IndexError')")
+    page.fill(".logs input[type=search]", "qqq")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".logs .empty:visible:text-is('No line matches.')")
+
+
+def test_a_short_run_has_an_axis_to_read(page: Page, failed_run: str) -> None:
+    """Its times differ, and a signal has its name."""
+    page.goto(f"/#/{failed_run}")
+    page.wait_for_selector(".table .row:has-text('SIGTERM')")
+    page.keyboard.press("3")
+    page.wait_for_selector(".axis i")
+    ticks = page.locator(".axis i").all_text_contents()
+    assert len(set(ticks)) == len(ticks) == 5, ticks
+
+
 def test_thousand_tasks_scroll_smoothly(page: Page, thousand: SimulatedRun) -> None:
     """Only the rows in view exist; they are sorted and filtered, and ten pages ask the supervisor as often as one."""
     page.goto(f"/#/{thousand.name}")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tflaunch.core.evidence import Evidence, Frame, Process, Thread
 from tflaunch.explain.run_status import TaskStatus
+from tflaunch.explain.summary import signal_name
 
 LONG = 30.0
 """Seconds without a step or output, after which tasks that compute keep others waiting too long."""
@@ -105,7 +106,7 @@ def position_of(task: TaskStatus, evidence: Evidence | None) -> Position:
     """Return where a task is, as far as the evidence about it shows."""
     if evidence is None or not evidence.processes:
         if task.exit_code is not None or task.signal is not None:
-            how = f"exit code {task.exit_code}" if task.signal is None else f"signal {task.signal}"
+            how = f"exit code {task.exit_code}" if task.signal is None else signal_name(task.signal)
             return Position(task.task, Kind.ENDED, True, None, None, f"has ended with {how}")
         return Position(task.task, Kind.UNKNOWN, False, None, None, f"is {task.state}")
     process = _program(evidence.processes)

@@ -166,5 +166,5 @@ class Notifier:
                 self._say(f"warning: notify.exec still runs after {PATIENCE:g} s, and is not waited for")
                 return
             if code:
-                how = f"exited with code {code}" if code > 0 else f"was killed by signal {-code}"
+                how = f"exited with code {code}" if code > 0 else f"was killed by {summary.signal_name(-code)}"
                 self._say(f"warning: notify.exec {how}; its output is in {self._path / LOG_NAME}")

@@ -26,7 +26,7 @@ function route() {
   }
   page.setTab?.(second ?? "tasks");
   document.title = `${page.title} · tflaunch`;
-  show(document.getElementById("path"), page.path.map(([text, href]) => [h("span", {}, "/"), h("a", { href }, text)]).flat());
+  show(document.getElementById("path"), page.path.map(([text, href]) => [h("span", {}, "/"), h("a", { href }, text)]));
 }
 
 function setTheme(name) {

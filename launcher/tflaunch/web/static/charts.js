@@ -29,7 +29,7 @@ export class Charts {
   }
 
   async load() {
-    const { samples } = await get(`${apiOf(this.run)}/samples`);
+    const { samples } = await get(`${apiOf(this.run)}/samples`).catch(() => ({ samples: [] })); // the stream says why
     const later = this.samples;
     this.samples = samples.map(({ time, tasks }) => ({ time, tasks }));
     const last = this.samples.at(-1)?.time ?? 0;
@@ -92,7 +92,7 @@ export class Charts {
       const isMiddle = !few && at === 1;
       return {
         label: chart.names[at],
-        stroke: accent,
+        stroke: few && chart.names.length > 1 ? `hsl(${(at * 360) / chart.names.length} 60% 48%)` : accent,
         width: few && chart.names.length > 1 ? 1.25 : isMiddle ? 1.5 : few ? 1.5 : 0,
         alpha: few && chart.names.length > 1 ? 0.75 : 1,
         points: { show: false },
@@ -109,7 +109,7 @@ export class Charts {
       series: [{}, ...chart.names.map((_, at) => line(at))],
       axes: [
         { ...axis, size: 24, space: 70, values: (_, ticks) => ticks.map((tick) => clock(tick).slice(0, 8)) },
-        { ...axis, size: 46, space: 36, ...(chart.steps ? { incrs: chart.steps } : {}), values: (_, ticks) => ticks.map((tick) => (tick === 0 ? "0" : shortened(chart.format(tick)))) },
+        { ...axis, size: (_, ticks) => 16 + 7 * Math.max(4, ...(ticks ?? []).map((text) => text.length)), space: 36, ...(chart.steps ? { incrs: chart.steps } : {}), values: (_, ticks) => ticks.map((tick) => (tick === 0 ? "0" : shortened(chart.format(tick)))) },
       ],
       hooks: {
         setCursor: [(plot) => this.tell(chart, plot.cursor.idx ?? plot.data[0].length - 1, plot.cursor.idx ?? null)],

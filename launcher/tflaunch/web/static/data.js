@@ -55,11 +55,17 @@ export class Stream {
   }
 
   async failed() {
-    if (this.source?.readyState === EventSource.CLOSED) {
-      this.pause();
-      said("refused", "closed: open the link that tflaunch web printed");
-    } else {
-      said("waiting", "no answer; is tflaunch web running?");
+    if (this.source?.readyState !== EventSource.CLOSED) return said("waiting", "no answer; is tflaunch web running?");
+    this.pause();
+    try {
+      const response = await fetch(this.path); // an EventSource does not tell why it was refused
+      if (!response.ok) await answered(response);
+      response.body.cancel();
+      this.timer = setTimeout(this.look, 1000);
+    } catch (error) {
+      if (this.isOver) return; // another page is shown
+      said("refused", `closed: ${error.message}`);
+      this.handlers.trouble?.({ sentence: error.message });
     }
   }
 

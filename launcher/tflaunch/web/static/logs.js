@@ -1,6 +1,6 @@
 // The output of tasks, merged by time: it follows, and it can be searched.
 import { apiOf, get } from "./data.js";
-import { VirtualList, clock, h } from "./parts.js";
+import { VirtualList, clock, h, setText } from "./parts.js";
 
 const MOST = 50000;
 
@@ -69,6 +69,7 @@ export class Logs {
     const all = this.found ?? this.lines;
     const shown = this.wanted && !this.found ? all.filter((line) => line[3].toLowerCase().includes(this.wanted)) : all;
     this.note.textContent = note ?? (this.wanted ? `${shown.length} of ${all.length} lines` : "");
+    setText(this.none, this.wanted ? "No line matches." : "No output yet.");
     this.none.hidden = all.length > 0;
     this.list.element.hidden = !all.length;
     this.list.set(shown);

@@ -7,7 +7,7 @@ export function h(tag, props = {}, ...children) {
     else if (name in element && name !== "list") element[name] = value;
     else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return element;
 }
 

@@ -18,7 +18,7 @@ export function runPage(main, run) {
   const state = badge("");
   const facts = h("p", { className: "facts" });
   const panel = h("div", { className: "panel", hidden: true });
-  const act = h("div", { className: "actions" },
+  const act = h("div", { className: "actions", hidden: true },
     h("button", { onclick: () => restart(api, run, []) }, "Restart"),
     h("button", { onclick: () => stop() }, "Stop"));
   const tabs = h("nav", { className: "tabs", "aria-label": "Views of this run" }, TABS.map((name, at) =>
@@ -137,7 +137,9 @@ export function runPage(main, run) {
   };
 }
 
-export const exitOf = (task) => (task.signal !== null ? `signal ${task.signal}` : task.exit_code === null ? "" : String(task.exit_code));
+const SIGNALS = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP".split(" "); // by number
+const signalName = (number) => (SIGNALS[number - 1] ? `SIG${SIGNALS[number - 1]}` : `signal ${number}`);
+export const exitOf = (task) => (task.signal !== null ? signalName(task.signal) : String(task.exit_code ?? ""));
 
 export function restart(api, name, tasks) {
   const what = tasks.length ? tasks.join(", ") : "all tasks that train";

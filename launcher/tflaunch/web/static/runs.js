@@ -1,13 +1,13 @@
 // All runs.
 import { Stream } from "./data.js";
-import { Table, ago, duration, h } from "./parts.js";
+import { Table, ago, duration, h, setText } from "./parts.js";
 
 export function runsPage(main) {
   let found = [];
   const search = h("input", { type: "search", placeholder: "Filter runs", "aria-label": "Filter runs", oninput: draw });
   const table = new Table({
     label: "Runs",
-    empty: "No runs yet: tflaunch up cluster.json starts one.",
+    empty: "",
     open: (run) => (location.hash = hrefOf(run)),
     columns: [
       { title: "Run", width: "minmax(14rem, 3fr)", cell: (run) => run.run, href: hrefOf },
@@ -24,6 +24,7 @@ export function runsPage(main) {
 
   function draw() {
     const wanted = search.value.toLowerCase();
+    setText(table.none, found.length ? "No run matches." : "No runs yet: tflaunch up cluster.json starts one.");
     table.set(found.filter((run) => `${run.run} ${run.state}`.toLowerCase().includes(wanted)));
   }
 

@@ -14,7 +14,7 @@ export function taskPage(main, run, name) {
   const state = badge("");
   const facts = h("dl", { className: "figures" });
   const why = h("div", { className: "panel bad", hidden: true });
-  const act = h("div", { className: "actions" },
+  const act = h("div", { className: "actions", hidden: true },
     h("button", { onclick: () => restart(api, run, [name]) }, "Restart"),
     h("button", { onclick: () => signal(api, name) }, "Signal"));
   const charts = new Charts(run, name);
@@ -30,6 +30,7 @@ export function taskPage(main, run, name) {
     status: (found) => { status = found; draw(); },
     timeline: (found) => { timeline = found; if (status) draw(); },
     lines: (lines) => logs.add(lines),
+    trouble: ({ sentence }) => { why.hidden = false; show(why, h("p", {}, sentence)); },
     open: () => logs.reset(),
   });
 
