@@ -739,7 +739,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.store.log_writer.TaskLog._open",
         'os.pread(file, 1, max(size - 1, 0)) in (b"", b"\\n")',
         "True",
-        Invariant("I6", 8572),
+        Suite("unit/test_task_log.py"),
     ),
     "nothing is known of output that was acknowledged and not stored": Edit(
         "tflaunch.store.log_sink.LogSink.kept",

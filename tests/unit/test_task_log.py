@@ -59,6 +59,15 @@ def test_a_log_is_what_the_task_wrote(tmp_path: Path) -> None:
     assert place.next().kept() == (0, 8)
 
 
+def test_a_line_of_ours_begins_on_its_own_line_after_another_supervisor_was_killed(tmp_path: Path) -> None:
+    """That one had written half of a line."""
+    place = Place(tmp_path)
+    place.log.append(b"half", [(0, NOW)])
+    again = place.next()
+    again.log.begin_attempt(1, NOW)
+    assert again.text() == "half\n---- tflaunch: worker:0 attempt 1 ----\n"
+
+
 def test_words_of_ours_do_not_count_as_the_tasks(tmp_path: Path) -> None:
     """Neither those between attempts nor those at missing output."""
     place = Place(tmp_path)
