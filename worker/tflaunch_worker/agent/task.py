@@ -60,12 +60,12 @@ _READ = 256 * 1024
 _MOST_READS = 16  # a child that keeps writing must not delay the report of the exit
 _LOOK_AGAIN = 0.02  # seconds
 _MOST_LOOKS = 10  # a process that has cleared its environment for good cannot be found
-_DIES_WITHIN = (
-    2.0  # seconds; what lives for longer after KILL waits in the kernel: a dead disk or server, a frozen cgroup
-)
+_DIES_WITHIN = 2.0  # seconds; what lives for longer after KILL waits in the kernel: a dead disk, a frozen cgroup
 _MORE_LOOKS = 250  # 5 s: a process may take long to execute another program on a busy machine
 _PATIENCE = 2.0  # seconds for what a successful program has left behind to end by itself
 _LAST_ACT = 10.0  # seconds
+_NO_WORK = 0.1  # seconds of CPU that a program may use which only starts another one
+_SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "busybox"))
 _MOST_NAMED = 3
 _LONGEST_COMMAND = 60
 _HELPERS = re.compile(r"multiprocessing[.-]|\bloky\b")  # they end with their parent, or soon after
@@ -103,6 +103,7 @@ class Task:
         self._has_exited = False
         self._exit: dict[str, object] = {}
         self._waits_until = 0.0
+        self._worked = 0.0
         self._has_failed = False
         self._is_ending = False
         self._began_at = 0.0
@@ -307,7 +308,8 @@ class Task:
             self._loop.call_at(self._waits_until, self._settle)
         elif self._kill_at is None or self._loop.now() >= self._kill_at:
             self.signal(signal.SIGKILL)  # before its pid can be reused
-        os.waitpid(self.pid, 0)
+        _, _, usage = os.wait4(self.pid, 0)
+        self._worked = usage.ru_utime + usage.ru_stime  # with that of the children that it has waited for
         self._has_exited = True
         if self._pidfd is not None:
             self._loop.forget(self._pidfd)
@@ -326,9 +328,9 @@ class Task:
     def _report_exit(self, members: list[int]) -> None:
         """Report the exit, once, with what a program that ended with 0 has left behind in ``members``.
 
-        A first process that ends right after it has started others, and has trained nothing, was a script that put the
-        program in the background: the task has not succeeded. What a program started longer before its end, or after it
-        had reported progress, is a helper of a training that is done, such as a TensorBoard.
+        A shell, or a program that has done no work itself, which ends right after it has started others has put the
+        training in the background: the task has not succeeded. What other programs leave behind, or what was started
+        longer before the end or after progress was reported, is a helper of a training that is done.
         """
         if not self._exit:
             return
@@ -340,7 +342,9 @@ class Task:
             more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
             told["evidence"] = f"its process{'es' if len(left) > 1 else ''} {shown}{more} still ran"
             is_last_act = any(age is not None and age < _LAST_ACT + _PATIENCE for _, age, _ in left)
-            told["went_to_background"] = is_last_act and not (told.get("step") or told.get("epoch"))
+            first = os.path.basename(self._command.argv[0])
+            is_script = first in _SHELLS or first.endswith(".sh") or self._worked < _NO_WORK
+            told["went_to_background"] = is_last_act and is_script and not (told.get("step") or told.get("epoch"))
         self._say("task_exited", **told)
 
     def _settle(self) -> None:
