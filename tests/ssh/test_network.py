@@ -231,14 +231,19 @@ server.listen()
 visited = threading.Event()
 def serve():
     while True:
-        server.accept()[0].sendall(b"x")
-        visited.set()
+        try:
+            with server.accept()[0] as peer:
+                peer.sendall(b"x")
+                if peer.recv(1): visited.set()  # the peer has read the answer, and needs no other one
+        except ConnectionError: pass
 threading.Thread(target=serve, daemon=True).start()
 host, port = addresses[1 - me]
 while True:  # until the program answers: before it listens, its agent's socket does, and resets connections
     try:
         with socket.create_connection((host, int(port))) as peer:
-            if peer.recv(1): break
+            if peer.recv(1):
+                peer.sendall(b"y")
+                break
     except ConnectionError: pass
 visited.wait()
 print("met", socket.gethostname(), host)

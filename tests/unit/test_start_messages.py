@@ -70,6 +70,13 @@ def test_gpus_that_are_enough_or_cannot_be_counted_are_not_refused(gpus: int | N
     assert (job.culprit, lines) == (None, [])
 
 
+def test_a_host_without_a_gpu_is_named_and_not_refused() -> None:
+    """A job is tried out on a machine without any."""
+    job, lines = joined(0, roles={"worker": {"gpus": 1}})
+    assert job.culprit is None
+    assert lines == ["warning: a has no GPU, and its tasks are assigned 2: they train on the CPU"]
+
+
 def test_tasks_that_share_gpus_are_named_before_the_start() -> None:
     """With what NCCL cannot do; not where there is no GPU, or each task names its own."""
     _, (line,) = joined(1)

@@ -31,7 +31,7 @@ from tflaunch.explain import cluster_formation, moves, summary
 from tflaunch.explain.summary import describe, describe_exit
 from tflaunch.explain.wording import counted, growth_words, lasted, listed, place_of
 from tflaunch.plan import preloading, tensorboard
-from tflaunch.plan.gpu_shares import sharing_tasks
+from tflaunch.plan.gpu_shares import gpus_assigned, sharing_tasks
 from tflaunch.plan.model import FENCED_OR_FAIL
 
 _MOST_OUTSIDERS = 16
@@ -216,7 +216,10 @@ def _preload_news(before: Job, event: TaskStarted) -> list[str]:
 
 
 def _sharing_news(event: HostJoined, job: Job) -> list[str]:
-    """Return a warning about tasks that use the GPUs of a host together."""
+    """Return a warning about tasks that use the GPUs of a host together, or are assigned some where there are none."""
+    assigned = gpus_assigned(job.plan.on_host(event.host))
+    if event.gpus == 0 and assigned:
+        return [f"warning: {event.host} has no GPU, and its tasks are assigned {assigned}: they train on the CPU"]
     names = sharing_tasks(job.plan.on_host(event.host)) if event.gpus else []
     if len(names) < 2:
         return []

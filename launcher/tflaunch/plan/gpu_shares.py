@@ -66,11 +66,14 @@ def gpus_assigned(tasks: Iterable[TaskPlan]) -> int:
 
 
 def why_too_few(host: str, tasks: Iterable[TaskPlan], gpus: int | None) -> str:
-    """Return that a host has fewer GPUs than its tasks are assigned, or "" if it has enough or that is not known."""
+    """Return that a host has fewer GPUs than its tasks are assigned, or "" if it has enough or that is not known.
+
+    A host without any is none of NVIDIA's, or one on which a job is tried out.
+    """
     wanted = gpus_assigned(tasks)
-    if gpus is None or gpus >= wanted:
+    if not gpus or gpus >= wanted:
         return ""
-    some = "no GPU" if not gpus else "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+    some = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
     return f"{host} has {some}, and its tasks are assigned {wanted}: correct `gpus` in roles or hosts"
 
 
