@@ -118,8 +118,8 @@ def _end_begun(path: Path, grace: float | None) -> int:
         from tflaunch.runtime import launch
 
         default = observer.job.plan.timeouts.grace
-        launch.take_over(path, say, stop=StopRequested(default if grace is None else grace))
-        observer.catch_up()
+        code = launch.take_over(path, say, stop=StopRequested(default if grace is None else grace))
+        return EXIT_INTERNAL if code == EXIT_INTERNAL else 0  # its summary has told what may still run
     return EXIT_INTERNAL if observer.job.unended() else 0
 
 
