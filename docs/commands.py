@@ -32,7 +32,7 @@ is used, or else the newest; without RUN, all runs match.
 | 1 to 123 | the culprit's own exit code; 1 also for a program that went to [the background](troubleshooting.md) |
 | 128+N | the culprit was killed by signal N |
 | 2, 3 | 2: the spec or the usage is wrong; 3: a port is busy or a host cannot be reached. Nothing was started |
-| 124, 125 | 124: a time limit; 125: a host was lost, or tflaunch failed |
+| 124, 125 | 124: a time limit; 125: a host or tflaunch failed, or a task [may live on](supervision.md#ending-a-run) |
 | 126, 127 | 126: the command cannot be executed; 127: it was not found |
 | 130, 143 | Ctrl-C; TERM |
 
