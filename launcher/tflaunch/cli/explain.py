@@ -18,7 +18,7 @@ def explain(run: str | None, as_json: bool) -> None:
     """Say why RUN failed, or what state it is in, with the evidence, and which commands help further.
 
     With --json for programs: state, exit_code, sentence, hang, culprit (task, host, attempt, python,
-    traceback or last_lines), hint, also_stopped, not_restarted, logs, next.
+    traceback or last_lines), hint, also_stopped, not_restarted, unended, logs, next.
 
     \b
     Example:

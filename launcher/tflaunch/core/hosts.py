@@ -282,7 +282,7 @@ def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False, is_
             return fail(job, culprit, now, may_retry=True)
         soonest = now + job.plan.restart.backoff[0]
         return job.with_host(host, retry_at=max(state.retry_at or soonest, soonest)), []
-    if waiting and is_out_of_reach and lost_hosts.are_waited_for(job):
+    if waiting and is_out_of_reach and policy.waits_for_lost_hosts(job):
         return _wait_for(job, state, waiting, now)
     for task in waiting:
         job, more = replace_alone(job, task.task, _loss(job, state), now)
@@ -304,7 +304,7 @@ def _wait_for(job: Job, host: HostState, waiting: list[TaskPlan], now: float) ->
 
 def _loss(job: Job, host: HostState) -> Failure:
     """Return the failure of a task that was lost with its host, for the task's budget."""
-    return Failure("", is_free=host.is_drained or lost_hosts.are_waited_for(job))
+    return Failure("", is_free=host.is_drained or policy.waits_for_lost_hosts(job))
 
 
 def _move_tasks(job: Job, host: str, waiting: list[TaskPlan], now: float) -> Step:

@@ -72,13 +72,14 @@ class HostPhase(Enum):
 class HostState(NamedTuple):
     """State of one host. Times are seconds of the supervisor's clock.
 
-    ``reason`` says why it is down or disconnected, ``since`` is when that became known, and ``fence_at`` is when it is
-    certainly dead; ``away_since`` is when it was given up, None once it has joined again. ``awaits`` is what is still
-    missing: a copy of the user's code (`CODE`), the addresses of the others' names (`NAMES`), whether it can reach them
-    (`PEERS`), or the newest checkpoint (`CHECKPOINT`). ``is_drained``: it leaves because its host is being drained.
-    ``failures`` counts consecutive losses of a host that had joined; ``joined_at`` is when it last joined; ``retry_at``
-    is when to try it again while the job runs without it. ``code`` is the directory with the user's code on the host,
-    "" if none was copied. ``addresses`` is as in `events.HostJoined`.
+    ``reason`` says why it is down or disconnected, ``since`` is when that became known, or when its link was restored;
+    ``fence_at`` is when it is certainly dead, or no longer waited for if it is leaving; ``away_since`` is when it was
+    given up, None once it has joined again. ``awaits`` is what is still missing: a copy of the user's code (`CODE`),
+    the addresses of the others' names (`NAMES`), whether it can reach them (`PEERS`), or the newest checkpoint
+    (`CHECKPOINT`). ``is_drained``: it leaves because its host is being drained. ``failures`` counts consecutive losses
+    of a host that had joined; ``joined_at`` is when it last joined; ``retry_at`` is when to try it again while the job
+    runs without it. ``code`` is the directory with the user's code on the host, "" if none was copied. ``addresses`` is
+    as in `events.HostJoined`.
 
     ``stands_for`` is the host of the compiled plan whose tasks are on this one: itself, unless it has taken the place
     of another; "" for a spare host. ``flaw`` says why it cannot become one again, "" if it can. ``is_warm``: as a spare

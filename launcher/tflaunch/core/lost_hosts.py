@@ -6,18 +6,13 @@ counts as a restart: only `timeouts.lost_host` limits the wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from tflaunch.core import elastic
+from tflaunch.core import elastic, policy
 from tflaunch.core.job_state import Cause, Culprit, HostState, Job, Phase
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds between two tries
 _PAUSES = 4  # a pause is this part of the time that the host has been away
-
-
-def are_waited_for(job: Job) -> bool:
-    """Whether the job waits for hosts that it has lost; never for hosts that were not there at the start."""
-    return job.has_started and job.plan.timeouts.lost_host > 0
 
 
 def try_later(job: Job, name: str, now: float) -> Job:
@@ -51,12 +46,11 @@ def waited_for_until(job: Job, host: HostState) -> float | None:
     """Return until when the job waits for a host, for users; None if it does not."""
     there = [job.tasks[task.task] for task in job.plan.on_host(host.host)]
     is_missed = job.phase is Phase.WAITING_FOR_HOSTS or any(task.resume_at is not None for task in there)
-    return limit_of(job, host) if is_missed and are_waited_for(job) and not host.is_spare else None
+    return limit_of(job, host) if is_missed and policy.waits_for_lost_hosts(job) and not host.is_spare else None
 
 
-def culprit_of(job: Job, hosts: Iterable[HostState], now: float) -> Culprit:
+def culprit_of(job: Job, hosts: Sequence[HostState], now: float) -> Culprit:
     """Return the culprit of a job that has waited in vain for these hosts."""
-    hosts = list(hosts)
     limit = f"timeouts.lost_host ({job.plan.timeouts.lost_host:g} s)"
     remedy = f"not reached again within {limit}; raise it, e.g. --set timeouts.lost_host=1h"
     message = "\n".join([*(f"{host.host}: {host.reason}" for host in hosts), remedy])

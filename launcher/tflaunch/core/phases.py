@@ -59,7 +59,7 @@ def _joining(job: Job, now: float) -> Step:
     job = spares.replace_lost(job, now)
     down = job.hosts_in(HostPhase.DOWN)
     if down and not elastic.can_do_without(job, down):
-        if lost_hosts.are_waited_for(job):
+        if policy.waits_for_lost_hosts(job):
             for host in down:
                 job = lost_hosts.try_later(job, host, now)
             return job._replace(phase=Phase.WAITING_FOR_HOSTS), []

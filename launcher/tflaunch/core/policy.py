@@ -286,10 +286,15 @@ def fence(plan: Plan) -> float:
     return plan.lease + plan.timeouts.grace + _FENCE_MARGIN
 
 
+def waits_for_lost_hosts(job: Job) -> bool:
+    """Whether the job waits for hosts that it has lost; never for hosts that were not there at the start."""
+    return job.has_started and job.plan.timeouts.lost_host > 0
+
+
 def confirm_by(job: Job, task: TaskState) -> float | None:
     """Return when the host of a task must have confirmed its end; None if it is not stopped, or the fence decides.
 
-    That depends on nobody's help: a process may not die (state D, a frozen cgroup), and a host may lie.
+    A process may not die (state D, a frozen cgroup), and a host may lie, so the wait must end without them.
     """
     host = job.hosts[job.plan.find(task.task).host]
     if not (task.is_alive and task.is_stopping) or host.phase is HostPhase.DISCONNECTED:
@@ -340,7 +345,7 @@ def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
         kind, what = _kind(culprit, failure, is_quick=job.failed_at - job.attempt_started_at < QUICK)
         return Failure(kind, is_free, reached, what)
     kind = culprit.name if culprit.cause is Cause.TIME else ""
-    is_free = culprit.cause is Cause.DRAIN or (culprit.cause is Cause.HOST and job.plan.timeouts.lost_host > 0)
+    is_free = culprit.cause is Cause.DRAIN or (culprit.cause is Cause.HOST and waits_for_lost_hosts(job))
     return Failure(kind, is_free, reached, f"timeouts.{kind}" if kind else "")
 
 

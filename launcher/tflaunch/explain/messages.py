@@ -29,7 +29,7 @@ from tflaunch.core.events import (
 from tflaunch.core.job_state import CHECKPOINT, HAS_RUN, Cause, HostPhase, Job, Phase
 from tflaunch.explain import cluster_formation, moves, summary
 from tflaunch.explain.summary import describe, describe_exit
-from tflaunch.explain.wording import counted, growth_words, lasted, listed, place_of
+from tflaunch.explain.wording import away_words, counted, growth_words, lasted, listed, place_of, process_of
 from tflaunch.plan import preloading, tensorboard
 from tflaunch.plan.gpu_shares import gpus_assigned, sharing_tasks
 from tflaunch.plan.model import FENCED_OR_FAIL
@@ -123,7 +123,7 @@ def _wait_news(event: BreakpointReached | TaskLingers, after: Job) -> list[str]:
     if task is None or task.attempt != event.attempt:
         return []
     if isinstance(event, TaskLingers):
-        about, left = f"{task.task} (pid {event.pid} on {event.host})", policy.fence(after.plan)
+        about, left = process_of(task.task, event.host, event.pid), policy.fence(after.plan)
         return [f"{about} does not end after KILL: {event.reason}; it is given up {left:g} s after that"]
     if task.breakpoint is None:
         return []
@@ -172,9 +172,8 @@ def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
 
 def _waiting_news(job: Job) -> list[str]:
     """Return the message that the job waits for lost hosts."""
-    lost = "; ".join(f"{host.host} ({host.reason})" for host in job.away())
     most = lasted(job.plan.timeouts.lost_host)
-    return [f"waiting for {lost} for at most {most} (timeouts.lost_host); no restart is charged for that"]
+    return [f"waiting for {away_words(job)} for at most {most} (timeouts.lost_host); no restart is charged for that"]
 
 
 def _forming_news(job: Job, now: float) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tflaunch.core import policy, preflight
 from tflaunch.core.job_state import Cause, Culprit, Job, TaskState
 from tflaunch.explain import cluster_formation, moves
-from tflaunch.explain.wording import counted, lasted, listed, unended_words
+from tflaunch.explain.wording import counted, lasted, listed, process_of
 from tflaunch.plan import moving
 from tflaunch.plan.model import CODE_DIRECTORY, HostPlan, Plan, TaskPlan
 from tflaunch.printable import printable
@@ -48,7 +48,11 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
 
 def unended(job: Job) -> list[str]:
     """Return a line about the processes that may still run after the job's end, and what to do; [] if there is none."""
-    left = [unended_words(task.task, job.host_of(task.task), task.unended) for task in job.unended() if task.unended]
+    left = [
+        f"{process_of(task.task, job.host_of(task.task), task.unended.pid)}: {task.unended.reason}"
+        for task in job.unended()
+        if task.unended is not None
+    ]
     return [f"may still run: {listed(left)}; look there with ps, and end it before the next run"] if left else []
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tflaunch.explain import figures
 
 if TYPE_CHECKING:
-    from tflaunch.core.job_state import Breakpoint, Unended
+    from tflaunch.core.job_state import Breakpoint, Job
     from tflaunch.explain.run_status import HostStatus
 
 _MANY = 8
@@ -55,10 +55,14 @@ def absence_words(host: HostStatus, now: float) -> str:
     return f"waiting for {host.host}{reason} for {gone}, and {lasted(left)} more"
 
 
-def unended_words(task: str, host: str, found: Unended) -> str:
-    """Return ``worker:1 (pid 12 on h2): state D in rpc_wait``."""
-    pid = f"pid {found.pid} " if found.pid else ""
-    return f"{task} ({pid}on {host}): {found.reason}"
+def process_of(task: str, host: str, pid: int | None) -> str:
+    """Return ``worker:1 (pid 12 on h2)``; without the number if that is not known."""
+    return f"{task} (pid {pid} on {host})" if pid else f"{task} (on {host})"
+
+
+def away_words(job: Job) -> str:
+    """Return the lost hosts that have not joined again, with the reasons: ``h1 (no route to host); h2 (timed out)``."""
+    return "; ".join(f"{host.host} ({host.reason})" for host in job.away())
 
 
 def growth_words(task: str, rate: float, left: float) -> str:

@@ -68,7 +68,7 @@ def gpus_assigned(tasks: Iterable[TaskPlan]) -> int:
 def why_too_few(host: str, tasks: Iterable[TaskPlan], gpus: int | None) -> str:
     """Return that a host has fewer GPUs than its tasks are assigned, or "" if it has enough or that is not known.
 
-    A host without any is none of NVIDIA's, or one on which a job is tried out.
+    A host without any GPU has enough: its driver may not be NVIDIA's, or the job is only tried out there.
     """
     wanted = gpus_assigned(tasks)
     if not gpus or gpus >= wanted:

@@ -108,7 +108,7 @@ def _supervise(
 
     try:
         with ExitStack() as early:
-            early.enter_context(_not_stopped(job.plan.lease, lambda text: mailbox.call(lambda: config.say(text))))
+            early.enter_context(_ignored_ctrl_z(job.plan.lease, lambda text: mailbox.call(lambda: config.say(text))))
             early.enter_context(_signals_to(mailbox, signals))  # before the journal begins, so that it also has the end
             with wiring.open_runtime(job, config, connectors, mailbox, patience, fencing, records) as runtime:
                 run = Run(job, runtime.collaborators)
@@ -217,7 +217,7 @@ def _losses(runtime: Runtime) -> list[str]:
 
 
 @contextmanager
-def _not_stopped(lease: float, say: Callable[[str], None]) -> Iterator[None]:
+def _ignored_ctrl_z(lease: float, say: Callable[[str], None]) -> Iterator[None]:
     """Ignore Ctrl-Z where tasks end when they hear nothing of their supervisor for the ``lease``; tell what that costs.
 
     SIGSTOP cannot be ignored: it is told when the process goes on.
@@ -225,7 +225,7 @@ def _not_stopped(lease: float, say: Callable[[str], None]) -> Iterator[None]:
     if not lease or signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN:
         yield
         return
-    costs = f"tasks on other hosts end when they hear nothing for {lease:g} s"
+    costs = f"the tasks end when they hear nothing for {lease:g} s"
     words = {
         signal.SIGTSTP: f"Ctrl-Z is ignored, because {costs}; `tflaunch up -d` gives the prompt back",
         signal.SIGCONT: f"tflaunch was stopped and goes on; {costs}",
@@ -239,6 +239,7 @@ def _not_stopped(lease: float, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def _end_anyway() -> None:
+    """End this process soon, whatever its other threads wait for."""
     time.sleep(_LAST_PATIENCE)
     os._exit(EXIT_INTERNAL)
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from tflaunch import private_files
 from tflaunch.core import policy, replay
 from tflaunch.core.job_state import Cause, Job, Phase
-from tflaunch.explain import summary
+from tflaunch.explain import summary, wording
 from tflaunch.plan.model import NotifyPlan
 from tflaunch.store.log_writer import tail
 
@@ -56,8 +56,7 @@ def occurrences(before: Job, after: Job) -> Iterator[Occurrence]:
     if culprit is not before.culprit and culprit is not None and (culprit.cause, culprit.name) == (Cause.TIME, "stall"):
         yield Occurrence("stalled", f"stalled-{after.attempt}", summary.describe(culprit, after.plan))
     if after.phase is Phase.WAITING_FOR_HOSTS is not before.phase:
-        lost = "; ".join(f"{host.host} ({host.reason})" for host in after.away())
-        yield Occurrence("waiting", f"waiting-{after.attempt}", f"waiting for {lost}")
+        yield Occurrence("waiting", f"waiting-{after.attempt}", f"waiting for {wording.away_words(after)}")
     if after.attempt != before.attempt:
         why = "" if before.culprit is None else f": {summary.describe(before.culprit, before.plan)}"
         yield Occurrence("restarted", f"restarted-{after.attempt}", f"{summary.restart_name(after)}{why}")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tflaunch.explain import figures
 from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus
-from tflaunch.explain.wording import absence_words, counted, growth_words, listed
+from tflaunch.explain.wording import absence_words, counted, growth_words, listed, process_of
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting
 
@@ -78,8 +78,7 @@ def _breakpoint(status: Status, task: TaskStatus) -> str:
 
 def _unended(task: TaskStatus) -> str:
     """Return why a task may still run although it was killed."""
-    where = f"pid {task.pid} on {task.host}" if task.pid else f"on {task.host}"
-    return formatting.plain(f"{task.task} ({where}) may still run: {task.unended}")
+    return formatting.plain(f"{process_of(task.task, task.host, task.pid)} may still run: {task.unended}")
 
 
 def _growth(task: TaskStatus, now: float) -> str:

@@ -214,8 +214,9 @@ class Task:
         """Report a process that has not ended after KILL: nothing here can end it."""
         if not self.is_gone:
             living = self._members()[0] if self._has_exited else [self.pid]
-            for pid in living[:1]:
-                self._say("task_lingers", pid=pid, reason=linux.describe_wait(pid))
+            reason = linux.describe_wait(living[0]) if living else ""
+            if reason:  # it has not ended meanwhile
+                self._say("task_lingers", pid=living[0], reason=reason)
 
     def signal(self, number: int) -> None:
         """Signal the process group, or only the fork while it has no group of its own yet."""
