@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.warm_python import StartWarm, WarmPython
+from tflaunch_worker.agent.last_output import LastOutput
 
 pytestmark = pytest.mark.tensorflow
 
@@ -23,6 +24,21 @@ x, y = np.ones((64, 3)), np.zeros((64, 1))
 for _ in range(2):
     network.fit(x, y, batch_size=8, epochs=3, validation_data=(x, y), verbose=0, callbacks=[progress.callback()])
 print(tf.keras.Model.__module__)
+"""
+
+SHOWN = """
+import sys
+import numpy as np
+import tensorflow as tf
+
+network = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+network.compile("sgd", "mse")
+x, y, verbose = np.ones((640, 3)), np.zeros((640, 1)), int(sys.argv[1])
+for _ in range(3):
+    print("loss", network.fit(x, y, verbose=verbose).history["loss"][-1])
+    network.evaluate(x[:320], y[:320], verbose=verbose)
+network.fit(x, y, epochs=2, verbose=verbose)
+network.evaluate(x, y * 9, verbose=verbose)
 """
 
 
@@ -57,3 +73,22 @@ def test_keras_trains_when_nobody_listens(warm_python: StartWarm, tmp_path: Path
     fit(warm_python(legacy))
     os.mkfifo(tmp_path / "progress")
     fit(warm_python(legacy), TFLAUNCH_PROGRESS=str(tmp_path / "progress"))
+
+
+@pytest.mark.parametrize("verbose", ["1", "2"])
+@pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
+def test_keras_shows_steps_of_fits_and_not_of_evaluations(warm_python: StartWarm, legacy: str, verbose: str) -> None:
+    """A `fit` of one epoch shows no "Epoch 1/1"; an evaluation shows a bar like it."""
+    python = warm_python(legacy)
+    ended = python.run(SHOWN, ["-c", verbose], env=python.env)
+    assert ended.returncode == 0, ended.stderr
+    output = LastOutput()
+    loops, epoch, rest = ended.stdout.encode().partition(b"Epoch 1/2")
+    output.note(loops)
+    known = output.progress()
+    assert (known["step"], known["epoch"], known["steps_per_epoch"]) == (60, 3, 20)
+    loss = float(loops.rpartition(b"\nloss ")[2].split()[0])
+    assert known["metrics"] == {"loss": pytest.approx(loss, rel=1e-2, abs=1e-4)}
+    output.note(epoch + rest)
+    known = output.progress()
+    assert (known["step"], known["epoch"], known["epochs"]) == (40, 2, 2)

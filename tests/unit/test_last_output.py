@@ -16,6 +16,10 @@ TRACEBACK = """Traceback (most recent call last):
 ValueError: Input 0 of layer "dense" is incompatible: got (32, 784)
 """
 
+TF_KERAS = "\b\b\b\r{done}/{steps} [=====>....] - ETA: 3s - loss: {loss}"
+KERAS_3 = "\b\b\b\r\x1b[1m{done}/{steps}\x1b[0m \x1b[32m━━\x1b[37m━━\x1b[0m 3s 4ms/step - loss: {loss}"
+ALL_AT_ONCE = "{done}/{steps} - 3s - loss: {loss} - 3s/epoch - 6ms/step\n"
+
 
 class TestFailure:
     """Failures that are the same to a person have equal signatures; others have different ones."""
@@ -134,6 +138,45 @@ class TestProgress:
         output = LastOutput()
         output.note(b"Epoch 3/9\n7/10 [==>..] - loss: 0.5\n  print('Epoch 3/9')\n")
         assert output.progress()["step"] == 27
+
+    @pytest.mark.parametrize("bar", [TF_KERAS, KERAS_3], ids=["tf_keras", "Keras 3"])
+    def test_a_fit_of_one_epoch_is_progress_without_the_line(self, bar: str) -> None:
+        """Keras writes "Epoch 1/1" nowhere; a loop of fits counts on, and evaluations between them are not read."""
+        output = LastOutput()
+        for done, loss in ((1, 0.9), (40, 0.8), (100, 0.7)):
+            output.note(bar.format(done=done, steps=100, loss=loss).encode())
+            assert output.progress() == {"epoch": 1, "step": done, "steps_per_epoch": 100, "metrics": {"loss": loss}}
+        output.note(b"\n" + bar.format(done=20, steps=20, loss=0.1).encode() + b"\n")
+        assert output.progress()["step"] == 100
+        for done in (1, 100):
+            output.note(bar.format(done=done, steps=100, loss=0.6).encode())
+        assert output.progress() == {"epoch": 2, "step": 200, "steps_per_epoch": 100, "metrics": {"loss": 0.6}}
+
+    @pytest.mark.parametrize("steps", [20, 100])
+    @pytest.mark.parametrize("bar", [TF_KERAS, KERAS_3, ALL_AT_ONCE], ids=["tf_keras", "Keras 3", "verbose=2"])
+    def test_an_evaluation_after_epochs_is_not_their_progress(self, bar: str, steps: int) -> None:
+        """Even of as many steps, and of more output than is kept; a callback may write between a bar and its last."""
+        output = LastOutput()
+        shown = [bar.format(done=100, steps=100, loss=0.9), "saved\n", bar.format(done=100, steps=100, loss=0.7), "\n"]
+        output.note(f"Epoch 2/2\n{''.join(shown[2:] if bar is ALL_AT_ONCE else shown)}".encode())
+        for done in (1, *range(1, steps + 1), *([steps] * 500)):
+            output.note(bar.format(done=done, steps=steps, loss=0.1).encode())
+        output.note(b"\n")
+        progress = {"epoch": 2, "epochs": 2, "step": 200, "steps_per_epoch": 100, "metrics": {"loss": 0.7}}
+        assert output.progress() == progress
+
+    def test_a_download_or_a_prediction_is_no_training(self) -> None:
+        """Their bars have no metrics."""
+        output = LastOutput()
+        output.note(b"\r 8192/11490434 [......] - ETA: 0s\b\b\r11490434/11490434 [====] - 0s 0us/step\n")
+        output.note(b"\r20/20 [======] - 0s 1ms/step\n")
+        assert output.progress() == {}
+
+    def test_empty_lines_cost_no_more_than_others(self) -> None:
+        """A search that began again at each of a million would take minutes."""
+        output = LastOutput()
+        output.note(b"\n" * 1_000_000 + b" - \r" + b" " * 1_000_000)
+        assert output.progress() == {}
 
     def test_other_programs_say_nothing(self) -> None:
         """A fraction alone is not progress."""

@@ -1,11 +1,14 @@
-"""Keep the last output of an attempt, for its Keras progress and its failure signature.
+"""Keep the last output of an attempt, for its failure signature, and read the progress that Keras shows in it.
 
-Progress is parsed for programs that report nothing through TFLAUNCH_PROGRESS. Both generations of Keras write
-``Epoch 3/10`` on its own line. A bar follows, redrawn in place::
+Progress is parsed for programs that report nothing through TFLAUNCH_PROGRESS. Both generations of Keras draw a bar,
+which backspaces redraw in place::
 
     120/469 [=====>........................] - ETA: 3s - loss: 0.3120 - accuracy: 0.9012     (tf_keras 2.21)
     120/469 ━━━━━━━━━━━━━━━━━━━━ 3s 10ms/step - accuracy: 0.9012 - loss: 0.3120              (Keras 3)
     469/469 - 3s - loss: 0.3120 - accuracy: 0.9012 - 3s/epoch - 6ms/step                     (verbose=2)
+
+``Epoch 3/10`` is on a line before the bar, except in a `fit` of one epoch. `evaluate` draws the same bar without it.
+So a bar without that line is another epoch only if no line ever came and it has as many steps as the first bar.
 
 Signatures distinguish a program's failures: the supervisor compares them to decide whether a restart is worthwhile.
 
@@ -16,38 +19,38 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from typing import NamedTuple
 
 from tflaunch_worker import failures
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Optional
 
 KEPT = 16 * 1024
 """Number of bytes kept: enough for a TensorFlow traceback and what its threads write after it."""
 
-_LONGEST_MARK = 64  # bytes; a line "Epoch 3/10" may be split between two reads
+_LONGEST_BAR = 2048  # bytes; a bar may be split between two reads
 
 
 class LastOutput:
-    """Takes all output of an attempt and keeps the end of it."""
+    """Takes all output of an attempt and keeps the end of it, and the last bar of its training."""
 
     def __init__(self) -> None:
         self._pieces: deque[bytes] = deque()
         self._size = 0
-        self._cut = b""
-        self._epoch: tuple[int, int] | None = None
+        self._shown = Shown()
+        self._open = b"\n"  # the last line as far as it came, with what delimits it
 
     def note(self, data: bytes) -> None:
-        """Add output of the task. Costs one search, because all output passes through here."""
-        text = self._cut + data
-        begun = last_epoch(text)
-        if begun is None:
-            self._keep(data)
-            self._cut = text[-_LONGEST_MARK:]
-            return
-        epoch, epochs, end = begun
-        self._epoch = epoch, epochs
-        self._pieces.clear()  # a bar before this line belongs to an earlier epoch
-        self._size = 0
-        self._keep(text[end:])
-        self._cut = text[end:][-_LONGEST_MARK:]
+        """Add output of the task. Costs a few searches, because all output passes through here."""
+        self._keep(data)
+        text = self._open + data
+        end = max(text.rfind(b"\n"), text.rfind(b"\b"), 0)
+        if len(text) - end > _LONGEST_BAR:
+            end = len(text)
+        self._shown = read_bars(self._shown, text[: end + 1])
+        self._open = text[end:]
 
     def _keep(self, data: bytes) -> None:
         self._pieces.append(data[-KEPT:])
@@ -57,22 +60,20 @@ class LastOutput:
 
     def progress(self) -> dict[str, object]:
         """Return epoch, epochs, steps_per_epoch, step and metrics, as far as Keras lines show them."""
-        if self._epoch is None:
+        shown = read_bars(self._shown, self._open)
+        if shown.epoch == 0:
             return {}
-        epoch, epochs = self._epoch
-        known: dict[str, object] = {"epoch": epoch, "epochs": epochs}
-        bar = last_bar(self._tail())
-        if bar is not None:
-            done, steps, metrics = bar
-            known.update({"step": (epoch - 1) * steps + done, "steps_per_epoch": steps, "metrics": metrics})
+        known: dict[str, object] = {"epoch": shown.epoch}
+        if shown.epochs is not None:
+            known["epochs"] = shown.epochs
+        if shown.steps:
+            step = (shown.epoch - 1) * shown.steps + shown.done
+            known.update({"step": step, "steps_per_epoch": shown.steps, "metrics": shown.metrics})
         return known
 
     def failure(self) -> str:
         """Return the signature of the program's failure (see `failure_signature`)."""
-        return failure_signature(self._tail())
-
-    def _tail(self) -> bytes:
-        return b"".join(self._pieces)[-KEPT:]
+        return failure_signature(b"".join(self._pieces)[-KEPT:])
 
 
 OUTPUT_SIGNATURE = "output "
@@ -107,39 +108,60 @@ def failure_signature(tail: bytes) -> str:
 MOST_METRICS = 20
 _LARGEST = 2.0**63
 
-_EPOCH = rb"(?:^|[\r\n\b])Epoch (\d{1,7})/(\d{1,7})\r?\n"
 _COLOR = rb"\x1b\[[0-9;]*m"
-_BAR = rb"(?:^|[\r\n\b])\s*(\d{1,9})/(\d{1,9}) (?:\[[=>.]+\]|(?:\xe2\x94\x81)+|- \d+m?s)([^\r\n\b]*)"
+_SHOWN = re.compile(
+    rb"([\r\n\b])(?:Epoch (?P<epoch>\d{1,7})/(?P<epochs>\d{1,7})(?=\r?\n)"
+    rb"|\r? *(?P<done>\d{1,9})/(?P<steps>\d{1,9}) (?:\[[=>.]+\]|(?:\xe2\x94\x81)+|- \d+m?s)(?P<behind>[^\r\n\b]*))"
+)
 _METRIC = rb" - ([A-Za-z]\w{0,63}): ([-+]?\d[\d.]*(?:e[-+]?\d{1,3})?)(?= |$)"
 _NOT_METRICS = (b"ETA",)
 
 
-def last_epoch(output: bytes) -> tuple[int, int, int] | None:
-    """Return the last epoch begun, the number of epochs, and where the output continues after that line.
+class Shown(NamedTuple):
+    """What Keras has shown of a training; ``epoch`` 0: nothing; ``epochs`` None: no line told it."""
 
-    Returns None if no epoch begins in the output.
-    """
-    if b"Epoch " not in output:
-        return None
-    last = None
-    for begun in re.finditer(_EPOCH, output):
-        last = begun
-    return None if last is None else (int(last[1]), int(last[2]), last.end())
+    epoch: int = 0
+    epochs: Optional[int] = None
+    done: int = 0
+    steps: int = 0
+    metrics: Dict[str, float] = {}  # noqa: RUF012  # never changed
+    is_over: bool = False
+    """Whether a bar of something else came, such as an evaluation, so that only an epoch's line goes on."""
 
 
-def last_bar(output: bytes) -> tuple[int, int, dict[str, float]] | None:
-    """Return the last bar's step within the epoch, steps per epoch and metrics; None without a bar."""
-    bars = re.findall(_BAR, re.sub(_COLOR, b"", output))
-    if not bars:
-        return None
-    done, steps, behind = bars[-1]
+def read_bars(shown: Shown, output: bytes) -> Shown:
+    """Return what is shown after ``output``, which begins with the end of the line before it."""
+    if b" - " not in output and b"Epoch " not in output:
+        return shown
+    for found in _SHOWN.finditer(re.sub(_COLOR, b"", output)):
+        if found["epoch"]:
+            shown = Shown(int(found["epoch"]), int(found["epochs"]))
+        elif not shown.is_over:
+            bar = int(found["done"]), int(found["steps"])
+            shown = _with_bar(shown, bar, _metrics(found["behind"]), is_redrawn=found[1] == b"\b")
+    return shown
+
+
+def _with_bar(shown: Shown, bar: tuple[int, int], metrics: dict[str, float], *, is_redrawn: bool) -> Shown:
+    done, steps = bar
+    if not shown.metrics and (shown.epoch or metrics):
+        return shown._replace(epoch=shown.epoch or 1, done=done, steps=steps, metrics=metrics)
+    if steps != shown.steps:
+        return shown
+    if done >= shown.done and (is_redrawn or shown.done < steps):
+        return shown._replace(done=done, metrics=metrics)
+    if shown.epochs is not None:
+        return shown._replace(is_over=True)
+    return shown._replace(epoch=shown.epoch + 1, done=done, metrics=metrics) if metrics else shown
+
+
+def _metrics(text: bytes) -> dict[str, float]:
     metrics: dict[str, float] = {}
-    for name, value in re.findall(_METRIC, behind):
-        if name not in _NOT_METRICS and len(metrics) < MOST_METRICS:
-            number = _number(value)
-            if number is not None:
-                metrics[name.decode("ascii")] = number
-    return int(done), int(steps), metrics
+    for name, value in re.findall(_METRIC, text):
+        number = _number(value)
+        if name not in _NOT_METRICS and number is not None and len(metrics) < MOST_METRICS:
+            metrics[name.decode("ascii")] = number
+    return metrics
 
 
 def _number(text: bytes) -> float | None:
