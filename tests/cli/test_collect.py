@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 
@@ -37,6 +38,27 @@ def test_outputs_come_home(launch: Launch) -> None:
     assert (place / "outputs" / "1").exists()
     assert (place / "outputs" / "0").stat().st_mtime_ns == kept.st_mtime_ns
     assert not launch.survivors()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_what_comes_home_belongs_to_who_fetches_it(launch: Launch) -> None:
+    """Files of a container or of another user would keep the run from being read and removed."""
+    write = (
+        "mkdir -p out/in; echo 1 >out/in/a; echo 2 >b; chmod 4444 out/in/a; chmod 555 out/in; chown -R 12345 out b ."
+    )
+    directory = launch.directory / "theirs"
+    directory.mkdir()
+    fields = {"strategy": "none", "cluster": {"worker": 1}, "workdir": str(directory), "collect": ["out"]}
+    ended = launch.up(launch.spec("mine.json", command=["sh", "-c", write], **fields))
+    assert ended.returncode == 0, ended.stderr
+    assert launch.run("fetch", "mine", "b").returncode == 0
+    assert (directory / "b").stat().st_uid == 12345
+    found = [path for path in launch.home.rglob("*") if path.name in {"a", "b", "in", "worker-0"}]
+    assert len(found) == 4
+    assert {path.lstat().st_uid for path in launch.home.rglob("*")} == {0}
+    assert not any(path.stat().st_mode & 0o7077 for path in found)
+    pruned = launch.run("prune", "--keep", "0", "--older-than", "0s", "--yes")
+    assert not list((launch.home / "runs").glob("mine*")), pruned
 
 
 def test_a_failed_job_brings_its_files_too(launch: Launch) -> None:

@@ -75,6 +75,9 @@ def test_a_program_runs_on_hosts_that_had_nothing_of_it(launch: Launch, sshd: St
     )
     (launch.directory / "project/tool").chmod(0o755)
     (launch.directory / "project/same").symlink_to("data")
+    if os.geteuid() == 0:  # whoever wrote them here, they belong to the user of the host there
+        for path in (launch.directory / "project").rglob("*"):
+            os.lchown(path, 12345, 12345)
     ended = launch.up(synced(launch, hosts, "./tool"))
     assert ended.returncode == 0, ended.stderr
     for index, host in enumerate(hosts.values()):
@@ -84,6 +87,7 @@ def test_a_program_runs_on_hosts_that_had_nothing_of_it(launch: Launch, sshd: St
         assert (code / "result").read_text() == "1"
         assert (code / "tool").stat().st_mode & 0o777 == 0o755
         assert (code / "same/words").read_text() == "from data"
+        assert {path.lstat().st_uid for path in (host.home / STATE).rglob("*")} == {os.geteuid()}
         elsewhere = {path for path in files_below(host.home) if not path.startswith(f"{STATE}/")}
         assert not elsewhere
         state = files_below(host.home / STATE)
