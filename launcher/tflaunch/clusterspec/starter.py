@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from tflaunch.clusterspec.schema import SCHEMA_URL
+from tflaunch.clusterspec.servers import programs_of, starts_no_server
 from tflaunch.clusterspec.values import LOCALHOST, parse_address
 
 FORMATS = (".yaml", ".yml", ".toml", ".json")
@@ -19,8 +19,6 @@ _HEAD = """\
 A cluster spec of tflaunch. `tflaunch check {path}` finds mistakes in it; `tflaunch plan {path}` shows
 what it would start. A field directly after a # is optional: remove the # to use it.\
 """
-
-_SERVER = re.compile(rb"\bServer\(|\bserve_if_server\b")
 
 
 class _Field(NamedTuple):
@@ -101,8 +99,7 @@ def _servers(cluster: dict[str, Any], command: list[str]) -> Iterator[_Field]:
     """Yield the field that has worker and ps run TensorFlow's server; on if the program is here and starts none."""
     if "ps" not in cluster:
         return
-    programs = [Path(word) for word in command if word.endswith(".py")]
-    needs_it = any(path.is_file() and not _SERVER.search(path.read_bytes()) for path in programs)
+    needs_it = any(starts_no_server(program) for program in programs_of(command, Path()))
     comment = (
         "Run TensorFlow's server as worker and ps; not needed if the program starts a tf.distribute.Server itself."
     )

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tflaunch.clusterspec import load
+from tflaunch.clusterspec import load, servers
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.errors import Problem, SpecError
@@ -27,7 +27,8 @@ def read_spec(
         SpecError: the spec has errors; lists all of them, and the warnings.
     """
     spec = load.load_spec(file, settings, name, command, os.environ)
-    return complete(file.source, file.directory, spec, is_offline, giver)
+    spec, problems = complete(file.source, file.directory, spec, is_offline, giver)
+    return spec, [*problems, *servers.missing_servers(spec, file.directory)]
 
 
 def complete(
