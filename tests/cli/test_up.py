@@ -699,3 +699,24 @@ def test_a_word_of_progress_is_as_good_as_output(launch: Launch) -> None:
         assert "timeouts.stall" not in ended.stderr
 
     check_with_limits(check)
+
+
+@pytest.mark.parametrize("is_quick", [False, True], ids=["in time", "at the end"])
+def test_a_run_directory_that_is_removed_costs_logs_and_not_the_job(launch: Launch, is_quick: bool) -> None:
+    """It is said once, while the job goes on, and the exit code stays the job's."""
+    go = launch.directory / "go"
+    running = launch.start(
+        "up",
+        launch.shell(f"echo up; until test -e {go}; do sleep 0.05; done; exit 7", strategy="none", restart={"max": 0}),
+    )
+    assert running.stderr is not None
+    read_until(running, "up")
+    directory = launch.run_directory()
+    shutil.rmtree(directory)
+    said = ""
+    while not is_quick and "was removed" not in said:
+        said += running.stderr.readline()
+    go.touch()
+    said += running.communicate(timeout=PATIENCE)[1]
+    assert running.returncode == 7, said
+    assert said.count(f"{directory} was removed: the job goes on") == 1

@@ -170,6 +170,7 @@ def _last_words(run: Run, runtime: Runtime, collected: list[str], missing: list[
 
     ``collected`` and ``missing``: what was fetched from the working directories, and what was not.
     """
+    runtime.journal.tell_removal(runtime.sink.say)
     runtime.journal.settle()
     notes, exit_code = _result(run, runtime)
     notes += missing

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 128  # hosts connected to concurrently
 _BETWEEN_VIEWS = 1.0  # seconds
 _BETWEEN_LOOKS_FOR_OWNER = 1.0  # seconds
+_BETWEEN_LOOKS_FOR_JOURNAL = 5.0  # seconds
 _FLUSH = 1.0  # seconds within which a reader that keeps reading has received everything
 
 
@@ -114,6 +115,7 @@ def open_runtime(
         metrics.serve(lambda take: mailbox.call(lambda: service.measured(take)))
     if config.owner is not None:
         _end_with(config.owner, mailbox, plan.timeouts.grace)
+    _look_for_journal(journal, mailbox, sink.say)
     if sink.is_live:
         _keep_live(sink, service, mailbox)
     config.begun()
@@ -197,6 +199,12 @@ def _end_with(owner: int, mailbox: Mailbox, grace: float) -> None:
         mailbox.put(StopRequested(grace))
         return
     mailbox.call_at(mailbox.now() + _BETWEEN_LOOKS_FOR_OWNER, lambda: _end_with(owner, mailbox, grace))
+
+
+def _look_for_journal(journal: Journal, mailbox: Mailbox, say: Callable[[str], None]) -> None:
+    journal.tell_removal(say)
+    at = mailbox.now() + _BETWEEN_LOOKS_FOR_JOURNAL
+    mailbox.call_at(at, lambda: _look_for_journal(journal, mailbox, say))
 
 
 class _Threads:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -113,12 +113,24 @@ class Journal:
         self._waiting = b""
         self._dropped = 0
         self._reserve = directory.path / RESERVE_NAME
+        self._is_removal_told = False
         self._keep_reserve()
 
     @property
     def lost(self) -> int:
         """The number of records that were not written."""
         return self._waiting.count(b"\n") + self._dropped
+
+    def tell_removal(self, say: Callable[[str], None]) -> None:
+        """Say once that the run's directory was removed, which the job does not need."""
+        try:
+            is_removed = os.fstat(self._file).st_nlink == 0
+        except OSError:
+            is_removed = True  # a stale file of NFS
+        if is_removed and not self._is_removal_told:
+            self._is_removal_told = True
+            costs = "its journal and the logs in it are lost, and other commands do not find the run"
+            say(f"{self._reserve.parent} was removed: the job goes on, but {costs}")
 
     def _keep_reserve(self) -> None:
         """Reserve disk space for the last records."""
