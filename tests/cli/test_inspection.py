@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pty
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import jsonschema
 import pytest
 
 from support.rendering import MARK, SPECIAL_VARIABLES
-from support.specs import GOOD, REPOSITORY, SMALLEST, SMALLEST_LOCAL, tflaunch, written
+from support.specs import GOOD, REPOSITORY, SMALLEST, SMALLEST_LOCAL, TFLAUNCH, tflaunch, written
 
 pytestmark = pytest.mark.cli
 
@@ -109,6 +110,21 @@ class TestPlan:
         assert (shown.returncode, shown.stdout) == (2, "")
         assert error.startswith(f"tflaunch: {path}: env.TF_CONFIG: ")
         assert warning.startswith(f"tflaunch: {path}: warning: hosts.gamma: ")
+
+    def test_an_empty_grpc_proxy_is_shown_where_a_task_gets_it(self, tmp_path: Path, home: Path):
+        """With a proxy in this shell or in the spec; on other hosts, agents decide."""
+
+        def planned(proxy: str = "", host: str = "localhost", **env: str) -> str | None:
+            here = {name: value for name, value in os.environ.items() if not name.endswith("_proxy")}
+            here |= {"TFLAUNCH_HOME": str(home), **({"https_proxy": proxy} if proxy else {})}
+            path = written(tmp_path, {"cluster": {"worker": [host]}, "command": ["true"], "env": env})
+            shown = subprocess.run([TFLAUNCH, "plan", path, "--json"], env=here, capture_output=True, check=True)
+            return json.loads(shown.stdout)["tasks"][0]["env"].get("grpc_proxy")
+
+        proxy = "http://proxy:3128"
+        assert planned() is None
+        assert planned(host="far") == planned(proxy) == planned(http_proxy=proxy) == ""
+        assert planned(grpc_proxy=proxy) == proxy
 
 
 class TestEnv:

@@ -17,6 +17,7 @@ _OF_A_TASK = frozenset(
     "TFLAUNCH_" + name
     for name in ("RUN", "STRATEGY", "TASK", "ATTEMPT", "TASK_DIR", "PROGRESS", "SET", "LEGACY_KERAS", "PRELOAD")
 )
+_GRPC_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # that gRPC obeys
 _REFERENCE = r"\$\{host:([A-Za-z_][A-Za-z0-9_]*)(?:/([1-9][0-9]{0,4})|\[([0-9]{1,4}):([0-9]{1,4})\])?\}"
 
 
@@ -47,6 +48,11 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
         return str(max(1, int(known) // int(parts)))
 
     return re.sub(_REFERENCE, value, text) if "${host:" in text else text
+
+
+def has_proxy(environ: Mapping[str, str]) -> bool:
+    """Whether gRPC may use a proxy, from which an empty grpc_proxy keeps it; JAX warns of an empty one."""
+    return any(environ.get(name) for name in _GRPC_PROXIES)
 
 
 def _entries(name: str, known: str, first: int, end: int) -> str:

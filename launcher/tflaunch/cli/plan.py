@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,7 +49,7 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
     warn(spec, warnings)
     from tflaunch.plan import placeholders, serialize
 
-    made = placeholders.shown(made)
+    made = placeholders.shown(made, environ=os.environ)
     origins = loaded.origins
     if as_json:
         click.echo(json.dumps({**serialize.as_json(made), "origins": dict(origins)}, indent=2))

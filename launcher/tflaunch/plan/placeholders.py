@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from tflaunch.clusterspec.values import ROLES
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import AUTO, Plan, TaskPlan, addresses, with_tf_configs
+from tflaunch_worker import host_vars
 
 RUN, ATTEMPT, LEADER = "run", "attempt", "chief.host"
 _CLUSTER = "cluster."
@@ -125,13 +126,21 @@ def as_the(process: TaskPlan, text: str) -> str:
     return re.sub(rf"(?<![${{])\{{({'|'.join(map(re.escape, values))})\}}", lambda match: values[match[1]], text)
 
 
-def shown(plan: Plan, run: str = AUTO, attempt: str = "0") -> Plan:
-    """Return the plan for display: with TF_CONFIGs, and all placeholders filled in whose values are known."""
-    filled_in = plan._replace(
-        tasks=tuple(fill(task, plan, run, attempt) for task in plan.tasks),
-        sidecars=tuple(fill(task, plan, run, attempt) for task in plan.sidecars),
-    )
-    return with_tf_configs(filled_in)
+def shown(plan: Plan, run: str = AUTO, attempt: str = "0", environ: Mapping[str, str] | None = None) -> Plan:
+    """Return the plan for display: with TF_CONFIGs, and all placeholders filled in whose values are known.
+
+    ``environ``: the variables of this machine, by which agents decide on an empty grpc_proxy; None for others.
+    """
+
+    def settled(process: TaskPlan) -> TaskPlan:
+        process = fill(process, plan, run, attempt)
+        is_known = environ is not None and plan.is_like_here(process.host)
+        if not is_known or host_vars.has_proxy({**(environ or {}), **process.env}):
+            return process
+        return process._replace(env={name: text for name, text in process.env.items() if name != "grpc_proxy"})
+
+    tasks, sidecars = tuple(map(settled, plan.tasks)), tuple(map(settled, plan.sidecars))
+    return with_tf_configs(plan._replace(tasks=tasks, sidecars=sidecars))
 
 
 def _of_task(process: TaskPlan) -> dict[str, str]:

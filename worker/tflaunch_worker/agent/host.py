@@ -45,7 +45,6 @@ _CODE = "TFLAUNCH_CODE"
 _CORES = "TFLAUNCH_CORES"
 
 _BREAKPOINT = "PYTHONBREAKPOINT"
-_GRPC_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # that gRPC obeys
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -285,8 +284,8 @@ class Host:
         program, *arguments = message["argv"]
         argv = [host_vars.expand_path(program, known), *(host_vars.expand(word, known) for word in arguments)]
         self._choose_keras(argv, env)
-        if not any(env.get(name) for name in _GRPC_PROXIES):
-            env.pop("grpc_proxy", None)  # JAX warns of an empty one
+        if not host_vars.has_proxy(env):
+            env.pop("grpc_proxy", None)
         workdir = host_vars.expand_path(message["workdir"], known)
         if "PWD" not in message["env"]:
             env["PWD"] = workdir
