@@ -134,8 +134,10 @@ def test_why_a_process_did_not_start(tmp_path: Path) -> None:
     }
     for name, why in refused.items():
         cases[f"./{name}", str(tmp_path)] = (126, f"command './{name}' cannot be executed: {why}")
+        cases[name, "/"] = (126, f"command '{name}' cannot be executed: {why}")  # found through PATH
     for (name, workdir), expected in cases.items():
         command = _command(name, workdir=workdir)
+        command.env["PATH"] = str(tmp_path)
         output, report, status = _end(_start(command))
         assert spawn.describe_start_failure(report, command) == expected
         assert (output, os.WEXITSTATUS(status)) == ("", 127)

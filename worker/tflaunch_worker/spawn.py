@@ -111,10 +111,7 @@ def start_process(command: Command, settings: TaskSettings) -> Child:
 
 def find_executable(command: Command) -> str:
     """Return the path of a command's program, or "" if it does not exist or is a script."""
-    name = command.argv[0]
-    places = [""] if "/" in name else [f"{place}/" for place in command.env.get("PATH", os.defpath).split(":") if place]
-    for place in places:
-        path = os.path.join(command.workdir, place + name)
+    for path in (os.path.join(command.workdir, place) for place in _places(command)):
         if os.path.isfile(path) and os.access(path, os.X_OK):
             try:
                 with open(path, "rb") as file:
@@ -122,6 +119,13 @@ def find_executable(command: Command) -> str:
             except OSError:
                 return ""
     return ""
+
+
+def _places(command: Command) -> list[str]:
+    """Return the paths at which a command is looked for: on its own PATH if its name contains no slash."""
+    name = command.argv[0]
+    path = command.env.get("PATH", os.defpath)
+    return [name] if "/" in name else [f"{place}/{name}" for place in path.split(":") if place]
 
 
 def make_output_pipe() -> tuple[int, int]:
@@ -149,10 +153,11 @@ def describe_start_failure(report: bytes, command: Command) -> tuple[int, str] |
     if stage == _WORKDIR:
         return NOT_EXECUTABLE, f"working directory {command.workdir!r}: {reason}"
     name = command.argv[0]
-    path = os.path.join(command.workdir, name) if "/" in name else ""
+    found = (os.path.join(command.workdir, place) for place in _places(command))
+    path = next(filter(os.path.exists, found), "")
     if number != errno.ENOENT:
         return NOT_EXECUTABLE, f"command {name!r} cannot be executed: {_why_refused(number, path, command) or reason}"
-    if os.path.exists(path):
+    if path:
         if _start_of(path).partition(b"\n")[0].endswith(b"\r"):
             remedy = "convert it, for example with dos2unix"
             return NOT_EXECUTABLE, f"command {name!r} cannot be executed: it has line endings of Windows; {remedy}"
@@ -211,7 +216,7 @@ def _become_task(command: Command, output: int, report: int, agent: int, setting
 
 
 def _execute(command: Command) -> None:
-    """Execute the program, searched on the task's own PATH if its name contains no slash.
+    """Execute the program.
 
     `os.execvpe` would import a module here, which fails under a low limit of open files.
 
@@ -219,11 +224,10 @@ def _execute(command: Command) -> None:
         OSError: the last error other than "not found", or else that.
     """
     name = command.argv[0]
-    places = [""] if "/" in name else [f"{place}/" for place in command.env.get("PATH", os.defpath).split(":") if place]
     failure = OSError(errno.ENOENT, "")
-    for place in places:
+    for place in _places(command):
         try:
-            os.execve(place + name, [command.argv0 or name, *command.argv[1:]], {**command.env, **command.secrets})
+            os.execve(place, [command.argv0 or name, *command.argv[1:]], {**command.env, **command.secrets})
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
