@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -55,6 +56,26 @@ def describe_os_error(error: OSError, place: object = "") -> str:
         except FileNotFoundError:
             return "the current directory does not exist any more; change to another one"
     return f"{where and f'{where}: '}{error.strerror or error}"
+
+
+def no_room(error: BaseException) -> str:
+    """Return a sentence about an error for want of processes, threads or memory, "" about another one."""
+    number = error.errno if isinstance(error, OSError) else None
+    is_fork = number == errno.EAGAIN and str(error).endswith(os.strerror(errno.EAGAIN))  # no write to a full pipe
+    is_thread = isinstance(error, RuntimeError) and "new thread" in str(error)
+    is_memory = isinstance(error, MemoryError) or number == errno.ENOMEM or "failed to map segment" in str(error)
+    if not (is_fork or is_thread or is_memory):
+        return ""
+    what = "memory" if is_memory else "another thread or process"
+    limits = f"`ulimit -u` ({_limit('NPROC')}), `ulimit -v` ({_limit('AS', 1024)}), or pids.max and memory.max"
+    return f"this machine has no room for {what} of tflaunch; raise {limits} of its cgroup, or end other programs"
+
+
+def _limit(name: str, unit: int = 1) -> str:
+    import resource
+
+    limit = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
+    return "unlimited" if limit == resource.RLIM_INFINITY else str(limit // unit)
 
 
 class TflaunchError(Exception):

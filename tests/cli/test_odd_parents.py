@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shlex
@@ -18,7 +19,7 @@ import pytest
 
 from support.agent_client import wait_gone
 from support.launch import PATIENCE, Launch, read_until
-from tflaunch.errors import TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
 from tflaunch.runtime import daemon
 
 pytestmark = pytest.mark.cli
@@ -209,3 +210,39 @@ def test_a_current_directory_that_is_gone(launch: Launch, command: list[str]) ->
     told = "tflaunch: the current directory does not exist any more; change to another one"
     assert (ended.returncode, ended.stderr.splitlines()) == (125, [told])
     assert not list(launch.home.glob("runs/*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user without other processes")
+@pytest.mark.parametrize("detach", [(), ("-d",)], ids=["", "detached"])
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_no_room_for_threads_is_one_sentence(launch: Launch, processes: int, detach: tuple[str, ...]) -> None:
+    """With limit and remedy; what has begun ends, is recorded, and is not listed as lost."""
+    user = 54321
+    launch.home.mkdir()
+    os.chown(launch.home, user, user)
+    launch.env["HOME"] = str(launch.home)
+    reads_all = ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]  # also where Python is private to root
+    launch.prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *reads_all]
+    launch.prefix += ["prlimit", f"--nproc={processes}"]
+    ended = launch.run("up", *detach, launch.shell("sleep 60", workers=1, strategy="none"))
+    if "[Errno 11]" in ended.stderr:  # the guard was the one too many
+        assert (ended.returncode, len(ended.stderr.splitlines())) == (EXIT_PREFLIGHT, 1), ended
+        return
+    assert ended.returncode == EXIT_INTERNAL, ended
+    sentence = f"no room for another thread or process of tflaunch; raise `ulimit -u` ({processes})"
+    assert ended.stderr.count(sentence) == 1, ended.stderr
+    assert "Traceback" not in ended.stderr
+    launch.prefix = launch.prefix[:-2]
+    listed = json.loads(launch.run("ls", "--json").stdout)
+    assert {(run["state"], run["exit_code"]) for run in listed} <= {("failed", EXIT_INTERNAL)}
+    assert not launch.survivors()
+
+
+def test_no_memory_is_one_sentence(launch: Launch) -> None:
+    """However little there is, once the command line is read."""
+    spec = launch.shell("true", workers=1, strategy="none")
+    for megabytes in (25, 30):
+        launch.prefix = ["prlimit", f"--as={megabytes * 1_000_000}"]
+        ended = launch.run("check", spec)
+        assert (ended.returncode, len(ended.stderr.splitlines())) == (EXIT_INTERNAL, 1), ended
+        assert "no room for memory of tflaunch; raise" in ended.stderr

@@ -16,6 +16,7 @@ from tflaunch.errors import (
     SupervisedElsewhereError,
     TflaunchError,
     describe_os_error,
+    no_room,
 )
 
 _GROUPS = {
@@ -110,6 +111,15 @@ def _run_elsewhere(directory: Path) -> int:
         return 130
 
 
+def _end_with(error: Exception) -> int:
+    """Print a sentence about an error of the system, and return the exit code; raise any other error again."""
+    sentence = no_room(error) or (describe_os_error(error) if isinstance(error, OSError) else "")
+    if not sentence:
+        raise error
+    click.echo(f"tflaunch: {sentence}", err=True)
+    return EXIT_INTERNAL
+
+
 def run_command_line() -> int:
     """Run the command line and return its exit code; user errors print a message, never a traceback."""
     try:
@@ -135,6 +145,5 @@ def run_command_line() -> int:
         return 130
     except BrokenPipeError:
         return EXIT_INTERNAL
-    except OSError as error:
-        click.echo(f"tflaunch: {describe_os_error(error)}", err=True)
-        return EXIT_INTERNAL
+    except (OSError, RuntimeError, MemoryError, ImportError) as error:
+        return _end_with(error)

@@ -15,7 +15,7 @@ from typing import Any
 from tflaunch.core import policy, replay, step
 from tflaunch.core.events import Interrupted, StopRequested
 from tflaunch.core.job_state import Job
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError, no_room
 from tflaunch.explain import status, summary, wording
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan.model import Plan
@@ -113,7 +113,11 @@ def _supervise(
             with wiring.open_runtime(job, config, connectors, mailbox, patience, fencing, records) as runtime:
                 run = Run(job, runtime.collaborators)
                 with early.pop_all():
-                    serve(run, runtime)
+                    try:
+                        serve(run, runtime)
+                    except (OSError, RuntimeError, MemoryError) as error:
+                        _end_without_room(runtime, error)
+                        raise
                     if runtime.collector is not None:
                         runtime.collector.close()
                     collected, missing = _collect_files(run, config, mailbox)
@@ -123,6 +127,22 @@ def _supervise(
     _remove_old_runs(job.plan, config)
     _wake_queue()
     return code
+
+
+def _end_without_room(runtime: Runtime, error: Exception) -> None:
+    """End the tasks and record why, if the error says that there is no room for what supervises them.
+
+    Raises:
+        TflaunchError: it does.
+    """
+    sentence = no_room(error)
+    if not sentence:
+        return
+    for session in runtime.collaborators.sessions.values():
+        session.leave()
+    runtime.journal.settle()
+    runtime.journal.record_end(EXIT_INTERNAL, [sentence], "failed")
+    raise TflaunchError(sentence, EXIT_INTERNAL) from None
 
 
 def _remove_old_runs(plan: Plan, config: RunConfig) -> None:

@@ -205,8 +205,9 @@ class _Writer:
     def add(self, piece: Piece, kept: Kept | None = None) -> None:
         """Queue a piece for writing."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._write_all, args=(self,), name="screen", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._write_all, args=(self,), name="screen", daemon=True)
+            thread.start()  # it may fail
+            self._thread = thread
         self.backlog.add(piece, kept)
 
     def error_of(self, descriptor: int) -> OSError | None:

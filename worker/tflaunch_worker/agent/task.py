@@ -5,6 +5,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -132,7 +133,8 @@ class Task:
             self._on_started(spawn.start_process(self._command, settings))
         except OSError as error:
             self._pending = None
-            self._say("task_not_started", code=spawn.NOT_EXECUTABLE, reason=f"no process: {error.strerror}")
+            remedy = "; raise `ulimit -u`, or pids.max of its cgroup" if error.errno == errno.EAGAIN else ""
+            self._say("task_not_started", code=spawn.NOT_EXECUTABLE, reason=f"no process: {error.strerror}{remedy}")
             self._end()
 
     def _on_started(self, started: spawn.Child) -> None:
