@@ -49,6 +49,8 @@ class Problem(NamedTuple):
 
 def describe_os_error(error: OSError, place: object = "") -> str:
     """Return an error of the system with its place, or with ``place`` if it names none, and the remedy if known."""
+    if sentence := no_room(error):
+        return sentence
     where = str(error.filename or place)
     if isinstance(error, FileNotFoundError) and not os.path.isabs(where):
         try:
@@ -60,22 +62,15 @@ def describe_os_error(error: OSError, place: object = "") -> str:
 
 def no_room(error: BaseException) -> str:
     """Return a sentence about an error for want of processes, threads or memory, "" about another one."""
-    number = error.errno if isinstance(error, OSError) else None
-    is_fork = number == errno.EAGAIN and str(error).endswith(os.strerror(errno.EAGAIN))  # no write to a full pipe
-    is_thread = isinstance(error, RuntimeError) and "new thread" in str(error)
-    is_memory = isinstance(error, MemoryError) or number == errno.ENOMEM or "failed to map segment" in str(error)
-    if not (is_fork or is_thread or is_memory):
+    signs = ("can't start new thread", "failed to map segment", *map(os.strerror, (errno.EAGAIN, errno.ENOMEM)))
+    if not isinstance(error, MemoryError) and not any(sign in str(error) for sign in signs):
         return ""
-    what = "memory" if is_memory else "another thread or process"
-    limits = f"`ulimit -u` ({_limit('NPROC')}), `ulimit -v` ({_limit('AS', 1024)}), or pids.max and memory.max"
-    return f"this machine has no room for {what} of tflaunch; raise {limits} of its cgroup, or end other programs"
-
-
-def _limit(name: str, unit: int = 1) -> str:
     import resource
 
-    limit = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
-    return "unlimited" if limit == resource.RLIM_INFINITY else str(limit // unit)
+    limits = [resource.getrlimit(each)[0] for each in (resource.RLIMIT_NPROC, resource.RLIMIT_AS)]
+    processes, memory = ("unlimited" if limit == resource.RLIM_INFINITY else limit for limit in limits)
+    raised = f"raise `ulimit -u` ({processes}), `ulimit -v` ({memory} bytes), or pids.max and memory.max of its cgroup"
+    return f"tflaunch has no room here for another thread or process, or for memory; {raised}, or end other programs"
 
 
 class TflaunchError(Exception):

@@ -50,7 +50,7 @@ def require_own(path: Path, *, is_base: bool = False) -> None:
     trusted = {os.getuid(), 0} if is_base else {os.getuid()}
     foreign = {path.lstat().st_uid, status.st_uid} - trusted  # the owner of a symlink decides where it leads
     if foreign:
-        owner = _user_name(foreign.pop())
+        owner = user_name(foreign.pop())
         message = f"{path} belongs to {owner}; run tflaunch as {owner}, or set TFLAUNCH_HOME to a directory of yours"
         raise TflaunchError(message, EXIT_INTERNAL)
     if is_base and status.st_mode & stat.S_ISVTX:
@@ -75,7 +75,8 @@ def _is_group_of_one(status: os.stat_result) -> bool:
     return user.pw_gid == group.gr_gid and user.pw_name == group.gr_name and set(group.gr_mem) <= {user.pw_name}
 
 
-def _user_name(number: int) -> str:
+def user_name(number: int) -> str:
+    """Return the name of a user, or ``user 1000`` without one."""
     import pwd
 
     try:

@@ -229,7 +229,7 @@ def test_no_room_for_threads_is_one_sentence(launch: Launch, processes: int, det
         assert (ended.returncode, len(ended.stderr.splitlines())) == (EXIT_PREFLIGHT, 1), ended
         return
     assert ended.returncode == EXIT_INTERNAL, ended
-    sentence = f"no room for another thread or process of tflaunch; raise `ulimit -u` ({processes})"
+    sentence = f"no room here for another thread or process, or for memory; raise `ulimit -u` ({processes})"
     assert ended.stderr.count(sentence) == 1, ended.stderr
     assert "Traceback" not in ended.stderr
     launch.prefix = launch.prefix[:-2]
@@ -245,4 +245,4 @@ def test_no_memory_is_one_sentence(launch: Launch) -> None:
         launch.prefix = ["prlimit", f"--as={megabytes * 1_000_000}"]
         ended = launch.run("check", spec)
         assert (ended.returncode, len(ended.stderr.splitlines())) == (EXIT_INTERNAL, 1), ended
-        assert "no room for memory of tflaunch; raise" in ended.stderr
+        assert f"`ulimit -v` ({megabytes}000000 bytes)" in ended.stderr

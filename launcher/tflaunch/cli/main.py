@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import click
 
@@ -98,22 +97,19 @@ def tflaunch() -> None:
     """
 
 
-def _run_elsewhere(directory: Path) -> int:
-    """Run this command where the run in a directory is supervised."""
-    from tflaunch.cli._cluster_runs import run_where_it_is
-
+def _run() -> int:
+    """Run the command, where its run is supervised, and return its exit code."""
     try:
-        return run_where_it_is(directory, sys.argv[1:], run_command_line)
-    except TflaunchError as error:
-        click.echo(f"tflaunch: {error}", err=True)
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        return 130
+        return int(tflaunch(standalone_mode=False) or 0)
+    except SupervisedElsewhereError as error:
+        from tflaunch.cli._cluster_runs import run_where_it_is
+
+        return run_where_it_is(error.directory, sys.argv[1:], run_command_line)
 
 
 def _end_with(error: Exception) -> int:
     """Print a sentence about an error of the system, and return the exit code; raise any other error again."""
-    sentence = no_room(error) or (describe_os_error(error) if isinstance(error, OSError) else "")
+    sentence = describe_os_error(error) if isinstance(error, OSError) else no_room(error)
     if not sentence:
         raise error
     click.echo(f"tflaunch: {sentence}", err=True)
@@ -123,7 +119,7 @@ def _end_with(error: Exception) -> int:
 def run_command_line() -> int:
     """Run the command line and return its exit code; user errors print a message, never a traceback."""
     try:
-        return int(tflaunch(standalone_mode=False) or 0)
+        return _run()
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
             from tflaunch.cli._removed import removed_option
@@ -131,8 +127,6 @@ def run_command_line() -> int:
             error = removed_option(error) or error
         error.show()
         return EXIT_USAGE
-    except SupervisedElsewhereError as error:
-        return _run_elsewhere(error.directory)
     except SpecError as error:
         for problem in error.problems:
             severity = "warning: " if problem.severity == "warning" else ""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import stat
 from pathlib import Path
 
+from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 
 
@@ -43,7 +43,7 @@ def tree_size(path: Path, repairs: bool = False) -> int:
         for entry in _entries(directories.pop(), repairs):
             status = entry.stat(follow_symlinks=False)
             if status.st_uid != user:
-                owner = _user_name(status.st_uid)
+                owner = private_files.user_name(status.st_uid)
                 raise TflaunchError(f"{entry.path} belongs to {owner}; remove it by hand", EXIT_INTERNAL)
             if status.st_dev != device:
                 raise TflaunchError(f"a file system is mounted at {entry.path}; unmount it", EXIT_INTERNAL)
@@ -65,10 +65,3 @@ def _entries(directory: str, repairs: bool) -> list[os.DirEntry[str]]:
         if repairs:
             raise
         return []
-
-
-def _user_name(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"

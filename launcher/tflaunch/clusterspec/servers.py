@@ -12,40 +12,35 @@ from pathlib import Path
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
 
-_SERVER = re.compile(rb"Server\(|\bServer as\b|\bserver_lib\b|\bserve_if_server\b")
-_COORDINATOR = re.compile(rb"\bParameterServerStrategy|\bClusterCoordinator\b")
+_SERVER = rb"Server\(|\bServer as\b|\bserver_lib\b|\bserve_if_server\b"
+_COORDINATOR = rb"\bParameterServerStrategy|\bClusterCoordinator\b"
 _MOST_MODULES = 200
 
 
-def programs_of(command: Sequence[str], directory: Path) -> list[Path]:
-    """Return the Python programs in a command that are here, given the directory of relative paths."""
-    return [path for word in command if word.endswith(".py") and os.path.isfile(path := directory / word)]
-
-
-def starts_no_server(program: Path) -> bool:
-    """Return whether neither a program nor a module beside it mentions a server of TensorFlow."""
-    modules = islice((*program.parent.glob("*.py"), *program.parent.glob("*/*.py")), _MOST_MODULES)
-    return not any(_SERVER.search(_text(path)) for path in (program, *modules))
+def without_server(command: Sequence[str], directory: Path) -> list[Path]:
+    """Return the Python programs in a command that are here, and no server in their text or the modules beside."""
+    programs = [path for word in command if word.endswith(".py") and os.path.isfile(path := directory / word)]
+    return [path for path in programs if not any(_has(_SERVER, each) for each in (path, *_beside(path)))]
 
 
 def missing_servers(spec: Spec, directory: Path) -> Iterator[Problem]:
-    """Warn of worker and ps that run the chief's program, which coordinates servers and starts none.
-
-    A program that is not here, or that leaves the coordination to a module, is not judged.
-    """
+    """Warn of worker and ps that run the chief's program, which is here, coordinates servers, and starts none."""
     own = {name for name, role in spec.roles.items() if role.server or role.command}
     alike = [role for role in ("worker", "ps") if role in spec.cluster and role not in own]
-    if not alike or "chief" in own or spec.effective_strategy() != "parameter_server":
-        return
-    for program in programs_of(spec.command or (), directory / (spec.workdir or "")):
-        if _COORDINATOR.search(_text(program)) and starts_no_server(program):
-            message = f"{' and '.join(alike)} run {program.name}, which starts no server: the chief would wait for them"
-            roles = json.dumps({role: {"server": True} for role in alike})
-            yield Problem.warning("roles", message, f'add "roles": {roles}, or a tf.distribute.Server to the program')
+    if alike and "chief" not in own and spec.effective_strategy() == "parameter_server":
+        for program in without_server(spec.command or (), directory / (spec.workdir or "")):
+            if _has(_COORDINATOR, program):
+                message = f"{' and '.join(alike)} run {program.name}, which starts no server: the chief would wait"
+                roles = json.dumps({role: {"server": True} for role in alike})
+                yield Problem.warning("roles", message, f'add "roles": {roles}, or a tf.distribute.Server to it')
 
 
-def _text(path: Path) -> bytes:
+def _beside(program: Path) -> Iterator[Path]:
+    return islice((path for pattern in ("*.py", "*/*.py") for path in program.parent.glob(pattern)), _MOST_MODULES)
+
+
+def _has(pattern: bytes, path: Path) -> bool:
     try:
-        return path.read_bytes() if path.is_file() else b""
+        return path.is_file() and bool(re.search(pattern, path.read_bytes()))
     except OSError:
-        return b""
+        return False

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from tflaunch.clusterspec.schema import SCHEMA_URL
-from tflaunch.clusterspec.servers import programs_of, starts_no_server
+from tflaunch.clusterspec.servers import without_server
 from tflaunch.clusterspec.values import LOCALHOST, parse_address
 
 FORMATS = (".yaml", ".yml", ".toml", ".json")
@@ -99,7 +99,7 @@ def _servers(cluster: dict[str, Any], command: list[str]) -> Iterator[_Field]:
     """Yield the field that has worker and ps run TensorFlow's server; on if the program is here and starts none."""
     if "ps" not in cluster:
         return
-    needs_it = any(starts_no_server(program) for program in programs_of(command, Path()))
+    needs_it = bool(without_server(command, Path()))
     comment = (
         "Run TensorFlow's server as worker and ps; not needed if the program starts a tf.distribute.Server itself."
     )

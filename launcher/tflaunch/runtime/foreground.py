@@ -130,19 +130,13 @@ def _supervise(
 
 
 def _end_without_room(runtime: Runtime, error: Exception) -> None:
-    """End the tasks and record why, if the error says that there is no room for what supervises them.
-
-    Raises:
-        TflaunchError: it does.
-    """
-    sentence = no_room(error)
-    if not sentence:
-        return
-    for session in runtime.collaborators.sessions.values():
-        session.leave()
-    runtime.journal.settle()
-    runtime.journal.record_end(EXIT_INTERNAL, [sentence], "failed")
-    raise TflaunchError(sentence, EXIT_INTERNAL) from None
+    """If an error says that there is no room for what supervises tasks, end them, record why, and raise that."""
+    if sentence := no_room(error):
+        for session in runtime.collaborators.sessions.values():
+            session.leave()
+        runtime.journal.settle()
+        runtime.journal.record_end(EXIT_INTERNAL, [sentence], "failed")
+        raise TflaunchError(sentence, EXIT_INTERNAL) from None
 
 
 def _remove_old_runs(plan: Plan, config: RunConfig) -> None:

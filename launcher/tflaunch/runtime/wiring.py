@@ -115,9 +115,9 @@ def open_runtime(
         metrics.serve(lambda take: mailbox.call(lambda: service.measured(take)))
     if config.owner is not None:
         _end_with(config.owner, mailbox, plan.timeouts.grace)
-    _look_for_journal(journal, mailbox, sink.say)
+    _repeat(_BETWEEN_LOOKS_FOR_JOURNAL, mailbox, lambda: journal.tell_removal(sink.say))
     if sink.is_live:
-        _keep_live(sink, service, mailbox)
+        _repeat(_BETWEEN_VIEWS, mailbox, lambda: service.measured(sink.update))
     config.begun()
     try:
         collaborators = Collaborators(
@@ -187,10 +187,10 @@ def _injector(
     return FaultInjector(faults, mailbox, sessions, sink.say)
 
 
-def _keep_live(sink: OutputSink, service: Service, mailbox: Mailbox) -> None:
-    """Refresh the live status display periodically."""
-    service.measured(sink.update)
-    mailbox.call_at(mailbox.now() + _BETWEEN_VIEWS, lambda: _keep_live(sink, service, mailbox))
+def _repeat(seconds: float, mailbox: Mailbox, do: Callable[[], None]) -> None:
+    """Call a function now and periodically."""
+    do()
+    mailbox.call_at(mailbox.now() + seconds, lambda: _repeat(seconds, mailbox, do))
 
 
 def _end_with(owner: int, mailbox: Mailbox, grace: float) -> None:
@@ -199,12 +199,6 @@ def _end_with(owner: int, mailbox: Mailbox, grace: float) -> None:
         mailbox.put(StopRequested(grace))
         return
     mailbox.call_at(mailbox.now() + _BETWEEN_LOOKS_FOR_OWNER, lambda: _end_with(owner, mailbox, grace))
-
-
-def _look_for_journal(journal: Journal, mailbox: Mailbox, say: Callable[[str], None]) -> None:
-    journal.tell_removal(say)
-    at = mailbox.now() + _BETWEEN_LOOKS_FOR_JOURNAL
-    mailbox.call_at(at, lambda: _look_for_journal(journal, mailbox, say))
 
 
 class _Threads:

@@ -108,12 +108,13 @@ class Journal:
 
     def __init__(self, directory: RunDirectory, records: int = 0) -> None:
         """Open the journal of a run, which already has ``records`` records."""
-        self._file = open_to_append(directory.path / JOURNAL_NAME)
+        self._path = directory.path / JOURNAL_NAME
+        self._file = open_to_append(self._path)
         self._seq = records
         self._waiting = b""
         self._dropped = 0
         self._reserve = directory.path / RESERVE_NAME
-        self._is_removal_told = False
+        self._is_whole = True
         self._keep_reserve()
 
     @property
@@ -123,14 +124,10 @@ class Journal:
 
     def tell_removal(self, say: Callable[[str], None]) -> None:
         """Say once that the run's directory was removed, which the job does not need."""
-        try:
-            is_removed = os.fstat(self._file).st_nlink == 0
-        except OSError:
-            is_removed = True  # a stale file of NFS
-        if is_removed and not self._is_removal_told:
-            self._is_removal_told = True
+        if self._is_whole and not os.path.exists(self._path):
+            self._is_whole = False
             costs = "its journal and the logs in it are lost, and other commands do not find the run"
-            say(f"{self._reserve.parent} was removed: the job goes on, but {costs}")
+            say(f"{self._path.parent} was removed: the job goes on, but {costs}")
 
     def _keep_reserve(self) -> None:
         """Reserve disk space for the last records."""

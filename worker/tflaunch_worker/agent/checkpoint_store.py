@@ -15,7 +15,7 @@ import time
 
 from tflaunch_worker import linux
 from tflaunch_worker.agent import saved_checkpoints
-from tflaunch_worker.agent.files import ArrivingFile, FilesError
+from tflaunch_worker.agent.files import ArrivingFile, FilesError, unlink_if_there
 from tflaunch_worker.agent.left_files import read_part
 from tflaunch_worker.agent.listed_files import open_inside
 
@@ -48,7 +48,7 @@ class CheckpointStore:
         names = {*kept, *(_ARRIVING + digest for digest in self._arriving)}
         for name in os.listdir(self._directory) if os.path.isdir(self._directory) else ():
             if name not in names:
-                _unlink(os.path.join(self._directory, name))
+                unlink_if_there(os.path.join(self._directory, name))
 
     def remove(self) -> None:
         """Remove everything."""
@@ -78,7 +78,7 @@ class CheckpointStore:
         try:
             if offset == 0:
                 os.makedirs(self._directory, mode=0o700, exist_ok=True)
-                _unlink(part.path)
+                unlink_if_there(part.path)
             part.append(data)
             is_whole = is_last and part.sha256.hexdigest() == digest
             if is_whole:
@@ -93,7 +93,7 @@ class CheckpointStore:
 
     def _forget(self, digest: str) -> None:
         """Remove what has arrived of a file."""
-        _unlink(self._arriving.pop(digest).path)
+        unlink_if_there(self._arriving.pop(digest).path)
 
     def _path(self, digest: str) -> str:
         return os.path.join(self._directory, digest)
@@ -172,7 +172,7 @@ class CheckpointStore:
         except FileNotFoundError:
             return None  # the program has removed it
         finally:
-            _unlink(copy)
+            unlink_if_there(copy)
         return sha256.hexdigest() if is_same else None
 
     def place(self, directories: list[str], files: list[list[Any]], age: float) -> dict[str, Any]:
@@ -257,10 +257,3 @@ def reason_of(error: Exception) -> str:
     """Return why something failed, in one line."""
     reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
     return "".join(sign if sign.isprintable() else "?" for sign in reason)
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass

@@ -148,7 +148,7 @@ class Files:
     def _begin(self, part: ArrivingFile) -> None:
         os.makedirs(self._cache, mode=0o700, exist_ok=True)
         os.makedirs(self._arriving, mode=0o700, exist_ok=True)
-        _unlink(part.path)  # left by an earlier agent of this run that was killed together with its guard
+        unlink_if_there(part.path)  # left by an earlier agent of this run that was killed together with its guard
 
     def _finish(self, digest: str, part: ArrivingFile) -> None:
         if part.sha256.hexdigest() != digest:
@@ -162,7 +162,7 @@ class Files:
 
     def _fail(self, part: ArrivingFile) -> None:
         self.has_failed = True
-        _unlink(part.path)
+        unlink_if_there(part.path)
 
     # ---- files for the tasks
 
@@ -200,7 +200,7 @@ class Files:
                 pass
             os.mkdir(directory, 0o700)
         target = os.path.join(directory, name)
-        _unlink(target)
+        unlink_if_there(target)
         return target
 
     def _copy(self, digest: str, target: str, mode: int) -> None:
@@ -214,7 +214,7 @@ class Files:
                 copy.write(data)
             os.fchmod(copy.fileno(), mode)
         if sha256.hexdigest() != digest:
-            _unlink(self._cached(digest))
+            unlink_if_there(self._cached(digest))
             raise FilesError(f"{self._cached(digest)} was damaged and is removed; start again")
 
     def _forget_old(self) -> None:
@@ -232,7 +232,8 @@ class Files:
                 pass  # another run was faster, or the file is not ours
 
 
-def _unlink(path: str) -> None:
+def unlink_if_there(path: str) -> None:
+    """Remove a file, if there is one."""
     try:
         os.unlink(path)
     except FileNotFoundError:

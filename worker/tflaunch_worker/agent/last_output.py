@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from itertools import islice
 from typing import NamedTuple
 
 from tflaunch_worker import failures
@@ -113,8 +114,7 @@ _SHOWN = re.compile(
     rb"([\r\n\b])(?:Epoch (?P<epoch>\d{1,7})/(?P<epochs>\d{1,7})(?=\r?\n)"
     rb"|\r? *(?P<done>\d{1,9})/(?P<steps>\d{1,9}) (?:\[[=>.]+\]|(?:\xe2\x94\x81)+|- \d+m?s)(?P<behind>[^\r\n\b]*))"
 )
-_METRIC = rb" - ([A-Za-z]\w{0,63}): ([-+]?\d[\d.]*(?:e[-+]?\d{1,3})?)(?= |$)"
-_NOT_METRICS = (b"ETA",)
+_METRIC = rb" - ([A-Za-z]\w{0,63}): ([-+]?\d+(?:\.\d*)?(?:e[-+]?\d{1,3})?)(?= |$)"  # not "ETA: 3s"
 
 
 class Shown(NamedTuple):
@@ -156,18 +156,6 @@ def _with_bar(shown: Shown, bar: tuple[int, int], metrics: dict[str, float], *, 
 
 
 def _metrics(text: bytes) -> dict[str, float]:
-    metrics: dict[str, float] = {}
-    for name, value in re.findall(_METRIC, text):
-        number = _number(value)
-        if name not in _NOT_METRICS and number is not None and len(metrics) < MOST_METRICS:
-            metrics[name.decode("ascii")] = number
-    return metrics
-
-
-def _number(text: bytes) -> float | None:
-    """Return the number if it can be sent, or None for text such as "1.2.3" or "1e999"."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if -_LARGEST < number < _LARGEST else None
+    """Return the metrics behind a bar, without numbers that cannot be sent."""
+    found = ((name.decode("ascii"), float(value)) for name, value in re.findall(_METRIC, text))
+    return dict(islice(((name, value) for name, value in found if abs(value) < _LARGEST), MOST_METRICS))

@@ -78,7 +78,7 @@ def reason_in_process() -> str:
     """Return why this process must not be forked, or "" if it may."""
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
-        return f"the modules have started {threads - 1} threads"
+        return f"the modules have started {'a thread' if threads == 2 else f'{threads - 1} threads'}"
     for number in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{number}")
