@@ -81,7 +81,7 @@ class HostLeaving(NamedTuple):
 class HostLost(NamedTuple):
     """The agent on a host is gone, and so are all its tasks.
 
-    ``is_faulty``: it was given up because it broke the protocol repeatedly, and would again after a restart.
+    ``is_faulty``: it was given up for what would happen again after a restart: it broke the protocol repeatedly.
     """
 
     host: str

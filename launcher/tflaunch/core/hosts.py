@@ -196,7 +196,7 @@ def _refuse_restart(job: Job, host: str) -> Job:
     if culprit is None or not is_cause or job.exit_code is not None or elastic.can_do_without(job, {host}):
         return job
     code = policy.exit_code(culprit, job.has_started)
-    job = job.with_restarts(no_retry_reason=f"the agent on {host} would break the protocol again")
+    job = job.with_restarts(no_retry_reason=f"the same would happen on {host} again")
     return job._replace(exit_code=code)
 
 

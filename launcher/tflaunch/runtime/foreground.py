@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from tflaunch.core import policy, replay, step
-from tflaunch.core.events import Interrupted, StopRequested
+from tflaunch.core.events import HostLost, Interrupted, StopRequested
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError, no_room
 from tflaunch.explain import status, summary, wording
@@ -116,7 +116,7 @@ def _supervise(
                     try:
                         serve(run, runtime)
                     except (OSError, RuntimeError, MemoryError) as error:
-                        _end_without_room(runtime, error)
+                        _end_without_room(run, runtime, error)
                         raise
                     if runtime.collector is not None:
                         runtime.collector.close()
@@ -129,14 +129,19 @@ def _supervise(
     return code
 
 
-def _end_without_room(runtime: Runtime, error: Exception) -> None:
+def _end_without_room(run: Run, runtime: Runtime, error: Exception) -> None:
     """If an error says that there is no room for what supervises tasks, end them, record why, and raise that."""
     if sentence := no_room(error):
-        for session in runtime.collaborators.sessions.values():
+        job, now = run.job, runtime.collaborators.mailbox.now()
+        for host, session in runtime.collaborators.sessions.items():
             session.leave()
+            lost = HostLost(host, sentence, is_faulty=True)  # it is not tried again
+            job, actions = step.step(job, lost, now)
+            runtime.journal.record(lost, actions, now)
         runtime.journal.settle()
-        runtime.journal.record_end(EXIT_INTERNAL, [sentence], "failed")
-        raise TflaunchError(sentence, EXIT_INTERNAL) from None
+        code = job.exit_code or EXIT_INTERNAL
+        runtime.journal.record_end(code, [sentence], "failed")
+        raise TflaunchError(sentence, code) from None
 
 
 def _remove_old_runs(plan: Plan, config: RunConfig) -> None:
