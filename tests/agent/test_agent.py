@@ -165,6 +165,36 @@ def test_the_ladder_is_term_then_kill(agent: Agent) -> None:
         wait_gone(pid)
 
 
+@pytest.mark.parametrize("grace", [0.1, 0])
+@pytest.mark.parametrize("is_child", [False, True], ids=["leader", "below a shell"])
+def test_a_task_that_is_suspended_before_it_is_stopped_is_told_apart(
+    agent: Agent, is_child: bool, grace: float
+) -> None:
+    """Its peers fail first, as they get no answer; TERM and KILL end its state."""
+    agent.talk.hello()
+    agent.talk.start("worker:0", "sh", "-c", PRINT_PIDS)
+    child, leader = pids_of(agent.talk, "worker:0")
+    agent.talk.start("worker:1", "sleep", "300")
+    agent.talk.wait_for("task_started", "worker:1")
+    stopped = child if is_child else leader
+    os.kill(stopped, signal.SIGSTOP)
+    wait_until_stopped(stopped)
+    for task in ("worker:1", "worker:0"):
+        agent.talk.say("stop_task", task=task, attempt=0, grace=grace)
+    command = "sleep 300" if is_child else f"sh -c {PRINT_PIDS}"
+    told = agent.talk.wait_for("task_exited", "worker:0")
+    assert told["suspended"] == f"state T, pid {stopped}: {command}"
+    assert not agent.talk.wait_for("task_exited", "worker:1")["suspended"]
+
+
+def wait_until_stopped(pid: int) -> None:
+    """Wait until the kernel has stopped a process."""
+    end = time.monotonic() + PATIENCE
+    while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def test_children_keep_the_grace_when_their_leader_dies_at_once(agent: Agent) -> None:
     """`sh -c 'python train.py; …'`: TERM kills the shell, but the program under it may still save."""
     agent.talk.hello()

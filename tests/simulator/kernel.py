@@ -186,7 +186,7 @@ class _Linux:
 
     @staticmethod
     def read(path: str) -> str:
-        return "child"  # a command line
+        return "child" if path.endswith("/cmdline") else ""  # no task has children before it exits
 
     @staticmethod
     def age_of(pid: int) -> float:

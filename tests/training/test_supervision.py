@@ -260,6 +260,19 @@ def test_a_rank_that_hangs_is_found_by_the_silence_of_all(launch: Launch) -> Non
         assert "step 4: weight 8" in after
 
 
+@pytest.mark.parametrize("stopped", ["worker:0", "worker:1"])
+def test_a_stopped_rank_is_to_blame_and_not_the_one_that_misses_its_heartbeats(launch: Launch, stopped: str) -> None:
+    """TensorFlow fails in the other one, whether or not the stopped one serves the coordination."""
+    fault = f"if step == 2 and task == '{stopped}':\n    import signal\n    os.kill(os.getpid(), signal.SIGSTOP)"
+    running = launch.start("up", spec(launch, "mirrored.py", 4, fault, restart={"max": 0}))
+    err = finish(running)
+    assert running.returncode == 1, err
+    assert re.search(
+        rf"\ntflaunch: {stopped} was stopped by SIGSTOP or a debugger \(state T, pid \d+: python .*\)\n", err
+    ), err
+    assert launch.status()["culprit"] == stopped
+
+
 def test_preempted_workers_save_together_and_are_not_charged(launch: Launch) -> None:
     """TERM for one of them, twice: both exit with 42, and a budget of one restart is not charged."""
     restart = {"max": 1, "backoff": [0, 0]}

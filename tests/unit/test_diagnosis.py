@@ -400,6 +400,38 @@ def test_of_tasks_that_blame_each_other_the_one_that_names_a_cause_is_believed()
     assert hint.startswith("worker:1 tells the cause: two tasks use one GPU")
 
 
+@pytest.mark.parametrize(
+    ("code", "signal", "failure", "culprit"),
+    [
+        (1, None, "UnavailableError at train.py:9", "worker:1"),
+        (1, None, "", "worker:1"),
+        (None, 6, "", "worker:1"),
+        (1, None, "KeyError at train.py:9", "worker:0"),
+        (7, None, "", "worker:0"),
+        (None, 9, "", "worker:0"),
+    ],
+    ids=["exception about peers", "JAX", "abort", "own exception", "own code", "killed"],
+)
+@pytest.mark.parametrize("ends_with", [(None, 9), (0, None)], ids=["killed", "saved"])
+def test_a_suspended_task_is_to_blame_for_a_peer_that_got_no_answer(
+    code: int | None, signal: int | None, failure: str, culprit: str, ends_with: tuple[int | None, int | None]
+) -> None:
+    """However it ends when it is continued; a peer with a failure of its own stays the culprit."""
+    history = mirrored(2, restart={"max": 0})
+    failed = TaskExited(HERE, "worker:0", 0, code, signal, 0.0, failure=failure)
+    history.happens(failed, TaskGone(HERE, "worker:0", 0))
+    state = "state T, pid 7: python train.py"
+    history.ends("worker:1", *ends_with, was_told=True, suspended=state)
+    assert history.job.culprit is not None
+    assert history.job.culprit.name == culprit
+    assert history.job.exit_code == (code or 128 + (signal or 0))
+    first, second, hint, *_ = summary_of(history).splitlines()
+    if culprit == "worker:1":
+        assert first == f"worker:1 was stopped by SIGSTOP or a debugger ({state})"
+        assert second == "it did not answer its peers, and worker:0 failed"
+        assert "`tflaunch kill -s CONT worker:1` continues it" in hint
+
+
 def test_what_a_program_wrote_cannot_move_the_cursor() -> None:
     """`explain` prints it long after the screen has."""
     log = ["Traceback (most recent call last):", '  File "a.py", line 1, in f', "ValueError: \x1b]0;x\x07 \u202e"]

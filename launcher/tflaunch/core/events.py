@@ -203,7 +203,8 @@ class TaskExited(NamedTuple):
     had begun to stop it. ``evidence`` is what the host knows about the cause of death, for users. ``failure``
     distinguishes failures of programs (`tflaunch_worker.agent.last_output`). ``step`` and ``epoch`` are the
     progress of its training, 0 if unknown, and ``metrics`` its last reported metrics. ``went_to_background``: the code
-    is 0, but the process had only started the program, which ``evidence`` names.
+    is 0, but the process had only started the program, which ``evidence`` names. ``suspended``: the state and
+    pid of a process that a signal or debugger had stopped before the agent began to end the task; "" for none.
     """
 
     host: str
@@ -219,6 +220,7 @@ class TaskExited(NamedTuple):
     epoch: Count = 0
     metrics: dict[str, Metric] = {}  # noqa: RUF012 (never changed)
     went_to_background: bool = False
+    suspended: Reason = ""
 
 
 class OutputStalled(NamedTuple):

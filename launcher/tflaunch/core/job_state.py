@@ -248,6 +248,7 @@ class Cause(Enum):
     TASK = "task"
     NOT_STARTED = "not_started"
     BACKGROUND = "background"
+    SUSPENDED = "suspended"
     UNREACHABLE = "unreachable"
     NAMES = "names"
     FILES = "files"

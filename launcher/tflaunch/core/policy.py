@@ -57,7 +57,7 @@ BLAME_WINDOW = 1.0
 _SURVIVOR_GRACE = 0.05
 _CLOCK_ERROR = 1.0  # seconds by which the converted time of a host may be wrong: half of a slow round trip
 _STACKS_GRACE = 10.0  # looking for the reason takes three, and py-spy may take some more
-_KILL, _TERM = 9, 15
+_ABORT, _KILL, _TERM = 6, 9, 15
 _FROM_OUTSIDE = (1, 2, _KILL, _TERM)  # HUP, INT, KILL, TERM
 _ERRORS_OF_PEERS = frozenset(
     {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "TimeoutError", "BrokenPipeError"}
@@ -390,6 +390,15 @@ def failure_of_all(job: Job) -> str:
 def is_own_error(failure: str) -> bool:
     """Whether a failure signature is that of an exception that neither a peer nor the network has caused."""
     return is_raised(failure) and failure.partition(" at ")[0] not in _ERRORS_OF_PEERS
+
+
+def may_have_lost_peer(culprit: Culprit) -> bool:
+    """Whether the end of a task may be that of a program which got no answer from a peer.
+
+    TensorFlow raises an exception or aborts then, and JAX exits with 1.
+    """
+    is_such_end = (culprit.code, culprit.signal) in ((1, None), (None, _ABORT))
+    return culprit.cause is Cause.TASK and is_such_end and not is_own_error(culprit.failure)
 
 
 def _trainers(plan: Plan) -> list[TaskPlan]:

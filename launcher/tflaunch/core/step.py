@@ -293,7 +293,7 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     outlived_grace = policy.outlived_grace(task, event)
     marks = {"was_stopped": was_stopped, "was_cut_short": was_cut_short, "outlived_grace": outlived_grace}
     job = job.with_task(task, phase=TaskPhase.EXITED, **marks, **known, **ended)
-    if code == 0 and not was_cut_short:
+    if code == 0 and not was_cut_short and not event.suspended:
         return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
     if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):
         return _reconsider(job, event), []
@@ -322,11 +322,15 @@ def culprit_of(event: TaskExited) -> Culprit:
 
 
 def _reconsider(job: Job, event: TaskExited) -> Job:
-    """Move the blame to a task on another host that failed earlier but was reported later."""
+    """Move the blame to a task on another host that failed earlier but was reported later, or to a suspended one."""
     culprit = job.culprit
-    if event.was_told or culprit is None or culprit.cause is not Cause.TASK:
+    if culprit is None or culprit.cause is not Cause.TASK:
         return job
-    if event.host == culprit.host or event.at >= culprit.time:
+    if event.suspended and policy.may_have_lost_peer(culprit):
+        accused = Culprit(Cause.SUSPENDED, event.task, event.attempt, culprit.code, culprit.signal, event.suspended)
+        explanation = f"it did not answer its peers, and {culprit.name} failed"
+        return job._replace(culprit=accused._replace(host=event.host, explanation=explanation))
+    if event.was_told or event.host == culprit.host or event.at >= culprit.time:
         return job
     earlier = culprit_of(event)
     code = None if job.exit_code is None else policy.exit_code(earlier, has_started=True)

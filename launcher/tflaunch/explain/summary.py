@@ -118,6 +118,8 @@ def failure(job: Job, tail: Callable[[str, int], list[str]]) -> JobFailure:
     hint = _hint_about_task(job, culprit.name, said, tail) if is_task else None
     if cause is Cause.TIME:
         hint = _hint_for_limit(job, tail)
+    elif cause is Cause.SUSPENDED:
+        hint = f"find out what stopped it; `tflaunch kill -s CONT {culprit.name}` continues it while its peers wait"
     elif cause is Cause.NOT_STARTED:
         hint = _hint_about_start(culprit)
     elif cause is Cause.BACKGROUND:
@@ -321,15 +323,16 @@ def describe(culprit: Culprit, plan: Plan) -> str:
             return f"{task} {_exit_words(culprit.code, culprit.signal)}{evidence}"
         case Cause.BACKGROUND:
             return left_behind(named(culprit.name, culprit.host, plan), culprit.message)
+        case Cause.SUSPENDED:
+            return f"{named(culprit.name, culprit.host, plan)} was stopped by SIGSTOP or a debugger ({culprit.message})"
         case Cause.NOT_STARTED:
             where = f" on {culprit.host}" if culprit.host else ""
             return f"{culprit.name} did not start{where}: {culprit.message}"
         case Cause.PORTS | Cause.NAMES | Cause.FILES | Cause.UNREACHABLE | Cause.REQUEST | Cause.PEERS | Cause.TIME:
             return culprit.message
-        case Cause.HOST:
-            return f"host {culprit.name} was lost: {culprit.message}"
-        case Cause.DRAIN:
-            return f"host {culprit.name} is being emptied: {culprit.message}"
+        case Cause.HOST | Cause.DRAIN:
+            how = "was lost" if culprit.cause is Cause.HOST else "is being emptied"
+            return f"host {culprit.name} {how}: {culprit.message}"
         case Cause.GROWTH:
             return f"{culprit.message}; the gang restarts with it"
         case Cause.SIGNAL:

@@ -103,6 +103,7 @@ class Task:
         self._pidfd: int | None = None
         self._has_exited = False
         self._exit: dict[str, object] = {}
+        self._suspended = ""
         self._waits_until = 0.0
         self._worked = 0.0
         self._has_failed = False
@@ -167,6 +168,8 @@ class Task:
             return
         grace = 0 if self._waits_until else grace  # nothing is left but what ends with it anyway
         kill_at = self._loop.now() + grace
+        if self._kill_at is None:
+            self._suspended = self._find_suspended()  # before CONT and KILL, which end that state
         if self._kill_at is None and grace > 0:
             if with_stacks:
                 self._observer.look_at_tasks(self._write_stacks)
@@ -180,6 +183,17 @@ class Task:
             self._kill_timer = self._loop.call_at(kill_at, self._kill)
         if grace <= 0:
             self._kill()
+
+    def _find_suspended(self) -> str:
+        """Return which process of the task SIGSTOP or a debugger has stopped, so that it answers no peer; else ""."""
+        pids = [] if self._has_exited else [self.pid]
+        for pid in pids:
+            state = linux.describe_wait(pid)[:7]
+            if state in ("state T", "state t"):
+                return f"{state}, pid {pid}: {_command_of(pid)}"
+            # Not those of other threads: a program may have hundreds, and its peers wait to be ended.
+            pids += map(int, (linux.read(f"/proc/{pid}/task/{pid}/children") or "").split())
+        return ""
 
     def _stop_pending(self, number: int) -> None:
         """Cancel a task that has no process yet; report it as killed by the signal."""
@@ -320,10 +334,10 @@ class Task:
         if self._has_started:
             evidence = self._observer.evidence(self.pid) if number == signal.SIGKILL and not was_told else ""
             self._take_last_output()
-            about = {"at": exited_at, "was_told": was_told, "evidence": evidence, **self._observer.reached(self)}
+            about = {"at": exited_at, "was_told": was_told, "evidence": evidence, "suspended": self._suspended}
             self._has_failed = code != 0
             failure = self.last_output.failure() if self._has_failed else ""
-            self._exit = {"code": code, "signal": number, "failure": failure, **about}
+            self._exit = {"code": code, "signal": number, "failure": failure, **about, **self._observer.reached(self)}
         if code != 0 or was_told:
             self._report_exit([])
         self._settle()
@@ -369,7 +383,7 @@ class Task:
             return
         if self._kill_at is None or self._loop.now() >= self._kill_at:
             for pid in members:
-                _kill_process(pid)
+                linux.kill(pid, None, signal.SIGKILL)
         self._settle_after(members[0])
 
     def _settle_after(self, pid: int) -> None:
@@ -441,10 +455,3 @@ def _command_of(pid: int) -> str:
     """Return the command line of a process, cut and printable; "" if it is gone."""
     words = (linux.read(f"/proc/{pid}/cmdline") or "").rstrip("\0").replace("\0", " ")
     return "".join(letter if letter.isprintable() else "?" for letter in words[:_LONGEST_COMMAND])
-
-
-def _kill_process(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
