@@ -446,6 +446,31 @@ def test_what_all_tasks_raise_alike_is_not_retried() -> None:
 
 
 @pytest.mark.parametrize(
+    ("task", "failure", "attempts"),
+    [
+        ("chief:0", RAISED, 2),
+        ("chief:0", "UnavailableError at train.py:41", 3),
+        ("chief:0", "PSUnavailableError at train.py:41", 3),
+        ("chief:0", "output 0123456789ab", 3),
+        ("ps:0", RAISED, 3),
+    ],
+)
+def test_a_chief_that_raises_the_same_twice_is_not_restarted_again(task: str, failure: str, attempts: int) -> None:
+    """Its servers train nothing, so that no other task shows at once that all fail alike."""
+    history, count = parameter_server(restart={"max": 50}), 0
+    while history.job.phase is Phase.RUNNING:
+        count += 1
+        history.now += 3600
+        history.ends(task, 1, failure=failure, step=400)
+        for other in {"chief:0", "worker:0", "worker:1", "ps:0"} - {task}:
+            history.ends(other, None, 15)
+        if history.job.phase is Phase.BACKING_OFF:
+            history.wait().start()
+    assert count == attempts
+    assert f"crash loop: the same failure {attempts} times" in history.job.restarts.no_retry_reason
+
+
+@pytest.mark.parametrize(
     "failures",
     [
         (RAISED, "KeyError at data.py:7"),

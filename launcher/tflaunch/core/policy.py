@@ -27,7 +27,7 @@ from tflaunch.core.job_state import (
     TaskPhase,
     TaskState,
 )
-from tflaunch.core.restart_budget import QUICK, Failure, Reached
+from tflaunch.core.restart_budget import ALIKE, QUICK, Failure, Reached
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan, role_of
 from tflaunch.plan.tensorboard import is_board
@@ -63,7 +63,7 @@ _ERRORS_OF_PEERS = frozenset(
     {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "TimeoutError", "BrokenPipeError"}
     | {"ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError"}
 )
-"""Exceptions caused by a peer or the network; if all tasks raise one, a restart may still help."""
+"""Ends of the names of exceptions caused by a peer or the network; if all tasks raise one, a restart may still help."""
 _PREEMPTED = (42, 128 + _TERM)  # exit codes of PreemptionCheckpointHandler (failure_handling_util.py)
 _LAST_SIGNAL = 64
 _PLAIN_CODES = frozenset(range(1, 256)) - frozenset(range(129, 129 + _LAST_SIGNAL))  # no shell codes for signals
@@ -343,7 +343,9 @@ def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
         is_free = is_preemption(culprit.code, culprit.signal)
         failure = job.tasks[culprit.name].failure
         kind, what = _kind(culprit, failure, is_quick=job.failed_at - job.attempt_started_at < QUICK)
-        return Failure(kind, is_free, reached, what)
+        # Where a chief trains alone, no other task can show at once that all fail alike.
+        is_alone = culprit.name == "chief:0" and job.plan.strategy == "parameter_server"
+        return Failure(kind, is_free, reached, what, most=2 if is_alone and is_own_error(failure) else ALIKE)
     kind = culprit.name if culprit.cause is Cause.TIME else ""
     is_free = culprit.cause is Cause.DRAIN or (culprit.cause is Cause.HOST and waits_for_lost_hosts(job))
     return Failure(kind, is_free, reached, f"timeouts.{kind}" if kind else "")
@@ -389,16 +391,12 @@ def failure_of_all(job: Job) -> str:
 
 def is_own_error(failure: str) -> bool:
     """Whether a failure signature is that of an exception that neither a peer nor the network has caused."""
-    return is_raised(failure) and failure.partition(" at ")[0] not in _ERRORS_OF_PEERS
+    return is_raised(failure) and not failure.partition(" at ")[0].endswith(tuple(_ERRORS_OF_PEERS))
 
 
 def may_have_lost_peer(culprit: Culprit) -> bool:
-    """Whether the end of a task may be that of a program which got no answer from a peer.
-
-    TensorFlow raises an exception or aborts then, and JAX exits with 1.
-    """
-    is_such_end = (culprit.code, culprit.signal) in ((1, None), (None, _ABORT))
-    return culprit.cause is Cause.TASK and is_such_end and not is_own_error(culprit.failure)
+    """Whether a task ended like TensorFlow, which raises or aborts, or JAX, which exits with 1, without an answer."""
+    return (culprit.code, culprit.signal) in ((1, None), (None, _ABORT)) and not is_own_error(culprit.failure)
 
 
 def _trainers(plan: Plan) -> list[TaskPlan]:

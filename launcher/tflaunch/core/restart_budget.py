@@ -50,13 +50,14 @@ class Failure(NamedTuple):
 
     ``kind`` distinguishes failures of the program, "" if the failure was not its own. ``is_free``: this was not a
     failure of the program (preempted after saving, its host was lost), so the budget is not charged. ``what`` describes
-    the kind to users.
+    the kind to users. ``most``: how many of the kind in a row end the job.
     """
 
     kind: str
     is_free: bool = False
     reached: Reached = Reached()
     what: str = ""
+    most: int = ALIKE
 
 
 class Budget(NamedTuple):
@@ -101,7 +102,7 @@ def decide_restart(budget: Budget, restart: RestartPlan, failure: Failure, now: 
         return Answer(budget, None, "restart.max is 0")
     has_advanced = failure.reached.is_beyond(budget.furthest)
     budget = _count_alike(budget, failure, has_advanced)
-    if budget.alike >= ALIKE:
+    if budget.alike >= failure.most:
         what = f" ({failure.what})" if failure.what else ""
         return Answer(budget, None, f"crash loop: the same failure {budget.alike} times without progress{what}")
     if has_advanced:
