@@ -225,6 +225,31 @@ def test_an_agent_tells_where_its_tasks_are(agent: Agent) -> None:
     os.kill(pids["worker:3"], signal.SIGCONT)
 
 
+READS_IN_C = """
+import ctypes, os, threading
+c = ctypes.CDLL(None)
+os.mkfifo("fifo")
+c.fopen.restype, c.pthread_create.argtypes = ctypes.c_void_p, [ctypes.c_void_p] * 4
+number = ctypes.c_ulong()
+c.pthread_create(ctypes.byref(number), None, ctypes.cast(c.fgetc, ctypes.c_void_p), c.fopen(b"fifo", b"r+"))
+print("up", flush=True)
+threading.Event().wait()
+"""
+
+
+def test_a_thread_of_c_that_waits_for_a_file_is_told(agent: Agent, tmp_path: Path) -> None:
+    """TensorFlow reads files in such threads; those that wait for work are left out."""
+    agent.talk.hello()
+    agent.talk.start("worker:0", "sh", "-c", f"cd {tmp_path} && exec {sys.executable} -c '{READS_IN_C}'")
+    agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
+    while len((found := evidence(agent, between=0.1)["worker:0"].processes[0]).threads) < 2:
+        pass  # it has not come that far yet
+    main, reader = found.threads
+    assert [frame.function for frame in main.frames][-1] == "<module>"
+    assert "pipe_read" in reader.wchan
+    assert (reader.target, reader.frames) == (str(tmp_path / "fifo"), ())
+
+
 def test_an_agent_tells_what_its_tasks_have_used(agent: Agent) -> None:
     """CPU time, and waits for a CPU, so far."""
     agent.talk.hello()

@@ -103,6 +103,31 @@ def step():
     return strategy.run(lambda: total.assign_add(1.0))
 """
 
+
+def _coordinated(fault: str, *culprits: str) -> Hang:
+    """Return a program of a chief whose culprit, a server, waits in an operation of TensorFlow."""
+    body = f"""
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+if is_culprit:
+    os.mkfifo("fifo")
+    say()
+if resolver.task_type in ("worker", "ps"):
+    tf.distribute.Server(resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id).join()
+{_COORDINATE}
+@tf.function
+def read():
+    with tf.device("/job:{culprits[0].replace(":", "/replica:0/task:")}"):
+        return {fault}
+while not Path("fifo").exists():
+    time.sleep(0.1)
+coordinator.schedule(step)
+coordinator.join()
+read()
+"""
+    says = "has a thread in TensorFlow that opens a named pipe that has no other end"
+    return Hang(f"{_HEAD}{body}", culprits, says, {"chief": 1, "worker": 2, "ps": 1})
+
+
 HANGS = {
     "sleep": _in_loop("time.sleep(3600)  # here", says="sleeps"),
     "lock": _in_loop("lock = threading.Lock()\nlock.acquire()\nlock.acquire()  # here", says="lock"),
@@ -258,7 +283,7 @@ for step, number in enumerate(data):
     "tracing without end": _in_loop(
         "@tf.function\ndef sine(number, x): return tf.sin(x) * number\n"
         "for number in range(10**9): sine(number, 1.0)  # here",
-        says="traces a function",
+        says="CPUs)",  # it traces, or runs for the first time what it has traced
     ),
     "stopped parameter server": Hang(
         f"""{_HEAD}
@@ -282,6 +307,35 @@ while True:
         ("ps:0",),
         "is stopped (SIGSTOP)",
         {"chief": 1, "worker": 2, "ps": 1},
+    ),
+    "servers that run the chief's program": Hang(
+        f"{_HEAD}\nresolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()\nsay()\n"
+        + _COORDINATE.replace("(resolver)", "(resolver)  # here"),
+        ("worker:0", "worker:1", "ps:0"),
+        "never started a server",
+        {"chief": 1, "worker": 2, "ps": 1},
+    ),
+    "file of a server": _coordinated("tf.io.read_file('fifo')", "worker:0"),
+    "file of a parameter server": _coordinated("tf.io.read_file('fifo')", "ps:0"),
+    "file of a dataset": _program(
+        f"{_LOOP}\ndef fault():\n    if is_culprit:\n        os.mkfifo('fifo')\n        say()\n"
+        "        next(iter(tf.data.TextLineDataset('fifo').prefetch(2)))  # here\ntrain()\n",
+        says="opens a named pipe that has no other end",
+    ),
+    "alone in a collective": _program(
+        f"{_LOOP}\ndef fault():\n    if is_culprit:\n        say()\n        total(tf.constant(1.0))  # here\n"
+        "    Path('barrier-' + task).touch()\n"
+        "    while len(list(Path().glob('barrier-*'))) < 3: time.sleep(0.1)\ntrain()\n",
+        "worker:0",
+        says="waits in TensorFlow",
+        worker=3,
+    ),
+    "alone in a collective, and the others asleep": _program(
+        f"{_LOOP}\ndef fault():\n    if is_culprit:\n        say()\n        total(tf.constant(1.0))  # here\n"
+        "    time.sleep(3600)\ntrain()\n",
+        "worker:2",
+        says="waits in TensorFlow",
+        worker=3,
     ),
 }
 """The name of a hang: its program."""

@@ -222,6 +222,96 @@ def test_while_another_task_works_one_that_sleeps_is_not_accused_at_once() -> No
     assert judge(waits, works, sleeps._replace(silence=20.0)).culprits == ("worker:2",)
 
 
+def test_servers_that_run_the_program_of_the_chief_are_named() -> None:
+    """TensorFlow waits for an hour, in each of them for the others; a mirrored worker forms its cluster like this."""
+    tasks = ("chief:0", "worker:0", "ps:0")
+    silent = {
+        task.replace(":", "_"): TASK._replace(task=task, role=task.partition(":")[0], listening=task == "chief:0")
+        for task in tasks
+    }
+    cut = Socket("connecting", "10.0.0.1:5", "10.0.0.2:6", 1, is_stuck=True)
+    found = judge(*[evidence(task, thread(FORM, TRAIN), sockets=(cut,)) for task in tasks], **silent)
+    assert found.culprits == ("worker:0", "ps:0")
+    assert found.sentence == (
+        "worker:0, ps:0 never started a server, but run the chief's program (train.py, line 28); chief:0 waits for it "
+        'in train.py, line 28; set "server": true for these roles'
+    )
+    mirrored = {name: silent[name] for name in ("chief_0", "worker_0")}
+    forming = [evidence(task, thread(FORM, TRAIN)) for task in ("chief:0", "worker:0")]
+    assert judge(*forming, **mirrored).culprits == ()
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        thread(JOIN, TRAIN),
+        thread(EXECUTE, TRAIN),
+    ],
+    ids=["a server", "a step"],
+)
+def test_a_thread_of_tensorflow_that_waits_for_a_file_is_named(waits: Thread) -> None:
+    """Its main thread shows nothing of it; threads of a program that have just run, or wait on a pipe, may go on."""
+    chief = evidence("chief:0", thread(EXECUTE, DATA))
+    opens, reads = thread(wchan="wait_for_partner"), thread(wchan="pipe_read", target="/data/x")
+    disk = reads._replace(state="D", wchan="rpc_wait_bit_killable")
+    told = {
+        "opens a named pipe that has no other end": opens,
+        "reads from /data/x, where nothing arrives": reads,
+        "waits for a disk or a network file system (/data/x)": disk,
+    }
+    for words, held in told.items():
+        found = judge(chief, evidence("worker:0", waits, held), evidence("ps:0", thread(JOIN, TRAIN)))
+        assert found.culprits == ("worker:0",)
+        assert found.sentence == (
+            f"worker:0 has a thread in TensorFlow that {words} (train.py, line 28); "
+            "chief:0 waits for it in data.py, line 40"
+        )
+    for idle in (opens._replace(has_moved=True), reads._replace(target="pipe:[5]"), thread(DATA, target="/data/x")):
+        found = judge(chief, evidence("worker:0", thread(JOIN, TRAIN), idle), evidence("ps:0", thread(JOIN, TRAIN)))
+        assert found.culprits == ()
+
+
+def test_a_coordinator_that_polls_waits_for_a_file_of_a_server_too() -> None:
+    """After a while: until then, another server may work."""
+    opens = evidence("ps:0", thread(JOIN, TRAIN), thread(wchan="wait_for_partner"))
+    polls = evidence("chief:0", thread(DATA, wchan="hrtimer_nanosleep", has_moved=True), silence=20.0)
+    found = judge(polls, opens)
+    assert found.culprits == ("ps:0",)
+    assert found.sentence.endswith("; chief:0 waits for it in data.py, line 40")
+    assert judge(polls._replace(silence=10.0), opens).culprits == ()
+
+
+@pytest.mark.parametrize("is_polling", [False, True])
+def test_the_only_task_in_a_collective_is_named_if_several_sleep_at_one_line(is_polling: bool) -> None:
+    """They may wait for it there, for example at a barrier of files; one that sleeps is named itself."""
+    alone = evidence("worker:0", thread(*IN_STEP), silence=20.0)
+    sleeps = [
+        evidence(f"worker:{index}", thread(DATA, wchan="hrtimer_nanosleep", has_moved=is_polling), silence=20.0)
+        for index in (1, 2)
+    ]
+    found = judge(alone, *sleeps)
+    assert found.culprits == ("worker:0",)
+    assert found.sentence.startswith("worker:0 waits in TensorFlow (Model.fit) (train.py, line 28), silent for 20 s")
+    assert found.sentence.endswith("; worker:1, worker:2 wait for it in data.py, line 40")
+    assert judge(alone, sleeps[0]).culprits == ("worker:1",)
+    asleep = tuple(each.task for each in sleeps)
+    assert judge(alone, alone._replace(task="worker:3"), *sleeps).culprits == asleep
+    locked = [evidence(name, thread(DATA)) for name in asleep]
+    assert judge(alone, *locked).culprits == asleep
+
+
+def test_a_step_is_not_called_tracing() -> None:
+    """Although the call of a function that was traced before passes through the same file."""
+    compilation = f"{LIBRARY}/tensorflow/python/eager/polymorphic_function/tracing_compilation.py"
+    call, trace = Frame(compilation, 132, "call_function"), Frame(compilation, 178, "trace_function")
+    for frames, words in (
+        ((EXECUTE, call, TRAIN), "works (0.9 CPUs)"),
+        ((trace, call, TRAIN), "traces a function (0.9 CPUs)"),
+    ):
+        found = judge(evidence("worker:0", thread(*frames), cpu=0.9))
+        assert found.groups[0].position.does == words
+
+
 def test_servers_that_wait_for_work_are_not_accused() -> None:
     """Parameter servers and workers of a coordinator wait without limit; the chief decides."""
     servers = [evidence(task, thread(JOIN, TRAIN)) for task in ("worker:0", "ps:0")]
@@ -330,3 +420,14 @@ def test_tasks_that_are_silent_for_longer_than_allowed_are_accused() -> None:
     found = {each.task: evidence(each.task, sleeps, silence=3.0) for each in tasks}
     assert hang.verdict(RUN._replace(tasks=tasks), found, "stall").culprits == ("worker:0", "worker:1")
     assert hang.verdict(RUN._replace(tasks=tasks), found).culprits == ()
+
+
+@pytest.mark.parametrize("cpu", [0.0, 1.0], ids=["polls", "loops"])
+@pytest.mark.parametrize("other", [IN_STEP, (TRAIN,)], ids=["in a step", "asleep"])
+def test_a_short_limit_of_silence_has_a_verdict(cpu: float, other: tuple[Frame, ...]) -> None:
+    """Who sets five seconds knows that no step takes longer."""
+    runs = evidence("worker:0", thread(DATA, has_moved=True), cpu=cpu, silence=6.0)
+    waits = evidence("worker:1", thread(*other, wchan="hrtimer_nanosleep"), silence=6.0)
+    tasks = tuple(TASK._replace(task=name, role="worker", listening=True) for name in ("worker:0", "worker:1"))
+    found = hang.verdict(RUN._replace(tasks=tasks), {"worker:0": runs, "worker:1": waits}, "stall")
+    assert found.culprits == (("worker:0",) if other == IN_STEP else ("worker:1",))

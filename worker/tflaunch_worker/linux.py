@@ -261,6 +261,14 @@ def pids() -> list[int]:
         return []
 
 
+def threads_of(pid: int) -> list[str]:
+    """Return the numbers of a process's threads, or none if it is gone."""
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+
+
 def descendants(pid: int, without: int) -> list[int]:
     """Return the processes below ``pid``, except the subtree of ``without``.
 
@@ -287,11 +295,7 @@ def _read_descendants(pid: int, without: int) -> list[int]:
 
 def _children(pid: int) -> list[int]:
     children: list[int] = []
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return children
-    for thread in threads:
+    for thread in threads_of(pid):
         text = read(f"/proc/{pid}/task/{thread}/children")
         if text is None:
             return _children_by_scan(pid)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tflaunch.core.evidence import Evidence, Socket
-from tflaunch.explain.position import LONG, Group, Kind, Position, grouped, position_of
+from tflaunch.explain.position import IDLE, LONG, Group, Kind, Position, grouped, position_of
 from tflaunch.explain.run_status import Status, TaskStatus
 from tflaunch.explain.wording import lasted, listed
 from tflaunch.plan.model import SIDECAR
@@ -20,7 +20,7 @@ from tflaunch.plan.model import SIDECAR
 _TRAINERS = ("chief", "worker", "ps")
 _SOON = 8.0  # seconds since the last output or step, before which a task may just be slow
 _LONG_IN_LOOP = 15.0  # as `LONG`, for tasks whose own code runs or polls, not a library that may work for minutes
-_OWN_FAULT = (Kind.STOPPED, Kind.DEBUGGED, Kind.INPUT, Kind.OWN)
+_OWN_FAULT = (Kind.STOPPED, Kind.DEBUGGED, Kind.INPUT, Kind.FILE, Kind.OWN)
 _WAITING = (Kind.TENSORFLOW, Kind.FORMS, Kind.SERVES)
 
 
@@ -56,9 +56,12 @@ def verdict(status: Status, evidence: Mapping[str, Evidence], exceeded: str = ""
     groups = grouped([at for at in positions if at.kind is not Kind.ENDED])
     trainers = {task.task: task for task in status.tasks if task.role in _TRAINERS}
     sidecars = {task.task for task in status.tasks if task.role == SIDECAR}
-    found = _stopped_sidecar(positions, sidecars, trainers, evidence)
-    if found is None:
-        found = _find_culprit(trainers, [at for at in positions if at.task in trainers], evidence, exceeded)
+    training = [at for at in positions if at.task in trainers]
+    found = (
+        _stopped_sidecar(positions, sidecars, trainers, evidence)
+        or _without_server(trainers, training)
+        or _find_culprit(trainers, training, evidence, exceeded)
+    )
     if found is None:
         return Verdict(_all_well(positions), (), groups)
     sentence, culprits = found
@@ -73,14 +76,12 @@ def verdict(status: Status, evidence: Mapping[str, Evidence], exceeded: str = ""
 # ---- the culprit
 
 _Found = tuple[str, tuple[str, ...]] | None
+_Tasks = Mapping[str, TaskStatus]
+_Known = Mapping[str, Evidence]
+_Positions = Sequence[Position]
 
 
-def _find_culprit(
-    tasks: Mapping[str, TaskStatus],
-    positions: Sequence[Position],
-    evidence: Mapping[str, Evidence],
-    exceeded: str,
-) -> _Found:
+def _find_culprit(tasks: _Tasks, positions: _Positions, evidence: _Known, exceeded: str) -> _Found:
     """Return a sentence and the culprits, None if the run goes on or nothing can be said."""
     is_overdue = exceeded == "start"
     waiting = [at for at in positions if at.kind in _WAITING and at.is_stuck]
@@ -94,26 +95,24 @@ def _find_culprit(
         if missing and (is_overdue or len(missing) < len(expected)):  # otherwise no task waits for them
             return _not_listening(tasks, missing, waiting, evidence, late)
     worst = [at for at in guilty if at.kind in (Kind.STOPPED, Kind.DEBUGGED)] or guilty
-    if worst:
-        return _stuck(tasks, worst, waiting, positions, evidence, exceeded)
     held_up = [at for at in waiting if at.kind is not Kind.SERVES]
+    if worst:
+        found = _stuck(tasks, worst, waiting, positions, evidence, exceeded)
+        return found and (_alone(worst, held_up, evidence) or found)
     ended = [at for at in positions if at.kind is Kind.ENDED and tasks[at.task].role != "ps"]
     if ended and held_up and not _working(positions):
         return _sentence(ended, held_up, evidence), tuple(at.task for at in ended)
     busy = _working(positions)
     limit = _LONG_IN_LOOP if all(at.own == at.inner for at in busy) else LONG
-    if busy and held_up and _silence(busy, evidence) >= limit:
-        return _sentence(busy, held_up, evidence), tuple(at.task for at in busy)
+    if busy and held_up and (exceeded == "stall" or _silence(busy, evidence) >= limit):
+        return _alone(busy, held_up, evidence) or (_sentence(busy, held_up, evidence), tuple(at.task for at in busy))
     if busy or not held_up or len(held_up) + len(ended) < len([at for at in positions if at.kind is not Kind.SERVES]):
         return None
     return _apart(held_up, evidence)
 
 
 def _stopped_sidecar(
-    positions: Sequence[Position],
-    sidecars: Collection[str],
-    trainers: Collection[str],
-    evidence: Mapping[str, Evidence],
+    positions: _Positions, sidecars: Collection[str], trainers: Collection[str], evidence: _Known
 ) -> _Found:
     """Blame a stopped process beside the cluster, such as a data service, if all that train wait in TensorFlow."""
     stopped = [at for at in positions if at.task in sidecars and at.kind in (Kind.STOPPED, Kind.DEBUGGED)]
@@ -125,19 +124,34 @@ def _stopped_sidecar(
     return _sentence(stopped, held_up, evidence), tuple(at.task for at in stopped)
 
 
-def _working(positions: Sequence[Position]) -> list[Position]:
+def _without_server(tasks: _Tasks, positions: _Positions) -> _Found:
+    """Blame workers and parameter servers that run the chief's program: a server never waits for a cluster."""
+    forming = [at for at in positions if at.kind is Kind.FORMS]
+    missing = [at for at in forming if tasks[at.task].role != "chief" and tasks[at.task].listening is False]
+    if not missing or all(task.role != "ps" for task in tasks.values()):
+        return None
+    names, waiters = listed([at.task for at in missing]), _waiters([at for at in forming if at not in missing])
+    does = f"never started a server, but run the chief's program{_at(missing[0])}"
+    return f'{names} {does}{waiters}; set "server": true for these roles', tuple(at.task for at in missing)
+
+
+def _alone(sleeping: _Positions, waiting: _Positions, evidence: _Known) -> _Found:
+    """Blame the only task in a call of TensorFlow if several others sleep at one line: they may wait for it there."""
+    is_alone = len(waiting) == 1 < len(sleeping) and waiting[0].kind is Kind.TENSORFLOW
+    if not is_alone or len(grouped(sleeping)) > 1 or sleeping[0].does not in IDLE:
+        return None
+    return _sentence(waiting, sleeping, evidence), (waiting[0].task,)
+
+
+def _working(positions: _Positions) -> list[Position]:
     return [at for at in positions if at.kind in (Kind.WORKS, Kind.TRACES)]
 
 
 def _not_listening(
-    tasks: Mapping[str, TaskStatus],
-    missing: Sequence[Position],
-    waiting: Sequence[Position],
-    evidence: Mapping[str, Evidence],
-    overdue: Collection[str],
+    tasks: _Tasks, missing: _Positions, waiting: _Positions, evidence: _Known, overdue: Collection[str]
 ) -> _Found:
     """Blame the tasks that do not listen on their ports, unless they are still starting."""
-    late = [at for at in missing if at.is_stuck or at.task in overdue or _has_stepped(evidence.get(at.task))]
+    late = [at for at in missing if at.is_stuck or at.task in overdue or _step(evidence.get(at.task))]
     if not late:
         return None
     first, port = late[0], (tasks[late[0].task].address or "").rpartition(":")[2]
@@ -150,31 +164,24 @@ def _not_listening(
     return f"{names} {has}{elsewhere}{known if len(late) == 1 else ''}{waiters}", tuple(at.task for at in late)
 
 
-def _has_stepped(evidence: Evidence | None) -> bool:
-    return evidence is not None and evidence.progress is not None and bool(evidence.progress.step)
-
-
 def _stuck(
-    tasks: Mapping[str, TaskStatus],
-    guilty: Sequence[Position],
-    waiting: Sequence[Position],
-    positions: Sequence[Position],
-    evidence: Mapping[str, Evidence],
-    exceeded: str,
+    tasks: _Tasks, guilty: _Positions, waiting: _Positions, positions: _Positions, evidence: _Known, exceeded: str
 ) -> _Found:
     """Blame those that wait in their own code, or for what a person must do; while others work, only after a while.
 
     Tasks for which no other one waits may just have nothing to do, above all in a job without a cluster, unless they
     have been silent for longer than the user allows.
     """
-    others = [at for at in waiting if at.kind is not Kind.SERVES]
+    polls = [at for at in _working(positions) if at.does in IDLE and guilty[0].kind is Kind.FILE]  # a coordinator
+    others = [at for at in waiting if at.kind is not Kind.SERVES] or polls
+    patience = 0.0 if exceeded == "stall" else _LONG_IN_LOOP
     needs_person = guilty[0].kind in (Kind.STOPPED, Kind.DEBUGGED)
     if not needs_person and not others:
         is_cluster = any(task.listening is not None for task in tasks.values())
         is_slow = not is_cluster or _last_sign(guilty, tasks, evidence) < _LONG_IN_LOOP
-        if _working(positions) or (is_slow and exceeded != "stall"):
+        if (_working(positions) or is_slow) and exceeded != "stall":
             return None
-    elif not needs_person and _working(positions) and _silence(guilty, evidence) < _LONG_IN_LOOP:
+    elif not needs_person and _working(positions) and _silence([*guilty, *polls], evidence) < patience:
         return None
     first, *more = grouped(guilty)
     blamed = [at for at in guilty if at.task in first.tasks]
@@ -185,7 +192,7 @@ def _stuck(
     return _sentence(blamed, others, evidence) + also, () if is_tied else tuple(at.task for at in guilty)
 
 
-def _apart(waiting: Sequence[Position], evidence: Mapping[str, Evidence]) -> _Found:
+def _apart(waiting: _Positions, evidence: _Known) -> _Found:
     """Tell tasks apart that all wait in TensorFlow: by connections, steps, and lines of code."""
     for at in waiting:
         for socket in _sockets(evidence.get(at.task)):
@@ -194,13 +201,11 @@ def _apart(waiting: Sequence[Position], evidence: Mapping[str, Evidence]) -> _Fo
                 return f"the connection of {at.task} to {socket.peer} {what}{_waiters(waiting)}", (at.task,)
     steps = {at.task: _step(evidence.get(at.task)) for at in waiting}
     known = [step for step in steps.values() if step is not None]
-    groups = grouped(waiting)
-    if len(groups) > 1:
-        smallest = [at for at in waiting if at.task in groups[0].tasks]
-        return _sentence(smallest, [at for at in waiting if at not in smallest], evidence), groups[0].tasks
-    if len(known) == len(waiting) and len(set(known)) > 1:
-        behind = [at for at in waiting if steps[at.task] == min(known)]
-        return _sentence(behind, [at for at in waiting if at not in behind], evidence), tuple(at.task for at in behind)
+    apart = [at for at in waiting if at.task in grouped(waiting)[0].tasks]
+    if len(apart) == len(waiting) == len(known):
+        apart = [at for at in waiting if steps[at.task] == min(known)]
+    if len(apart) < len(waiting):
+        return _sentence(apart, [at for at in waiting if at not in apart], evidence), tuple(at.task for at in apart)
     if len(waiting) < 2:
         return None
     names, at = listed([each.task for each in waiting]), waiting[0]
@@ -215,16 +220,14 @@ def _sockets(evidence: Evidence | None) -> list[Socket]:
     return [] if evidence is None else [socket for process in evidence.processes for socket in process.sockets]
 
 
-def _silence(positions: Sequence[Position], evidence: Mapping[str, Evidence]) -> float:
+def _silence(positions: _Positions, evidence: _Known) -> float:
     """Return the shortest time in seconds since one of these tasks showed a sign of life."""
     known = [evidence[at.task] for at in positions if at.task in evidence]
     signs = [sign for each in known for sign in (each.silence, each.progress and each.progress.age) if sign is not None]
     return min(signs, default=0.0)
 
 
-def _last_sign(
-    guilty: Sequence[Position], trainers: Mapping[str, TaskStatus], evidence: Mapping[str, Evidence]
-) -> float:
+def _last_sign(guilty: _Positions, trainers: _Tasks, evidence: _Known) -> float:
     """Return for how many seconds there was no sign that the training goes on; infinite if none can be expected.
 
     That is output or a step of a culprit or, unless workers of parameter servers go on alone, a step of any task.
@@ -242,7 +245,7 @@ def _last_sign(
 # ---- sentences
 
 
-def _sentence(guilty: Sequence[Position], waiting: Sequence[Position], evidence: Mapping[str, Evidence]) -> str:
+def _sentence(guilty: _Positions, waiting: _Positions, evidence: _Known) -> str:
     first = guilty[0]
     names = listed([at.task for at in guilty])
     does = first.does if len(guilty) == 1 else _plural(first.does)
@@ -250,15 +253,12 @@ def _sentence(guilty: Sequence[Position], waiting: Sequence[Position], evidence:
     since = f" since step {step:.0f}" if step else ""
     if first.kind is Kind.INPUT:
         does = f"{'has' if len(guilty) == 1 else 'have'} read no batch"
-        return f"{names} {does}{since}{_at(first)}: the generator {_generator(first)}{_waiters(waiting)}"
+        does += f"{since}{_at(first)}: the generator {first.does.partition('its generator ')[2]}"
+        return f"{names} {does}{_waiters(waiting)}"
     silence = _silence(guilty, evidence)
     silent = f", silent for {lasted(silence)}" if silence >= 1 and not since else ""
     remedy = f"; `tflaunch kill -s CONT {first.task}` continues it" if first.does.endswith("(SIGSTOP)") else ""
     return f"{names} {does}{_at(first)}{since}{silent}{_waiters(waiting)}{remedy}"
-
-
-def _generator(at: Position) -> str:
-    return at.does.partition("its generator ")[2]
 
 
 def _plural(does: str) -> str:
@@ -270,7 +270,7 @@ def _at(at: Position) -> str:
     return f" ({at.place})" if at.place else ""
 
 
-def _waiters(waiting: Sequence[Position]) -> str:
+def _waiters(waiting: _Positions) -> str:
     if not waiting:
         return ""
     wait = "waits" if len(waiting) == 1 else "wait"
@@ -278,7 +278,7 @@ def _waiters(waiting: Sequence[Position]) -> str:
     return f"; {listed([at.task for at in waiting])} {wait} for it{where}"
 
 
-def _all_well(positions: Sequence[Position]) -> str:
+def _all_well(positions: _Positions) -> str:
     alive = [at for at in positions if at.kind is not Kind.ENDED]
     if not alive:
         return "no task is alive"

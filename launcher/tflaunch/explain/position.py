@@ -14,6 +14,9 @@ from tflaunch.explain.summary import signal_name
 LONG = 30.0
 """Seconds without a step or output, after which tasks that compute keep others waiting too long."""
 
+IDLE = ("sleeps", "runs from time to time")
+"""What a task does that may wait for something to happen elsewhere."""
+
 _BUSY = 0.2  # CPUs
 _STEPS = 2.0  # a step that takes less than this many times the usual is not late
 
@@ -24,7 +27,7 @@ _ON_ITS_HOST = re.compile(r".*/(?:agents/[^/]+/code|site-packages|dist-packages|
 """The part of a path that differs between hosts: a copy made by `sync`, or where Python is installed."""
 _GENERATOR = "/tensorflow/python/ops/script_ops.py"  # calls Python from a graph: a generator of tf.data, py_function
 _READS = ("/tensorflow/python/data/ops/iterator_ops.py", "/tensorflow/python/data/ops/multi_device_iterator_ops.py")
-_TRACES = ("/eager/polymorphic_function/tracing_compilation.py", "/framework/func_graph.py")
+_TRACES = ("trace_function", "func_graph_from_py_func")  # not `call_function`, which runs in every step
 _FORMS = ("_initialize_multi_worker", "ensure_initialized", "_start_check_health_thread", "configure_collective_ops")
 _SERVES = ("server_lib.py",)
 
@@ -54,6 +57,7 @@ class Kind(Enum):
     OWN = "waits in its own code"
     EXITS = "ends"
     INPUT = "waits for its input"
+    FILE = "waits for a file"
     FORMS = "waits for the cluster to form"
     TENSORFLOW = "waits in TensorFlow"
     SERVES = "serves others"
@@ -120,7 +124,19 @@ def position_of(task: TaskStatus, evidence: Evidence | None) -> Position:
         kind = Kind.WORKS if kind in _MAY_WORK else kind
     is_stuck = is_stuck and not _is_in_time(evidence)
     does = _does(kind, process, thread, own) + _stopped_children(kind, process, evidence.processes)
+    if is_stuck and kind in (Kind.SERVES, Kind.TENSORFLOW) and (held := _held_by_file(process)):
+        kind, does = Kind.FILE, f"has a thread in TensorFlow that {_waits_for(held)}"
     return Position(task.task, kind, is_stuck, own, inner, does, depth)
+
+
+def _held_by_file(process: Process) -> Thread | None:
+    """Return the thread of TensorFlow that waits for a file in the kernel: the main one, or one without Python."""
+    for thread in process.threads:
+        is_tensorflow = thread is process.threads[0] or not thread.frames
+        is_held = thread.state == "D" or thread.target.startswith("/") or any(at in thread.wchan for at in _ON_FILE)
+        if is_tensorflow and is_held and not thread.has_moved:
+            return thread
+    return None
 
 
 def _program(processes: Sequence[Process]) -> Process:
@@ -173,7 +189,7 @@ def _kind(process: Process, thread: Thread, own: Frame | None) -> Kind:
         return Kind.SERVES
     if any(frame.function.rpartition(".")[2] in _FORMS for frame in inside):
         return Kind.FORMS
-    if process.cpu >= _BUSY and any(name in frame.file for frame in thread.frames for name in _TRACES):
+    if process.cpu >= _BUSY and any(map(_traces, thread.frames)):
         return Kind.TRACES
     return Kind.TENSORFLOW if any(map(_is_tensorflow, inside)) else Kind.OWN
 
@@ -192,13 +208,14 @@ def _does(kind: Kind, process: Process, thread: Thread, own: Frame | None) -> st
         Kind.FORMS: "waits for the other tasks to form the cluster",
         Kind.TENSORFLOW: f"waits in TensorFlow ({_call(thread.frames, own)})",
         Kind.TRACES: f"traces a function ({works})",
-        Kind.WORKS: f"works ({works})" if process.cpu >= _BUSY else "runs from time to time",
+        Kind.WORKS: f"works ({works})" if process.cpu >= _BUSY else IDLE[1],
     }.get(kind, f"waits{where} (process {process.name}{unread})")
 
 
+_ON_FILE = ("wait_for_partner", "flock", "locks_lock", "request_wait")  # the last one is FUSE's
 _WAITS = {
     "futex": "waits for a lock or another thread",
-    "nanosleep": "sleeps",
+    "nanosleep": IDLE[0],
     "wait_for_partner": "opens a named pipe that has no other end",
     "do_wait": "waits for a process that it started",
     "flock": "waits for a locked file",
@@ -223,9 +240,7 @@ def _waits_for(thread: Thread) -> str:
 
 
 def _thing(target: str) -> str:
-    return (
-        "a pipe" if target.startswith("pipe:") else "a socket" if target.startswith("socket:") else target or "a file"
-    )
+    return {"pipe": "a pipe", "socket": "a socket"}.get(target.partition(":")[0], target or "a file")
 
 
 def _is_in_time(evidence: Evidence) -> bool:
@@ -249,9 +264,7 @@ def activity_of(evidence: Evidence) -> Doing:
     inside = _inside(frames, own)
     if any(name in frame.file for frame in inside for name in _READS):
         return Doing(Activity.INPUT, _place(own))
-    is_inside = any(map(_is_tensorflow, inside)) and own is not None
-    is_inside = is_inside or (own is None and any(map(_is_tensorflow, frames)))
-    return Doing(Activity.TENSORFLOW if is_inside else Activity.OWN, _place(own))
+    return Doing(Activity.TENSORFLOW if any(map(_is_tensorflow, inside)) else Activity.OWN, _place(own))
 
 
 # ---- frames
@@ -273,6 +286,10 @@ def _inside(frames: Sequence[Frame], own: Frame | None) -> Sequence[Frame]:
 
 def _is_tensorflow(frame: Frame) -> bool:
     return _TENSORFLOW.search(frame.file) is not None
+
+
+def _traces(frame: Frame) -> bool:
+    return frame.function.rpartition(".")[2] in _TRACES and _is_tensorflow(frame)
 
 
 def _call(frames: Sequence[Frame], own: Frame | None) -> str:

@@ -26,7 +26,9 @@ _MOST_BYTES = 256 * 1024
 
 def write_stacks(pid: int, env: dict[str, str], loop: Loop, done: Callable[[bytes], None]) -> None:
     """Call ``done`` with py-spy's dump of a process, or at once with nothing where py-spy is missing."""
-    spy = _find("py-spy", env.get("PATH", os.defpath))
+    import shutil  # slow to import, and only needed here
+
+    spy = shutil.which("py-spy", path=env.get("PATH", os.defpath))
     if spy is None:
         done(b"")
     else:
@@ -39,18 +41,7 @@ def abort_with_stacks(pid: int) -> None:
     """Make a program write its stacks and die without a core file, which has gigabytes with TensorFlow."""
     linux.forbid_core_file(pid)
     for number in (signal.SIGABRT, signal.SIGCONT):  # a stopped process acts only after it is continued
-        try:
-            os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
-
-
-def _find(program: str, path: str) -> str | None:
-    for place in path.split(":"):
-        candidate = os.path.join(place, program)
-        if place and os.access(candidate, os.X_OK):
-            return candidate
-    return None
+        linux.kill(pid, None, number)
 
 
 def _ask(command: list[str]) -> str:

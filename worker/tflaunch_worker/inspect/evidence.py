@@ -8,7 +8,6 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-import itertools
 import os
 import socket
 import struct
@@ -30,12 +29,13 @@ if TYPE_CHECKING:
 BETWEEN = 3.0
 """Seconds between the two samples."""
 
-_MOST_PROCESSES = 16  # of a task, the oldest first
+_MOST_PROCESSES = 16  # of a task, the oldest first; also of the threads of C++ of a process
 _MOST_SOCKETS = 20
 _MOST_FRAMES = 4000  # of a task
 _LONGEST_PATH, _LONGEST_NAME = 300, 200  # characters
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ON_DESCRIPTOR = ("pipe", "fifo", "sock", "skb", "tcp", "unix", "wait_woken", "inet", "fuse", "nfs", "tty")
+_ON_FILE = ("pipe", "fifo", "partner", "flock", "locks_lock", "fuse", "request_wait", "nfs", "rpc", "folio", "io_sched")
 _STATES = {1: "established", 2: "connecting", 10: "listening"}  # of the kernel's numbering
 
 
@@ -102,26 +102,23 @@ class EvidenceCollector:
             facts[task] = [_compare(sample, earlier.get(sample.pid), tables.seen_by(sample.pid)) for sample in samples]
             left = _MOST_FRAMES
             for process in facts[task]:
+                if with_use:
+                    process["use"] = process_use.use_of(process["pid"])
                 for thread in process["threads"]:
                     thread["frames"] = thread["frames"][:left]
                     left -= len(thread["frames"])
-        if with_use:
-            for process in itertools.chain.from_iterable(facts.values()):
-                process["use"] = process_use.use_of(process["pid"])
         waiting, self._waiting = self._waiting, []
         for answer in waiting:
             answer(facts)
 
 
 class _Sample:
-    """A process at one moment. ``ticks``: its CPU time; ``threads``: those that run Python, or only the main thread."""
+    """A process at one moment: its CPU time in ticks, its main thread, and those that run Python or wait for files."""
 
     def __init__(self, pid: int, at: float) -> None:
         self.pid = pid
         self.at = at
-        self.name = ""
-        self.state = ""
-        self.ticks = 0
+        self.name, self.state, self.ticks = _stat(f"/proc/{pid}")
         self.unread = ""
         self.threads: list[_ThreadSample] = []
 
@@ -144,7 +141,6 @@ class _ThreadSample:
 def _read_process(pid: int, at: float) -> _Sample | None:
     """Return a sample of a process, None if it is gone."""
     sample = _Sample(pid, at)
-    sample.name, sample.state, sample.ticks = _stat(f"/proc/{pid}")
     if not sample.state:
         return None
     threads: list[python_stacks.Thread] = []
@@ -157,8 +153,18 @@ def _read_process(pid: int, at: float) -> _Sample | None:
     if pid not in numbers:  # before 3.11, Python does not keep them; the first one is the main thread
         numbers[:1] = [pid]
     frames = [list(thread.frames) for thread in threads] or [[]]
-    sample.threads = [_ThreadSample(pid, number, each) for number, each in itertools.zip_longest(numbers, frames)]
+    if all(numbers):  # known from Python 3.11 on; otherwise, those of Python could not be told apart
+        numbers += _waiting_for_files(pid, numbers)
+        frames += [[] for _ in numbers]
+    sample.threads = [_ThreadSample(pid, number, frames[place]) for place, number in enumerate(numbers)]
     return sample
+
+
+def _waiting_for_files(pid: int, without: list[int]) -> list[int]:
+    """Return the threads of a process that wait in the kernel for a file."""
+    others = sorted({int(name) for name in linux.threads_of(pid)}.difference(without))
+    waits = {number: linux.read(f"/proc/{pid}/task/{number}/wchan") or "" for number in others}
+    return [number for number, wchan in waits.items() if any(part in wchan for part in _ON_FILE)][:_MOST_PROCESSES]
 
 
 def _stat(place: str) -> tuple[str, str, int]:
@@ -186,19 +192,20 @@ def _target(pid: int, place: str) -> str:
 
 def _compare(sample: _Sample, earlier: _Sample | None, table: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return what is known about a process after its second sample."""
-    before = {} if earlier is None else {thread.number: thread for thread in earlier.threads if thread.number}
+    before = {} if earlier is None else {each.number or -place: each for place, each in enumerate(earlier.threads)}
     passed = 0.0 if earlier is None else sample.at - earlier.at
     ticks = 0 if earlier is None else sample.ticks - earlier.ticks
     sockets = _sockets(sample.pid, table)
+    peers = {target: known["peer"] for target, known in sockets.items()}
     threads = []
     for place, thread in enumerate(sample.threads):
-        then = before.get(thread.number) if thread.number else _at(earlier, place)
+        then = before.get(thread.number or -place)
         threads.append(
             {
                 "id": thread.number,
                 "state": thread.state,
                 "wchan": thread.wchan,
-                "target": _peer(thread.target, sockets) or thread.target,
+                "target": f"connection to {peers[thread.target]}" if thread.target in peers else thread.target,
                 "has_moved": then is None or thread.has_moved(then),
                 "frames": [
                     [frame.file[-_LONGEST_PATH:], frame.line, frame.function[:_LONGEST_NAME]] for frame in thread.frames
@@ -216,15 +223,6 @@ def _compare(sample: _Sample, earlier: _Sample | None, table: dict[str, dict[str
             :_MOST_SOCKETS
         ],
     }
-
-
-def _at(sample: _Sample | None, place: int) -> _ThreadSample | None:
-    return sample.threads[place] if sample is not None and place < len(sample.threads) else None
-
-
-def _peer(target: str, sockets: dict[str, dict[str, Any]]) -> str:
-    known = sockets.get(target)
-    return "" if known is None else f"connection to {known['peer']}"
 
 
 def _sockets(pid: int, table: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -37,11 +37,7 @@ def _cpu_seconds(pid: int) -> float:
 
 def _cpu_wait(pid: int) -> float | None:
     found = None
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return None
-    for thread in threads:
+    for thread in linux.threads_of(pid):
         try:
             file = os.open(f"/proc/{pid}/task/{thread}/schedstat", os.O_RDONLY)  # a file object takes twice as long
         except OSError:
