@@ -82,6 +82,10 @@ class SimJournal(Journal):
         """Return all records, as a new supervisor reads them."""
         return [json.loads(line) for line in self.records]
 
+    def has_interrupt(self) -> bool:
+        """Whether a supervisor has recorded a Ctrl-C."""
+        return any(record["kind"] == "interrupted" for record in self.read())
+
     def compare(self, event: object) -> None:
         """I7: the replayed job equals the job in memory."""
         job = self._history.run.job
@@ -293,6 +297,8 @@ class History:
             self.world.run_until(self.world.now + gap)
             self.stepped_at = self.world.now
             self.world.fault("supervisor replaced, " + ("early" if is_early else "about the lease"))
+            if 0 < self._obeyed_by < float("inf") and not self.journal.has_interrupt():
+                self.lose_patience()  # it was killed before it had read the Ctrl-C
             self._kill_orphans_here()
             self.mailbox = SimMailbox(self.world, _AHEAD, self.liars)
             self.oracle.has_heir()
