@@ -23,7 +23,7 @@ def test_commands_reach_the_debugger_until_it_continues(agent: Agent) -> None:
     reached = begin(agent)
     assert (reached["file"], reached["function"]) == ("<string>", "step")
     terminal = Terminal(agent.talk)
-    attached = terminal.wait_for("debugger_attached")
+    attached = terminal.wait_for("attached")
     assert attached["line"] == reached["line"]
     terminal.write("!loss = 7")
     terminal.write("c")
@@ -59,9 +59,9 @@ def test_every_python_can_be_debugged(local: LocalAgent, python: str, tmp_path: 
     line = len(file.read_text().splitlines())
     begin(local, str(file), python)
     steps = ["n", "w", "p 'x' * 100000", "u", "p __name__", "d", "p loss", "help p", f"b {line}", "c", "cl 1", "c"]
-    for number, commands in enumerate((steps, ["c"], ["q"]), 1):
+    for commands in (steps, ["c"], ["q"]):
         local.talk.wait_until(lambda: is_waiting(local.talk))
-        terminal = Terminal(local.talk, number)
+        terminal = Terminal(local.talk)
         for command in commands:
             terminal.write(command)
         assert terminal.wait_left() == ("quit" if commands == ["q"] else "continued")
@@ -75,18 +75,18 @@ def test_every_python_can_be_debugged(local: LocalAgent, python: str, tmp_path: 
 def test_who_leaves_or_loses_the_link_can_come_back(local: LocalAgent) -> None:
     """And whoever comes later replaces who was there."""
     begin(local)
-    first = Terminal(local.talk, 1)
+    first = Terminal(local.talk)
     first.write("!loss = 8")
-    first.wait_for("debugger_asks")
+    first.wait_for("asks")
     first.leave(continues=False)
-    second = Terminal(local.talk, 2)
-    second.wait_for("debugger_asks")
-    third = Terminal(local.talk, 3)
+    second = Terminal(local.talk)
+    second.wait_for("asks")
+    third = Terminal(local.talk)
     assert second.wait_left() == "replaced"
     third.leave(continues=True)
     assert third.wait_left() == "continued"
     assert local.talk.text("worker:0") == "up\ngot 8\n"
-    late = Terminal(local.talk, 4)
+    late = Terminal(local.talk)
     assert late.wait_left() == "ended"
 
 
@@ -94,7 +94,7 @@ def test_a_process_waits_through_a_change_of_supervisors(agent: Agent) -> None:
     """The next one hears again what was not acknowledged."""
     agent.talk.hello(lease=60)
     begin(agent)
-    Terminal(agent.talk).wait_for("debugger_asks")
+    Terminal(agent.talk).wait_for("asks")
     agent.link.close()
     later = agent.reconnect()
     later.hello()  # with a lease of 0: its link is the last one
@@ -128,7 +128,7 @@ def test_threads_and_children_wait_one_after_the_other(local: LocalAgent) -> Non
     begin(local, THREADS)
     for number in range(5):
         local.talk.wait_until(lambda count=number + 1: len(events(local.talk, "breakpoint_reached")) == count)
-        terminal = Terminal(local.talk, number + 1)
+        terminal = Terminal(local.talk)
         terminal.write("c")
         assert terminal.wait_left() == "continued"
     lines = local.talk.text("worker:0").splitlines()
@@ -152,7 +152,7 @@ def test_a_task_that_is_stopped_can_still_save(local: LocalAgent) -> None:
     """Its terminal hears that; a process without a handler ends at once."""
     begin(local, SAVES)
     terminal = Terminal(local.talk)
-    terminal.wait_for("debugger_asks")
+    terminal.wait_for("asks")
     local.talk.say("stop_task", task="worker:0", attempt=0, grace=60)
     assert terminal.wait_left() == "stopped"
     assert local.talk.text("worker:0") == "saved\n"
@@ -163,7 +163,7 @@ def test_a_killed_process_is_not_waited_for(local: LocalAgent) -> None:
     """Its terminal hears that."""
     begin(local)
     terminal = Terminal(local.talk)
-    terminal.wait_for("debugger_asks")
+    terminal.wait_for("asks")
     psutil.Process(local.talk.wait_for("task_started")["pid"]).kill()
     assert terminal.wait_left() == "ended"
     assert local.talk.wait_for("breakpoint_left")["is_quit"] is False

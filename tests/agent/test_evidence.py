@@ -174,11 +174,9 @@ def test_a_file_that_only_looks_like_a_python_is_not_believed(tmp_path: Path) ->
 
 def evidence(agent: Agent, **about: object) -> dict[str, Evidence]:
     """Ask where the tasks are."""
-    count = len(agent.talk.heard)
-    agent.talk.say("gather_evidence", **about)
-    agent.talk.wait_until(lambda: [m for m in agent.talk.heard[count:] if m["kind"] == "evidence_complete"])
-    told = [read_record(Evidence, message) for message in agent.talk.heard[count:] if message["kind"] == "evidence"]
-    return {each.task: each for each in told}
+    call = agent.talk.call("gather_evidence", **about)["call"]
+    parts = [message for message in agent.talk.heard if (message["kind"], message.get("call")) == ("told", call)]
+    return {each.task: each for each in (read_record(Evidence, message) for message in parts)}
 
 
 def test_an_agent_tells_where_its_tasks_are(agent: Agent) -> None:

@@ -152,8 +152,7 @@ def test_refused_connections_are_counted(agent: Agent) -> None:
     for number in range(2, 32):
         assert answer(port, f"127.0.0.{number}") == b""
     answer(port, OUTSIDER)
-    agent.talk.say("measure")
-    assert agent.talk.wait_for("measured")["tasks"]["worker:0"]["refused"] == 31
+    assert agent.talk.call("measure")["tasks"]["worker:0"]["refused"] == 31
     assert sum(message["kind"] == "outsider_refused" for message in agent.talk.heard) == 16
 
 
@@ -165,13 +164,11 @@ def test_the_fence_follows_the_cluster(agent: Agent) -> None:
     agent.talk.start("worker:0", sys.executable, "-c", SERVER, str(port), port=port)
     opened(agent, 0)
     admit(agent, [*CLUSTER, OUTSIDER])
-    agent.talk.say("measure")
-    agent.talk.wait_for("measured")
+    agent.talk.call("measure")
     assert answer(port, OUTSIDER) == b"hello"
     admit(agent, CLUSTER)
     agent.talk.heard.clear()
-    agent.talk.say("measure")
-    agent.talk.wait_for("measured")
+    agent.talk.call("measure")
     assert answer(port, OUTSIDER) == b""
 
 
@@ -183,8 +180,7 @@ def test_a_task_outside_of_the_group_is_reported(agent: Agent, address: str, is_
     port = hold(agent, CLUSTER)
     agent.talk.start("worker:0", sys.executable, "-c", SERVER, str(port), address, port=port)
     opened(agent, 0)
-    agent.talk.say("measure")
-    agent.talk.wait_for("measured")
+    agent.talk.call("measure")
     told = [message["reason"] for message in agent.talk.heard if message["kind"] == "port_unfenced"]
     assert told == (["its program listens on 0.0.0.0, not on ::"] if is_exposed else [])
 

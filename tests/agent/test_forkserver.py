@@ -261,16 +261,9 @@ def test_what_forks_share_is_measured(local: LocalAgent, tmp_path: Path) -> None
         start(local.talk, task, tmp_path, *python(("prog.py",)), modules=modules, PYTHONPATH="lib")
         local.talk.wait_until(lambda: b"\n" in local.talk.output.get((task, 0), b""))  # noqa: B023
 
-    def measured() -> dict[str, Any]:
-        count = len(local.talk.heard)
-        local.talk.say("measure")
-        (answer,) = local.talk.wait_until(lambda: [m for m in local.talk.heard[count:] if m["kind"] == "measured"])
-        assert isinstance(answer, dict)
-        return answer
-
     for _ in range(2):  # the second time it comes from memory
         end = time.monotonic() + PATIENCE
-        while "shared_bytes" not in (answer := measured())["tasks"]["worker:0"]:
+        while "shared_bytes" not in (answer := local.talk.call("measure"))["tasks"]["worker:0"]:
             assert time.monotonic() < end  # it is left out if it takes some seconds
         shared = {task: known.get("shared_bytes") for task, known in answer["tasks"].items()}
         assert shared["worker:2"] is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from support.agent_client import Agent, Talk, wait_gone
@@ -11,6 +13,11 @@ pytestmark = pytest.mark.agent
 TASK = "worker:0"
 WANTED = {"outcome": 1000}
 LEAVE = 'printf "%s" "$TFLAUNCH_ATTEMPT: value" >"$TFLAUNCH_TASK_DIR/outcome"'
+
+
+def announced(talk: Talk) -> dict[str, Any]:
+    """Return the first file that is announced over a new connection."""
+    return talk.told(talk.begin("watch_left_files"))
 
 
 def release(talk: Talk, attempt: int = 0) -> None:
@@ -25,15 +32,14 @@ def test_it_waits_for_another_link(agent: Agent) -> None:
     """Each supervisor hears of the file until one has it."""
     agent.talk.hello(lease=60)
     agent.talk.start(TASK, "sh", "-c", LEAVE, left_files=WANTED)
-    announced = agent.talk.wait_for("file_left")
-    assert (announced["task"], announced["attempt"], announced["name"], announced["size"]) == (TASK, 0, "outcome", 8)
+    found = announced(agent.talk)
+    assert (found["task"], found["attempt"], found["name"], found["size"]) == (TASK, 0, "outcome", 8)
     assert not is_gone(agent.talk)
     agent.link.close()
     again = agent.reconnect()
     again.hello(lease=60)
-    assert again.wait_for("file_left") == announced
-    again.say("read_file", task=TASK, attempt=0, name="outcome", offset=3)
-    assert again.wait_for("file_read")["offset"] == 3
+    assert announced(again) == found
+    assert again.call("read_file", task=TASK, attempt=0, name="outcome", offset=3)["body"] == b"value"
     assert not is_gone(again)
     release(again)
     again.wait_for("task_gone")
@@ -46,23 +52,24 @@ def test_it_waits_for_another_link(agent: Agent) -> None:
 def test_the_next_attempt_starts_without_it(agent: Agent) -> None:
     """What a killed agent or a task without a wish left there is not taken for the next attempt's."""
     agent.talk.hello()
+    agent.talk.begin("watch_left_files")
     agent.talk.start(TASK, "sh", "-c", LEAVE)
     agent.talk.wait_for("task_gone")
     agent.talk.heard.clear()
     agent.talk.start(TASK, "true", attempt=1, left_files=WANTED)
     agent.talk.wait_for("task_gone")
-    assert not any(message["kind"] == "file_left" for message in agent.talk.heard)
+    assert not any(message["kind"] == "told" for message in agent.talk.heard)
 
 
 def test_a_kill_does_not_wait(agent: Agent) -> None:
     """The second Ctrl-C ends a task whose file is on a slow link."""
     agent.talk.hello()
     agent.talk.start(TASK, "sh", "-c", LEAVE, left_files=WANTED)
-    agent.talk.wait_for("file_left")
+    announced(agent.talk)
     agent.talk.say("stop_task", task=TASK, attempt=0, grace=0)
     agent.talk.wait_for("task_gone")
-    agent.talk.say("read_file", task=TASK, attempt=0, name="outcome", offset=0)
-    agent.talk.wait_for("file_read")  # without data, so that its reader goes on
+    about = {"task": TASK, "attempt": 0, "name": "outcome", "offset": 0}
+    assert agent.talk.call("read_file", **about)["body"] == b""  # so that its reader goes on
 
 
 def test_the_lease_does_not_wait(agent: Agent) -> None:
@@ -70,7 +77,7 @@ def test_the_lease_does_not_wait(agent: Agent) -> None:
     agent.talk.hello(lease=60)
     guard, _ = agent.pids()
     agent.talk.start(TASK, "sh", "-c", LEAVE, left_files=WANTED)
-    agent.talk.wait_for("file_left")
+    announced(agent.talk)
     again = agent.reconnect()
     again.hello(lease=1, grace=0.2)
     agent.link.close()

@@ -7,46 +7,40 @@ import hashlib
 import pytest
 
 from support.agent_client import Agent, Talk, wait_gone
-from tflaunch_worker import wire
 
 pytestmark = pytest.mark.agent
 
 PART = 64 * 1024
 
 
-def offer(talk: Talk, content: bytes) -> str:
-    """Offer one content for two files, in two pieces; return its hash."""
+def offer(talk: Talk, content: bytes) -> tuple[str, list[list[object]]]:
+    """Offer one content for two files, in two pieces; return its hash, and what is wanted."""
     digest = hashlib.sha256(content).hexdigest()
-    talk.say("offer_files", is_first=True, is_last=False, files=[["a", 0o644, digest]], links=[])
-    talk.wait_for("part_taken")
-    talk.say("offer_files", is_first=False, is_last=True, files=[["b", 0o644, digest]], links=[])
-    return digest
+    talk.call("offer_files", is_first=True, is_last=False, files=[["a", 0o644, digest]], links=[])
+    answer = talk.call("offer_files", is_first=False, is_last=True, files=[["b", 0o644, digest]], links=[])
+    return digest, answer["wanted"]
 
 
 def send(talk: Talk, digest: str, content: bytes, start: int, end: int) -> None:
     """Send a file's bytes from `start` to `end`, part by part."""
     for offset in range(start, end, PART):
-        talk.heard.clear()  # messages taken earlier are not replies to this
         data = content[offset : min(offset + PART, end)]
         is_last = offset + len(data) == len(content)
-        message = {"kind": "file_part", "sha256": digest, "offset": offset, "is_last": is_last}
-        talk.connection.sendall(wire.encode(message, data))
-        talk.wait_for("part_taken")
+        talk.call("write_file", data, sha256=digest, offset=offset, is_last=is_last)
 
 
 def test_files_are_taken_and_placed(agent: Agent) -> None:
     """The lease of an absent supervisor is kept too, though no task has been started."""
     content = bytes(range(256)) * 1024
     agent.talk.hello(lease=60)
-    digest = offer(agent.talk, content)
-    assert agent.talk.wait_for("files_wanted")["wanted"] == [[digest, 0]]
+    digest, wanted = offer(agent.talk, content)
+    assert wanted == [[digest, 0]]
     greeted = agent.pids()
     send(agent.talk, digest, content, 0, 2 * PART)
     agent.link.close()
     again = agent.reconnect()
     assert int(again.hello(lease=60)["pid"]) == greeted[1]
-    offer(again, content)
-    assert again.wait_for("files_wanted")["wanted"] == [[digest, 2 * PART]]
+    assert offer(again, content) == (digest, [[digest, 2 * PART]])
     send(again, digest, content, 2 * PART, len(content))
     again.wait_for("files_synced")
     assert [(agent.directory / "code" / name).read_bytes() for name in "ab"] == [content, content]
@@ -58,14 +52,14 @@ def test_another_supervisor_may_offer_what_was_edited_meanwhile(agent: Agent) ->
     """It has read the files again; the content that the killed one has offered is gone."""
     old, new = b"old" * PART, b"new"
     agent.talk.hello(lease=60)
-    digest = offer(agent.talk, old)
-    assert agent.talk.wait_for("files_wanted")["wanted"] == [[digest, 0]]
+    digest, wanted = offer(agent.talk, old)
+    assert wanted == [[digest, 0]]
     send(agent.talk, digest, old, 0, PART)
     agent.link.close()
     again = agent.reconnect()
     again.hello(lease=60)
-    digest = offer(again, new)
-    assert again.wait_for("files_wanted")["wanted"] == [[digest, 0]]
+    digest, wanted = offer(again, new)
+    assert wanted == [[digest, 0]]
     send(again, digest, new, 0, len(new))
     again.wait_for("files_synced")
     assert [(agent.directory / "code" / name).read_bytes() for name in "ab"] == [new, new]
@@ -82,7 +76,7 @@ def test_the_heartbeat_goes_on_while_much_is_placed(agent: Agent) -> None:
     with (cache / digest).open("wb") as file:
         file.truncate(size)
     agent.talk.hello()
-    agent.talk.say("offer_files", is_first=True, is_last=True, files=[["a", 0o644, digest]], links=[])
+    agent.talk.begin("offer_files", is_first=True, is_last=True, files=[["a", 0o644, digest]], links=[])
     answers = 0
     while not [message for message in agent.talk.heard if message["kind"] == "files_synced"]:
         agent.talk.heard[:] = [message for message in agent.talk.heard if message["kind"] != "alive"]
@@ -96,8 +90,7 @@ def test_the_heartbeat_goes_on_while_much_is_placed(agent: Agent) -> None:
 def test_parts_of_what_was_never_offered_are_refused(agent: Agent) -> None:
     """It is the mistake of one supervisor; the agent survives."""
     agent.talk.hello()
-    message = {"kind": "file_part", "sha256": "0" * 64, "offset": 0, "is_last": True}
-    agent.talk.connection.sendall(wire.encode(message, b"x"))
+    agent.talk.begin("write_file", b"x", sha256="0" * 64, offset=0, is_last=True)
     assert "no files were offered" in agent.talk.wait_for("refused")["reason"]
 
 
@@ -107,20 +100,18 @@ def test_what_was_refused_can_be_offered_again(agent: Agent, at_end: bool) -> No
     content = b"content"
     obstacle = agent.directory / "code"
     agent.talk.hello()
-    digest = offer(agent.talk, content)
-    agent.talk.wait_for("files_wanted")
+    digest, _ = offer(agent.talk, content)
     if at_end:
         obstacle.touch()
         send(agent.talk, digest, content, 0, 7)
     else:
-        message = {"kind": "file_part", "sha256": digest, "offset": 0, "is_last": True}
-        agent.talk.connection.sendall(wire.encode(message, b"another"))
+        agent.talk.begin("write_file", b"another", sha256=digest, offset=0, is_last=True)
     agent.talk.wait_for("files_refused")
     obstacle.unlink(missing_ok=True)
     agent.talk.heard.clear()
-    digest = offer(agent.talk, content)
+    digest, wanted = offer(agent.talk, content)
     if not at_end:
-        assert agent.talk.wait_for("files_wanted")["wanted"] == [[digest, 0]]
+        assert wanted == [[digest, 0]]
         send(agent.talk, digest, content, 0, 7)
     agent.talk.wait_for("files_synced")
     assert (agent.directory / "code/b").read_bytes() == content

@@ -23,9 +23,7 @@ pytestmark = pytest.mark.agent
 
 def ask(talk: Talk) -> tuple[dict[str, Measure], float]:
     """Return what the tasks use, and when it was measured."""
-    count = len(talk.heard)
-    talk.say("measure")
-    told = talk.wait_until(lambda: [m for m in talk.heard[count:] if m["kind"] == "measured"])[0]
+    told = talk.call("measure")
     return measures.from_wire(told["tasks"]), told["time"]
 
 

@@ -27,6 +27,7 @@ from tflaunch.transport.base import LinkError
 from tflaunch.web.access import Access, Guarded
 from tflaunch_worker import wire
 from tflaunch_worker.agent import breakpoints
+from tflaunch_worker.agent.calls import Calls
 
 _SERVER = {"pid": 1, "python": "python3", "modules": ["json"], "memory_bytes": 2, "uses": 3, "idle_left": 4.5}
 _LISTING = {"files": [["out/a.txt", 3, "ab" * 32]], "problem": "", "directory": "/work", "left_out": 0}
@@ -178,9 +179,9 @@ def _check_breakpoint(case: bytes) -> None:
     said, loop = list[str](), _Loop()
     link = SimpleNamespace(
         say=lambda kind, **about: said.append(json.dumps([kind, about])),
-        answer=lambda kind, **about: json.dumps([kind, about]),
-        answer_with=lambda _, kind, **about: json.dumps([kind, about]),
+        answer=lambda *kind, **about: json.dumps([kind[0], about]),
     )
+    attach = Calls(link).served_by  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory, socket.socket(socket.AF_UNIX) as process:
         listener = breakpoints.listen(directory)
         assert listener is not None
@@ -193,7 +194,7 @@ def _check_breakpoint(case: bytes) -> None:
         for number in range(6):
             for call in list(loop.watched.values()):
                 call()
-            points.obey({"kind": "attach_debugger", "task": "worker:0", "attempt": 0, "terminal": 1 + number // 3})
+            attach(points.attach)({"call": number, "task": "worker:0", "attempt": 0})
         points.close("worker:0")
     assert len(said) <= 42  # 20 times reached and left, and a quit each
 

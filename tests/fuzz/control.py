@@ -16,7 +16,7 @@ from fuzz.borders import Border
 from fuzz.mutations import as_json, mutate, mutate_bytes
 from fuzz.stages import check_sentence
 from support.job_history import mirrored
-from tflaunch.agents.measurement_link import MeasurementLink
+from tflaunch.agents.calls import Calls
 from tflaunch.core.events import FaultInjected, RestartRequested, StopRequested
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_requests import Service
@@ -72,7 +72,7 @@ class _Session:
     silence = 0.5
 
     def __init__(self) -> None:
-        self.measurements = MeasurementLink(lambda *_, **__: False, lambda *_: False, lambda theirs: theirs)
+        self.calls = Calls(lambda _: None)
 
     def signal(self, task: str, attempt: int, number: int) -> None:
         """Signal a task."""

@@ -13,10 +13,16 @@ from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes, mutate
 from fuzz.stages import AgentConnector, FileStore, Finished, Line, OutputWriter, Records, StillMailbox, check_sentence
 from support.specs import planned
 from support.statuses import RUN, TASK
+from tflaunch.agents import measurement_link
+from tflaunch.agents.checkpoints import CheckpointLink
+from tflaunch.agents.checkpoints import File as CheckpointFile
+from tflaunch.agents.debugger_link import REASONS, Debugging
+from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.session import Session, Terms
 from tflaunch.agents.user_code import Code, File
 from tflaunch.core import step
-from tflaunch.core.evidence import Evidence
+from tflaunch.core.evidence import USUAL, Evidence
+from tflaunch.core.job_state import Breakpoint
 from tflaunch.core.measures import HostVitals, Measure
 from tflaunch.core.records import read_record
 from tflaunch.errors import TflaunchError
@@ -26,6 +32,7 @@ from tflaunch.explain.run_status import read_status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.runtime.metrics import families
+from tflaunch.runtime.profiler import profile
 from tflaunch_worker import wire
 from tflaunch_worker.function import OUTCOME
 
@@ -53,6 +60,8 @@ _GREETING = {
     "gpus": 2,
     **_PULSE,
 }
+
+_FOUND = {"number": 1, "name": "ckpt-1", "step": 1, "age": 2.5, "files": [["ckpt-1.index", 5, _HASH]]}
 
 Message = tuple[dict[str, Any], bytes]
 
@@ -106,10 +115,9 @@ def check(case: bytes) -> None:
     terms = Terms("run", plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat)
     for host, lines in links.items():
         way, later = AgentConnector(lines[1:]), mailbox.call
-        sessions[host] = Session(host, way, terms, mailbox, words, FileStore(), later)  # type: ignore[arg-type]
-        sessions[host].measurements.tell_measures(_check_measures)
-        sessions[host].measurements.tell_evidence(_check_evidence)
-        sessions[host].measurements.tell_vitals(_check_vitals)
+        sessions[host] = Session(host, way, terms, mailbox, words, later)  # type: ignore[arg-type]
+        LeftFiles(sessions[host], FileStore())
+        measurement_link.watch_memory(sessions[host], _check_vitals)
     run = Run(
         step.begin_job("run", plan, mailbox.now()),
         Collaborators(mailbox, Records(), words, sessions, said.append, "logs", _CODE),  # type: ignore[arg-type]
@@ -124,11 +132,15 @@ def check(case: bytes) -> None:
             if line is not links[host][0] and not line.has_begun:
                 line.arrive(_frame(_GREETING))
             line.has_begun = True
+            if sessions[host].started_attempts and host not in called:
+                called.add(host)
+                _call(sessions[host])
             line.arrive(waiting.pop(0) if waiting else b"")
             line.serve()
             has_served = True
         return has_served
 
+    called: set[str] = set()
     mailbox.idle = go_on
     try:
         run.execute({host: lines[0] for host, lines in links.items()})  # type: ignore[misc]
@@ -140,20 +152,49 @@ def check(case: bytes) -> None:
     _check_status(run, mailbox)
 
 
+def _call(session: Session) -> None:
+    """Begin a call of each kind."""
+    measurement_link.measure(session, _check_measures, lambda: None)
+    measurement_link.gather_evidence(session, USUAL, _check_evidence, lambda _: None)
+    profile(session.calls, "worker:0", 0, 1.0, lambda problem, _: check_sentence(problem))
+    Debugging(session.calls, "worker:0", 0, _Terminal())
+    link = CheckpointLink(session.calls.begin, lambda: None)
+    link.find("/w", "state", 0, lambda _, problem: check_sentence(problem), wait=True)
+    files = [CheckpointFile("ckpt-1.index", 5, _HASH)]
+    link.place(["/w"], "state", files, 1.5, lambda missing: check_sentence(missing.problem))
+
+
+class _Terminal:
+    """A terminal that shows nothing."""
+
+    def attached(self, found: Breakpoint) -> None:
+        """Check that its place is printable."""
+        check_sentence(found.file + found.function)
+
+    def show(self, text: str) -> None:
+        """Do nothing: the command removes escape sequences."""
+
+    def asked(self) -> None:
+        """Do nothing."""
+
+    def left(self, reason: str) -> None:
+        """Check that the reason is a known one."""
+        assert reason in REASONS
+
+
 def _check_status(run: Run, mailbox: StillMailbox) -> None:
     current = status(run.job, StatusInputs(0.0, "logs", True, mailbox.now()))
     assert read_status(wire.parse(json.dumps(current.as_json(), allow_nan=False))) == current
     families(current, mailbox.now())
 
 
-def _check_evidence(evidence: Evidence | None) -> None:
+def _check_evidence(evidence: Evidence) -> None:
     """The verdict on any evidence is one printable line."""
-    if evidence is not None:
-        tasks = tuple(TASK._replace(task=f"worker:{index}", listening=bool(index)) for index in range(3))
-        found = hang.verdict(RUN._replace(tasks=tasks), {evidence.task: evidence})
-        assert read_record(Evidence, evidence.as_json()) == evidence
-        assert found.sentence.isprintable()
-        assert set(found.culprits) <= {task.task for task in tasks}
+    tasks = tuple(TASK._replace(task=f"worker:{index}", listening=bool(index)) for index in range(3))
+    found = hang.verdict(RUN._replace(tasks=tasks), {evidence.task: evidence})
+    assert read_record(Evidence, evidence.as_json()) == evidence
+    assert found.sentence.isprintable()
+    assert set(found.culprits) <= {task.task for task in tasks}
 
 
 def _check_vitals(vitals: HostVitals, moment: float) -> None:
@@ -205,8 +246,8 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
     others = [f"worker:{index}" for index in range(3) if index not in indices]
     said: list[dict[str, Any]] = [
         dict(_GREETING),
-        {"kind": "files_wanted", "wanted": [[_HASH, 0]]},
-        {"kind": "part_taken"},
+        {"kind": "answered", "call": 3, "wanted": [[_HASH, 0]]},
+        {"kind": "answered", "call": 4},
         {"kind": "files_synced", "seq": 0},
         {"kind": "names_resolved", "seq": 0, "found": {"b" if host == "a" else "a": "10.0.0.7"}},
         {
@@ -232,11 +273,11 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
         said.append({"kind": "breakpoint_reached", **about, "file": "/code/train.py", "line": 40, "function": "step"})
         said.append({"kind": "breakpoint_left", **about, "is_quit": False})
     figures = {"attempt": 0, "cpu_seconds": 1.5, "rss_bytes": 1000, "progress": {"step": 3, "metrics": {"loss": 0.5}}}
-    said.append({"kind": "measured", "time": 8.0, "tasks": dict.fromkeys(tasks, figures)})
+    said.append({"kind": "answered", "call": 5, "time": 8.0, "tasks": dict.fromkeys(tasks, figures)})
     vitals = {"attempt": 0, "rss": 1000, "history": [[20.0, 900], [10.0, 950]]}
-    said.append({"kind": "vitals", "time": 8.5, "room": 10**9, "tasks": dict.fromkeys(tasks, vitals)})
-    said += [{"kind": "evidence", "task": task, "attempt": 0, **_EVIDENCE} for task in tasks]
-    said.append({"kind": "evidence_complete"})
+    said.append({"kind": "told", "call": 2, "time": 8.5, "room": 10**9, "tasks": dict.fromkeys(tasks, vitals)})
+    said += [{"kind": "told", "call": 6, "task": task, "attempt": 0, **_EVIDENCE} for task in tasks]
+    said.append({"kind": "answered", "call": 6})
     assert others
     for task in tasks:
         about = {"seq": 0, "task": task, "attempt": 0}
@@ -245,9 +286,9 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
         said.append({"kind": "output_lost", "task": task, "attempt": 0, "offset": 14, "size": 5})
         said.append({"kind": "output_ended", "task": task, "attempt": 0, "offset": 19})
         left = {"task": task, "attempt": 0, "name": OUTCOME}
-        said.append({"kind": "file_left", **left, "size": 5})
+        said.append({"kind": "told", "call": 1, **left, "size": 5})
         bodies[len(said)] = b"value"
-        said.append({"kind": "file_read", **left, "offset": 0})
+        said.append({"kind": "answered", "call": 11 + tasks.index(task)})
         said.append({"kind": "task_gone", **about})
     seq = 0
     for message in said:
@@ -267,16 +308,20 @@ _EXTRAS: tuple[dict[str, Any], ...] = (
     {"kind": "task_not_started", "seq": 8, "task": "worker:0", "attempt": 0, "code": 127, "reason": "not found"},
     {"kind": "task_exited", "seq": 9, "task": "worker:0", "attempt": 0, "code": None, "signal": 9, "at": 1.5},
     {"kind": "task_exited", "seq": 9, "task": "worker:2", "attempt": 0, "code": 3, "signal": None, "at": 1.5},
-    {"kind": "files_wanted", "wanted": [[_HASH, 0]] * 9},
-    {"kind": "part_taken"},
-    {"kind": "file_left", "task": "worker:0", "attempt": 0, "name": "../../x", "size": 5},
-    {"kind": "file_left", "task": "worker:0", "attempt": 0, "name": OUTCOME, "size": 2**40},
-    {"kind": "file_read", "task": "worker:0", "attempt": 0, "name": OUTCOME, "offset": 0},
+    {"kind": "answered", "call": 3, "wanted": [[_HASH, 0]] * 9},
+    {"kind": "answered", "call": 4},
+    {"kind": "answered", "call": 99},
+    {"kind": "told", "call": 1, "task": "worker:0", "attempt": 0, "name": "../../x", "size": 5},
+    {"kind": "told", "call": 1, "task": "worker:0", "attempt": 0, "name": OUTCOME, "size": 2**40},
     {"kind": "breakpoint_left", "seq": 9, "task": "worker:0", "attempt": 0, "is_quit": True},
-    {"kind": "debugger_attached", "terminal": 1, "task": "worker:0", "attempt": 0, "file": "a", "line": 1},
-    {"kind": "debugger_output", "terminal": 0, "task": "worker:0", "attempt": 0},
-    {"kind": "debugger_left", "terminal": 1, "task": "worker:0", "attempt": 0, "reason": "ended"},
-    {"kind": "profiled", "request": 1, "problem": ""},
+    {"kind": "answered", "call": 7, "problem": ""},
+    {"kind": "told", "call": 8, "what": "attached", "file": "a", "line": 1, "function": "f"},
+    {"kind": "told", "call": 8, "what": "output"},
+    {"kind": "told", "call": 8, "what": "asks"},
+    {"kind": "answered", "call": 8, "reason": "ended"},
+    {"kind": "answered", "call": 9, "found": _FOUND, "problem": ""},
+    {"kind": "answered", "call": 9, "found": None, "problem": "no room"},
+    {"kind": "answered", "call": 10, "missing": [[_HASH, 0]], "problem": ""},
     {"kind": "interrupted", "signal": 2, "seq": 5},
     {"kind": "host_lost", "host": "b", "reason": "x", "seq": 5},
     {"kind": any_value(random.Random(1)), "seq": Raw("1e999")},

@@ -25,9 +25,10 @@ _HELLO = {
     "kind": "hello", "protocol": wire.PROTOCOL, "run": "run", "lease": 30.0, "grace": 1.0, "seen": 0, "fencing": 0,
     "clock": "clock", "sent": 0.0, "private": True,
 }  # fmt: skip
+_ATTACHED = 18
 _SCRIPT: tuple[dict[str, Any], ...] = (
     {"kind": "offer_files", "is_first": True, "is_last": True, "files": [["a.py", 420, "ab" * 32]], "links": []},
-    {"kind": "file_part", "sha256": "ab" * 32, "offset": 0, "is_last": True},
+    {"kind": "write_file", "sha256": "ab" * 32, "offset": 0, "is_last": True},
     {"kind": "look_up_names", "order": 1, "names": ["b"]},
     {"kind": "hold_ports", "order": 2, "ports": _PORTS, "exclusive": False},
     {
@@ -68,20 +69,21 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     {"kind": "keep_alive", "sent": 1.0},
     {"kind": "acknowledge", "seen": 2, "streams": [["worker:0", 0, 0, False]]},
     {"kind": "measure"},
-    {"kind": "profile_task", "request": 1, "task": "worker:1", "attempt": 0, "seconds": 1.0},
-    {"kind": "end_profile", "request": 1},
+    {"kind": "watch_memory"},
+    {"kind": "watch_left_files"},
+    {"kind": "profile_task", "task": "worker:1", "attempt": 0, "seconds": 1.0},
+    {"kind": "end_call", "call": 15},
     {"kind": "gather_evidence", "between": 0.1, "with_use": True},
-    {"kind": "attach_debugger", "task": "worker:0", "attempt": 0, "terminal": 1},
-    {"kind": "write_debugger", "task": "worker:0", "attempt": 0, "terminal": 1, "text": "p loss"},
-    {"kind": "read_debugger", "task": "worker:0", "attempt": 0, "terminal": 1},
-    {"kind": "leave_debugger", "task": "worker:0", "attempt": 0, "terminal": 1, "continues": True},
+    {"kind": "attach_debugger", "task": "worker:0", "attempt": 0},
+    {"kind": "tell_call", "call": _ATTACHED, "what": "line", "text": "p loss"},
+    {"kind": "tell_call", "call": _ATTACHED, "what": "read_on"},
+    {"kind": "tell_call", "call": _ATTACHED, "what": "continue"},
     {"kind": "read_file", "task": "worker:0", "attempt": 0, "name": "outcome", "offset": 0},
     {"kind": "release_file", "task": "worker:0", "attempt": 0, "name": "outcome"},
     {"kind": "signal_task", "task": "worker:0", "attempt": 0, "signal": 10},
     {"kind": "stop_task", "order": 9, "task": "worker:0", "attempt": 0, "grace": 1.0, "with_stacks": False},
     {
         "kind": "find_checkpoint",
-        "request": 1,
         "workdir": "/w",
         "directory": "state",
         "known": 0,
@@ -89,11 +91,10 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
         "kept": ["ab" * 32],
     },
     {"kind": "read_checkpoint", "sha256": "ab" * 32, "offset": 0},
-    {"kind": "store_checkpoint", "request": 2, "kept": [], "digests": ["ab" * 32]},
-    {"kind": "checkpoint_part", "sha256": "ab" * 32, "offset": 0, "is_last": True},
+    {"kind": "store_checkpoint", "kept": [], "digests": ["ab" * 32]},
+    {"kind": "write_checkpoint", "sha256": "ab" * 32, "offset": 0, "is_last": True},
     {
         "kind": "place_checkpoint",
-        "request": 3,
         "workdirs": ["/w"],
         "directory": "state",
         "files": [["ckpt-1.index", 5, "ab" * 32]],
@@ -102,6 +103,9 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     {"kind": "leave_marks", "token": "token", "directories": []},
     {"kind": "look", "order": 10},
 )
+_CALLS = ("measure", "watch_memory", "watch_left_files", "profile_task", "gather_evidence", "read_file",
+          "attach_debugger", "offer_files", "write_file", "find_checkpoint", "read_checkpoint", "store_checkpoint",
+          "write_checkpoint", "place_checkpoint", "leave_marks")  # fmt: skip
 _BODIES = (
     ({"kind": "set_cluster", "order": 4}, _CLUSTER),
     ({"kind": "set_fence", "order": 5}, _ADDRESSES),
@@ -110,7 +114,7 @@ _BODIES = (
 
 def generate(chance: random.Random) -> bytes:
     """Return what a supervisor sends: mostly valid orders with a few changes."""
-    messages: list[Any] = [_HELLO, *_SCRIPT]
+    messages: list[Any] = [_HELLO, *(_numbered(number, message) for number, message in enumerate(_SCRIPT))]
     if chance.random() < 0.4:
         messages = mutate_order(messages, chance)
     for _ in range(chance.choice((0, 1, 1, 1, 2, 4))):
@@ -127,6 +131,10 @@ def generate(chance: random.Random) -> bytes:
         frames.append(struct.pack("!II", len(head), len(body)) + head + body)
     data = b"".join(frames)
     return mutate_bytes(data, chance) if chance.random() < 0.2 else data
+
+
+def _numbered(number: int, message: dict[str, Any]) -> dict[str, Any]:
+    return {**message, "call": number} if message["kind"] in _CALLS else message
 
 
 def check(case: bytes) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import xml.etree.ElementTree as ET
 import zlib
-from typing import Any
 
 from fuzz.borders import Border
 from fuzz.mutations import mutate_bytes
 from fuzz.stages import check_sentence
-from tflaunch.agents.profile_link import ProfileLink
+from support.played_agent import PlayedAgent
 from tflaunch.explain import flame_graph
+from tflaunch.runtime.profiler import profile
 from tflaunch_worker import wire
 
 _NAMES = (
@@ -46,11 +46,10 @@ def check(case: bytes) -> None:
     if len(case) > wire.MAX_BODY:
         return
     taken = list[str]()
-    link = ProfileLink(lambda *_, **__: True)
-    link.begin("worker:0", 0, 2.0, lambda _, text: taken.append(text))
-    said: dict[str, Any] = {"kind": "profiled", "request": 1, "problem": ""}
+    agent = PlayedAgent()
+    profile(agent.calls, "worker:0", 0, 2.0, lambda problem, text: taken.append(problem or text))
     try:
-        link.take(said, case)
+        agent.answer(1, case, problem="")
         stacks = flame_graph.read_stacks(taken[0])
     except ValueError:
         return

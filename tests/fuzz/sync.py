@@ -99,8 +99,8 @@ def _bring(tree: dict[str, Any], top: Path, agent: Path) -> None:
     files = Files(str(agent), [[file.path, file.mode, file.sha256] for file in code.files], [*map(list, code.links)])
     files.compared(files.compare())
     for part in code.parts(files.wanted()):
-        assert _SECRET not in part.data
-        files.take(part.sha256, part.offset, part.data, part.is_last)
+        assert _SECRET not in part.body
+        files.take(part.about["sha256"], part.about["offset"], part.body, part.about["is_last"])
     assert files.place() == ""
     for file in code.files:
         assert (agent / CODE_NAME / file.path).read_bytes() == (root / file.path).read_bytes()

@@ -67,13 +67,14 @@ class WatchedSpool(Spool):
 
 
 class SimCheckpointCopies:
-    """Programs here write no checkpoints."""
+    """Answers nothing: the checkpoints of simulated programs are not files."""
 
-    def obey(self, message: dict[str, Any], body: bytes) -> None:
-        """Ignore a request."""
+    def __init__(self) -> None:
+        kinds = ("find_checkpoint", "read_checkpoint", "store_checkpoint", "write_checkpoint", "place_checkpoint")
+        self.served = dict.fromkeys(kinds, lambda *_: None)
 
     def end(self) -> None:
-        """There are no copies."""
+        """Do nothing."""
 
 
 class SimLeftFile:
@@ -313,7 +314,7 @@ class SimAgentHost:
         """Return the receiver of the user's code: the real one, on files in memory."""
         return Offer(self.directory, self._loop, client)
 
-    def checkpoint_copies(self, client: Any) -> SimCheckpointCopies:
+    def checkpoint_copies(self) -> SimCheckpointCopies:
         """Return what copies checkpoints."""
         return SimCheckpointCopies()
 

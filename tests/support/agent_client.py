@@ -38,10 +38,35 @@ class Talk:
         self.heard: list[dict[str, Any]] = []
         self.output: dict[tuple[str, int], bytes] = {}
         self._decoder = wire.Decoder()
+        self._calls = 0
 
     def say(self, kind: str, **fields: object) -> None:
         """Send a message to the agent."""
         self.connection.sendall(wire.encode({"kind": kind, **fields}))
+
+    def begin(self, kind: str, body: bytes = b"", **fields: object) -> int:
+        """Begin a call; return its number."""
+        self._calls += 1
+        self.connection.sendall(wire.encode({"kind": kind, "call": self._calls, **fields}, body))
+        return self._calls
+
+    def answer(self, call: int) -> dict[str, Any]:
+        """Wait for the answer to a call, and return it; ``body`` is what it carries."""
+        return self._about(call, "answered")
+
+    def told(self, call: int) -> dict[str, Any]:
+        """Wait for a part of the answer to a call, and return the first one."""
+        return self._about(call, "told")
+
+    def _about(self, call: int, kind: str) -> dict[str, Any]:
+        wanted = (kind, call)
+        found = lambda: [one for one in self.heard if (one["kind"], one.get("call")) == wanted]  # noqa: E731
+        first: dict[str, Any] = self.wait_until(found)[0]
+        return first
+
+    def call(self, kind: str, body: bytes = b"", **fields: object) -> dict[str, Any]:
+        """Begin a call; return its answer."""
+        return self.answer(self.begin(kind, body, **fields))
 
     def hello(self, lease: float = 0, grace: float = 5, seen: int = 0) -> dict[str, Any]:
         """Send `hello`; return the agent's greeting."""
@@ -75,7 +100,7 @@ class Talk:
             data = self.connection.recv(1 << 20)
             assert data, f"the agent hung up after {self.heard}"
             for message, body in self._decoder.feed(data):
-                self.heard.append(message)
+                self.heard.append({**message, "body": body} if message["kind"] in ("answered", "told") else message)
                 if message["kind"] == "output":
                     task, attempt = message["task"], message["attempt"]
                     assert isinstance(task, str)

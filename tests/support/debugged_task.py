@@ -23,45 +23,50 @@ print("got", step(3), flush=True)
 class Terminal:
     """A terminal that debugs a task over a connection to its agent."""
 
-    def __init__(self, talk: Talk, number: int = 1, task: str = "worker:0") -> None:
+    def __init__(self, talk: Talk, task: str = "worker:0") -> None:
         self._talk = talk
-        self._about = {"task": task, "attempt": 0, "terminal": number}
+        self._call = talk.begin("attach_debugger", task=task, attempt=0)
         self._read = len(talk.heard)
-        talk.say("attach_debugger", **self._about)
 
-    def wait_for(self, kind: str) -> dict[str, Any]:
+    def wait_for(self, what: str) -> dict[str, Any]:
         """Return the next message of a kind for this terminal; read on after output."""
         while True:
             message = self._next()
-            if message["kind"] == kind:
+            if message.get("what", "left") == what:
                 return message
-            if message["kind"] == "debugger_output":
-                self._talk.say("read_debugger", **self._about)
+            if message.get("what") == "output":
+                self._tell("read_on")
 
     def _next(self) -> dict[str, Any]:
         def find() -> dict[str, Any] | None:
             while self._read < len(self._talk.heard):
                 self._read += 1
                 message = self._talk.heard[self._read - 1]
-                if message.get("terminal") == self._about["terminal"]:
+                if message.get("call") == self._call:
                     return message
             return None
 
         found: dict[str, Any] = self._talk.wait_until(find)
         return found
 
+    def _tell(self, what: str, **about: Any) -> None:
+        self._talk.say("tell_call", call=self._call, what=what, **about)
+
     def write(self, text: str) -> None:
         """Wait for the prompt, and enter a command."""
-        self.wait_for("debugger_asks")
-        self._talk.say("write_debugger", **self._about, text=text)
+        self.wait_for("asks")
+        self._tell("line", text=text)
 
     def leave(self, *, continues: bool) -> None:
         """Leave the debugger."""
-        self._talk.say("leave_debugger", **self._about, continues=continues)
+        if continues:
+            self._tell("continue")
+        else:
+            self._talk.say("end_call", call=self._call)
 
     def wait_left(self) -> str:
         """Return why the agent has parted from it."""
-        return str(self.wait_for("debugger_left")["reason"])
+        return str(self.wait_for("left")["reason"])
 
 
 def events(talk: Talk, kind: str) -> list[dict[str, Any]]:

@@ -117,6 +117,7 @@ class Host:
                 self.tell("peers_probed", failed={})
             case "offer_files":
                 _play(AT_OFFER, self, order)
+                self.frame({"kind": "answered", "call": order["call"], "wanted": []})
                 self.tell("files_synced")
             case "start_task":
                 self._run(order["task"], order["attempt"])
@@ -218,7 +219,7 @@ def _hang_up(host: Host) -> None:
 
 def _huge_frames(host: Host) -> None:
     for _ in _while_flooding():
-        host.frame(b'{"kind":"measured","time":1.0,"tasks":{"x":[' + b"[]," * 1_000_000 + b"[]]}}")
+        host.frame(b'{"kind":"answered","call":1,"tasks":{"x":[' + b"[]," * 1_000_000 + b"[]]}}")
 
 
 AT_HELLO: dict[str, Callable[..., None]] = {
@@ -298,14 +299,14 @@ ENDINGS: dict[str, dict[str, Any]] = {
 def _many_wishes(host: Host, order: dict[str, Any]) -> None:
     sha256 = order["files"][0][2]
     for _ in range(50):
-        host.frame({"kind": "files_wanted", "wanted": [[sha256, 0]] * 20_000})
-    for _ in range(60_000):
-        host.frame({"kind": "part_taken"})
+        host.frame({"kind": "answered", "call": order["call"], "wanted": [[sha256, 0]] * 20_000})
+    for number in range(60_000):
+        host.frame({"kind": "answered", "call": number})
 
 
 def _want(wanted: Any) -> Callable[[Host, dict[str, Any]], None]:
     """Return a function that requests files incorrectly."""
-    return lambda host, _: host.frame({"kind": "files_wanted", "wanted": wanted})
+    return lambda host, order: host.frame({"kind": "answered", "call": order["call"], "wanted": wanted})
 
 
 AT_OFFER: dict[str, Callable[..., None]] = {

@@ -151,7 +151,7 @@ def test_a_doctor_is_told_nonsense(said: list[dict[str, Any]], expected: str) ->
         interview = AgentRpc(SocketLink(ours), "run")  # type: ignore[arg-type]
         theirs.sendall(b"".join(wire.encode(message) for message in said))
         with pytest.raises(LinkError, match=expected):
-            interview.ask("hold_ports", "ports_held", "ports_refused", wait=5.0, ports={"worker:0": 0})
+            interview.order("hold_ports", "ports_held", "ports_refused", wait=5.0, ports={"worker:0": 0})
 
 
 class SocketLink:

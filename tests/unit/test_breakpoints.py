@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from support.job_history import HERE, History, mirrored
+from support.played_agent import PlayedAgent
 from support.specs import clustered
-from tflaunch.agents.debugger_link import LINK_LOST, DebuggerLink, Terminal
+from tflaunch.agents.debugger_link import LINK_LOST, Debugging, Terminal
 from tflaunch.core import step
 from tflaunch.core.events import BreakpointLeft, BreakpointReached, Event, OutputStalled, TimePassed
 from tflaunch.core.job_state import Breakpoint, Phase
@@ -17,7 +19,6 @@ from tflaunch.explain.run_status import read_status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.explain.wording import place_of
 from tflaunch.tui import layout
-from tflaunch_worker import wire
 from tflaunch_worker.agent import breakpoints
 from tflaunch_worker.in_tasks import tflaunch_breakpoint
 
@@ -143,50 +144,50 @@ class Screen(Terminal):
 
 def test_terminals_hear_only_what_is_for_them() -> None:
     """And nothing after they have left; a lost link ends them all."""
-    said: list[object] = []
-
-    def ask(kind: str, **about: object) -> bool:
-        said.append((kind, about))
-        return True
-
-    link, first, second = DebuggerLink(ask), Screen(), Screen()
-    debugging = link.attach("worker:0", 0, first)
-    link.attach("worker:1", 2, second)
-    about = {"task": "worker:1", "attempt": 2, "terminal": 2}
-    link.take({"kind": "debugger_attached", **about, "file": "a\x1b.py", "line": 3, "function": "f"}, b"")
-    link.take({"kind": "debugger_output", **about}, b"(Pdb) ")
-    link.take({"kind": "debugger_asks", **about}, b"")
+    agent, first, second = PlayedAgent(), Screen(), Screen()
+    Debugging(agent.calls, "worker:0", 0, first)
+    debugging = Debugging(agent.calls, "worker:1", 2, second)
+    agent.tell(2, what="attached", file="a\x1b.py", line=3, function="f")
+    agent.tell(2, b"(Pdb) ", what="output")
+    agent.tell(2, what="asks")
     assert second.got == [Breakpoint("a\\x1b.py", 3, "f"), "(Pdb) ", "asked"]
     debugging.write_line("p 1")
-    debugging.leave(continues=False)
+    debugging.leave()
     debugging.write_line("p 2")
-    assert [kind for kind, _ in said] == ["attach_debugger", "attach_debugger", "write_debugger", "leave_debugger"]
-    link.take({"kind": "debugger_left", "task": "worker:0", "attempt": 0, "terminal": 1, "reason": "ended"}, b"")
-    link.forget()
-    assert (first.got, second.got[-1]) == ([], LINK_LOST)
+    agent.tell(2, what="asks")
+    kinds = [message["kind"] for message in agent.sent]
+    assert kinds == ["attach_debugger", "attach_debugger", "tell_call", "end_call"]
+    agent.calls.lose()
+    assert (first.got, second.got[-1]) == ([LINK_LOST], "asked")
     late = Screen()
-    DebuggerLink(lambda *_, **__: False).attach("worker:0", 0, late)
+    Debugging(agent.calls, "worker:0", 0, late)
     assert late.got == [LINK_LOST]
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("call", "about", "body"),
     [
-        {"kind": "debugger_asks", "terminal": 2},
-        {"kind": "debugger_asks", "terminal": 0},
-        {"kind": "debugger_asks", "terminal": 1, "task": "worker:1", "attempt": 0},
-        {"kind": "debugger_asks", "terminal": 1, "task": "worker:0", "attempt": 1},
-        {"kind": "debugger_left", "terminal": 1, "task": "worker:0", "attempt": 0, "reason": LINK_LOST},
-        {"kind": "debugger_left", "terminal": 1, "task": "worker:0", "attempt": 0},
-        {"kind": "debugger_left", "terminal": 1, "task": "worker:0", "attempt": 0, "reason": "refused"},
-        {"kind": "debugger_attached", "terminal": 1, "task": "worker:0", "attempt": 0, "file": "a", "line": -1},
+        (2, {"what": "asks"}, b""),
+        (0, {"what": "asks"}, b""),
+        (1, {"what": "begs"}, b""),
+        (1, {}, b""),
+        (1, {"what": "attached", "file": "a", "line": -1}, b""),
+        (1, {"what": "output"}, bytes(breakpoints.MOST_OUTPUT + 1)),
     ],
 )
-def test_what_agents_say_about_debuggers_is_checked(message: dict[str, object]) -> None:
-    """Terminals that never were, other tasks, wrong fields."""
-    link = DebuggerLink(lambda *_, **__: True)
-    link.attach("worker:0", 0, Screen())
-    with pytest.raises(ValueError, match=r"must be|what cannot be|another task"):
-        link.take(wire.parse(wire.encode(message)[8:]), b"")
-    with pytest.raises(ValueError, match="cannot be"):
-        link.take({"kind": "debugger_output", "terminal": 1}, bytes(breakpoints.MOST_OUTPUT + 1))
+def test_what_agents_say_about_debuggers_is_checked(call: int, about: dict[str, Any], body: bytes) -> None:
+    """Terminals that never were, wrong fields."""
+    agent = PlayedAgent()
+    Debugging(agent.calls, "worker:0", 0, Screen())
+    with pytest.raises(ValueError, match=r"must be|cannot be"):
+        agent.tell(call, body, **about)
+
+
+@pytest.mark.parametrize("reason", [LINK_LOST, None, "refused"])
+def test_why_terminals_leave_is_checked(reason: str | None) -> None:
+    """The reason is one of those that are known."""
+    agent, screen = PlayedAgent(), Screen()
+    Debugging(agent.calls, "worker:0", 0, screen)
+    with pytest.raises(ValueError, match=r"must be|cannot be"):
+        agent.answer(1, reason=reason)
+    assert screen.got == [LINK_LOST]

@@ -12,8 +12,9 @@ import pytest
 
 from support.checkpoint_program import INDEX_END, save
 from support.job_history import Willing
+from support.played_agent import PlayedAgent
 from support.specs import clustered
-from tflaunch.agents import checkpoint_transfer
+from tflaunch.agents.calls import Calls
 from tflaunch.agents.checkpoints import CheckpointLink, File, FoundCheckpoint, Missing
 from tflaunch.core import step
 from tflaunch.core.actions import PlaceCheckpoint
@@ -30,6 +31,7 @@ from tflaunch.core.job_state import Phase
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.checkpoint_keeper import CheckpointKeeper
 from tflaunch.store.checkpoint_copies import CheckpointCopies, DiskFullError, KeptCheckpoint
+from tflaunch_worker import wire
 from tflaunch_worker.agent import orders, saved_checkpoints
 from tflaunch_worker.agent.checkpoint_store import CheckpointStore
 from tflaunch_worker.agent.files import FilesError
@@ -188,23 +190,19 @@ FILE = ["ckpt-1.index", 5, "ab" * 32]
 GOOD = {"number": 1, "name": "ckpt-1", "step": 1, "age": 2.5, "files": [FILE]}
 
 
-def _sent(kind: str, body: bytes = b"", /, **about: Any) -> bool:
-    """Send a message to an agent that does not answer by itself."""
-    return True
-
-
-def heard(answer: dict[str, Any], body: bytes = b"") -> list[object]:
+def heard(**answer: Any) -> list[object]:
     """Return what a request to find a checkpoint is answered with."""
     told: list[object] = []
-    link = CheckpointLink(_sent)
+    agent = PlayedAgent()
+    link = CheckpointLink(agent.calls.begin, lambda: None)
     link.find("/w", "state", 0, lambda *known: told.extend(known), wait=True)
-    link.take(answer, body)
+    agent.answer(1, **answer)
     return told
 
 
 def test_a_checkpoint_that_an_agent_lists() -> None:
     """Its files have paths inside the directory."""
-    told = heard({"kind": "checkpoint_found", "request": 1, "found": GOOD, "problem": ""})
+    told = heard(found=GOOD, problem="")
     assert told == [FoundCheckpoint(1, "ckpt-1", 1, 2.5, (File("ckpt-1.index", 5, "ab" * 32),)), ""]
 
 
@@ -230,35 +228,19 @@ def test_a_checkpoint_that_an_agent_lists() -> None:
 def test_an_agent_that_lies_about_a_checkpoint(changed: dict[str, Any]) -> None:
     """Its link ends."""
     with pytest.raises(ValueError, match=r".+"):
-        heard({"kind": "checkpoint_found", "request": 1, "found": {**GOOD, **changed}, "problem": ""})
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"kind": "checkpoint_found", "request": 2, "found": GOOD, "problem": ""},
-        {"kind": "checkpoint_read", "sha256": "ab" * 32, "offset": 0},
-        {"kind": "checkpoint_part_taken", "sha256": "ab" * 32, "size": 0, "problem": ""},
-        {"kind": "checkpoint_wanted", "request": 1, "missing": [], "problem": ""},
-        {"kind": "checkpoint_placed", "request": 1, "missing": [], "problem": ""},
-    ],
-)
-def test_an_agent_that_answers_what_was_not_asked(answer: dict[str, Any]) -> None:
-    """Its link ends."""
-    with pytest.raises(ValueError, match=r".+"):
-        heard(answer)
+        heard(found={**GOOD, **changed}, problem="")
 
 
 def test_an_agent_wants_what_it_was_not_offered() -> None:
-    """Its link ends; so does it when it sends more of a file than was asked for."""
-    link = CheckpointLink(_sent)
+    """Its link ends."""
     told: list[Missing] = []
-    link.store(["ab" * 32], [], told.append)
-    with pytest.raises(ValueError, match="was not offered"):
-        link.take({"kind": "checkpoint_wanted", "request": 1, "missing": [["cd" * 32, 0]], "problem": ""}, b"")
-    link.read(File("x", 5, "ab" * 32), 0, lambda _: None)
-    with pytest.raises(ValueError, match="another length"):
-        link.take({"kind": "checkpoint_read", "sha256": "ab" * 32, "offset": 0}, b"longer")
+    for missing in (["cd" * 32, 0], ["ab" * 32, -1], ["ab" * 32], "ab"):
+        agent = PlayedAgent()
+        link = CheckpointLink(agent.calls.begin, lambda: None)
+        link.place(["/w"], "state", [File("x", 5, "ab" * 32)], 1.0, told.append)
+        with pytest.raises(ValueError, match="it lacks"):
+            agent.answer(1, missing=[missing], problem="")
+    assert told == []
 
 
 # ---- the copies in the run's directory
@@ -298,14 +280,15 @@ def test_a_checkpoint_larger_than_the_disk_is_refused(tmp_path: Path) -> None:
 
 
 class _Host:
-    """A host whose agent answers at once, also that its disk is full if `is_full`."""
+    """A host whose agent answers at once, also that its disk is full if `is_full`. Takes the place of a session."""
 
     def __init__(self, place: Path) -> None:
         self.state = place / "state"
-        self.checkpoints = CheckpointLink(self._obey)
+        self.calls = Calls(lambda frame: self._obey(*wire.Decoder().feed(b"".join(frame))[0]))
+        self.calls.open()
         self.sent: list[str] = []
         self.is_full = False
-        self.waiting: dict[str, Any] | None = None
+        self.waiting: int | None = None
         self._place = place
         self._store = CheckpointStore(str(place / "store"))
         self._number = 0
@@ -313,60 +296,59 @@ class _Host:
     def destroy(self) -> None:
         """Lose the disk and the link."""
         shutil.rmtree(self._place, ignore_errors=True)
-        self.checkpoints.forget()
+        self.lose_link()
 
-    def _obey(self, kind: str, body: bytes = b"", /, **about: Any) -> bool:
-        about = {name: [list(each) for each in value] if name == "files" else value for name, value in about.items()}
-        message = {"kind": kind, **about, **{name: list(about[name]) for name in ("kept", "workdirs") if name in about}}
-        orders.check({**message, **({"digests": list(about["digests"])} if "digests" in about else {})})
-        match kind:
+    def lose_link(self) -> None:
+        """Lose the link, and get another one."""
+        self.calls.lose()
+        self.calls.open()
+
+    def _obey(self, message: Any, body: bytes) -> None:
+        orders.check(message)
+        call = message["call"]
+        match message["kind"]:
             case "find_checkpoint":
-                self.waiting = about if about["wait"] else None
-                if not about["wait"]:
-                    self.answer_find(about["request"])
+                self.waiting = call if message["wait"] else None
+                if not message["wait"]:
+                    self.answer_find(call)
             case "read_checkpoint":
-                self.sent += [about["sha256"]] if about["offset"] == 0 else []
-                data = self._store.read(about["sha256"], about["offset"])
-                self.checkpoints.take({"kind": "checkpoint_read", **about}, data)
+                self.sent += [message["sha256"]] if message["offset"] == 0 else []
+                self._answer(call, self._store.read(message["sha256"], message["offset"]))
             case "store_checkpoint":
-                self._store.retain(about["kept"])
-                self._tell("checkpoint_wanted", about, self._store.lacks(about["digests"]))
-            case "checkpoint_part":
-                self._store.take(about["sha256"], about["offset"], body, about["is_last"])
-                about["size"] = about["offset"] + len(body)
-                self.checkpoints.take({"kind": "checkpoint_part_taken", **about, "problem": ""}, b"")
+                self._store.retain(message["kept"])
+                self._answer(call, missing=self._store.lacks(message["digests"]), problem="")
+            case "write_checkpoint":
+                self._store.take(message["sha256"], message["offset"], body, message["is_last"])
+                self._answer(call, problem="")
             case "place_checkpoint":
-                done = self._store.place([str(self.state)], about["files"], about["age"])
+                done = self._store.place([str(self.state)], message["files"], message["age"])
                 problem = "the disk is full" if self.is_full else done["problem"]
-                self._tell("checkpoint_placed", about, self._store.lacks(done["missing"]), problem)
-        return True
+                self._answer(call, missing=self._store.lacks(done["missing"]), problem=problem)
 
-    def answer_find(self, request: int) -> None:
+    def _answer(self, call: int, body: bytes = b"", **about: Any) -> None:
+        self.calls.take({"kind": "answered", "call": call, **about}, body)
+
+    def answer_find(self, call: int) -> None:
         """Tell of the newest checkpoint."""
         self._number += 1
         newest = self._store.look(str(self.state))
-        told = None if newest is None else {"number": self._number, **newest}
-        message = {"kind": "checkpoint_found", "request": request, "found": told, "problem": ""}
-        self.checkpoints.take(message, b"")
+        self._answer(call, found=None if newest is None else {"number": self._number, **newest}, problem="")
 
     def saves(self, step: int, value: int = 1) -> None:
         """Write a checkpoint, and notice it."""
         save(self.state, step, value, step)
         if self.waiting is not None:
-            request, self.waiting = self.waiting["request"], None
-            self.answer_find(request)
-
-    def _tell(self, kind: str, about: dict[str, Any], missing: list[list[Any]], problem: str = "") -> None:
-        message = {"kind": kind, "request": about["request"], "missing": missing, "problem": problem}
-        self.checkpoints.take(message, b"")
+            call, self.waiting = self.waiting, None
+            self.answer_find(call)
 
 
 def _fetch(host: _Host, copies: CheckpointCopies) -> KeptCheckpoint:
     """Fetch the newest checkpoint of a host."""
     told: list[Any] = []
-    host.checkpoints.find("/w", "state", 0, lambda newest, _: told.append(newest), wait=False)
+    link = CheckpointLink(host.calls.begin, lambda: None)
+    link.find("/w", "state", 0, lambda newest, _: told.append(newest), wait=False)
     checkpoint, problems = told[0], list[str]()
-    checkpoint_transfer.Fetch(host.checkpoints, copies, checkpoint.files, problems.append).start()
+    link.fetch(copies, checkpoint.files, problems.append)
     assert problems == [""]
     at = time.time() - checkpoint.age
     return copies.add(KeptCheckpoint("", "h1", checkpoint.name, checkpoint.step, at, checkpoint.files, ("h1",)))
@@ -476,7 +458,7 @@ def test_another_supervisor_goes_on(tmp_path: Path) -> None:
     cluster.begin()
     cluster.hosts["h1"].saves(10)
     for host in cluster.hosts.values():
-        host.checkpoints.forget()
+        host.lose_link()
     cluster.supervise()
     cluster.loses("h1")
     assert cluster.steps() == [10, 10, 10]
@@ -508,7 +490,7 @@ def test_a_link_is_lost_while_a_checkpoint_is_awaited(tmp_path: Path) -> None:
     cluster = _Cluster(tmp_path)
     cluster.begin()
     cluster.hosts["h1"].saves(10)
-    cluster.hosts["h1"].checkpoints.forget()
+    cluster.hosts["h1"].lose_link()
     cluster.happens(LinkLost("h1", "cut"))
     cluster.hosts["h1"].waiting = None
     cluster.hosts["h1"].saves(20)

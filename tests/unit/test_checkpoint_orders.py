@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.played_agent import Answers
 from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies
 from tflaunch_worker.host_vars import UnknownValue
 
@@ -17,42 +18,26 @@ DATA = b"weights" * 1000
 DIGEST = hashlib.sha256(DATA).hexdigest()
 
 
-class Link:
-    """Keeps what the agent answers."""
-
-    def __init__(self) -> None:
-        self.answers: list[tuple[dict[str, Any], bytes]] = []
-
-    def answer(self, kind: str, **about: Any) -> None:
-        """Keep an answer."""
-        self.answer_with(b"", kind, **about)
-
-    def answer_with(self, body: bytes, kind: str, **about: Any) -> None:
-        """Keep an answer with a body."""
-        self.answers.append(({"kind": kind, **about}, body))
-
-
 class Copies:
     """The copies of one host, without a loop: only what needs no fork is asked for."""
 
     def __init__(self, directory: Path) -> None:
-        self._link = Link()
-        self._copies = CheckpointCopies(str(directory), None, self._link, _expand)  # type: ignore[arg-type]
+        self._answers = Answers()
+        self._copies = CheckpointCopies(str(directory), None, _expand)  # type: ignore[arg-type]
 
     def ask(self, kind: str, body: bytes = b"", **about: Any) -> tuple[dict[str, Any], bytes]:
-        """Return the answer to an order, and its body."""
-        self._copies.obey({"kind": kind, **about}, body)
-        return self._link.answers.pop()
+        """Return the answer to a call, and its body."""
+        return self._answers.ask(self._copies.served[kind], body, **about)
 
     def missing(self) -> Any:
         """Return what is missing of the checkpoint."""
-        answer, _ = self.ask("store_checkpoint", request=1, kept=[DIGEST], digests=[DIGEST])
-        assert (answer["kind"], answer["request"], answer["problem"]) == ("checkpoint_wanted", 1, "")
+        answer, _ = self.ask("store_checkpoint", kept=[DIGEST], digests=[DIGEST])
+        assert answer["problem"] == ""
         return answer["missing"]
 
-    def take(self, offset: int, body: bytes, *, is_last: bool) -> dict[str, Any]:
-        """Send a part of the file."""
-        return self.ask("checkpoint_part", body, sha256=DIGEST, offset=offset, is_last=is_last)[0]
+    def take(self, offset: int, body: bytes, *, is_last: bool) -> str:
+        """Send a part of the file; return the problem with it."""
+        return str(self.ask("write_checkpoint", body, sha256=DIGEST, offset=offset, is_last=is_last)[0]["problem"])
 
 
 def _expand(path: str) -> str:
@@ -69,20 +54,17 @@ def copies(tmp_path: Path) -> Copies:
 
 def test_each_part_is_acknowledged_with_what_has_arrived(copies: Copies) -> None:
     """The rest follows where it was interrupted; a whole file can be read."""
-    about = {"kind": "checkpoint_part_taken", "sha256": DIGEST, "problem": ""}
     assert copies.missing() == [[DIGEST, 0]]
-    assert copies.take(0, DATA[:3000], is_last=False) == {**about, "size": 3000}
+    assert copies.take(0, DATA[:3000], is_last=False) == ""
     assert copies.missing() == [[DIGEST, 3000]]
-    assert copies.take(3000, DATA[3000:], is_last=True) == {**about, "size": len(DATA)}
+    assert copies.take(3000, DATA[3000:], is_last=True) == ""
     assert copies.missing() == []
-    answer, body = copies.ask("read_checkpoint", sha256=DIGEST, offset=5000)
-    assert answer == {"kind": "checkpoint_read", "sha256": DIGEST, "offset": 5000}
-    assert body == DATA[5000:]
+    assert copies.ask("read_checkpoint", sha256=DIGEST, offset=5000) == ({}, DATA[5000:])
 
 
 def test_another_content_is_a_problem_and_not_kept(copies: Copies) -> None:
     """The file changed while it was sent."""
-    assert copies.take(0, DATA[1:], is_last=True)["problem"]
+    assert copies.take(0, DATA[1:], is_last=True)
     assert copies.missing() == [[DIGEST, 0]]
 
 
@@ -98,5 +80,5 @@ def test_a_directory_that_is_not_known_here_is_a_problem(copies: Copies, kind: s
     """Its name has a variable that this host does not have."""
     place = {"workdirs": ["/work"], "files": [], "age": 1.0}
     find = {"workdir": "/work", "known": 0, "kept": [], "wait": False}
-    answer, _ = copies.ask(kind, request=4, directory="$SCRATCH", **(place if kind == "place_checkpoint" else find))
-    assert (answer["request"], answer["problem"]) == (4, "$SCRATCH is not known here")
+    answer, _ = copies.ask(kind, directory="$SCRATCH", **(place if kind == "place_checkpoint" else find))
+    assert answer["problem"] == "$SCRATCH is not known here"

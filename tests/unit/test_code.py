@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from support.played_agent import PlayedAgent
 from tflaunch.agents import user_code
-from tflaunch.agents.file_sync import Upload
+from tflaunch.agents.code_upload import CodeUpload
 from tflaunch.agents.user_code import PART, Code, File, gather
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import SyncPlan
-from tflaunch_worker import wire
 
 pytestmark = pytest.mark.unit
 
@@ -201,7 +201,7 @@ class TestOffers:
             tuple(File(str(number), 0o644, "0" * 64, 1) for number in range(files)),
             tuple((f"l{number}", "x") for number in range(links)),
         )
-        frames = [message for frame in found.offers() for message, _ in wire.Decoder().feed(frame)]
+        frames = [piece.about for piece in found.offers()]
         assert [path for frame in frames for path, _, _ in frame["files"]] == [file.path for file in found.files]
         assert [tuple(link) for frame in frames for link in frame["links"]] == [*found.links]
         assert [frame["is_first"] for frame in frames] == [True] + [False] * (len(frames) - 1)
@@ -223,16 +223,16 @@ class TestParts:
         (tmp_path / "x").write_bytes(content)
         found = gathered(tmp_path)
         parts = list(found.parts([(found.files[0].sha256, 0)]))
-        assert b"".join(part.data for part in parts) == content
-        assert [part.offset for part in parts] == list(range(0, max(size, 1), PART))
-        assert [part.is_last for part in parts] == [False] * (len(parts) - 1) + [True]
+        assert b"".join(part.body for part in parts) == content
+        assert [part.about["offset"] for part in parts] == list(range(0, max(size, 1), PART))
+        assert [part.about["is_last"] for part in parts] == [False] * (len(parts) - 1) + [True]
 
     def test_what_has_arrived_is_not_sent_again(self, tmp_path: Path):
         """The transfer continues at the requested byte."""
         (tmp_path / "x").write_bytes(b"0123456789")
         found = gathered(tmp_path)
         (part,) = found.parts([(found.files[0].sha256, 7)])
-        assert part == (found.files[0].sha256, 7, True, b"789")
+        assert part == ({"sha256": found.files[0].sha256, "offset": 7, "is_last": True}, b"789")
 
     @pytest.mark.parametrize("size", [0, PART, 100 * PART])
     def test_a_file_that_changed_still_comes_to_an_end(self, tmp_path: Path, size: int):
@@ -241,8 +241,8 @@ class TestParts:
         found = gathered(tmp_path)
         (tmp_path / "x").write_bytes(bytes(size))
         parts = list(found.parts([(found.files[0].sha256, 0)]))
-        assert sum(len(part.data) for part in parts) == min(size, 2 * PART)
-        assert parts[-1].is_last
+        assert sum(len(part.body) for part in parts) == min(size, 2 * PART)
+        assert parts[-1].about["is_last"]
 
     def test_a_file_that_vanished_is_an_error(self, tmp_path: Path):
         """The error names the file."""
@@ -257,29 +257,29 @@ class TestParts:
 def test_few_parts_are_sent_before_they_are_acknowledged(tmp_path: Path) -> None:
     """Otherwise heartbeats would wait behind the whole code on a slow link."""
     (tmp_path / "model.bin").write_bytes(bytes(20 * PART))
-    code, sent = gathered(tmp_path), list[bytes]()
-    upload = Upload(code, sent.append)
-    upload.offer()
-    upload.part_taken()
-    upload.begin([[code.files[0].sha256, 0]])
-    ahead = len(sent) - 1
+    code, agent = gathered(tmp_path), PlayedAgent()
+    CodeUpload(code, agent.calls.begin, lambda _: None).offer()
+    agent.answer(1, wanted=[[code.files[0].sha256, 0]])
+    ahead = len(agent.sent) - 1
     assert 0 < ahead < 20
-    upload.part_taken()
-    assert len(sent) - 1 == ahead + 1
+    agent.answer(2)
+    assert len(agent.sent) - 1 == ahead + 1
 
 
-def test_receipts_of_an_upload_that_has_failed_may_come_late(tmp_path: Path) -> None:
-    """They are as many as its parts that were on their way over this link, and no more."""
+def test_an_upload_that_has_failed_sends_nothing_any_more(tmp_path: Path) -> None:
+    """Answers to what was on its way may come later; the file is named."""
     (tmp_path / "model.bin").write_bytes(bytes(20 * PART))
-    code = gathered(tmp_path)
-    failed = Upload(code, lambda _: None)
-    failed.offer()
-    failed.part_taken()
-    failed.begin([[code.files[0].sha256, 0]])
-    late = failed.unacknowledged
-    upload = Upload(code, lambda _: None)
-    upload.offer(late)
-    for _ in range(late + 1):  # and that of the offer
-        upload.part_taken()
-    with pytest.raises(ValueError, match="was not sent"):
-        upload.part_taken()
+    code, agent, failed = gathered(tmp_path), PlayedAgent(), list[str]()
+    (tmp_path / "model.bin").unlink()
+    upload = CodeUpload(code, agent.calls.begin, failed.append)
+    upload.offer()
+    agent.answer(1, wanted=[[code.files[0].sha256, 0]])
+    assert failed == [f"{tmp_path / 'model.bin'}: No such file or directory"]
+    (tmp_path / "model.bin").write_bytes(bytes(20 * PART))
+    upload.offer()
+    agent.answer(2, wanted=[[code.files[0].sha256, 0]])
+    upload.stop()
+    sent = len(agent.sent)
+    for message in agent.sent[2:]:
+        agent.answer(message["call"])
+    assert len(agent.sent) == sent

@@ -31,7 +31,7 @@ def code(tmp_path: Path) -> Code:
 
 def contents(code: Code) -> dict[str, bytes]:
     """Return the content of each file as it would be sent."""
-    return {file.path: b"".join(part.data for part in code.parts([(file.sha256, 0)])) for file in code.files}
+    return {file.path: b"".join(part.body for part in code.parts([(file.sha256, 0)])) for file in code.files}
 
 
 def test_what_is_edited_later_is_sent_as_it_was(tmp_path: Path, code: Code) -> None:

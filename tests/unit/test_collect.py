@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from support.specs import planned
-from tflaunch.agents.left_files import LeftFile
 from tflaunch.agents.rpc import AgentRpc
 from tflaunch.client.collect import _Listing, workdirs_of
 from tflaunch.core import step
@@ -181,21 +180,22 @@ class TestStore:
             store.fetch("m/below", 0, nothing, reader(b""))
 
 
-@pytest.mark.parametrize("wrong", [{"offset": 7}, {"name": "outputs/other"}, {"task": "worker:1"}, {"attempt": 1}])
-def test_a_part_that_was_not_requested(wrong: dict[str, Any]) -> None:
-    """An agent that mixes up its files is not believed."""
+@pytest.mark.parametrize("answer", [{"call": 7}, {"call": 0}, {}, {"kind": "told", "call": 1}])
+def test_an_answer_that_was_not_requested(answer: dict[str, Any]) -> None:
+    """An agent that mixes up its answers is not believed."""
     ours, theirs = socket.socketpair()
-    file = LeftFile("worker:0", 0, "outputs/m")
 
-    def answer() -> None:
+    def play() -> None:
         theirs.sendall(wire.encode({"kind": "greeted"}))
-        theirs.sendall(wire.encode({"kind": "file_read", **file._asdict(), "offset": 0, **wrong}, b"part"))
+        while b"read_file" not in theirs.recv(1 << 20):
+            pass
+        theirs.sendall(wire.encode({"kind": "answered", **answer}, b"part"))
 
-    thread = threading.Thread(target=answer)
+    thread = threading.Thread(target=play)
     thread.start()
     agent = AgentRpc(Ends(ours), "run")  # type: ignore[arg-type]
-    with pytest.raises(LinkError, match="was not requested"):
-        agent.read_file(file, 0, 5.0)
+    with pytest.raises(LinkError, match="its agent broke the protocol: "):
+        agent.call("read_file", 5.0, task="worker:0", attempt=0, name="outputs/m", offset=0)
     thread.join()
     agent.close()
     theirs.close()

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from fuzz.stages import AgentConnector, FileStore, Line, OutputWriter, StillMailbox
-from tflaunch.agents import replies
-from tflaunch.agents.file_requests import FileRequest
+from tflaunch.agents import measurement_link, replies
+from tflaunch.agents.calls import Waiter
+from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.session import Session, Terms
 from tflaunch.agents.user_code import Code, File
 from tflaunch.core.events import Event, HostJoined, HostLost, LinkLost, LinkRestored, TaskExited, TaskStarted
+from tflaunch.core.evidence import USUAL
 from tflaunch_worker import wire
 from tflaunch_worker.agent import orders
 
@@ -32,7 +34,8 @@ class Host:
         self.files = FileStore()
         terms = Terms("run", lease=30.0, grace=1.0, heartbeat=5.0)
         way, later = AgentConnector(self.lines[1:]), self.mailbox.call
-        self.session = Session("a", way, terms, self.mailbox, self.words, self.files, later)  # type: ignore[arg-type]
+        self.session = Session("a", way, terms, self.mailbox, self.words, later)  # type: ignore[arg-type]
+        LeftFiles(self.session, self.files)
         self.session.join_over(self.lines[0])  # type: ignore[arg-type]
         self.events: list[Event] = []
         self.orders = 0
@@ -174,7 +177,8 @@ EXIT: dict[str, Any] = {"kind": "task_exited", "seq": 1, "task": "worker:0", "at
                 "time": 1.0,
             }
         ),
-        wire.encode({"kind": "measured", "time": 1.0, "tasks": [1]}),
+        wire.encode({"kind": "answered", "call": 2, "time": 1.0, "tasks": {}}),
+        wire.encode({"kind": "told", "call": 1, "task": "worker:0", "attempt": 0, "name": "x", "size": 1}),
         wire.encode({"kind": "output", "task": "worker:1", "attempt": 0, "offset": 0, "times": [[0, 1.0]]}, b"x"),
         wire.encode({"kind": "output", "task": "worker:0", "attempt": 0, "offset": 0, "times": []}, b"x"),
         wire.encode({"kind": "output", "task": "worker:0", "attempt": 0, "offset": 5, "times": [[5, 1.0]]}, b"x"),
@@ -252,22 +256,21 @@ def test_a_host_that_drops_every_link_is_given_up() -> None:
 
 
 def test_what_was_not_asked_for_does_not_start_an_upload(host: Host) -> None:
-    """Each acknowledged part triggers the next: acknowledging unsent parts would make us send a whole file at once."""
+    """Each part that is answered triggers the next: answers to unsent parts would make us send a whole file at once."""
     code = Code(Path("/dev"), (File("null", 0o644, HASH, 0),), ())
     host.session.send_files(code)
-    host.tells("files_wanted", wanted=[[HASH, 0]])
-    host.tells("part_taken")
-    host.tells("part_taken")  # the response may be to an offer over an earlier link
+    host.tells("answered", call=2, wanted=[[HASH, 0]])
+    host.tells("answered", call=3)
     assert not host.lost()
-    host.tells("part_taken")
-    assert "was not sent" in host.lost()
+    host.tells("answered", call=4)
+    assert "must be an integer from 1 to 3" in host.lost()
 
 
 @pytest.mark.parametrize("wanted", [[[HASH, 0]] * 2, [["00" * 32, 0]], [[HASH, 1]], [[HASH, -1]], [HASH], [[0, 0]]])
 def test_only_what_was_offered_is_sent(host: Host, wanted: list[Any]) -> None:
     """Each once, and from a valid offset."""
     host.session.send_files(Code(Path("/dev"), (File("null", 0o644, HASH, 0),), ()))
-    host.tells("files_wanted", wanted=wanted)
+    host.tells("answered", call=2, wanted=wanted)
     assert "not offered" in host.lost()
 
 
@@ -314,7 +317,7 @@ def test_a_host_that_reads_nothing_is_not_written_to_for_ever(host: Host) -> Non
     """Unread data accumulates in our memory."""
     host.lines[0].is_full = True
     for number in range(100_000):
-        host.session.measurements.measure()
+        host.session.calls.begin("measure", Waiter())
         if number % 1000 == 0:
             host.wait(0)
         if not host.session.is_linked:
@@ -325,31 +328,19 @@ def test_a_host_that_reads_nothing_is_not_written_to_for_ever(host: Host) -> Non
 def test_only_measurements_of_tasks_that_it_was_asked_to_start_are_passed_on(host: Host) -> None:
     """Of an earlier attempt, or a task of another host, nothing is shown."""
     told: list[list[str]] = []
-    host.session.measurements.tell_measures(lambda taken, _: told.append(list(taken)))
-    host.session.measurements.tell_evidence(lambda evidence: told.append([evidence.task] if evidence else []))
-    host.session.measurements.tell_vitals(lambda vitals, _: told.append(list(vitals.tasks)))
-    for known, attempt in (("worker:0", 0), ("worker:0", 1), ("worker:1", 0)):
-        host.tells("measured", time=1.0, tasks={known: {"attempt": attempt}})
-        host.tells("vitals", time=1.0, room=None, tasks={known: {"attempt": attempt, "rss": 1}})
-        host.tells("evidence", task=known, attempt=attempt, silence=None, progress=None, processes=[])
-    host.tells("evidence_complete")
-    assert told == [["worker:0"]] * 3 + [[]] * 5
+    ended: list[bool] = []
+    measurement_link.watch_memory(host.session, lambda vitals, _: told.append(list(vitals.tasks)))
+    for call, known, attempt in ((3, "worker:0", 0), (5, "worker:0", 1), (7, "worker:1", 0)):
+        measurement_link.measure(host.session, lambda taken, _: told.append(list(taken)), lambda: None)
+        host.tells("answered", call=call, time=1.0, tasks={known: {"attempt": attempt}})
+        host.tells("told", call=2, time=1.0, room=None, tasks={known: {"attempt": attempt, "rss": 1}})
+        measurement_link.gather_evidence(host.session, USUAL, lambda found: told.append([found.task]), ended.append)
+        about = {"task": known, "attempt": attempt, "silence": None, "progress": None, "processes": []}
+        host.tells("told", call=call + 1, **about)
+        host.tells("answered", call=call + 1)
+    assert told == [["worker:0"]] * 3 + [[]] * 4
+    assert ended == [True] * 3
     assert not host.lost()
-
-
-def test_an_answer_about_another_part_of_a_file_is_not_taken(host: Host) -> None:
-    """The request is over, as the link is lost."""
-    told: list[bytes | None] = []
-    about = {"task": "worker:0", "attempt": 0, "name": "outputs/m"}
-    request = FileRequest(
-        "read_file", {**about, "offset": 3}, "file_read", lambda message, body: told.append(message and body)
-    )
-    host.session.file_requests.send(request)
-    host.says(wire.encode({"kind": "file_read", **about, "offset": 3}, b"part"))
-    host.session.file_requests.send(request)
-    host.says(wire.encode({"kind": "file_read", **about, "offset": 0}, b"part"))
-    assert told == [b"part", None]
-    assert "was not requested" in host.lost()
 
 
 def test_what_an_agent_may_say_is_believed(host: Host) -> None:

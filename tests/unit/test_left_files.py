@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from support.played_agent import PlayedAgent
 from tflaunch.agents.left_files import LeftFile, LeftFiles
 from tflaunch.store.left_files import LeftFileStore, path_of
-from tflaunch_worker import wire
 from tflaunch_worker.agent import left_files as of_agent
 from tflaunch_worker.agent.left_files import PART
 
@@ -21,79 +21,84 @@ ABOUT = FILE._asdict()
 MOST = 3 * PART
 
 
-class Session:
-    """A session's side, and what it has sent."""
+class Session(PlayedAgent):
+    """A session with an agent that may leave files; it stores them."""
 
     def __init__(self, directory: Path) -> None:
+        super().__init__()
         self.store = LeftFileStore(directory)
-        self.sent: list[dict[str, Any]] = []
-        self.files = LeftFiles(self.store, self._send, {FILE: MOST, FILE._replace(task="worker:1"): MOST}.get)
-        self.files.begin_link()
+        session: Any = self
+        LeftFiles(session, self.store)
+        self.most_bytes = lambda *file: {FILE: MOST, FILE._replace(task="worker:1"): MOST}.get(LeftFile(*file))
+        self._watch = self.find("watch_left_files")
+        self.take_sent()
 
-    def _send(self, frame: bytes) -> None:
-        self.sent += [message for message, _ in wire.Decoder().feed(frame)]
+    def request(self, kind: str, **about: Any) -> None:
+        self.sent.append({"kind": kind, **about})
 
     def announce(self, size: int, **about: Any) -> None:
-        self.files.read_announcement({"kind": "file_left", **ABOUT, "size": size, **about})
+        self.tell(self._watch, **{**ABOUT, "size": size, **about})
 
-    def part(self, offset: int, body: bytes, **about: Any) -> None:
-        self.files.read_part({"kind": "file_read", **ABOUT, "offset": offset, **about}, body)
+    def part(self, body: bytes) -> None:
+        self.answer(self.find("read_file"), body)
 
-    def take_sent(self) -> list[tuple[Any, ...]]:
+    def lose_link(self) -> None:
+        self.calls.lose()
+        self.calls.open()
+        self._watch = self.find("watch_left_files")
+
+    def brief(self) -> list[tuple[Any, ...]]:
         """Return kind, task and offset of what was sent since the last call."""
-        sent, self.sent = self.sent, []
-        return [(message["kind"], message["task"], message.get("offset")) for message in sent]
+        return [(message["kind"], message["task"], message.get("offset")) for message in self.take_sent()]
 
 
 class TestSession:
     def test_a_file_in_parts(self, tmp_path: Path) -> None:
         session = Session(tmp_path)
         session.announce(PART + 2)
-        assert session.take_sent() == [("read_file", "worker:0", 0)]
-        session.part(0, b"x" * PART)
-        assert session.take_sent() == [("read_file", "worker:0", PART)]
+        session.part(b"x" * PART)
         assert not path_of(tmp_path, *FILE).exists()
-        session.part(PART, b"yz")
-        assert session.take_sent() == [("release_file", "worker:0", None)]
+        session.part(b"yz")
+        read = [("read_file", "worker:0", offset) for offset in (0, PART)]
+        assert session.brief() == [*read, ("release_file", "worker:0", None)]
         assert path_of(tmp_path, *FILE).read_bytes() == b"x" * PART + b"yz"
         assert path_of(tmp_path, *FILE).stat().st_mode & 0o777 == 0o600
 
     def test_an_empty_file(self, tmp_path: Path) -> None:
         session = Session(tmp_path)
         session.announce(0)
-        session.part(0, b"")
-        assert session.take_sent()[1:] == [("release_file", "worker:0", None)]
+        assert session.brief() == [("release_file", "worker:0", None)]
         assert path_of(tmp_path, *FILE).read_bytes() == b""
 
     def test_one_file_after_the_other(self, tmp_path: Path) -> None:
         session = Session(tmp_path)
         session.announce(1)
         session.announce(1, task="worker:1")
-        assert session.take_sent() == [("read_file", "worker:0", 0)]
-        session.part(0, b"a")
-        assert session.take_sent() == [("release_file", "worker:0", None), ("read_file", "worker:1", 0)]
+        session.part(b"a")
+        sent = session.brief()
+        assert sent == [("read_file", "worker:0", 0), ("release_file", "worker:0", None), ("read_file", "worker:1", 0)]
 
     def test_another_link_and_another_supervisor_go_on(self, tmp_path: Path) -> None:
         session = Session(tmp_path)
         session.announce(2 * PART)
-        session.part(0, b"x" * PART)
-        session.files.begin_link()
+        session.part(b"x" * PART)
+        session.lose_link()
         session.take_sent()
         session.announce(2 * PART)
-        assert session.take_sent() == [("read_file", "worker:0", PART)]
+        assert session.brief() == [("read_file", "worker:0", PART)]
         heir = Session(tmp_path)
         heir.announce(2 * PART)
-        heir.part(PART, b"y" * PART)
-        assert heir.take_sent() == [("read_file", "worker:0", PART), ("release_file", "worker:0", None)]
+        heir.part(b"y" * PART)
+        assert heir.brief() == [("read_file", "worker:0", PART), ("release_file", "worker:0", None)]
         late = Session(tmp_path)
         late.announce(2 * PART)
-        assert late.take_sent() == [("release_file", "worker:0", None)]
+        assert late.brief() == [("release_file", "worker:0", None)]
 
     def test_a_file_that_cannot_be_read(self, tmp_path: Path) -> None:
         session = Session(tmp_path)
         session.announce(5)
-        session.part(0, b"")
-        assert session.take_sent()[1:] == [("release_file", "worker:0", None)]
+        session.part(b"")
+        assert session.brief()[1:] == [("release_file", "worker:0", None)]
         assert not path_of(tmp_path, *FILE).exists()
 
     def test_a_disk_without_room(self, tmp_path: Path) -> None:
@@ -101,8 +106,8 @@ class TestSession:
         (tmp_path / "full").write_text("not a directory")
         session = Session(tmp_path / "full")
         session.announce(5)
-        session.part(0, b"value")
-        assert session.take_sent()[1:] == [("release_file", "worker:0", None)]
+        session.part(b"value")
+        assert session.brief()[1:] == [("release_file", "worker:0", None)]
         (sentence,) = session.store.trouble()
         assert sentence.startswith(f"{path_of(tmp_path / 'full', *FILE)} could not be written: ")
 
@@ -120,19 +125,12 @@ class TestSession:
         with pytest.raises(ValueError, match="not asked"):
             session.announce(5)
 
-    @pytest.mark.parametrize(
-        ("wrong", "body"),
-        [({}, b"four"), ({}, b"sixsix"), ({"offset": 1}, b"value"), ({"task": "worker:1"}, b"value")],
-    )
-    def test_a_part_that_was_not_requested(self, tmp_path: Path, wrong: dict[str, Any], body: bytes) -> None:
+    @pytest.mark.parametrize("body", [b"four", b"sixsix"])
+    def test_a_part_that_was_not_requested(self, tmp_path: Path, body: bytes) -> None:
         session = Session(tmp_path)
         session.announce(5)
-        with pytest.raises(ValueError, match="not requested"):
-            session.part(**{"offset": 0, "body": body, **wrong})
-
-    def test_a_part_of_nothing(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="not requested"):
-            Session(tmp_path).part(0, b"value")
+        with pytest.raises(ValueError, match="another length"):
+            session.part(body)
 
 
 class TestAgent:
@@ -159,8 +157,7 @@ class TestAgent:
     def test_nobody_takes_it(self, tmp_path: Path) -> None:
         """A task that is killed without grace, or whose agent leaves, does not wait."""
         path = tmp_path / "outcome"
-        link: Any = Silent()
-        files = of_agent.LeftFiles(link, lambda _task, _name, most: of_agent.find_left_file(str(path), most))
+        files = of_agent.LeftFiles(lambda _task, _name, most: of_agent.find_left_file(str(path), most))
         gone: list[str] = []
         for task in ("worker:0", "worker:1"):
             path.write_bytes(b"value")
@@ -174,16 +171,8 @@ class TestAgent:
         assert gone == ["worker:1", "worker:0"]
 
     def test_nothing_was_left(self, tmp_path: Path) -> None:
-        link: Any = Silent()
-        files = of_agent.LeftFiles(link, lambda *_: None)
+        files = of_agent.LeftFiles(lambda *_: None)
         gone: list[int] = []
         files.want("worker:0", {"outcome": 5})
         files.bring("worker:0", 0, lambda: gone.append(0))
         assert gone == [0]
-
-
-class Silent:
-    """A link whose supervisor does not answer."""
-
-    def answer(self, kind: str, **fields: object) -> None:
-        """Accept a message."""

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from tflaunch.agents.profile_link import ProfileLink
+from support.played_agent import Answers, PlayedAgent
+from tflaunch.agents.calls import Call
 from tflaunch.explain import flame_graph
+from tflaunch.runtime import profiler
 from tflaunch_worker import wire
 from tflaunch_worker.agent.profiles import HostProfiles
 from tflaunch_worker.inspect import stack_samples
@@ -19,70 +21,52 @@ from tflaunch_worker.inspect import stack_samples
 pytestmark = pytest.mark.unit
 
 
-class Agent:
-    """The far end of a link: what it is asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, object]]] = []
-
-    def ask(self, kind: str, **about: object) -> bool:
-        """Note a message."""
-        self.asked.append((kind, about))
-        return True
-
-
-def begin() -> tuple[ProfileLink, Agent, list[tuple[str, str]], Callable[[], None]]:
-    """Return a link over which a task is being profiled, its agent, what is taken, and what ends the profile."""
-    agent, taken = Agent(), list[tuple[str, str]]()
-    link = ProfileLink(agent.ask)
-    end = link.begin("worker:0", 0, 2.0, lambda problem, text: taken.append((problem, text)))
-    return link, agent, taken, end
-
-
-def profiled(problem: str = "", request: int = 1) -> dict[str, object]:
-    """Return an agent's message."""
-    return {"kind": "profiled", "request": request, "problem": problem}
+def begin() -> tuple[PlayedAgent, list[tuple[str, str]], Call]:
+    """Return an agent that profiles a task, what is taken of it, and the call."""
+    agent, taken = PlayedAgent(), list[tuple[str, str]]()
+    call = profiler.profile(agent.calls, "worker:0", 0, 2.0, lambda problem, text: taken.append((problem, text)))
+    return agent, taken, call
 
 
 def test_a_profile_ends_once() -> None:
     """With its text, the agent's problem, or a lost link; the caller who ends it hears nothing."""
     stacks = stack_samples.pack({("main thread", "f (a.py:1)"): 3})
-    for message, body, expected in (
-        (profiled(), stacks, ("", "main thread;f (a.py:1) 3\n")),
-        (profiled("no\x1b port"), b"", ("no\\x1b port", "")),
+    for problem, body, expected in (
+        ("", stacks, ("", "main thread;f (a.py:1) 3\n")),
+        ("no\x1b port", b"", ("no\\x1b port", "")),
     ):
-        link, _, taken, _ = begin()
-        link.take(message, body)
-        link.take(message, body)  # of no profile any more
-        link.forget()
+        agent, taken, _ = begin()
+        agent.answer(1, body, problem=problem)
+        agent.calls.lose()
         assert taken == [expected]
-    link, _, taken, _ = begin()
-    link.forget()
+    agent, taken, _ = begin()
+    agent.calls.lose()
     assert taken == [("the link to its host is lost", "")]
-    link, agent, taken, end = begin()
-    end()
-    link.forget()
+    agent, taken, call = begin()
+    call.end()
+    agent.answer(1, stacks, problem="")
+    agent.calls.lose()
     assert taken == []
-    assert [kind for kind, _ in agent.asked] == ["profile_task", "end_profile"]
+    assert [message["kind"] for message in agent.sent] == ["profile_task", "end_call"]
 
 
 @pytest.mark.parametrize(
-    ("message", "body"),
+    ("problem", "body"),
     [
-        (profiled(request=2), stack_samples.pack({("main thread",): 1})),
-        ({"kind": "profiled", "request": 1, "problem": None}, b""),
-        (profiled(), b""),
-        (profiled(), b"main thread 3\n"),
-        (profiled(), stack_samples.pack({("main thread",): 1})[:-1]),
-        (profiled(), zlib.compress(bytes(1 << 28))),
+        (None, b""),
+        ("", b""),
+        ("", b"main thread 3\n"),
+        ("", stack_samples.pack({("main thread",): 1})[:-1]),
+        ("", zlib.compress(bytes(1 << 28))),
     ],
-    ids=["not-requested", "no-problem", "empty", "not-packed", "incomplete", "a-bomb"],
+    ids=["no-problem", "empty", "not-packed", "incomplete", "a-bomb"],
 )
-def test_what_agents_say_about_profiles_is_checked(message: dict[str, object], body: bytes) -> None:
-    link, _, taken, _ = begin()
+def test_what_agents_say_about_profiles_is_checked(problem: str | None, body: bytes) -> None:
+    """Its link ends, and so does the profile."""
+    agent, taken, _ = begin()
     with pytest.raises(ValueError, match=r"must be|profile"):
-        link.take(message, body)
-    assert taken == []
+        agent.answer(1, body, problem=problem)
+    assert taken == [("the link to its host is lost", "")]
 
 
 def test_of_too_many_stacks_the_rarest_are_left_out() -> None:
@@ -139,58 +123,46 @@ class HostAgent:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.samplers: list[Sampler] = []
-        self.answers: list[tuple[str, dict[str, object]]] = []
+        self.answers = Answers()
         monkeypatch.setattr(stack_samples, "StackSampler", self._sample)
         pids = {("worker:0", 0): 7}
-        link: Any = self
         loop: Any = None
-        self.profiles = HostProfiles(loop, link, lambda task, attempt: pids.get((task, attempt), 0))
+        self.profiles = HostProfiles(loop, lambda task, attempt: pids.get((task, attempt), 0))
 
     def _sample(self, *about: Any) -> Sampler:
         self.samplers.append(Sampler(*about))
         return self.samplers[-1]
 
-    def answer(self, kind: str, **about: object) -> None:
-        """Note an answer."""
-        self.answers.append((kind, about))
-
-    def answer_with(self, body: bytes, kind: str, **about: object) -> None:
-        """Note an answer with a body."""
-        self.answers.append((kind, {**about, "body": body}))
-
-    def begin(self, request: int, task: str = "worker:0") -> None:
+    def begin(self, task: str = "worker:0") -> None:
         """Have a task profiled."""
-        message = {"kind": "profile_task", "request": request, "task": task, "attempt": 0, "seconds": 1.0}
-        self.profiles.begin(message)
+        self.answers.begin(self.profiles.profile, task=task, attempt=0, seconds=1.0)
 
 
 def test_an_agent_answers_once_for_each_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be profiled is refused with the reason."""
     host = HostAgent(monkeypatch)
-    host.begin(1)
-    with pytest.raises(ValueError, match="profile 1 is being made"):
-        host.begin(1)
+    host.begin()
     host.samplers[0].finish(b"stacks")
-    host.begin(2, "worker:1")
-    host.begin(3)
+    host.begin("worker:1")
+    host.begin()
     host.samplers[1].finish(b"", "it does not run Python")
-    assert host.answers == [
-        ("profiled", {"request": 1, "problem": "", "body": b"stacks"}),
-        ("profiled", {"request": 2, "problem": "it does not run"}),
-        ("profiled", {"request": 3, "problem": "it does not run Python", "body": b""}),
+    assert host.answers.heard == [
+        ({"kind": "answered", "call": 1, "problem": ""}, b"stacks"),
+        ({"kind": "answered", "call": 2, "problem": "it does not run"}, b""),
+        ({"kind": "answered", "call": 3, "problem": "it does not run Python"}, b""),
     ]
 
 
 def test_a_profile_ends_with_its_request_and_with_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is sampled for nobody."""
     host = HostAgent(monkeypatch)
-    for request in (1, 2, 3):
-        host.begin(request)
-    host.profiles.end({"kind": "end_profile", "request": 2})
+    for _ in range(3):
+        host.begin()
+    host.answers.calls.end({"call": 2})
     assert [sampler.is_cancelled for sampler in host.samplers] == [False, True, False]
-    host.profiles.end_all()
+    host.answers.calls.end_all()
     assert [sampler.is_cancelled for sampler in host.samplers] == [True, True, True]
-    assert host.answers == []
+    assert host.answers.heard == []
 
 
 def test_stacks_are_drawn() -> None:

@@ -23,7 +23,7 @@ class Conversation:
         self.mailbox = StillMailbox()
         line = Line(ours)
         terms = Terms("run", lease=30.0, grace=1.0, heartbeat=5.0)
-        self.session = Session("a", line, terms, self.mailbox, None, None, lambda _: None)  # type: ignore[arg-type]
+        self.session = Session("a", line, terms, self.mailbox, None, lambda _: None)  # type: ignore[arg-type]
         self.session.join_over(line)
         self.says("greeted", streams=[], addresses=[], is_leaving=False, **self.pulse())
 

@@ -62,7 +62,7 @@ class Run:
         line: Any = Line(pairs[0][0], Line(pairs[1][0]))
         nothing: Any = None
         terms = Terms("run", lease=30.0, grace=1.0, heartbeat=5.0)
-        self.session = Session(HERE, line, terms, self.mailbox, nothing, nothing, lambda work: work())
+        self.session = Session(HERE, line, terms, self.mailbox, nothing, lambda work: work())
         self.service = Service(self.history.job, directory, "logs", self.mailbox, {HERE: self.session})
         self.session.join_over(line)
         self.agent, self.later_agent = (Peer(self.mailbox, theirs) for _, theirs in pairs)

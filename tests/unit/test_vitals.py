@@ -12,11 +12,12 @@ from typing import Any, cast
 import pytest
 
 from support.job_history import HERE, History, mirrored
+from support.played_agent import PlayedAgent
 from support.still_loop import StillLoop
 from tflaunch.agents.session import Session
 from tflaunch.core.events import Event, MemoryGrew
 from tflaunch.core.job_state import Job
-from tflaunch.core.measures import HostVitals, TaskVitals
+from tflaunch.core.measures import HostVitals
 from tflaunch.core.records import read_record
 from tflaunch.explain.memory_growth import MemoryGrowth
 from tflaunch.explain.messages import Logs, messages_about
@@ -83,15 +84,16 @@ def test_predictions_are_rounded(left: float, text: str) -> None:
 # ---- the supervisor's side
 
 
-class _Host:
-    """A session that passes on what the test gives it."""
+class _Host(PlayedAgent):
+    """A session with an agent that measures; their clocks agree."""
 
-    def __init__(self) -> None:
-        self.measurements = self
+    def ours(self, theirs: float) -> float:
+        """Return a time of our clock."""
+        return theirs
 
-    def tell_vitals(self, tell: Callable[[HostVitals, float], None]) -> None:
-        """Remember the function to call."""
-        self.tell = tell
+    def has_started(self, task: str, attempt: int) -> bool:
+        """Believe all that it tells."""
+        return True
 
 
 class _Events:
@@ -133,7 +135,7 @@ class World:
             sizes = {"worker:0": GIB, "worker:1": GIB + int(growth * self.count * 2)}
             tasks = {task: {"attempt": 0, "rss": size} for task, size in sizes.items()}
             self.monitor.watch(self.history.job, self.history.now)
-            self.host.tell(read_record(HostVitals, {"room": 10 * GIB, "tasks": tasks}), self.history.now)
+            self.host.tell(1, time=self.history.now, room=10 * GIB, tasks=tasks)
         return self.mailbox.events[before:]
 
 
@@ -160,8 +162,8 @@ def test_the_history_of_an_agent_may_come_in_any_order() -> None:
 def test_measurements_of_unknown_tasks_and_attempts_are_ignored() -> None:
     """A message may be older than a restart."""
     world = World()
-    old = TaskVitals(5, GIB)
-    world.host.tell(HostVitals(GIB, {"worker:0": old, "worker:9": old}), 3.0)
+    old = {"attempt": 5, "rss": GIB}
+    world.host.tell(1, time=3.0, room=GIB, tasks={"worker:0": old, "worker:9": old})
     assert world.mailbox.events == []
 
 

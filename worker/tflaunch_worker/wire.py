@@ -2,7 +2,9 @@
 
 A frame is a header of two unsigned 32-bit integers (length of the message, length of the body), a message (one JSON
 object whose ``kind`` names it) and a body of raw bytes, empty except for output, files and the cluster. An agent's
-messages are in the past tense and are the events that the supervisor handles; a supervisor's messages are imperative.
+messages are in the past tense; a supervisor's are imperative. They are of three sorts. *Orders* are numbered, and sent
+again until they are obeyed; what comes of them are *events*, numbered too, and sent again until they are recorded.
+*Calls* are answered over the same link (``answered``, before it any number of ``told``), or lost with it.
 Lengths are checked before any content is used.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
@@ -19,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List, Union
 
-PROTOCOL = 7
+PROTOCOL = 8
 """Version of this protocol; both sides refuse any other."""
 
 MAX_MESSAGE = 8 * 1024 * 1024

@@ -1,23 +1,19 @@
-"""The launcher's side of copying checkpoints from and to one host: requests, and the checked answers to them.
+"""The launcher's side of copying checkpoints from and to one host.
 
-All requests are forgotten with the link, and asked again by the caller.
+What waits for a host is forgotten with the link, and begun again by the waiter.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from tflaunch.agents.calls import Begin, Call, Waiter
+from tflaunch.agents.transfer import Download, Piece, Source, Upload
 from tflaunch.printable import printable
 from tflaunch_worker import fields
-from tflaunch_worker.agent.left_files import PART, is_inside
+from tflaunch_worker.agent.left_files import is_inside
 from tflaunch_worker.agent.saved_checkpoints import MOST_FILES
-
-KINDS = frozenset(
-    {"checkpoint_found", "checkpoint_read", "checkpoint_wanted", "checkpoint_part_taken", "checkpoint_placed"}
-)
-"""The kinds of the agent's answers."""
 
 _LONGEST_NAME = 255
 _LONGEST_AGE = 1e10  # seconds
@@ -53,58 +49,57 @@ class Missing(NamedTuple):
     problem: str
 
 
+class Copies(Protocol):
+    """The copies on this machine."""
+
+    def missing(self, files: Sequence[File]) -> list[File]:
+        """Return the files whose content is not here; raise OSError if there is no room for them."""
+
+    def begin(self, file: File) -> int:
+        """Return the number of bytes of a file that have arrived earlier; raise OSError if they cannot be read."""
+
+    def append(self, file: File, data: bytes) -> None:
+        """Store the next bytes of the file that was begun; raise OSError if they cannot be written."""
+
+    def is_intact(self, file: File) -> bool:
+        """Return whether the file that was begun is complete and has its hash."""
+
+    def read(self, file: File, offset: int) -> bytes:
+        """Return a part of a file; raise OSError if it is not here any more."""
+
+
 TellFound = Callable[[FoundCheckpoint | None, str], None]
 """Takes a checkpoint, or why there may be one that cannot be copied."""
 TellMissing = Callable[[Missing], None]
-
-
-class Send(Protocol):
-    """Sends a message to an agent; returns whether it is connected."""
-
-    def __call__(self, kind: str, body: bytes = b"", /, **about: Any) -> bool:
-        """Send a message with these fields."""
+Done = Callable[[str], None]
+"""Takes "" when all files have arrived, or why they have not."""
 
 
 class CheckpointLink:
-    """Asks one agent; every method returns whether the agent is connected, and so may answer."""
+    """Asks one agent about checkpoints."""
 
-    def __init__(self, send: Send) -> None:
-        """Ask by ``send``."""
-        self._send = send
-        self._request = 0
-        self._tell_lost: Callable[[], None] = lambda: None
-        self.forget()
+    def __init__(self, begin: Begin, lost: Callable[[], None]) -> None:
+        """Begin calls by ``begin``; ``lost`` is called if the link is lost while one waits for its answer."""
+        self._begin = begin
+        self._lost = lost
+        self._round = 0
+        self._finding: Call | None = None
 
-    def tell_lost(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` whenever the link is lost."""
-        self._tell_lost = tell
+    def begin(self, kind: str, waiter: Waiter, body: bytes = b"", /, **about: Any) -> Call:
+        """Begin a call that `withdraw` withdraws."""
+        begun = self._round
 
-    def forget(self) -> None:
-        """Forget all requests: their answers are lost with the link."""
-        self._tell_lost()
-        self._finding: tuple[int, TellFound] | None = None
-        self._reading: deque[tuple[File, int, Callable[[bytes], None]]] = deque()
-        self._offering: dict[int, tuple[str, frozenset[str], TellMissing]] = {}
-        self._sending: deque[tuple[str, int, Callable[[str], None]]] = deque()
+        def answered(message: dict[str, Any], found: bytes) -> None:
+            if begun == self._round:
+                waiter.answered(message, found)
+
+        return self._begin(kind, Waiter(answered, self._lost), body, **about)
 
     def withdraw(self) -> None:
-        """Ignore the answers to all requests made so far."""
-        self._finding = None
-        self._reading = deque((file, offset, _ignore) for file, offset, _ in self._reading)
-        self._offering = {request: (kind, digests, _ignore) for request, (kind, digests, _) in self._offering.items()}
-        self._sending = deque((sha256, size, _ignore) for sha256, size, _ in self._sending)
+        """Ignore the answers to all calls begun so far."""
+        self._round += 1
 
-    # ---- requests
-
-    def find(
-        self,
-        workdir: str,
-        directory: str,
-        known: int,
-        tell: TellFound,
-        *,
-        wait: bool,
-    ) -> bool:
+    def find(self, workdir: str, directory: str, known: int, tell: TellFound, *, wait: bool) -> None:
         """Ask for the newest checkpoint; ``tell`` gets it, or a problem. An earlier request is withdrawn.
 
         Args:
@@ -114,105 +109,106 @@ class CheckpointLink:
             tell: called once.
             wait: answer when there is another one than ``known``, instead of at once.
         """
-        self._request += 1
-        self._finding = self._request, tell
+
+        def answered(message: dict[str, Any], body: bytes) -> None:
+            found = message.get("found")
+            checkpoint = None if found is None else _read_checkpoint(fields.mapping(message, "found"))
+            tell(checkpoint, _problem(message))
+
+        if self._finding is not None:
+            self._finding.end()
         about = {"workdir": workdir, "directory": directory, "known": known, "wait": wait, "kept": []}
-        return self._send("find_checkpoint", request=self._request, **about)
-
-    def read(self, file: File, offset: int, tell: Callable[[bytes], None]) -> bool:
-        """Ask for the next part of a file; ``tell`` gets it, empty if the host does not have it any more."""
-        self._reading.append((file, offset, tell))
-        return self._send("read_checkpoint", sha256=file.sha256, offset=offset)
-
-    def store(self, digests: Sequence[str], kept: Sequence[str], tell: TellMissing) -> bool:
-        """Prepare a host to keep files; ``tell`` gets what it lacks. It removes all others but those in ``kept``."""
-        self._request += 1
-        self._offering[self._request] = "checkpoint_wanted", frozenset(digests), tell
-        return self._send("store_checkpoint", request=self._request, digests=digests, kept=kept)
+        self._finding = self.begin("find_checkpoint", Waiter(answered), **about)
 
     def place(
-        self,
-        workdirs: Sequence[str],
-        directory: str,
-        files: Sequence[File],
-        age: float,
-        tell: TellMissing,
-    ) -> bool:
+        self, workdirs: Sequence[str], directory: str, files: Sequence[File], age: float, tell: TellMissing
+    ) -> None:
         """Have a checkpoint put where tasks read it; ``tell`` gets what it lacks for that, or a problem."""
-        self._request += 1
-        self._offering[self._request] = "checkpoint_placed", frozenset(file.sha256 for file in files), tell
         about = {"workdirs": workdirs, "directory": directory, "files": files, "age": age}
-        return self._send("place_checkpoint", request=self._request, **about)
+        self._ask_missing("place_checkpoint", [file.sha256 for file in files], tell, about)
 
-    def send_part(self, sha256: str, offset: int, data: bytes, tell: Callable[[str], None], *, is_last: bool) -> bool:
-        """Send a part of a file; ``tell`` gets "" when it is stored, or why it is not."""
-        self._sending.append((sha256, offset + len(data), tell))
-        return self._send("checkpoint_part", data, sha256=sha256, offset=offset, is_last=is_last)
+    def fetch(self, copies: Copies, files: Sequence[File], done: Done) -> None:
+        """Bring files from the host to this machine."""
+        try:
+            missing = copies.missing(files)
+            offset = copies.begin(missing[0]) if missing else 0
+        except OSError as error:
+            done(_reason(error))
+            return
+        if not missing:
+            done("")
+            return
+        file, *rest = missing
 
-    # ---- answers
+        def store(data: bytes, is_last: bool) -> str:
+            try:
+                copies.append(file, data)
+                is_whole = not is_last or copies.is_intact(file)
+            except OSError as error:
+                return _reason(error)
+            return "" if is_whole else f"{file.path} changed while it was copied"
 
-    def take(self, message: dict[str, Any], body: bytes) -> None:
-        """Take an answer.
+        def stored(problem: str) -> None:
+            if problem:
+                done(problem)
+            else:
+                self.fetch(copies, rest, done)
 
-        Raises:
-            ValueError: it is malformed, or answers nothing that was asked.
-        """
-        match message["kind"]:
-            case "checkpoint_found":
-                self._take_found(message)
-            case "checkpoint_read":
-                self._take_part(message, body)
-            case "checkpoint_part_taken":
-                self._take_receipt(message)
-            case _:
-                self._take_missing(message)
+        source = Source(file.path, file.size, "read_checkpoint", {"sha256": file.sha256})
+        Download(self.begin, source, store, stored).read_from(offset)
 
-    def _take_found(self, message: dict[str, Any]) -> None:
-        request, found = fields.integer(message, "request", 0, self._request), message.get("found")
-        checkpoint = None if found is None else _read_checkpoint(fields.mapping(message, "found"))
-        problem = printable(fields.text(message, "problem"), 500)
-        if self._finding is None or self._finding[0] != request:
-            return  # it was withdrawn
-        _, tell = self._finding
-        self._finding = None
-        tell(checkpoint, problem)
+    def store(self, copies: Copies, files: Sequence[File], kept: Sequence[str], done: Done) -> None:
+        """Bring files from this machine to the host, which removes all others but those with the hashes in ``kept``."""
 
-    def _take_part(self, message: dict[str, Any], body: bytes) -> None:
-        file, offset, tell = self._reading[0] if self._reading else (None, 0, _ignore)
-        if file is None or (message.get("sha256"), message.get("offset")) != (file.sha256, offset):
-            raise ValueError("it sends a part of a checkpoint that was not requested")
-        if len(body) not in (0, min(PART, file.size - offset)):
-            raise ValueError("it sends a part of a checkpoint of another length")
-        self._reading.popleft()
-        tell(body)
+        def answered(missing: Missing) -> None:
+            if missing.problem:
+                done(missing.problem)
+            else:
+                self.send(copies, files, missing.offsets, done)
 
-    def _take_receipt(self, message: dict[str, Any]) -> None:
-        sha256, size, tell = self._sending[0] if self._sending else ("", -1, _ignore)
-        if (message.get("sha256"), message.get("size")) != (sha256, size):
-            raise ValueError("it took a part of a checkpoint that was not sent")
-        problem = printable(fields.text(message, "problem"), 500)
-        self._sending.popleft()
-        tell(problem)
+        digests = [file.sha256 for file in files]
+        self._ask_missing("store_checkpoint", digests, answered, {"digests": digests, "kept": kept})
 
-    def _take_missing(self, message: dict[str, Any]) -> None:
-        request = fields.integer(message, "request", 0, self._request)
-        kind, digests, tell = self._offering.get(request, ("", frozenset[str](), _ignore))
-        if kind != message["kind"]:
-            raise ValueError("it lacks parts of a checkpoint that it was not offered")
-        offsets: dict[str, int] = {}
-        for item in fields.items(message, "missing"):
-            match item:
-                case [str(digest), offset] if type(offset) is int and 0 <= offset < _MOST_BYTES and digest in digests:
-                    offsets[digest] = offset
-                case _:
-                    raise ValueError("it lacks parts of a checkpoint that it was not offered")
-        problem = printable(fields.text(message, "problem"), 500)
-        del self._offering[request]
-        tell(Missing(offsets, problem))
+    def send(self, copies: Copies, files: Sequence[File], offsets: Mapping[str, int], done: Done) -> None:
+        """Bring the files with these hashes to the host, each from an offset on."""
+        wanted = {file.sha256: file for file in files}
+        pieces = (piece for digest, offset in offsets.items() for piece in _pieces(copies, wanted[digest], offset))
+        Upload(self.begin, "write_checkpoint", pieces, lambda _, problem: done(problem)).send()
+
+    def _ask_missing(self, kind: str, digests: Sequence[str], tell: TellMissing, about: dict[str, Any]) -> None:
+        def answered(message: dict[str, Any], body: bytes) -> None:
+            offsets: dict[str, int] = {}
+            for item in fields.items(message, "missing"):
+                match item:
+                    case [str(digest), offset] if type(offset) is int and 0 <= offset < _MOST_BYTES:
+                        offsets[digest] = offset
+                    case _:
+                        raise ValueError("it lacks what cannot be a file")
+            if not offsets.keys() <= set(digests):
+                raise ValueError("it lacks a file of a checkpoint that it was not offered")
+            tell(Missing(offsets, _problem(message)))
+
+        self.begin(kind, Waiter(answered), **about)
 
 
-def _ignore(_: object) -> None:
-    """Ignore an answer that is not needed."""
+def _pieces(copies: Copies, file: File, offset: int) -> Iterator[Piece]:
+    """Yield the parts of a file from an offset on; raise OSError if it can no longer be read."""
+    is_last = False
+    while not is_last:
+        data = copies.read(file, offset)
+        is_last = offset + len(data) >= file.size
+        if not data and not is_last:
+            raise OSError(f"{file.path} is shorter than it was")
+        yield Piece({"sha256": file.sha256, "offset": offset, "is_last": is_last}, data)
+        offset += len(data)
+
+
+def _problem(message: dict[str, Any]) -> str:
+    return printable(fields.text(message, "problem"), 500)
+
+
+def _reason(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def _read_checkpoint(found: dict[str, Any]) -> FoundCheckpoint:

@@ -1,17 +1,14 @@
-"""The launcher's side of debugging tasks of one host: terminals, each known to the agent by a number."""
+"""The launcher's side of debugging the tasks of one host: each terminal is a call to its agent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
+from tflaunch.agents.calls import Calls, Waiter
 from tflaunch.core.job_state import Breakpoint
 from tflaunch.core.records import read_record
 from tflaunch_worker import fields
 from tflaunch_worker.agent.breakpoints import MOST_OUTPUT
-
-KINDS = frozenset({"debugger_attached", "debugger_output", "debugger_asks", "debugger_left"})
-"""The kinds of the agent's messages."""
 
 LINK_LOST = "link_lost"
 REASONS = ("continued", "ended", "quit", "replaced", "stopped", LINK_LOST)
@@ -34,82 +31,44 @@ class Terminal(Protocol):
         """The terminal is not attached any more; see `REASONS`."""
 
 
-class Debugging(NamedTuple):
+class Debugging:
     """What an attached terminal can do; nothing happens once it has left."""
 
-    write_line: Callable[[str], None]
-    read_on: Callable[[], None]
-    leave: Callable[[bool], None]
-    """With True, the process continues without a debugger, and `Terminal.left` follows; else it keeps waiting."""
-
-
-class _Attached(NamedTuple):
-    task: str
-    attempt: int
-    terminal: Terminal
-
-
-class DebuggerLink:
-    """The terminals that debug tasks of one host."""
-
-    def __init__(self, ask: Callable[..., bool]) -> None:
-        """Send messages by ``ask(kind, **fields)``, which returns whether the agent is connected."""
-        self._ask = ask
-        self._last = 0
-        self._terminals: dict[int, _Attached] = {}
-
-    def attach(self, task: str, attempt: int, terminal: Terminal) -> Debugging:
+    def __init__(self, calls: Calls, task: str, attempt: int, terminal: Terminal) -> None:
         """Attach a terminal to the process of a task that waits at a breakpoint, instead of any earlier one."""
-        self._last += 1
-        number = self._last
-        about = {"task": task, "attempt": attempt, "terminal": number}
-        self._terminals[number] = _Attached(task, attempt, terminal)
+        self._terminal = terminal
+        waiter = Waiter(self._left, lambda: terminal.left(LINK_LOST), self._told)
+        self._call = calls.begin("attach_debugger", waiter, task=task, attempt=attempt)
 
-        def send(kind: str, **more: Any) -> None:
-            if number in self._terminals:
-                self._ask(kind, **about, **more)
+    def write_line(self, text: str) -> None:
+        """Give the process a command."""
+        self._call.tell(what="line", text=text)
 
-        def leave(continues: bool) -> None:
-            send("leave_debugger", continues=continues)
-            if not continues:
-                self._terminals.pop(number, None)
+    def read_on(self) -> None:
+        """Note that the last output was shown."""
+        self._call.tell(what="read_on")
 
-        if not self._ask("attach_debugger", **about):
-            self._leave(number, LINK_LOST)
-        return Debugging(lambda text: send("write_debugger", text=text), lambda: send("read_debugger"), leave)
+    def continue_task(self) -> None:
+        """Let the process go on without a debugger; `Terminal.left` follows."""
+        self._call.tell(what="continue")
 
-    def forget(self) -> None:
-        """Detach all terminals: the link is lost, and the agent does the same."""
-        for number in list(self._terminals):
-            self._leave(number, LINK_LOST)
+    def leave(self) -> None:
+        """Detach the terminal; the process keeps waiting."""
+        self._call.end()
 
-    def take(self, message: dict[str, Any], body: bytes) -> None:
-        """Take a message of the agent.
-
-        Raises:
-            ValueError: it is malformed, or about a terminal that never was.
-        """
-        number = fields.integer(message, "terminal", 1, self._last)
-        kind = message["kind"]
-        reason = fields.text(message, "reason") if kind == "debugger_left" else ""
-        place = read_record(Breakpoint, message) if kind == "debugger_attached" else None
-        if (kind == "debugger_left" and reason not in REASONS[:-1]) or len(body) > MOST_OUTPUT:
-            raise ValueError("it reports about a debugger what cannot be")
-        attached = self._terminals.get(number)
-        if attached is None:
-            return  # it has left in the meantime
-        if (message.get("task"), message.get("attempt")) != attached[:2]:
-            raise ValueError("it reports about the debugger of another task")
-        if place is not None:
-            attached.terminal.attached(place)
-        elif kind == "debugger_output":
-            attached.terminal.show(body.decode("utf-8", "replace"))
-        elif kind == "debugger_asks":
-            attached.terminal.asked()
+    def _told(self, message: dict[str, Any], body: bytes) -> None:
+        what = fields.text(message, "what")
+        if what == "attached":
+            self._terminal.attached(read_record(Breakpoint, message))
+        elif what == "output" and len(body) <= MOST_OUTPUT:
+            self._terminal.show(body.decode("utf-8", "replace"))
+        elif what == "asks":
+            self._terminal.asked()
         else:
-            self._leave(number, reason)
+            raise ValueError("it reports about a debugger what cannot be")
 
-    def _leave(self, number: int, reason: str) -> None:
-        attached = self._terminals.pop(number, None)
-        if attached is not None:
-            attached.terminal.left(reason)
+    def _left(self, message: dict[str, Any], body: bytes) -> None:
+        reason = fields.text(message, "reason")
+        if reason not in REASONS[:-1]:
+            raise ValueError("it reports about a debugger what cannot be")
+        self._terminal.left(reason)

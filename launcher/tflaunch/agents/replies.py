@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 
-from tflaunch.agents.left_files import LeftFile
 from tflaunch.core import events
 from tflaunch.core.events import Event
 from tflaunch.core.records import read_record
@@ -110,14 +109,17 @@ _EVENTS_PER_SECOND = 10  # for output stalls and other events that recur over ti
 
 
 class ExpectedReplies:
-    """Remembers the commands sent to an agent, as far as its events answer them."""
+    """Remembers the commands sent to an agent, as far as its events answer them.
+
+    ``left_files``: the maximum size of each file that an attempt of a task may leave under a name.
+    """
 
     def __init__(self, now: float) -> None:
         """Expect nothing yet of an agent that is started at ``now``, in seconds of our clock."""
         self._began_at = now
         self._event_count = 0
         self._started: set[tuple[str, int]] = set()
-        self._left_files: dict[LeftFile, int] = {}
+        self.left_files: dict[tuple[str, int, str], int] = {}
         self._watched: set[tuple[str, int]] = set()
         self._ports: set[str] = set()
         self._names: set[str] = set()
@@ -132,7 +134,7 @@ class ExpectedReplies:
             case "start_task":
                 self._started.add((fields["task"], fields["attempt"]))
                 for name, most in fields.get("left_files", {}).items():
-                    self._left_files[LeftFile(fields["task"], fields["attempt"], name)] = most
+                    self.left_files[(fields["task"], fields["attempt"], name)] = most
                 if fields.get("stall"):
                     self._watched.add((fields["task"], fields["attempt"]))
             case "hold_ports":
@@ -151,10 +153,6 @@ class ExpectedReplies:
     def has_started(self, task: str, attempt: int) -> bool:
         """Return whether the agent was asked to start this attempt."""
         return (task, attempt) in self._started
-
-    def most_bytes(self, file: LeftFile) -> int | None:
-        """Return the maximum size of a file that a task may leave, None if the agent was not asked for it."""
-        return self._left_files.get(file)
 
     def check(self, event: events.Event) -> None:
         """Check that an event answers a command that the agent was sent.

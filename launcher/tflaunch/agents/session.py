@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tflaunch.agents import checkpoints, debugger_link, measurement_link, profile_link, replies
+from tflaunch.agents import calls, output, replies
 from tflaunch.agents.clock_sync import HostClock
-from tflaunch.agents.file_requests import FileRequests
-from tflaunch.agents.file_sync import Upload
+from tflaunch.agents.code_upload import CodeUpload
 from tflaunch.agents.frames import Frame, Frames
-from tflaunch.agents.left_files import FileStore, LeftFiles
 from tflaunch.agents.link_state import LinkHealth, LinkState, Takeover
 from tflaunch.agents.outbox import CommandOutbox
-from tflaunch.agents.output import KINDS, Output, OutputWriter
 from tflaunch.agents.reconnect import Reconnector
 from tflaunch.agents.replies import EventCursor, ExpectedReplies
 from tflaunch.core import event_records, events
@@ -32,6 +29,7 @@ if TYPE_CHECKING:
 
 _BEATS = 3  # keep-alives per heartbeat timeout: two may be late without harm
 _LONGEST_REASON = 200
+_BEFORE_GREETING = ("superseded", "refused", "greeted")
 _CLOCK = os.urandom(8).hex()
 
 
@@ -61,8 +59,7 @@ class Session:
         connector: AgentConnector,
         terms: Terms,
         mailbox: Mailbox,
-        writer: OutputWriter,
-        files: FileStore,
+        writer: output.OutputWriter,
         run_in_thread: Callable[[Callable[[], None]], None],
     ) -> None:
         """Prepare a session without connecting.
@@ -73,7 +70,6 @@ class Session:
             terms: sent to the agent when the session begins.
             mailbox: receives the events and watches the link.
             writer: stores the output.
-            files: stores the files that tasks leave.
             run_in_thread: runs a blocking function in another thread.
         """
         self.host = host
@@ -81,23 +77,21 @@ class Session:
         self._reconnector = Reconnector(connector, mailbox, run_in_thread, self._use)
         self._terms = terms
         self._mailbox = mailbox
-        self._files = files
-        self._output = Output(writer, self._acknowledge_soon, self._ours, self._has_started)
+        self._output = output.Output(writer, self._acknowledge_soon, self.ours, self.has_started)
         self._state = LinkState.CLOSED
         self._takeover = Takeover.NONE
         self._is_leaving = False
         self._is_acknowledging = False
         self._frames: Frames | None = None
-        self.checkpoints = checkpoints.CheckpointLink(self._ask)
-        self.debuggers = debugger_link.DebuggerLink(self._ask)
-        self.profiles = profile_link.ProfileLink(self._ask)
-        self.measurements = measurement_link.MeasurementLink(self._ask, self._has_started, self._ours)
-        self.file_requests = FileRequests(self._ask)
-        self._takers: dict[str, Callable[[dict[str, Any], bytes], None]] = {
-            **dict.fromkeys(checkpoints.KINDS, self.checkpoints.take),
-            **dict.fromkeys(debugger_link.KINDS, self.debuggers.take),
-            **dict.fromkeys(profile_link.KINDS, self.profiles.take),
-            **dict.fromkeys(measurement_link.KINDS, self.measurements.take),
+        self._upload: CodeUpload | None = None
+        self.calls = calls.Calls(self._send)
+        self._kinds: dict[str, calls.Take] = {
+            "superseded": self._read_end,
+            "refused": self._read_refusal,
+            "greeted": self._read_greeting,
+            "alive": self._read_pulse,
+            **dict.fromkeys(output.KINDS, self._output.read),
+            **dict.fromkeys(calls.KINDS, self.calls.take),
         }
         if isinstance(connector, DelayTeller):
             connector.tell_delay(lambda reason: mailbox.call(lambda: self._note_delay(reason)))
@@ -109,9 +103,7 @@ class Session:
         self._outbox = CommandOutbox(self._terms.lease > 0)
         self._expected = ExpectedReplies(self._mailbox.now())
         self._event_cursor = EventCursor()
-        self._upload: Upload | None = None
-        self._late_parts = 0  # of an upload that has failed over this link
-        self._left_files = LeftFiles(self._files, lambda frame: self._send((frame,)), self._expected.most_bytes)
+        self._end_upload()
         self._clock = HostClock()
 
     @property
@@ -279,14 +271,12 @@ class Session:
 
     def signal(self, task: str, attempt: int, number: int) -> None:
         """Send a signal to a task, if its agent is connected."""
-        if self.is_greeted:
-            self._say("signal_task", task=task, attempt=attempt, signal=number)
+        self.request("signal_task", task=task, attempt=attempt, signal=number)
 
-    def _ask(self, kind: str, body: bytes = b"", /, **about: Any) -> bool:
-        """Send a request that is lost with the link; return whether the agent is connected."""
+    def request(self, kind: str, **about: Any) -> None:
+        """Send an order that needs no answer and is not sent again, if the agent is connected."""
         if self.is_greeted:
-            self._send((wire.encode({"kind": kind, **about}, body),))
-        return self.is_greeted
+            self._say(kind, **about)
 
     def cut(self, seconds: float) -> None:
         """Close the link, and reconnect only after ``seconds``: for fault injection."""
@@ -302,9 +292,9 @@ class Session:
         self._expected.note_files()
         if self._upload is not None:
             return
-        self._upload = Upload(code, lambda frame: self._send((frame,)))
+        self._upload = CodeUpload(code, self.calls.begin, self._refuse_files)
         if self.is_greeted:
-            self._upload.offer(self._late_parts)
+            self._upload.offer()
 
     def leave(self) -> None:
         """Ask the agent to stop its remaining tasks and exit; the session closes when it has."""
@@ -325,11 +315,8 @@ class Session:
         if self._frames is not None:
             self._frames.close()
         self._frames = None
-        self.checkpoints.forget()
-        self.debuggers.forget()
-        self.profiles.forget()
-        self.file_requests.forget()
         self._state = self._state.after_loss()
+        self.calls.lose()
 
     def _say(self, kind: str, **about: object) -> None:
         self._send((wire.encode({"kind": kind, **about}),))
@@ -347,28 +334,17 @@ class Session:
             ValueError: it breaks the protocol.
         """
         kind = message["kind"]
-        if kind == "superseded":
-            self._mailbox.put(events.Superseded(self.host))
-        elif kind == "refused":
-            raise ValueError(f"it refused a command: {str(message.get('reason'))[:_LONGEST_REASON]}")
-        elif kind == "greeted":
-            self._read_greeting(message)
-        elif not self.is_greeted:
+        if not self.is_greeted and kind not in _BEFORE_GREETING:
             raise ValueError(f"{kind[:40]!r} came before its greeting")
-        elif kind in KINDS:
-            self._output.read(message, body)
-        elif kind in self._takers:
-            self._takers[kind](message, body)
-        elif self.file_requests.are_answered_by(message):
-            self.file_requests.take(message, body)
-        elif kind == "file_read":
-            self._left_files.read_part(message, body)
-        elif kind in self._ANSWERS:
-            self._ANSWERS[kind](self, message)
-        else:
-            self._read_event(message)
+        self._kinds.get(kind, self._read_event)(message, body)
 
-    def _read_event(self, message: dict[str, Any]) -> None:
+    def _read_end(self, message: dict[str, Any], body: bytes) -> None:
+        self._mailbox.put(events.Superseded(self.host))
+
+    def _read_refusal(self, message: dict[str, Any], body: bytes) -> None:
+        raise ValueError(f"it refused a command: {str(message.get('reason'))[:_LONGEST_REASON]}")
+
+    def _read_event(self, message: dict[str, Any], body: bytes) -> None:
         number = fields.integer(message, "seq", 1)
         event = event_records.from_agent(self.host, message)
         self._expected.check(event)
@@ -387,11 +363,15 @@ class Session:
         """The task and number of each attempt that this agent was asked to start."""
         return self._outbox.started
 
-    def _has_started(self, task: str, attempt: int) -> bool:
+    def most_bytes(self, task: str, attempt: int, name: str) -> int | None:
+        """Return the maximum size of a file that a task leaves, None if the agent was not asked for it."""
+        return self._expected.left_files.get((task, attempt, name))
+
+    def has_started(self, task: str, attempt: int) -> bool:
         """Return whether the agent was asked to start an attempt, so that what it reports about that is accepted."""
         return self._expected.has_started(task, attempt)
 
-    def _read_greeting(self, message: dict[str, Any]) -> None:
+    def _read_greeting(self, message: dict[str, Any], body: bytes) -> None:
         greeting = replies.read_greeting(message, self._outbox.last, self._mailbox.now())
         if self.is_greeted:
             raise ValueError("it greeted twice")
@@ -401,7 +381,6 @@ class Session:
             self._mailbox.put(events.HostJoined(self.host, greeting.addresses, greeting.no_way_out, greeting.gpus))
         self._state = LinkState.CONNECTED
         self._takeover = Takeover.NONE
-        self._left_files.begin_link()
         for task, attempt in self._outbox.silent_attempts(greeting.pulse.obeyed, greeting.streams):
             self._output.end(task, attempt)
         if not self._event_cursor.seen:
@@ -409,32 +388,22 @@ class Session:
         self._take_pulse(greeting.pulse)
         for frame in self._outbox.begin_link():
             self._send(frame)
-        self._late_parts = 0
+        self.calls.open()
         if self._upload is not None:
             self._upload.offer()
         if self._is_leaving:
             self._say("leave", grace=0)
 
-    def _read_announcement(self, message: dict[str, Any]) -> None:
-        self._left_files.read_announcement(message)
-
-    def _serve_upload(self, message: dict[str, Any]) -> None:
-        if self._upload is None:
-            return  # the files were refused, and the agent acknowledges parts sent before that
-        try:
-            if message["kind"] == "files_wanted":
-                self._upload.begin(fields.items(message, "wanted"))
-            else:
-                self._upload.part_taken()
-        except OSError as error:
-            self._end_upload()
-            self._mailbox.put(events.FilesRefused(self.host, printable(f"{error.filename}: {error.strerror}")))
+    def _refuse_files(self, reason: str) -> None:
+        self._end_upload()
+        self._mailbox.put(events.FilesRefused(self.host, printable(reason)))
 
     def _end_upload(self) -> None:
         if self._upload is not None:
-            self._late_parts, self._upload = self._upload.unacknowledged, None
+            self._upload.stop()
+            self._upload = None
 
-    def _read_pulse(self, message: dict[str, Any]) -> None:
+    def _read_pulse(self, message: dict[str, Any], body: bytes) -> None:
         self._health.note_pulse()
         self._take_pulse(replies.read_pulse(message, self._outbox.last, self._mailbox.now()))
 
@@ -444,7 +413,7 @@ class Session:
         self._clock.compare(pulse.sent, pulse.time, self._mailbox.now())
         self._outbox.forget(pulse.obeyed)
 
-    def _ours(self, theirs: float) -> float:
+    def ours(self, theirs: float) -> float:
         """Convert a time of the agent's clock to ours."""
         return self._clock.ours(theirs)
 
@@ -464,10 +433,3 @@ class Session:
         if not self.is_greeted:
             return  # acknowledged over the next link instead
         self._say("acknowledge", seen=self._event_cursor.recorded, streams=self._output.take_notes())
-
-    _ANSWERS: ClassVar = {
-        "alive": _read_pulse,
-        "file_left": _read_announcement,
-        "files_wanted": _serve_upload,
-        "part_taken": _serve_upload,
-    }

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from tflaunch.agents.transfer import Piece
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import FUNCTION_DIRECTORY, SyncPlan
-from tflaunch_worker import wire
 from tflaunch_worker.function import SEARCHED
 
 PART = 64 * 1024
@@ -37,15 +37,6 @@ class File(NamedTuple):
     source: Path | None = None
 
 
-class Part(NamedTuple):
-    """Bytes from ``offset`` on of the content with a hash."""
-
-    sha256: str
-    offset: int
-    is_last: bool
-    data: bytes
-
-
 class Code(NamedTuple):
     """All that is sent. ``links``: (path, target) of symbolic links to directories or to the outside."""
 
@@ -53,16 +44,16 @@ class Code(NamedTuple):
     files: tuple[File, ...]
     links: tuple[tuple[str, str], ...]
 
-    def offers(self) -> Iterator[bytes]:
-        """Yield the frames that offer all files; each is acknowledged, so that a slow link is never silent."""
+    def offers(self) -> Iterator[Piece]:
+        """Yield what offers all files; each piece is answered, so that a slow link is never silent."""
         end = max(len(self.files), len(self.links), 1)
         for start in range(0, end, _OFFERED_AT_ONCE):
             some = slice(start, start + _OFFERED_AT_ONCE)
             files = [(file.path, file.mode, file.sha256) for file in self.files[some]]
             about = {"is_first": start == 0, "is_last": start + _OFFERED_AT_ONCE >= end}
-            yield wire.encode({"kind": "offer_files", **about, "files": files, "links": self.links[some]})
+            yield Piece({**about, "files": files, "links": self.links[some]})
 
-    def parts(self, wanted: Iterable[tuple[str, int]]) -> Iterator[Part]:
+    def parts(self, wanted: Iterable[tuple[str, int]]) -> Iterator[Piece]:
         """Yield the parts of contents, each given by its hash and the number of bytes already on the host.
 
         Raises:
@@ -204,14 +195,14 @@ def _file(path: Path, relative: str) -> File:
     return File(relative, mode, digest.hexdigest(), size)
 
 
-def _parts_of(path: Path, file: File, offset: int) -> Iterator[Part]:
+def _parts_of(path: Path, file: File, offset: int) -> Iterator[Piece]:
     """Yield the parts of a file up to its recorded size; the agent detects if the file has changed."""
     with path.open("rb") as stream:
         stream.seek(offset)
         while True:
             data = stream.read(min(PART, file.size - offset))
             is_last = offset + len(data) >= file.size or not data
-            yield Part(file.sha256, offset, is_last, data)
+            yield Piece({"sha256": file.sha256, "offset": offset, "is_last": is_last}, data)
             if is_last:
                 return
             offset += len(data)

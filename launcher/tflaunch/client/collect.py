@@ -21,7 +21,7 @@ from tflaunch.store.run_dir import RunDirectory, collected_files_in
 from tflaunch.transport.base import AgentConnector, AgentGone, LinkError
 from tflaunch.transport.connect import connectors_for
 from tflaunch_worker import fields
-from tflaunch_worker.agent.left_files import is_inside
+from tflaunch_worker.agent.left_files import PART, is_inside
 from tflaunch_worker.agent.listed_files import matches
 
 _AT_ONCE = 16  # hosts
@@ -33,13 +33,10 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 class FileAgent(Protocol):
-    """Lists and reads files on a host; a call waits for the answer, and raises `LinkError` if there is none."""
+    """Lists and reads files on a host."""
 
-    def ask(self, kind: str, *answers: str, wait: float, **fields: Any) -> dict[str, Any]:
-        """Return the answer to a request, which is of one of the kinds ``answers``."""
-
-    def read_file(self, file: LeftFile, offset: int, wait: float) -> bytes:
-        """Return a part of a file that was listed, empty if it can no longer be read."""
+    def call(self, kind: str, wait: float, **about: Any) -> tuple[dict[str, Any], bytes]:
+        """Return the answer to a call; raise `LinkError` if there is none within ``wait`` seconds."""
 
 
 Reach = Callable[[str], AbstractContextManager[FileAgent]]
@@ -186,9 +183,8 @@ class Collection:
         done = Collected(workdir, store.directory)
         about: dict[str, Any] = {"task": workdir.tasks[0], "attempt": workdir.attempt}
         try:
-            answer = agent.ask(
-                "list_files", "files_listed", wait=_LISTING, **about, workdir=workdir.path, patterns=self._patterns
-            )
+            wanted = {"workdir": workdir.path, "patterns": self._patterns}
+            answer, _ = agent.call("list_files", _LISTING, **about, **wanted)
             found = _Listing.read(answer, self._patterns)
             done = done._replace(source=found.directory, problem=found.problem, left_out=found.left_out)
             for path, size, sha256 in found.files:
@@ -206,7 +202,10 @@ class Collection:
         def read(offset: int) -> bytes:
             if self._is_cancelled:
                 raise LinkError("interrupted")
-            return agent.read_file(file, offset, _PATIENCE)
+            _, part = agent.call("read_file", _PATIENCE, **file._asdict(), offset=offset)
+            if len(part) > PART:
+                raise LinkError("its agent broke the protocol: it sends more of a file than was requested")
+            return part
 
         is_new = not store.has(file.name, size, sha256)
         if is_new and not store.fetch(file.name, size, sha256, read):

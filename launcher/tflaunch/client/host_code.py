@@ -58,7 +58,7 @@ def _remove_on(host: str, connector: AgentConnector, run: str) -> str:
     except (LinkError, AgentGone) as error:
         return f"{host}: {error}"
     try:
-        agent.ask("remove_code", "code_removed", wait=_PATIENCE)
+        agent.call("remove_code", _PATIENCE)
     except LinkError as error:
         return f"{host}: {error}"
     finally:

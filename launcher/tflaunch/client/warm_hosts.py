@@ -56,7 +56,7 @@ def _visit(host: str, connector: AgentConnector, run: str, is_stop: bool) -> lis
     """
     agent = AgentRpc(connector.open(), run)
     try:
-        answer = agent.ask("look_for_warm", "warm_servers", wait=_PATIENCE, stop=is_stop)
+        answer, _ = agent.call("look_for_warm", _PATIENCE, stop=is_stop)
         return [warm_servers.read_server(host, status) for status in fields.items(answer, "servers")]
     finally:
         agent.close()

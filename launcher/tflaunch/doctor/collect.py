@@ -78,7 +78,7 @@ class _Visit:
         if self._interview is not None:
             if self.has_code:
                 with contextlib.suppress(LinkError):
-                    self._interview.ask("remove_code", "code_removed", wait=_PATIENCE)
+                    self._interview.call("remove_code", _PATIENCE)
             self._interview.close()
             self._connector.end()
 
@@ -132,10 +132,7 @@ def examine(plan: Plan, code: Code | None, run: str) -> dict[str, Host]:
 def _bring_code(visit: _Visit, interview: AgentRpc, code: Code) -> None:
     if not visit.plan.is_like_here(visit.known.host):
         visit.has_code = True
-        try:
-            interview.send_code(code, _PATIENCE)
-        except OSError as error:
-            raise LinkError(f"sync: {error}") from None
+        interview.send_code(code, _PATIENCE)
 
 
 def _ask_about_itself(visit: _Visit, interview: AgentRpc) -> None:
@@ -146,7 +143,7 @@ def _ask_about_itself(visit: _Visit, interview: AgentRpc) -> None:
     probe = (Path(tflaunch_worker.__file__).parent / "inspect" / "probe.py").read_text("utf-8")
     asked = time.time()
     is_private = visit.plan.network == PRIVATE
-    answer = interview.ask("examine", "examined", wait=_PATIENCE, programs=programs, probe=probe, private=is_private)
+    answer, _ = interview.call("examine", _PATIENCE, programs=programs, probe=probe, private=is_private)
     facts: Mapping[str, Any] = answer["facts"]
     known: dict[str, Mapping[str, Any]] = {}
     for tasks, program in zip(groups.values(), facts["programs"], strict=True):
@@ -158,7 +155,7 @@ def _ask_about_itself(visit: _Visit, interview: AgentRpc) -> None:
     names = preflight.names_to_find(visit.plan, [visit.known.host], visit.plan.spares).get(visit.known.host, ())
     found = {}
     if names:
-        found = interview.ask("look_up_names", "names_resolved", wait=_PATIENCE, names=names)["found"]
+        found = interview.order("look_up_names", "names_resolved", wait=_PATIENCE, names=names)["found"]
     rest = {name: value for name, value in facts.items() if name != "programs"}
     visit.known = visit.known._replace(programs=known, facts=rest, offset=offset, names=found)
 
@@ -183,7 +180,7 @@ def _hold_ports(visit: _Visit, interview: AgentRpc) -> None:
     mine = {task.task: wanted[task.task] for task in visit.tasks if task.task in wanted}
     if not mine or visit.known.host in visit.plan.spares or not policy.forms_cluster(visit.plan):
         return
-    answer = interview.ask("hold_ports", "ports_held", "ports_refused", wait=_PATIENCE, ports=mine)
+    answer = interview.order("hold_ports", "ports_held", "ports_refused", wait=_PATIENCE, ports=mine)
     if answer["kind"] == "ports_held":
         visit.ports = {str(task): int(port) for task, port in answer["ports"].items()}
     else:
@@ -208,7 +205,7 @@ def _probe_peers(visit: _Visit, interview: AgentRpc, wanted: Mapping[str, dict[s
         return
     seconds = visit.plan.timeouts.connect
     order = {**about, "patience": seconds}
-    answer = interview.ask("probe_peers", "peers_probed", wait=seconds + _PATIENCE, **order)
+    answer = interview.order("probe_peers", "peers_probed", wait=seconds + _PATIENCE, **order)
     visit.known = visit.known._replace(unreached=dict(answer["failed"]))
 
 
@@ -241,13 +238,13 @@ def _compare_directories(
 
     def leave(visit: _Visit, interview: AgentRpc) -> None:
         directories = sorted(visit.backups)
-        answer = interview.ask("leave_marks", "marks_left", wait=_PATIENCE, directories=directories, token=token)
+        answer, _ = interview.call("leave_marks", _PATIENCE, directories=directories, token=token)
         marks.update({place: path for place, path in answer["places"].items() if path is not None})
 
     def look(visit: _Visit, interview: AgentRpc) -> None:
         paths = [path for place, path in marks.items() if place in visit.backups]
-        seen = interview.ask("look_for_marks", "marks_seen", wait=_PATIENCE, paths=paths)["seen"]
-        unshared = tuple(place for place in visit.backups if place in marks and marks[place] not in seen)
+        answer, _ = interview.call("look_for_marks", _PATIENCE, paths=paths)
+        unshared = tuple(place for place in visit.backups if place in marks and marks[place] not in answer["seen"])
         visit.known = visit.known._replace(unshared=unshared)
 
     everywhere(leave, [first])
@@ -258,4 +255,4 @@ def _compare_directories(
 
 
 def _unmark(interview: AgentRpc, paths: dict[str, list[str]]) -> None:
-    interview.ask("remove_marks", "marks_removed", wait=_PATIENCE, **paths)
+    interview.call("remove_marks", _PATIENCE, **paths)

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from tflaunch.agents.checkpoint_transfer import Fetch, Sending
-from tflaunch.agents.checkpoints import FoundCheckpoint
+from tflaunch.agents.checkpoints import CheckpointLink, FoundCheckpoint
 from tflaunch.agents.session import Session
 from tflaunch.core import checkpoints
 from tflaunch.core.events import CheckpointCopied, CheckpointNotCopied
@@ -33,7 +32,9 @@ class CheckpointKeeper:
         self._plan = job.plan.checkpoints
         self._copies = CheckpointCopies(directory, self._plan.keep)
         self._job = job
-        self._links = {host: session.checkpoints for host, session in sessions.items()}
+        self._links = {
+            host: CheckpointLink(session.calls.begin, partial(self._lose, host)) for host, session in sessions.items()
+        }
         self._mailbox = mailbox
         self._restore: Restore | None = None
         self._writer: str | None = None
@@ -43,8 +44,6 @@ class CheckpointKeeper:
         self._sending: dict[str, KeptCheckpoint] = {}
         self._refusing: set[str] = set()
         self._warned: set[str] = set()
-        for host, link in self._links.items():
-            link.tell_lost(partial(self._lose, host))
 
     def watch(self, job: Job, now: float) -> None:
         """Do what the job's state asks for."""
@@ -100,8 +99,8 @@ class CheckpointKeeper:
         self._writer = host
         workdir, directory = checkpoints.workdir_of(self._job, task), checkpoints.directory_of(self._job)
         found = partial(self._found, asked)
-        if self._links[host].find(workdir, directory, self._known.get(host, 0), found, wait=True):
-            self._watched = asked
+        self._watched = asked
+        self._links[host].find(workdir, directory, self._known.get(host, 0), found, wait=True)
 
     def _found(self, asked: tuple[str, int], found: FoundCheckpoint | None, problem: str) -> None:
         host = asked[0]
@@ -125,7 +124,7 @@ class CheckpointKeeper:
             self._go_on()
 
         self._fetched_from = host
-        Fetch(self._links[host], self._copies, found.files, fetched).start()
+        self._links[host].fetch(self._copies, found.files, fetched)
 
     def _keep(self, checkpoint: KeptCheckpoint) -> KeptCheckpoint | None:
         """Keep a checkpoint whose files have arrived."""
@@ -193,7 +192,7 @@ class CheckpointKeeper:
             self._go_on()
 
         self._sending[host] = checkpoint
-        Sending(self._links[host], self._copies, checkpoint.files, sent).start(self._digests())
+        self._links[host].store(self._copies, checkpoint.files, self._digests(), sent)
 
     def _digests(self) -> list[str]:
         """Return the hashes of all files that are kept."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from tflaunch.agents.checkpoint_transfer import Fetch, Sending
 from tflaunch.agents.checkpoints import CheckpointLink, FoundCheckpoint, Missing
 from tflaunch.core import checkpoints
 from tflaunch.core.events import CheckpointNotCopied, CheckpointPlaced, CheckpointRefused
@@ -161,7 +160,7 @@ class Restore:
             self.go_on(self._job)
 
         self._fetched_from = host
-        Fetch(self._links[host], self._copies, newest.files, fetched).start()
+        self._links[host].fetch(self._copies, newest.files, fetched)
 
     def _warn(self, host: str, problem: str) -> None:
         self._mailbox.put(CheckpointNotCopied(host, printable(problem)))
@@ -183,7 +182,7 @@ class Restore:
             if missing.problem or (missing.offsets and not rounds):
                 self._refuse(host, missing.problem or "it loses the files of the checkpoint")
             elif missing.offsets:
-                Sending(link, self._copies, files, sent).send(missing.offsets)
+                link.send(self._copies, files, missing.offsets, sent)
             else:
                 self._placing.discard(host)
                 self._told.add(host)

@@ -38,7 +38,7 @@ class DebuggerRelay:
             if found is not None and session is not None and session.is_greeted:
                 del self._waiting[caller]
                 terminal = _CallerTerminal(caller, found.task, self._attached)
-                debugging = session.debuggers.attach(found.task, found.attempt, terminal)
+                debugging = Debugging(session.calls, found.task, found.attempt, terminal)
                 if not terminal.has_left:
                     self._attached[caller] = debugging
 
@@ -55,14 +55,14 @@ class DebuggerRelay:
     def continue_task(self, caller: Caller) -> None:
         """Let the task go on without a debugger; the caller is notified when it does."""
         if caller in self._attached:
-            self._attached[caller].leave(True)
+            self._attached[caller].continue_task()
 
     def end(self, caller: Caller) -> None:
         """Forget a caller; its task keeps waiting."""
         self._waiting.pop(caller, None)
         debugging = self._attached.pop(caller, None)
         if debugging is not None:
-            debugging.leave(False)
+            debugging.leave()
 
 
 class _CallerTerminal(Terminal):

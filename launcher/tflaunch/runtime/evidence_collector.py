@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from tflaunch.agents import measurement_link
 from tflaunch.agents.session import Session
 from tflaunch.core.evidence import USUAL, Evidence, Sampling
 from tflaunch.mailbox import Mailbox
@@ -24,44 +25,43 @@ class EvidenceCollector:
     """Asks all agents at once. Requests that arrive before the answer share it."""
 
     def __init__(self, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:
-        self._links = {host: session.measurements for host, session in sessions.items()}
+        self._sessions = sessions
         self._mailbox = mailbox
-        self._evidence: dict[str, Evidence] = {}
-        self._awaited: set[str] = set()
-        self._silent: set[str] = set()
-        self._waiting: list[Callable[[Findings], None]] = []
-        self._round = 0
-        for host, link in self._links.items():
-            link.tell_evidence(partial(self._take, host))
+        self._round: _Round | None = None
 
     def collect(self, done: Callable[[Findings], None], sampling: Sampling = USUAL) -> None:
         """Call ``done`` once all hosts have answered or timed out."""
-        self._waiting.append(done)
-        if len(self._waiting) > 1:
+        if self._round is not None:
+            self._round.waiting.append(done)
             return
-        self._evidence = {}
-        self._awaited = {host for host, link in self._links.items() if link.gather_evidence(sampling)}
-        self._silent = self._links.keys() - self._awaited
-        self._round += 1
-        number = self._round
-        if self._awaited:
-            until = self._mailbox.now() + _PATIENCE
-            self._mailbox.call_at(until, lambda: self._finish() if number == self._round else None)
-        else:
-            self._finish()
+        current = self._round = _Round({}, set(self._sessions), set(), [done])
 
-    def _take(self, host: str, evidence: Evidence | None) -> None:
-        """Store what a host tells about a task; None at the end of its answer."""
-        if evidence is not None:
-            self._evidence[evidence.task] = evidence
+        def end(host: str, has_answered: bool) -> None:
+            current.awaited.discard(host)
+            if not has_answered:
+                current.silent.add(host)
+            if not current.awaited:
+                self._finish(current)
+
+        self._mailbox.call_at(self._mailbox.now() + _PATIENCE, lambda: self._finish(current))
+        for host, session in self._sessions.items():
+            take = lambda evidence: current.evidence.update({evidence.task: evidence})  # noqa: E731
+            measurement_link.gather_evidence(session, sampling, take, partial(end, host))
+
+    def _finish(self, finished: _Round) -> None:
+        if self._round is not finished:
             return
-        self._awaited.discard(host)
-        if not self._awaited and self._waiting:
-            self._finish()
+        self._round = None
+        silent = finished.silent | finished.awaited
+        findings = Findings(finished.evidence, tuple(host for host in self._sessions if host in silent))
+        for done in finished.waiting:
+            done(findings)
 
-    def _finish(self) -> None:
-        self._round += 1
-        silent = tuple(host for host in self._links if host in self._silent | self._awaited)
-        waiting, self._waiting = self._waiting, []
-        for done in waiting:
-            done(Findings(self._evidence, silent))
+
+class _Round(NamedTuple):
+    """One question to all agents: what they have answered, who has not yet, who will not, and who waits for it."""
+
+    evidence: dict[str, Evidence]
+    awaited: set[str]
+    silent: set[str]
+    waiting: list[Callable[[Findings], None]]

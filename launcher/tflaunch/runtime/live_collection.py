@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import threading
+import queue
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tflaunch.agents.file_requests import FileRequest
-from tflaunch.agents.left_files import LeftFile
+from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
 from tflaunch.client.collect import Collection, FileAgent
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.mailbox import Mailbox
 from tflaunch.transport.base import LinkError
-from tflaunch_worker.agent.left_files import PART
 
 
 class LiveCollector:
@@ -77,44 +75,30 @@ class _LiveAgent:
     def __init__(self, session: Session, mailbox: Mailbox) -> None:
         self._session = session
         self._mailbox = mailbox
-        self._answered = threading.Event()
-        self._answer: tuple[dict[str, Any] | None, bytes] = None, b""
+        self._answers: queue.SimpleQueue[tuple[dict[str, Any], bytes] | None] = queue.SimpleQueue()
         self._is_given_up = False
 
-    def ask(self, kind: str, *answers: str, wait: float, **fields: Any) -> dict[str, Any]:
-        """Return the answer to a request.
+    def call(self, kind: str, wait: float, **about: Any) -> tuple[dict[str, Any], bytes]:
+        """Return the answer to a call.
 
         Raises:
             LinkError: there is none.
         """
-        return self._ask(kind, answers[0], wait, fields)[0]
+        waiter = Waiter(lambda *answer: self._answers.put(answer), lambda: self._answers.put(None))
 
-    def read_file(self, file: LeftFile, offset: int, wait: float) -> bytes:
-        """Return a part of a file, empty if it can no longer be read.
+        def begin() -> None:
+            self._session.calls.begin(kind, waiter, **about)
 
-        Raises:
-            LinkError: there is no answer.
-        """
-        _, data = self._ask("read_file", "file_read", wait, {**file._asdict(), "offset": offset})
-        if len(data) > PART:
-            raise LinkError("its agent broke the protocol: it sends more of a file than was requested")
-        return data
+        self._mailbox.call(begin)
+        try:
+            answer = self._answers.get(timeout=wait)
+        except queue.Empty:
+            answer = None
+        if self._is_given_up or answer is None:
+            raise LinkError("interrupted")
+        return answer
 
     def give_up(self) -> None:
         """Wait for no answer any more."""
         self._is_given_up = True
-        self._answered.set()
-
-    def _ask(self, kind: str, answer: str, wait: float, fields: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        self._answered.clear()
-        request = FileRequest(kind, fields, answer, self._take)
-        self._mailbox.call(lambda: self._session.file_requests.send(request))
-        has_answered = self._is_given_up or self._answered.wait(wait)
-        message, body = self._answer
-        if self._is_given_up or not has_answered or message is None:
-            raise LinkError("interrupted")
-        return message, body
-
-    def _take(self, message: dict[str, Any] | None, body: bytes) -> None:
-        self._answer = message, body
-        self._answered.set()
+        self._answers.put(None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from tflaunch.agents import measurement_link
 from tflaunch.agents.session import Session
 from tflaunch.core.measures import Measure
 from tflaunch.mailbox import Mailbox
@@ -20,15 +21,13 @@ class ResourceSampler:
     def __init__(self, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:
         self.measures: dict[str, Measure] = {}
         self.cpu: dict[str, float] = {}
-        self._links = {host: session.measurements for host, session in sessions.items()}
+        self._sessions = sessions
         self._mailbox = mailbox
         self._taken: dict[str, tuple[Measure, float]] = {}
         self._awaited: set[str] = set()
         self._waiting: list[Callable[[], None]] = []
         self._round = 0
         self._measured_at = float("-inf")
-        for host, link in self._links.items():
-            link.tell_measures(partial(self._take, host))
 
     def measure(self, done: Callable[[], None]) -> None:
         """Measure, and call ``done`` once all hosts have answered or timed out."""
@@ -39,19 +38,22 @@ class ResourceSampler:
         self._waiting.append(done)
         if len(self._waiting) > 1:
             return  # a round is already in progress
-        self._awaited = {host for host, link in self._links.items() if link.measure()}
         self._round += 1
         number = self._round
-        if self._awaited:
-            self._mailbox.call_at(now + _PATIENCE, lambda: self._finish() if number == self._round else None)
-        else:
-            self._finish()
+        self._awaited = set(self._sessions)
+        self._mailbox.call_at(now + _PATIENCE, lambda: self._finish() if number == self._round else None)
+        for host, session in self._sessions.items():
+            measurement_link.measure(session, partial(self._take, host), partial(self._settle, host))
 
     def _take(self, host: str, taken: Mapping[str, Measure], at: float) -> None:
         """Store a host's answer; ``at`` is in the supervisor's clock."""
         for task, measure in taken.items():
             self.measures[task] = measure
             self._compare(task, measure, at)
+        self._settle(host)
+
+    def _settle(self, host: str) -> None:
+        """Wait no longer for a host's answer."""
         self._awaited.discard(host)
         if not self._awaited and self._waiting:
             self._finish()

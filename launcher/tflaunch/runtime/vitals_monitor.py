@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from tflaunch.agents import measurement_link
 from tflaunch.agents.session import Session
 from tflaunch.core.events import MemoryGrew
 from tflaunch.core.job_state import Job, Phase, TaskPhase, TaskState
@@ -24,7 +25,7 @@ class VitalsMonitor:
         self._mailbox = mailbox
         self._memory: dict[str, tuple[int, MemoryGrowth]] = {}
         for host, session in sessions.items():
-            session.measurements.tell_vitals(partial(self._take, host))
+            measurement_link.watch_memory(session, partial(self._take, host))
 
     def watch(self, job: Job, now: float) -> None:
         """Take the job's state after a step."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch import __version__
+from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.session import Session, Terms
 from tflaunch.client.output_sink import OutputSink
 from tflaunch.core.events import StopRequested
@@ -96,9 +97,11 @@ def open_runtime(
     terms = Terms(directory.run, *limits, fencing, private=plan.network == PRIVATE)
     run_in_thread = _Threads()
     sessions = {
-        host: Session(host, connector, terms, mailbox, log_sink, left_files, run_in_thread.do)
+        host: Session(host, connector, terms, mailbox, log_sink, run_in_thread.do)
         for host, connector in connectors.items()
     }
+    for session in sessions.values():
+        LeftFiles(session, left_files)
     logs = str(directory.logs)
     service = Service(job, directory.path, logs, mailbox, sessions)
     log_sink.tell_change(service.tell_change)

@@ -14,6 +14,7 @@ import os
 from tflaunch_worker import host_vars, spawn, wire
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.breakpoints import HostBreakpoints
+from tflaunch_worker.agent.calls import Calls
 from tflaunch_worker.agent.lease import Lease
 from tflaunch_worker.agent.left_files import LeftFiles
 from tflaunch_worker.agent.measurements import HostMeasurements
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Any, Callable
 
+    from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies
     from tflaunch_worker.agent.files import Offer
     from tflaunch_worker.agent.host import Host
@@ -36,10 +38,9 @@ if TYPE_CHECKING:
     from tflaunch_worker.event_loop import Loop, Timer
 
 
+_OF_CODE = ("offer_files", "write_file")
+_OF_CHECKPOINTS = ("find_checkpoint", "read_checkpoint", "store_checkpoint", "write_checkpoint", "place_checkpoint")
 _OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks", "remove_code", "look_for_warm")
-_OF_CHECKPOINTS = ("find_checkpoint", "read_checkpoint", "store_checkpoint", "checkpoint_part", "place_checkpoint")
-_OF_MEASUREMENTS = ("measure", "gather_evidence")
-_OF_DEBUGGERS = ("attach_debugger", "write_debugger", "read_debugger", "leave_debugger")
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect
 
 
@@ -50,19 +51,13 @@ class Agent:
         self._loop = loop
         self._host = host
         self._link = SupervisorLink(loop, self._obey, self._link_lost)
-        self._left_files = LeftFiles(self._link, host.find_left_file)
+        self._calls = Calls(self._link)
+        self._left_files = LeftFiles(host.find_left_file)
         self._ports = TaskPorts(host, self._link)
         self._tasks: dict[str, Task] = {}
         self._stall_watches: dict[str, StallWatch] = {}
         self._measurements = HostMeasurements(loop, host, self._link, self._tasks)
         self._breakpoints = HostBreakpoints(loop, self._link)
-        self._profiles = HostProfiles(loop, self._link, self._find_pid)
-        self._requests: dict[str, Callable[[dict[str, Any]], None]] = {
-            **dict.fromkeys(_OF_DEBUGGERS, self._breakpoints.obey),
-            "profile_task": self._profiles.begin,
-            "end_profile": self._profiles.end,
-            **dict.fromkeys(_OF_MEASUREMENTS, self._measurements.obey),
-        }
         self._lease = Lease(loop)
         self._lease_timer: Timer | None = None
         self._fencing = 0
@@ -72,27 +67,7 @@ class Agent:
         self._checkpoint_copies: CheckpointCopies | None = None
         self._is_leaving = False
         self._was_dismissed = False
-        self._orders: dict[str, Callable[[dict[str, Any]], None]] = {
-            "hello": self._hello,
-            "keep_alive": self._keep_alive,
-            "acknowledge": self._acknowledge,
-            "hold_ports": self._ports.hold,
-            "look_up_names": self._look_up_names,
-            "probe_peers": self._ports.probe_peers,
-            "start_task": self._start_task,
-            "import_modules": self._import_modules,
-            "stop_task": self._stop_task,
-            "signal_task": self._signal_task,
-            "list_files": self._list_files,
-            "read_file": self._left_files.read,
-            "release_file": self._left_files.release,
-            "leave": self._leave,
-        }
-        # Orders whose content is their body: how it is checked, and what is done with it.
-        self._body_orders: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], None]]] = {
-            "set_cluster": (orders.read_cluster, self._set_cluster),
-            "set_fence": (orders.read_addresses, self._ports.admit),
-        }
+        self._orders = self._all_orders()
         self._watch_lease()
 
     # ---- called by the agent's process
@@ -148,33 +123,54 @@ class Agent:
         for task in list(self._tasks.values()):
             task.check_exit()
 
-    # ---- orders of the supervisor
+    # ---- orders and calls of the supervisor
+
+    def _all_orders(self) -> dict[str, Callable[[dict[str, Any]], None]]:
+        """Return what obeys each kind of message; nothing else decides what a message means."""
+        served = self._calls.served_by
+        profiles = HostProfiles(self._loop, self._find_pid)
+        return {
+            "hello": self._hello,
+            "keep_alive": self._keep_alive,
+            "acknowledge": self._acknowledge,
+            "leave": self._leave,
+            "set_cluster": self._set_cluster,
+            "set_fence": lambda message: self._ports.admit(orders.read_addresses(message["body"])),
+            "hold_ports": self._ports.hold,
+            "look_up_names": self._look_up_names,
+            "probe_peers": self._ports.probe_peers,
+            "start_task": self._start_task,
+            "import_modules": self._import_modules,
+            "stop_task": self._stop_task,
+            "signal_task": self._signal_task,
+            "release_file": self._left_files.release,
+            "tell_call": self._calls.tell,
+            "end_call": self._calls.end,
+            "measure": served(self._measurements.measure),
+            "watch_memory": served(self._measurements.watch_memory),
+            "gather_evidence": served(self._measurements.gather_evidence),
+            "profile_task": served(profiles.profile),
+            "attach_debugger": served(self._breakpoints.attach),
+            "watch_left_files": served(self._left_files.watch),
+            "read_file": served(self._left_files.read),
+            "list_files": served(self._list_files),
+            **dict.fromkeys(_OF_CODE, served(self._serve_code)),
+            **dict.fromkeys(_OF_CHECKPOINTS, served(self._serve_checkpoints)),
+            **dict.fromkeys(_OF_DOCTORS, served(self._serve_doctor)),
+        }
 
     def _obey(self, message: dict[str, Any], body: bytes) -> None:
-        order = self._orders.get(message["kind"])
+        kind = message["kind"]
+        obey = self._orders.get(kind)
+        message["body"] = body
         try:
             orders.check(message)
-            if message["kind"] in ("offer_files", "file_part"):
-                self._take_files(message, body)
-            elif message["kind"] in _OF_CHECKPOINTS:
-                self._copy_checkpoints(message, body)
-            elif message["kind"] in self._requests:
-                self._requests[message["kind"]](message)
-            elif message["kind"] in _OF_DOCTORS:
-                from tflaunch_worker.inspect.doctor import DoctorService  # most runs never use the doctor
-
-                DoctorService(self._loop, self._host, self._link).obey(message)
-            elif message["kind"] in self._body_orders:
-                read, obey = self._body_orders[message["kind"]]
-                content = read(body)
-                if self._is_new(message):
-                    obey(content)
-            elif order is None:
-                self._link.refuse(f"unknown order {message['kind'][:40]!r}")
+            if obey is None:
+                self._link.refuse(f"unknown order {kind[:40]!r}")
             elif self._is_new(message):
-                order(message)
+                obey(message)
         except ValueError as error:
-            self._link.refuse(f"malformed order {message['kind'][:40]!r}: {error}")
+            self._link.refuse(f"malformed order {kind[:40]!r}: {error}")
 
     def _is_new(self, message: dict[str, Any]) -> bool:
         """Return whether an order is new; orders are sent again after a lost link."""
@@ -192,8 +188,7 @@ class Agent:
             self._link.dismiss(self.superseded())
             return
         self._fencing = message.get("fencing") or 0
-        self._breakpoints.leave_terminals()
-        self._profiles.end_all()
+        self._calls.end_all()
         self._lease.begin(message["lease"], message["clock"], message["sent"])
         self._grace = message["grace"]
         self._watch_lease()
@@ -203,8 +198,6 @@ class Agent:
             about["no_way_out"] = self._host.no_way_out
         about["gpus"] = self._host.gpus
         self._link.greet(message["seen"], **about, addresses=self._host.addresses(), **self._pulse(message))
-        self._left_files.announce_all()
-        self._measurements.resend_history()
 
     def _keep_alive(self, message: dict[str, Any]) -> None:
         """Renew the lease; the answer shows the supervisor that the link works both ways."""
@@ -224,16 +217,20 @@ class Agent:
     def _look_up_names(self, message: dict[str, Any]) -> None:
         self._host.look_up(message["names"], lambda found: self._link.say("names_resolved", found=found))
 
-    def _take_files(self, message: dict[str, Any], body: bytes) -> None:
-        """Handle an offer of files, or a part of a file."""
+    def _serve_code(self, call: Call, message: dict[str, Any]) -> None:
         if self._offer is None:
             self._offer = self._host.offer(self._link)
-        self._offer.obey(message, body)
+        self._offer.served[message["kind"]](call, message)
 
-    def _copy_checkpoints(self, message: dict[str, Any], body: bytes) -> None:
+    def _serve_checkpoints(self, call: Call, message: dict[str, Any]) -> None:
         if self._checkpoint_copies is None:
-            self._checkpoint_copies = self._host.checkpoint_copies(self._link)
-        self._checkpoint_copies.obey(message, body)
+            self._checkpoint_copies = self._host.checkpoint_copies()
+        self._checkpoint_copies.served[message["kind"]](call, message)
+
+    def _serve_doctor(self, call: Call, message: dict[str, Any]) -> None:
+        from tflaunch_worker.inspect import doctor  # most runs never use it
+
+        doctor.SERVED[message["kind"]](self._loop, self._host, call, message)
 
     def _start_task(self, message: dict[str, Any]) -> None:
         name, attempt = message["task"], message["attempt"]
@@ -291,13 +288,13 @@ class Agent:
         if task is not None and task.attempt == message["attempt"]:
             task.signal(message["signal"])
 
-    def _list_files(self, message: dict[str, Any]) -> None:
+    def _list_files(self, call: Call, message: dict[str, Any]) -> None:
         """List the files that match patterns in a task's working directory, and let the launcher read them."""
         task, attempt = message["task"], message["attempt"]
 
         def listed(problem: str, files: dict[str, Readable], about: dict[str, Any]) -> None:
             self._left_files.offer(task, attempt, files)
-            self._link.answer("files_listed", task=task, attempt=attempt, problem=problem, **about)
+            call.answer(problem=problem, **about)
 
         self._host.list_files(message["workdir"], message["patterns"], listed)
 
@@ -354,14 +351,13 @@ class Agent:
 
     # ---- the cluster
 
-    def _set_cluster(self, cluster: dict[str, list[str]]) -> None:
-        self._host.cluster = cluster
+    def _set_cluster(self, message: dict[str, Any]) -> None:
+        self._host.cluster = orders.read_cluster(message["body"])
 
     # ---- shutdown
 
     def _end_all(self, grace: float) -> None:
         self._is_leaving = True
-        self._profiles.end_all()
         for task in list(self._tasks.values()):
             task.stop(grace)
             self._breakpoints.close(task.name)
@@ -384,8 +380,7 @@ class Agent:
         self._end_all(self._grace)
 
     def _link_lost(self) -> None:
-        self._breakpoints.leave_terminals()
-        self._profiles.end_all()
+        self._calls.end_all()
         if self._lease.seconds == 0 or not self._lease.has_begun:
             self._end_all(0)
         elif not (self._tasks or self._offer):

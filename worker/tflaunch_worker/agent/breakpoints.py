@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
     from tflaunch_worker.event_loop import Loop, Timer
 
@@ -58,22 +59,13 @@ class HostBreakpoints:
         """Serve the processes of an attempt, which connect to this socket."""
         self._tasks[(task, attempt)] = Breakpoints(listener, task, attempt, self._loop, self._link, self._limit)
 
-    def obey(self, message: dict[str, Any]) -> None:
-        """Obey an order about the terminal of an attempt."""
-        task, attempt, terminal = message["task"], message["attempt"], message["terminal"]
-        found = self._tasks.get((task, attempt))
-        kind = message["kind"]
+    def attach(self, call: Call, message: dict[str, Any]) -> None:
+        """Attach a terminal to the process of an attempt that waits; the call is answered when it has left."""
+        found = self._tasks.get((message["task"], message["attempt"]))
         if found is None:
-            if kind == "attach_debugger":
-                self._link.answer("debugger_left", task=task, attempt=attempt, terminal=terminal, reason="ended")
-        elif kind == "attach_debugger":
-            found.attach(terminal)
-        elif kind == "write_debugger":
-            found.write_line(terminal, message["text"])
-        elif kind == "read_debugger":
-            found.read_on(terminal)
+            call.answer(reason="ended")
         else:
-            found.leave(terminal, message["continues"])
+            found.attach(call)
 
     def close(self, task: str) -> None:
         """Continue what waits at a breakpoint of a task that was sent TERM, or is gone.
@@ -82,11 +74,6 @@ class HostBreakpoints:
         """
         for name, attempt in [about for about in self._tasks if about[0] == task]:
             self._tasks.pop((name, attempt)).close()
-
-    def leave_terminals(self) -> None:
-        """Forget all terminals: the link to them is lost."""
-        for each in self._tasks.values():
-            each.leave(None, continues=False)
 
 
 class ReportLimit:
@@ -107,8 +94,8 @@ class Breakpoints:
     """Those of one attempt of a task.
 
     The supervisor gets ``breakpoint_reached`` when one waits, and ``breakpoint_left`` when none does any more. A
-    terminal, known by a number, gets ``debugger_attached``, ``debugger_output``, ``debugger_asks`` and
-    ``debugger_left``.
+    terminal is a call: it is told where the process waits, output, and that a command is asked for, and answered with
+    the reason why it is not attached any more.
     """
 
     def __init__(
@@ -120,7 +107,7 @@ class Breakpoints:
         self._link = link
         self._limit = limit
         self._process: socket.socket | None = None
-        self._terminal: int | None = None
+        self._terminal: Call | None = None
         self._place: dict[str, object] | None = None
         self._reported: dict[str, object] | None = None
         self._report_timer: Timer | None = None
@@ -205,7 +192,7 @@ class Breakpoints:
             self._show_again()
         else:
             self._asks = True
-            self._tell("debugger_asks")
+            self._tell(what="asks")
 
     def _show_again(self) -> None:
         """Let the process show where it is, and then ask again."""
@@ -226,7 +213,7 @@ class Breakpoints:
         if self._process is not None and self._terminal is not None and self._is_shown and body:
             self._is_paused = True
             self._loop.forget(self._process.fileno())
-            self._link.answer_with(body, "debugger_output", **self._about, terminal=self._terminal)
+            self._terminal.tell(body, what="output")
 
     def _end(self, reason: str) -> None:
         """Disconnect from the process, and accept the next one."""
@@ -275,37 +262,35 @@ class Breakpoints:
 
     # ---- the terminal
 
-    def attach(self, terminal: int) -> None:
+    def attach(self, terminal: Call) -> None:
         """Let a terminal debug the process that waits, instead of any earlier one."""
         self._part("replaced")
         if self._process is None or self._place is None:
-            self._link.answer("debugger_left", **self._about, terminal=terminal, reason="ended")
+            terminal.answer(reason="ended")
             return
         self._terminal = terminal
+        terminal.when_told = self._hear
+        terminal.when_ended = self._leave
         self._is_shown = False
-        self._tell("debugger_attached", **self._place)
+        self._tell(what="attached", **self._place)
         if self._asks:
             self._show_again()
 
-    def write_line(self, terminal: int, text: str) -> None:
-        """Give the process a command, if it asks for one."""
-        if terminal == self._terminal and self._asks:
-            self._asks = False
-            self._send("line", text=text)
-
-    def read_on(self, terminal: int) -> None:
-        """Note that the terminal has shown the last output."""
-        if terminal == self._terminal:
-            self._resume_reading()
-
-    def leave(self, terminal: int | None, continues: bool) -> None:
-        """Forget a terminal, by default any; if it ``continues``, the process goes on without a debugger."""
-        if self._terminal is None or terminal not in (None, self._terminal):
+    def _hear(self, message: dict[str, Any]) -> None:
+        """Obey the terminal: a command, that it has shown the last output, or that the process goes on without it."""
+        what = fields.text(message, "what")
+        if what == "line":
+            text = fields.text(message, "text", LONGEST_LINE)
+            if self._asks:
+                self._asks = False
+                self._send("line", text=text)
             return
-        if continues and self._process is not None:
+        if what == "continue" and self._process is not None:
             self._process.shutdown(socket.SHUT_WR)
-            self._resume_reading()
-            return
+        self._resume_reading()
+
+    def _leave(self) -> None:
+        """Forget the terminal, which has left; the process keeps waiting."""
         self._terminal = None
         self._resume_reading()
         if self._place is not None and self._reported not in (None, self._place):
@@ -318,12 +303,13 @@ class Breakpoints:
             self._obey_all()
 
     def _part(self, reason: str) -> None:
-        self._tell("debugger_left", reason=reason)
-        self._terminal = None
-
-    def _tell(self, kind: str, **about: object) -> None:
         if self._terminal is not None:
-            self._link.answer(kind, **self._about, terminal=self._terminal, **about)
+            self._terminal.answer(reason=reason)
+            self._terminal = None
+
+    def _tell(self, **about: object) -> None:
+        if self._terminal is not None:
+            self._terminal.tell(**about)
 
 
 def listen(directory: str) -> socket.socket | None:

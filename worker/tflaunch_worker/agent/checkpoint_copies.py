@@ -1,6 +1,6 @@
-"""Handle the orders about checkpoints: notice finished ones, send and receive their files, put them into directories.
+"""Serve the calls about checkpoints: notice finished ones, send and receive their files, put them into directories.
 
-Reading and comparing happen in forks. Answers are lost with the link; the supervisor then asks again.
+Reading and comparing happen in forks.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -17,58 +17,42 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from tflaunch_worker.agent.supervisor_link import SupervisorLink
+    from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.event_loop import Loop
 
 
 class CheckpointCopies:
-    """Serves the supervisor's orders about checkpoints on this host."""
+    """Copies checkpoints from and to this host. ``served``: what serves each kind of call."""
 
-    def __init__(self, directory: str, loop: Loop, link: SupervisorLink, expand: Callable[[str], str]) -> None:
-        """Serve orders for the agent with this directory; ``expand`` raises `UnknownValue` for a path."""
+    def __init__(self, directory: str, loop: Loop, expand: Callable[[str], str]) -> None:
+        """Serve the agent with this directory; ``expand`` raises `UnknownValue` for a path."""
         self._loop = loop
-        self._link = link
         self._expand = expand
         self._store = CheckpointStore(os.path.join(directory, CHECKPOINTS_NAME))
         self._end_watch: Callable[[], None] = lambda: None
         self._last: dict[str, Any] = {}
         self._found_count = 0
-
-    def obey(self, message: dict[str, Any], body: bytes) -> None:
-        """Handle a checked order.
-
-        Raises:
-            ValueError: a part of a file does not follow the one before.
-        """
-        kind = message["kind"]
-        if kind == "checkpoint_part":
-            self._take(message, body)
-        elif kind == "read_checkpoint":
-            digest, offset = message["sha256"], message["offset"]
-            self._link.answer_with(self._store.read(digest, offset), "checkpoint_read", sha256=digest, offset=offset)
-        elif kind == "store_checkpoint":
-            self._store.retain(message["kept"])
-            missing = self._store.lacks(message["digests"])
-            self._link.answer("checkpoint_wanted", request=message["request"], missing=missing, problem="")
-        elif kind == "place_checkpoint":
-            self._place(message)
-        else:
-            self._find(message)
+        self.served = {
+            "find_checkpoint": self.find,
+            "read_checkpoint": self.read,
+            "store_checkpoint": self.store,
+            "write_checkpoint": self.write,
+            "place_checkpoint": self.place,
+        }
 
     def end(self) -> None:
         """Stop looking for checkpoints, and remove all copies: the run has ended."""
         self._end_watch()
         self._store.remove()
 
-    def _find(self, message: dict[str, Any]) -> None:
+    def find(self, call: Call, message: dict[str, Any]) -> None:
         """Answer with the newest checkpoint: at once, or with ``wait`` when there is a new one."""
         self._end_watch()
         self._store.retain(message["kept"])
-        request = message["request"]
         try:
             directory = os.path.join(self._expand(message["workdir"]), self._expand(message["directory"]))
         except host_vars.UnknownValue as unknown:
-            self._link.answer("checkpoint_found", request=request, found=None, problem=str(unknown))
+            call.answer(found=None, problem=str(unknown))
             return
 
         def answer(found: dict[str, Any] | None) -> None:
@@ -79,40 +63,52 @@ class CheckpointCopies:
                 self._last = {"number": number, "directory": directory, "stamps": found.pop("stamps")}
             problem = "" if found is None else found.pop("problem", "")
             told = {"number": self._found_count, **found} if found else None
-            self._link.answer("checkpoint_found", request=request, found=told, problem=problem)
+            call.answer(found=told, problem=problem)
 
         if message["wait"]:
             last = self._last.get("number")  # None for one that could not be copied, which is not tried again
             is_known = self._last.get("directory") == directory and last in (None, message["known"])
             seen = self._last["stamps"] if is_known else None
             watch = lambda: self._store.watch(directory, seen)  # noqa: E731
-            self._end_watch = offload.run_in_background(self._loop, watch, answer)
+            self._end_watch = call.when_ended = offload.run_in_background(self._loop, watch, answer)
         else:
             offload.run_in_fork(self._loop, lambda: self._store.look(directory), answer)
 
-    def _take(self, message: dict[str, Any], body: bytes) -> None:
-        digest, problem = message["sha256"], ""
+    def read(self, call: Call, message: dict[str, Any]) -> None:
+        """Answer with a part of a file, empty if it is not here any more."""
+        call.answer(self._store.read(message["sha256"], message["offset"]))
+
+    def store(self, call: Call, message: dict[str, Any]) -> None:
+        """Prepare to keep files instead of all others, and answer with what is missing."""
+        self._store.retain(message["kept"])
+        call.answer(missing=self._store.lacks(message["digests"]), problem="")
+
+    def write(self, call: Call, message: dict[str, Any]) -> None:
+        """Store a part of a file.
+
+        Raises:
+            ValueError: it does not follow the part before.
+        """
+        problem = ""
         try:
-            self._store.take(digest, message["offset"], body, message["is_last"])
+            self._store.take(message["sha256"], message["offset"], message["body"], message["is_last"])
         except FilesError as error:
             problem = str(error)
-        size = message["offset"] + len(body)
-        self._link.answer("checkpoint_part_taken", sha256=digest, size=size, problem=problem)
+        call.answer(problem=problem)
 
-    def _place(self, message: dict[str, Any]) -> None:
-        request = message["request"]
+    def place(self, call: Call, message: dict[str, Any]) -> None:
+        """Put a checkpoint into working directories, and answer with what is missing for that."""
         try:
             own = self._expand(message["directory"])
             directories = [os.path.realpath(os.path.join(self._expand(path), own)) for path in message["workdirs"]]
         except host_vars.UnknownValue as unknown:
-            self._link.answer("checkpoint_placed", request=request, missing=[], problem=str(unknown))
+            call.answer(missing=[], problem=str(unknown))
             return
         directories = list(dict.fromkeys(directories))
 
         def answer(done: dict[str, Any] | None) -> None:
             done = done or {"missing": [], "problem": f"{directories[0]} cannot be written"}
-            missing = self._store.lacks(done["missing"])
-            self._link.answer("checkpoint_placed", request=request, missing=missing, problem=done["problem"])
+            call.answer(missing=self._store.lacks(done["missing"]), problem=done["problem"])
 
         files, age = message["files"], message["age"]
         offload.run_in_fork(self._loop, lambda: self._store.place(directories, files, age), answer)

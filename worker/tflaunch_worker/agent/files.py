@@ -21,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
     from tflaunch_worker.event_loop import Loop
 
@@ -269,48 +270,43 @@ def _hash(text: str) -> str:
 
 
 class Offer:
-    """Handles the orders ``offer_files`` and ``file_part``."""
+    """Receives the user's code. ``served``: what serves each kind of call."""
 
     def __init__(self, directory: str, loop: Loop, link: SupervisorLink) -> None:
-        """Handle offers for the agent with this directory."""
+        """Serve the agent with this directory."""
         self._directory = directory
         self._loop = loop
         self._link = link
         self._offered: tuple[list[list[Any]], list[list[str]]] = [], []
         self._accepted = self._offered
         self._files: Files | None = None
+        self._asking: Call | None = None
+        self.served = {"offer_files": self.offer, "write_file": self.write}
 
-    def obey(self, message: dict[str, Any], body: bytes) -> None:
-        """Handle an order.
+    def offer(self, call: Call, message: dict[str, Any]) -> None:
+        """Add a part of the list of files; the last one is answered with what is missing.
+
+        Over another link the whole list is sent again. A supervisor that has taken over reads the files again, so its
+        list may differ. After a refusal, the next attempt offers them again.
 
         Raises:
-            ValueError: the order is invalid.
-        """
-        if message["kind"] == "offer_files":
-            self._hear(message)
-        else:
-            self._take_part(message, body)
-
-    def _hear(self, message: dict[str, Any]) -> None:
-        """Add a part of the list of files; over another link the whole list is sent again.
-
-        A supervisor that has taken over reads the files again, so its list may differ. After a refusal, the next
-        attempt offers them again.
+            TypeError, ValueError: the list is invalid.
         """
         if message["is_first"]:
             self._offered = [], []
         self._offered[0].extend(message["files"])
         self._offered[1].extend(message["links"])
         if not message["is_last"]:
-            self._link.answer("part_taken")
+            call.answer()
             return
+        self._asking = call
         files = self._files
         is_other = self._offered != self._accepted
         if files is None or files.has_failed or (is_other and not files.is_being_placed):
             files = self._files = Files(self._directory, *self._offered)
             self._accepted = self._offered
         if files.is_compared:
-            self._want()
+            self._want(files)
         elif not files.is_being_compared:
             files.is_being_compared = True
             compared = files
@@ -323,31 +319,31 @@ class Offer:
             self._refuse(files, "the files that are there could not be looked at")
         else:
             files.compared(missing)
-            self._want()
+            self._want(files)
 
-    def _want(self) -> None:
-        assert self._files is not None
-        if self._files.is_complete:
-            self._place()
-        else:
-            self._link.answer("files_wanted", wanted=self._files.wanted())
+    def _want(self, files: Files) -> None:
+        assert self._asking is not None
+        self._asking.answer(wanted=files.wanted())
+        self._place_if_complete(files)
 
-    def _take_part(self, message: dict[str, Any], body: bytes) -> None:
-        if self._files is None:
+    def write(self, call: Call, message: dict[str, Any]) -> None:
+        """Store a part of a file.
+
+        Raises:
+            ValueError: no files were offered, or an earlier part is missing.
+        """
+        files = self._files
+        if files is None:
             raise ValueError("no files were offered")
         try:
-            self._files.take(message["sha256"], message["offset"], body, message["is_last"])
+            files.take(message["sha256"], message["offset"], message["body"], message["is_last"])
         except FilesError as error:
-            self._refuse(self._files, str(error))
-            return
-        self._link.answer("part_taken")
-        if self._files.is_complete:
-            self._place()
+            self._refuse(files, str(error))
+        call.answer()
+        self._place_if_complete(files)
 
-    def _place(self) -> None:
-        files = self._files
-        assert files is not None
-        if not files.is_being_placed:
+    def _place_if_complete(self, files: Files) -> None:
+        if files.is_complete and not (files.is_being_placed or files.has_failed):
             files.is_being_placed = True
             offload.run_in_fork(self._loop, files.place, lambda failure: self._placed(files, failure))
 

@@ -225,13 +225,11 @@ class Host:
 
         return Offer(self.directory, self._loop, link)
 
-    def checkpoint_copies(self, link: SupervisorLink) -> CheckpointCopies:
+    def checkpoint_copies(self) -> CheckpointCopies:
         """Return what copies checkpoints from and to this host."""
         from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies  # most runs copy none
 
-        return CheckpointCopies(
-            self.directory, self._loop, link, lambda path: host_vars.expand_path(path, self._known())
-        )
+        return CheckpointCopies(self.directory, self._loop, lambda path: host_vars.expand_path(path, self._known()))
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
         """Resolve names on this host; call ``found`` with a mapping from name to addresses."""

@@ -1,7 +1,7 @@
 """Send the launcher the files that a task leaves in its directory: announce them, and send the requested parts.
 
 A task counts as gone only when the supervisor has released its files, so that neither a lost link nor another
-supervisor loses one: they are announced to every supervisor after the greeting, which requests what it lacks.
+supervisor loses one: they are announced over every link, and the supervisor requests what it lacks.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Protocol
 
-    from tflaunch_worker.agent.supervisor_link import SupervisorLink
+    from tflaunch_worker.agent.calls import Call
 
     class Readable(Protocol):
         """A file whose parts the launcher may request."""
@@ -103,10 +103,10 @@ def forget_stale(path: str) -> None:
 class LeftFiles:
     """The files of ended attempts that the supervisor has not released."""
 
-    def __init__(self, link: SupervisorLink, find: Callable[[str, str, int], LeftFile | None]) -> None:
-        """Announce files over ``link``; ``find`` returns a task's file by name, unless it is larger than allowed."""
-        self._link = link
+    def __init__(self, find: Callable[[str, str, int], LeftFile | None]) -> None:
+        """Keep no file yet; ``find`` returns a task's file by name, unless it is larger than allowed."""
         self._find = find
+        self._watcher: Call | None = None
         self._wanted: dict[str, Mapping[str, int]] = {}
         self._left: dict[tuple[str, int], dict[str, LeftFile]] = {}
         self._released: dict[tuple[str, int], Callable[[], None]] = {}
@@ -127,25 +127,26 @@ class LeftFiles:
         self._released[(task, attempt)] = released
         self._announce(task, attempt)
 
-    def announce_all(self) -> None:
-        """Announce everything to a supervisor that has been greeted."""
+    def watch(self, call: Call, message: Mapping[str, Any]) -> None:
+        """Announce all files, and those that tasks leave from now on."""
+        self._watcher = call
         for task, attempt in self._left:
             self._announce(task, attempt)
 
     def _announce(self, task: str, attempt: int) -> None:
         for name, file in self._left[(task, attempt)].items():
-            self._link.answer("file_left", task=task, attempt=attempt, name=name, size=file.size)
+            if self._watcher is not None:
+                self._watcher.tell(task=task, attempt=attempt, name=name, size=file.size)
 
     def offer(self, task: str, attempt: int, files: Mapping[str, Readable]) -> None:
         """Let the launcher read files that stay where they are, instead of those offered before."""
         self._listed = {(task, attempt): files}
 
-    def read(self, message: Mapping[str, Any]) -> None:
-        """Send a part of a file, empty if there is no such file any more."""
-        about = {name: message[name] for name in ("task", "attempt", "name", "offset")}
+    def read(self, call: Call, message: Mapping[str, Any]) -> None:
+        """Answer with a part of a file, empty if there is no such file any more."""
         attempt, name = (message["task"], message["attempt"]), message["name"]
         file: Readable | None = self._left.get(attempt, {}).get(name) or self._listed.get(attempt, {}).get(name)
-        self._link.answer_with(b"" if file is None else file.read(message["offset"]), "file_read", **about)
+        call.answer(b"" if file is None else file.read(message["offset"]))
 
     def release(self, message: Mapping[str, Any]) -> None:
         """Remove a file that the supervisor has, or does without."""

@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
+    from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.host import Host
     from tflaunch_worker.agent.progress import Progress
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
@@ -31,6 +32,7 @@ class HostMeasurements:
         self._tasks = tasks
         self._progress: dict[str, Progress] = {}
         self._vitals = host.vitals(self._tell_vitals)
+        self._memory_call: Call | None = None
 
     def begin(self, task: Task, progress: Progress | None) -> None:
         """Measure a task that is about to start."""
@@ -45,27 +47,28 @@ class HostMeasurements:
         if progress is not None:
             progress.close()
 
-    def resend_history(self) -> None:
-        """Report the next time how the memory has grown so far: there is a new supervisor, or a new link."""
-        self._vitals.resend_history()
-
     # ---- for the supervisor
 
-    def obey(self, message: dict[str, Any]) -> None:
-        """Obey an order to measure."""
-        if message["kind"] == "measure":
-            self._host.measurer.ask(self._pids, self._tell_measures)
-        else:
-            with_use = bool(message.get("with_use"))
-            tell = partial(self._tell_evidence, with_use)
-            self._host.evidence_collector.ask(self._pids, tell, message.get("between"), with_use)
+    def watch_memory(self, call: Call, message: dict[str, Any]) -> None:
+        """Tell the memory of the tasks at intervals, the first time with how it has grown so far."""
+        self._memory_call = call
+        self._vitals.resend_history()
+
+    def measure(self, call: Call, message: dict[str, Any]) -> None:
+        """Answer with the tasks' resource usage and progress."""
+        self._host.measurer.ask(self._pids, lambda figures: self._answer_measures(call, figures))
+
+    def gather_evidence(self, call: Call, message: dict[str, Any]) -> None:
+        """Tell where the processes of each task are."""
+        with_use = bool(message.get("with_use"))
+        answer = partial(self._answer_evidence, call, with_use)
+        self._host.evidence_collector.ask(self._pids, answer, message.get("between"), with_use)
 
     def _pids(self) -> dict[str, int]:
         """Return the pids of the live tasks by name."""
         return {name: task.pid for name, task in self._tasks.items() if task.pid and not task.is_gone}
 
-    def _tell_measures(self, figures: Figures) -> None:
-        """Report the tasks' resource usage and progress to the supervisor."""
+    def _answer_measures(self, call: Call, figures: Figures) -> None:
         tasks: dict[str, dict[str, object]] = {}
         for name, known in figures.items():
             tasks[name] = {"attempt": self._tasks[name].attempt, **known}
@@ -75,25 +78,25 @@ class HostMeasurements:
             progress = self._known_progress(self._tasks[name])
             if progress:
                 tasks[name]["progress"] = progress
-        self._link.answer("measured", time=self._loop.now(), tasks=tasks)
+        call.answer(time=self._loop.now(), tasks=tasks)
 
     def _tell_vitals(self, known: dict[str, Any]) -> bool:
         """Report a regular measurement; return whether it could be sent."""
-        if not self._link.is_connected or self._link.has_unsent:
+        call = self._memory_call
+        if call is None or not call.is_open or self._link.has_unsent:
             return False  # it is not worth waiting for
-        self._link.answer("vitals", time=self._loop.now(), **known)
+        call.tell(time=self._loop.now(), **known)
         return True
 
-    def _tell_evidence(self, with_use: bool, facts: Facts) -> None:
-        """Report where the tasks' processes are: a message per task, and one at the end."""
+    def _answer_evidence(self, call: Call, with_use: bool, facts: Facts) -> None:
         now = self._loop.now()
         host = self._host.cpu_use() if with_use else {}
         for name, processes in facts.items():
             task = self._tasks[name]
             silence = None if task.wrote_at is None else now - task.wrote_at
             known = {"task": name, "attempt": task.attempt, "silence": silence, "processes": processes, **host}
-            self._link.answer("evidence", **known, progress=self._known_progress(task) or None)
-        self._link.answer("evidence_complete")
+            call.tell(**known, progress=self._known_progress(task) or None)
+        call.answer()
 
     # ---- for tasks
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from tflaunch_worker import fields, wire
-from tflaunch_worker.agent import breakpoints, fence, left_files, profiles
+from tflaunch_worker.agent import fence, left_files, profiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -245,7 +245,8 @@ _COMMAND: Dict[str, Check] = {
     "inherit": fields.flag,
 }
 _FILE: Dict[str, Check] = {"task": _task, "attempt": _attempt, "name": _file_name}
-_TERMINAL: Dict[str, Check] = {"task": _task, "attempt": _attempt, "terminal": fields.integer}
+_CALL: Dict[str, Check] = {"call": fields.integer}
+_PART: Dict[str, Check] = {"sha256": _digest, "offset": fields.integer, "is_last": fields.flag, **_CALL}
 _FIELDS: Dict[str, Dict[str, Check]] = {
     "hello": {
         "protocol": fields.integer,
@@ -257,6 +258,8 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
     },
     "keep_alive": {"sent": fields.number},
     "acknowledge": {"seen": fields.integer, "streams": _streams},
+    "set_cluster": {},  # these two are in their bodies
+    "set_fence": {},
     "hold_ports": {"ports": _ports},
     "look_up_names": {"names": _words},
     "probe_peers": {"ports": _ports, "peers": _peers, "run": _word, "secret": _word, "patience": _patience},
@@ -264,49 +267,49 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
     "import_modules": {"task": _task, **_COMMAND},
     "stop_task": {"task": _task, "attempt": _attempt, "grace": _seconds},
     "signal_task": {"task": _task, "attempt": _attempt, "signal": partial(fields.integer, least=1, most=64)},
-    "attach_debugger": _TERMINAL,
-    "write_debugger": {**_TERMINAL, "text": partial(fields.text, longest=breakpoints.LONGEST_LINE)},
-    "read_debugger": _TERMINAL,
-    "leave_debugger": {**_TERMINAL, "continues": fields.flag},
+    "release_file": _FILE,
+    "tell_call": _CALL,
+    "end_call": _CALL,
+    "attach_debugger": {"task": _task, "attempt": _attempt, **_CALL},
     "profile_task": {
-        "request": fields.integer,
         "task": _task,
         "attempt": _attempt,
         "seconds": partial(fields.number, least=profiles.LEAST_SECONDS, most=profiles.MOST_SECONDS),
+        **_CALL,
     },
-    "end_profile": {"request": fields.integer},
-    "measure": {},
-    "gather_evidence": {},
-    "list_files": {"task": _task, "attempt": _attempt, "workdir": _word, "patterns": _words},
-    "read_file": {**_FILE, "name": _path, "offset": fields.integer},
-    "release_file": _FILE,
+    "measure": _CALL,
+    "watch_memory": _CALL,
+    "gather_evidence": _CALL,
+    "list_files": {"task": _task, "attempt": _attempt, "workdir": _word, "patterns": _words, **_CALL},
+    "watch_left_files": _CALL,
+    "read_file": {**_FILE, "name": _path, "offset": fields.integer, **_CALL},
     "leave": {"grace": _seconds},
-    "offer_files": {"is_first": fields.flag, "is_last": fields.flag, "files": _files, "links": _links},
-    "file_part": {"sha256": fields.text, "offset": fields.integer, "is_last": fields.flag},
+    "offer_files": {"is_first": fields.flag, "is_last": fields.flag, "files": _files, "links": _links, **_CALL},
+    "write_file": _PART,
     "find_checkpoint": {
-        "request": fields.integer,
         "workdir": _word,
         "directory": _word,
         "known": fields.integer,
         "wait": fields.flag,
         "kept": _digests,
+        **_CALL,
     },
-    "read_checkpoint": {"sha256": _digest, "offset": fields.integer},
-    "store_checkpoint": {"request": fields.integer, "kept": _digests, "digests": _digests},
-    "checkpoint_part": {"sha256": _digest, "offset": fields.integer, "is_last": fields.flag},
+    "read_checkpoint": {"sha256": _digest, "offset": fields.integer, **_CALL},
+    "store_checkpoint": {"kept": _digests, "digests": _digests, **_CALL},
+    "write_checkpoint": _PART,
     "place_checkpoint": {
-        "request": fields.integer,
         "workdirs": _argv,
         "directory": _word,
         "files": _checkpoint_files,
         "age": _seconds,
+        **_CALL,
     },
-    "examine": {"programs": _programs, "probe": fields.text},
-    "leave_marks": {"token": _word, "directories": _words},
-    "look_for_marks": {"paths": _words},
-    "remove_marks": {"paths": _words},
-    "remove_code": {},
-    "look_for_warm": {"stop": fields.flag},
+    "examine": {"programs": _programs, "probe": fields.text, **_CALL},
+    "leave_marks": {"token": _word, "directories": _words, **_CALL},
+    "look_for_marks": {"paths": _words, **_CALL},
+    "remove_marks": {"paths": _words, **_CALL},
+    "remove_code": _CALL,
+    "look_for_warm": {"stop": fields.flag, **_CALL},
 }
 _OPTIONAL: Dict[str, Check] = {
     "order": fields.integer,

@@ -122,12 +122,8 @@ class SupervisorLink:
         """Whether the supervisor has not read everything yet."""
         return bool(self._out)
 
-    def answer(self, kind: str, **fields: object) -> None:
-        """Send a message that is discarded if the socket is lost."""
-        self.answer_with(b"", kind, **fields)
-
-    def answer_with(self, body: bytes, kind: str, **fields: object) -> None:
-        """Send a message with a body; it is discarded if the socket is lost."""
+    def answer(self, kind: str, body: bytes = b"", /, **fields: object) -> None:
+        """Send a message, with what it carries; it is discarded if the socket is lost."""
         if self._is_greeted:
             self._out += wire.encode({"kind": kind, **fields}, body)
             self.flush()

@@ -1,0 +1,134 @@
+"""Bring bytes from a host and to it, in parts: a few at a time, so that heartbeats are never late on a slow link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from tflaunch.agents.calls import Begin, Waiter
+from tflaunch.printable import printable
+from tflaunch_worker import fields
+from tflaunch_worker.agent.left_files import PART
+
+_LONGEST_PROBLEM = 500
+
+
+class Source(NamedTuple):
+    """Bytes on a host: a name for users, their number, the kind of call that reads them, and its fields."""
+
+    name: str
+    size: int
+    kind: str
+    about: dict[str, Any]
+
+
+class Download:
+    """Brings bytes from a host; nothing is called any more once the link is lost."""
+
+    def __init__(
+        self, begin: Begin, source: Source, store: Callable[[bytes, bool], str], done: Callable[[str], None]
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            begin: begins a call.
+            source: what is read.
+            store: takes the next part, and whether it is the last one; returns why it cannot be stored, or "".
+            done: takes "" when all is stored, or why it is not.
+        """
+        self._begin = begin
+        self._source = source
+        self._store = store
+        self._done = done
+
+    def read_from(self, offset: int) -> None:
+        """Read all from an offset on."""
+        if offset == self._source.size:
+            self._done(self._store(b"", True))
+            return
+
+        def answered(message: dict[str, Any], body: bytes) -> None:
+            if len(body) not in (0, min(PART, self._source.size - offset)):
+                raise ValueError("it sends a part of another length than requested")
+            self._take(offset + len(body), body)
+
+        self._begin(self._source.kind, Waiter(answered), **self._source.about, offset=offset)
+
+    def _take(self, end: int, data: bytes) -> None:
+        is_last = end == self._source.size
+        problem = self._store(data, is_last) if data else f"{self._source.name} cannot be read any more"
+        if problem or is_last:
+            self._done(problem)
+        else:
+            self.read_from(end)
+
+
+class Piece(NamedTuple):
+    """What one call brings to a host."""
+
+    about: dict[str, Any]
+    body: bytes = b""
+
+
+class Upload:
+    """Brings pieces to a host, in order; nothing is called any more once the link is lost."""
+
+    def __init__(
+        self,
+        begin: Begin,
+        kind: str,
+        pieces: Iterator[Piece],
+        done: Callable[[dict[str, Any], str], None],
+        ahead: int = 1,
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            begin: begins a call.
+            kind: the kind of the calls.
+            pieces: what is sent; raises OSError if that can no longer be read.
+            done: takes the last answer, and "" if all has arrived, or why it has not.
+            ahead: how many calls may wait for their answers.
+        """
+        self._begin = begin
+        self._kind = kind
+        self._pieces = pieces
+        self._done = done
+        self._room = ahead
+        self._unanswered = 0
+        self._is_over = False
+
+    def send(self) -> None:
+        """Send the next pieces."""
+        self._send_more({})
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+        self._is_over = True
+
+    def _send_more(self, answer: dict[str, Any]) -> None:
+        try:
+            while self._room and not self._is_over and (piece := next(self._pieces, None)) is not None:
+                self._room -= 1
+                self._unanswered += 1
+                self._begin(self._kind, Waiter(self._answered), piece.body, **piece.about)
+        except OSError as error:
+            self._finish(answer, f"{error.filename}: {error.strerror}" if error.filename else str(error))
+            return
+        if not (self._unanswered or self._is_over):
+            self._finish(answer, "")
+
+    def _answered(self, message: dict[str, Any], body: bytes) -> None:
+        problem = printable(fields.text({"problem": "", **message}, "problem"), _LONGEST_PROBLEM)
+        self._unanswered -= 1
+        self._room += 1
+        if self._is_over:
+            return
+        if problem:
+            self._finish(message, problem)
+        else:
+            self._send_more(message)
+
+    def _finish(self, answer: dict[str, Any], problem: str) -> None:
+        self._is_over = True
+        self._done(answer, problem)

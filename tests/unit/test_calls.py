@@ -1,0 +1,153 @@
+"""Calls to an agent: each is answered once over the link over which it came, or lost with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.played_agent import Answers, PlayedAgent
+from tflaunch.agents.calls import Waiter
+from tflaunch.agents.transfer import Piece, Upload
+from tflaunch_worker.agent.calls import Call
+
+pytestmark = pytest.mark.unit
+
+
+class Heard:
+    """What waits for an answer, and what it has got."""
+
+    def __init__(self) -> None:
+        self.got: list[object] = []
+        self.waiter = Waiter(
+            lambda message, body: self.got.append((message["value"], body)),
+            lambda: self.got.append("lost"),
+            lambda message, _: self.got.append(message["part"]),
+        )
+
+
+def test_an_answer_comes_once() -> None:
+    """After the parts that are told; a second one is not believed."""
+    agent, heard = PlayedAgent(), Heard()
+    agent.calls.begin("measure", heard.waiter, b"body", of="all")
+    assert agent.take_sent() == [{"kind": "measure", "call": 1, "of": "all", "body": b"body"}]
+    agent.tell(1, part=1)
+    agent.answer(1, b"x", value=2)
+    assert heard.got == [1, (2, b"x")]
+    for call in (1, 2, 0):
+        with pytest.raises(ValueError, match=r"it answers what it was not asked|must be"):
+            agent.answer(call, value=3)
+    agent.calls.lose()
+    assert heard.got == [1, (2, b"x")]
+
+
+def test_a_call_without_a_link_is_lost_at_once() -> None:
+    """And one that waits, with its link; over the next link it is not answered."""
+    agent, heard = PlayedAgent(), Heard()
+    agent.calls.begin("measure", heard.waiter)
+    agent.calls.lose()
+    call = agent.calls.begin("measure", heard.waiter)
+    assert heard.got == ["lost", "lost"]
+    call.tell(what="line")
+    call.end()
+    agent.calls.open()
+    with pytest.raises(ValueError, match="not asked"):
+        agent.answer(1, value=1)
+    assert len(agent.sent) == 1
+
+
+def test_who_ends_a_call_hears_nothing_any_more() -> None:
+    """The answer may be on its way; it is accepted once."""
+    agent, heard = PlayedAgent(), Heard()
+    call = agent.calls.begin("measure", heard.waiter)
+    call.tell(what="line")
+    call.end()
+    call.end()
+    agent.tell(1, part=1)
+    agent.answer(1, value=2)
+    assert heard.got == []
+    assert [message["kind"] for message in agent.sent] == ["measure", "tell_call", "end_call"]
+    with pytest.raises(ValueError, match="not asked"):
+        agent.answer(1, value=2)
+
+
+def test_a_malformed_answer_is_a_lost_one() -> None:
+    """The link ends, and its waiter learns of it."""
+    agent, heard = PlayedAgent(), list[str]()
+
+    def refuse(message: dict[str, Any], body: bytes) -> None:
+        raise ValueError("malformed")
+
+    agent.calls.begin("measure", Waiter(refuse, lambda: heard.append("lost")))
+    with pytest.raises(ValueError, match="malformed"):
+        agent.answer(1)
+    assert heard == ["lost"]
+    agent.calls.begin("measure", Waiter())
+    with pytest.raises(ValueError, match="has only one"):
+        agent.tell(2)
+
+
+def test_a_standing_call_is_made_over_each_link() -> None:
+    """From the next one on, or over the link that there is."""
+    agent, heard = PlayedAgent(), Heard()
+    agent.calls.keep("watch_memory", heard.waiter)
+    agent.tell(1, part=1)
+    agent.calls.lose()
+    agent.calls.open()
+    agent.tell(2, part=2)
+    assert heard.got == [1, "lost", 2]
+    assert [message["call"] for message in agent.sent] == [1, 2]
+
+
+def test_an_upload_is_over_when_all_is_answered_or_a_piece_is_not_taken() -> None:
+    """Nothing follows a problem, which is printable."""
+    pieces = lambda: iter([Piece({"number": number}, b"x") for number in range(5)])  # noqa: E731
+    agent, done = PlayedAgent(), list[tuple[object, str]]()
+    Upload(
+        agent.calls.begin, "write", pieces(), lambda answer, problem: done.append((answer.get("n"), problem)), 2
+    ).send()
+    for number in range(1, 6):
+        assert len(agent.sent) == min(number + 1, 5)
+        agent.answer(number, n=number)
+    assert done == [(5, "")]
+    Upload(
+        agent.calls.begin, "write", pieces(), lambda answer, problem: done.append((answer.get("n"), problem)), 2
+    ).send()
+    agent.answer(6, n=6, problem="no\x1broom")
+    agent.answer(7, n=7)
+    assert done[1:] == [(6, "no\\x1broom")]
+    assert len(agent.sent) == 7
+
+
+def test_an_agent_answers_only_who_still_waits() -> None:
+    """Not a call that has ended, nor one of an earlier link; what a call holds is released."""
+    answers, served, ended = Answers(), list[Call](), list[int]()
+
+    def serve(call: Call, message: dict[str, Any]) -> None:
+        call.when_ended = lambda: ended.append(message["call"])
+        call.when_told = lambda told: call.tell(what=told["what"])
+        served.append(call)
+
+    for _ in range(3):
+        answers.begin(serve)
+    answers.calls.tell({"call": 1, "what": "line"})
+    answers.calls.end({"call": 2})
+    served[0].answer(b"x", value=1)
+    for call in served:
+        call.answer(value=2) if call is not served[2] else None
+    answers.calls.tell({"call": 1, "what": "line"})
+    answers.calls.end_all()
+    served[2].answer(value=3)
+    assert answers.heard == [
+        ({"kind": "told", "call": 1, "what": "line"}, b""),
+        ({"kind": "answered", "call": 1, "value": 1}, b"x"),
+    ]
+    assert ended == [2, 3]
+
+
+def test_an_agent_refuses_a_call_with_the_number_of_an_open_one() -> None:
+    """Its answer could not be told from the other's."""
+    answers = Answers()
+    answers.begin(lambda *_: None)
+    with pytest.raises(ValueError, match="call 1 is open"):
+        answers.calls.served_by(lambda *_: None)({"call": 1})
