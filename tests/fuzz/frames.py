@@ -24,12 +24,12 @@ from tflaunch.core import step
 from tflaunch.core.evidence import USUAL, Evidence
 from tflaunch.core.job_state import Breakpoint
 from tflaunch.core.measures import HostVitals, Measure
-from tflaunch.core.records import read_record
 from tflaunch.errors import TflaunchError
 from tflaunch.explain import hang
 from tflaunch.explain.memory_growth import MemoryGrowth
 from tflaunch.explain.run_status import read_status
 from tflaunch.explain.status import StatusInputs, status
+from tflaunch.records import read_record
 from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.runtime.metrics import families
 from tflaunch.runtime.profiler import profile

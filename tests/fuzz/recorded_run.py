@@ -35,7 +35,8 @@ def happened(has_ended: bool) -> Iterator[tuple[float, Event]]:
 
 def record(has_ended: bool) -> Path:
     """Write the directory of a run below TFLAUNCH_HOME; return its path."""
-    plan = parameter_server().job.plan._replace(lease=30.0)
+    plan = parameter_server().job.plan
+    plan = plan._replace(timeouts=plan.timeouts._replace(lease=30.0))
     directory = RunDirectory("job")
     kept = serialize.as_json(plan)
     directory.write_plan(kept)

@@ -203,7 +203,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_hostile_agents.py"),
     ),
     "a field of 0 is taken for a missing one": Edit(
-        "tflaunch.core.records.read_record",
+        "tflaunch.records.read_record",
         "data.get(name))",
         "data.get(name) or None)",
         Invariant("protocol", 25),

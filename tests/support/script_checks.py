@@ -152,7 +152,7 @@ def _rest(listed: Listed, plan: Plan) -> Iterator[str]:
     told = {part[0].partition(" ")[0]: part for part in listed if part}
     if set(told["deciding"][1:]) != set(policy.success_tasks(plan)):
         yield f"the tasks that decide are {told['deciding'][1:]}"
-    optional = {process.task for process in plan.processes() if not (policy.in_gang(process) or process.is_required)}
+    optional = {process.task for process in plan.processes() if not (policy.in_gang(process) or process.required)}
     if set(told["optional"][1:]) != optional:
         yield f"the tasks that may fail are {told['optional'][1:]}"
     traps = " ".join(told["traps"][1:])

@@ -49,7 +49,7 @@ class TestPlan:
         assert (process.task, process.host, process.workdir) == (NAME, "c", "/scratch")
         assert (process.env["A"], process.env["B"], process.env["CUDA_VISIBLE_DEVICES"]) == ("1", "2", "-1")
         assert "TF_CONFIG" in process.unset
-        assert not process.is_required
+        assert not process.required
         assert of(cluster={"worker": ["a", "b"]}).host == "a"
 
     @pytest.mark.parametrize(

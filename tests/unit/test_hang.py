@@ -9,10 +9,10 @@ import pytest
 from support.statuses import RUN, TASK
 from tflaunch.core.evidence import Evidence, Frame, Process, Socket, Thread
 from tflaunch.core.measures import Progress
-from tflaunch.core.records import read_record
 from tflaunch.explain import hang
 from tflaunch.explain.hang import Verdict
 from tflaunch.explain.run_status import TaskStatus
+from tflaunch.records import read_record
 
 pytestmark = pytest.mark.unit
 

@@ -18,11 +18,11 @@ from tflaunch.agents.session import Session
 from tflaunch.core.events import Event, MemoryGrew
 from tflaunch.core.job_state import Job
 from tflaunch.core.measures import HostVitals
-from tflaunch.core.records import read_record
 from tflaunch.explain.memory_growth import MemoryGrowth
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.mailbox import Mailbox
+from tflaunch.records import read_record
 from tflaunch.runtime.metrics import families
 from tflaunch.runtime.vitals_monitor import VitalsMonitor
 from tflaunch.tui import layout

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from tflaunch.agents.calls import Calls, Waiter
 from tflaunch.core.job_state import Breakpoint
-from tflaunch.core.records import read_record
+from tflaunch.records import read_record
 from tflaunch_worker import fields
 from tflaunch_worker.agent.breakpoints import MOST_OUTPUT
 

@@ -13,7 +13,7 @@ from tflaunch.agents.calls import Waiter
 from tflaunch.core import measures
 from tflaunch.core.evidence import Evidence, Sampling
 from tflaunch.core.measures import HostVitals, Measure
-from tflaunch.core.records import read_record
+from tflaunch.records import read_record
 from tflaunch_worker import fields
 
 if TYPE_CHECKING:

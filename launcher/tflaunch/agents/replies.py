@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from tflaunch.core import events
 from tflaunch.core.events import Event
-from tflaunch.core.records import read_record
 from tflaunch.printable import printable
+from tflaunch.records import read_record
 from tflaunch_worker import fields
 from tflaunch_worker.agent import fence, interfaces
 

@@ -10,23 +10,13 @@ from typing import Any, NamedTuple, TypedDict
 from tflaunch.client.prune import KeptRun
 from tflaunch.client.run_diff import Difference
 from tflaunch.client.warm_servers import WarmServer
+from tflaunch.clusterspec.values import Address
 from tflaunch.core.evidence import Evidence, Frame, Thread
 from tflaunch.doctor.findings import Finding, Host
 from tflaunch.errors import Problem
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.scaling import HostUse, TaskUse
-from tflaunch.plan.model import (
-    CheckpointsPlan,
-    ElasticPlan,
-    HostPlan,
-    KubernetesPlan,
-    NotifyPlan,
-    RestartPlan,
-    RetentionPlan,
-    SecretSource,
-    SyncPlan,
-    TimeoutsPlan,
-)
+from tflaunch.plan.model import Plan, TaskPlan
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -174,59 +164,6 @@ class _Doctor(TypedDict):
     hosts: Sequence[_ExaminedHost]
 
 
-class _Task(TypedDict):
-    """A process that `up` would start; `reasons`: variable to why tflaunch sets it."""
-
-    task: str
-    host: str
-    address: str | None
-    argv: Sequence[str]
-    workdir: str
-    env: Mapping[str, str]
-    unset: Sequence[str]
-    required: bool
-    preload: str | None
-    reasons: Mapping[str, str]
-
-
-class _Variant(TypedDict):
-    """How tasks look on hosts with the same settings, if they move there from hosts with other settings."""
-
-    hosts: Sequence[str]
-    tasks: Sequence[_Task]
-
-
-class _Plan(TypedDict):
-    """What `up` would do; `origins`: fields that come from files of defaults, and which."""
-
-    name: str
-    strategy: str
-    success: str
-    tasks: Sequence[_Task]
-    sidecars: Sequence[_Task]
-    hosts: Sequence[HostPlan]
-    restart: RestartPlan
-    timeouts: TimeoutsPlan
-    sync: SyncPlan | None
-    elastic: ElasticPlan | None
-    preflight: bool
-    preload: Sequence[str]
-    warm: float | None
-    retention: RetentionPlan
-    function: str | None
-    searched: Sequence[str]
-    network: str
-    secrets: Mapping[str, SecretSource]
-    collect: Sequence[str]
-    notify: NotifyPlan | None
-    kubernetes: KubernetesPlan | None
-    checkpoints: CheckpointsPlan | None
-    matrix: Mapping[str, str]
-    spares: Sequence[str]
-    variants: Sequence[_Variant]
-    origins: Mapping[str, str]
-
-
 class _RemovedRun(TypedDict):
     """A run that was removed, or would be; `logs_kept`: where its logs stay, if they are elsewhere."""
 
@@ -318,7 +255,7 @@ OUTPUTS: dict[str, Any] = {
     "queue": Sequence[_QueueEntry],
     "diff": Sequence[Difference],
     "check": _Check,
-    "plan": _Plan,
+    "plan": Plan,
     "doctor": _Doctor,
     "warm": Sequence[WarmServer],
     "prune": _Prune,
@@ -336,7 +273,9 @@ _EVENT = {
     },
     "required": ["seq", "time", "kind"],
 }
-_PRINTED_AS: dict[Any, Any] = {Thread: _Thread, Host: _ExaminedHost}
+_PRINTED_AS: dict[Any, Any] = {Thread: _Thread, Host: _ExaminedHost, Address: str}
+_PRINTED_WITH: dict[Any, dict[str, Any]] = {TaskPlan: {"preload": str | None}, Plan: {"origins": Mapping[str, str]}}
+"""What is printed in addition to the fields: the modules to preload, and fields that come from files of defaults."""
 
 
 def schema_of_output(verb: str) -> dict[str, Any]:
@@ -370,7 +309,7 @@ def _union(schemas: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _object(kind: Any) -> dict[str, Any]:
     """Return the schema of a class; all of its fields are required unless it says otherwise."""
-    hints = typing.get_type_hints(kind)
+    hints = {**typing.get_type_hints(kind), **_PRINTED_WITH.get(kind, {})}
     return {
         "type": "object",
         "description": (kind.__doc__ or "").partition("\n")[0],

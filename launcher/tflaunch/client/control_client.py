@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.core.evidence import USUAL, Evidence, Sampling
-from tflaunch.core.records import read_record
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.run_status import Status, read_status
 from tflaunch.interruptible import wait_readable
 from tflaunch.printable import printable
+from tflaunch.records import read_record
 from tflaunch.slurm import batch
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import fields, linux, wire

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core.events import Count, Reason, Seconds
-from tflaunch.core.records import read_record
 from tflaunch.explain import figures
 from tflaunch.explain.wording import counted
+from tflaunch.records import read_record
 from tflaunch.store.run_dir import home
 from tflaunch_worker import fields
 from tflaunch_worker.forkserver import warm_client

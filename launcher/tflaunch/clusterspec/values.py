@@ -53,6 +53,22 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         return f"{self.host}:{'auto' if self.port is None else self.port}"
 
+    def write_json(self) -> str:
+        """Return it as text, of which `read_json` makes it again."""
+        return str(self)
+
+    @classmethod
+    def read_json(cls, name: str, text: object) -> Address:
+        """Return the address in the text of a field of a plan.
+
+        Raises:
+            ValueError: the field holds something else.
+        """
+        host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+        if not host or not (port == "auto" or (port.isdecimal() and len(port) < 6 and 0 < int(port) < 1 << 16)):
+            raise ValueError(f"field {name!r} must be host:port")
+        return cls(host, None if port == "auto" else int(port))
+
 
 def parse_address(value: object) -> Address:
     """Parse ``"host:port"`` or ``"host"``; an `Address` is returned unchanged.

@@ -19,7 +19,7 @@ def can_lose(job: Job, task: TaskPlan) -> bool:
     if policy.in_gang(task) and not job.formation.is_complete:
         return False
     if task.role != "worker" or job.plan.elastic is None or job.plan.strategy != "parameter_server":
-        return not task.is_required
+        return not task.required
     left = [other.task for other in job.plan.tasks if other.role == "worker" and other.task != task.task]
     return sum(_will_work(job, name) for name in left) >= job.plan.elastic.min_workers
 

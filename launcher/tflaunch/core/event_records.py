@@ -37,7 +37,7 @@ from tflaunch.core.events import (
     TaskNotStarted,
     TaskStarted,
 )
-from tflaunch.core.records import read_record
+from tflaunch.records import read_record
 
 _SAID_BY_AGENTS = (
     HostLeaving,

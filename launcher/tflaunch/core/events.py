@@ -5,7 +5,7 @@
 
 from typing import Annotated, NamedTuple
 
-from tflaunch.core.records import Line, Range
+from tflaunch.records import Line, Range
 
 _LONGEST_TIME = 1e12  # seconds: 30,000 years
 

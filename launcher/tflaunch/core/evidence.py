@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 from tflaunch.core.events import Attempt, Count, Moment, Seconds
 from tflaunch.core.measures import Progress
-from tflaunch.core.records import Line, as_json
+from tflaunch.records import Line, as_json
 
 Text = Annotated[str, Line(300)]
 """A path, a name or a reason."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from tflaunch.core.events import Attempt, Count, Seconds
-from tflaunch.core.records import Range, check_of
 from tflaunch.printable import printable
+from tflaunch.records import Range, check_of
 
 _MOST_METRICS = 20
 _LONGEST_NAME = 64

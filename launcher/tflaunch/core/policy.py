@@ -72,7 +72,7 @@ _PLAIN_CODES = frozenset(range(1, 256)) - frozenset(range(129, 129 + _LAST_SIGNA
 def success_tasks(plan: Plan) -> tuple[str, ...]:
     """Return the tasks that must exit with code 0 for the job to succeed."""
     if not plan.tasks:
-        return tuple(sidecar.task for sidecar in plan.sidecars if sidecar.is_required)
+        return tuple(sidecar.task for sidecar in plan.sidecars if sidecar.required)
     decisive = [task.task for task in plan.tasks if in_gang(task)]
     if plan.success == "chief":
         leader = "chief:0" if "chief:0" in decisive else "worker:0"

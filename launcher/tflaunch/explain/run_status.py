@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tflaunch.core.records import as_json, read_record
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.plan.tensorboard import Reach
+from tflaunch.records import as_json, read_record
 
 
 class HostStatus(NamedTuple):

@@ -7,11 +7,12 @@ import functools
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from tflaunch.clusterspec.values import ROLES, Address
 from tflaunch.errors import Problem
 from tflaunch.plan.tf_config import compile_tf_config
+from tflaunch.records import Range
 from tflaunch_worker import function
 from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
@@ -33,6 +34,9 @@ POD_CONTAINER = "tensorflow"
 RUN_LABEL = "tflaunch/run"
 """The label with the name of the run to which an object of Kubernetes belongs."""
 
+Seconds = Annotated[float, Range(-(2.0**40), 2.0**40)]
+"""A duration."""
+
 DEFAULT_LEASE = 30.0
 SERVER_PROGRAM = "${host:TFLAUNCH_SERVER}"
 """Placeholder for the path of TensorFlow's standard server on a host that is not this machine."""
@@ -51,20 +55,28 @@ class TaskPlan(NamedTuple):
     """Plan of one process. ``unset`` are variables that it does not inherit.
 
     ``address`` is None for a sidecar, unless it is TensorBoard (see `tensorboard`), whose port is its last argument.
-    ``is_required``: the job fails when it fails for good. ``reasons``: variable of ``env`` to why tflaunch set it.
+    ``required``: the job fails when it fails for good. ``reasons``: variable of ``env`` to why tflaunch set it.
     """
 
     task: str
-    role: str
-    task_index: int
     host: str
     address: Address | None
     argv: tuple[str, ...]
     workdir: str
     env: Mapping[str, str]
     unset: tuple[str, ...]
-    is_required: bool = True
+    required: bool = True
     reasons: Mapping[str, str] = {}
+
+    @property
+    def role(self) -> str:
+        """The role in its name, `SIDECAR` outside TF_CONFIG."""
+        return role_of(self.task)
+
+    @property
+    def task_index(self) -> int:
+        """The index in its name, 0 outside TF_CONFIG."""
+        return int(self.task.partition(":")[2] or 0)
 
 
 class HostPlan(NamedTuple):
@@ -116,13 +128,13 @@ class KubernetesPlan(NamedTuple):
 
     name: str
     objects: str
-    pending: float
+    pending: Seconds
     context: str | None = None
     namespace: str | None = None
     config: str | None = None
     launcher: str | None = None
     run_volume: str | None = None
-    keep: float = 0.0
+    keep: Seconds = 0.0
 
     def command(self, *arguments: str) -> list[str]:
         """Return the argv of a kubectl command for this cluster and namespace."""
@@ -160,29 +172,29 @@ class RestartPlan(NamedTuple):
     """`clusterspec.model.Restart` in a plan: how often a failed job is restarted."""
 
     max: int
-    window: float
-    backoff: tuple[float, float]
+    window: Seconds
+    backoff: tuple[Seconds, Seconds]
 
 
 class ElasticPlan(NamedTuple):
     """`clusterspec.model.Elastic` in a plan: how small a job may become when hosts are lost."""
 
     min_workers: int
-    retry: float
+    retry: Seconds
 
 
 class TimeoutsPlan(NamedTuple):
     """`clusterspec.model.Timeouts` in a plan: time limits in seconds, None for no limit."""
 
-    connect: float
-    heartbeat: float
-    grace: float
-    lease: float
-    start: float | None = None
-    finish: float | None = None
-    stall: float | None = None
-    deadline: float | None = None
-    lost_host: float = 0.0  # plans of earlier versions wait for no lost host
+    connect: Seconds
+    heartbeat: Seconds
+    grace: Seconds
+    lease: Seconds
+    start: Seconds | None = None
+    finish: Seconds | None = None
+    stall: Seconds | None = None
+    deadline: Seconds | None = None
+    lost_host: Seconds = 0.0  # plans of earlier versions wait for no lost host
 
 
 class RetentionPlan(NamedTuple):
@@ -192,7 +204,7 @@ class RetentionPlan(NamedTuple):
     """
 
     keep: int = 10
-    older_than: float = 2592000.0
+    older_than: Seconds = 2592000.0
 
 
 class NotifyPlan(NamedTuple):
@@ -222,12 +234,11 @@ class _Fields(NamedTuple):
     hosts: tuple[HostPlan, ...]
     restart: RestartPlan
     timeouts: TimeoutsPlan
-    lease: float
     sync: SyncPlan | None = None
     elastic: ElasticPlan | None = None
     preflight: bool = True
     preload: tuple[str, ...] = ()
-    warm: float | None = None
+    warm: Seconds | None = None
     retention: RetentionPlan = RetentionPlan()
     function: str | None = None
     searched: tuple[str, ...] = ()
@@ -253,6 +264,11 @@ class Plan(_Fields):
     directories when the job ends. ``matrix``: the values with which `--matrix` has made this run of a spec. ``spares``:
     hosts without tasks, which take the place of lost ones; ``variants``: what changes in tasks that move (`moving`).
     """
+
+    @property
+    def lease(self) -> float:
+        """How many seconds tasks may go on without a supervisor; 0: they end with it."""
+        return self.timeouts.lease
 
     def processes(self) -> tuple[TaskPlan, ...]:
         """Return tasks and sidecars together."""
@@ -407,7 +423,7 @@ def without(plan: Plan, hosts: Collection[str]) -> Plan:
 
 def _renumbered(task: TaskPlan, index: int) -> TaskPlan:
     name = f"{task.role}:{index}"
-    return task._replace(task=name, task_index=index, env={**task.env, "TFLAUNCH_TASK": name})
+    return task._replace(task=name, env={**task.env, "TFLAUNCH_TASK": name})
 
 
 def wanted_ports(plan: Plan) -> dict[str, int]:

@@ -72,7 +72,6 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         hosts=hosts,
         restart=RestartPlan(**dict(spec.restart)),
         timeouts=TimeoutsPlan(**{**dict(spec.timeouts), "heartbeat": heartbeat, "lease": lease}),
-        lease=lease,
         sync=None if spec.sync is None else SyncPlan(str(directory), spec.sync.paths, spec.sync.exclude),
         elastic=None if spec.elastic is None else ElasticPlan(**dict(spec.elastic)),
         preload=spec.preload or (_WARM_BY_DEFAULT if spec.warm else ()),
@@ -206,15 +205,13 @@ class _Maker:
             env["TFLAUNCH_LEGACY_KERAS"] = AUTO
         return TaskPlan(
             task=name,
-            role=role,
-            task_index=index,
             host=address.host,
             address=Address(self._address_of(address.host), address.port),
             argv=self._argv(settings, address.host),
             workdir=self._workdir(settings.workdir, address.host),
             env=env,
             unset=self._unset(env, has_tf_config=has_cluster(self._strategy)),
-            is_required=role != "evaluator" or settings.required,
+            required=role != "evaluator" or settings.required,
             reasons=reasons,
         )
 
@@ -226,15 +223,13 @@ class _Maker:
         env["TFLAUNCH_TASK"] = name
         return TaskPlan(
             task=name,
-            role=SIDECAR,
-            task_index=0,
             host=host,
             address=None,
             argv=self._on_host(settings.command, host),
             workdir=self._workdir(None, host),
             env=env,
             unset=self._unset(env, has_tf_config=False),
-            is_required=settings.required,
+            required=settings.required,
         )
 
     def board(self, leader: TaskPlan, logdir: str) -> TaskPlan:
@@ -247,15 +242,13 @@ class _Maker:
         (python,) = self._on_host(("python3",), leader.host)
         return TaskPlan(
             task=tensorboard.NAME,
-            role=SIDECAR,
-            task_index=0,
             host=leader.host,
             address=tensorboard.ADDRESS,
             argv=tensorboard.command(leader.argv[0], python, logdir),
             workdir=placeholders.as_the(leader, leader.workdir),
             env=env,
             unset=self._unset(env, has_tf_config=False),
-            is_required=False,
+            required=False,
         )
 
     def host(self, name: str) -> HostPlan:

@@ -72,7 +72,7 @@ def only_importing(plan: Plan) -> Plan:
     ]
     chosen = [process for process in first if process is not None]
     tasks = tuple(
-        process._replace(task=f"worker:{index}", role="worker", task_index=index, argv=_doing_nothing(process.argv))
+        process._replace(task=f"worker:{index}", argv=_doing_nothing(process.argv))
         for index, process in enumerate(chosen)
     )
     hosts = tuple(host for host in plan.hosts if any(task.host == host.host for task in tasks))

@@ -104,7 +104,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
 def _waiter(plan: Plan, container: Container) -> dict[str, Any]:
     """Return the service that exits with the job's exit code."""
     deciding = policy.success_tasks(plan)
-    optional = [each.task for each in plan.processes() if not (policy.in_gang(each) or each.is_required)]
+    optional = [each.task for each in plan.processes() if not (policy.in_gang(each) or each.required)]
     words = (str(len(deciding)), *(f" {' '.join(_service(task) for task in tasks)} " for tasks in (optional, deciding)))
     return {
         "image": container.image or _IMAGE,

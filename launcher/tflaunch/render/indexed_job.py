@@ -65,7 +65,7 @@ def job(
 
 def is_needed(task: TaskPlan) -> bool:
     """Whether the job fails with this task; other tasks end and restart on their own."""
-    return policy.in_gang(task) or task.is_required
+    return policy.in_gang(task) or task.required
 
 
 def _free_ends(action: str) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def script(plan: Plan, head: str, starter: Callable[[TaskPlan], Sequence[str]], 
     """
     processes = plan.processes()
     times = {"grace": _seconds(plan.timeouts.grace), "survivor_grace": _seconds(policy.survivor_grace(plan))}
-    optional = [process.task for process in processes if not (policy.in_gang(process) or process.is_required)]
+    optional = [process.task for process in processes if not (policy.in_gang(process) or process.required)]
     settings = _SETTINGS.format(deciding=_array(policy.success_tasks(plan)), optional=_array(optional))
     frame = settings + _FRAME + "\n" + _TRAPS.format(**times)
     common = _Common(plan, quote or quoted)

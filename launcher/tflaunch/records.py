@@ -2,7 +2,8 @@
 
 A field that is missing has its default, or is None if it may be; unknown fields are ignored. A record may also be a
 list of its fields, in their order. The bounds of an annotated type are a `Range`, a `Line`, or a function that checks
-the value of a field, given its name.
+the value of a field, given its name. A class that is written as something simpler has methods `read_json` and
+`write_json`.
 """
 
 from __future__ import annotations
@@ -54,8 +55,12 @@ def read_record(kind: type[Record], data: object) -> Record:
 
 def as_json(value: Any) -> Any:
     """Return a record, with the records in it, as JSON that `read_record` reads."""
+    if hasattr(value, "write_json"):
+        return value.write_json()
     if hasattr(value, "_asdict"):
         return {name: as_json(field) for name, field in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {name: as_json(field) for name, field in value.items()}
     return [as_json(item) for item in value] if isinstance(value, tuple) else value
 
 
@@ -81,6 +86,8 @@ def check_of(declared: Any) -> _Check:
         return _items([check_of(item) for item in arguments if item is not ...], is_long=arguments[-1] is ...)
     if origin in (types.UnionType, typing.Union) and type(None) in arguments:
         return _optional(check_of(next(each for each in arguments if each is not type(None))))
+    if hasattr(declared, "read_json"):
+        return typing.cast("_Check", declared.read_json)
     if hasattr(declared, "_fields"):
         return lambda _, value: read_record(declared, value)
     return _plainly(declared)
