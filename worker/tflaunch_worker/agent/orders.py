@@ -31,11 +31,8 @@ def check(message: Mapping[str, Any]) -> None:
     known = _FIELDS.get(message["kind"])
     if known is None:
         return
-    for name, check_field in known.items():
-        check_field(message, name)
-    for name, check_field in _OPTIONAL.items():
-        if message.get(name) is not None:
-            check_field(message, name)
+    _all(message, known)
+    _all(message, {name: check_field for name, check_field in _OPTIONAL.items() if message.get(name) is not None})
 
 
 def _task(message: Mapping[str, Any], name: str) -> None:
@@ -53,33 +50,9 @@ def check_task_name(task: str) -> None:
         raise ValueError(f"{task[:60]!r} is not the name of a task")
 
 
-def _ports(message: Mapping[str, Any], name: str) -> None:
-    ports = fields.mapping(message, name)
-    for task in ports:
-        check_task_name(task)
-        fields.integer(ports, task, 0, 65535)
-
-
-def _peers(message: Mapping[str, Any], name: str) -> None:
-    for peer in fields.mapping(message, name).values():
-        if type(peer) is not list or len(peer) != 2 or type(peer[0]) is not str:
-            raise ValueError(f"{name!r} must map tasks to host and port")
-        fields.integer(_named(peer, "host", "port"), "port", 1, 65535)
-
-
 def _path(message: Mapping[str, Any], name: str) -> None:
     if not left_files.is_inside(fields.text(message, name, left_files.LONGEST_PATH)):
         raise ValueError(f"{name!r} must be a path inside a directory")
-
-
-def _file_name(message: Mapping[str, Any], name: str) -> None:
-    check_task_name(fields.text(message, name))
-
-
-def _wanted_files(message: Mapping[str, Any], name: str) -> None:
-    for file in fields.mapping(message, name):
-        check_task_name(file)
-        fields.integer(message[name], file)
 
 
 def _word(message: Mapping[str, Any], name: str) -> None:
@@ -147,45 +120,6 @@ def read_addresses(body: bytes) -> List[str]:
     return [fence.read_address(address) for address in addresses]
 
 
-def _tf_config(message: Mapping[str, Any], name: str) -> None:
-    place = fields.mapping(message, name)
-    if place.keys() != {"roles", "role", "index"}:
-        raise ValueError(f"{name!r} must hold roles, role and index")
-    _words(place, "roles")
-    _word(place, "role")
-    fields.integer(place, "index")
-
-
-def _streams(message: Mapping[str, Any], name: str) -> None:
-    for stream in fields.items(message, name):
-        if type(stream) is not list or len(stream) != 4:
-            raise ValueError(f"{name!r} must hold task, attempt, offset and whether it is complete")
-        parts = _named(stream, "task", "attempt", "offset", "is_complete")
-        fields.text(parts, "task")
-        fields.integer(parts, "attempt")
-        fields.integer(parts, "offset")
-        fields.flag(parts, "is_complete")
-
-
-def _files(message: Mapping[str, Any], name: str) -> None:
-    for item in fields.items(message, name):
-        if type(item) is not list or len(item) != 3:
-            raise ValueError(f"{name!r} must hold path, mode and hash")
-        parts = _named(item, "path", "mode", "sha256")
-        _word(parts, "path")
-        fields.integer(parts, "mode")
-        fields.text(parts, "sha256")
-
-
-def _links(message: Mapping[str, Any], name: str) -> None:
-    for item in fields.items(message, name):
-        if type(item) is not list or len(item) != 2:
-            raise ValueError(f"{name!r} must hold path and target")
-        parts = _named(item, "path", "target")
-        _word(parts, "path")
-        _word(parts, "target")
-
-
 def _digest(message: Mapping[str, Any], name: str) -> None:
     _check_digest(fields.text(message, name), name)
 
@@ -200,43 +134,64 @@ def _check_digest(digest: str, name: str) -> None:
         raise ValueError(f"{name!r} must hold SHA-256 digests")
 
 
-def _checkpoint_files(message: Mapping[str, Any], name: str) -> None:
-    for item in fields.items(message, name):
-        if type(item) is not list or len(item) != 3:
-            raise ValueError(f"{name!r} must hold path, size and hash")
-        parts = _named(item, "path", "size", "sha256")
-        _path(parts, "path")
-        fields.integer(parts, "size")
-        _digest(parts, "sha256")
+def _all(message: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
+    for name, check_field in checks.items():
+        check_field(message, name)
 
 
-def _named(values: List[Any], *names: str) -> Dict[str, Any]:
-    return {name: values[place] for place, name in enumerate(names)}
+def _rows(**columns: Check) -> Check:
+    """Return the check of a list of rows with these columns."""
+
+    def check_rows(message: Mapping[str, Any], name: str) -> None:
+        for row in fields.items(message, name):
+            if type(row) is not list or len(row) != len(columns):
+                raise ValueError(f"{name!r} must hold {', '.join(columns)}")
+            _all({column: row[place] for place, column in enumerate(columns)}, columns)
+
+    return check_rows
+
+
+def _object(**known: Check) -> Check:
+    """Return the check of an object with exactly these fields."""
+
+    def check_object(message: Mapping[str, Any], name: str) -> None:
+        if fields.mapping(message, name).keys() != known.keys():
+            raise ValueError(f"{name!r} must hold {', '.join(known)}")
+        _all(message[name], known)
+
+    return check_object
+
+
+def _each(check_value: Check) -> Check:
+    """Return the check of an object of values by name, each like a name of a task."""
+
+    def check_each(message: Mapping[str, Any], name: str) -> None:
+        for key in fields.mapping(message, name):
+            check_task_name(key)
+            check_value(message[name], key)
+
+    return check_each
+
+
+def _peer(message: Mapping[str, Any], name: str) -> None:
+    _rows(host=fields.text, port=partial(fields.integer, least=1, most=65535))({name: [message[name]]}, name)
 
 
 def _programs(message: Mapping[str, Any], name: str) -> None:
     for program in fields.items(message, name):
         if type(program) is not dict:
             raise ValueError(f"{name!r} must hold objects")
-        for field, check_field in _COMMAND.items():
-            check_field(program, field)
-        fields.flag(program, "is_python")
+        _all(program, {**_COMMAND, "is_python": fields.flag})
         if program.get("preload") is not None:
             _words(program, "preload")
-
-
-def _warm(message: Mapping[str, Any], name: str) -> None:
-    order = fields.mapping(message, name)
-    if order.keys() != {"recipe", "idle"}:
-        raise ValueError(f"{name!r} must hold recipe and idle")
-    fields.text(order, "recipe")
-    fields.number(order, "idle", least=0.0)
 
 
 _HEXADECIMAL = frozenset("0123456789abcdef")
 _attempt = partial(fields.integer, most=2**31)
 _patience = partial(fields.number, least=0.0, most=_LONGEST_PATIENCE)
 _seconds = partial(fields.number, least=0.0)
+_port = partial(fields.integer, most=65535)
+_ports = _each(_port)
 _COMMAND: Dict[str, Check] = {
     "argv": _argv,
     "env": _env,
@@ -244,8 +199,13 @@ _COMMAND: Dict[str, Check] = {
     "workdir": _word,
     "inherit": fields.flag,
 }
-_FILE: Dict[str, Check] = {"task": _task, "attempt": _attempt, "name": _file_name}
+_FILE: Dict[str, Check] = {"task": _task, "attempt": _attempt, "name": _task}
 _CALL: Dict[str, Check] = {"call": fields.integer}
+_STREAMS = _rows(task=fields.text, attempt=fields.integer, offset=fields.integer, is_complete=fields.flag)
+_FILES: Dict[str, Check] = {
+    "files": _rows(path=_word, mode=fields.integer, sha256=fields.text),
+    "links": _rows(path=_word, target=_word),
+}
 _PART: Dict[str, Check] = {"sha256": _digest, "offset": fields.integer, "is_last": fields.flag, **_CALL}
 _FIELDS: Dict[str, Dict[str, Check]] = {
     "hello": {
@@ -257,13 +217,13 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
         "sent": fields.number,
     },
     "keep_alive": {"sent": fields.number},
-    "acknowledge": {"seen": fields.integer, "streams": _streams},
+    "acknowledge": {"seen": fields.integer, "streams": _STREAMS},
     "set_cluster": {},  # these two are in their bodies
     "set_fence": {},
     "hold_ports": {"ports": _ports},
     "look_up_names": {"names": _words},
-    "probe_peers": {"ports": _ports, "peers": _peers, "run": _word, "secret": _word, "patience": _patience},
-    "start_task": {"task": _task, "attempt": _attempt, "port": partial(fields.integer, most=65535), **_COMMAND},
+    "probe_peers": {"ports": _ports, "peers": _each(_peer), "run": _word, "secret": _word, "patience": _patience},
+    "start_task": {"task": _task, "attempt": _attempt, "port": _port, **_COMMAND},
     "import_modules": {"task": _task, **_COMMAND},
     "stop_task": {"task": _task, "attempt": _attempt, "grace": _seconds},
     "signal_task": {"task": _task, "attempt": _attempt, "signal": partial(fields.integer, least=1, most=64)},
@@ -284,7 +244,7 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
     "watch_left_files": _CALL,
     "read_file": {**_FILE, "name": _path, "offset": fields.integer, **_CALL},
     "leave": {"grace": _seconds},
-    "offer_files": {"is_first": fields.flag, "is_last": fields.flag, "files": _files, "links": _links, **_CALL},
+    "offer_files": {"is_first": fields.flag, "is_last": fields.flag, **_FILES, **_CALL},
     "write_file": _PART,
     "find_checkpoint": {
         "workdir": _word,
@@ -300,7 +260,7 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
     "place_checkpoint": {
         "workdirs": _argv,
         "directory": _word,
-        "files": _checkpoint_files,
+        "files": _rows(path=_path, size=fields.integer, sha256=_digest),
         "age": _seconds,
         **_CALL,
     },
@@ -322,8 +282,8 @@ _OPTIONAL: Dict[str, Check] = {
     "stall": _seconds,
     "preload": _words,
     "search": _words,
-    "warm": _warm,
-    "tf_config": _tf_config,
-    "left_files": _wanted_files,
+    "warm": _object(recipe=fields.text, idle=_seconds),
+    "tf_config": _object(roles=_words, role=_word, index=fields.integer),
+    "left_files": _each(fields.integer),
     "secrets": _secrets,
 }
