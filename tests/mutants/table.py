@@ -555,6 +555,12 @@ MUTANTS: Mapping[str, Edit] = {
         "in ():",
         Suite("agent/test_left_files.py::test_it_waits_for_another_link"),
     ),
+    "a task does not know its directory": Edit(
+        "tflaunch_worker.agent.task_env.TaskEnvironments.command",
+        'env["TFLAUNCH_TASK_DIR"] = directory',
+        "pass",
+        Suite("agent/test_agent.py::test_a_task_has_a_clean_start"),
+    ),
     "a port that is open is not reported": Edit(
         "tflaunch_worker.agent.port_watch.PortWatch._look",
         "self._schedule()",

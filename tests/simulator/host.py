@@ -231,7 +231,7 @@ class SimAgentHost:
 
     def __init__(self, host: SimHost, loop: SimLoop) -> None:
         self.directory = host.directory
-        self.cluster: dict[str, list[str]] = {}
+        self._cluster: dict[str, list[str]] = {}
         self.gpus = 0
         self.no_way_out = "pasta is not installed there"
         self.ports = SimPorts(host)
@@ -332,11 +332,15 @@ class SimAgentHost:
         wait = patience if failed else self._host.world.within(0.001, 0.2)
         self._loop.call_at(self._loop.now() + wait, lambda: tried(failed))
 
+    def set_cluster(self, cluster: dict[str, list[str]]) -> None:
+        """Set the addresses of all tasks."""
+        self._cluster = cluster
+
     def command(self, task: str, message: dict[str, Any], progress: None) -> Command:
         """Return the command line to execute."""
         env = {str(name): str(value) for name, value in message["env"].items()}
         if message.get("tf_config") is not None:
-            env[tf_config.NAME] = tf_config.compose(self.cluster, **message["tf_config"])
+            env[tf_config.NAME] = tf_config.compose(self._cluster, **message["tf_config"])
         env.update(message.get("secrets") or {})
         env["SIM_PORT"] = str(message.get("port", 0))
         env["TFLAUNCH_TASK_DIR"] = self.task_directory(task)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tflaunch import records
 from tflaunch.clusterspec.values import ROLES, STRATEGIES
-from tflaunch.plan import preloading
+from tflaunch.plan import preloading, task_env
 from tflaunch.plan.model import OPEN, Plan, SecretSource, TaskPlan
 from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
@@ -88,10 +88,10 @@ def run_by_hand(plan: Plan) -> str:
 
 def shell_exports(plan: Plan, task: TaskPlan) -> str:
     """Return shell commands that prepare a shell for running the task's command by hand."""
-    env = {**task.env, "TFLAUNCH_RUN": run_by_hand(plan), "TFLAUNCH_ATTEMPT": "0"}
+    env = task_env.for_attempt(task.env, run_by_hand(plan), 0)
     lines = [f"export {name}={secret_in_shell(source)}" for name, source in sorted(plan.secrets.items())]
     lines += [f"unset {name}" for name in task.unset]  # some of the secrets come from these
-    for name in ("TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", "TFLAUNCH_LEGACY_KERAS"):  # filled in by the agent
+    for name in task_env.BY_AGENTS:
         env.pop(name, None)
     for name, value in sorted(env.items()):
         if _is_plain_name(name):

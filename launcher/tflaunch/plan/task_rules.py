@@ -12,20 +12,9 @@ from tflaunch.clusterspec.problems import nearest_name
 from tflaunch.clusterspec.values import ROLES
 from tflaunch.errors import Problem
 from tflaunch.plan import placeholders
+from tflaunch.plan.task_env import OURS
 
 _KERAS_SPELLINGS = ("1", "true", "True")  # the values that tensorflow/__init__.py compares with
-_OWN_VARIABLES = (
-    "TF_CONFIG",
-    "TFLAUNCH_RUN",
-    "TFLAUNCH_STRATEGY",
-    "TFLAUNCH_TASK",
-    "TFLAUNCH_ATTEMPT",
-    "TFLAUNCH_TASK_DIR",
-    "TFLAUNCH_PROGRESS",
-    "TFLAUNCH_PRELOAD",
-    "TFLAUNCH_SET",
-    "TFLAUNCH_LEGACY_KERAS",
-)
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _OPERATOR = re.compile(r"[0-9]?(>>?|<)(&[0-9])?|\|\|?|&&?|;")
 _SHELL_VARIABLE = re.compile(r"\$([A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\}|\()")
@@ -83,7 +72,7 @@ def _secrets(spec: Spec) -> Iterator[Problem]:
 
 def _own_variables(spec: Spec) -> Iterator[Problem]:
     for where, env in (*_environments(spec), ("secrets", spec.secrets)):
-        for variable in _OWN_VARIABLES:
+        for variable in OURS:
             if variable in env:
                 yield Problem.error(f"{where}.{variable}", "is set by tflaunch for every task", "remove it")
 

@@ -11,6 +11,7 @@ from tflaunch.plan import model as planning
 from tflaunch.plan import placeholders, planner, tensorboard
 from tflaunch.plan.gpu_shares import HIDDEN
 from tflaunch.plan.model import Machine, Plan, TaskPlan
+from tflaunch.plan.task_env import AT_START
 
 FIRST_PORT = 2222
 SERVER_PROGRAM = "/tflaunch/server.py"
@@ -19,15 +20,7 @@ HOST_VALUE = "${host:"
 """The prefix of a value that a host's agent expands."""
 
 _SERVERS = ((SERVER_PROGRAM,), (planning.SERVER_PROGRAM,))
-_OURS = (
-    "TFLAUNCH_RUN",
-    "TFLAUNCH_TASK_DIR",
-    "TFLAUNCH_PROGRESS",
-    "TFLAUNCH_ATTEMPT",
-    "TFLAUNCH_SET",
-    "TFLAUNCH_LEGACY_KERAS",
-    "TF_GRPC_REUSE_PORT",
-)
+_OURS = (*AT_START, "TFLAUNCH_SET", "TF_GRPC_REUSE_PORT")
 
 
 def fixed(

@@ -28,7 +28,7 @@ from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.mailbox import Mailbox
-from tflaunch.plan import moving, placeholders, preloading, tensorboard
+from tflaunch.plan import moving, placeholders, preloading, task_env, tensorboard
 from tflaunch.plan.model import PRIVATE, Plan, TaskPlan, addresses
 from tflaunch.plan.tf_config import has_cluster, visible_roles
 from tflaunch.store.log_sink import LogSink
@@ -272,7 +272,7 @@ class Run:
         plan = self._job.plan
         return {
             "argv": process.argv,
-            "env": {**process.env, "TFLAUNCH_RUN": self._job.run, "TFLAUNCH_ATTEMPT": str(attempt)},
+            "env": task_env.for_attempt(process.env, self._job.run, attempt),
             "unset": process.unset,
             "workdir": process.workdir,
             "inherit": plan.inherits_environment(process.host),

@@ -352,7 +352,7 @@ class Agent:
     # ---- the cluster
 
     def _set_cluster(self, message: dict[str, Any]) -> None:
-        self._host.cluster = orders.read_cluster(message["body"])
+        self._host.set_cluster(orders.read_cluster(message["body"]))
 
     # ---- shutdown
 

@@ -6,9 +6,8 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
-import sys
 
-from tflaunch_worker import CODE_NAME, TASKS_NAME, host_vars, linux, offload, process_state, spawn, tf_config
+from tflaunch_worker import TASKS_NAME, host_vars, linux, offload, process_state, spawn
 from tflaunch_worker.agent import breakpoints, interfaces, left_files, listening_sockets
 from tflaunch_worker.agent.fence import Fence, why_unavailable
 from tflaunch_worker.agent.oom import OomWatch
@@ -17,9 +16,10 @@ from tflaunch_worker.agent.port_watch import PortWatch
 from tflaunch_worker.agent.ports import Ports
 from tflaunch_worker.agent.progress import Progress
 from tflaunch_worker.agent.task import Task
+from tflaunch_worker.agent.task_env import TaskEnvironments, has_debugger
 from tflaunch_worker.agent.task_output import Spool, Stream
 from tflaunch_worker.agent.vitals import VitalsReporter
-from tflaunch_worker.inspect import cores, interpreter
+from tflaunch_worker.inspect import cores
 from tflaunch_worker.inspect.usage import Measurer
 from tflaunch_worker.process_state import TaskSettings
 
@@ -39,37 +39,21 @@ if TYPE_CHECKING:
     from tflaunch_worker.forkserver.pool import WarmZygote, ZygotePool
     from tflaunch_worker.inspect.evidence import EvidenceCollector
 
-# Variables by which a plan refers to paths and values that only the host knows.
-_SERVER = "TFLAUNCH_SERVER"
-_CODE = "TFLAUNCH_CODE"
-_CORES = "TFLAUNCH_CORES"
-
-_BREAKPOINT = "PYTHONBREAKPOINT"
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
 
 class Host:
     """Facade of this machine for an agent.
 
-    ``directory`` is the agent's own. ``cluster``: role to the addresses of its tasks, on all hosts.
+    ``directory`` is the agent's own.
     """
 
     def __init__(self, directory: str, loop: Loop, umask: int, warm: WarmZygote | None = None) -> None:
         self.directory = directory
-        self.cluster: dict[str, list[str]] = {}
+        self._environments = TaskEnvironments(directory)
         self.fence = Fence(loop)
         self.ports = Ports(self.fence.leave)
         self._loop = loop
-        self._environ = dict(os.environ)
-        self._library = _library()
         self.gpus = linux.count_gpus()
-        self._tensorflow: dict[tuple[str, ...], str] = {}
-        self._inherited = host_vars.inherited(self._environ)
         self.max_files = process_state.raise_file_limit()
-        self._values: dict[str, str] = {}
-        self._bare: dict[str, str] = {}
-        self._keras: dict[tuple[str, ...], tuple[bool, str]] = {}
         self._settings = TaskSettings(umask, self.max_files, linux.be_punctual())
         self._oom = OomWatch()
         self.measurer = Measurer(loop)
@@ -185,7 +169,7 @@ class Host:
 
         nothing: dict[str, Any] = {"files": [], "left_out": 0, "directory": workdir}
         try:
-            directory = host_vars.expand_path(workdir, self._known())
+            directory = self._environments.expand_path(workdir)
         except host_vars.UnknownValue as unknown:
             listed(str(unknown), {}, nothing)
             return
@@ -209,8 +193,7 @@ class Host:
 
     def listen_for_breakpoints(self, task: str, command: spawn.Command) -> socket.socket | None:
         """Return the socket at which processes of a task wait for a debugger; None if it has another one."""
-        is_ours = command.env.get(_BREAKPOINT) == breakpoints.HOOK
-        return breakpoints.listen(self.task_directory(task)) if is_ours else None
+        return breakpoints.listen(self.task_directory(task)) if has_debugger(command) else None
 
     def progress(self, came: Callable[[], None]) -> Progress | None:
         """Return a pipe for a task's progress reports, or None if none can be created."""
@@ -229,7 +212,7 @@ class Host:
         """Return what copies checkpoints from and to this host."""
         from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies  # most runs copy none
 
-        return CheckpointCopies(self.directory, self._loop, lambda path: host_vars.expand_path(path, self._known()))
+        return CheckpointCopies(self.directory, self._loop, self._environments.expand_path)
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
         """Resolve names on this host; call ``found`` with a mapping from name to addresses."""
@@ -256,6 +239,10 @@ class Host:
 
         offload.run_in_fork(self._loop, lambda: others.probe_all(peers, run, secret, patience), answered)
 
+    def set_cluster(self, cluster: dict[str, list[str]]) -> None:
+        """Set what goes into TF_CONFIG: role to the addresses of its tasks, on all hosts."""
+        self._environments.cluster = cluster
+
     def command(self, task: str, message: dict[str, Any], progress: Progress | None) -> spawn.Command:
         """Return what to execute for a ``start_task`` order, with this host's values and the attempt's pipe.
 
@@ -263,39 +250,10 @@ class Host:
             UnknownValue: the command refers to a value that the host does not have, to an unknown secret, or to a
                 private network, which the host does not allow.
         """
-        known = self._known()
-        env = dict(self._inherited if message["inherit"] else self._bare_environment())
-        env.update({variable: host_vars.expand(value, known) for variable, value in message["env"].items()})
-        secrets = _known_secrets(message.get("secrets") or {})
-        for variable in (*message["unset"], *secrets):
-            env.pop(variable, None)
-        if message.get("tf_config") is not None:
-            env[tf_config.NAME] = tf_config.compose(self.cluster, **message["tf_config"])
-        env["TFLAUNCH_TASK_DIR"] = self.task_directory(task)
-        env["TFLAUNCH_PROGRESS"] = "" if progress is None else progress.path
-        library = [self._library] if self._library else []  # where tflaunch is installed, tasks find it there
-        if _BREAKPOINT not in message["unset"] and not env.get(_BREAKPOINT):
-            env[_BREAKPOINT] = breakpoints.HOOK
-        if env.get(_BREAKPOINT) == breakpoints.HOOK:
-            library.append(breakpoints.DIRECTORY)
-        _append_to_path(env, library)
-        program, *arguments = message["argv"]
-        argv = [host_vars.expand_path(program, known), *(host_vars.expand(word, known) for word in arguments)]
-        self._choose_keras(argv, env)
-        if not host_vars.has_proxy(env):
-            env.pop("grpc_proxy", None)
-        workdir = host_vars.expand_path(message["workdir"], known)
-        if "PWD" not in message["env"]:
-            env["PWD"] = workdir
-        modules = tuple(str(module) for module in message.get("preload", ()))
-        command = spawn.Command(argv, env, workdir, modules)
-        command.secrets = secrets
-        command.search = message.get("search")
+        pipe = "" if progress is None else progress.path
+        command = self._environments.command(message, self.task_directory(task), pipe)
         if message.get("private"):
             self._join_private_network(command)
-        elif modules and message.get("warm") is not None:
-            command.warm = self._warm_order(**message["warm"])
-        command.facts = self._facts(argv, env)
         return command
 
     def _join_private_network(self, command: spawn.Command) -> None:
@@ -311,74 +269,8 @@ class Host:
         command.namespaces = self._network.namespaces
         command.modules = ()  # a fork of another process cannot drop its privileges in the user namespace
 
-    def _warm_order(self, recipe: str, idle: float) -> spawn.WarmOrder:
-        from tflaunch_worker.forkserver import warm_client  # most runs are not warm
-
-        return spawn.WarmOrder(warm_client.socket_path(self.directory, recipe, self._environ), idle)
-
-    def _facts(self, argv: list[str], env: dict[str, str]) -> dict[str, object]:
-        """Return facts that may differ silently between hosts: the command's TensorFlow."""
-        about = _looked_at(argv, env)
-        if about not in self._tensorflow:
-            self._tensorflow[about] = interpreter.tensorflow(argv, env)
-        return {"tensorflow": self._tensorflow[about]}
-
-    def _bare_environment(self) -> dict[str, str]:
-        """Return what a task inherits instead of the agent's environment; cached."""
-        if not self._bare:
-            self._bare = host_vars.bare_environment(sys.executable)
-        return self._bare
-
-    def _known(self) -> dict[str, str]:
-        """Return the values that a plan may refer to on this host; cached."""
-        if not self._values:
-            self._values = {
-                **self._environ,
-                _SERVER: os.path.join(_PACKAGE, "training", "server.py"),
-                _CODE: os.path.join(self.directory, CODE_NAME),
-                _CORES: str(cores.usable()),
-            }
-        return self._values
-
-    def _choose_keras(self, argv: list[str], env: dict[str, str]) -> None:
-        """Set TF_USE_LEGACY_KERAS by what is installed here, if the plan leaves that to the host."""
-        if env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
-            return
-        about = _looked_at(argv, env)
-        if about not in self._keras:
-            self._keras[about] = interpreter.legacy_keras(argv, env)
-        is_legacy, env[interpreter.CHOICE] = self._keras[about]
-        env["TF_USE_LEGACY_KERAS"] = "1" if is_legacy else "0"
-
     def task_directory(self, name: str) -> str:
         """Return the private directory of a task, created if missing."""
         path = os.path.join(self.directory, TASKS_NAME, name.replace(":", "-"))
         os.makedirs(path, mode=0o700, exist_ok=True)
         return path
-
-
-def _known_secrets(secrets: dict[str, str | None]) -> dict[str, str]:
-    known = {name: value for name, value in secrets.items() if value is not None}
-    if len(known) < len(secrets):
-        missing = ", ".join(sorted(secrets.keys() - known.keys()))
-        raise host_vars.UnknownValue(f"secrets could not be read when the run was resumed: {missing}")
-    return known
-
-
-def _append_to_path(env: dict[str, str], directories: list[str]) -> None:
-    """Let a task find modules in these directories after all others that its PYTHONPATH names."""
-    known = [place for place in env.get("PYTHONPATH", "").split(":") if place]
-    added = [place for place in directories if place not in known]
-    if added:
-        env["PYTHONPATH"] = ":".join(filter(None, [env.get("PYTHONPATH", ""), *added]))
-
-
-def _looked_at(argv: list[str], env: dict[str, str]) -> tuple[str, ...]:
-    """Return a key that distinguishes interpreters and the packages that they find."""
-    return (argv[0], *(env.get(name, "") for name in interpreter.LOOKED_AT))
-
-
-def _library() -> str:
-    """Return the directory that provides `tflaunch_worker.training` to tasks, or "" if we are installed."""
-    is_installed = os.path.exists(os.path.join(_PACKAGE, "boot.py"))  # which is not in an archive
-    return "" if is_installed else os.path.dirname(_PACKAGE)

@@ -1,0 +1,214 @@
+"""Compose the environments of processes: what tflaunch sets, what the spec sets, and what is not inherited. Pure.
+
+From the lowest layer to the highest: what the process inherits from its agent, with a PATH that has the right Python
+first; what every process gets; what TensorFlow needs in this task, each with a reason; and the `env` of the spec, of
+the host and of the role. A run adds its name and the attempt (`for_attempt`), and the agent what only the host knows
+(`tflaunch_worker.agent.task_env`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tflaunch.clusterspec.model import Role, Spec
+from tflaunch.clusterspec.values import LOCALHOST
+from tflaunch.plan import gpu_shares
+from tflaunch.plan.gpu_shares import Member
+from tflaunch.plan.model import AUTO, POD, Machine
+from tflaunch.plan.tf_config import has_cluster, members
+
+BY_AGENTS = ("TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", "TFLAUNCH_LEGACY_KERAS")
+"""Variables to which the agent of a task gives their values."""
+AT_START = ("TFLAUNCH_RUN", "TFLAUNCH_ATTEMPT", *BY_AGENTS)
+"""Variables whose values are known when an attempt starts."""
+OURS = (*AT_START, "TF_CONFIG", "TFLAUNCH_STRATEGY", "TFLAUNCH_TASK", "TFLAUNCH_PRELOAD", "TFLAUNCH_SET")
+"""Variables that no spec may set."""
+
+
+class Environment(NamedTuple):
+    """What is different in a process's environment from the one that it inherits.
+
+    ``unset`` are variables that it does not inherit; ``reasons``: variable to why tflaunch set it.
+    """
+
+    env: Mapping[str, str]
+    unset: tuple[str, ...]
+    reasons: Mapping[str, str] = {}
+
+
+def for_attempt(env: Mapping[str, str], run: str, attempt: int) -> dict[str, str]:
+    """Return the environment of a process in one attempt of a run."""
+    return {**env, "TFLAUNCH_RUN": run, "TFLAUNCH_ATTEMPT": str(attempt)}
+
+
+class Places:
+    """Which machine each host of a spec is."""
+
+    def __init__(self, spec: Spec, machine: Machine) -> None:
+        self._spec = spec
+        self._machine = machine
+
+    def visible_gpus(self, host: str) -> list[str]:
+        """Return the usable devices of a host, [] if neither the environment nor the spec lists them."""
+        settings = self._spec.host(host)
+        here = self._machine.environ if self.is_local(host) else {}
+        named = {**here, **self._spec.env, **settings.env}.get("CUDA_VISIBLE_DEVICES", "")
+        return [device.strip() for device in named.split(",") if device.strip()]
+
+    def machine_of(self, host: str) -> str:
+        """Return the name of a host's machine, the same for all names of this machine."""
+        return LOCALHOST if self.is_local(host) else host.lower()
+
+    def is_local(self, host: str) -> bool:
+        """Whether a host is this machine, and its agent is started here."""
+        settings = self._spec.host(host)
+        is_reached_otherwise = settings.docker is not None or settings.engine is not None
+        return not is_reached_otherwise and (host == LOCALHOST or host in self._machine.local_names)
+
+    def is_like_here(self, host: str) -> bool:
+        """Whether tasks on a host have the same environment and directories as on this machine."""
+        return self.is_local(host) or self._spec.host(host).inherits
+
+
+class Environments:
+    """The environments of the processes of one plan."""
+
+    def __init__(self, spec: Spec, machine: Machine, places: Places, tasks: Sequence[Member]) -> None:
+        """Prepare them; ``tasks`` are all tasks of the cluster, which share machines and GPUs."""
+        self._spec = spec
+        self._strategy = spec.effective_strategy()
+        self._machine = machine
+        self._places = places
+        self._tasks_on = Counter(task.machine for task in tasks)
+        wanted = gpu_shares.gpus_wanted(spec, self._strategy, tasks)
+        visible = {task.machine: places.visible_gpus(task.host) for task in tasks}
+        self._sharing = Counter(
+            task.machine
+            for task in tasks
+            if task.task not in wanted and gpu_shares.trains_on_gpu(self._strategy, task.role)
+        )
+        given = {task.machine for task in tasks if spec.host(task.host).inherits}
+        self._gpus = dict(gpu_shares.gpu_slices(wanted, tasks, visible, given))
+
+    def of_task(self, role: str, index: int, host: str) -> Environment:
+        """Return the environment of a task of the cluster on a host."""
+        name, specific = f"{role}:{index}", (self._spec.roles.get(role) or Role()).env
+        chosen = self._chosen(name, role, host)
+        own = {**self._common(), **{variable: value for variable, (value, _) in chosen.items()}}
+        env = self._layers(own, host, specific)
+        if "CUDA_VISIBLE_DEVICES" in chosen and "CUDA_VISIBLE_DEVICES" not in specific:
+            env["CUDA_VISIBLE_DEVICES"] = chosen["CUDA_VISIBLE_DEVICES"][0]  # a share of the host's own list
+        reasons = {variable: why for variable, (value, why) in chosen.items() if env[variable] == value}
+        env["TFLAUNCH_TASK"] = name
+        env["TFLAUNCH_SET"] = ",".join(reasons)
+        if self._spec.legacy_keras == "auto" and "TF_USE_LEGACY_KERAS" in reasons:
+            env["TFLAUNCH_LEGACY_KERAS"] = AUTO  # the agent looks for tf_keras first, without which TensorFlow fails
+        return Environment(env, self._unset(env, has_tf_config=has_cluster(self._strategy)), reasons)
+
+    def of_other(self, name: str, host: str, specific: Mapping[str, str]) -> Environment:
+        """Return the environment of a process outside the cluster, with variables of its own."""
+        env = {**self._layers(self._common(), host, specific), "TFLAUNCH_TASK": name}
+        return Environment(env, self._unset(env, has_tf_config=False))
+
+    def _common(self) -> dict[str, str]:
+        """Return every process's variables: unbuffered output, stacks on a crash, values set at the start.
+
+        An empty grpc_proxy keeps gRPC from sending the cluster's own traffic to http_proxy, which other code may need
+        (gRPC core, http_proxy_mapper.cc; measured with TensorFlow 2.21). Agents drop it where there is no proxy.
+        """
+        return {
+            "grpc_proxy": "",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONFAULTHANDLER": "1",
+            "TFLAUNCH_RUN": AUTO,
+            "TFLAUNCH_STRATEGY": self._strategy,
+            "TFLAUNCH_ATTEMPT": "0",
+            "TFLAUNCH_TASK_DIR": AUTO,
+            "TFLAUNCH_PROGRESS": AUTO,
+        }
+
+    def _chosen(self, task: str, role: str, host: str) -> dict[str, tuple[str, str]]:
+        """Return variables that TensorFlow needs or benefits from, with reasons; the spec overrides them."""
+        chosen: dict[str, tuple[str, str]] = {}
+        if has_cluster(self._strategy):
+            chosen["TF_GRPC_REUSE_PORT"] = "true", "the port is held for the task until it listens"
+        if role in members("parameter_server") and self._strategy == "parameter_server":
+            chosen["GRPC_FAIL_FAST"] = "use_caller", "a call may wait for a server that is being started again"
+        chosen |= self._own_cluster_variables()
+        if self._wants_legacy_keras(host):
+            chosen["TF_USE_LEGACY_KERAS"] = "1", self._why_legacy_keras()
+        devices = self._gpus.get(task)
+        if devices is not None:
+            why = "its share of the host's GPUs" if devices != gpu_shares.HIDDEN else "it is to have no GPU"
+            chosen["CUDA_VISIBLE_DEVICES"] = devices, why
+            chosen[gpu_shares.GROWTH] = "true", "TensorFlow would take all the memory of a GPU at once"
+        elif self._sharing[self._places.machine_of(host)] > 1 and gpu_shares.trains_on_gpu(self._strategy, role):
+            why = "tasks share what GPUs the host has, and the first would take all their memory"
+            chosen[gpu_shares.GROWTH] = "true", why
+        neighbours = self._tasks_on[self._places.machine_of(host)]
+        is_given = self._places.is_like_here(host) and "TF_NUM_INTRAOP_THREADS" in self._machine.environ
+        if neighbours > 1 and not is_given:
+            cores = max(1, self._machine.cores // neighbours) if self._places.is_local(host) else None
+            threads = f"${{host:TFLAUNCH_CORES/{neighbours}}}" if cores is None else str(cores)
+            why = f"{neighbours} tasks share the host's cores, and each would use all of them"
+            chosen["TF_NUM_INTRAOP_THREADS"] = threads, why
+        return chosen
+
+    def _own_cluster_variables(self) -> dict[str, tuple[str, str]]:
+        """Return the variables in which a framework reads its cluster instead of TF_CONFIG, with reasons.
+
+        They are those of DTensor's ``config.py`` (TensorFlow 2.21) and of ``distribution_lib.py`` (Keras 3.15).
+        """
+        count = str(len(self._spec.cluster.get("worker", ())))
+        if self._strategy == "dtensor":
+            why = "DTensor reads its cluster from it"
+            variables = {"JOBS": "{cluster.worker}", "NUM_CLIENTS": count, "CLIENT_ID": "{task.index}"}
+            return {f"DTENSOR_{name}": (value, why) for name, value in variables.items()}
+        if self._strategy == "jax":
+            why = "keras.distribution.initialize() reads its cluster from it"
+            variables = {"JOB_ADDRESSES": "{cluster.worker}", "NUM_PROCESSES": count, "PROCESS_ID": "{task.index}"}
+            chosen = {f"KERAS_DISTRIBUTION_{name}": (value, why) for name, value in variables.items()}
+            return {"KERAS_BACKEND": ("jax", "Keras is to train with JAX"), **chosen}
+        return {}
+
+    def _wants_legacy_keras(self, host: str) -> bool:
+        if self._spec.legacy_keras == "auto":
+            is_set = self._places.is_like_here(host) and "TF_USE_LEGACY_KERAS" in self._machine.environ
+            return self._strategy in ("multi_worker_mirrored", "parameter_server") and not is_set
+        return self._spec.legacy_keras is True
+
+    def _why_legacy_keras(self) -> str:
+        if self._spec.legacy_keras is True:
+            return "the spec says so"
+        return f"Keras 3 cannot `fit` under {self._strategy}; 0 where tf_keras is not installed beside TensorFlow"
+
+    def _layers(self, own: Mapping[str, str], host: str, specific: Mapping[str, str]) -> dict[str, str]:
+        env = {**own, **self._spec.env, **self._spec.host(host).env, **specific}
+        return {**self._inherited(host), **env}
+
+    def _inherited(self, host: str) -> dict[str, str]:
+        """Return changes to the environment that a process inherits: a PATH with the right Python first.
+
+        Hosts with a login get none, because their agents compose the whole environment.
+        """
+        if self._places.is_like_here(host):
+            directory = self._machine.python_directory
+            path = f"{directory}:{self._machine.environ.get('PATH', '/usr/bin:/bin')}"
+            return {} if directory is None else {"PATH": path}
+        settings = self._spec.host(host)
+        directory, slash, _ = (settings.python or "").rpartition("/")
+        if (settings.docker is None and settings.engine != POD) or not slash:
+            return {}
+        if directory.startswith("~"):
+            directory = "${host:HOME}" + directory[1:]
+        return {"PATH": f"{directory}:${{host:PATH}}"}
+
+    def _unset(self, env: Mapping[str, str], *, has_tf_config: bool) -> tuple[str, ...]:
+        """Return variables not to inherit: another cluster's TF_CONFIG, an unwanted Keras, the sources of secrets."""
+        names = [] if has_tf_config else ["TF_CONFIG"]
+        names += [secret.env for secret in self._spec.secrets.values() if secret.env is not None]
+        if self._spec.legacy_keras is False:
+            names.append("TF_USE_LEGACY_KERAS")
+        return tuple(dict.fromkeys(name for name in names if name not in env and name not in self._spec.secrets))

@@ -1,0 +1,165 @@
+"""Compose what a task of this host executes: its environment, from the lowest layer to the highest, and its command.
+
+1. What the task inherits: the environment of the agent, or a bare one (`host_vars`).
+2. The variables of the plan (`tflaunch.plan.task_env`), with values that only the host knows.
+3. What it must not inherit is removed, secrets too, which the process gets by itself (`spawn`).
+4. TF_CONFIG, the task's directory and pipe, our modules at the end of PYTHONPATH, the Keras that is installed here.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from tflaunch_worker import CODE_NAME, host_vars, spawn, tf_config
+from tflaunch_worker.agent import breakpoints
+from tflaunch_worker.inspect import cores, interpreter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# Variables by which a plan refers to paths and values that only the host knows.
+_SERVER = "TFLAUNCH_SERVER"
+_CODE = "TFLAUNCH_CODE"
+_CORES = "TFLAUNCH_CORES"
+
+_BREAKPOINT = "PYTHONBREAKPOINT"
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class TaskEnvironments:
+    """The environments of this host's tasks. ``cluster``: role to the addresses of its tasks, on all hosts."""
+
+    def __init__(self, directory: str) -> None:
+        """Compose them for the agent with this directory, from its own environment."""
+        self.cluster: dict[str, list[str]] = {}
+        self._directory = directory
+        self._environ = dict(os.environ)
+        self._inherited = host_vars.inherited(self._environ)
+        self._library = _library()
+        self._values: dict[str, str] = {}
+        self._bare: dict[str, str] = {}
+        self._keras: dict[tuple[str, ...], tuple[bool, str]] = {}
+        self._tensorflow: dict[tuple[str, ...], str] = {}
+
+    def known(self) -> dict[str, str]:
+        """Return the values that a plan may refer to on this host; cached."""
+        if not self._values:
+            self._values = {
+                **self._environ,
+                _SERVER: os.path.join(_PACKAGE, "training", "server.py"),
+                _CODE: os.path.join(self._directory, CODE_NAME),
+                _CORES: str(cores.usable()),
+            }
+        return self._values
+
+    def expand_path(self, path: str) -> str:
+        """Return a path with this host's values; raise `UnknownValue` where one is missing."""
+        return host_vars.expand_path(path, self.known())
+
+    def command(self, message: dict[str, Any], directory: str, progress: str) -> spawn.Command:
+        """Return what to execute for a ``start_task`` order.
+
+        Args:
+            message: the order.
+            directory: the task's directory.
+            progress: the path of the attempt's pipe for progress, "" for none.
+
+        Raises:
+            UnknownValue: the command refers to a value that the host does not have, or to an unknown secret.
+        """
+        known = self.known()
+        env = dict(self._inherited if message["inherit"] else self._bare_environment())
+        env.update({variable: host_vars.expand(value, known) for variable, value in message["env"].items()})
+        secrets = _known_secrets(message.get("secrets") or {})
+        for variable in (*message["unset"], *secrets):
+            env.pop(variable, None)
+        if message.get("tf_config") is not None:
+            env[tf_config.NAME] = tf_config.compose(self.cluster, **message["tf_config"])
+        env["TFLAUNCH_TASK_DIR"] = directory
+        env["TFLAUNCH_PROGRESS"] = progress
+        library = [self._library] if self._library else []  # where tflaunch is installed, tasks find it there
+        if _BREAKPOINT not in message["unset"] and not env.get(_BREAKPOINT):
+            env[_BREAKPOINT] = breakpoints.HOOK
+        if env.get(_BREAKPOINT) == breakpoints.HOOK:
+            library.append(breakpoints.DIRECTORY)
+        _append_to_path(env, library)
+        program, *arguments = message["argv"]
+        argv = [host_vars.expand_path(program, known), *(host_vars.expand(word, known) for word in arguments)]
+        self._choose_keras(argv, env)
+        if not host_vars.has_proxy(env):
+            env.pop("grpc_proxy", None)
+        workdir = host_vars.expand_path(message["workdir"], known)
+        if "PWD" not in message["env"]:
+            env["PWD"] = workdir
+        modules = tuple(str(module) for module in message.get("preload", ()))
+        command = spawn.Command(argv, env, workdir, modules)
+        command.secrets = secrets
+        command.search = message.get("search")
+        if modules and message.get("warm") is not None and not message.get("private"):
+            command.warm = self._warm_order(**message["warm"])
+        command.facts = self._facts(argv, env)
+        return command
+
+    def _warm_order(self, recipe: str, idle: float) -> spawn.WarmOrder:
+        from tflaunch_worker.forkserver import warm_client  # most runs are not warm
+
+        return spawn.WarmOrder(warm_client.socket_path(self._directory, recipe, self._environ), idle)
+
+    def _facts(self, argv: list[str], env: dict[str, str]) -> dict[str, object]:
+        """Return facts that may differ silently between hosts: the command's TensorFlow."""
+        about = _looked_at(argv, env)
+        if about not in self._tensorflow:
+            self._tensorflow[about] = interpreter.tensorflow(argv, env)
+        return {"tensorflow": self._tensorflow[about]}
+
+    def _bare_environment(self) -> dict[str, str]:
+        """Return what a task inherits instead of the agent's environment; cached."""
+        if not self._bare:
+            self._bare = host_vars.bare_environment(sys.executable)
+        return self._bare
+
+    def _choose_keras(self, argv: list[str], env: dict[str, str]) -> None:
+        """Set TF_USE_LEGACY_KERAS by what is installed here, if the plan leaves that to the host."""
+        if env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
+            return
+        about = _looked_at(argv, env)
+        if about not in self._keras:
+            self._keras[about] = interpreter.legacy_keras(argv, env)
+        is_legacy, env[interpreter.CHOICE] = self._keras[about]
+        env["TF_USE_LEGACY_KERAS"] = "1" if is_legacy else "0"
+
+
+def has_debugger(command: spawn.Command) -> bool:
+    """Whether `breakpoint()` in a task reaches `tflaunch debug`, and no other debugger."""
+    return command.env.get(_BREAKPOINT) == breakpoints.HOOK
+
+
+def _known_secrets(secrets: dict[str, str | None]) -> dict[str, str]:
+    known = {name: value for name, value in secrets.items() if value is not None}
+    if len(known) < len(secrets):
+        missing = ", ".join(sorted(secrets.keys() - known.keys()))
+        raise host_vars.UnknownValue(f"secrets could not be read when the run was resumed: {missing}")
+    return known
+
+
+def _append_to_path(env: dict[str, str], directories: list[str]) -> None:
+    """Let a task find modules in these directories after all others that its PYTHONPATH names."""
+    known = [place for place in env.get("PYTHONPATH", "").split(":") if place]
+    added = [place for place in directories if place not in known]
+    if added:
+        env["PYTHONPATH"] = ":".join(filter(None, [env.get("PYTHONPATH", ""), *added]))
+
+
+def _looked_at(argv: list[str], env: dict[str, str]) -> tuple[str, ...]:
+    """Return a key that distinguishes interpreters and the packages that they find."""
+    return (argv[0], *(env.get(name, "") for name in interpreter.LOOKED_AT))
+
+
+def _library() -> str:
+    """Return the directory that provides `tflaunch_worker.training` to tasks, or "" if we are installed."""
+    is_installed = os.path.exists(os.path.join(_PACKAGE, "boot.py"))  # which is not in an archive
+    return "" if is_installed else os.path.dirname(_PACKAGE)
