@@ -33,7 +33,6 @@ from tflaunch.plan.model import Plan
 from tflaunch.runtime.daemon import Notes
 from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.store.journal import Journal
-from tflaunch.store.left_files import LeftFileStore
 from tflaunch.store.log_sink import LogSink
 from tflaunch.store.log_writer import Marks
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
@@ -207,8 +206,7 @@ def _supervise(plan: Plan, directory: RunDirectory, mailbox: Mailbox, door: Door
         def in_thread(function: Callable[[], None]) -> None:
             pool.submit(function)
 
-        files = LeftFileStore(directory.left_files)
-        sessions = {host.host: Session(host.host, door, terms, mailbox, words, files, in_thread) for host in plan.hosts}
+        sessions = {host.host: Session(host.host, door, terms, mailbox, words, in_thread) for host in plan.hosts}
         parts = Collaborators(
             mailbox, journal, words, sessions, lambda _: None, str(directory.logs), watchers=(conductor,)
         )

@@ -44,7 +44,7 @@ os.execvp(sys.argv[4], sys.argv[4:])
 """
 UMASKS = {"000": "0000", "777": "0077"}
 """What tasks get of it: nothing works where the owner may not read what he has written."""
-ALLOWED = (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
+ALLOWED = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 """What our processes may ignore: Python, daemons and a background job do."""
 TASK = (
     "umask; ulimit -Sn; grep -E '^Sig(Blk|Ign):' /proc/self/status;  echo up; "
