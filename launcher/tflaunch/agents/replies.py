@@ -161,20 +161,10 @@ class ExpectedReplies:
             ValueError: the agent was not asked for it, or cannot vouch for an address in it.
         """
         _check_addresses(event)
+        if isinstance(event, events.TaskEvent):
+            stalls = isinstance(event, events.OutputStalled | events.OutputResumed)
+            self._check_attempt(event.task, event.attempt, self._watched if stalls else self._started)
         match event:
-            case events.OutputStalled() | events.OutputResumed():
-                self._check_attempt(event.task, event.attempt, self._watched)
-            case (
-                events.TaskStarted()
-                | events.TaskNotStarted()
-                | events.PortOpened()
-                | events.BreakpointReached()
-                | events.BreakpointLeft()
-                | events.TaskExited()
-                | events.TaskLingers()
-                | events.TaskGone()
-            ):
-                self._check_attempt(event.task, event.attempt, self._started)
             case events.PortsHeld() | events.PortsRefused():
                 told = event.ports if isinstance(event, events.PortsHeld) else event.refused
                 _check_names("ports of", told, self._ports)

@@ -12,61 +12,13 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from tflaunch.core.events import (
-    BreakpointLeft,
-    BreakpointReached,
-    Event,
-    FilesRefused,
-    FilesSynced,
-    HostJoined,
-    HostLeaving,
-    NamesResolved,
-    NetworkRefused,
-    OutputResumed,
-    OutputStalled,
-    OutsiderRefused,
-    PeerSeen,
-    PeersProbed,
-    PortOpened,
-    PortsHeld,
-    PortsRefused,
-    PortUnfenced,
-    TaskExited,
-    TaskGone,
-    TaskLingers,
-    TaskNotStarted,
-    TaskStarted,
-)
+from tflaunch.core.events import AgentEvent, Event, HostJoined, OutsiderRefused, PeerSeen, PortsHeld, TaskExited
 from tflaunch.records import read_record
-
-_SAID_BY_AGENTS = (
-    HostLeaving,
-    FilesSynced,
-    FilesRefused,
-    NamesResolved,
-    PortsHeld,
-    PortsRefused,
-    NetworkRefused,
-    PeersProbed,
-    PeerSeen,
-    OutsiderRefused,
-    PortUnfenced,
-    TaskStarted,
-    TaskNotStarted,
-    PortOpened,
-    OutputStalled,
-    OutputResumed,
-    BreakpointReached,
-    BreakpointLeft,
-    TaskExited,
-    TaskLingers,
-    TaskGone,
-)
 
 
 def is_from_agent(event: Event) -> bool:
     """Whether an agent sent this event, with a number."""
-    return isinstance(event, _SAID_BY_AGENTS)
+    return isinstance(event, AgentEvent)
 
 
 def kind_of(event: type[Any]) -> str:
@@ -75,7 +27,7 @@ def kind_of(event: type[Any]) -> str:
 
 
 _BY_KIND: dict[str, type[Any]] = {kind_of(event): event for event in typing.get_args(Event)}
-_AGENT_KINDS = frozenset(kind_of(event) for event in _SAID_BY_AGENTS)
+_AGENT_KINDS = frozenset(kind_of(event) for event in typing.get_args(AgentEvent))
 
 
 def is_of_agents(kind: str) -> bool:

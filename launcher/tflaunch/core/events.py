@@ -368,6 +368,25 @@ class TimePassed(NamedTuple):
     """The deadline that the job waited for has passed (see `step.next_deadline`)."""
 
 
+HostEvent = HostJoined | HostDelayed | HostUnreachable | LinkLost | LinkRestored | HostLeaving | HostLost
+"""What happens to a host, or to the link to it."""
+
+PreparationEvent = (
+    FilesSynced
+    | FilesRefused
+    | NamesResolved
+    | CheckpointPlaced
+    | CheckpointRefused
+    | PortsHeld
+    | PortsRefused
+    | NetworkRefused
+    | PeersProbed
+)
+"""What hosts answer before an attempt."""
+
+FenceEvent = PeerSeen | OutsiderRefused | PortUnfenced
+"""Who reaches the ports of tasks."""
+
 TaskEvent = (
     TaskStarted
     | TaskNotStarted
@@ -382,14 +401,16 @@ TaskEvent = (
 )
 """What happens to an attempt of a task."""
 
-Event = (
-    HostJoined
-    | HostDelayed
-    | HostUnreachable
-    | LinkLost
-    | LinkRestored
-    | HostLeaving
-    | HostLost
+UserRequest = Interrupted | StopRequested | RestartRequested
+"""What users want."""
+
+Note = MemoryGrew | HangExplained | CheckpointCopied | CheckpointNotCopied | FaultInjected | Superseded
+"""What people want to know, and no decision depends on."""
+
+Event = HostEvent | PreparationEvent | FenceEvent | TaskEvent | UserRequest | Note | TimePassed
+
+AgentEvent = (
+    HostLeaving
     | FilesSynced
     | FilesRefused
     | NamesResolved
@@ -397,20 +418,7 @@ Event = (
     | PortsRefused
     | NetworkRefused
     | PeersProbed
-    | PeerSeen
-    | OutsiderRefused
-    | PortUnfenced
+    | FenceEvent
     | TaskEvent
-    | Interrupted
-    | StopRequested
-    | RestartRequested
-    | CheckpointPlaced
-    | CheckpointRefused
-    | CheckpointCopied
-    | CheckpointNotCopied
-    | MemoryGrew
-    | FaultInjected
-    | HangExplained
-    | Superseded
-    | TimePassed
 )
+"""What agents report."""

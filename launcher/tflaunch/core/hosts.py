@@ -12,6 +12,7 @@ from tflaunch.core import elastic, lost_hosts, policy, restart_budget, spares
 from tflaunch.core.actions import AbandonHost, Action, SendFiles
 from tflaunch.core.events import (
     HostDelayed,
+    HostEvent,
     HostJoined,
     HostLeaving,
     HostLost,
@@ -41,7 +42,7 @@ _NOT_CONFIRMED = "its host has not confirmed its end"
 
 def on_host_event(
     job: Job,
-    event: HostJoined | HostDelayed | HostUnreachable | LinkLost | LinkRestored | HostLeaving | HostLost,
+    event: HostEvent,
     now: float,
 ) -> Step:
     """Return the job after an agent joined, could not be reached, ended, or its link was lost or restored."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tflaunch.core.actions import Action, UpdateFence
-from tflaunch.core.events import OutsiderRefused, PeerSeen, PortUnfenced
+from tflaunch.core.events import FenceEvent, OutsiderRefused, PeerSeen, PortUnfenced
 from tflaunch.core.job_state import Cause, Culprit, HostPhase, Job, Phase
 from tflaunch.core.phases import Step, fail
 from tflaunch.plan.model import FENCED, FENCED_OR_FAIL, Plan
@@ -45,7 +45,7 @@ def updates(before: Job, after: Job) -> list[Action]:
     return [UpdateFence(host) for host in after.hosts_in(*present) if host in busy]
 
 
-def on_fence_event(job: Job, event: PeerSeen | OutsiderRefused | PortUnfenced, now: float) -> Step:
+def on_fence_event(job: Job, event: FenceEvent, now: float) -> Step:
     """Return the job after a host has reported something about its fence."""
     fence = job.port_fence
     match event:

@@ -16,6 +16,7 @@ from tflaunch.core.events import (
     PeersProbed,
     PortsHeld,
     PortsRefused,
+    PreparationEvent,
 )
 from tflaunch.core.job_state import CHECKPOINT, CODE, NAMES, PEERS, Cause, Culprit, HostPhase, Job, Phase, TaskPhase
 from tflaunch.core.phases import Step, fail
@@ -33,15 +34,7 @@ _REMEDY = (
 
 def on_preparation(
     job: Job,
-    event: FilesSynced
-    | FilesRefused
-    | NamesResolved
-    | CheckpointPlaced
-    | CheckpointRefused
-    | PortsHeld
-    | PortsRefused
-    | NetworkRefused
-    | PeersProbed,
+    event: PreparationEvent,
     now: float,
 ) -> Step:
     """Return the job after a host has done its part for the next attempt, or could not."""

@@ -14,37 +14,19 @@ from tflaunch.core.events import (
     BreakpointLeft,
     BreakpointReached,
     CheckpointCopied,
-    CheckpointNotCopied,
-    CheckpointPlaced,
-    CheckpointRefused,
     Event,
-    FaultInjected,
-    FilesRefused,
-    FilesSynced,
+    FenceEvent,
     HangExplained,
-    HostDelayed,
-    HostJoined,
-    HostLeaving,
-    HostLost,
-    HostUnreachable,
+    HostEvent,
     Interrupted,
-    LinkLost,
-    LinkRestored,
     MemoryGrew,
-    NamesResolved,
-    NetworkRefused,
+    Note,
     OutputResumed,
     OutputStalled,
-    OutsiderRefused,
-    PeerSeen,
-    PeersProbed,
     PortOpened,
-    PortsHeld,
-    PortsRefused,
-    PortUnfenced,
+    PreparationEvent,
     RestartRequested,
     StopRequested,
-    Superseded,
     TaskEvent,
     TaskExited,
     TaskGone,
@@ -52,6 +34,7 @@ from tflaunch.core.events import (
     TaskNotStarted,
     TaskStarted,
     TimePassed,
+    UserRequest,
 )
 from tflaunch.core.hosts import give_up, not_reached, on_host_event, replace_alone
 from tflaunch.core.job_state import (
@@ -158,43 +141,22 @@ def _deadlines_while_running(job: Job) -> list[float | None]:
 
 
 def _react(job: Job, event: Event, now: float) -> Step:
-    match event:
-        case (
-            HostJoined() | HostDelayed() | HostUnreachable() | LinkLost() | LinkRestored() | HostLeaving() | HostLost()
-        ):
-            return on_host_event(job, event, now)
-        case (
-            FilesSynced()
-            | FilesRefused()
-            | NamesResolved()
-            | CheckpointPlaced()
-            | CheckpointRefused()
-            | PortsHeld()
-            | PortsRefused()
-            | NetworkRefused()
-            | PeersProbed()
-        ):
-            return on_preparation(job, event, now)
-        case PeerSeen() | OutsiderRefused() | PortUnfenced():
-            return on_fence_event(job, event, now)
-        case Interrupted() | StopRequested() | RestartRequested():
-            return _on_request(job, event, now)
-        case TimePassed():
-            return _on_time(job, now)
-        case (
-            MemoryGrew() | HangExplained() | CheckpointCopied() | CheckpointNotCopied() | FaultInjected() | Superseded()
-        ):
-            return _note(job, event, now), []
-        case _:
-            return _on_task_event(job, event, now)
+    if isinstance(event, HostEvent):
+        return on_host_event(job, event, now)
+    if isinstance(event, PreparationEvent):
+        return on_preparation(job, event, now)
+    if isinstance(event, FenceEvent):
+        return on_fence_event(job, event, now)
+    if isinstance(event, UserRequest):
+        return _on_request(job, event, now)
+    if isinstance(event, Note):
+        return _note(job, event, now), []
+    if isinstance(event, TimePassed):
+        return _on_time(job, now)
+    return _on_task_event(job, event, now)
 
 
-def _note(
-    job: Job,
-    event: MemoryGrew | HangExplained | CheckpointCopied | CheckpointNotCopied | FaultInjected | Superseded,
-    now: float,
-) -> Job:
-    """Return the job after an event on which no decision depends."""
+def _note(job: Job, event: Note, now: float) -> Job:
     match event:
         case MemoryGrew():
             return _note_growth(job, event, now)
@@ -350,7 +312,7 @@ def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
 # ---- users and time
 
 
-def _on_request(job: Job, event: Interrupted | StopRequested | RestartRequested, now: float) -> Step:
+def _on_request(job: Job, event: UserRequest, now: float) -> Step:
     match event:
         case Interrupted():
             return _on_interrupt(job, event, now)
