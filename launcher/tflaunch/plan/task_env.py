@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tflaunch.clusterspec.model import Role, Spec
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.plan import gpu_shares
 from tflaunch.plan.gpu_shares import Member
@@ -25,6 +24,9 @@ AT_START = ("TFLAUNCH_RUN", "TFLAUNCH_ATTEMPT", *BY_AGENTS)
 """Variables whose values are known when an attempt starts."""
 OURS = (*AT_START, "TF_CONFIG", "TFLAUNCH_STRATEGY", "TFLAUNCH_TASK", "TFLAUNCH_PRELOAD", "TFLAUNCH_SET")
 """Variables that no spec may set."""
+
+if TYPE_CHECKING:
+    from tflaunch.clusterspec.model import Spec  # whoever starts a kept plan needs no model of specs
 
 
 class Environment(NamedTuple):
@@ -94,7 +96,8 @@ class Environments:
 
     def of_task(self, role: str, index: int, host: str) -> Environment:
         """Return the environment of a task of the cluster on a host."""
-        name, specific = f"{role}:{index}", (self._spec.roles.get(role) or Role()).env
+        name, settings = f"{role}:{index}", self._spec.roles.get(role)
+        specific = {} if settings is None else settings.env
         chosen = self._chosen(name, role, host)
         own = {**self._common(), **{variable: value for variable, (value, _) in chosen.items()}}
         env = self._layers(own, host, specific)
