@@ -137,6 +137,30 @@ def test_threads_that_begin_and_end_meanwhile_do_no_harm() -> None:
             started.kill()
 
 
+DEEP = """
+import sys
+sys.setrecursionlimit(10000)
+def deep(number):
+    return deep(number - 1) if number else [len(list(range(5))) for _ in range(3)]
+print("up", flush=True)
+while True:
+    deep(150)
+    [deep(number) for number in range(37)]
+"""
+
+
+def test_a_stack_that_changes_all_the_time_is_read() -> None:
+    """As that of a program which traces functions: of three tries in a row, all failed in every seventh reading."""
+    with subprocess.Popen([sys.executable, "-c", DEEP], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "up\n"
+        try:
+            read = [python_stacks.read_threads(started.pid) for _ in range(200)]
+        finally:
+            started.kill()
+    assert sum(bool(threads) for threads in read) >= 199
+
+
 MANY_THREADS = """
 import threading
 for _ in range(200):

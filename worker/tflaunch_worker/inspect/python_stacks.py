@@ -28,7 +28,7 @@ _MOST_INTERPRETERS = 8
 _LONGEST_NAME = 4096  # characters of a file's or function's name
 _MOST_LINE_BYTES = 1024 * 1024
 _MOST_CODES = 10_000  # kept
-_TRIES, _TRIES_OF_LISTS = 3, 20
+_TRIES = 20  # of what may change while it is read: a deep stack of a busy program does so every second time
 
 Frame = namedtuple("Frame", ["file", "line", "function"])
 Thread = namedtuple("Thread", ["id", "frames"])
@@ -190,7 +190,7 @@ class _Reader:
 
         Threads that begin or end at the same time change the lists, which are then read again.
         """
-        for _ in range(_TRIES_OF_LISTS):
+        for _ in range(_TRIES):
             try:
                 states = self._read_states(runtime)
             except UnreadableError as error:
