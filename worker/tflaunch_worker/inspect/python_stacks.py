@@ -19,7 +19,7 @@ from tflaunch_worker.inspect.python_runtime import UnreadableError, find_runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterator, List, Tuple
+    from typing import Dict, Iterator, List, Optional, Tuple
 
 MOST_FRAMES = 100  # of a thread, the innermost first
 MOST_THREADS = 64  # of a process: the main thread and the newest
@@ -28,6 +28,7 @@ _MOST_INTERPRETERS = 8
 _LONGEST_NAME = 4096  # characters of a file's or function's name
 _MOST_LINE_BYTES = 1024 * 1024
 _MOST_CODES = 10_000  # kept
+_OUTERMOST = ("<module>", "_bootstrap")
 _TRIES = 20  # of what may change while it is read: a deep stack of a busy program does so every second time
 
 Frame = namedtuple("Frame", ["file", "line", "function"])
@@ -167,14 +168,32 @@ class _Reader:
         """Return the threads of all interpreters; the oldest is the main thread and comes first."""
         found: Dict[int, Tuple[bytes, Thread]] = {}
         for state in self._states(runtime):
-            for _ in range(_TRIES):
-                try:
-                    found[state] = self._thread(state)
-                except (UnreadableError, struct.error):
-                    continue
-                break
+            read = self._read_whole(state)
+            if read is not None:
+                found[state] = read
         self._known = found
         return [thread for _, thread in reversed(list(found.values()))]
+
+    def _read_whole(self, state: int) -> Optional[Tuple[bytes, Thread]]:
+        """Return a thread with its whole stack, None if it cannot be read.
+
+        A frame that begins or ends meanwhile leads nowhere, and the stack seems to end there. It is whole if it ends
+        where Python begins one, or twice at the same function.
+        """
+        deepest: Optional[Tuple[bytes, Thread]] = None
+        for _ in range(_TRIES):
+            try:
+                read = self._thread(state)
+            except (UnreadableError, struct.error):
+                continue
+            ends = [(frame.file, frame.function) for frame in read[1].frames[-1:]]
+            if ends and ends[0][1].rpartition(".")[2] in _OUTERMOST:
+                return read
+            if ends and deepest is not None and ends == [(at.file, at.function) for at in deepest[1].frames[-1:]]:
+                return read
+            if deepest is None or len(read[1].frames) > len(deepest[1].frames):
+                deepest = read
+        return deepest
 
     def _thread(self, state: int) -> Tuple[bytes, Thread]:
         """Return a thread, and its run count before it was read."""
@@ -219,14 +238,13 @@ class _Reader:
         frame = self._pointer(state + self._at.frame)
         if self._version in _CURRENT_IN_CFRAME and frame:
             frame = self._pointer(frame + _CURRENT_IN_CFRAME[self._version])
-        for _ in range(MOST_FRAMES):
-            if not frame:
-                return
-            data = self._read(frame, _FRAME_BYTES)
-            (code,) = struct.unpack_from("<Q", data, self._at.code)
+        raw: List[bytes] = []  # before the first is decoded, which takes long: meanwhile the stack changes
+        while frame and len(raw) < MOST_FRAMES:
+            raw.append(self._read(frame, _FRAME_BYTES))
+            (frame,) = struct.unpack_from("<Q", raw[-1], self._at.previous)
+        for data in raw:
             if not self._at.owner or data[self._at.owner] < _OF_C_STACK:
-                yield self._frame(code, data)
-            (frame,) = struct.unpack_from("<Q", data, self._at.previous)
+                yield self._frame(struct.unpack_from("<Q", data, self._at.code)[0], data)
 
     def _frame(self, address: int, data: bytes) -> Frame:
         code = self._code(address)
