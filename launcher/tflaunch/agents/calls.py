@@ -16,7 +16,7 @@ KINDS = ("told", "answered")
 
 
 def _ignore(*_: object) -> None:
-    """Do nothing with what nobody needs."""
+    """Ignore an answer, or its loss."""
 
 
 def _refuse_part(message: dict[str, Any], body: bytes) -> None:

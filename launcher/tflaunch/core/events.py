@@ -371,18 +371,11 @@ class TimePassed(NamedTuple):
 HostEvent = HostJoined | HostDelayed | HostUnreachable | LinkLost | LinkRestored | HostLeaving | HostLost
 """What happens to a host, or to the link to it."""
 
-PreparationEvent = (
-    FilesSynced
-    | FilesRefused
-    | NamesResolved
-    | CheckpointPlaced
-    | CheckpointRefused
-    | PortsHeld
-    | PortsRefused
-    | NetworkRefused
-    | PeersProbed
-)
-"""What hosts answer before an attempt."""
+HostAnswer = FilesSynced | FilesRefused | NamesResolved | PortsHeld | PortsRefused | NetworkRefused | PeersProbed
+"""What agents answer to the orders before an attempt."""
+
+PreparationEvent = HostAnswer | CheckpointPlaced | CheckpointRefused
+"""What a host has done for the next attempt, or could not do."""
 
 FenceEvent = PeerSeen | OutsiderRefused | PortUnfenced
 """Who reaches the ports of tasks."""
@@ -409,16 +402,5 @@ Note = MemoryGrew | HangExplained | CheckpointCopied | CheckpointNotCopied | Fau
 
 Event = HostEvent | PreparationEvent | FenceEvent | TaskEvent | UserRequest | Note | TimePassed
 
-AgentEvent = (
-    HostLeaving
-    | FilesSynced
-    | FilesRefused
-    | NamesResolved
-    | PortsHeld
-    | PortsRefused
-    | NetworkRefused
-    | PeersProbed
-    | FenceEvent
-    | TaskEvent
-)
+AgentEvent = HostLeaving | HostAnswer | FenceEvent | TaskEvent
 """What agents report."""

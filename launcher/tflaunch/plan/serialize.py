@@ -45,8 +45,9 @@ def from_json(data: object) -> Plan:
         ValueError: the data is not a plan; names the wrong field.
     """
     try:
-        network = {"network": OPEN} if isinstance(data, Mapping) and "network" not in data else {}  # an earlier version
-        plan = records.read_record(Plan, {**data, **network} if isinstance(data, Mapping) else data)
+        if isinstance(data, Mapping):
+            data = {"network": OPEN, **data}  # missing in runs of earlier versions
+        plan = records.read_record(Plan, data)
         bare = plan._replace(tasks=tuple(map(_without_tf_config, plan.tasks)))
         _check(bare)
         return bare

@@ -84,14 +84,17 @@ class _LiveAgent:
         Raises:
             LinkError: there is none.
         """
-        waiter = Waiter(lambda *answer: self._answers.put(answer), lambda: self._answers.put(None))
+        answers = self._answers = queue.SimpleQueue()  # of this call: the answer to an earlier one may come late
+        if self._is_given_up:
+            raise LinkError("interrupted")
+        waiter = Waiter(lambda *answer: answers.put(answer), lambda: answers.put(None))
 
         def begin() -> None:
             self._session.calls.begin(kind, waiter, **about)
 
         self._mailbox.call(begin)
         try:
-            answer = self._answers.get(timeout=wait)
+            answer = answers.get(timeout=wait)
         except queue.Empty:
             answer = None
         if self._is_given_up or answer is None:

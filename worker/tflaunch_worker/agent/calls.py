@@ -22,7 +22,7 @@ def _ignore(*_: object) -> None:
 class Call:
     """A call that may be answered; nothing is sent once it was answered, or has ended.
 
-    ``when_ended`` is called when nobody waits for the answer any more; ``when_told`` takes further input.
+    ``when_ended`` is called when the answer is no longer awaited; ``when_told`` takes further input.
     """
 
     def __init__(self, number: int, calls: Calls) -> None:
@@ -73,7 +73,7 @@ class Calls:
             self.open[message["call"]].when_told(message)
 
     def end(self, message: dict[str, Any]) -> None:
-        """End a call whose answer nobody awaits any more."""
+        """End a call whose answer is no longer awaited."""
         call = self.open.pop(message["call"], None)
         if call is not None:
             call.when_ended()
