@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import tflaunch
-from tflaunch.cli._json_output import OUTPUTS, schema_of_output
+from tflaunch.cli._json_output import schema_of_output, with_output
 from tflaunch.clusterspec.schema import json_schema
 from tflaunch.core import event_records
 from tflaunch.core import events as core_events
@@ -172,7 +172,7 @@ def json_output() -> str:
         "# JSON output\n\nCommands with `--json` print one document, whose JSON Schema follows; `tflaunch schema "
         "COMMAND` prints it, too. `tflaunch events --json` prints one record per line. Later versions may add fields.\n"
     )
-    verbs = [*OUTPUTS, "events"]
+    verbs = [*with_output(), "events"]
     return "\n".join([head, *(f"## {verb}\n\n```json\n{_json(schema_of_output(verb))}\n```\n" for verb in verbs)])
 
 

@@ -11,12 +11,12 @@ import jsonschema
 import pytest
 
 from support.launch import Launch
-from tflaunch.cli._json_output import OUTPUTS, schema_of_output
+from tflaunch.cli._json_output import schema_of_output, with_output
 from tflaunch.cli.main import tflaunch
 
 pytestmark = pytest.mark.cli
 
-VERBS = {*OUTPUTS, "events"}
+VERBS = {*with_output(), "events"}
 
 
 def fits(verb: str, ended: subprocess.CompletedProcess[str]) -> Any:

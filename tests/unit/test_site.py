@@ -14,7 +14,7 @@ from mkdocs.config import load_config
 
 import tflaunch
 from support.specs import REPOSITORY
-from tflaunch.cli._json_output import OUTPUTS
+from tflaunch.cli._json_output import with_output
 from tflaunch.cli.main import tflaunch as command_group
 from tflaunch.clusterspec.model import Spec, written_fields
 from tflaunch.core import event_records, events
@@ -58,6 +58,6 @@ def test_the_reference_has_everything_that_the_code_has(site: Path) -> None:
     assert headings(site, "commands.html") >= {f"tflaunch-{verb}" for verb in verbs}
     assert headings(site, "api.html") >= {name.lower() for name in tflaunch.__all__ if name != "__version__"}
     assert headings(site, "events.html") == {event_records.kind_of(kind) for kind in get_args(events.Event)}
-    assert headings(site, "json.html") == {*OUTPUTS, "events"}
+    assert headings(site, "json.html") == {*with_output(), "events"}
     fields = (site / "fields.html").read_text()
     assert [name for name in written_fields(Spec) if f"<code>{name}</code>" not in fields] == []

@@ -14,7 +14,7 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 _PATIENCE = 2.0  # seconds to wait for a terminal that takes nothing, after Ctrl-C
 
 
-@click.command(short_help="Follow a live run as if it had been started here.")
+@click.command()
 @run_argument
 @click.option("-n", "--tail", type=WholeNumber(0), default=10, metavar="N", help="Begin with N lines of each task.")
 @click.option("--resume", is_flag=True, help="Take over if its supervisor was killed.")

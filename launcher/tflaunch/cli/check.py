@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tflaunch.clusterspec.model import Spec
 
 
-@click.command(cls=CommandAfterDashes, short_help="Find mistakes in specs.")
+@click.command(cls=CommandAfterDashes)
 @specs_argument
 @set_option
 @json_option

@@ -7,7 +7,7 @@ import click
 _SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(short_help="Print the script that completes commands in a shell.")
+@click.command()
 @click.argument("shell", type=click.Choice(_SHELLS), metavar="bash|zsh|fish")
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

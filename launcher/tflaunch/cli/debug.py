@@ -13,7 +13,7 @@ from tflaunch.errors import EXIT_INTERNAL
 _INTERRUPTED = 130
 
 
-@click.command(short_help="Debug a task that waits at a breakpoint().")
+@click.command()
 @run_and_tasks_argument
 def debug(words: tuple[str, ...]) -> int:
     """Attach this terminal to the debugger (pdb) of a TASK of RUN that waits at a breakpoint().

@@ -10,7 +10,7 @@ from tflaunch.cli._select import complete_runs
 from tflaunch.cli._spec import say
 
 
-@click.command(short_help="Show what differs between two runs.")
+@click.command()
 @click.argument("first", metavar="RUN", shell_complete=complete_runs)
 @click.argument("second", metavar="RUN", shell_complete=complete_runs)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

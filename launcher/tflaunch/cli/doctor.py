@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _POD_PATIENCE = 60.0  # seconds for a pod to run
 
 
-@click.command(cls=CommandAfterDashes, short_help="Check the hosts of a spec before running it.")
+@click.command(cls=CommandAfterDashes)
 @spec_argument
 @command_argument
 @set_option

@@ -11,7 +11,7 @@ from tflaunch.cli._spec import say, seconds_in
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 
-@click.command(short_help="Stop a run.")
+@click.command()
 @click.argument("run", required=False, shell_complete=complete_runs)
 @click.option("-t", "--timeout", "grace", metavar="GRACE", help="Time between TERM and KILL; default: the spec's.")
 @click.option("--all", "everything", is_flag=True, help="Stop all live runs.")

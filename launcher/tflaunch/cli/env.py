@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tflaunch.plan.model import Plan, TaskPlan
 
 
-@click.command(short_help="Print shell exports to run one task by hand.")
+@click.command()
 @spec_argument
 @click.argument("task")
 @set_option

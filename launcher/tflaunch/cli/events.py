@@ -11,7 +11,7 @@ from tflaunch.cli._select import run_argument
 from tflaunch.cli._spec import json_option
 
 
-@click.command(short_help="Show what has happened in a run.")
+@click.command()
 @run_argument
 @click.option("-f", "--follow", is_flag=True, help="Show new events as they happen, until the run has ended.")
 @json_option

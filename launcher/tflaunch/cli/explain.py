@@ -11,7 +11,7 @@ from tflaunch.cli._select import run_argument
 from tflaunch.cli._spec import json_option
 
 
-@click.command(short_help="Say why a run failed, and what helps further.")
+@click.command()
 @run_argument
 @json_option
 def explain(run: str | None, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from tflaunch.cli._spec import say
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 
-@click.command(short_help="Fetch files of an ended run from its hosts.")
+@click.command()
 @click.argument("run", shell_complete=complete_runs)
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 def fetch(run: str, paths: tuple[str, ...]) -> int:

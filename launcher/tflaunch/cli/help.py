@@ -27,7 +27,7 @@ _NEVER_GUESSED = {"up", "run", "rerun", "restart", "down", "kill", "prune"}
 """Verbs that start, end or delete something, to which no misspelled word may lead."""
 
 
-@click.command("help", short_help="Show how a command is used.")
+@click.command("help")
 @click.argument("command", required=False)
 @click.pass_context
 def help_(context: click.Context, command: str | None) -> None:

@@ -26,7 +26,7 @@ _WORKERS_HERE = 2
 _PROGRAMS = ("train.py", "main.py")
 
 
-@click.command(cls=CommandAfterDashes, short_help="Write a first spec, with comments.")
+@click.command(cls=CommandAfterDashes)
 @click.argument("file", required=False, default=_DEFAULT, type=click.Path(readable=False, path_type=Path))
 @command_argument
 @cluster_options

@@ -11,7 +11,7 @@ from tflaunch.cli._spec import say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 
-@click.command(short_help="Send a signal to tasks.")
+@click.command()
 @click.option("-s", "--signal", "name", default="TERM", metavar="SIGNAL", help="Its name or number; default: TERM.")
 @run_and_tasks_argument
 def kill(name: str, words: tuple[str, ...]) -> None:

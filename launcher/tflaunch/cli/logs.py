@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tflaunch.tui.log_printer import LogPrinter
 
 
-@click.command(short_help="Show what tasks wrote.")
+@click.command()
 @run_and_tasks_argument
 @click.option("-f", "--follow", is_flag=True, help="Show new output as it is written, until the run has ended.")
 @click.option("-n", "--tail", type=WholeNumber(0), metavar="N", help="Show only the last N lines of each task.")

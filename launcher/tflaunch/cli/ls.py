@@ -12,7 +12,7 @@ from tflaunch.cli._spec import json_option, say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 
-@click.command(short_help="List all runs, and compare those of a matrix.")
+@click.command()
 @click.argument("run", required=False, shell_complete=complete_runs)
 @json_option
 def ls(run: str | None, as_json: bool) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from importlib import import_module
 
 import click
 
@@ -17,57 +17,90 @@ from tflaunch.errors import (
     describe_os_error,
     no_room,
 )
+from tflaunch.rooms import Verb, load, rooms
 
-_GROUPS = {
-    "Run": ("up", "run", "rerun", "queue"),
-    "Look at runs": (
-        "ps",
-        "explain",
-        "stacks",
-        "profile",
-        "debug",
-        "logs",
-        "attach",
-        "wait",
-        "ls",
-        "events",
-        "web",
-        "tensorboard",
-        "report",
-        "fetch",
-        "diff",
+_GROUPS = ("Run", "Look at runs", "Act on runs", "Before a run", "Help")
+_OWN_VERBS = {
+    "up": Verb("tflaunch.cli.up:up", "Run", "Run a spec and wait for its end."),
+    "run": Verb("tflaunch.cli.run:run", "Run", "Run a command as a cluster, without a spec."),
+    "ps": Verb("tflaunch.cli.ps:ps", "Look at runs", "Show the tasks of a run.", output="tflaunch.cli._json_output:PS"),
+    "explain": Verb(
+        "tflaunch.cli.explain:explain",
+        "Look at runs",
+        "Say why a run failed, and what helps further.",
+        output="tflaunch.cli._json_output:EXPLAIN",
     ),
-    "Act on runs": ("down", "restart", "kill", "warm", "prune"),
-    "Before a run": ("init", "check", "plan", "env", "doctor", "scale", "render", "schema"),
-    "Help": ("help", "completion"),
+    "logs": Verb("tflaunch.cli.logs:logs", "Look at runs", "Show what tasks wrote."),
+    "attach": Verb("tflaunch.cli.attach:attach", "Look at runs", "Follow a live run as if it had been started here."),
+    "wait": Verb("tflaunch.cli.wait:wait", "Look at runs", "Wait for the end of a run."),
+    "ls": Verb(
+        "tflaunch.cli.ls:ls",
+        "Look at runs",
+        "List all runs, and compare those of a matrix.",
+        output="tflaunch.cli._json_output:LS",
+    ),
+    "events": Verb("tflaunch.cli.events:events", "Look at runs", "Show what has happened in a run."),
+    "down": Verb("tflaunch.cli.down:down", "Act on runs", "Stop a run."),
+    "restart": Verb("tflaunch.cli.restart:restart", "Act on runs", "Restart tasks of a live run."),
+    "kill": Verb("tflaunch.cli.kill:kill", "Act on runs", "Send a signal to tasks."),
+    "check": Verb(
+        "tflaunch.cli.check:check", "Before a run", "Find mistakes in specs.", output="tflaunch.cli._json_output:CHECK"
+    ),
+    "plan": Verb(
+        "tflaunch.cli.plan:plan", "Before a run", "Show what `up` would do.", output="tflaunch.cli._json_output:PLAN"
+    ),
+    "env": Verb("tflaunch.cli.env:env", "Before a run", "Print shell exports to run one task by hand."),
+    "schema": Verb(
+        "tflaunch.cli.schema:schema", "Before a run", "Print the JSON Schema of a spec, or of a command's --json."
+    ),
+    "help": Verb("tflaunch.cli.help:help_", "Help", "Show how a command is used."),
+    "completion": Verb(
+        "tflaunch.cli.completion:completion", "Help", "Print the script that completes commands in a shell."
+    ),
 }
-"""The verbs by what they are for; each is a module in this package, imported on use."""
-_VERBS = [verb for verbs in _GROUPS.values() for verb in verbs]
-_FOR_PROGRAMS = {"supervise": "_slurm", "launcher": "_launcher"}
+_FOR_PROGRAMS = {"supervise": "tflaunch.cli._slurm:supervise", "launcher": "tflaunch.cli._launcher:launcher"}
+
+
+@functools.cache
+def verbs() -> dict[str, Verb]:
+    """Return all commands by name, in the order of `tflaunch --help`."""
+    found = dict(_OWN_VERBS)
+    for room in rooms().values():
+        found |= room.verbs
+    listed = list(_GROUPS)
+    waiting = list(found)
+    while waiting:
+        name = next((name for name in waiting if found[name].after not in waiting), waiting[0])
+        waiting.remove(name)
+        after = found[name].after
+        listed.insert(listed.index(after) + 1 if after in listed else len(listed), name)
+    return {name: found[name] for group in _GROUPS for name in listed if name in found and found[name].group == group}
 
 
 class _Commands(click.Group):
-    """The commands, listed in the groups of `_GROUPS`."""
+    """The commands, listed in the groups of `_GROUPS`, and imported when they are used."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         """Return the names of the visible commands."""
-        return _VERBS
+        return list(verbs())
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what each command does, group by group."""
-        width = max(map(len, _VERBS))
-        for title, verbs in _GROUPS.items():
+        width = max(map(len, verbs()))
+        for title in _GROUPS:
             with formatter.section(title):
-                commands = [self.get_command(context, verb) for verb in verbs]
-                formatter.write_dl([(f"{each.name:<{width}}", each.short_help or "") for each in commands if each])
+                listed = [(name, verb.summary) for name, verb in verbs().items() if verb.group == title]
+                formatter.write_dl([(f"{name:<{width}}", summary) for name, summary in listed])
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Return the command with this name, None if there is none."""
-        module = name if name in _VERBS else _FOR_PROGRAMS.get(name)
-        if module is None:
-            return None
-        imported = import_module(f"tflaunch.cli.{module}")
-        command: click.Command = getattr(imported, f"{name}_" if name == "help" else name)
+        verb = _OWN_VERBS.get(name)
+        if verb is None and name not in _FOR_PROGRAMS:
+            verb = verbs().get(name)
+            if verb is None:
+                return None
+        command: click.Command = load(_FOR_PROGRAMS[name] if verb is None else verb.place)
+        command.short_help = verb and verb.summary
         return command
 
     def resolve_command(
@@ -82,7 +115,7 @@ class _Commands(click.Group):
         if self.get_command(context, name) is None and not (context.resilient_parsing or name.startswith("-")):
             from tflaunch.cli.help import no_such_command
 
-            raise no_such_command(name, _VERBS)
+            raise no_such_command(name, verbs())
         return super().resolve_command(context, arguments)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tflaunch.plan.model import Plan
 
 
-@click.command(cls=CommandAfterDashes, short_help="Show what `up` would do.")
+@click.command(cls=CommandAfterDashes)
 @spec_argument
 @command_argument
 @set_option

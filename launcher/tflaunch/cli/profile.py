@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 
 
-@click.command(short_help="Profile tasks of a live run.")
+@click.command()
 @click.option("--for", "duration", metavar="TIME", default="2s", show_default=True, help="How long, at most 10m.")
 @json_option
 @run_and_tasks_argument

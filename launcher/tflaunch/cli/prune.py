@@ -24,7 +24,7 @@ _OLDER_THAN = "7d"
 _KINDS = {"code": "cached files of synced code", "agent": "cached agents of other versions"}
 
 
-@click.command(short_help="Remove what old runs have left.")
+@click.command()
 @click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=complete_runs)
 @click.option("--keep", type=WholeNumber(0), metavar="N", help=f"Keep the newest N runs of each job; default: {_KEEP}.")
 @click.option(

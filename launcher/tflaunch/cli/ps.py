@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _BETWEEN_LOOKS = 1.0  # seconds
 
 
-@click.command(short_help="Show the tasks of a run.")
+@click.command()
 @run_argument
 @click.option("-a", "--all", "everything", is_flag=True, help="Also show the tasks of a live run that have succeeded.")
 @click.option("-w", "--watch", is_flag=True, help="Show it again every second, until the run has ended.")

@@ -12,7 +12,7 @@ from tflaunch.cli._spec import WholeNumber, json_option, say
 _MOST_SLOTS = 1000
 
 
-@click.command(short_help="Show the runs that wait for hosts and GPUs.")
+@click.command()
 @click.option(
     "--slots",
     type=WholeNumber(1, _MOST_SLOTS),

@@ -29,7 +29,7 @@ class _Engine(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-@click.command(short_help="Print a spec as files for another launcher.")
+@click.command()
 @spec_argument
 @click.option("--to", "engine", type=_Engine(_ENGINES), required=True, help="The engine.")
 @set_option

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tflaunch.client.support_bundle import Entry
 
 
-@click.command(short_help="Pack a run into one file, without secrets.")
+@click.command()
 @click.argument("run", required=False, shell_complete=complete_runs)
 @click.option(
     "-o",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MOST_DIFFERENCES = 8
 
 
-@click.command(short_help="Run the plan of an earlier run again.")
+@click.command()
 @click.argument("run", shell_complete=complete_runs)
 @click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write task logs to DIR.")
 @click.option("-d", "--detach", is_flag=True, help="Run in the background; return when its tasks are running.")

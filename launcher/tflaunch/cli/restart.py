@@ -8,7 +8,7 @@ from tflaunch.cli._select import choose, run_and_tasks_argument
 from tflaunch.cli._spec import say
 
 
-@click.command(short_help="Restart tasks of a live run.")
+@click.command()
 @run_and_tasks_argument
 def restart(words: tuple[str, ...]) -> None:
     """Restart TASKs of RUN; without TASK, all tasks that train.

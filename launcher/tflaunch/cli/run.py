@@ -34,7 +34,6 @@ class _Run(click.Command):
 
 @click.command(
     cls=_Run,
-    short_help="Run a command as a cluster, without a spec.",
     context_settings={"allow_interspersed_args": False},
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")

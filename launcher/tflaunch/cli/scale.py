@@ -47,7 +47,7 @@ def _duration(context: click.Context, parameter: click.Parameter, value: str) ->
     return seconds
 
 
-@click.command(cls=CommandAfterDashes, short_help="Measure how a training scales, and what limits it.")
+@click.command(cls=CommandAfterDashes)
 @spec_argument
 @command_argument
 @set_option

@@ -7,7 +7,7 @@ import json
 import click
 
 
-@click.command(short_help="Print the JSON Schema of a spec, or of a command's --json.")
+@click.command()
 @click.argument("command", required=False)
 def schema(command: str | None) -> None:
     """Print the JSON Schema of a cluster spec, for editors and validators, or of what COMMAND prints with --json.
@@ -22,9 +22,9 @@ def schema(command: str | None) -> None:
 
         click.echo(json.dumps(json_schema(), indent=2))
         return
-    from tflaunch.cli._json_output import OUTPUTS, schema_of_output
+    from tflaunch.cli._json_output import schema_of_output, with_output
 
-    known = [*OUTPUTS, "events"]
+    known = [*with_output(), "events"]
     if command not in known:
         raise click.UsageError(f"{command!r} has no --json; the commands that have one are {', '.join(known)}.")
     click.echo(json.dumps(schema_of_output(command), indent=2))

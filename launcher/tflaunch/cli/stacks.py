@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tflaunch.explain.position import Group
 
 
-@click.command(short_help="Show where tasks are and what they wait for.")
+@click.command()
 @click.option("-v", "--verbose", is_flag=True, help="Show whole stacks, and what each thread waits for.")
 @json_option
 @run_and_tasks_argument

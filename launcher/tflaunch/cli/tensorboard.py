@@ -28,7 +28,7 @@ _STOP_TIMEOUT = 5.0  # seconds from TERM to KILL
 _CANNOT_LISTEN = 255  # TensorBoard's exit code; the program that has the port may be gone before we can look
 
 
-@click.command(short_help="Show the event files of a run with TensorBoard.")
+@click.command()
 @run_argument
 @click.option(
     "--port",

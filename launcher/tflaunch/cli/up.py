@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tflaunch.plan.model import Plan
 
 
-@click.command(cls=CommandAfterDashes, short_help="Run a spec and wait for its end.")
+@click.command(cls=CommandAfterDashes)
 @click.argument("spec", required=False, type=click.Path(readable=False, path_type=Path))
 @command_argument
 @set_option

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tflaunch.client.observer import Observer
 
 
-@click.command(short_help="Wait for the end of a run.")
+@click.command()
 @run_argument
 def wait(run: str | None) -> int:
     """Wait until RUN has ended, report how, and exit with its exit code.

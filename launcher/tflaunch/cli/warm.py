@@ -22,7 +22,7 @@ _IDLE = "10m"
 _PYTHON = "python"
 
 
-@click.command(short_help="Start, list or end the processes that keep modules imported.")
+@click.command()
 @click.argument("spec", required=False, type=click.Path(readable=False, path_type=Path))
 @click.option("--modules", metavar="M1,M2", help="What to import; default: `preload` of SPEC, or else tensorflow.")
 @click.option("--for", "idle", metavar="TIME", help=f"End when unused for TIME; default: `warm` of SPEC, or {_IDLE}.")

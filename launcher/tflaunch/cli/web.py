@@ -16,7 +16,7 @@ from tflaunch.cli._spec import say
 from tflaunch.errors import EXIT_USAGE, TflaunchError, how_to_install
 
 
-@click.command(short_help="Show runs in a browser.")
+@click.command()
 @run_argument
 @click.option(
     "--port",

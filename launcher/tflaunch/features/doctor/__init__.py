@@ -1,0 +1,17 @@
+"""Examine hosts before a run."""
+
+from __future__ import annotations
+
+from tflaunch.rooms import Room, Verb
+
+ROOM = Room(
+    verbs={
+        "doctor": Verb(
+            "tflaunch.cli.doctor:doctor",
+            "Before a run",
+            "Check the hosts of a spec before running it.",
+            after="env",
+            output="tflaunch.features.doctor.output:DOCTOR",
+        ),
+    }
+)

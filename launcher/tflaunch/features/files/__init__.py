@@ -1,0 +1,13 @@
+"""Fetch the files that tasks have written."""
+
+from __future__ import annotations
+
+from tflaunch.rooms import Room, Verb
+
+ROOM = Room(
+    verbs={
+        "fetch": Verb(
+            "tflaunch.cli.fetch:fetch", "Look at runs", "Fetch files of an ended run from its hosts.", after="report"
+        ),
+    }
+)

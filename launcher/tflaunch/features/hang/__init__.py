@@ -1,0 +1,17 @@
+"""Find out where tasks are, and which one the others wait for."""
+
+from __future__ import annotations
+
+from tflaunch.rooms import Room, Verb
+
+ROOM = Room(
+    verbs={
+        "stacks": Verb(
+            "tflaunch.cli.stacks:stacks",
+            "Look at runs",
+            "Show where tasks are and what they wait for.",
+            after="explain",
+            output="tflaunch.features.hang.output:STACKS",
+        ),
+    }
+)

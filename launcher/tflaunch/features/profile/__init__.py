@@ -1,0 +1,17 @@
+"""Sample the stacks of tasks that train."""
+
+from __future__ import annotations
+
+from tflaunch.rooms import Room, Verb
+
+ROOM = Room(
+    verbs={
+        "profile": Verb(
+            "tflaunch.cli.profile:profile",
+            "Look at runs",
+            "Profile tasks of a live run.",
+            after="stacks",
+            output="tflaunch.features.profile.output:PROFILE",
+        ),
+    }
+)

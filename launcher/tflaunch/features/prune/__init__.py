@@ -1,0 +1,17 @@
+"""Remove what old runs have left."""
+
+from __future__ import annotations
+
+from tflaunch.rooms import Room, Verb
+
+ROOM = Room(
+    verbs={
+        "prune": Verb(
+            "tflaunch.cli.prune:prune",
+            "Act on runs",
+            "Remove what old runs have left.",
+            after="warm",
+            output="tflaunch.features.prune.output:PRUNE",
+        ),
+    }
+)

@@ -1,0 +1,17 @@
+"""Let runs wait until their hosts are free."""
+
+from __future__ import annotations
+
+from tflaunch.rooms import Room, Verb
+
+ROOM = Room(
+    verbs={
+        "queue": Verb(
+            "tflaunch.cli.queue:queue",
+            "Run",
+            "Show the runs that wait for hosts and GPUs.",
+            after="rerun",
+            output="tflaunch.features.queue.output:QUEUE",
+        ),
+    }
+)

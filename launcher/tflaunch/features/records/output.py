@@ -1,0 +1,10 @@
+"""What `diff` prints with --json."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tflaunch.cli._json_output import Output
+from tflaunch.client.run_diff import Difference
+
+DIFF = Output(Sequence[Difference])

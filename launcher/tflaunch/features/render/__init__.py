@@ -1,0 +1,13 @@
+"""Write a spec as files for other launchers."""
+
+from __future__ import annotations
+
+from tflaunch.rooms import Room, Verb
+
+ROOM = Room(
+    verbs={
+        "render": Verb(
+            "tflaunch.cli.render:render", "Before a run", "Print a spec as files for another launcher.", after="scale"
+        ),
+    }
+)

@@ -1,0 +1,16 @@
+"""Pack a run into one file."""
+
+from __future__ import annotations
+
+from tflaunch.rooms import Room, Verb
+
+ROOM = Room(
+    verbs={
+        "report": Verb(
+            "tflaunch.cli.report:report",
+            "Look at runs",
+            "Pack a run into one file, without secrets.",
+            after="tensorboard",
+        ),
+    }
+)

@@ -1,0 +1,17 @@
+"""Keep modules imported between runs."""
+
+from __future__ import annotations
+
+from tflaunch.rooms import Room, Verb
+
+ROOM = Room(
+    verbs={
+        "warm": Verb(
+            "tflaunch.cli.warm:warm",
+            "Act on runs",
+            "Start, list or end the processes that keep modules imported.",
+            after="kill",
+            output="tflaunch.features.warm.output:WARM",
+        ),
+    }
+)

@@ -1,0 +1,10 @@
+"""What `warm` prints with --json."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tflaunch.cli._json_output import Output
+from tflaunch.client.warm_servers import WarmServer
+
+WARM = Output(Sequence[WarmServer])

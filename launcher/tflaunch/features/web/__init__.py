@@ -1,0 +1,11 @@
+"""Show runs in a browser."""
+
+from __future__ import annotations
+
+from tflaunch.rooms import Room, Verb
+
+ROOM = Room(
+    verbs={
+        "web": Verb("tflaunch.cli.web:web", "Look at runs", "Show runs in a browser.", after="events"),
+    }
+)

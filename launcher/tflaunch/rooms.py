@@ -1,0 +1,100 @@
+"""Find the rooms: features in folders of their own, which the rest of tflaunch does not know by name.
+
+A room is a package in `tflaunch/features`, or one that another distribution names as an entry point of the group
+`tflaunch.rooms`. Its `ROOM` declares what it adds to tflaunch. Declarations are imported by every command that asks for
+them, so they import nothing but this module; what they name is imported when it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+_FEATURES = "tflaunch.features"
+_ENTRY_POINTS = "tflaunch.rooms"
+
+
+class Verb(NamedTuple):
+    """A command of the command line.
+
+    Args:
+        place: where its click command is.
+        group: the heading of `tflaunch --help` under which it is listed.
+        summary: what it does, for that list.
+        after: the command or heading that it follows there; if there is none, it comes last in its group.
+        output: where the `Output` is that describes what it prints with --json.
+    """
+
+    place: str
+    group: str
+    summary: str
+    after: str = ""
+    output: str = ""
+
+
+class Room(NamedTuple):
+    """What a room adds to tflaunch. A place is ``package.module:name``.
+
+    Args:
+        verbs: commands by their names.
+    """
+
+    verbs: Mapping[str, Verb] = {}
+
+
+def load(place: str) -> Any:
+    """Import a place and return what is there."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+@functools.cache
+def rooms() -> Mapping[str, Room]:
+    """Return the rooms by their names: those of tflaunch in the order of the alphabet, then those of others."""
+    own = {name: load(f"{_FEATURES}.{name}:ROOM") for name in sorted(_own_names())}
+    return {**own, **_rooms_of_others()}
+
+
+def _own_names() -> Iterator[str]:
+    # `pkgutil` would do this too, but its import takes as long as those of all declarations.
+    for path in import_module(_FEATURES).__path__:
+        with os.scandir(path) as entries:
+            yield from (entry.name for entry in entries if os.path.exists(os.path.join(entry.path, "__init__.py")))
+
+
+def _rooms_of_others() -> dict[str, Room]:
+    """Return the rooms of other packages; one that cannot be imported is left out, with a sentence on stderr."""
+    if not any(map(_offers_rooms, sys.path)):
+        return {}
+    from importlib.metadata import entry_points
+
+    found = {}
+    for point in entry_points(group=_ENTRY_POINTS):
+        try:
+            found[point.name] = point.load()
+        except Exception as error:  # noqa: BLE001 (whatever it is, runs must remain within reach)
+            package = "a package" if point.dist is None else point.dist.name
+            print(f"tflaunch: room {point.name} of {package} is left out: {error!r}", file=sys.stderr)
+    return found
+
+
+def _offers_rooms(path: str) -> bool:
+    """Return whether a package in a directory has rooms: reading all metadata takes a fifth of a start of tflaunch."""
+    try:
+        with os.scandir(path or ".") as entries:
+            places = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
+    except OSError:
+        return False
+    return any(map(_names_group, places))
+
+
+def _names_group(place: str) -> bool:
+    try:
+        with open(os.path.join(place, "entry_points.txt"), encoding="utf-8") as file:
+            return f"[{_ENTRY_POINTS}]" in file.read()
+    except (OSError, ValueError):
+        return False
