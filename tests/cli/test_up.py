@@ -217,7 +217,7 @@ def interrupt_at(launch: Launch, module: str, *options: str, code: int = 130, **
         ("tflaunch.runtime.wiring", [], []),
         ("tflaunch.runtime.wiring", ["-d"], []),
         ("tflaunch.tui.screen", [], ["interrupted"]),
-        ("tflaunch.runtime.run_record", ["-d"], ["interrupted"]),
+        ("tflaunch.features.records.run_record", ["-d"], ["interrupted"]),
     ],
 )
 def test_ctrl_c_while_a_run_begins(launch: Launch, module: str, options: list[str], states: list[str]) -> None:

@@ -17,14 +17,15 @@ from typing import Any
 from fuzz.borders import MEMORY, Border
 from fuzz.mutations import TEXTS, as_json, mutate, mutate_bytes
 from fuzz.stages import check_sentence
-from tflaunch.client import collect, warm_servers
+from tflaunch.client import warm_servers
 from tflaunch.explain import run_status
+from tflaunch.features.files import collect
+from tflaunch.features.web.access import Access, Guarded
 from tflaunch.kubernetes import kubectl, pod_state
 from tflaunch.kubernetes.kubectl import KubectlError
 from tflaunch.store import run_queue
 from tflaunch.transport import ssh_lookup
 from tflaunch.transport.base import LinkError
-from tflaunch.web.access import Access, Guarded
 from tflaunch_worker import wire
 from tflaunch_worker.agent import breakpoints
 from tflaunch_worker.agent.calls import Calls

@@ -16,7 +16,6 @@ from support.statuses import RUN, TASK
 from tflaunch.agents import measurement_link
 from tflaunch.agents.checkpoints import CheckpointLink
 from tflaunch.agents.checkpoints import File as CheckpointFile
-from tflaunch.agents.debugger_link import REASONS, Debugging
 from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.session import Session, Terms
 from tflaunch.agents.user_code import Code, File
@@ -25,14 +24,15 @@ from tflaunch.core.evidence import USUAL, Evidence
 from tflaunch.core.job_state import Breakpoint
 from tflaunch.core.measures import HostVitals, Measure
 from tflaunch.errors import TflaunchError
-from tflaunch.explain import hang
-from tflaunch.explain.memory_growth import MemoryGrowth
 from tflaunch.explain.run_status import read_status
 from tflaunch.explain.status import StatusInputs, status
+from tflaunch.features.debug.debugger_link import REASONS, Debugging
+from tflaunch.features.hang import hang
+from tflaunch.features.memory.memory_growth import MemoryGrowth
+from tflaunch.features.metrics.metrics import families
+from tflaunch.features.profile.profiler import profile
 from tflaunch.records import read_record
 from tflaunch.runtime.loop import Collaborators, Run
-from tflaunch.runtime.metrics import families
-from tflaunch.runtime.profiler import profile
 from tflaunch_worker import wire
 from tflaunch_worker.function import OUTCOME
 

@@ -10,8 +10,8 @@ from fuzz.borders import Border
 from fuzz.mutations import mutate_bytes
 from fuzz.stages import check_sentence
 from support.played_agent import PlayedAgent
-from tflaunch.explain import flame_graph
-from tflaunch.runtime.profiler import profile
+from tflaunch.features.profile import flame_graph
+from tflaunch.features.profile.profiler import profile
 from tflaunch_worker import wire
 
 _NAMES = (

@@ -19,9 +19,9 @@ from tflaunch.clusterspec import load, spec_file
 from tflaunch.clusterspec.model import Spec
 from tflaunch.discovery import resolve
 from tflaunch.errors import Problem, SpecError
+from tflaunch.features.render import targets
 from tflaunch.plan import lint, placeholders, planner, serialize
 from tflaunch.plan import model as planning
-from tflaunch.render import targets
 
 _SUFFIXES = {b"j": ".json", b"y": ".yaml", b"t": ".toml"}
 _LONGEST = 10.0  # seconds

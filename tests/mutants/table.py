@@ -250,7 +250,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_checkpoint_copies.py"),
     ),
     "a drill counts a gang as recovered that has not failed": Edit(
-        "tflaunch.core.drill.follow_fault",
+        "tflaunch.features.drills.drill.follow_fault",
         "if outcome.was_noticed and is_whole:",
         "if is_whole:",
         Suite("unit/test_drill.py"),
@@ -322,7 +322,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_vitals.py"),
     ),
     "the history of memory is read from its end": Edit(
-        "tflaunch.explain.memory_growth.MemoryGrowth.__init__",
+        "tflaunch.features.memory.memory_growth.MemoryGrowth.__init__",
         "sorted(history)",
         "sorted(history, reverse=True)",
         Suite("unit/test_vitals.py"),
@@ -341,7 +341,10 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_breakpoints.py"),
     ),
     "an agent may say that its link is lost": Edit(
-        "tflaunch.agents.debugger_link.Debugging._left", "REASONS[:-1]", "REASONS", Suite("unit/test_breakpoints.py")
+        "tflaunch.features.debug.debugger_link.Debugging._left",
+        "REASONS[:-1]",
+        "REASONS",
+        Suite("unit/test_breakpoints.py"),
     ),
     "a file is fetched as often as an agent announces it": Edit(
         "tflaunch.agents.left_files.LeftFiles._read_announcement",
@@ -350,7 +353,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_left_files.py"),
     ),
     "an answer without its fields is taken": Edit(
-        "tflaunch.runtime.profiler.profile",
+        "tflaunch.features.profile.profiler.profile",
         'fields.text(message, "problem")',
         'str(message["problem"])',
         Suite("unit/test_profiles.py"),

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from support.schemas import violations_of_compose
+from tflaunch.features.render.target_plan import devices, without_devices
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch.render.target_plan import devices, without_devices
 
 _LONGER = re.compile(r"\$(?!\$)")
 

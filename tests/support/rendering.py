@@ -10,8 +10,8 @@ from support.launch import LONG, Launch
 from support.specs import DIRECTORY, MACHINE, REPOSITORY, made
 from tflaunch.clusterspec.model import Spec
 from tflaunch.discovery import resolve
+from tflaunch.features.render import targets
 from tflaunch.plan.model import Plan
-from tflaunch.render import targets
 
 SERVER = "print('a server')\n"
 EXAMPLE = [

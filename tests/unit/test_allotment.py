@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from support.specs import DIRECTORY, MACHINE, made
 from tflaunch.clusterspec.model import Spec
+from tflaunch.features.render import slurm
 from tflaunch.plan import placement, planner
-from tflaunch.render import slurm
 
 pytestmark = pytest.mark.unit
 

@@ -14,15 +14,15 @@ from support.specs import DIRECTORY, MACHINE, SMALLEST_LOCAL, clustered, made, p
 from tflaunch.core.actions import HoldPorts, StartTask
 from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, PortsRefused, RestartRequested, TaskStarted
 from tflaunch.core.job_state import Phase, TaskPhase
-from tflaunch.doctor import findings
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status
+from tflaunch.features.doctor import findings
+from tflaunch.features.render import compose
+from tflaunch.features.render.target_plan import fixed
 from tflaunch.plan import lint, serialize, tensorboard
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import TaskPlan
-from tflaunch.render import compose
-from tflaunch.render.target_plan import fixed
 
 pytestmark = pytest.mark.unit
 

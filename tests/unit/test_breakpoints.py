@@ -10,7 +10,6 @@ import pytest
 from support.job_history import HERE, History, mirrored
 from support.played_agent import PlayedAgent
 from support.specs import clustered
-from tflaunch.agents.debugger_link import LINK_LOST, Debugging, Terminal
 from tflaunch.core import step
 from tflaunch.core.events import BreakpointLeft, BreakpointReached, Event, OutputStalled, TimePassed
 from tflaunch.core.job_state import Breakpoint, Phase
@@ -18,6 +17,7 @@ from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.run_status import read_status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.explain.wording import place_of
+from tflaunch.features.debug.debugger_link import LINK_LOST, Debugging, Terminal
 from tflaunch.tui import layout
 from tflaunch_worker.agent import breakpoints
 from tflaunch_worker.in_tasks import tflaunch_breakpoint

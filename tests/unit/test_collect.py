@@ -13,9 +13,9 @@ import pytest
 
 from support.specs import planned
 from tflaunch.agents.rpc import AgentRpc
-from tflaunch.client.collect import _Listing, workdirs_of
 from tflaunch.core import step
 from tflaunch.core.job_state import TaskPhase
+from tflaunch.features.files.collect import _Listing, workdirs_of
 from tflaunch.plan.setting_rules import is_pattern
 from tflaunch.store.collected_files import CollectedFiles
 from tflaunch.transport.base import LinkError

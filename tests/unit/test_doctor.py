@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.specs import clustered
-from tflaunch.doctor.findings import CHECKS, Finding, Host, findings, reachable_by, unchecked
+from tflaunch.features.doctor.findings import CHECKS, Finding, Host, findings, reachable_by, unchecked
 from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit

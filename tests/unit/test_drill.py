@@ -6,10 +6,10 @@ import pytest
 
 from support.job_history import HERE, History, mirrored, parameter_server
 from support.specs import clustered
-from tflaunch.core import drill
-from tflaunch.core.drill import Fault, FaultOutcome
 from tflaunch.core.events import PortOpened, TaskStarted
 from tflaunch.errors import TflaunchError
+from tflaunch.features.drills import drill
+from tflaunch.features.drills.drill import Fault, FaultOutcome
 
 pytestmark = pytest.mark.unit
 

@@ -23,7 +23,7 @@ from tflaunch.core.events import (
 from tflaunch.core.job_state import Phase
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, state_of_run, status
-from tflaunch.runtime import metrics
+from tflaunch.features.metrics import metrics
 
 pytestmark = pytest.mark.unit
 

@@ -9,9 +9,9 @@ import pytest
 from support.statuses import RUN, TASK
 from tflaunch.core.evidence import Evidence, Frame, Process, Socket, Thread
 from tflaunch.core.measures import Progress
-from tflaunch.explain import hang
-from tflaunch.explain.hang import Verdict
 from tflaunch.explain.run_status import TaskStatus
+from tflaunch.features.hang import hang
+from tflaunch.features.hang.hang import Verdict
 from tflaunch.records import read_record
 
 pytestmark = pytest.mark.unit

@@ -13,9 +13,9 @@ from support.specs import GOOD, MACHINE, REPOSITORY, SMALLEST, SMALLEST_LOCAL, m
 from tflaunch.clusterspec import load
 from tflaunch.clusterspec.values import ROLES, STRATEGIES, Address
 from tflaunch.errors import Problem
+from tflaunch.features.render import targets
 from tflaunch.plan import lint, preloading
 from tflaunch.plan.model import addresses, problems
-from tflaunch.render import targets
 
 pytestmark = pytest.mark.unit
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from tflaunch.explain.memory_growth import MemoryGrowth, seconds_left
+from tflaunch.features.memory.memory_growth import MemoryGrowth, seconds_left
 from tflaunch_worker.memory_series import MOST, MemorySeries
 
 pytestmark = pytest.mark.unit

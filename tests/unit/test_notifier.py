@@ -11,8 +11,8 @@ import pytest
 from support.job_history import HERE, History
 from support.specs import planned
 from tflaunch.core.events import OutputStalled
+from tflaunch.features.notify.notifier import Notifier, Occurrence, end_of, occurrences
 from tflaunch.plan.model import NotifyPlan
-from tflaunch.runtime.notifier import Notifier, Occurrence, end_of, occurrences
 
 pytestmark = pytest.mark.unit
 
@@ -134,7 +134,7 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
 
 def test_a_slow_command_delays_the_end_by_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For all commands together."""
-    monkeypatch.setattr("tflaunch.runtime.notifier.PATIENCE", 0.2)
+    monkeypatch.setattr("tflaunch.features.notify.notifier.PATIENCE", 0.2)
     run = Told(tmp_path, "sleep", "30")
     began = time.monotonic()
     run.notify(FAILED, FAILED._replace(name="another"))

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from support.specs import DIRECTORY, MACHINE, made, planned
+from tflaunch.features.render import targets
 from tflaunch.plan import lint, placeholders, serialize
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import TaskPlan
-from tflaunch.render import targets
 
 pytestmark = pytest.mark.unit
 

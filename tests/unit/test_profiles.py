@@ -12,8 +12,7 @@ import pytest
 
 from support.played_agent import Answers, PlayedAgent
 from tflaunch.agents.calls import Call
-from tflaunch.explain import flame_graph
-from tflaunch.runtime import profiler
+from tflaunch.features.profile import flame_graph, profiler
 from tflaunch_worker import wire
 from tflaunch_worker.agent.profiles import HostProfiles
 from tflaunch_worker.inspect import stack_samples

@@ -13,8 +13,9 @@ import pytest
 
 from support.job_history import HERE
 from support.specs import clustered
-from tflaunch.client import agent_caches, prune
+from tflaunch.client import agent_caches
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.features.prune import prune
 from tflaunch.plan import serialize
 from tflaunch.plan.model import RetentionPlan
 from tflaunch.slurm import batch, commands

@@ -12,9 +12,9 @@ from support.pod_checks import found_in
 from support.rendering import hostile, plan_of, rendered, shipped, to_render
 from support.schemas import expanded, need_schemas
 from support.specs import GOOD, MACHINE, made
+from tflaunch.features.render import targets
 from tflaunch.plan import model as planning
 from tflaunch.plan import planner
-from tflaunch.render import targets
 
 pytestmark = pytest.mark.unit
 KINDS = ("jobset", "tfjob")

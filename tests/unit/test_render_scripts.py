@@ -17,11 +17,11 @@ import yaml
 from support import compose_checks, script_checks
 from support.rendering import HOSTILE_TEXTS, hostile, plan_of, rendered, shipped
 from support.specs import GOOD, MACHINE, made
-from tflaunch.cli import render
 from tflaunch.clusterspec.model import Container, Resources
 from tflaunch.clusterspec.problems import validate_data
 from tflaunch.clusterspec.schema import json_schema
-from tflaunch.render import targets
+from tflaunch.features.render import command as render
+from tflaunch.features.render import targets
 
 pytestmark = pytest.mark.unit
 

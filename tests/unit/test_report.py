@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.client import support_bundle
-from tflaunch.client.redaction import Redactor, looks_secret
+from tflaunch.features.report import support_bundle
+from tflaunch.features.report.redaction import Redactor, looks_secret
 
 pytestmark = pytest.mark.unit
 

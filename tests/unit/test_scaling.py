@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from tflaunch.core.evidence import Evidence, Frame, Process, Thread
-from tflaunch.explain import scaling
-from tflaunch.explain.scaling import HostUse, Limit, Measured, TaskUse
-from tflaunch.tui import scaling_table
+from tflaunch.features.scale import scaling, scaling_table
+from tflaunch.features.scale.scaling import HostUse, Limit, Measured, TaskUse
 
 pytestmark = pytest.mark.unit
 

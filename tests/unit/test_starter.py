@@ -14,8 +14,8 @@ import pytest
 from tflaunch.cli._cluster_options import ClusterOptions, cluster_of
 from tflaunch.clusterspec import load, schema
 from tflaunch.clusterspec.spec_file import SpecFile
-from tflaunch.clusterspec.starter import FORMATS, starter_spec
 from tflaunch.discovery import prepare
+from tflaunch.features.init.starter import FORMATS, starter_spec
 
 pytestmark = pytest.mark.unit
 

@@ -13,11 +13,11 @@ import pytest
 from support.job_history import HERE, mirrored
 from support.session_links import Line, StillMailbox
 from tflaunch.agents.session import Session, Terms
-from tflaunch.core.drill import Fault
 from tflaunch.core.events import BreakpointReached
+from tflaunch.features.drills.drill import Fault
+from tflaunch.features.drills.faults import FaultInjector
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_requests import Service
-from tflaunch.runtime.faults import FaultInjector
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import wire
 

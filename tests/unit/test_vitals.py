@@ -18,13 +18,13 @@ from tflaunch.agents.session import Session
 from tflaunch.core.events import Event, MemoryGrew
 from tflaunch.core.job_state import Job
 from tflaunch.core.measures import HostVitals
-from tflaunch.explain.memory_growth import MemoryGrowth
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status
+from tflaunch.features.memory.memory_growth import MemoryGrowth
+from tflaunch.features.memory.vitals_monitor import VitalsMonitor
+from tflaunch.features.metrics.metrics import families
 from tflaunch.mailbox import Mailbox
 from tflaunch.records import read_record
-from tflaunch.runtime.metrics import families
-from tflaunch.runtime.vitals_monitor import VitalsMonitor
 from tflaunch.tui import layout
 from tflaunch_worker.agent.vitals import VitalsReporter
 

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from support.launch import PATIENCE, Launch
 from support.web_pages import Server
 from tflaunch.errors import how_to_install
-from tflaunch.web import app
+from tflaunch.features.web import app
 
 pytestmark = pytest.mark.web
 

@@ -74,7 +74,7 @@ def submit(spec: SpecFile, order: Order, is_detached: bool, is_verbose: bool, is
 def supervise(directory: Path) -> int:
     """Begin the run in DIRECTORY: its job calls this, on its first node."""
     from tflaunch import descriptors
-    from tflaunch.core import drill
+    from tflaunch.features.drills import drill
     from tflaunch.runtime import daemon, launch, slurm_submission
     from tflaunch.runtime.run_config import RunConfig
     from tflaunch.slurm import batch

@@ -22,11 +22,11 @@ from tflaunch.cli._spec import (
     set_option,
     warn,
 )
-from tflaunch.cli.web import page_beside
+from tflaunch.features.web.command import page_beside
 
 if TYPE_CHECKING:
     from tflaunch.client.output_sink import OutputSink
-    from tflaunch.core.drill import Fault
+    from tflaunch.features.drills.drill import Fault
     from tflaunch.plan.model import Plan
 
 
@@ -210,6 +210,6 @@ def take_over(
 def _faults(text: str | None, plan: Plan) -> tuple[Fault, ...]:
     if text is None:
         return ()
-    from tflaunch.core import drill
+    from tflaunch.features.drills import drill
 
     return drill.parse_drill(text, plan)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tflaunch.client.redaction import HIDDEN, Redactor, looks_secret
-from tflaunch.client.support_bundle import secrets_of
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.features.report.redaction import HIDDEN, Redactor, looks_secret
+from tflaunch.features.report.support_bundle import secrets_of
 from tflaunch.plan import model, moving, placeholders
 from tflaunch.plan.tf_config import compile_tf_config
 from tflaunch_worker.tf_config import NAME as TF_CONFIG

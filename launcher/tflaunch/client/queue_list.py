@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tflaunch.client import prune
 from tflaunch.client.machine_use import MachineUse
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core.queue_order import Candidate, Obstacle, Verdict, decide
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import wording
+from tflaunch.features.prune import prune
 from tflaunch.store import run_lock, run_queue
 from tflaunch.store.run_dir import runs_directory
 from tflaunch.store.run_queue import Entry

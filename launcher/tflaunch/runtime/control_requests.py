@@ -15,12 +15,12 @@ from tflaunch.core.evidence import Sampling
 from tflaunch.core.job_state import Job, Phase, TaskPhase
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status
+from tflaunch.features.debug.debugger_relay import DebuggerRelay
+from tflaunch.features.hang.evidence_collector import EvidenceCollector, Findings
+from tflaunch.features.profile.profiler import Profiler
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
 from tflaunch.runtime.control_server import Caller, ControlServer
-from tflaunch.runtime.debugger_relay import DebuggerRelay
-from tflaunch.runtime.evidence_collector import EvidenceCollector, Findings
-from tflaunch.runtime.profiler import Profiler
 from tflaunch.runtime.sampler import ResourceSampler
 from tflaunch.store.run_dir import profiles_in
 from tflaunch_worker import fields
@@ -161,7 +161,7 @@ class Service:
             raise Refused(f"profiles cannot be stored: {error.filename}: {error.strerror}") from None
 
     def _explain(self, current: Status, found: Findings, limit: str) -> None:
-        from tflaunch.explain import hang  # compiles patterns that only a hang needs
+        from tflaunch.features.hang import hang  # compiles patterns that only a hang needs
 
         verdict = hang.verdict(current, found.evidence, limit)
         if verdict.culprits:

@@ -55,7 +55,7 @@ def execute(plan: Plan, config: RunConfig, connectors: Mapping[str, AgentConnect
 
 def _record(path: Path, plan: Plan) -> None:
     """Describe what the run is made of, while its agents start."""
-    from tflaunch.runtime import run_record
+    from tflaunch.features.records import run_record
 
     run_record.write(path, plan)
 
@@ -150,7 +150,7 @@ def _remove_old_runs(plan: Plan, config: RunConfig) -> None:
         now = time.time()
         if not run_names.may_be_too_old(plan.name, plan.retention, now):
             return
-        from tflaunch.client import prune  # most runs have no old ones before them
+        from tflaunch.features.prune import prune  # most runs have no old ones before them
 
         removed = prune.apply_retention(plan.name, plan.retention, now)
     except TflaunchError:
@@ -176,7 +176,7 @@ def _collect_files(run: Run, config: RunConfig, mailbox: Mailbox) -> tuple[list[
     job = run.job
     if not (job.plan.collect and job.has_started):
         return [], []
-    from tflaunch.client.collect import Collection  # most runs fetch nothing
+    from tflaunch.features.files.collect import Collection  # most runs fetch nothing
 
     collection = Collection(config.directory.path, job, job.plan.collect, lambda: mailbox.call(lambda: None))
     if run.is_cut_short or not run.serve_until(lambda: collection.is_over):
@@ -200,7 +200,7 @@ def _last_words(run: Run, runtime: Runtime, collected: list[str], missing: list[
     if collected:
         runtime.sink.say("\n".join(collected))
     if runtime.notifier is not None:
-        from tflaunch.runtime.notifier import end_of  # with `notify` only
+        from tflaunch.features.notify.notifier import end_of  # with `notify` only
 
         state, logs = status.state_of_run(run.job, exit_code), Path(runtime.collaborators.logs)
         runtime.notifier.notify(end_of(run.job, state, logs, [*notes, *collected]))

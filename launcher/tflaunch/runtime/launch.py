@@ -210,7 +210,7 @@ def _notify_of_end(path: Path, job: Job, records: list[dict[str, Any]], say: Cal
         return
     from tflaunch.core import replay
     from tflaunch.explain import status
-    from tflaunch.runtime.notifier import Notifier, end_of
+    from tflaunch.features.notify.notifier import Notifier, end_of
     from tflaunch.store.journal import Journal
 
     run_lock.take_lock(path)

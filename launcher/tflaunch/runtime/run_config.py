@@ -10,7 +10,7 @@ from tflaunch.client.secret_values import NO_SECRETS, Secrets
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
     from tflaunch.client.output_sink import OutputSink
-    from tflaunch.core.drill import Fault
+    from tflaunch.features.drills.drill import Fault
     from tflaunch.store.run_dir import RunDirectory
 
 

@@ -16,13 +16,13 @@ from tflaunch.client.secret_values import read_secrets
 from tflaunch.clusterspec import load
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import SpecFile, read_spec_file
-from tflaunch.core import drill
 from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
+from tflaunch.features.drills import drill
+from tflaunch.features.render import slurm
 from tflaunch.plan import lint, placeholders, placement
 from tflaunch.plan.model import Plan
 from tflaunch.plan.placement import with_gpus
-from tflaunch.render import slurm
 from tflaunch.slurm import batch, commands
 from tflaunch.slurm.commands import BadOption, NoSlurmHere, SlurmError
 from tflaunch.store import log_writer, run_lock

@@ -13,13 +13,13 @@ from tflaunch.agents.session import Session, Terms
 from tflaunch.client.output_sink import OutputSink
 from tflaunch.core.events import StopRequested
 from tflaunch.core.job_state import Job
+from tflaunch.features.memory.vitals_monitor import VitalsMonitor
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import serialize
 from tflaunch.plan.model import PRIVATE
 from tflaunch.runtime.control_requests import Service
 from tflaunch.runtime.loop import Collaborators
 from tflaunch.runtime.run_config import RunConfig
-from tflaunch.runtime.vitals_monitor import VitalsMonitor
 from tflaunch.store import run_lock
 from tflaunch.store.journal import Journal
 from tflaunch.store.left_files import LeftFileStore
@@ -31,12 +31,12 @@ from tflaunch.transport.base import AgentConnector
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-    from tflaunch.core.drill import Fault
+    from tflaunch.features.drills.drill import Fault
+    from tflaunch.features.drills.faults import FaultInjector
+    from tflaunch.features.files.live_collection import LiveCollector
+    from tflaunch.features.metrics.metrics import Metrics
+    from tflaunch.features.notify.notifier import Notifier
     from tflaunch.runtime.checkpoint_keeper import CheckpointKeeper
-    from tflaunch.runtime.faults import FaultInjector
-    from tflaunch.runtime.live_collection import LiveCollector
-    from tflaunch.runtime.metrics import Metrics
-    from tflaunch.runtime.notifier import Notifier
 
 _AT_ONCE = 128  # hosts connected to concurrently
 _BETWEEN_VIEWS = 1.0  # seconds
@@ -148,7 +148,7 @@ def _wait_for_reader(sink: OutputSink, lock: int, patience: float | None, direct
 def _metrics(port: int | None) -> Metrics | None:
     if port is None:
         return None
-    from tflaunch.runtime.metrics import Metrics
+    from tflaunch.features.metrics.metrics import Metrics
 
     return Metrics(port)
 
@@ -157,7 +157,7 @@ def _notifier(job: Job, directory: RunDirectory, journal: Journal, sink: OutputS
     plan = job.original.notify
     if plan is None:
         return None
-    from tflaunch.runtime.notifier import Notifier
+    from tflaunch.features.notify.notifier import Notifier
 
     return Notifier(plan, directory.path, job, journal.record_notification, sink.say)
 
@@ -175,7 +175,7 @@ def _checkpoint_keeper(
 def _collector(job: Job, config: RunConfig, sessions: Mapping[str, Session], mailbox: Mailbox) -> LiveCollector | None:
     if config.collect_every is None or not job.original.collect:
         return None
-    from tflaunch.runtime.live_collection import LiveCollector  # most runs fetch at the end only
+    from tflaunch.features.files.live_collection import LiveCollector  # most runs fetch at the end only
 
     return LiveCollector(config.directory.path, job, config.collect_every, sessions, mailbox)
 
@@ -185,7 +185,7 @@ def _injector(
 ) -> FaultInjector | None:
     if not faults:
         return None
-    from tflaunch.runtime.faults import FaultInjector
+    from tflaunch.features.drills.faults import FaultInjector
 
     return FaultInjector(faults, mailbox, sessions, sink.say)
 

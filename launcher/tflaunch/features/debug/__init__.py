@@ -7,7 +7,10 @@ from tflaunch.rooms import Room, Verb
 ROOM = Room(
     verbs={
         "debug": Verb(
-            "tflaunch.cli.debug:debug", "Look at runs", "Debug a task that waits at a breakpoint().", after="profile"
+            "tflaunch.features.debug.command:debug",
+            "Look at runs",
+            "Debug a task that waits at a breakpoint().",
+            after="profile",
         ),
     }
 )

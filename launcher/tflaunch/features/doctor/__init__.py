@@ -7,7 +7,7 @@ from tflaunch.rooms import Room, Verb
 ROOM = Room(
     verbs={
         "doctor": Verb(
-            "tflaunch.cli.doctor:doctor",
+            "tflaunch.features.doctor.command:doctor",
             "Before a run",
             "Check the hosts of a spec before running it.",
             after="env",

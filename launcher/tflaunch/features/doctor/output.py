@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from tflaunch.cli._json_output import Output
 from tflaunch.clusterspec.values import Address
-from tflaunch.doctor.findings import Finding, Host
+from tflaunch.features.doctor.findings import Finding, Host
 
 
 class _ExaminedHost(NamedTuple):

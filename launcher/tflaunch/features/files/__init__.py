@@ -7,7 +7,10 @@ from tflaunch.rooms import Room, Verb
 ROOM = Room(
     verbs={
         "fetch": Verb(
-            "tflaunch.cli.fetch:fetch", "Look at runs", "Fetch files of an ended run from its hosts.", after="report"
+            "tflaunch.features.files.fetch:fetch",
+            "Look at runs",
+            "Fetch files of an ended run from its hosts.",
+            after="report",
         ),
     }
 )

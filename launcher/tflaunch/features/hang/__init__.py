@@ -7,7 +7,7 @@ from tflaunch.rooms import Room, Verb
 ROOM = Room(
     verbs={
         "stacks": Verb(
-            "tflaunch.cli.stacks:stacks",
+            "tflaunch.features.hang.command:stacks",
             "Look at runs",
             "Show where tasks are and what they wait for.",
             after="explain",

@@ -7,7 +7,10 @@ from tflaunch.rooms import Room, Verb
 ROOM = Room(
     verbs={
         "init": Verb(
-            "tflaunch.cli.init:init", "Before a run", "Write a first spec, with comments.", after="Before a run"
+            "tflaunch.features.init.command:init",
+            "Before a run",
+            "Write a first spec, with comments.",
+            after="Before a run",
         ),
     }
 )

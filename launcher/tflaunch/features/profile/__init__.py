@@ -7,7 +7,7 @@ from tflaunch.rooms import Room, Verb
 ROOM = Room(
     verbs={
         "profile": Verb(
-            "tflaunch.cli.profile:profile",
+            "tflaunch.features.profile.command:profile",
             "Look at runs",
             "Profile tasks of a live run.",
             after="stacks",

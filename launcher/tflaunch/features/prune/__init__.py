@@ -7,7 +7,7 @@ from tflaunch.rooms import Room, Verb
 ROOM = Room(
     verbs={
         "prune": Verb(
-            "tflaunch.cli.prune:prune",
+            "tflaunch.features.prune.command:prune",
             "Act on runs",
             "Remove what old runs have left.",
             after="warm",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from tflaunch.cli._json_output import Output
-from tflaunch.client.prune import KeptRun
+from tflaunch.features.prune.prune import KeptRun
 
 
 class _RemovedRun(TypedDict):

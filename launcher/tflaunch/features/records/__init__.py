@@ -6,9 +6,11 @@ from tflaunch.rooms import Room, Verb
 
 ROOM = Room(
     verbs={
-        "rerun": Verb("tflaunch.cli.rerun:rerun", "Run", "Run the plan of an earlier run again.", after="run"),
+        "rerun": Verb(
+            "tflaunch.features.records.rerun:rerun", "Run", "Run the plan of an earlier run again.", after="run"
+        ),
         "diff": Verb(
-            "tflaunch.cli.diff:diff",
+            "tflaunch.features.records.diff:diff",
             "Look at runs",
             "Show what differs between two runs.",
             after="fetch",

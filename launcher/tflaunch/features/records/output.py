@@ -5,6 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tflaunch.cli._json_output import Output
-from tflaunch.client.run_diff import Difference
+from tflaunch.features.records.run_diff import Difference
 
 DIFF = Output(Sequence[Difference])

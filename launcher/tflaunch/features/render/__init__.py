@@ -7,7 +7,10 @@ from tflaunch.rooms import Room, Verb
 ROOM = Room(
     verbs={
         "render": Verb(
-            "tflaunch.cli.render:render", "Before a run", "Print a spec as files for another launcher.", after="scale"
+            "tflaunch.features.render.command:render",
+            "Before a run",
+            "Print a spec as files for another launcher.",
+            after="scale",
         ),
     }
 )

@@ -7,7 +7,7 @@ from tflaunch.rooms import Room, Verb
 ROOM = Room(
     verbs={
         "report": Verb(
-            "tflaunch.cli.report:report",
+            "tflaunch.features.report.command:report",
             "Look at runs",
             "Pack a run into one file, without secrets.",
             after="tensorboard",

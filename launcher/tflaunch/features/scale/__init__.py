@@ -7,7 +7,7 @@ from tflaunch.rooms import Room, Verb
 ROOM = Room(
     verbs={
         "scale": Verb(
-            "tflaunch.cli.scale:scale",
+            "tflaunch.features.scale.command:scale",
             "Before a run",
             "Measure how a training scales, and what limits it.",
             after="doctor",

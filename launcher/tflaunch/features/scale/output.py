@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from tflaunch.cli._json_output import Output
-from tflaunch.explain.scaling import HostUse, TaskUse
+from tflaunch.features.scale.scaling import HostUse, TaskUse
 
 
 class _ScaledRun(TypedDict):

@@ -7,7 +7,7 @@ from tflaunch.rooms import Room, Verb
 ROOM = Room(
     verbs={
         "tensorboard": Verb(
-            "tflaunch.cli.tensorboard:tensorboard",
+            "tflaunch.features.tensorboard.command:tensorboard",
             "Look at runs",
             "Show the event files of a run with TensorBoard.",
             after="web",

@@ -7,7 +7,7 @@ from tflaunch.rooms import Room, Verb
 ROOM = Room(
     verbs={
         "warm": Verb(
-            "tflaunch.cli.warm:warm",
+            "tflaunch.features.warm.command:warm",
             "Act on runs",
             "Start, list or end the processes that keep modules imported.",
             after="kill",

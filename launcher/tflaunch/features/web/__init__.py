@@ -6,6 +6,6 @@ from tflaunch.rooms import Room, Verb
 
 ROOM = Room(
     verbs={
-        "web": Verb("tflaunch.cli.web:web", "Look at runs", "Show runs in a browser.", after="events"),
+        "web": Verb("tflaunch.features.web.command:web", "Look at runs", "Show runs in a browser.", after="events"),
     }
 )

@@ -1,1 +1,0 @@
-"""Check a spec's hosts before a run."""

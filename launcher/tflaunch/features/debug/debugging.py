@@ -1,0 +1,150 @@
+"""Use the debugger of a task that waits at a breakpoint: its output here, and commands from a file descriptor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tflaunch.client import requests
+from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.core.job_state import Breakpoint
+from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.explain.wording import place_of
+from tflaunch_worker import fields
+from tflaunch_worker.agent.breakpoints import LONGEST_LINE
+
+_READ = 64 * 1024
+
+
+class Outlet(NamedTuple):
+    """Where a debugger's output goes (``show``), and messages about it (``say``)."""
+
+    show: Callable[[str], None]
+    say: Callable[[str], None]
+
+
+class DebuggerClient:
+    """A terminal for the debugger of one task."""
+
+    def __init__(self, directory: Path, tasks: Sequence[str], commands: int, outlet: Outlet) -> None:
+        """Ask to debug the first of some tasks that waits at a breakpoint.
+
+        Args:
+            directory: the run's directory.
+            tasks: their names; none for all tasks of the run.
+            commands: the file descriptor from which commands are read.
+            outlet: gets the output.
+
+        Raises:
+            TflaunchError: the run has no supervisor.
+        """
+        self.task = ""
+        """The task whose debugger this is, "" while none waits."""
+        self._directory = directory
+        self._commands = _Lines(commands)
+        self._outlet = outlet
+        self._is_asked = False
+        try:
+            self._client = ControlClient(directory)
+            self._client.say("debug", tasks=list(tasks))
+        except NoSupervisor:
+            raise requests.why_over(directory) from None
+
+    def run(self) -> str:
+        """Pass on commands and output until the terminal is not attached any more; return why.
+
+        The reasons are those of `features.debug.debugger_link.REASONS`. At the end of the commands, the task continues.
+
+        Raises:
+            TflaunchError: no task has this name, or the supervisor has exited.
+        """
+        try:
+            while True:
+                message = self._next_message()
+                if message is None:
+                    self._pass_command()
+                elif message["kind"] == "debugger_left":
+                    self.task = self.task or str(message.get("task"))
+                    return str(message.get("reason"))
+                else:
+                    self._obey(message)
+        except NoSupervisor:
+            raise requests.why_over(self._directory) from None
+        finally:
+            self._client.close()
+
+    def _next_message(self) -> dict[str, Any] | None:
+        """Return the next message, None if one is asked for and a command is there."""
+        if not self._is_asked:
+            return self._client.hear()
+        return self._client.hear_or(self._commands.descriptor) if self._commands.is_empty else None
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        match message["kind"]:
+            case "refused":
+                raise TflaunchError(str(message.get("reason")), EXIT_USAGE)
+            case "debugger_waits":
+                self._outlet.say("no task waits at a breakpoint yet; waiting for one (Ctrl-C ends the wait)")
+            case "debugger_attached":
+                self.task = str(message.get("task"))
+                file, function = fields.text(message, "file"), fields.text(message, "function")
+                where = place_of(Breakpoint(file, fields.integer(message, "line"), function))
+                keys = "c continues it, q ends the run, Ctrl-C leaves it waiting"
+                self._outlet.say(f"{self.task} waits in {where}; {keys}")
+            case "debugger_output":
+                self._outlet.show(fields.text(message, "text"))
+                self._client.say("debug_read")
+            case "debugger_asks":
+                self._is_asked = True
+            case _:
+                pass  # of a later version
+
+    def _pass_command(self) -> None:
+        try:
+            line = self._commands.take()
+        except ValueError as error:
+            self._outlet.say(str(error))
+            return
+        if line is None:
+            return
+        self._is_asked = False
+        if line:
+            self._client.say("debug_line", text=line.rstrip("\n"))
+        else:
+            self._client.say("debug_continue")
+
+
+class _Lines:
+    """Reads lines from a descriptor, each only when it is needed."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._data = b""
+        self._is_at_end = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether more must be read before there is a line."""
+        return b"\n" not in self._data and not self._is_at_end
+
+    def take(self) -> str | None:
+        """Return the next line with its newline; "" at the end, None if only a part of one is there yet.
+
+        Raises:
+            ValueError: it is too long; it is left out.
+        """
+        if self.is_empty:
+            data = os.read(self.descriptor, _READ)
+            self._is_at_end = not data
+            self._data += data
+        line, newline, rest = self._data.partition(b"\n")
+        if not newline and not self._is_at_end:
+            return None
+        self._data = rest
+        self._is_at_end = self._is_at_end and bool(rest)  # a terminal can go on after Ctrl-D
+        text = (line + newline).decode("utf-8", "replace")
+        if len(text) > LONGEST_LINE:
+            raise ValueError(f"a command has at most {LONGEST_LINE} characters")
+        return text

@@ -1,0 +1,258 @@
+"""Query all hosts of a plan about themselves and each other, without starting the job."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tflaunch_worker
+from tflaunch.agents.rpc import AgentRpc
+from tflaunch.core import policy, preflight
+from tflaunch.features.doctor.findings import Host
+from tflaunch.plan import model as planning
+from tflaunch.plan import moving
+from tflaunch.plan.model import PRIVATE, Plan, TaskPlan
+from tflaunch.store.run_dir import home
+from tflaunch.transport.base import AgentConnector, AgentGone, LinkError
+from tflaunch.transport.connect import connectors_for
+
+if TYPE_CHECKING:
+    from tflaunch.agents.user_code import Code
+
+_AT_ONCE = 128
+_PATIENCE = 30.0  # seconds to wait for what should take one
+_OF_TASK = ("TFLAUNCH_TASK", "TF_CONFIG", "CUDA_VISIBLE_DEVICES")
+_PYTHON = re.compile(r"python[\d.]*")
+_DIRECTORY_OPTION = re.compile(r"--[\w-]*(dir|ckpt|checkpoint|backup|state)[\w-]*")
+
+
+class _Place:
+    """The directories of this machine's agents during the check, as `connectors_for` expects them."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+
+    def agent_directory(self, host: str) -> Path:
+        """Return the directory of the local agent that serves ``host``; the agent removes it at its end."""
+        return home() / "doctor" / self.run / "agents" / host
+
+
+class _Visit:
+    """Collects the facts about one host, step by step; a failing step marks the host as unreachable."""
+
+    def __init__(self, plan: Plan, host: str, connector: AgentConnector, run: str) -> None:
+        self.known = Host(host)
+        self.ports: dict[str, int] = {}
+        self.backups: set[str] = set()
+        self.has_code = False
+        self.plan = plan
+        self._connector = connector
+        self._run = run
+        self._interview: AgentRpc | None = None
+
+    def attempt(self, step: Callable[[_Visit, AgentRpc], None]) -> None:
+        """Run a step, unless an earlier one has failed to reach the host."""
+        if self._interview is None:
+            return
+        try:
+            step(self, self._interview)
+        except (LinkError, KeyError, TypeError, ValueError) as error:
+            self.known = Host(self.known.host, reason=str(error) or type(error).__name__)
+
+    def reach(self) -> None:
+        """Start an agent on the host."""
+        try:
+            self._interview = AgentRpc(self._connector.open(), self._run)
+        except (LinkError, AgentGone) as error:
+            self.known = Host(self.known.host, reason=str(error))
+
+    def leave(self) -> None:
+        """Dismiss the agent, and wait for its exit."""
+        if self._interview is not None:
+            if self.has_code:
+                with contextlib.suppress(LinkError):
+                    self._interview.call("remove_code", _PATIENCE)
+            self._interview.close()
+            self._connector.end()
+
+    @property
+    def tasks(self) -> tuple[TaskPlan, ...]:
+        """The tasks and sidecars of the host, or those that a spare host would get."""
+        return moving.processes_for(self.plan, self.known.host)
+
+
+def name_check() -> str:
+    """Return a name for one check, in place of a run's."""
+    return f"doctor-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+
+
+def examine(plan: Plan, code: Code | None, run: str) -> dict[str, Host]:
+    """Return the facts about every host of a plan. All hosts are queried in parallel, in rounds.
+
+    First each host gets the user's code as `up` would send it, is examined, and holds the ports of its tasks.
+    Then each tries to reach the others. Finally the first host that uses a checkpoint directory leaves a probe file
+    there, which the others look for.
+
+    Args:
+        plan: the plan whose hosts are examined.
+        code: what ``sync`` names, if some hosts get it; removed from them afterwards.
+        run: the name of this check.
+    """
+    place = _Place(run)
+    visits = [_Visit(plan, host, connector, place.run) for host, connector in connectors_for(plan, place).items()]
+    with ThreadPoolExecutor(min(len(visits), _AT_ONCE), "visit") as pool:
+
+        def everywhere(step: Callable[[_Visit, AgentRpc], None], chosen: Iterable[_Visit] = visits) -> None:
+            list(pool.map(lambda visit: visit.attempt(step), chosen))
+
+        try:
+            list(pool.map(_Visit.reach, visits))
+            if code is not None:
+                everywhere(lambda visit, interview: _bring_code(visit, interview, code))
+            everywhere(_ask_about_itself)
+            everywhere(_hold_ports)
+            wanted = _peers(plan, visits, place.run)
+            everywhere(lambda visit, interview: _probe_peers(visit, interview, wanted))
+            _compare_directories(visits, everywhere)
+        finally:
+            list(pool.map(_Visit.leave, visits))
+    return {visit.known.host: visit.known for visit in visits}
+
+
+# ---- the steps
+
+
+def _bring_code(visit: _Visit, interview: AgentRpc, code: Code) -> None:
+    if not visit.plan.is_like_here(visit.known.host):
+        visit.has_code = True
+        interview.send_code(code, _PATIENCE)
+
+
+def _ask_about_itself(visit: _Visit, interview: AgentRpc) -> None:
+    groups: dict[str, list[TaskPlan]] = {}
+    for task in visit.tasks:
+        groups.setdefault(_gist(task), []).append(task)
+    programs = [_program(visit.plan, tasks[0]) for tasks in groups.values()]
+    probe = (Path(tflaunch_worker.__file__).parent / "inspect" / "probe.py").read_text("utf-8")
+    asked = time.time()
+    is_private = visit.plan.network == PRIVATE
+    answer, _ = interview.call("examine", _PATIENCE, programs=programs, probe=probe, private=is_private)
+    facts: Mapping[str, Any] = answer["facts"]
+    known: dict[str, Mapping[str, Any]] = {}
+    for tasks, program in zip(groups.values(), facts["programs"], strict=True):
+        known.update({task.task: program for task in tasks})
+        visit.backups |= _backups(tasks, program)
+    # The host read its clock between our question and its answer, most probably just before the answer.
+    offset = float(facts["time"]) - time.time()
+    offset = 0.0 if asked - 0.5 <= float(facts["time"]) <= time.time() + 0.5 else offset
+    names = preflight.names_to_find(visit.plan, [visit.known.host], visit.plan.spares).get(visit.known.host, ())
+    found = {}
+    if names:
+        found = interview.order("look_up_names", "names_resolved", wait=_PATIENCE, names=names)["found"]
+    rest = {name: value for name, value in facts.items() if name != "programs"}
+    visit.known = visit.known._replace(programs=known, facts=rest, offset=offset, names=found)
+
+
+def _gist(task: TaskPlan) -> str:
+    """Return a key that is equal for tasks with the same interpreter and environment."""
+    env = {name: value for name, value in task.env.items() if name not in _OF_TASK}
+    return json.dumps([task.argv, task.workdir, env], sort_keys=True)
+
+
+def _program(plan: Plan, task: TaskPlan) -> dict[str, Any]:
+    """Return what a host needs to query a task's interpreter."""
+    (host,) = (host for host in plan.hosts if host.host == task.host)
+    name = task.argv[0]
+    about = {"argv": task.argv, "env": dict(task.env), "unset": task.unset, "workdir": task.workdir}
+    is_python = name == host.python or bool(_PYTHON.fullmatch(name.rpartition("/")[2]))
+    return {**about, "inherit": host.inherits_environment, "is_python": is_python}
+
+
+def _hold_ports(visit: _Visit, interview: AgentRpc) -> None:
+    wanted = planning.wanted_ports(visit.plan)
+    mine = {task.task: wanted[task.task] for task in visit.tasks if task.task in wanted}
+    if not mine or visit.known.host in visit.plan.spares or not policy.forms_cluster(visit.plan):
+        return
+    answer = interview.order("hold_ports", "ports_held", "ports_refused", wait=_PATIENCE, ports=mine)
+    if answer["kind"] == "ports_held":
+        visit.ports = {str(task): int(port) for task, port in answer["ports"].items()}
+    else:
+        visit.known = visit.known._replace(refused=dict(answer["refused"]))
+
+
+def _peers(plan: Plan, visits: list[_Visit], run: str) -> dict[str, dict[str, Any]]:
+    """Return what each host is to probe: the tasks on hosts that hold their ports."""
+    ports = {task: port for visit in visits for task, port in visit.ports.items()}
+    secret = os.urandom(16).hex()
+    wanted = {}
+    for host, action in preflight.peers_to_try(planning.resolve(plan, ports), plan.spares).items():
+        mine = {task: port for task, port in action.ports.items() if task in ports}
+        others = {task: place for task, place in action.peers.items() if task in ports}
+        wanted[host] = {"ports": mine, "peers": others, "run": run, "secret": secret}
+    return wanted
+
+
+def _probe_peers(visit: _Visit, interview: AgentRpc, wanted: Mapping[str, dict[str, Any]]) -> None:
+    about = wanted.get(visit.known.host)
+    if about is None:
+        return
+    seconds = visit.plan.timeouts.connect
+    order = {**about, "patience": seconds}
+    answer = interview.order("probe_peers", "peers_probed", wait=seconds + _PATIENCE, **order)
+    visit.known = visit.known._replace(unreached=dict(answer["failed"]))
+
+
+# ---- directories
+
+
+def _backups(tasks: list[TaskPlan], program: Mapping[str, Any]) -> set[str]:
+    """Return the directories where a program with BackupAndRestore keeps its state, as far as detectable."""
+    if not program.get("backs_up"):
+        return set()
+    found = {str(path) for path in program.get("backups", ())}
+    argv = tasks[0].argv
+    for word, following in zip(argv, (*argv[1:], ""), strict=True):
+        option, equals, value = word.partition("=")
+        if _DIRECTORY_OPTION.fullmatch(option):
+            found.add(value if equals else following)
+    return {os.path.join(tasks[0].workdir, path) for path in found if path and not path.startswith("-")}
+
+
+def _compare_directories(
+    visits: list[_Visit], everywhere: Callable[[Callable[[_Visit, AgentRpc], None], Iterable[_Visit]], None]
+) -> None:
+    """Find out which checkpoint directories are the same on all hosts that use them."""
+    first = next((visit for visit in visits if visit.backups), None)
+    others = [visit for visit in visits if visit is not first and visit.backups]
+    if first is None or not others:
+        return
+    token = os.urandom(8).hex()
+    marks: dict[str, str] = {}
+
+    def leave(visit: _Visit, interview: AgentRpc) -> None:
+        directories = sorted(visit.backups)
+        answer, _ = interview.call("leave_marks", _PATIENCE, directories=directories, token=token)
+        marks.update({place: path for place, path in answer["places"].items() if path is not None})
+
+    def look(visit: _Visit, interview: AgentRpc) -> None:
+        paths = [path for place, path in marks.items() if place in visit.backups]
+        answer, _ = interview.call("look_for_marks", _PATIENCE, paths=paths)
+        unshared = tuple(place for place in visit.backups if place in marks and marks[place] not in answer["seen"])
+        visit.known = visit.known._replace(unshared=unshared)
+
+    everywhere(leave, [first])
+    if marks:
+        everywhere(look, others)
+        clean = {"paths": list(marks.values())}
+        everywhere(lambda _, interview: _unmark(interview, clean), [first])
+
+
+def _unmark(interview: AgentRpc, paths: dict[str, list[str]]) -> None:
+    interview.call("remove_marks", _PATIENCE, **paths)

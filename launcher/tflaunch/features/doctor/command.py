@@ -1,0 +1,125 @@
+"""`doctor`: check the hosts of a spec before running it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tflaunch.cli._spec import (
+    CommandAfterDashes,
+    command_argument,
+    json_option,
+    read_file,
+    say,
+    set_option,
+    spec_argument,
+    warn,
+)
+from tflaunch.errors import EXIT_PREFLIGHT
+
+if TYPE_CHECKING:
+    from tflaunch.features.doctor.findings import Finding, Host
+    from tflaunch.plan.model import Plan
+
+
+_POD_PATIENCE = 60.0  # seconds for a pod to run
+
+
+@click.command(cls=CommandAfterDashes)
+@spec_argument
+@command_argument
+@set_option
+@json_option
+def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> int:
+    """Find what would keep SPEC from running well, on its real hosts: exit 0 when nothing would, else 3.
+
+    Each host is reached and asked: are the programs there, and the same everywhere, with the same TensorFlow and Keras;
+    do names resolve to the right hosts; are the ports free, and reachable from all other hosts; clock, disk, memory,
+    GPUs, limits; are checkpoints on shared storage. Nothing of the job is started.
+
+    For Kubernetes, your permissions are checked first, and the pods of the job are created for the check.
+
+    \b
+    Example:
+      tflaunch doctor cluster.json
+    """
+    from tflaunch.discovery import prepare
+
+    file = read_file(spec)
+    loaded, warnings = prepare.read_spec(file, settings, command=command)
+    plan = prepare.make_plan(file.source, file.directory, loaded)
+    warn(spec, warnings)
+    from tflaunch.client import secret_values
+    from tflaunch.features.doctor import collect
+    from tflaunch.features.doctor.findings import findings, reachable_by, unchecked
+    from tflaunch.plan import placeholders
+    from tflaunch.runtime import launch
+
+    plan = placeholders.shown(plan)
+    check = collect.name_check()
+    with _pods_made(plan, check) as made:
+        hosts = collect.examine(made, launch.code_for_hosts(made), check)
+    _, problems = secret_values.find_secrets(plan.secrets)
+    found = findings(plan, hosts, problems)
+    is_ok = all(finding.severity != "error" for finding in found)
+    if as_json:
+        shown = {
+            "ok": is_ok,
+            "findings": [finding._asdict() for finding in found],
+            "not_checked": unchecked(plan, hosts),
+            "hosts": [{**host._asdict(), "reachable_by": reachable_by(plan, host)} for host in hosts.values()],
+        }
+        click.echo(json.dumps(shown, indent=2))
+    else:
+        click.echo(_table(found, hosts, unchecked(plan, hosts)), nl=False)
+        click.echo(_ports(plan, hosts), nl=False)
+    return 0 if is_ok else EXIT_PREFLIGHT
+
+
+@contextmanager
+def _pods_made(plan: Plan, check: str) -> Iterator[Plan]:
+    """Make the pods of a plan for Kubernetes, as `up` would, and delete them on exit."""
+    if plan.kubernetes is None:
+        yield plan
+        return
+    from tflaunch.runtime import cluster_objects
+
+    cluster_objects.require_permissions(plan.kubernetes)
+    pending = min(plan.kubernetes.pending, _POD_PATIENCE)
+    made = cluster_objects.create(plan._replace(kubernetes=plan.kubernetes._replace(pending=pending)), check)
+    assert made.kubernetes is not None
+    with cluster_objects.deleted_after(made.kubernetes, check, say):
+        yield made
+
+
+def _ports(plan: Plan, hosts: Mapping[str, Host]) -> str:
+    """Return one line per group of tasks that the same machines could reach, for those that have a port."""
+    from tflaunch.explain.wording import listed
+    from tflaunch.features.doctor.findings import NOBODY, reachable_by
+
+    groups: dict[str, list[str]] = {}
+    for host in hosts.values():
+        for task, who in reachable_by(plan, host).items() if host.reason is None else ():
+            groups.setdefault(who, []).append(task)
+    return "".join(f"{listed(tasks)}: can be reached by {who}\n" for who, tasks in groups.items() if who != NOBODY)
+
+
+def _table(found: Sequence[Finding], hosts: Mapping[str, Host], unchecked: Mapping[str, str]) -> str:
+    """Return one line per check, each followed by its findings and remedies."""
+    from tflaunch.explain.wording import counted
+    from tflaunch.features.doctor.findings import CHECKS
+
+    reached = sum(host.reason is None for host in hosts.values())
+    lines = [f"{reached} of {counted(len(hosts), 'host')} reached"]
+    for check in CHECKS:
+        mine = [finding for finding in found if finding.check == check]
+        worst = "error" if any(finding.severity == "error" for finding in mine) else "warning"
+        otherwise = f"not checked ({unchecked[check]})" if check in unchecked else "ok"
+        lines.append(f"{check:<12} {worst if mine else otherwise}")
+        lines += [f"  {finding.where}: {finding.message}; {finding.hint}" for finding in mine]
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,7 @@
+"""Inject faults into a running job."""
+
+from __future__ import annotations
+
+from tflaunch.rooms import Room
+
+ROOM = Room()

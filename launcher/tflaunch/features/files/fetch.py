@@ -1,0 +1,47 @@
+"""`fetch`: fetch files from the working directories of an ended run."""
+
+from __future__ import annotations
+
+import click
+
+from tflaunch.cli._select import complete_runs
+from tflaunch.cli._spec import say
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+
+
+@click.command()
+@click.argument("run", shell_complete=complete_runs)
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+def fetch(run: str, paths: tuple[str, ...]) -> int:
+    """Fetch what matches PATH in the working directories of RUN's tasks, on all hosts, into the run's directory.
+
+    PATH is relative to the working directories; * and ? match within a name, ** any number of directories, and a
+    directory matches everything in it. Without PATH, it is the spec's "collect". Only files whose content differs from
+    what is here are transferred, and an interrupted transfer is continued.
+
+    \b
+    Example:
+      tflaunch fetch mnist 'outputs/**/*.keras'
+    """
+    from tflaunch.client import runs
+    from tflaunch.features.files.collect import Collection
+    from tflaunch.plan import setting_rules
+    from tflaunch.store.journal import read_job
+
+    directory = runs.find_run(run)
+    for path in paths:
+        if not setting_rules.is_pattern(path):
+            remedy = "write it relative to that directory, such as 'outputs/**'"
+            raise TflaunchError(f"{path!r} is not a path below the working directory; {remedy}", EXIT_USAGE)
+    _, job = read_job(directory)
+    patterns = paths or job.plan.collect
+    if not patterns:
+        raise TflaunchError(f"the spec of {directory.name} has no `collect`: name a PATH, such as 'logs'", EXIT_USAGE)
+    if runs.is_live(directory) or runs.has_agent(directory):
+        raise TflaunchError(f"{directory.name} has not ended; its files can be fetched then", EXIT_USAGE)
+    collection = Collection(directory, job, patterns)
+    collection.wait()
+    done, failed = collection.summary()
+    for sentence in [*done, *failed]:
+        say(sentence)
+    return EXIT_INTERNAL if failed else 0

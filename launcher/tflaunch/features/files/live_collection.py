@@ -1,0 +1,107 @@
+"""Fetch files from working directories while the tasks run: at intervals, over the links of the run."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tflaunch.agents.calls import Waiter
+from tflaunch.agents.session import Session
+from tflaunch.core.job_state import Job, Phase
+from tflaunch.features.files.collect import Collection, FileAgent
+from tflaunch.mailbox import Mailbox
+from tflaunch.transport.base import LinkError
+
+
+class LiveCollector:
+    """Collects the results of one run at intervals. Implements `Watcher`.
+
+    What cannot be fetched, or changes while it is read, is left to the next round, or to the end of the run.
+    """
+
+    def __init__(self, path: Path, job: Job, every: float, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:
+        """Collect what the plan says into the run's directory every ``every`` seconds."""
+        self._path = path
+        self._job = job
+        self._every = every
+        self._sessions = sessions
+        self._mailbox = mailbox
+        self._collection: Collection | None = None
+        self._agents: set[_LiveAgent] = set()
+        self._is_scheduled = self._is_closed = False
+
+    def watch(self, job: Job, now: float) -> None:
+        """Take the job's state; the first time is an interval after the tasks have started."""
+        self._job = job
+        if job.phase is Phase.RUNNING and not self._is_scheduled:
+            self._is_scheduled = True
+            self._mailbox.call_at(now + self._every, self._collect)
+
+    def close(self) -> None:
+        """Stop, so that the files can be collected at the end."""
+        self._is_closed = True
+        if self._collection is not None:
+            self._collection.cancel()
+            for agent in tuple(self._agents):
+                agent.give_up()
+            self._collection.wait()
+
+    def _collect(self) -> None:
+        if self._is_closed:
+            return
+        if self._job.phase is not Phase.RUNNING:
+            self._is_scheduled = False  # until the next attempt
+        elif self._collection is None or self._collection.is_over:
+            self._collection = Collection(self._path, self._job, self._job.plan.collect, reach=self._reach)
+        if self._is_scheduled:
+            self._mailbox.call_at(self._mailbox.now() + self._every, self._collect)
+
+    @contextmanager
+    def _reach(self, host: str) -> Iterator[FileAgent]:
+        agent = _LiveAgent(self._sessions[host], self._mailbox)
+        self._agents.add(agent)
+        try:
+            yield agent
+        finally:
+            self._agents.discard(agent)
+
+
+class _LiveAgent:
+    """The agent of a host, asked from a thread other than that of its session."""
+
+    def __init__(self, session: Session, mailbox: Mailbox) -> None:
+        self._session = session
+        self._mailbox = mailbox
+        self._answers: queue.SimpleQueue[tuple[dict[str, Any], bytes] | None] = queue.SimpleQueue()
+        self._is_given_up = False
+
+    def call(self, kind: str, wait: float, **about: Any) -> tuple[dict[str, Any], bytes]:
+        """Return the answer to a call.
+
+        Raises:
+            LinkError: there is none.
+        """
+        answers = self._answers = queue.SimpleQueue()  # of this call: the answer to an earlier one may come late
+        if self._is_given_up:
+            raise LinkError("interrupted")
+        waiter = Waiter(lambda *answer: answers.put(answer), lambda: answers.put(None))
+
+        def begin() -> None:
+            self._session.calls.begin(kind, waiter, **about)
+
+        self._mailbox.call(begin)
+        try:
+            answer = answers.get(timeout=wait)
+        except queue.Empty:
+            answer = None
+        if self._is_given_up or answer is None:
+            raise LinkError("interrupted")
+        return answer
+
+    def give_up(self) -> None:
+        """Wait for no answer any more."""
+        self._is_given_up = True
+        self._answers.put(None)

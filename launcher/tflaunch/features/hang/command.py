@@ -1,0 +1,92 @@
+"""`stacks`: show where the tasks of a live run are, and which one the others wait for."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from tflaunch.cli._select import choose, run_and_tasks_argument
+from tflaunch.cli._spec import json_option, say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tflaunch.core.evidence import Evidence
+    from tflaunch.explain.position import Group
+
+
+@click.command()
+@click.option("-v", "--verbose", is_flag=True, help="Show whole stacks, and what each thread waits for.")
+@json_option
+@run_and_tasks_argument
+def stacks(verbose: bool, as_json: bool, words: tuple[str, ...]) -> None:
+    """Show where the TASKs of RUN are; without TASK, all.
+
+    If the run hangs, the first line names the task that the others wait for. Tasks at the same place follow together,
+    the smallest group first. The tasks are observed for three seconds; they are neither stopped nor signalled.
+
+    \b
+    Example:
+      tflaunch stacks
+    """
+    from tflaunch.client import requests, runs
+    from tflaunch.explain.wording import listed
+    from tflaunch.features.hang import hang
+    from tflaunch.plan import selectors
+
+    directory, wanted = choose(words)
+    tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
+    status, found, silent = requests.request_stacks(directory)
+    evidence = {each.task: each for each in found}
+    verdict = hang.verdict(status, evidence)
+    shown = [name for name in evidence if not tasks or name in tasks]
+    if as_json:
+        about = {"run": status.run, **verdict.as_json(), "silent_hosts": silent}
+        click.echo(json.dumps({**about, "tasks": [evidence[name].as_json() for name in shown]}, indent=2))
+        return
+    click.echo(verdict.sentence)
+    for group in verdict.groups:
+        names = [name for name in group.tasks if not tasks or name in tasks]
+        if names:
+            click.echo(f"\n{listed(names)}\n" + "\n".join(_described(group, names, evidence)))
+    for name in shown if verbose else ():
+        click.echo(f"\n{name}\n" + "\n".join(_stacks(evidence[name])))
+    if silent:
+        say(f"not heard from: {listed(silent)}")
+
+
+def _described(group: Group, names: list[str], evidence: Mapping[str, Evidence]) -> Iterator[str]:
+    from tflaunch.explain.wording import lasted
+
+    at = group.position
+    place = at.own or at.inner
+    yield f"    {at.does}" + (f" at {place.file}:{place.line}, in {place.function}" if place else "")
+    if at.own and at.inner and at.own != at.inner:
+        yield f"    innermost: {at.inner.file}:{at.inner.line}, in {at.inner.function}"
+    for name in names:
+        known = evidence.get(name)
+        if known is None:
+            continue
+        step = known.progress.step if known.progress else None
+        facts = [f"{sum(process.cpu for process in known.processes):.1f} CPUs"]
+        facts += [] if step is None else [f"step {step:.0f}"]
+        facts += ["no output"] if known.silence is None else [f"last output {lasted(known.silence)} ago"]
+        yield f"    {name}: {', '.join(facts)}"
+
+
+def _stacks(evidence: Evidence) -> Iterator[str]:
+    """Yield the lines about every process and thread of a task, each stack with the innermost frame first."""
+    for process in evidence.processes:
+        unread = f": {process.unread}" if process.unread else ""
+        yield f"    process {process.pid} ({process.name}, state {process.state}, {process.cpu:.1f} CPUs){unread}"
+        for socket in process.sockets:
+            stuck = f", {socket.unsent} bytes without an answer" if socket.is_stuck else ""
+            peer = "" if socket.state == "listening" else f" to {socket.peer}"
+            yield f"        {socket.state} at {socket.local}{peer}{stuck}"
+        for thread in process.threads:
+            waits = f", in {thread.wchan}" if thread.wchan else ""
+            target = f" on {thread.target}" if thread.target else ""
+            yield f"        thread {thread.id or '?'}{waits}{target}{', running' if thread.has_moved else ''}"
+            yield from (f"            {frame.file}:{frame.line}, in {frame.function}" for frame in thread.frames)

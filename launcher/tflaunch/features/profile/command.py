@@ -1,0 +1,75 @@
+"""`profile`: sample the Python stacks of the tasks of a live run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tflaunch.cli._select import choose, run_and_tasks_argument
+from tflaunch.cli._spec import json_option, say, seconds_in
+from tflaunch.errors import EXIT_INTERNAL
+
+if TYPE_CHECKING:
+    from tflaunch.features.profile.profiling import TaskProfile
+
+_INTERRUPTED = 130
+
+
+@click.command()
+@click.option("--for", "duration", metavar="TIME", default="2s", show_default=True, help="How long, at most 10m.")
+@json_option
+@run_and_tasks_argument
+def profile(duration: str, as_json: bool, words: tuple[str, ...]) -> int:
+    """Profile the TASKs of RUN, by default all, at the same time, while they train; programs need no code for it.
+
+    Their Python stacks are read from memory, and drawn as flame graphs.
+
+    \b
+    Example:
+      tflaunch profile --for 5s worker:0 worker:1
+    """
+    from tflaunch.client import runs
+    from tflaunch.features.profile import profiling
+    from tflaunch.plan import selectors
+
+    seconds = _seconds(duration)
+    directory, wanted = choose(words)
+    tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
+    made: list[TaskProfile] = []
+    try:
+        for each in profiling.make_profiles(directory, tasks, seconds):
+            made.append(each)
+            if not as_json:
+                _show(each)
+    except KeyboardInterrupt:
+        click.echo(err=True)
+        say("interrupted; the tasks go on, and unfinished profiles are discarded")
+        return _INTERRUPTED
+    if as_json:
+        about: dict[str, Any] = {"run": directory.name, "seconds": seconds, "tasks": [each.as_json() for each in made]}
+        click.echo(json.dumps(about, indent=2))
+    paths = [each.path for each in made if each.path is not None]
+    if not paths:
+        return EXIT_INTERNAL
+    say(f"the flame graphs are in {paths[0].parent}; browsers show them")
+    return 0
+
+
+def _seconds(text: str) -> float:
+    from tflaunch_worker.agent.profiles import LEAST_SECONDS, MOST_SECONDS
+
+    seconds = seconds_in(text)
+    if seconds is None or not LEAST_SECONDS <= seconds <= MOST_SECONDS:
+        raise click.BadParameter(
+            f"{text!r} is not a duration from 100ms to 10m; write for example 2s", param_hint="--for"
+        )
+    return seconds
+
+
+def _show(made: TaskProfile) -> None:
+    if made.problem:
+        say(f"{made.task} is not profiled: {made.problem}")
+    else:
+        click.echo(f"{made.task}: {made.samples} samples, {made.hottest}")

@@ -1,0 +1,100 @@
+"""Have tasks of a run profiled, and draw the profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tflaunch import private_files
+from tflaunch.client import requests
+from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.features.profile import flame_graph
+from tflaunch_worker import fields
+
+_PATIENCE = 60.0  # seconds after the end, which a busy host and its link may need
+
+
+class TaskProfile(NamedTuple):
+    """The profile of a task, or why there is none.
+
+    Args:
+        task: its name.
+        problem: "" unless there is none.
+        path: where it is stored.
+        samples: how often its Python stacks were sampled.
+        hottest: in which function the main thread was most often.
+        flame_graph: the drawing of these.
+    """
+
+    task: str
+    problem: str
+    path: Path | None = None
+    samples: int = 0
+    hottest: str = ""
+    flame_graph: Path | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it with the names of `tflaunch profile --json`."""
+        return {
+            "task": self.task,
+            "problem": self.problem or None,
+            "path": None if self.path is None else str(self.path),
+            "samples": self.samples,
+            "hottest": self.hottest or None,
+            "flame_graph": None if self.flame_graph is None else str(self.flame_graph),
+        }
+
+
+def make_profiles(directory: Path, tasks: Sequence[str], seconds: float) -> Iterator[TaskProfile]:
+    """Yield the profile of each task as it arrives.
+
+    Args:
+        directory: the run's.
+        tasks: their names; none for all that belong to a role.
+        seconds: how long they are profiled, all at once.
+
+    Raises:
+        TflaunchError: the supervisor refuses, has exited, or does not answer.
+    """
+    try:
+        client = ControlClient(directory)
+    except NoSupervisor:
+        raise requests.why_over(directory) from None
+    try:
+        client.say("profile", tasks=list(tasks), seconds=seconds)
+        while True:
+            answer = client.hear(seconds + _PATIENCE)
+            if answer is None:
+                raise TflaunchError(f"the supervisor of {directory.name} has not answered; try again", EXIT_INTERNAL)
+            if answer["kind"] == "refused":
+                raise TflaunchError(str(answer.get("reason")), EXIT_USAGE)
+            if answer["kind"] == "done":
+                return
+            if answer["kind"] == "task_profiled":
+                yield _read(answer)
+    except NoSupervisor:
+        raise requests.why_over(directory) from None
+    finally:
+        client.close()
+
+
+def _read(answer: dict[str, Any]) -> TaskProfile:
+    task, problem, path = (fields.text(answer, name) for name in ("task", "problem", "path"))
+    if problem:
+        return TaskProfile(task, problem)
+    try:
+        return _draw(task, Path(path))
+    except OSError as error:
+        return TaskProfile(task, f"{path}: {error.strerror}")
+    except ValueError:
+        return TaskProfile(task, f"{path} does not have the form of sampled stacks")
+
+
+def _draw(task: str, path: Path) -> TaskProfile:
+    stacks = flame_graph.read_stacks(path.read_bytes().decode("utf-8"))
+    drawing = path.with_suffix(".svg")
+    private_files.write_text(drawing, flame_graph.draw(task, stacks))
+    samples, hottest = flame_graph.samples_of(stacks), flame_graph.hottest(stacks)
+    return TaskProfile(task, "", path, samples=samples, hottest=hottest, flame_graph=drawing)

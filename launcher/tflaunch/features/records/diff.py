@@ -1,0 +1,39 @@
+"""`diff`: show what differs between two runs."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from tflaunch.cli._select import complete_runs
+from tflaunch.cli._spec import say
+
+
+@click.command()
+@click.argument("first", metavar="RUN", shell_complete=complete_runs)
+@click.argument("second", metavar="RUN", shell_complete=complete_runs)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def diff(first: str, second: str, as_json: bool) -> int:
+    """Print what differs between two runs: code, packages, spec, hosts and results.
+
+    The exit code is 0 if nothing differs, else 1.
+
+    \b
+    Example:
+      tflaunch diff mnist-20260102-030405-6789 mnist
+    """
+    from tflaunch.client import runs
+    from tflaunch.features.records import run_diff
+
+    paths = runs.find_run(first), runs.find_run(second)
+    found = run_diff.compare(*paths)
+    if as_json:
+        click.echo(json.dumps([difference._asdict() for difference in found], indent=2))
+    else:
+        for difference in found:
+            click.echo(difference.sentence())
+        for path in paths:
+            if not run_diff.read_record(path):
+                say(f"{path.name} has no record of its code and packages, so these cannot be compared")
+    return 1 if found else 0

@@ -1,0 +1,66 @@
+"""`rerun`: run the plan of an earlier run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tflaunch.cli._launch_options import LaunchOptions
+from tflaunch.cli._select import complete_runs
+from tflaunch.cli._spec import say
+from tflaunch.errors import EXIT_USAGE, TflaunchError
+
+if TYPE_CHECKING:
+    from tflaunch.plan.model import Plan
+
+_MOST_DIFFERENCES = 8
+
+
+@click.command()
+@click.argument("run", shell_complete=complete_runs)
+@click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write task logs to DIR.")
+@click.option("-d", "--detach", is_flag=True, help="Run in the background; return when its tasks are running.")
+def rerun(run: str, log_dir: Path | None, detach: bool) -> int:
+    """Run exactly the plan of RUN again: its spec as it was then, with all that --set and others had changed.
+
+    What differs from then in code, packages and machine is printed, and nothing is changed: the commit is in
+    record.json of RUN's directory, and the patch in code.patch.
+
+    \b
+    Example:
+      tflaunch rerun mnist-20260102-030405-6789
+    """
+    from tflaunch.cli.up import start
+    from tflaunch.client import runs
+    from tflaunch.features.records import run_diff, run_record
+    from tflaunch.slurm import batch
+
+    path = runs.find_run(run)
+    plan = runs.plan_of(path)
+    _refuse_what_cannot_be_repeated(path, plan, is_batch_job=batch.job_of(path) is not None)
+    earlier = run_diff.read_record(path)
+    found = run_diff.compare_records(earlier, run_record.describe(plan)[0]) if earlier else []
+    for difference in found[:_MOST_DIFFERENCES]:
+        say(f"differs from {path.name}: {difference.sentence()}")
+    if len(found) > _MOST_DIFFERENCES:
+        say(f"and {len(found) - _MOST_DIFFERENCES} more; `tflaunch diff` compares the runs when this one has begun")
+    spec = next(iter(sorted(path.glob("spec.*"))), None)
+    options = LaunchOptions(
+        None, log_dir, None, plan.preflight, detach, preload=False, verbose=False, quiet=False, web=False
+    )
+    return start(plan, spec.suffix if spec else ".json", spec.read_bytes() if spec else b"{}", options)
+
+
+def _refuse_what_cannot_be_repeated(path: Path, plan: Plan, *, is_batch_job: bool) -> None:
+    from tflaunch.plan.model import PRIVATE
+
+    if plan.function is not None:
+        raise TflaunchError(f"{path.name} is a call of a function: call it again in your program", EXIT_USAGE)
+    if plan.network == PRIVATE and len(plan.hosts) > 1:
+        message = f"{path.name} had a private network of several hosts, which this version does not make"
+        raise TflaunchError(f"{message}; run its spec again with --set network=fenced", EXIT_USAGE)
+    if is_batch_job:
+        remedy = f"tflaunch up --on slurm {path}/spec.json"
+        raise TflaunchError(f"{path.name} was a batch job of Slurm; submit its spec again: {remedy}", EXIT_USAGE)

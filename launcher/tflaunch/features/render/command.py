@@ -1,0 +1,61 @@
+"""`render`: print a spec as files for another launcher."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tflaunch.cli._removed import instead_of
+from tflaunch.cli._spec import read_file, set_option, spec_argument, warn
+from tflaunch.errors import SpecError
+
+# The same as in `features.render.targets`, which is imported only on use.
+_ENGINES = ("slurm", "jobset", "tfjob", "compose", "sh")
+
+
+class _Engine(click.Choice[str]):
+    """The name of an engine."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name.
+
+        Raises:
+            click.UsageError: files for this engine are not written any more.
+        """
+        if (message := instead_of(f"render --to {value}")) is not None:
+            raise click.UsageError(message, ctx)
+        return super().convert(value, param, ctx)
+
+
+@click.command()
+@spec_argument
+@click.option("--to", "engine", type=_Engine(_ENGINES), required=True, help="The engine.")
+@set_option
+def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
+    """Print what another engine needs to start the tasks of SPEC itself, with the TF_CONFIG of `plan`.
+
+    slurm: a script for sbatch. jobset, tfjob: manifests for Kubernetes. compose: a file for docker-compose.
+    sh: a script for bash. Tasks whose ports are chosen at the start get them from 2222 on.
+
+    \b
+    Example:
+      tflaunch render cluster.json --to slurm > job.sh && sbatch job.sh
+      tflaunch render cluster.json --to compose > docker-compose.cluster.yml
+      tflaunch render cluster.json --to jobset --set container.image=ghcr.io/ann/train:1 | kubectl apply -f -
+    """
+    file = read_file(spec)
+    from tflaunch.discovery import prepare
+
+    loaded, warnings = prepare.read_spec(file, settings, giver=engine)
+    warn(spec, warnings)
+    from tflaunch.discovery import local_machine
+    from tflaunch.features.render import targets
+
+    hosts = [address.host for addresses in loaded.cluster.values() for address in addresses]
+    machine = local_machine.describe_machine([*hosts, *(sidecar.host for sidecar in loaded.sidecars.values())])
+    if problems := targets.find_problems(engine, loaded, machine):
+        raise SpecError(file.source, problems)
+    server_text = Path(machine.server_program).read_text()
+    click.echo(targets.render_spec(engine, loaded, file.directory.absolute(), machine, server_text), nl=False)

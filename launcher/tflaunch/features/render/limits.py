@@ -1,0 +1,216 @@
+"""Find what an engine cannot express of a spec: each rule maps a spec to problems. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from tflaunch.clusterspec.model import Role, Spec
+from tflaunch.errors import Problem
+from tflaunch.features.render.target_plan import HOST_VALUE
+from tflaunch.plan import placeholders
+from tflaunch.plan.gpu_shares import trains_on_gpu
+from tflaunch.plan.model import Machine
+from tflaunch.plan.placement import with_gpus
+
+Rule = Callable[[Spec, Machine], Iterator[Problem]]
+
+
+def find_limits(spec: Spec, machine: Machine, rules: tuple[Rule, ...]) -> list[Problem]:
+    """Return the problems that keep a spec from being rendered under these rules."""
+    common = (_host_values, _attempts, _matrix, _private_network, _checkpoints, _spares)
+    return [problem for rule in (*common, *rules) for problem in rule(spec, machine)]
+
+
+def _error(where: str, message: str, hint: str) -> Problem:
+    return Problem("error", where, message, hint)
+
+
+def _host_values(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject `${host:NAME}`, and `~` in directories: only tflaunch's agent expands them."""
+    places = dict(_directories(spec))
+    if spec.tensorboard is not None:
+        places["tensorboard"] = spec.tensorboard
+    for where, text in (*_texts(spec), *places.items()):
+        if HOST_VALUE in text or (where in places and text.startswith("~")):
+            message = f"{text!r:.60} is filled in by tflaunch's agent, and no other engine has one"
+            yield _error(where, message, "write the value itself")
+
+
+def _attempts(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject `{attempt}`: only tflaunch's supervisor counts attempts."""
+    for where, text in (*_texts(spec), *_directories(spec)):
+        if placeholders.uses(text, placeholders.ATTEMPT):
+            message = f"{text!r:.60} counts tflaunch's own restarts, and no other engine does"
+            yield _error(where, message, "write the value itself")
+
+
+def _matrix(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject `{matrix.NAME}`: a rendered file starts one run."""
+    for where, text in (*_texts(spec), *_directories(spec)):
+        if placeholders.matrix_values_in(text):
+            yield _error(where, f"{text!r:.60} is filled in by `tflaunch up --matrix`", "write the value itself")
+
+
+def _private_network(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject a private network: only tflaunch's agent makes one."""
+    if spec.network == "private":
+        yield _error(
+            "network", "private networks are made by tflaunch's agent, and no other engine has one", "remove it"
+        )
+
+
+def _checkpoints(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject copies of checkpoints: only tflaunch's agents make them."""
+    if spec.checkpoints is not None:
+        message = "checkpoints are copied by tflaunch's agents, and no other engine has one"
+        yield _error("checkpoints", message, "remove it, and write checkpoints to a disk that all tasks share")
+
+
+def _spares(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject spare hosts: only tflaunch's supervisor moves tasks to them."""
+    if spec.spares:
+        message = "tasks are moved to spare hosts by tflaunch's supervisor, and no other engine has one"
+        yield _error("spares", message, "remove it")
+
+
+def tasks(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Require a cluster: its tasks are what other engines start and wait for."""
+    if not spec.cluster:
+        yield _error("cluster", "has no task, and the engine runs tasks", "use `tflaunch up`, or --to sh")
+
+
+def secrets_in_variables(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject secrets in files, from which the engine cannot take the value of a variable."""
+    for name, secret in spec.secrets.items():
+        if secret.file is not None:
+            message = "is read from a file, and Compose takes the values of variables only from variables"
+            yield _error(f"secrets.{name}", message, f'write {{"env": "{name}"}}, and export it from the file')
+
+
+def alike_texts(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject what one pod template per role cannot express: an index in a directory, or next to a digit."""
+    for where, text in _directories(spec):
+        if placeholders.uses(text, "task.index") or placeholders.uses(text, "task.name"):
+            message = f"{text!r:.60} differs among the tasks of a role, and their pods are alike"
+            yield _error(where, message, "put {task.index} into the command or the environment")
+    for where, text in _texts(spec):
+        if re.search(r"[0-9]\{task\.index\}|\{task\.(index|name)\}[0-9]", text):
+            message = f"{text!r:.60} has a digit beside the index, which Kubernetes could not tell apart"
+            yield _error(where, message, "put another letter between them")
+
+
+def _texts(spec: Spec) -> Iterator[tuple[str, str]]:
+    for where, env in _environments(spec):
+        yield from ((f"{where}.{name}", value) for name, value in env.items())
+    yield from (("command", word) for word in spec.command or ())
+    for kind, parts in (("roles", spec.roles), ("sidecars", spec.sidecars)):
+        for name, part in parts.items():
+            yield from ((f"{kind}.{name}.command", word) for word in part.command or ())
+
+
+def _environments(spec: Spec) -> Iterator[tuple[str, Mapping[str, str]]]:
+    yield "env", spec.env
+    for kind, parts in (("roles", spec.roles), ("sidecars", spec.sidecars), ("hosts", spec.hosts)):
+        yield from ((f"{kind}.{name}.env", part.env) for name, part in parts.items())
+
+
+def _directories(spec: Spec) -> Iterator[tuple[str, str]]:
+    directories = {"workdir": spec.workdir}
+    directories |= {f"roles.{name}.workdir": role.workdir for name, role in spec.roles.items()}
+    yield from ((where, directory) for where, directory in directories.items() if directory is not None)
+
+
+def own_addresses(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject fixed addresses: containers, pods and allocated nodes get theirs only at the start."""
+    for where, host in _first(spec, lambda host: _is_number(host) and not host.startswith("127.")):
+        message = f"{host} is an address, and the engine gives addresses of its own"
+        yield _error(where, message, "use names of hosts, or a number of tasks")
+
+
+def names_of_services(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Require distinct names: tasks and sidecars are services of one file."""
+    tasks = {f"{role}-{index}" for role, addresses in spec.cluster.items() for index in range(len(addresses))}
+    for name in spec.sidecars:
+        if name in tasks:
+            yield _error(f"sidecars.{name}", f"{name!r} is the name of a task's service, too", "rename it")
+
+
+def this_machine(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject other hosts: a script starts tasks on its own machine only."""
+    for where, host in _first(spec, lambda host: host not in machine.local_names):
+        message = f"{host} is another machine, and a script starts tasks on its own"
+        yield _error(where, message, "use `tflaunch up`, or --to slurm where Slurm gives the hosts")
+
+
+def _first(spec: Spec, is_such: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+    """Return the first host that matches, with its place; one suffices for a message."""
+    places = [
+        (f"cluster.{role}[{index}]", address.host)
+        for role, addresses in spec.cluster.items()
+        for index, address in enumerate(addresses)
+    ]
+    places += [(f"sidecars.{name}.host", sidecar.host) for name, sidecar in spec.sidecars.items()]
+    return itertools.islice(((where, host) for where, host in places if is_such(host)), 1)
+
+
+def _is_number(host: str) -> bool:
+    return host.replace(".", "").isdigit()
+
+
+def one_gpu_task_per_node(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject two GPU tasks on a node: overlapping steps see the same GPUs."""
+    on_host = Counter(
+        address.host
+        for role, addresses in spec.cluster.items()
+        for address in addresses
+        if _wants_gpu(spec, role, address.host)
+    )
+    for host, count in on_host.items():
+        if count > 1:
+            message = f"{count} tasks on {host} want GPUs, and Slurm shows all steps of a node the same ones"
+            yield _error("cluster", message, "give each of these tasks a host of its own")
+
+
+def _wants_gpu(spec: Spec, role: str, host: str) -> bool:
+    gpus = (with_gpus(spec).roles.get(role) or Role()).gpus
+    if gpus is None:
+        gpus = spec.host(host).gpus if trains_on_gpu(spec.effective_strategy(), role) else 0
+    return bool(gpus)
+
+
+def image(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Require an image, which pods are created from."""
+    if spec.container.image is None:
+        hint = 'add "container": {"image": "NAME"}, or --set container.image=NAME'
+        yield _error("container.image", "is missing, and pods are made of an image", hint)
+
+
+def directories_of_the_image(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject relative directories: a pod does not have the spec's directory."""
+    for where, directory in _directories(spec):
+        if not directory.startswith("/"):
+            message = f"{directory!r:.60} is relative to the spec's file, which no pod has"
+            yield _error(where, message, "give the path in the image, or leave it out for the image's own")
+
+
+def alike_pods(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject host settings that make tasks of a role differ: their pods share one template."""
+    for role, addresses in spec.cluster.items():
+        hosts = dict.fromkeys(address.host for address in addresses)
+        environments = [spec.host(host).env for host in hosts]
+        different = next((host for host, env in zip(hosts, environments, strict=True) if env != environments[0]), None)
+        if different is not None:
+            name = next(host for host in hosts if host in spec.hosts and spec.hosts[host].env)
+            message = f"makes the tasks of {role} differ, and the pods of a role are alike"
+            yield _error(f"hosts.{name}.env", message, f"move it to roles.{role}.env")
+
+
+def gpus_of_roles(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject `gpus` of hosts: a pod requests GPUs, and only the cluster knows which host has how many."""
+    for name, host in spec.hosts.items():
+        if host.gpus is not None and spec.container.resources.gpu is None:
+            message = "says what a host has, and pods ask for what they want"
+            yield _error(f"hosts.{name}.gpus", message, "set container.resources.gpu, or gpus in roles")

@@ -1,0 +1,188 @@
+"""Render tasks as pods, the building block of all kinds of Kubernetes jobs. Pure.
+
+The pods of a role share one template and know their index: Kubernetes replaces `$(JOB_COMPLETION_INDEX)` in a
+value or a command's argument with the value of that variable, which must be declared first.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tflaunch.clusterspec.model import Container, Spec
+from tflaunch.clusterspec.values import Address
+from tflaunch.errors import Problem
+from tflaunch.features.render.target_plan import FIRST_PORT, devices, without_devices
+from tflaunch.plan import pods, tensorboard
+from tflaunch.plan.model import POD_CONTAINER, SIDECAR, Machine, Plan, TaskPlan
+from tflaunch.plan.pods import label, volume_source
+from tflaunch.plan.serialize import secret_in_shell
+
+_NUMBERS = re.compile(r"([0-9]+)")
+_LONGEST = 63  # characters of a DNS label
+_LONGEST_ENDING = "-evaluator-0-9999"
+
+
+CONTAINER = POD_CONTAINER
+"""The name of a task's container; the training operator requires it."""
+
+
+class Index(NamedTuple):
+    """How a pod learns its index: a variable that is set from a field of its metadata."""
+
+    variable: str
+    field: str
+
+
+COMPLETION_INDEX = Index("JOB_COMPLETION_INDEX", "metadata.annotations['batch.kubernetes.io/job-completion-index']")
+
+
+def names(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Find names that are too long, or no longer distinct, as DNS labels."""
+    if len(label(spec.name) + _LONGEST_ENDING) > _LONGEST:
+        message = f"{spec.name!r} is too long for the names of pods, which begin with it"
+        yield Problem("error", "name", message, f"use at most {_LONGEST - len(_LONGEST_ENDING)} letters")
+    seen = {name: name for name in (*spec.cluster, *([tensorboard.NAME] if spec.tensorboard is not None else []))}
+    for name in spec.sidecars:
+        other = seen.setdefault(label(name), name)
+        if other != name or len(f"{label(spec.name)}-{label(name)}-0-0") > _LONGEST:
+            message = f"{name!r} is too long for a pod, or {label(name)!r} there like {other!r}"
+            yield Problem("error", f"sidecars.{name}", message, "rename it")
+
+
+def placed(spec: Spec, name_of: Callable[[str, str, int], str]) -> Spec:
+    """Return the spec with a separate pod for every task and sidecar.
+
+    Args:
+        spec: a spec whose hosts only say which tasks are apart.
+        name_of: returns the name of a pod, given the names of the job and of the role or sidecar, and its index.
+    """
+    job = label(spec.name)
+    old = [
+        (name_of(job, role, index), spec.host(address.host))
+        for role, addresses in spec.cluster.items()
+        for index, address in enumerate(addresses)
+    ]
+    cluster = {
+        role: tuple(Address(name_of(job, role, index), FIRST_PORT) for index in range(len(addresses)))
+        for role, addresses in spec.cluster.items()
+    }
+    sidecars = {
+        label(name): sidecar.model_copy(update={"host": name_of(job, label(name), 0)})
+        for name, sidecar in spec.sidecars.items()
+    }
+    hosts = {name: host.only("env") for name, host in old}
+    return spec.model_copy(update={"name": job, "cluster": cluster, "sidecars": sidecars, "hosts": hosts})
+
+
+def groups(plan: Plan) -> dict[str, list[TaskPlan]]:
+    """Return the tasks of each role, and each sidecar, by the name of their group of pods."""
+    found: dict[str, list[TaskPlan]] = {}
+    for process in plan.processes():
+        found.setdefault(process.task if process.role == SIDECAR else process.role, []).append(process)
+    return found
+
+
+def template(
+    plan: Plan, tasks: Sequence[TaskPlan], directory: str, container: Container, index: Index, port: str
+) -> dict[str, Any]:
+    """Return the pod template of a role.
+
+    Args:
+        plan: of a `placed` spec, with fixed ports.
+        tasks: those of one role, in the order of their index.
+        directory: the spec's; tasks that would start there start in the image's working directory.
+        container: the image, and the pods' resources and volumes.
+        index: how a pod learns its index.
+        port: the name of TensorFlow's port.
+    """
+    first = tasks[0]
+    pod: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": container.image,
+        "command": [indexed(words, index) for words in zip(*(task.argv for task in tasks), strict=True)],
+        **({} if first.workdir == directory else {"workingDir": first.workdir}),
+        "env": [*_environment(tasks, index), *_secrets(plan)],
+    }
+    if first.address is not None:
+        pod["ports"] = [
+            {"name": tensorboard.NAME if tensorboard.is_board(first) else port, "containerPort": first.address.port}
+        ]
+    if limits := _limits(container, first):
+        pod["resources"] = {"limits": limits}
+    volumes = [(f"volume-{number}", *item) for number, item in enumerate(container.volumes.items())]
+    if volumes:
+        pod["volumeMounts"] = [{"name": volume, "mountPath": path} for volume, path, _ in volumes]
+    spec: dict[str, Any] = {"terminationGracePeriodSeconds": math.ceil(plan.timeouts.grace), "containers": [pod]}
+    if volumes:
+        spec["volumes"] = [{"name": volume, **volume_source(source)} for volume, _, source in volumes]
+    return {"metadata": {"labels": labels(plan)}, "spec": spec}
+
+
+def labels(plan: Plan) -> dict[str, str]:
+    """Return the labels of everything that belongs to a job."""
+    return pods.labels(plan.name)
+
+
+def escaped(text: str) -> str:
+    """Escape dollar signs that Kubernetes would take for a variable reference."""
+    return re.sub(r"\$(?=[$(])", "$$", text)
+
+
+def indexed(texts: Sequence[str], index: Index) -> str:
+    """Return one text for all pods of a role; where they differ, Kubernetes inserts the index.
+
+    Args:
+        texts: one per task, in the order of their index; they may differ only in numbers that equal the index.
+        index: how a pod learns its index.
+    """
+    if len(set(texts)) == 1:
+        return escaped(texts[0])
+    start, _, end = texts[0].rpartition("0")
+    if all(text == f"{start}{number}{end}" for number, text in enumerate(texts)):
+        return f"{escaped(start)}$({index.variable}){escaped(end)}"
+    pieces = zip(*(_NUMBERS.split(text) for text in texts), strict=True)
+    return "".join(_piece(variants, index) for variants in pieces)
+
+
+def _piece(variants: Sequence[str], index: Index) -> str:
+    """Return a common piece of all tasks' texts unchanged, or a reference to the index."""
+    if len(set(variants)) == 1:
+        return escaped(variants[0])
+    assert list(variants) == [str(number) for number in range(len(variants))], variants
+    return f"$({index.variable})"
+
+
+def _environment(tasks: Sequence[TaskPlan], index: Index) -> list[dict[str, Any]]:
+    environments = [(without_devices(task) if devices(task) else task).env for task in tasks]
+    values = {name: indexed([env[name] for env in environments], index) for name in environments[0]}
+    env: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in values.items()]
+    if len(tasks) > 1:
+        field = {"fieldRef": {"fieldPath": index.field}}
+        env.insert(0, {"name": index.variable, "valueFrom": field})  # before the variables that use it
+    return env
+
+
+def _secrets(plan: Plan) -> list[dict[str, Any]]:
+    """Return references to the Secret with the name of the job."""
+    return [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": plan.name, "key": name}}} for name in sorted(plan.secrets)
+    ]
+
+
+def secrets_head(plan: Plan) -> str:
+    """Return the line of a file's head that says how to make the Secret; "" without secrets."""
+    if not plan.secrets:
+        return ""
+    values = [
+        f"--from-file={name}=<(printf %s {secret_in_shell(source)})" for name, source in sorted(plan.secrets.items())
+    ]
+    return f"Before, in bash: kubectl create secret generic {plan.name} {' '.join(values)}\n"
+
+
+def _limits(container: Container, task: TaskPlan) -> dict[str, Any]:
+    resources, gpus = container.resources, len(devices(task) or ())
+    limits: dict[str, Any] = {"cpu": resources.cpu, "memory": resources.memory, "nvidia.com/gpu": gpus or None}
+    return {name: limit for name, limit in limits.items() if limit is not None}

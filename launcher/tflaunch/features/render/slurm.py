@@ -1,0 +1,164 @@
+"""Render a plan as an sbatch script: its options, and one job step per task, on the nodes that Slurm allocates."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+
+from tflaunch.clusterspec.model import Spec
+from tflaunch.features.render import sh
+from tflaunch.features.render.target_plan import devices, without_devices
+from tflaunch.plan import placement
+from tflaunch.plan.model import Plan, TaskPlan
+
+_HEAD = """\
+Made by `tflaunch render --to slurm`: sbatch FILE
+Exit code: 0, or that of the first task of {name} that failed. No task is started again.
+"""
+_NODES = """\
+mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+step=({step})
+first_port=$(({lowest} + SLURM_JOB_ID % {slots} * {slot}))  # jobs that share a node use different ports
+"""
+FIRST_PORT = 100_000
+"""Placeholder for the first port that the job chooses: higher than any valid port."""
+
+_LOWEST_PORT, _BEHIND_PORTS = 10_000, 32_768  # where Linux's range for outgoing connections begins
+_PORTS_OF_JOB = 64  # minimum: jobs with equal port counts and consecutive IDs never collide
+_NODE = "<node {} of the job>"
+_STEP = 3  # length of a group in `split`'s result: the text between two nodes, and the pattern's two groups
+_NODES_IN_TEXT = re.compile(r"<node (\d+) of the job>(?::(1\d{5})(?!\d))?")
+"""Placeholder for a node name and an optional port: not written by users, unchanged by JSON, quoted by shells."""
+
+
+def placed(spec: Spec) -> Spec:
+    """Return the spec on the first, second, … node of the allocation."""
+    return placement.onto(spec, [_NODE.format(number) for number in range(placement.nodes_wanted(spec))])
+
+
+def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
+    """Return the text of a script for sbatch.
+
+    Args:
+        plan: of a `placed` spec, with fixed ports.
+        directory: unused, because the plan's directories apply on the nodes, too.
+        server_program: unused for the same reason.
+        spec: the source of the requested resources and options.
+    """
+    lines = [f"#SBATCH {option}" for option in options(plan._replace(elastic=None), spec)]
+    head = "\n".join(["#!/bin/bash", *lines, sh.comment(_HEAD.format(name=plan.name))])
+    step = ["srun", "--overlap", "--nodes=1", "--ntasks=1"]
+    if spec.container.resources.cpu is not None:
+        step.append(f"--cpus-per-task={cores(spec.container.resources.cpu)}")
+    slot = max(_PORTS_OF_JOB, _ports(plan))
+    slots = (_BEHIND_PORTS - _LOWEST_PORT) // slot
+    head += "\n" + _NODES.format(step=" ".join(step), lowest=_LOWEST_PORT, slots=slots, slot=slot)
+    steps = plan._replace(
+        tasks=tuple(_without_devices(task) for task in plan.tasks),
+        sidecars=tuple(_without_devices(task) for task in plan.sidecars),
+    )
+    return sh.script(steps, head, _starter, _quote)
+
+
+def _ports(plan: Plan) -> int:
+    """Return how many ports the job chooses on the node with the most tasks."""
+    chosen = [task.address.port for task in plan.tasks if task.address is not None and task.address.port is not None]
+    return max(chosen, default=0) - FIRST_PORT + 1
+
+
+def _without_devices(process: TaskPlan) -> TaskPlan:
+    """Leave GPUs to srun, which shows each step the job's; a task without GPUs still hides them."""
+    return without_devices(process) if devices(process) else process
+
+
+def _starter(process: TaskPlan) -> Sequence[str]:
+    """Return the srun call for a task; `--overlap` lets the steps of a node share its allocation."""
+    return ('"${step[@]}"', f'--nodelist="{_expanded(process.host)}"')
+
+
+def _quote(text: str) -> str:
+    """Quote text, but let the shell expand node names and the ports that the job chooses."""
+    literals = _NODES_IN_TEXT.split(text)[::_STEP]
+    variables = [f'"{_expanded(found[0])}"' for found in _NODES_IN_TEXT.finditer(text)]
+    words = [sh.quoted(literal) if literal else "" for literal in literals]
+    return "".join(itertools.chain(*itertools.zip_longest(words, variables, fillvalue=""))) or "''"
+
+
+def _expanded(text: str) -> str:
+    return _NODES_IN_TEXT.sub(_variables, text)
+
+
+def _variables(found: re.Match[str]) -> str:
+    port = f":$((first_port + {int(found[2]) - FIRST_PORT}))" if found[2] else ""
+    return f"${{nodes[{found[1]}]}}{port}"
+
+
+_USUAL_KILL_WAIT = 30.0  # seconds between Slurm's TERM and KILL, unless configured otherwise
+
+
+def options(plan: Plan, spec: Spec) -> list[str]:
+    """Return the sbatch options for a plan's job: what it needs, overridden by the spec's ``slurm``.
+
+    Args:
+        plan: of the spec, with a host for each node.
+        spec: the spec.
+    """
+    processes = plan.processes()
+    on_node = Counter(process.host for process in processes)
+    most = max(on_node.values())
+    resources = spec.container.resources
+    wanted: dict[str, str] = {"job-name": plan.name, "nodes": str(len(on_node)), "ntasks-per-node": str(most)}
+    if resources.cpu is not None:
+        wanted["cpus-per-task"] = str(cores(resources.cpu))
+    if resources.memory is not None:
+        wanted["mem"] = f"{int(resources.memory[:-2]) * most}{resources.memory[-2]}"
+    gpus = max(_gpus(plan).values())
+    if gpus and not any(name == "gres" or name.startswith("gpus") for name in spec.slurm):
+        wanted["gres"] = f"gpu:{gpus}"
+    if plan.timeouts.deadline is not None:
+        wanted["time"] = str(math.ceil(plan.timeouts.deadline / 60))
+    wanted["requeue" if plan.restart.max else "no-requeue"] = ""
+    if plan.elastic is not None:
+        wanted["no-kill"] = ""  # the job continues without a failed node
+    if plan.timeouts.grace >= _USUAL_KILL_WAIT:
+        wanted["signal"] = f"B:TERM@{math.ceil(plan.timeouts.grace + _USUAL_KILL_WAIT)}"
+    return [f"--{name}={shlex.quote(value)}" if value else f"--{name}" for name, value in _merged(wanted, spec)]
+
+
+def with_gpus_of_nodes(spec: Spec) -> Spec:
+    """Return the spec with the GPUs per node that its ``slurm`` requests, for the tasks there to share."""
+    asked = spec.slurm.get("gpus-per-node", "").rpartition(":")[2]
+    if not asked.isdecimal():
+        return spec
+    nodes = {
+        host: settings.model_copy(update={"gpus": int(asked)})
+        if settings.engine is not None and settings.gpus is None
+        else settings
+        for host, settings in spec.hosts.items()
+    }
+    return spec.model_copy(update={"hosts": nodes})
+
+
+def cores(cpu: str) -> int:
+    """Round a number of cores up, because Slurm takes only whole ones."""
+    return math.ceil(float(cpu))
+
+
+def _gpus(plan: Plan) -> Counter[str]:
+    """Return the number of GPUs needed on each node."""
+    wanted: Counter[str] = Counter()
+    for process in plan.processes():
+        wanted[process.host] += len(devices(process) or ())
+    return wanted
+
+
+def _merged(wanted: dict[str, str], spec: Spec) -> list[tuple[str, str]]:
+    merged = {**wanted, **spec.slurm}
+    for one, other in (("requeue", "no-requeue"), ("no-requeue", "requeue")):
+        if one in spec.slurm:
+            merged.pop(other, None)
+    return list(merged.items())

@@ -1,0 +1,266 @@
+"""Pack a run into one file to share: its plan, its events and its output, without secrets."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import stat
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from tflaunch.client.secret_values import find_secrets
+from tflaunch.features.report.redaction import HIDDEN, Redactor, secrets_in_command, secrets_in_environment
+from tflaunch.plan.model import SecretSource
+from tflaunch.store.log_writer import path_of
+from tflaunch_worker import wire
+
+_LOG_TAIL = 4 * 1024 * 1024
+_CHUNK = 1024 * 1024
+_MOST_PLAN = 256 * 1024 * 1024
+_MOST_IN_MEMORY = 1024 * 1024
+_PACKAGES = ("tensorflow", "tf-keras", "keras", "tensorboard", "click", "paramiko", "psutil", "pydantic")
+
+
+BLIND = (
+    "those in other forms, such as cookies, lines of .netrc and arguments of curl -u or sshpass -p, are not found:"
+    " look with --show before you share"
+)
+"""Which secrets stay."""
+
+
+class Entry(NamedTuple):
+    """A file of a report: ``size`` is in bytes, ``hidden`` is the number of secrets replaced in it.
+
+    ``note`` says which part of the file is included, "" for all of it.
+    """
+
+    name: str
+    size: int
+    hidden: int
+    note: str
+
+
+def pack(
+    run: Path, diagnosis: str, target: Path | IO[bytes], *, with_logs: bool = False, replace: bool = False
+) -> list[Entry]:
+    """Write the report on a run, a tar file compressed with gzip, and return its entries.
+
+    Args:
+        run: the run's directory.
+        diagnosis: a text about what happened.
+        target: the file to create, or a stream to write to.
+        with_logs: whether to pack what the tasks have printed.
+        replace: whether to replace an existing file.
+
+    Raises:
+        OSError: something cannot be read or written; an incomplete file is removed.
+    """
+    if not isinstance(target, Path):
+        return _write(run, diagnosis, target, with_logs)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if replace else os.O_EXCL)
+    with open(os.open(target, flags, 0o600), "wb") as file:
+        is_ours = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+        try:
+            entries = _write(run, diagnosis, file, with_logs)
+            file.flush()
+        except BaseException:
+            if is_ours:
+                target.unlink(missing_ok=True)
+            raise
+    return entries
+
+
+def preview(run: Path, diagnosis: str, out: IO[bytes] | None = None, *, with_logs: bool = False) -> list[Entry]:
+    """Return the entries of a report, and write their text to ``out``, each below a line with its name.
+
+    Raises:
+        OSError: something cannot be read or written.
+    """
+    entries = []
+    for entry, data in _contents(run, diagnosis, with_logs):
+        entries.append(entry)
+        if out is not None and data is not None:
+            out.write(f"==> {entry.name} <==\n".encode())
+            shutil.copyfileobj(data, out)
+            out.write(b"\n")
+    return entries
+
+
+class _Source(NamedTuple):
+    """A file of the run; ``most`` is how many bytes at its end are packed, None for all."""
+
+    name: str
+    path: Path
+    most: int | None
+
+
+def _write(run: Path, diagnosis: str, out: IO[bytes], with_logs: bool) -> list[Entry]:
+    entries = []
+    with tarfile.open(fileobj=out, mode="w|gz") as archive:
+        for entry, data in _contents(run, diagnosis, with_logs):
+            entries.append(entry)
+            if data is not None:
+                _add(archive, f"{run.name}-report/{entry.name}", data, entry.size)
+        lines = [f"{entry.name}{f': {entry.note}' if entry.note else ''}" for entry in entries]
+        lines.append(f"\nSecrets that were found are replaced by {HIDDEN.decode()}; {BLIND}.\n")
+        contents = "\n".join(lines).encode("utf-8", "surrogateescape")
+        _add(archive, f"{run.name}-report/contents.txt", io.BytesIO(contents), len(contents))
+    return entries
+
+
+def _contents(run: Path, diagnosis: str, with_logs: bool) -> Iterator[tuple[Entry, IO[bytes] | None]]:
+    """Yield the files of a report without secrets; those that cannot be read have no data."""
+    values = secrets_of(run)
+    for name, text in (("diagnosis.txt", diagnosis), ("machine.txt", _machine())):
+        redactor = Redactor(values)
+        data = redactor.redact(text.rstrip("\n") + "\n")
+        yield Entry(name, len(data), redactor.hidden, ""), io.BytesIO(data)
+    for source in _sources(run):
+        if source.most is not None and not with_logs:
+            yield Entry(source.name, 0, 0, "not packed, --logs adds it"), None
+            continue
+        # The size must be known before the data is packed, and differs from the file's.
+        with tempfile.SpooledTemporaryFile(_MOST_IN_MEMORY) as shown:
+            redactor = Redactor(values)
+            try:
+                note = _copy(source, shown, redactor)
+            except _NotPackedError as error:
+                yield Entry(source.name, 0, 0, f"not packed, {error}"), None
+                continue
+            size = shown.tell()
+            shown.seek(0)
+            yield Entry(source.name, size, redactor.hidden, note), shown
+
+
+class _NotPackedError(Exception):
+    """A file cannot be read, or is not a regular file."""
+
+
+def _sources(run: Path) -> Iterator[_Source]:
+    for path in [*sorted(run.glob("spec.*")), run / "plan.json", run / "events.jsonl"]:
+        yield _Source(path.name, path, None)
+    found = sorted(run.glob("logs/*"))
+    if (run / "logs").is_symlink():  # --log-dir, which may contain other files
+        names = {path_of(run, _field(task, "task", str)).name for task in _tasks(run)}
+        found = [path for path in found if path.name in names]
+    for path in found:
+        yield _Source(f"logs/{path.name}", path, _LOG_TAIL)
+
+
+def _copy(source: _Source, out: IO[bytes], redactor: Redactor) -> str:
+    """Copy a file without secrets, and return a note about which part of it is included.
+
+    Cutting off the beginning of a file may cut a secret in half, which is then not recognized: the text before the
+    first complete line is left out, too.
+
+    Raises:
+        _NotPackedError: the file cannot be read.
+    """
+    try:
+        descriptor = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise _NotPackedError(error.strerror) from None
+    with open(descriptor, "rb") as file:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode):
+            raise _NotPackedError("it is not a regular file")
+        is_cut = source.most is not None and state.st_size > source.most
+        if is_cut and source.most is not None:
+            file.seek(state.st_size - source.most)
+        doubtful = redactor.longest if is_cut else 0
+        for shown in redactor.redact_stream(_pieces(file, state.st_size - file.tell())):  # the file may be growing
+            doubtful, certain = _without(doubtful, shown)
+            out.write(certain)
+    return f"the last {_LOG_TAIL // 2**20} MiB of {state.st_size / 2**20:.0f}" if is_cut else ""
+
+
+def _pieces(file: IO[bytes], limit: int) -> Iterator[bytes]:
+    while limit > 0 and (data := file.read(min(_CHUNK, limit))):
+        limit -= len(data)
+        yield data
+
+
+def _without(doubtful: int, data: bytes) -> tuple[int, bytes]:
+    """Drop up to ``doubtful`` bytes, at most the first line; return how many remain to drop, and the data."""
+    line = data.find(b"\n", 0, doubtful)
+    return (0, data[line + 1 :]) if line >= 0 else (max(0, doubtful - len(data)), data[doubtful:])
+
+
+def _add(archive: tarfile.TarFile, name: str, data: IO[bytes], size: int) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = size
+    entry.mtime = int(time.time())
+    entry.mode = 0o600
+    archive.addfile(entry, data)
+
+
+def secrets_of(run: Path) -> set[str]:
+    """Return the values that the plan and this process's environment show to be secret."""
+    found = secrets_in_environment(os.environ) | _declared_secrets(run)
+    for task in _tasks(run):
+        found |= secrets_in_environment(_field(task, "env", dict)) | secrets_in_command(_field(task, "argv", list))
+    return found
+
+
+def _declared_secrets(run: Path) -> set[str]:
+    """Return the values of the plan's secrets, as far as they can be read now: tasks may have printed them."""
+    try:
+        sources = {name: SecretSource(**source) for name, source in _plan(run).get("secrets", {}).items()}
+        secrets, _ = find_secrets(sources)
+    except (AttributeError, TypeError):
+        return set()
+    return {value for value in secrets.values() if value is not None}
+
+
+def _tasks(run: Path) -> list[Any]:
+    """Return the tasks of the plan."""
+    plan = _plan(run)
+    return [*_field(plan, "tasks", list), *_field(plan, "sidecars", list)]
+
+
+def _plan(run: Path) -> Any:
+    """Return the plan; an empty object if the run ended before it was written, or if it is damaged."""
+    try:
+        with (run / "plan.json").open("rb") as file:
+            return wire.parse(file.read(_MOST_PLAN), max_values=_MOST_PLAN)
+    except (OSError, ValueError):
+        return {}
+
+
+def _field(task: Any, name: str, kind: type[Any]) -> Any:
+    """Return a field of a plan or a task, empty if it is damaged."""
+    value = task.get(name) if isinstance(task, dict) else None
+    return value if isinstance(value, kind) else kind()
+
+
+def _machine() -> str:
+    """Describe this machine and the versions of tflaunch and its packages, without importing the packages."""
+    import platform
+
+    import psutil
+
+    memory = psutil.virtual_memory()
+    lines = [
+        _version("tflaunch"),
+        f"Python {platform.python_version()} ({platform.python_implementation()})",
+        f"platform {platform.platform()}",
+        f"kernel {platform.release()} {platform.version()}",
+        f"cores {psutil.cpu_count()}, physical {psutil.cpu_count(logical=False)}",
+        f"memory {memory.total:,} bytes, available {memory.available:,}",
+        *map(_version, _PACKAGES),
+    ]
+    return "\n".join(lines)
+
+
+def _version(package: str) -> str:
+    from importlib import metadata
+
+    try:
+        return f"{package} {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        return f"{package} is not installed here"

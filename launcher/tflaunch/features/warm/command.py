@@ -1,0 +1,131 @@
+"""`warm`: start, list and end the processes that have imported modules for later runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tflaunch.cli._cluster_options import ClusterOptions, cluster_of, cluster_options
+from tflaunch.cli._spec import json_option, read_file, say, seconds_in, set_option, warn
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+
+if TYPE_CHECKING:
+    from tflaunch.client.warm_servers import WarmServer
+    from tflaunch.plan.model import Plan
+
+_SOURCE = "command line"
+_IDLE = "10m"
+_PYTHON = "python"
+
+
+@click.command()
+@click.argument("spec", required=False, type=click.Path(readable=False, path_type=Path))
+@click.option("--modules", metavar="M1,M2", help="What to import; default: `preload` of SPEC, or else tensorflow.")
+@click.option("--for", "idle", metavar="TIME", help=f"End when unused for TIME; default: `warm` of SPEC, or {_IDLE}.")
+@click.option("--python", metavar="PYTHON", help=f"The interpreter, without SPEC; default: {_PYTHON}.")
+@cluster_options
+@set_option
+@click.option("--list", "is_list", is_flag=True, help="List the servers on the hosts of SPEC, and start none.")
+@click.option("--stop", is_flag=True, help="End all servers on the hosts of SPEC, by default on this machine.")
+@json_option
+def warm(
+    spec: Path | None,
+    modules: str | None,
+    idle: str | None,
+    python: str | None,
+    roles: ClusterOptions,
+    settings: tuple[str, ...],
+    is_list: bool,
+    stop: bool,
+    as_json: bool,
+) -> int:
+    """Start warm servers on the hosts of SPEC: processes that have imported modules for its runs.
+
+    A run with `warm` whose interpreter, environment and modules are the same forks its tasks from one, which saves the
+    imports. A server ends by itself when it has not been used for some time, or when something that it has imported
+    changes. Every run with `warm` leaves one, too.
+
+    Instead of a SPEC, give the modules, the interpreter and the cluster that `run` or a program will use: the number of
+    workers decides how many threads each gets, and so the environment.
+
+    Without SPEC and options, the servers of this user on this machine are listed.
+
+    \b
+    Example:
+      tflaunch warm cluster.json --for 1h
+      tflaunch warm --modules tensorflow,tf_keras --workers 2 --python .venv/bin/python
+      tflaunch warm --list cluster.json
+      tflaunch warm --stop
+    """
+    starting = [name for name, value in (("--modules", modules), ("--for", idle), ("--python", python)) if value]
+    starting += [_SOURCE] * (roles != ClusterOptions())
+    if stop and is_list:
+        raise click.UsageError("give --list or --stop, not both.")
+    if (stop or is_list) and starting:
+        raise click.UsageError("--list and --stop take no other options than SPEC and --set.")
+    if spec is not None and (python is not None or roles != ClusterOptions()):
+        raise click.UsageError("SPEC says which interpreter and cluster; change it by --set, or leave it out.")
+    from tflaunch.client import warm_servers
+
+    if spec is None and not starting:
+        found = warm_servers.stop() if stop else warm_servers.living()
+        return _show(found, [], stop, as_json)
+    given = [f"preload={json.dumps(modules.split(','))}"] * bool(modules) if modules else []
+    given += [f"warm={json.dumps(_seconds(idle))}"] if idle else []
+    plan = _plan(spec, python or _PYTHON, roles, (*settings, *given))
+    if not (stop or is_list):
+        from tflaunch.features.warm import warm_up
+
+        warm_up.start_servers(plan)
+    from tflaunch.features.warm import warm_hosts
+
+    return _show(*warm_hosts.on_hosts(plan, is_stop=stop), stop, as_json)
+
+
+def _seconds(text: str) -> float:
+    seconds = seconds_in(text)
+    if seconds is None:
+        raise TflaunchError(f"--for {text!r} is not a valid duration; write for example 90s or 1h", EXIT_USAGE)
+    return seconds
+
+
+def _plan(spec: Path | None, python: str, roles: ClusterOptions, settings: tuple[str, ...]) -> Plan:
+    """Return the plan of a spec, or of a cluster without one; with `warm`, whatever the spec says."""
+    from tflaunch.clusterspec import load
+    from tflaunch.discovery import prepare
+
+    if spec is not None:
+        file = read_file(spec)
+        source, directory = file.source, file.directory
+        loaded = load.load_spec(file, settings, None, (), os.environ)
+    else:
+        source, directory = _SOURCE, Path()
+        data = {"name": "warm", "cluster": cluster_of(roles), "command": [python, "-c", "pass"]}
+        loaded = load.spec_from_data(source, load.apply_settings(source, data, settings), os.environ, directory)
+    if not loaded.warm:
+        loaded = loaded.model_copy(update={"warm": seconds_in(_IDLE)})
+    loaded, warnings = prepare.complete(source, directory, loaded)
+    warn(source, warnings)
+    return prepare.make_plan(source, directory, loaded)
+
+
+def _show(found: list[WarmServer], problems: list[str], is_stop: bool, as_json: bool) -> int:
+    """Print servers and problems; return the exit code."""
+    from tflaunch.client import warm_servers
+    from tflaunch.explain.wording import counted
+
+    if as_json:
+        click.echo(json.dumps([server._asdict() for server in found], indent=2))
+    elif is_stop:
+        say(f"ended {counted(len(found), 'warm server')}")
+    elif found:
+        click.echo(warm_servers.table(found), nl=False)
+    elif not problems:
+        say('no warm servers; `tflaunch warm SPEC` starts some, and a run leaves one if its spec says "warm": "10m"')
+    for problem in problems:
+        say(problem)
+    return EXIT_INTERNAL if problems else 0

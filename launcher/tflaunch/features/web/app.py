@@ -1,0 +1,282 @@
+"""The routes of the page: the data of commands with --json, streams of it, and three requests to supervisors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from tflaunch.client import inspection, requests, run_list, runs
+from tflaunch.client.observer import Observer
+from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.features.hang import hang
+from tflaunch.features.web.feed import Feeds, RunFeed
+from tflaunch.plan import selectors
+from tflaunch.store.log_line import Line
+from tflaunch.store.log_reader import LogReader
+from tflaunch.store.samples import FIELDS, read_samples
+from tflaunch.tui.escapes import as_text
+from tflaunch_worker import fields, wire
+
+STATIC = Path(__file__).parent / "static"
+_KEEPALIVE = 15.0  # seconds without an event after which a stream sends a comment
+_BETWEEN_LISTS = 2.0  # seconds between two reads of the list of runs
+_FIRST_LINES = 2000  # of all tasks together
+_MOST_LINES = 4000  # in one message of a stream; of more, the last ones are sent
+_MOST_FOUND = 1000  # lines that a search returns
+_LEAST_LINES = 5  # of each task
+_ALL = "*"
+_LONGEST_REQUEST = 64 * 1024
+
+
+def make_app(followed: Path | None = None) -> Starlette:
+    """Return the application; `access.Guarded` lets only the user's browser reach it.
+
+    Args:
+        followed: the directory of a run to follow from the start, so that its charts are complete.
+    """
+    server = _Server()
+
+    @asynccontextmanager
+    async def following(app: Starlette) -> AsyncIterator[None]:
+        if followed is not None:
+            server.follow(followed)
+        yield
+
+    run = "/api/runs/{run}"
+    return Starlette(
+        routes=[
+            Route("/", _index),
+            Route("/api/live", server.stream_list),
+            Route(f"{run}/live", server.stream_run),
+            Route(f"{run}/plan", server.show_plan),
+            Route(f"{run}/spec", server.show_spec),
+            Route(f"{run}/samples", server.show_samples),
+            Route(f"{run}/stacks", server.show_stacks),
+            Route(f"{run}/search", server.search_logs),
+            Route(f"{run}/stop", server.stop, methods=["POST"]),
+            Route(f"{run}/restart", server.restart, methods=["POST"]),
+            Route(f"{run}/signal", server.send_signal, methods=["POST"]),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        exception_handlers={TflaunchError: _explain_refusal},
+        lifespan=following,
+    )
+
+
+async def _index(request: Request) -> Response:
+    return FileResponse(STATIC / "index.html")
+
+
+async def _explain_refusal(request: Request, error: Exception) -> Response:
+    is_usage = isinstance(error, TflaunchError) and error.exit_code == EXIT_USAGE
+    return JSONResponse({"error": str(error)}, 409 if is_usage else 500)
+
+
+class _Server:
+    """Handles requests; those that read files or call a supervisor run in threads."""
+
+    def __init__(self) -> None:
+        self._feeds = Feeds()
+        self._listing = asyncio.Lock()
+        self._listed = ""
+        self._listed_at = float("-inf")
+
+    def follow(self, directory: Path) -> None:
+        """Follow a run, whether a page shows it or not."""
+        self._feeds.of(directory)
+
+    # ---- all runs
+
+    async def stream_list(self, request: Request) -> Response:
+        async def events() -> AsyncIterator[str]:
+            shown = ""
+            while True:
+                text = await self._list()
+                yield _event("runs", text) if text != shown else ": still here\n\n"
+                shown = text
+                await asyncio.sleep(_BETWEEN_LISTS)
+
+        return _stream(events())
+
+    async def _list(self) -> str:
+        """Return all runs as JSON, read once for all pages that show the list."""
+        async with self._listing:
+            if time.monotonic() - self._listed_at > _BETWEEN_LISTS / 2:
+                self._listed = json.dumps(await run_in_threadpool(run_list.overview), separators=(",", ":"))
+                self._listed_at = time.monotonic()
+            return self._listed
+
+    # ---- one run
+
+    async def stream_run(self, request: Request) -> Response:
+        """Stream ``status`` and ``timeline``, with ?logs=TASK,TASK also ``lines``; ?logs=* for those of all tasks."""
+        directory = await run_in_threadpool(_directory, request)
+        feed = self._feeds.of(directory)
+        wanted = request.query_params.get("logs")
+        logs = None if wanted is None else await run_in_threadpool(_Logs, directory, wanted)
+        return _stream(_run_events(feed, logs))
+
+    def show_plan(self, request: Request) -> Response:
+        directory = _directory(request)
+        observer = _observer(directory)
+        return JSONResponse(inspection.task_plan(directory, observer.job, request.query_params.get("task", "")))
+
+    def show_spec(self, request: Request) -> Response:
+        name, text = inspection.spec_text(_directory(request))
+        return JSONResponse({"name": name, "text": text})
+
+    def show_samples(self, request: Request) -> Response:
+        return JSONResponse({"fields": FIELDS, "samples": read_samples(_directory(request))})
+
+    def show_stacks(self, request: Request) -> Response:
+        status, found, silent = requests.request_stacks(_directory(request))
+        verdict = hang.verdict(status, {each.task: each for each in found})
+        tasks = [each.as_json() for each in found]
+        return JSONResponse({**verdict.as_json(), "silent_hosts": silent, "tasks": tasks})
+
+    def search_logs(self, request: Request) -> Response:
+        """Return the last lines of the chosen tasks that contain a text, whatever its case."""
+        text = request.query_params.get("text", "").lower()
+        directory = _directory(request)
+        reader = _log_reader(directory, _chosen(directory, request.query_params.get("logs", _ALL)))
+        found = deque((line for line in _shown(reader.read()) if text in line[3].lower()), _MOST_FOUND + 1)
+        return JSONResponse({"lines": list(found)[-_MOST_FOUND:], "has_more": len(found) > _MOST_FOUND})
+
+    # ---- requests to the supervisor
+
+    async def stop(self, request: Request) -> Response:
+        def act(directory: Path, asked: dict[str, Any]) -> None:
+            requests.require_live(directory)
+            requests.request_stop(directory, None)
+
+        return await _act(request, act)
+
+    async def restart(self, request: Request) -> Response:
+        def act(directory: Path, asked: dict[str, Any]) -> None:
+            requests.request_restart(directory, fields.texts(asked, "tasks"))
+
+        return await _act(request, act)
+
+    async def send_signal(self, request: Request) -> Response:
+        def act(directory: Path, asked: dict[str, Any]) -> None:
+            number = signal.Signals[fields.text(asked, "signal")]
+            requests.request_signal(directory, number, fields.texts(asked, "tasks"))
+
+        return await _act(request, act)
+
+
+class _Logs:
+    """The output of some tasks, from their last lines on."""
+
+    def __init__(self, directory: Path, wanted: str) -> None:
+        tasks = _chosen(directory, wanted)
+        self._reader = _log_reader(directory, tasks)
+        self._tail: int | None = max(_FIRST_LINES // len(tasks), _LEAST_LINES)
+
+    def more(self, is_over: bool) -> str:
+        """Return the lines written since the last call, as JSON; "" if there are none."""
+        tail, self._tail = self._tail, None
+        lines = deque(_shown(self._reader.new_lines() if tail is None else self._reader.read(tail=tail)), _MOST_LINES)
+        if is_over:
+            lines += _shown(self._reader.rest())
+        return json.dumps(list(lines), separators=(",", ":")) if lines or tail is not None else ""
+
+
+async def _run_events(feed: RunFeed, logs: _Logs | None) -> AsyncIterator[str]:
+    """Yield what is new in a run, and its tasks' output."""
+    shown: dict[str, int] = {}
+    changed = feed.enter()
+    try:
+        while True:
+            changed.clear()
+            is_over = feed.is_over
+            for name, piece in list(feed.pieces.items()):
+                if shown.get(name) != piece.version:
+                    shown[name] = piece.version
+                    yield _event(name, piece.text)
+            if logs is not None and (lines := await run_in_threadpool(logs.more, is_over)):
+                yield _event("lines", lines)
+            if is_over:
+                yield _event("over", "{}")
+            try:
+                await asyncio.wait_for(changed.wait(), None if is_over else _KEEPALIVE)
+            except asyncio.TimeoutError:
+                yield ": still here\n\n"
+    finally:
+        feed.leave(changed)
+
+
+def _event(name: str, text: str) -> str:
+    return f"event: {name}\ndata: {text}\n\n"
+
+
+def _stream(events: AsyncIterator[str]) -> Response:
+    return StreamingResponse(events, media_type="text/event-stream")
+
+
+async def _act(request: Request, act: Callable[[Path, dict[str, Any]], None]) -> Response:
+    """Send a request to a run's supervisor."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _LONGEST_REQUEST:
+            return JSONResponse({"error": "the request is too long"}, 413)
+    directory = await run_in_threadpool(_directory, request)
+    try:
+        await run_in_threadpool(act, directory, fields.mapping({"body": wire.parse(body)}, "body"))
+    except (ValueError, KeyError) as error:
+        return JSONResponse({"error": f"malformed request: {error}"}, 400)
+    return JSONResponse({})
+
+
+def _directory(request: Request) -> Path:
+    """Return the directory of the run whose full name is in a request.
+
+    Raises:
+        TflaunchError: there is no such run.
+    """
+    name = request.path_params["run"]
+    directory = runs.find_run(name)
+    if directory.name != name:
+        raise TflaunchError(f"there is no run {name!r}", EXIT_USAGE)
+    return directory
+
+
+def _observer(directory: Path) -> Observer:
+    """Return an observer that has read the journal."""
+    observer = Observer(directory)
+    observer.catch_up()
+    if observer.client is not None:
+        observer.client.close()
+    return observer
+
+
+def _chosen(directory: Path, wanted: str) -> list[str]:
+    """Return the wanted tasks, which are separated by commas.
+
+    Raises:
+        TflaunchError: there is no such task.
+    """
+    return selectors.select_tasks(runs.plan_of(directory), [] if wanted == _ALL else wanted.split(","))
+
+
+def _log_reader(directory: Path, tasks: list[str]) -> LogReader:
+    return LogReader(directory, _observer(directory).logs, tasks)
+
+
+def _shown(lines: Iterator[Line]) -> Iterator[tuple[float, str, int, str]]:
+    return ((round(line.time, 3), line.task, line.attempt, as_text(line.text)) for line in lines)

@@ -1,0 +1,84 @@
+"""`web`: show runs in a browser."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from tflaunch.cli._select import run_argument
+from tflaunch.cli._spec import say
+from tflaunch.errors import EXIT_USAGE, TflaunchError, how_to_install
+
+
+@click.command()
+@run_argument
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    metavar="N",
+    help="Port on localhost; default: 7575 if it is free, else any.",
+)
+@click.option("--owner", type=int, hidden=True, help="End with this process.")
+def web(run: str | None, port: int | None, owner: int | None) -> None:
+    """Serve a page about all runs of this user on this machine, print its link, and stop it with Ctrl-C.
+
+    The link works once, for one browser; then another one is printed. With RUN, the name of a run or job, or a prefix
+    of one, it leads to that run. Over SSH, the command that makes the page reachable from your own machine is printed,
+    too. Needs starlette and uvicorn, which tflaunch[web] brings.
+
+    \b
+    Example:
+      tflaunch web
+    """
+    from tflaunch.client import runs
+    from tflaunch_worker import linux
+
+    require_server()
+    from tflaunch.features.web import server
+
+    if owner is not None:
+        linux.die_with_parent(signal.SIGTERM)
+        if os.getppid() != owner:
+            return
+    shown = None if run is None else runs.find_run(run)
+    server.serve(say, port, shown, None if owner is None else lambda: os.close(1))
+
+
+@contextmanager
+def page_beside(run: str) -> Iterator[None]:
+    """Serve the page about a run in another process while the context is open; without it, the run goes on.
+
+    Raises:
+        TflaunchError: the server is not installed.
+    """
+    require_server()
+    command = [sys.executable, "-m", "tflaunch", "web", run, "--owner", str(os.getpid())]
+    # A session of its own, as Ctrl-C is for the tasks; it closes its stdout when it has shown the link.
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.read()
+        try:
+            yield
+        finally:
+            process.terminate()
+    say(f"to look at it again: tflaunch web {run}")
+
+
+def require_server() -> None:
+    """Require the packages that serve the page.
+
+    Raises:
+        TflaunchError: they are not installed.
+    """
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        message = f"the page needs {error.name}, which is not installed: {how_to_install('web')}"
+        raise TflaunchError(message, EXIT_USAGE) from None

@@ -1,0 +1,148 @@
+"""Serve the page on this machine's loopback interface until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import logging
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.features.web.access import TOKEN, Access, Guarded
+from tflaunch.features.web.app import make_app
+from tflaunch.port_holder import why_unusable
+
+USUAL_PORT = 7575
+_LOOPBACK = "127.0.0.1"
+_BACKLOG = 128
+_MOST_CONNECTIONS = 128  # well below the usual limit of descriptors, together with a backlog that is accepted at once
+_HEAD_PATIENCE = 10.0  # seconds for the head of a request
+_PATIENCE = 1  # seconds at the end for streams to close
+
+
+class _Connection(H11Protocol):
+    """A connection of anybody on this machine; those that only wait make room for others."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Expect the head of a request, and close the longest idle connection if there are too many."""
+        super().connection_made(transport)
+        self.idle_since = self.loop.time()
+        self._limit: asyncio.TimerHandle | None = self.loop.call_later(_HEAD_PATIENCE, transport.abort)
+        if len(self.connections) > _MOST_CONNECTIONS:
+            idle = [each for each in self.connections if isinstance(each, _Connection) and each.is_idle]
+            min(idle, key=lambda each: each.idle_since).transport.abort()  # this one at the latest
+
+    def data_received(self, data: bytes) -> None:
+        """Read the next part of a request, within the time for its head."""
+        served = self.cycle
+        if self._limit is None and self.is_idle:
+            self.idle_since = self.loop.time()
+            self._limit = self.loop.call_later(_HEAD_PATIENCE, self.transport.abort)
+        super().data_received(data)
+        if self.cycle is not served:
+            self._cancel_limit()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._cancel_limit()
+        super().connection_lost(exc)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no request, or only a part of one."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _cancel_limit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+        self._limit = None
+
+
+def serve(
+    say: Callable[[str], None],
+    port: int | None = None,
+    run: Path | None = None,
+    listening: Callable[[], None] | None = None,
+) -> None:
+    """Serve the page until SIGINT or SIGTERM.
+
+    Args:
+        say: shows a message: the link, and after each use the next one.
+        port: where to listen; None for the usual port if it is free, else any.
+        run: the directory of the run that the link leads to; None for the list of all.
+        listening: called after the first link was shown, if another command owns the terminal; no other one is shown.
+
+    Raises:
+        TflaunchError: the port is not free.
+    """
+    with _listen(port) as listener:
+        chosen: int = listener.getsockname()[1]
+
+        def link(token: str) -> str:
+            # By address: `localhost` may lead to [::1], where another user can listen on this port and get the token.
+            return f"http://{_LOOPBACK}:{chosen}/?{TOKEN}={token}"
+
+        def say_next(token: str) -> None:
+            if listening is None:
+                say(f"for another browser: {link(token)}")
+
+        access = Access(say_next)
+        say(f"open {link(access.token)}" + ("" if listening else " (Ctrl-C stops it)"))
+        if os.environ.get("SSH_CONNECTION"):
+            say(f"on your own machine, first: {_tunnel(chosen)}")
+        if listening is not None:
+            listening()
+        app = Guarded(make_app(run), access, chosen, "/" if run is None else f"/#/{run.name}")
+        config = uvicorn.Config(
+            app,
+            http=_Connection,
+            backlog=_BACKLOG,
+            ws="none",
+            loop="asyncio",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_PATIENCE,
+        )
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it reports each connection that has no descriptor
+        try:
+            uvicorn.Server(config).run(sockets=[listener])
+        except KeyboardInterrupt:
+            pass  # Ctrl-C is how it ends
+
+
+def _listen(wanted: int | None) -> socket.socket:
+    """Return a socket that listens on loopback.
+
+    Raises:
+        TflaunchError: the wanted port is not free.
+    """
+    for port in (USUAL_PORT, 0) if wanted is None else (wanted,):
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((_LOOPBACK, port))
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            listener.close()
+            refusal = error
+            continue
+        return listener
+    message = f"port {port} {why_unusable(port, refusal)}; choose another one, or leave --port out"
+    raise TflaunchError(message, EXIT_USAGE)
+
+
+def _tunnel(port: int) -> str:
+    """Return the command that makes the page reachable on the machine from which this user has logged in."""
+    address = os.environ["SSH_CONNECTION"].split()[2:4]  # of the sshd, as the client used them: host and port
+    host, ssh_port = (*address, "22")[:2] if address else (socket.gethostname(), "22")
+    extra = "" if ssh_port == "22" else f" -p {ssh_port}"
+    return f"ssh -N -L {port}:{_LOOPBACK}:{port}{extra} {getpass.getuser()}@{host}"

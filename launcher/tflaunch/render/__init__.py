@@ -1,1 +1,0 @@
-"""Render a plan for other engines: one module per engine; nothing is started."""

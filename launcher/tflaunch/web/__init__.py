@@ -1,1 +1,0 @@
-"""The page: what runs are doing, in a browser on this machine."""
