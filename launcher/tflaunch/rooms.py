@@ -10,9 +10,12 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from tflaunch.runtime.watchers import Supervision
 
 _FEATURES = "tflaunch.features"
 _ENTRY_POINTS = "tflaunch.rooms"
@@ -36,14 +39,40 @@ class Verb(NamedTuple):
     output: str = ""
 
 
+def never(supervision: Supervision) -> bool:
+    """Return False."""
+    return False
+
+
+def always(supervision: Supervision) -> bool:
+    """Return True."""
+    return True
+
+
+class Watching(NamedTuple):
+    """A watcher of a run that is supervised.
+
+    Args:
+        place: where its class is, a `tflaunch.runtime.watchers.Watcher`.
+        is_wanted: returns whether it watches the run from the start on; if not, it is made for its first request.
+        requests: the kinds of requests from other processes that it answers.
+    """
+
+    place: str
+    is_wanted: Callable[[Supervision], bool] = never
+    requests: tuple[str, ...] = ()
+
+
 class Room(NamedTuple):
     """What a room adds to tflaunch. A place is ``package.module:name``.
 
     Args:
         verbs: commands by their names.
+        watchers: what takes part in the supervision of a run.
     """
 
     verbs: Mapping[str, Verb] = {}
+    watchers: tuple[Watching, ...] = ()
 
 
 def load(place: str) -> Any:

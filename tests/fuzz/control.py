@@ -16,10 +16,12 @@ from fuzz.borders import Border
 from fuzz.mutations import as_json, mutate, mutate_bytes
 from fuzz.stages import check_sentence
 from support.job_history import mirrored
+from support.supervising import supervision
 from tflaunch.agents.calls import Calls
 from tflaunch.core.events import FaultInjected, RestartRequested, StopRequested
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_requests import Service
+from tflaunch.runtime.watchers import Watchers
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import wire
 
@@ -88,7 +90,12 @@ class _Stage:
         self._path = Path(directory.name)
         self._mailbox = Mailbox()
         sessions: Any = {"localhost": _Session()}
-        self._service = Service(mirrored().job, self._path, "logs", self._mailbox, sessions)
+        job = mirrored().job
+        self._service = Service(job, "logs", self._mailbox, sessions)
+        watchers = Watchers(
+            supervision(job, self._path, self._mailbox, sessions)._replace(measured=self._service.measured)
+        )
+        self._service.listen(self._path, watchers.answer)
 
     def ask(self, data: bytes, is_awaited: bool = False) -> list[dict[str, Any]]:
         """Send bytes over a new connection; return the responses, at least one if it is awaited."""

@@ -14,8 +14,6 @@ from fuzz.stages import AgentConnector, FileStore, Finished, Line, OutputWriter,
 from support.specs import planned
 from support.statuses import RUN, TASK
 from tflaunch.agents import measurement_link
-from tflaunch.agents.checkpoints import CheckpointLink
-from tflaunch.agents.checkpoints import File as CheckpointFile
 from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.session import Session, Terms
 from tflaunch.agents.user_code import Code, File
@@ -26,6 +24,8 @@ from tflaunch.core.measures import HostVitals, Measure
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import read_status
 from tflaunch.explain.status import StatusInputs, status
+from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink
+from tflaunch.features.checkpoints.checkpoint_link import File as CheckpointFile
 from tflaunch.features.debug.debugger_link import REASONS, Debugging
 from tflaunch.features.hang import hang
 from tflaunch.features.memory.memory_growth import MemoryGrowth

@@ -428,13 +428,13 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.agents.transfer.Upload._send_more", "self._room and", "", Suite("unit/test_code.py")
     ),
     "the last part of a checkpoint is not marked": Edit(
-        "tflaunch.agents.checkpoints._pieces",
+        "tflaunch.features.checkpoints.checkpoint_link._pieces",
         "offset + len(data) >= file.size",
         "offset + len(data) > file.size",
         Suite("unit/test_checkpoint_copies.py"),
     ),
     "a file of a checkpoint may lie below another": Edit(
-        "tflaunch.agents.checkpoints._read_checkpoint",
+        "tflaunch.features.checkpoints.checkpoint_link._read_checkpoint",
         "or any(_is_below(path, files) for path in files)",
         "",
         Suite("unit/test_checkpoint_copies.py"),

@@ -14,8 +14,8 @@ from support.checkpoint_program import INDEX_END, save
 from support.job_history import Willing
 from support.played_agent import PlayedAgent
 from support.specs import clustered
+from support.supervising import supervision
 from tflaunch.agents.calls import Calls
-from tflaunch.agents.checkpoints import CheckpointLink, File, FoundCheckpoint, Missing
 from tflaunch.core import step
 from tflaunch.core.actions import PlaceCheckpoint
 from tflaunch.core.events import (
@@ -28,8 +28,9 @@ from tflaunch.core.events import (
     TimePassed,
 )
 from tflaunch.core.job_state import Phase
+from tflaunch.features.checkpoints.checkpoint_keeper import CheckpointKeeper
+from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, File, FoundCheckpoint, Missing
 from tflaunch.mailbox import Mailbox
-from tflaunch.runtime.checkpoint_keeper import CheckpointKeeper
 from tflaunch.store.checkpoint_copies import CheckpointCopies, DiskFullError, KeptCheckpoint
 from tflaunch_worker import wire
 from tflaunch_worker.agent import orders, saved_checkpoints
@@ -370,7 +371,7 @@ class _Cluster:
     def supervise(self) -> CheckpointKeeper:
         """Start a supervisor."""
         sessions: Any = self.hosts
-        self.keeper = CheckpointKeeper(self.job.job, self.directory / "run", sessions, self.mailbox)
+        self.keeper = CheckpointKeeper(supervision(self.job.job, self.directory / "run", self.mailbox, sessions))
         return self.keeper
 
     def happens(self, *events: Event) -> None:

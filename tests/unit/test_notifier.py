@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from support.job_history import HERE, History
 from support.specs import planned
+from support.supervising import supervision
 from tflaunch.core.events import OutputStalled
 from tflaunch.features.notify.notifier import Notifier, Occurrence, end_of, occurrences
 from tflaunch.plan.model import NotifyPlan
@@ -81,7 +83,10 @@ class Told:
 
     def notify(self, *found: Occurrence) -> None:
         """Notify as a new supervisor of the run does."""
-        notifier = Notifier(self.plan, self.directory, job().job, self.records.append, self.said.append)
+        journal = SimpleNamespace(record_notification=self.records.append)
+        before = job().job
+        before = before._replace(original=before.original._replace(notify=self.plan))
+        notifier = Notifier(supervision(before, self.directory, say=self.said.append, journal=journal))
         notifier.notify(found)
         notifier.close()
 

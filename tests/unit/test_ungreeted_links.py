@@ -12,12 +12,14 @@ import pytest
 
 from support.job_history import HERE, mirrored
 from support.session_links import Line, StillMailbox
+from support.supervising import supervision
 from tflaunch.agents.session import Session, Terms
 from tflaunch.core.events import BreakpointReached
 from tflaunch.features.drills.drill import Fault
 from tflaunch.features.drills.faults import FaultInjector
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_requests import Service
+from tflaunch.runtime.watchers import Watchers
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import wire
 
@@ -63,7 +65,10 @@ class Run:
         nothing: Any = None
         terms = Terms("run", lease=30.0, grace=1.0, heartbeat=5.0)
         self.session = Session(HERE, line, terms, self.mailbox, nothing, lambda work: work())
-        self.service = Service(self.history.job, directory, "logs", self.mailbox, {HERE: self.session})
+        sessions = {HERE: self.session}
+        self.service = Service(self.history.job, "logs", self.mailbox, sessions)
+        self.watchers = Watchers(supervision(self.history.job, directory, self.mailbox, sessions))
+        self.service.listen(directory, self.watchers.answer)
         self.session.join_over(line)
         self.agent, self.later_agent = (Peer(self.mailbox, theirs) for _, theirs in pairs)
         caller = socket.socket(socket.AF_UNIX)
@@ -75,7 +80,12 @@ class Run:
         """Let the agent greet."""
         pulse = {"obeyed": 0, "sent": self.mailbox.now(), "time": self.mailbox.now()}
         (agent or self.agent).says("greeted", streams=[], addresses=[], is_leaving=False, **pulse)
+        self.watch()
+
+    def watch(self) -> None:
+        """Take a step."""
         self.service.watch(self.history.job, self.mailbox.now())
+        self.watchers.watch(self.history.job, self.mailbox.now())
 
     def close(self) -> None:
         """Close everything."""
@@ -114,17 +124,20 @@ def test_a_signal_is_refused_instead_of_lost(run: Run) -> None:
 def test_a_debugger_waits_for_the_greeting(run: Run) -> None:
     """A terminal is attached to a task that waits at a breakpoint as soon as its agent takes commands."""
     run.history.happens(BreakpointReached(HERE, "worker:0", 0, "/code/train.py", 40, "step"))
-    run.service.watch(run.history.job, run.mailbox.now())
+    run.watch()
     (answer,) = run.caller.says("debug", tasks=["worker:0"])
     assert answer["kind"] == "debugger_waits"
     run.greet()
     assert "attach_debugger" in [message["kind"] for message in run.agent.hears()]
 
 
-def test_a_drill_waits_for_the_greeting(run: Run) -> None:
+def test_a_drill_waits_for_the_greeting(run: Run, tmp_path: Path) -> None:
     """With a fault, and with its end, which the task would miss for good."""
     said: list[str] = []
-    injector = FaultInjector([Fault("stop", "worker:0", HERE, 0, 3)], run.mailbox, {HERE: run.session}, said.append)
+    faults = [Fault("stop", "worker:0", HERE, 0, 3)]
+    injector = FaultInjector(
+        supervision(run.history.job, tmp_path, run.mailbox, {HERE: run.session}, said.append, faults=faults)
+    )
     injector.watch(run.history.job, run.mailbox.now())
     assert (signals(run.agent), said) == ([], [])
     run.greet()

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from support.job_history import HERE, History, mirrored
 from support.played_agent import PlayedAgent
 from support.still_loop import StillLoop
+from support.supervising import supervision
 from tflaunch.agents.session import Session
 from tflaunch.core.events import Event, MemoryGrew
 from tflaunch.core.job_state import Job
@@ -23,7 +25,6 @@ from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.memory.memory_growth import MemoryGrowth
 from tflaunch.features.memory.vitals_monitor import VitalsMonitor
 from tflaunch.features.metrics.metrics import families
-from tflaunch.mailbox import Mailbox
 from tflaunch.records import read_record
 from tflaunch.tui import layout
 from tflaunch_worker.agent.vitals import VitalsReporter
@@ -122,7 +123,7 @@ class World:
         self.history = mirrored(2)
         self.host, self.mailbox = _Host(), _Events(self.history)
         sessions = cast("dict[str, Session]", {HERE: self.host})
-        self.monitor = VitalsMonitor(self.history.job, sessions, cast("Mailbox", self.mailbox))
+        self.monitor = VitalsMonitor(supervision(self.history.job, Path(), self.mailbox, sessions))
         self.mailbox.watch = self.monitor.watch
         self.count = 0
 

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tflaunch.core.job_state import Job
 from tflaunch.mailbox import Mailbox
+from tflaunch.printable import printable
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import linux, wire
 from tflaunch_worker.linux import short_path
@@ -25,6 +27,21 @@ _FAREWELL = 1.0  # seconds to deliver the last messages
 
 
 _Heard = Callable[["Caller", dict[str, Any]], None]
+
+
+class Refused(Exception):
+    """A request cannot be fulfilled; the message is one sentence."""
+
+
+def require_tasks(tasks: list[str], job: Job) -> None:
+    """Require that a job has these tasks.
+
+    Raises:
+        Refused: it has not.
+    """
+    unknown = [task for task in tasks if task not in job.tasks]
+    if unknown:
+        raise Refused(f"there is no task {printable(', '.join(unknown), 200)}; the tasks are {', '.join(job.tasks)}")
 
 
 class Caller:

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -22,12 +21,12 @@ from tflaunch.plan.model import Plan
 from tflaunch.runtime import wiring
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.run_config import RunConfig
+from tflaunch.runtime.watchers import Found
 from tflaunch.runtime.wiring import Runtime
 from tflaunch.store import run_names, run_queue
 from tflaunch.transport.base import AgentConnector, Link
 
 _INTERRUPTED = 128 + signal.SIGINT
-_RECORD_PATIENCE = 5.0  # seconds at the end of a short run
 _LAST_PATIENCE = 0.8  # seconds after the third signal
 _PATIENCE = 3.0  # seconds for a reader that takes nothing, after a signal
 
@@ -44,20 +43,7 @@ def execute(plan: Plan, config: RunConfig, connectors: Mapping[str, AgentConnect
     mailbox = Mailbox()
     job = step.begin_job(config.directory.run, plan, mailbox.now())
 
-    def begin(run: Run, runtime: Runtime) -> None:
-        record = threading.Thread(target=_record, args=(config.directory.path, plan), daemon=True)
-        record.start()
-        run.execute(links)
-        record.join(_RECORD_PATIENCE)
-
-    return _supervise(job, config, connectors, mailbox, begin)
-
-
-def _record(path: Path, plan: Plan) -> None:
-    """Describe what the run is made of, while its agents start."""
-    from tflaunch.features.records import run_record
-
-    run_record.write(path, plan)
+    return _supervise(job, config, connectors, mailbox, lambda run, _: run.execute(links))
 
 
 def resume(
@@ -80,8 +66,7 @@ def resume(
 
     def go_on(run: Run, runtime: Runtime) -> None:
         run.recall(records[1:])
-        if runtime.notifier is not None:
-            runtime.notifier.recall(list(records[1:]))
+        runtime.watchers.recall(list(records[1:]))
         if stop is not None:
             mailbox.put(stop)
         run.resume()
@@ -118,10 +103,8 @@ def _supervise(
                     except (OSError, RuntimeError, MemoryError) as error:
                         _end_without_room(run, runtime, error)
                         raise
-                    if runtime.collector is not None:
-                        runtime.collector.close()
-                    collected, missing = _collect_files(run, config, mailbox)
-                code = _last_words(run, runtime, collected, missing)
+                    found = runtime.watchers.finish(run)
+                code = _last_words(run, runtime, found)
     except KeyboardInterrupt:  # raised while waiting for the output's reader
         return code or _INTERRUPTED
     _remove_old_runs(job.plan, config)
@@ -171,55 +154,22 @@ def _wake_queue() -> None:
         pass  # the next command that looks at the queue says why
 
 
-def _collect_files(run: Run, config: RunConfig, mailbox: Mailbox) -> tuple[list[str], list[str]]:
-    """Fetch what the spec wants from the working directories; return what was fetched, and what was not."""
-    job = run.job
-    if not (job.plan.collect and job.has_started):
-        return [], []
-    from tflaunch.features.files.collect import Collection  # most runs fetch nothing
-
-    collection = Collection(config.directory.path, job, job.plan.collect, lambda: mailbox.call(lambda: None))
-    if run.is_cut_short or not run.serve_until(lambda: collection.is_over):
-        collection.cancel()
-    return collection.summary()
-
-
-def _last_words(run: Run, runtime: Runtime, collected: list[str], missing: list[str]) -> int:
-    """Print how the run ended, and return tflaunch's exit code.
-
-    ``collected`` and ``missing``: what was fetched from the working directories, and what was not.
-    """
+def _last_words(run: Run, runtime: Runtime, found: Found) -> int:
+    """Print how the run ended, and what watchers have ``found``; return tflaunch's exit code."""
     runtime.journal.tell_removal(runtime.sink.say)
     runtime.journal.settle()
-    notes, exit_code = _result(run, runtime)
-    notes += missing
+    judged, exit_code = runtime.watchers.judge(run.exit_code)
+    notes = [*_losses(runtime), *judged, *found.notes]
     if notes:
         runtime.collaborators.say("\n".join(notes))
-    has_failed = status.state_of_run(run.job, exit_code) == "failed"
-    runtime.sink.say(_summary(run, runtime), is_failure=has_failed)
-    if collected:
-        runtime.sink.say("\n".join(collected))
-    if runtime.notifier is not None:
-        from tflaunch.features.notify.notifier import end_of  # with `notify` only
-
-        state, logs = status.state_of_run(run.job, exit_code), Path(runtime.collaborators.logs)
-        runtime.notifier.notify(end_of(run.job, state, logs, [*notes, *collected]))
-        runtime.notifier.close()
-    state, progress = status.state_of_run(run.job, exit_code), summary.last_progress(run.job)
-    runtime.journal.record_end(exit_code, notes, state, progress)
+    state = status.state_of_run(run.job, exit_code)
+    runtime.sink.say(_summary(run, runtime), is_failure=state == "failed")
+    if found.results:
+        runtime.sink.say("\n".join(found.results))
+    runtime.watchers.tell_end(run.job, state, [*notes, *found.results])
+    runtime.journal.record_end(exit_code, notes, state, summary.last_progress(run.job))
     runtime.service.end(exit_code)
     return exit_code
-
-
-def _result(run: Run, runtime: Runtime) -> tuple[list[str], int]:
-    """Return the notes on lost data and on a drill's outcome, and the exit code."""
-    notes, injector = _losses(runtime), runtime.injector
-    exit_code = run.exit_code
-    if injector is not None:
-        notes += injector.report(exit_code)
-        if exit_code == 0 and not injector.is_done:
-            exit_code = EXIT_INTERNAL  # a drill that injected nothing must not look like one that passed
-    return notes, exit_code
 
 
 def _summary(run: Run, runtime: Runtime) -> str:

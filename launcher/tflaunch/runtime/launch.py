@@ -135,7 +135,7 @@ def take_over(
     if runs.is_live(path):
         raise run_lock.already_supervised(path)
     if job.phase is Phase.ENDED:
-        _notify_of_end(path, job, records, say)
+        _tell_end(path, job, records, say)
         raise TflaunchError(f"run {path.name} has ended with exit code {job.exit_code}", EXIT_USAGE)
     if batch.job_of(path) is not None:
         why = "is over; Slurm puts a job back into its queue itself"
@@ -204,22 +204,29 @@ def _without_leftovers(plan: Plan, config: RunConfig) -> AbstractContextManager[
     return cluster_objects.deleted_after(plan.kubernetes, config.directory.run, config.say)
 
 
-def _notify_of_end(path: Path, job: Job, records: list[dict[str, Any]], say: Callable[[str], None]) -> None:
-    """Send what a supervisor did not send because it was killed between the end of its job and that of the run."""
-    if job.plan.notify is None or records[-1]["kind"] == "ended":
+def _tell_end(path: Path, job: Job, records: list[dict[str, Any]], say: Callable[[str], None]) -> None:
+    """Tell watchers the end of a run whose supervisor was killed between the end of its job and that of the run."""
+    if records[-1]["kind"] == "ended":
         return
     from tflaunch.core import replay
     from tflaunch.explain import status
-    from tflaunch.features.notify.notifier import Notifier, end_of
+    from tflaunch.mailbox import Mailbox
+    from tflaunch.runtime.control_requests import Service
+    from tflaunch.runtime.watchers import Supervision, Watchers
     from tflaunch.store.journal import Journal
 
     run_lock.take_lock(path)
-    logs = Path(records[0]["logs"])
-    journal = Journal(RunDirectory.existing(path, logs), len(records))
-    notifier = Notifier(job.plan.notify, path, replay.first_job(records[0]), journal.record_notification, say)
-    notifier.recall(records[1:])
-    notifier.notify(end_of(job, status.state_of_run(job, job.exit_code), logs))
-    notifier.close()
+    config = RunConfig(RunDirectory.existing(path, Path(records[0]["logs"])), None, say)
+    journal, mailbox = Journal(config.directory, len(records)), Mailbox()
+    first = replay.first_job(records[0])
+    service = Service(first, str(config.directory.logs), mailbox, {})
+    watchers = Watchers(
+        Supervision(first, config, journal, mailbox, {}, say, service.status, service.measured, has_taken_over=True)
+    )
+    watchers.recall(records[1:])
+    watchers.tell_end(job, status.state_of_run(job, job.exit_code), [])
+    for part in (watchers, mailbox):
+        part.close()
     journal.settle()
     journal.close()
 

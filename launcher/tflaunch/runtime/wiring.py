@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,13 +13,13 @@ from tflaunch.agents.session import Session, Terms
 from tflaunch.client.output_sink import OutputSink
 from tflaunch.core.events import StopRequested
 from tflaunch.core.job_state import Job
-from tflaunch.features.memory.vitals_monitor import VitalsMonitor
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import serialize
 from tflaunch.plan.model import PRIVATE
 from tflaunch.runtime.control_requests import Service
 from tflaunch.runtime.loop import Collaborators
 from tflaunch.runtime.run_config import RunConfig
+from tflaunch.runtime.watchers import Supervision, Watchers
 from tflaunch.store import run_lock
 from tflaunch.store.journal import Journal
 from tflaunch.store.left_files import LeftFileStore
@@ -30,13 +30,6 @@ from tflaunch.transport.base import AgentConnector
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
-
-    from tflaunch.features.drills.drill import Fault
-    from tflaunch.features.drills.faults import FaultInjector
-    from tflaunch.features.files.live_collection import LiveCollector
-    from tflaunch.features.metrics.metrics import Metrics
-    from tflaunch.features.notify.notifier import Notifier
-    from tflaunch.runtime.checkpoint_keeper import CheckpointKeeper
 
 _AT_ONCE = 128  # hosts connected to concurrently
 _BETWEEN_VIEWS = 1.0  # seconds
@@ -51,11 +44,9 @@ class Runtime(NamedTuple):
     collaborators: Collaborators
     journal: Journal
     service: Service
-    injector: FaultInjector | None
+    watchers: Watchers
     sink: OutputSink
     left_files: LeftFileStore
-    notifier: Notifier | None
-    collector: LiveCollector | None
 
 
 @contextmanager
@@ -82,14 +73,7 @@ def open_runtime(
     plan, directory = job.original, config.directory
     # It is held until this process exits: waiting for the run's end means waiting for it.
     lock = run_lock.take_lock(directory.path) if config.lock is None else config.lock
-    metrics = _metrics(config.metrics_port)
     journal = Journal(directory, records)
-    if fencing:
-        journal.record_supervisor(fencing)
-    else:
-        kept = serialize.as_json(plan)
-        directory.write_plan(kept)
-        journal.record_plan(directory, kept, job.started_at, __version__)
     sink = config.sink([process.task for process in plan.processes()])
     log_sink = LogSink(directory.logs, Marks(directory.marks), directory.times, sink, mailbox)
     left_files = LeftFileStore(directory.left_files)
@@ -103,19 +87,28 @@ def open_runtime(
     for session in sessions.values():
         LeftFiles(session, left_files)
     logs = str(directory.logs)
-    service = Service(job, directory.path, logs, mailbox, sessions)
-    log_sink.tell_change(service.tell_change)
-    injector = _injector(config.faults, mailbox, sessions, sink)
-    notifier = _notifier(job, directory, journal, sink)
-    keeper = _checkpoint_keeper(job, directory, sessions, mailbox)
-    collector = _collector(job, config, sessions, mailbox)
-    monitor = VitalsMonitor(job, sessions, mailbox)
-    watchers = tuple(
-        watcher for watcher in (service, injector, notifier, keeper, collector, monitor) if watcher is not None
+    service = Service(job, logs, mailbox, sessions)
+    watchers = Watchers(
+        Supervision(
+            job,
+            config,
+            journal,
+            mailbox,
+            sessions,
+            sink.say,
+            status=service.status,
+            measured=service.measured,
+            has_taken_over=bool(fencing),
+        )
     )
-    if metrics is not None:
-        sink.say(f"metrics on {metrics.url}")
-        metrics.serve(lambda take: mailbox.call(lambda: service.measured(take)))
+    if fencing:  # what cannot be watched has been refused by now
+        journal.record_supervisor(fencing)
+    else:
+        kept = serialize.as_json(plan)
+        directory.write_plan(kept)
+        journal.record_plan(directory, kept, job.started_at, __version__)
+    service.listen(directory.path, watchers.answer)
+    log_sink.tell_change(service.tell_change)
     if config.owner is not None:
         _end_with(config.owner, mailbox, plan.timeouts.grace)
     _repeat(_BETWEEN_LOOKS_FOR_JOURNAL, mailbox, lambda: journal.tell_removal(sink.say))
@@ -124,13 +117,11 @@ def open_runtime(
     config.begun()
     try:
         collaborators = Collaborators(
-            mailbox, journal, log_sink, sessions, sink.say, logs, config.code, watchers, config.secrets
+            mailbox, journal, log_sink, sessions, sink.say, logs, config.code, (service, watchers), config.secrets
         )
-        yield Runtime(collaborators, journal, service, injector, sink, left_files, notifier, collector)
+        yield Runtime(collaborators, journal, service, watchers, sink, left_files)
     finally:
-        if metrics is not None:
-            metrics.close()
-        for part in (log_sink, journal, service, mailbox):
+        for part in (watchers, log_sink, journal, service, mailbox):
             part.close()
         _wait_for_reader(sink, lock, patience(), directory)
 
@@ -143,51 +134,6 @@ def _wait_for_reader(sink: OutputSink, lock: int, patience: float | None, direct
     if not sink.close(patience):
         sink.say(f"the end of the output is not shown: its reader has stopped; all of it is in {directory.logs}")
         sink.close(limit=_FLUSH)
-
-
-def _metrics(port: int | None) -> Metrics | None:
-    if port is None:
-        return None
-    from tflaunch.features.metrics.metrics import Metrics
-
-    return Metrics(port)
-
-
-def _notifier(job: Job, directory: RunDirectory, journal: Journal, sink: OutputSink) -> Notifier | None:
-    plan = job.original.notify
-    if plan is None:
-        return None
-    from tflaunch.features.notify.notifier import Notifier
-
-    return Notifier(plan, directory.path, job, journal.record_notification, sink.say)
-
-
-def _checkpoint_keeper(
-    job: Job, directory: RunDirectory, sessions: Mapping[str, Session], mailbox: Mailbox
-) -> CheckpointKeeper | None:
-    if job.original.checkpoints is None:
-        return None
-    from tflaunch.runtime.checkpoint_keeper import CheckpointKeeper  # most runs copy none
-
-    return CheckpointKeeper(job, directory.checkpoints, sessions, mailbox)
-
-
-def _collector(job: Job, config: RunConfig, sessions: Mapping[str, Session], mailbox: Mailbox) -> LiveCollector | None:
-    if config.collect_every is None or not job.original.collect:
-        return None
-    from tflaunch.features.files.live_collection import LiveCollector  # most runs fetch at the end only
-
-    return LiveCollector(config.directory.path, job, config.collect_every, sessions, mailbox)
-
-
-def _injector(
-    faults: Sequence[Fault], mailbox: Mailbox, sessions: Mapping[str, Session], sink: OutputSink
-) -> FaultInjector | None:
-    if not faults:
-        return None
-    from tflaunch.features.drills.faults import FaultInjector
-
-    return FaultInjector(faults, mailbox, sessions, sink.say)
 
 
 def _repeat(seconds: float, mailbox: Mailbox, do: Callable[[], None]) -> None:

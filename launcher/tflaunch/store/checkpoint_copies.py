@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tflaunch import private_files
-from tflaunch.agents.checkpoints import File, is_file
+from tflaunch.features.checkpoints.checkpoint_link import File, is_file
 from tflaunch_worker import wire
 from tflaunch_worker.agent.left_files import PART
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Verb
+from tflaunch.rooms import Room, Verb, Watching
 
 ROOM = Room(
     verbs={
@@ -12,5 +12,11 @@ ROOM = Room(
             "Debug a task that waits at a breakpoint().",
             after="profile",
         ),
-    }
+    },
+    watchers=(
+        Watching(
+            "tflaunch.features.debug.debugger_relay:DebuggerRelay",
+            requests=("debug", "debug_line", "debug_read", "debug_continue"),
+        ),
+    ),
 )

@@ -2,33 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
-from tflaunch.agents.session import Session
 from tflaunch.core.job_state import AT_BREAKPOINT, Breakpoint, Job
 from tflaunch.features.debug.debugger_link import Debugging, Terminal
-from tflaunch.runtime.control_server import Caller
+from tflaunch.runtime.control_server import Caller, require_tasks
+from tflaunch.runtime.watchers import Supervision, Watcher
+from tflaunch_worker import fields
+from tflaunch_worker.agent.breakpoints import LONGEST_LINE
 
 
-class DebuggerRelay:
+class DebuggerRelay(Watcher):
     """The terminals of one run, waiting for a breakpoint or attached to a task."""
 
-    def __init__(self, sessions: Mapping[str, Session]) -> None:
-        self._sessions = sessions
+    def __init__(self, supervision: Supervision) -> None:
+        self._sessions = supervision.sessions
+        self._job = supervision.job
         self._waiting: dict[Caller, Sequence[str]] = {}
         self._attached: dict[Caller, Debugging] = {}
 
-    def begin(self, caller: Caller, tasks: Sequence[str], job: Job) -> None:
+    def answer(self, caller: Caller, message: dict[str, Any]) -> None:
+        """Attach a caller to a task that waits, or serve its terminal."""
+        if message["kind"] == "debug":
+            tasks = fields.texts(message, "tasks")
+            require_tasks(tasks, self._job)
+            self._begin(caller, tasks)
+        elif message["kind"] == "debug_line":
+            text = fields.text(message, "text", LONGEST_LINE)
+            if caller in self._attached:
+                self._attached[caller].write_line(text)
+        elif caller in self._attached and message["kind"] == "debug_read":
+            self._attached[caller].read_on()
+        elif caller in self._attached:
+            self._attached[caller].continue_task()  # it is notified when the task goes on
+
+    def _begin(self, caller: Caller, tasks: Sequence[str]) -> None:
         """Attach a caller to the first of these tasks that waits at a breakpoint, at once or later; [] for all."""
-        self.end(caller)
-        caller.closed = lambda: self.end(caller)
+        self._end(caller)
+        caller.closed = lambda: self._end(caller)
         self._waiting[caller] = tasks
-        self.watch(job)
+        self._attach()
         if caller in self._waiting:
             caller.say("debugger_waits")
 
-    def watch(self, job: Job) -> None:
+    def watch(self, job: Job, now: float) -> None:
         """Attach callers that wait, if a task has reached a breakpoint."""
+        self._job = job
+        self._attach()
+
+    def _attach(self) -> None:
+        job = self._job
         if not self._waiting or not job.tasks.count(AT_BREAKPOINT):
             return
         stopped = [task for task in job.tasks.values() if AT_BREAKPOINT in task.tags]
@@ -42,22 +66,7 @@ class DebuggerRelay:
                 if not terminal.has_left:
                     self._attached[caller] = debugging
 
-    def write_line(self, caller: Caller, text: str) -> None:
-        """Pass on a command."""
-        if caller in self._attached:
-            self._attached[caller].write_line(text)
-
-    def read_on(self, caller: Caller) -> None:
-        """Note that a caller has shown the last output."""
-        if caller in self._attached:
-            self._attached[caller].read_on()
-
-    def continue_task(self, caller: Caller) -> None:
-        """Let the task go on without a debugger; the caller is notified when it does."""
-        if caller in self._attached:
-            self._attached[caller].continue_task()
-
-    def end(self, caller: Caller) -> None:
+    def _end(self, caller: Caller) -> None:
         """Forget a caller; its task keeps waiting."""
         self._waiting.pop(caller, None)
         debugging = self._attached.pop(caller, None)

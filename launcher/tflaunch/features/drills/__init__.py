@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room
+from tflaunch.rooms import Room, Watching
 
-ROOM = Room()
+ROOM = Room(
+    watchers=(
+        Watching("tflaunch.features.drills.faults:FaultInjector", lambda supervision: bool(supervision.config.faults)),
+    )
+)

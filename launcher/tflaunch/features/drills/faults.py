@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from tflaunch.agents.session import Session
 from tflaunch.core.events import FaultInjected
 from tflaunch.core.job_state import Job
 from tflaunch.core.policy import gang_runs
+from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.features.drills import drill
 from tflaunch.features.drills.drill import Fault, FaultOutcome
-from tflaunch.mailbox import Mailbox
 from tflaunch.plan.model import TaskPlan
+from tflaunch.runtime.watchers import Supervision, Watcher
 
 
-class FaultInjector:
+class FaultInjector(Watcher):
     """Injects faults into a running job. Times count from when the whole gang first runs."""
 
-    def __init__(
-        self, faults: Sequence[Fault], mailbox: Mailbox, sessions: Mapping[str, Session], say: Callable[[str], None]
-    ) -> None:
-        self._mailbox = mailbox
-        self._sessions = sessions
-        self._say = say
-        self._outcomes = [FaultOutcome(fault) for fault in faults]
+    def __init__(self, supervision: Supervision) -> None:
+        self._mailbox = supervision.mailbox
+        self._sessions = supervision.sessions
+        self._say = supervision.say
+        self._outcomes = [FaultOutcome(fault) for fault in supervision.config.faults]
         self._due: list[int] = []
         self._stopped: list[Callable[[], None]] = []
         self._has_begun = False
@@ -46,14 +45,11 @@ class FaultInjector:
         for go_on in stopped:
             go_on()
 
-    def report(self, exit_code: int | None) -> list[str]:
-        """Return one sentence per fault."""
-        return drill.report_faults(self._outcomes, exit_code)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether every fault was injected."""
-        return all(outcome.injected_at is not None for outcome in self._outcomes)
+    def judge(self, exit_code: int) -> tuple[list[str], int]:
+        """Return one sentence per fault; a drill that injected nothing must not look like one that passed."""
+        is_done = all(outcome.injected_at is not None for outcome in self._outcomes)
+        code = EXIT_INTERNAL if exit_code == 0 and not is_done else exit_code
+        return drill.report_faults(self._outcomes, exit_code), code
 
     def _on_due(self, number: int) -> None:
         """Inject a fault whose time has come; postpone it while the job recovers from another one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Verb
+from tflaunch.rooms import Room, Verb, Watching
 
 ROOM = Room(
     verbs={
@@ -12,5 +12,11 @@ ROOM = Room(
             "Fetch files of an ended run from its hosts.",
             after="report",
         ),
-    }
+    },
+    watchers=(
+        Watching(
+            "tflaunch.features.files.live_collection:Collector",
+            lambda supervision: bool(supervision.job.original.collect),
+        ),
+    ),
 )

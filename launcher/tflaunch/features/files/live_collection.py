@@ -1,11 +1,10 @@
-"""Fetch files from working directories while the tasks run: at intervals, over the links of the run."""
+"""Fetch files from working directories: at the end of a run, and while its tasks run, over the links of the run."""
 
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from tflaunch.agents.calls import Waiter
@@ -13,22 +12,24 @@ from tflaunch.agents.session import Session
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.features.files.collect import Collection, FileAgent
 from tflaunch.mailbox import Mailbox
+from tflaunch.runtime.loop import Run
+from tflaunch.runtime.watchers import Found, Supervision, Watcher
 from tflaunch.transport.base import LinkError
 
 
-class LiveCollector:
-    """Collects the results of one run at intervals. Implements `Watcher`.
+class Collector(Watcher):
+    """Collects the results of one run at its end, and before that at intervals, if that was asked for.
 
     What cannot be fetched, or changes while it is read, is left to the next round, or to the end of the run.
     """
 
-    def __init__(self, path: Path, job: Job, every: float, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:
-        """Collect what the plan says into the run's directory every ``every`` seconds."""
-        self._path = path
-        self._job = job
-        self._every = every
-        self._sessions = sessions
-        self._mailbox = mailbox
+    def __init__(self, supervision: Supervision) -> None:
+        """Collect what the plan says into the run's directory."""
+        self._path = supervision.config.directory.path
+        self._job = supervision.job
+        self._every = supervision.config.collect_every
+        self._sessions = supervision.sessions
+        self._mailbox = supervision.mailbox
         self._collection: Collection | None = None
         self._agents: set[_LiveAgent] = set()
         self._is_scheduled = self._is_closed = False
@@ -36,11 +37,23 @@ class LiveCollector:
     def watch(self, job: Job, now: float) -> None:
         """Take the job's state; the first time is an interval after the tasks have started."""
         self._job = job
-        if job.phase is Phase.RUNNING and not self._is_scheduled:
+        if self._every is not None and job.phase is Phase.RUNNING and not self._is_scheduled:
             self._is_scheduled = True
             self._mailbox.call_at(now + self._every, self._collect)
 
-    def close(self) -> None:
+    def finish(self, run: Run) -> Found:
+        """Fetch what the spec wants; tell what was fetched, and what was not."""
+        self._stop()
+        job = run.job
+        if not (job.plan.collect and job.has_started):
+            return Found([], [])
+        collection = Collection(self._path, job, job.plan.collect, lambda: self._mailbox.call(lambda: None))
+        if run.is_cut_short or not run.serve_until(lambda: collection.is_over):
+            collection.cancel()
+        fetched, missing = collection.summary()
+        return Found(missing, fetched)
+
+    def _stop(self) -> None:
         """Stop, so that the files can be collected at the end."""
         self._is_closed = True
         if self._collection is not None:
@@ -56,7 +69,7 @@ class LiveCollector:
             self._is_scheduled = False  # until the next attempt
         elif self._collection is None or self._collection.is_over:
             self._collection = Collection(self._path, self._job, self._job.plan.collect, reach=self._reach)
-        if self._is_scheduled:
+        if self._is_scheduled and self._every is not None:
             self._mailbox.call_at(self._mailbox.now() + self._every, self._collect)
 
     @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Verb
+from tflaunch.rooms import Room, Verb, Watching, always
 
 ROOM = Room(
     verbs={
@@ -13,5 +13,6 @@ ROOM = Room(
             after="explain",
             output="tflaunch.features.hang.output:STACKS",
         ),
-    }
+    },
+    watchers=(Watching("tflaunch.features.hang.watcher:HangWatcher", always, ("stacks",)),),
 )

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room
+from tflaunch.rooms import Room, Watching, always
 
-ROOM = Room()
+ROOM = Room(watchers=(Watching("tflaunch.features.memory.vitals_monitor:VitalsMonitor", always),))

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 from tflaunch.agents import measurement_link
-from tflaunch.agents.session import Session
 from tflaunch.core.events import MemoryGrew
 from tflaunch.core.job_state import Job, Phase, TaskPhase, TaskState
 from tflaunch.core.measures import HostVitals, TaskVitals
 from tflaunch.features.memory.memory_growth import MemoryGrowth, seconds_left
-from tflaunch.mailbox import Mailbox
+from tflaunch.runtime.watchers import Supervision, Watcher
 
 _BETWEEN_GROWTHS = 600.0  # seconds after which a prediction is renewed
 _SOONER = 0.5  # of the time that was left, after which it is renewed earlier
 
 
-class VitalsMonitor:
-    """Judges the measurements of all hosts. Implements `Watcher`."""
+class VitalsMonitor(Watcher):
+    """Judges the measurements of all hosts."""
 
-    def __init__(self, job: Job, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:
-        self._job = job
-        self._mailbox = mailbox
+    def __init__(self, supervision: Supervision) -> None:
+        self._job = supervision.job
+        self._mailbox = supervision.mailbox
         self._memory: dict[str, tuple[int, MemoryGrowth]] = {}
-        for host, session in sessions.items():
+        for host, session in supervision.sessions.items():
             measurement_link.watch_memory(session, partial(self._take, host))
 
     def watch(self, job: Job, now: float) -> None:

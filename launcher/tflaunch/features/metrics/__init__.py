@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room
+from tflaunch.rooms import Room, Watching
 
-ROOM = Room()
+ROOM = Room(
+    watchers=(
+        Watching(
+            "tflaunch.features.metrics.metrics:Metrics", lambda supervision: supervision.config.metrics_port is not None
+        ),
+    )
+)

@@ -14,11 +14,9 @@ from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.port_holder import LOOPBACK, why_unusable
+from tflaunch.runtime.watchers import Supervision, Watcher
 
 _PATIENCE = 3.0  # seconds that a scrape waits for the supervisor's answer
-
-AskStatus = Callable[[Callable[[Status], None]], None]
-"""Calls its argument with the run's status, soon and in another thread."""
 
 _OF_TASKS: tuple[tuple[str, Callable[[TaskStatus], float | None], str], ...] = (
     ("resident_memory_bytes", lambda task: task.rss_bytes, "Memory in use."),
@@ -33,16 +31,18 @@ _OF_TASKS: tuple[tuple[str, Callable[[TaskStatus], float | None], str], ...] = (
 )
 
 
-class Metrics:
+class Metrics(Watcher):
     """Serves ``/metrics``; tasks are measured at each scrape."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, supervision: Supervision) -> None:
         """Listen on a port of the loopback address, 0 for any free one.
 
         Raises:
             TflaunchError: the port is in use, or not permitted.
         """
-        self._ask: AskStatus | None = None
+        self._supervision = supervision
+        port = supervision.config.metrics_port
+        assert port is not None
         registry = CollectorRegistry()
         registry.register(self)
         try:
@@ -50,15 +50,7 @@ class Metrics:
         except OSError as error:
             why = why_unusable(port, error)
             raise TflaunchError(f"--metrics-port {port} {why}; choose another port", EXIT_PREFLIGHT) from None
-
-    @property
-    def url(self) -> str:
-        """The URL of the metrics."""
-        return f"http://{LOOPBACK}:{self._server.server_port}/metrics"
-
-    def serve(self, ask: AskStatus) -> None:
-        """Answer scrapes from now on with the status that ``ask`` gives."""
-        self._ask = ask
+        supervision.say(f"metrics on http://{LOOPBACK}:{self._server.server_port}/metrics")
 
     def close(self) -> None:
         """Stop listening."""
@@ -83,9 +75,8 @@ class Metrics:
             answers.append(status)
             answered.set()
 
-        if self._ask is not None:
-            self._ask(take)
-            answered.wait(_PATIENCE)
+        self._supervision.mailbox.call(lambda: self._supervision.measured(take))
+        answered.wait(_PATIENCE)
         return answers[0] if answers else None
 
 

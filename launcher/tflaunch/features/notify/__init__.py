@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room
+from tflaunch.rooms import Room, Watching
 
-ROOM = Room()
+ROOM = Room(
+    watchers=(
+        Watching(
+            "tflaunch.features.notify.notifier:Notifier",
+            lambda supervision: supervision.job.original.notify is not None,
+        ),
+    )
+)

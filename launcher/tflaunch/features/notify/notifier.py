@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from tflaunch import private_files
 from tflaunch.core import policy, replay
 from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.explain import summary, wording
-from tflaunch.plan.model import NotifyPlan
+from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store.log_writer import tail
 
 LOG_NAME = "notify.log"
@@ -83,26 +83,19 @@ def end_of(job: Job, state: str, logs: Path, rest: Iterable[str] = ()) -> list[O
     return [Occurrence(_ENDS[state], "end", "\n".join([text, *rest]))]
 
 
-class Notifier:
+class Notifier(Watcher):
     """Notifies the user of what happens to one run."""
 
-    def __init__(
-        self, plan: NotifyPlan, path: Path, job: Job, record: Callable[[str], None], say: Callable[[str], None]
-    ) -> None:
-        """Watch a job from its first state on.
-
-        Args:
-            plan: which command is run, and when.
-            path: the run's directory.
-            job: the job before its first event.
-            record: writes to the journal that the user was notified of an occurrence of this name.
-            say: shows a message to the user.
-        """
-        self._plan = plan
-        self._path = path
+    def __init__(self, supervision: Supervision) -> None:
+        """Watch the job of a plan that has ``notify`` from its first state on."""
+        job = supervision.job
+        assert job.original.notify is not None
+        self._plan = job.original.notify
+        self._path = supervision.config.directory.path
         self._job = job
-        self._record = record
-        self._say = say
+        self._record = supervision.journal.record_notification
+        self._say = supervision.say
+        self._logs = supervision.config.directory.logs
         self._known: set[str] = set()
         self._running: list[subprocess.Popen[bytes]] = []
 
@@ -117,6 +110,10 @@ class Notifier:
         before, self._job = self._job, job
         if job is not before:
             self.notify(occurrences(before, job))
+
+    def tell_end(self, job: Job, state: str, rest: Iterable[str]) -> None:
+        """Notify of the end of the run."""
+        self.notify(end_of(job, state, self._logs, rest))
 
     def notify(self, found: Iterable[Occurrence]) -> None:
         """Notify of those occurrences that the spec names, unless it was done before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Verb
+from tflaunch.rooms import Room, Verb, Watching
 
 ROOM = Room(
     verbs={
@@ -13,5 +13,6 @@ ROOM = Room(
             after="stacks",
             output="tflaunch.features.profile.output:PROFILE",
         ),
-    }
+    },
+    watchers=(Watching("tflaunch.features.profile.profiler:Profiler", requests=("profile",)),),
 )

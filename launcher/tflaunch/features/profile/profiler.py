@@ -3,46 +3,53 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tflaunch import private_files
 from tflaunch.agents import calls
-from tflaunch.agents.session import Session
 from tflaunch.core.job_state import Job, TaskPhase
 from tflaunch.printable import printable
-from tflaunch.runtime.control_server import Caller
-from tflaunch.store.run_dir import profile_file, profile_session
+from tflaunch.runtime.control_server import Caller, Refused, require_tasks
+from tflaunch.runtime.watchers import Supervision, Watcher
+from tflaunch.store.run_dir import profile_file, profile_session, profiles_in
 from tflaunch_worker import fields
+from tflaunch_worker.agent.profiles import LEAST_SECONDS, MOST_SECONDS
 from tflaunch_worker.inspect import stack_samples
 
 _LONGEST_PROBLEM = 500
 
 
-class Profiler:
+class Profiler(Watcher):
     """The profiles that are being made of one run."""
 
-    def __init__(self, directory: Path, sessions: Mapping[str, Session]) -> None:
-        """Store profiles in this directory of the run."""
-        self._directory = directory
-        self._sessions = sessions
+    def __init__(self, supervision: Supervision) -> None:
+        self._directory = profiles_in(supervision.config.directory.path)
+        self._job = supervision.job
+        self._sessions = supervision.sessions
 
-    def begin(self, caller: Caller, tasks: Sequence[str], seconds: float, job: Job) -> None:
-        """Profile tasks; the caller is notified as each profile ends. If the caller leaves, the others are ended.
+    def watch(self, job: Job, now: float) -> None:
+        """Take the job's state after a step."""
+        self._job = job
 
-        Args:
-            caller: gets ``task_profiled`` (task, problem, path) for each task, and ``done``.
-            tasks: their names.
-            seconds: how long they are profiled.
-            job: the job.
+    def answer(self, caller: Caller, message: dict[str, Any]) -> None:
+        """Profile tasks, by default all that belong to a role; ``caller`` is notified as each profile ends.
 
-        Raises:
-            OSError: the run's directory cannot be written.
+        It gets ``task_profiled`` (task, problem, path) for each task, and ``done``. If it leaves, the others are ended.
         """
+        tasks = fields.texts(message, "tasks") or [process.task for process in self._job.plan.tasks]
+        require_tasks(tasks, self._job)
+        seconds = fields.number(message, "seconds", LEAST_SECONDS, MOST_SECONDS)
         place = profile_session(self._directory, time.strftime("%Y_%m_%d_%H_%M_%S"))
-        private_files.make_directories(place)
+        try:
+            private_files.make_directories(place)
+        except OSError as error:
+            raise Refused(f"profiles cannot be stored: {error.filename}: {error.strerror}") from None
+        self._begin(caller, tasks, seconds, place)
+
+    def _begin(self, caller: Caller, tasks: list[str], seconds: float, place: Path) -> None:
         awaited, begun = set(tasks), dict[str, calls.Call]()
 
         def finish(task: str, problem: str, text: str) -> None:
@@ -65,11 +72,11 @@ class Profiler:
 
         caller.closed = close
         for task in tasks:
-            found = job.tasks[task]
+            found = self._job.tasks[task]
             if found.phase is not TaskPhase.RUNNING:
                 finish(task, "it does not run", "")
             else:
-                session = self._sessions[job.host_of(task)]
+                session = self._sessions[self._job.host_of(task)]
                 begun[task] = profile(session.calls, task, found.attempt, seconds, partial(finish, task))
 
 

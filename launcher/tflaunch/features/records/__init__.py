@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Verb
+from tflaunch.rooms import Room, Verb, Watching
 
 ROOM = Room(
     verbs={
@@ -16,5 +16,8 @@ ROOM = Room(
             after="fetch",
             output="tflaunch.features.records.output:DIFF",
         ),
-    }
+    },
+    watchers=(
+        Watching("tflaunch.features.records.recorder:Recorder", lambda supervision: not supervision.has_taken_over),
+    ),
 )

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from tflaunch.agents.checkpoints import CheckpointLink, FoundCheckpoint, Missing
 from tflaunch.core import checkpoints
 from tflaunch.core.events import CheckpointNotCopied, CheckpointPlaced, CheckpointRefused
 from tflaunch.core.job_state import CHECKPOINT, HostPhase, Job
+from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint, Missing
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
 from tflaunch.store.checkpoint_copies import CheckpointCopies, KeptCheckpoint

@@ -8,34 +8,33 @@ one supervisor: what was asked over a lost link is asked again.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 
-from tflaunch.agents.checkpoints import CheckpointLink, FoundCheckpoint
-from tflaunch.agents.session import Session
 from tflaunch.core import checkpoints
 from tflaunch.core.events import CheckpointCopied, CheckpointNotCopied
 from tflaunch.core.job_state import CHECKPOINT, HostPhase, Job, Phase
-from tflaunch.mailbox import Mailbox
+from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint
+from tflaunch.features.checkpoints.checkpoint_restore import Restore
 from tflaunch.printable import printable
-from tflaunch.runtime.checkpoint_restore import Restore
+from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 
 
-class CheckpointKeeper:
-    """Copies the checkpoints of one run. Implements `Watcher`."""
+class CheckpointKeeper(Watcher):
+    """Copies the checkpoints of one run."""
 
-    def __init__(self, job: Job, directory: Path, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:
-        """Keep copies in a directory of the run, whose plan has ``checkpoints``."""
+    def __init__(self, supervision: Supervision) -> None:
+        """Keep copies in the directory of a run whose plan has ``checkpoints``."""
+        job, directory = supervision.job, supervision.config.directory.checkpoints
         assert job.plan.checkpoints is not None
         self._plan = job.plan.checkpoints
         self._copies = CheckpointCopies(directory, self._plan.keep)
         self._job = job
         self._links = {
-            host: CheckpointLink(session.calls.begin, partial(self._lose, host)) for host, session in sessions.items()
+            host: CheckpointLink(session.calls.begin, partial(self._lose, host))
+            for host, session in supervision.sessions.items()
         }
-        self._mailbox = mailbox
+        self._mailbox = supervision.mailbox
         self._restore: Restore | None = None
         self._writer: str | None = None
         self._watched: tuple[str, int] | None = None

@@ -1,0 +1,14 @@
+"""Copy checkpoints while tasks train, and start each attempt with the newest."""
+
+from __future__ import annotations
+
+from tflaunch.rooms import Room, Watching
+
+ROOM = Room(
+    watchers=(
+        Watching(
+            "tflaunch.features.checkpoints.checkpoint_keeper:CheckpointKeeper",
+            lambda supervision: supervision.job.original.checkpoints is not None,
+        ),
+    )
+)

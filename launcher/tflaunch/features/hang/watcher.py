@@ -1,0 +1,72 @@
+"""Find out where tasks are: on request, and for tasks that are stopped because they hang."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tflaunch.core import policy
+from tflaunch.core.events import HangExplained
+from tflaunch.core.evidence import Sampling
+from tflaunch.core.job_state import Job, Phase
+from tflaunch.explain.run_status import Status
+from tflaunch.printable import printable
+from tflaunch.runtime.control_server import Caller
+from tflaunch.runtime.watchers import Supervision, Watcher
+from tflaunch_worker import fields
+
+if TYPE_CHECKING:
+    from tflaunch.features.hang.evidence_collector import EvidenceCollector, Findings
+
+_LONGEST_SAMPLE = 3.0  # seconds
+
+
+class HangWatcher(Watcher):
+    """Asks the agents of one run where its tasks are."""
+
+    def __init__(self, supervision: Supervision) -> None:
+        self._supervision = supervision
+        self._job = supervision.job
+        self._collector: EvidenceCollector | None = None
+
+    @property
+    def _evidence(self) -> EvidenceCollector:
+        if self._collector is None:
+            from tflaunch.features.hang.evidence_collector import EvidenceCollector  # most runs never hang
+
+            self._collector = EvidenceCollector(self._supervision.sessions, self._supervision.mailbox)
+        return self._collector
+
+    def watch(self, job: Job, now: float) -> None:
+        """Of tasks that are stopped because they hang, find out why."""
+        has_stopped = job.phase is Phase.STOPPING and self._job.phase is not Phase.STOPPING
+        self._job = job
+        if has_stopped and job.culprit is not None and policy.has_hung(job.culprit):
+            current = self._supervision.status()  # as it is now: when the agents have answered, tasks may be gone
+            limit = job.culprit.name
+            self._evidence.collect(lambda found: self._explain(current, found, limit))
+
+    def _explain(self, current: Status, found: Findings, limit: str) -> None:
+        from tflaunch.features.hang import hang  # compiles patterns that only a hang needs
+
+        verdict = hang.verdict(current, found.evidence, limit)
+        if verdict.culprits:
+            self._supervision.mailbox.put(HangExplained(printable(verdict.sentence)))
+
+    def answer(self, caller: Caller, message: dict[str, Any]) -> None:
+        """Tell where tasks are: a message per task, which can be long, and the run's status at the end."""
+
+        def tell(found: Findings) -> None:
+            for evidence in found.evidence.values():
+                caller.say("evidence", **evidence.as_json())
+            silent = list(found.silent_hosts)
+            self._supervision.measured(
+                lambda current: caller.say("done", status=current.as_json(), silent_hosts=silent)
+            )
+
+        self._evidence.collect(tell, _sampling(message))
+
+
+def _sampling(message: dict[str, Any]) -> Sampling:
+    """Return how a request wants stacks to be sampled."""
+    between = min(fields.number(message, "between", 0), _LONGEST_SAMPLE) if "between" in message else None
+    return Sampling(between, fields.flag(message, "with_use") if "with_use" in message else False)

@@ -1,0 +1,145 @@
+"""What rooms do while a run is supervised: observe the job, answer requests, and add to the end of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from tflaunch.agents.session import Session
+from tflaunch.core.job_state import Job
+from tflaunch.explain.run_status import Status
+from tflaunch.mailbox import Mailbox
+from tflaunch.rooms import Watching, load, rooms
+from tflaunch.runtime.control_server import Caller
+from tflaunch.runtime.loop import Run
+from tflaunch.runtime.run_config import RunConfig
+from tflaunch.store.journal import Journal
+
+
+class Supervision(NamedTuple):
+    """What a watcher may use of the supervision of its run.
+
+    Args:
+        job: the job as it is when the watcher is made.
+        config: how the run is supervised, with its directory.
+        journal: the run's journal.
+        mailbox: the supervisor's, whose thread calls watchers.
+        sessions: the session with each host.
+        say: shows a message to the user.
+        status: returns the run's status.
+        measured: calls its argument with the status once the tasks are measured anew.
+        has_taken_over: whether an earlier supervisor of the run was killed.
+    """
+
+    job: Job
+    config: RunConfig
+    journal: Journal
+    mailbox: Mailbox
+    sessions: Mapping[str, Session]
+    say: Callable[[str], None]
+    status: Callable[[], Status]
+    measured: Callable[[Callable[[Status], None]], None]
+    has_taken_over: bool
+
+
+class Found(NamedTuple):
+    """What watchers tell at the end of a run: ``notes`` come before its summary, ``results`` after it."""
+
+    notes: list[str]
+    results: list[str]
+
+
+class Watcher:
+    """The base of watchers: does nothing. Their constructors take the `Supervision` and may raise `TflaunchError`."""
+
+    def watch(self, job: Job, now: float) -> None:
+        """Take the job's state after a step at time ``now``."""
+
+    def answer(self, caller: Caller, message: dict[str, Any]) -> None:
+        """Answer a request of a kind that the room declares.
+
+        Raises:
+            Refused: it cannot be fulfilled.
+            ValueError: it is malformed.
+        """
+
+    def recall(self, records: list[dict[str, Any]]) -> None:
+        """Take the journal's records after the first: an earlier supervisor was killed."""
+
+    def finish(self, run: Run) -> Found:
+        """Do what is left to do when the last output has arrived and the agents have left."""
+        return Found([], [])
+
+    def judge(self, exit_code: int) -> tuple[list[str], int]:
+        """Return notes on how the run ended, and its exit code."""
+        return [], exit_code
+
+    def tell_end(self, job: Job, state: str, rest: Iterable[str]) -> None:
+        """Take the end of the run: its state, and the lines that follow its summary."""
+
+    def close(self) -> None:
+        """End: the run is over."""
+
+
+class Watchers:
+    """The watchers of one run: those that are wanted from its start on, and others from their first request on."""
+
+    def __init__(self, supervision: Supervision) -> None:
+        """Make those that are wanted.
+
+        Raises:
+            TflaunchError: one of them cannot do what was asked for.
+        """
+        self._supervision = supervision
+        self._made: dict[Watching, Watcher] = {}
+        declared = [watching for room in rooms().values() for watching in room.watchers]
+        self._answering = {kind: watching for watching in declared for kind in watching.requests}
+        for watching in declared:
+            if watching.is_wanted(supervision):
+                self._find(watching)
+
+    def _find(self, watching: Watching) -> Watcher:
+        if watching not in self._made:
+            self._made[watching] = load(watching.place)(self._supervision)
+        return self._made[watching]
+
+    def watch(self, job: Job, now: float) -> None:
+        """Show the job's state after a step to all."""
+        self._supervision = self._supervision._replace(job=job)
+        for watcher in self._made.values():
+            watcher.watch(job, now)
+
+    def answer(self, caller: Caller, message: dict[str, Any]) -> bool:
+        """Have a request answered as `Watcher.answer` does; return whether a room answers its kind."""
+        watching = self._answering.get(message["kind"])
+        if watching is not None:
+            self._find(watching).answer(caller, message)
+        return watching is not None
+
+    def recall(self, records: list[dict[str, Any]]) -> None:
+        """Show all the journal's records after the first."""
+        for watcher in self._made.values():
+            watcher.recall(records)
+
+    def finish(self, run: Run) -> Found:
+        """Let all do what is left to do, and return what they tell."""
+        found = [watcher.finish(run) for watcher in self._made.values()]
+        return Found([note for each in found for note in each.notes], [line for each in found for line in each.results])
+
+    def judge(self, exit_code: int) -> tuple[list[str], int]:
+        """Return the notes of all on how the run ended, and its exit code."""
+        notes: list[str] = []
+        for watcher in self._made.values():
+            more, exit_code = watcher.judge(exit_code)
+            notes += more
+        return notes, exit_code
+
+    def tell_end(self, job: Job, state: str, rest: Iterable[str]) -> None:
+        """Tell all the end of the run."""
+        for watcher in self._made.values():
+            watcher.tell_end(job, state, rest)
+
+    def close(self) -> None:
+        """End all."""
+        for watcher in self._made.values():
+            watcher.close()
