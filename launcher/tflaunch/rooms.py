@@ -49,6 +49,11 @@ def always(supervision: Supervision) -> bool:
     return True
 
 
+def if_given(option: str) -> Callable[[Supervision], bool]:
+    """Return what returns whether an option of a room was given."""
+    return lambda supervision: option in supervision.config.extras
+
+
 class Watching(NamedTuple):
     """A watcher of a run that is supervised.
 
@@ -69,10 +74,12 @@ class Room(NamedTuple):
     Args:
         verbs: commands by their names.
         watchers: what takes part in the supervision of a run.
+        options: places of options of `up`, each a `RoomOption`.
     """
 
     verbs: Mapping[str, Verb] = {}
     watchers: tuple[Watching, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 def load(place: str) -> Any:

@@ -15,7 +15,6 @@ from support.session_links import Line, StillMailbox
 from support.supervising import supervision
 from tflaunch.agents.session import Session, Terms
 from tflaunch.core.events import BreakpointReached
-from tflaunch.features.drills.drill import Fault
 from tflaunch.features.drills.faults import FaultInjector
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_requests import Service
@@ -134,9 +133,9 @@ def test_a_debugger_waits_for_the_greeting(run: Run) -> None:
 def test_a_drill_waits_for_the_greeting(run: Run, tmp_path: Path) -> None:
     """With a fault, and with its end, which the task would miss for good."""
     said: list[str] = []
-    faults = [Fault("stop", "worker:0", HERE, 0, 3)]
+    extras = {"drill": "stop worker:0 after 0s for 3s"}
     injector = FaultInjector(
-        supervision(run.history.job, tmp_path, run.mailbox, {HERE: run.session}, said.append, faults=faults)
+        supervision(run.history.job, tmp_path, run.mailbox, {HERE: run.session}, said.append, extras=extras)
     )
     injector.watch(run.history.job, run.mailbox.now())
     assert (signals(run.agent), said) == ([], [])

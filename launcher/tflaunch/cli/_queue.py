@@ -41,21 +41,19 @@ def submit(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
 
     combinations = _combinations(options.matrix)
     if not options.matrix:
-        about = (options.log_dir, options.metrics_port, options.collect_every)
-        directory = queue_submission.enqueue(plan, suffix, spec, *about)
+        directory = queue_submission.enqueue(plan, suffix, spec, options.log_dir, options.extras)
         if options.detach:
             click.echo(directory.run)
             return 0
         return follow_run(directory.path, options.verbose, options.quiet)
     _check_names(plan, combinations[0])
-    if options.metrics_port:
+    if options.extras.get("metrics_port"):
         raise click.UsageError("--metrics-port: runs of a --matrix cannot share a port; 0 takes any")
     queued = []
     for values in combinations:
         logs = None if options.log_dir is None else options.log_dir / queue_submission.values_in_name(values)
         made = queue_submission.plan_with_values(plan, values)
-        about = (logs, options.metrics_port, options.collect_every)
-        queued.append(queue_submission.enqueue(made, suffix, spec, *about).path)
+        queued.append(queue_submission.enqueue(made, suffix, spec, logs, options.extras).path)
         if options.detach:
             click.echo(queued[-1].name)
     return 0 if options.detach else _follow_all(queued, options.quiet)

@@ -74,7 +74,6 @@ def submit(spec: SpecFile, order: Order, is_detached: bool, is_verbose: bool, is
 def supervise(directory: Path) -> int:
     """Begin the run in DIRECTORY: its job calls this, on its first node."""
     from tflaunch import descriptors
-    from tflaunch.features.drills import drill
     from tflaunch.runtime import daemon, launch, slurm_submission
     from tflaunch.runtime.run_config import RunConfig
     from tflaunch.slurm import batch
@@ -85,10 +84,9 @@ def supervise(directory: Path) -> int:
     descriptors.require(len(plan.hosts), len(plan.processes()))
     if order.log_dir is not None:
         log_writer.require_own_logs(run.logs, [process.task for process in plan.processes()])
-    faults = () if order.drill is None else drill.parse_drill(order.drill, plan)
 
     def begun() -> None:
         batch.note_life(directory, slurm_submission.restart_count())
 
     code = launch.code_for_hosts(plan)
-    return launch.start(plan, RunConfig(run, code, say, faults, order.metrics_port, sink=daemon.notes, begun=begun))
+    return launch.start(plan, RunConfig(run, code, say, order.extras, sink=daemon.notes, begun=begun))

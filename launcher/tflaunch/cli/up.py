@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tflaunch.cli._kubernetes import kubernetes_options, kubernetes_settings
-from tflaunch.cli._launch_options import PRELOADED, LaunchOptions, launch_options
+from tflaunch.cli._launch_options import PRELOADED, Launching, LaunchOptions, check_extras, launch_options, room_options
 from tflaunch.cli._select import complete_runs
 from tflaunch.cli._slurm import slurm_options, slurm_settings, submit
 from tflaunch.cli._spec import (
@@ -22,11 +21,10 @@ from tflaunch.cli._spec import (
     set_option,
     warn,
 )
-from tflaunch.features.web.command import page_beside
+from tflaunch.explain.wording import listed
 
 if TYPE_CHECKING:
     from tflaunch.client.output_sink import OutputSink
-    from tflaunch.features.drills.drill import Fault
     from tflaunch.plan.model import Plan
 
 
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 @launch_options
 @slurm_options
 @kubernetes_options
-@click.option("--drill", metavar="TEXT", help="Inject these faults into the running job, and report if it recovers.")
 @click.option(
     "--resume",
     metavar="RUN",
@@ -50,7 +47,6 @@ def up(
     settings: tuple[str, ...],
     options: LaunchOptions,
     engine: str | None,
-    drill: str | None,
     resume: str | None,
 ) -> int:
     """Validate SPEC, start its tasks, supervise them until the job ends, and leave nothing behind.
@@ -89,21 +85,19 @@ def up(
       tflaunch up --resume cluster-20260102-030405-6789
     """
     if resume is not None:
-        taken = (spec, command, settings, options.name, options.log_dir, drill, options.preload, options.web, engine)
-        if any(taken) or options.is_queued or options.collect_every is not None:
-            raise click.UsageError(
-                "--resume takes the rest from the run itself; only -d, -q, -v and --metrics-port go with it"
-            )
-        return take_over(resume, options.metrics_port, options.detach, options.verbose, options.quiet)
+        with_it = [option.flag for option in room_options().values() if option.goes_with_resume]
+        taken = (spec, command, settings, options.name, options.log_dir, options.preload, engine, options.is_queued)
+        if any(taken) or not all(room_options()[name].goes_with_resume for name in options.extras):
+            words = listed(["-d", "-q", "-v", *with_it])
+            raise click.UsageError(f"--resume takes the rest from the run itself; only {words} go with it")
+        return take_over(resume, options.extras, options.detach, options.verbose, options.quiet)
     if spec is None:
         raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
-    _require_terminal_for_page(options.web, options.detach or engine is not None)
+    check_extras(options.extras, Launching(None, engine, options.outlives_terminal, options.is_queued))
     if options.is_queued and engine is not None:
         raise click.UsageError(f"--on {engine} has a queue of its own; leave out --queue and --matrix")
     file = read_file(spec)
     settings += (f'preload=["{PRELOADED}"]',) * options.preload + slurm_settings(engine) + kubernetes_settings(engine)
-    if engine == "slurm" and options.collect_every is not None:
-        raise click.UsageError("--collect-every is not for --on slurm, where a batch job supervises the tasks")
     if engine == "slurm":
         from tflaunch.runtime.slurm_submission import Order
 
@@ -114,9 +108,8 @@ def up(
             options.name,
             command,
             log_dir=None if options.log_dir is None else str(options.log_dir.absolute()),
-            metrics_port=options.metrics_port,
             preflight=options.preflight,
-            drill=drill,
+            extras=options.extras,
         )
         return submit(file, order, options.detach, options.verbose, options.quiet)
     from tflaunch.runtime import plan_cache
@@ -124,63 +117,46 @@ def up(
     planned = plan_cache.plan_spec(file, settings, options.name, command, is_detached=options.outlives_terminal)
     plan = planned.plan._replace(preflight=options.preflight)
     warn(file.source, planned.warnings)
-    faults = _faults(drill, plan)
-    return start(plan, file.suffix, file.text.encode(), options, faults)
+    return start(plan, file.suffix, file.text.encode(), options)
 
 
-def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, faults: tuple[Fault, ...] = ()) -> int:
+def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
     """Run a plan; ``spec`` is what the user wrote, in the format that ``suffix`` names."""
     from tflaunch.runtime import launch
     from tflaunch.runtime.run_config import RunConfig
 
-    _require_terminal_for_page(options.web, options.outlives_terminal)
-    if options.collect_every is not None and not plan.collect:
-        raise click.UsageError('--collect-every needs files to collect: write for example "collect": ["outputs/**"]')
+    check_extras(options.extras, Launching(plan, None, options.outlives_terminal, options.is_queued))
     if options.is_queued:
         from tflaunch.cli import _queue
 
-        if faults:
-            raise click.UsageError("--drill goes with a run that begins now; leave out --queue and --matrix")
         return _queue.submit(plan, suffix, spec, options)
     if plan.kubernetes is not None and options.detach:
-        return _start_in_cluster(plan, suffix, spec, options, is_drilled=bool(faults))
+        return _start_in_cluster(plan, suffix, spec, options)
     code = launch.code_for_hosts(plan)
     with launch.new_directory(plan, options.log_dir, suffix, spec) as directory:
         sink = _screen(options.verbose, options.quiet)
-        config = RunConfig(directory, code, say, faults, options.metrics_port, options.detach, options.quiet, sink=sink)
-        config = config._replace(collect_every=options.collect_every)
-        with page_beside(directory.run) if options.web else nullcontext():
-            exit_code = launch.start(plan, config)
+        config = RunConfig(directory, code, say, options.extras, options.detach, options.quiet, sink=sink)
+        exit_code = launch.start(plan, config)
     if options.detach and exit_code == 0:
         click.echo(directory.run)
     return exit_code
 
 
-def _start_in_cluster(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions, *, is_drilled: bool) -> int:
+def _start_in_cluster(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
     """Run a plan with its supervisor in the cluster of its pods."""
     from tflaunch.runtime import cluster_launch, launch
 
-    here = {
-        "--log-dir": options.log_dir,
-        "--metrics-port": options.metrics_port,
-        "--collect-every": options.collect_every,
-        "--drill": is_drilled or None,
-    }
-    for name, value in here.items():
-        if value is not None:
-            raise click.UsageError(
-                f"{name} needs the supervisor on this machine, and -d has it in the cluster; leave out one of them"
-            )
+    flags = ["--log-dir"] if options.log_dir is not None else []
+    flags += [room_options()[name].flag for name in options.extras]
+    if flags:
+        raise click.UsageError(
+            f"{flags[0]} needs the supervisor on this machine, and -d has it in the cluster; leave out one of them"
+        )
     with launch.new_directory(plan, None, suffix, spec) as directory:
         exit_code = cluster_launch.start(plan, directory, say, options.quiet)
     if exit_code == 0:
         click.echo(directory.run)
     return exit_code
-
-
-def _require_terminal_for_page(is_wanted: bool, is_elsewhere: bool) -> None:
-    if is_wanted and is_elsewhere:
-        raise click.UsageError("--web goes with a run in this terminal; `tflaunch web` shows any other one")
 
 
 def _screen(is_verbose: bool, is_quiet: bool) -> Callable[[Sequence[str]], OutputSink]:
@@ -191,7 +167,7 @@ def _screen(is_verbose: bool, is_quiet: bool) -> Callable[[Sequence[str]], Outpu
 
 def take_over(
     name: str,
-    metrics_port: int | None = None,
+    extras: Mapping[str, Any] = {},
     is_detached: bool = False,
     is_verbose: bool = False,
     is_quiet: bool = False,
@@ -201,15 +177,7 @@ def take_over(
     from tflaunch.runtime import launch
 
     path = runs.find_run(name)
-    code = launch.take_over(path, say, metrics_port, is_detached, sink=_screen(is_verbose, is_quiet))
+    code = launch.take_over(path, say, extras, is_detached, sink=_screen(is_verbose, is_quiet))
     if is_detached and code == 0:
         click.echo(path.name)
     return code
-
-
-def _faults(text: str | None, plan: Plan) -> tuple[Fault, ...]:
-    if text is None:
-        return ()
-    from tflaunch.features.drills import drill
-
-    return drill.parse_drill(text, plan)

@@ -107,14 +107,14 @@ def _has_begun(path: Path) -> bool:
 def take_over(
     path: Path,
     say: Callable[[str], None],
-    metrics_port: int | None = None,
+    extras: Mapping[str, Any] = {},
     is_detached: bool = False,
     stop: StopRequested | None = None,
     sink: Callable[[Sequence[str]], OutputSink] = on_screen,
 ) -> int:
     """Continue the run in a directory, or end it with ``stop``; return the exit code as `start` does.
 
-    ``say``, ``metrics_port``, ``is_detached`` and ``sink`` are as in `RunConfig`.
+    ``say``, ``extras``, ``is_detached`` and ``sink`` are as in `RunConfig`.
 
     Raises:
         TflaunchError: the run has a supervisor, or none of its tasks can still be alive.
@@ -157,7 +157,7 @@ def take_over(
         directory,
         code_for_hosts(job.original, path),
         say,
-        metrics_port=metrics_port,
+        extras=extras,
         is_detached=is_detached,
         sink=sink,
         secrets=secrets,

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, describe_os_error
 from tflaunch.plan import placeholders, serialize
@@ -38,8 +39,7 @@ def enqueue(
     suffix: str,
     spec: bytes,
     log_directory: Path | None = None,
-    metrics_port: int | None = None,
-    collect_every: float | None = None,
+    extras: Mapping[str, Any] = {},
 ) -> RunDirectory:
     """Put a run at the end of the queue, and return its directory; it may begin at once.
 
@@ -48,8 +48,7 @@ def enqueue(
         suffix: the format of ``spec``, as the suffix of a file name.
         spec: what the user wrote.
         log_directory: the directory for the tasks' logs, by default inside the run directory.
-        metrics_port: where to serve metrics, if at all.
-        collect_every: as in `RunConfig`.
+        extras: as in `RunConfig`.
 
     Raises:
         TflaunchError: it cannot wait, or its directory or entry cannot be created.
@@ -61,8 +60,7 @@ def enqueue(
             order = Order(
                 plan=serialize.as_json(plan),
                 logs=str(directory.logs),
-                metrics_port=metrics_port,
-                collect_every=collect_every,
+                extras=dict(extras),
                 directory=os.getcwd(),
                 umask=process_state.read_umask(),
                 environ=dict(os.environ),

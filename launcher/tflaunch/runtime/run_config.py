@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tflaunch.client.secret_values import NO_SECRETS, Secrets
 
 if TYPE_CHECKING:
     from tflaunch.agents.user_code import Code
     from tflaunch.client.output_sink import OutputSink
-    from tflaunch.features.drills.drill import Fault
     from tflaunch.store.run_dir import RunDirectory
 
 
@@ -24,25 +23,22 @@ def on_screen(tasks: Sequence[str], is_verbose: bool = False, is_quiet: bool = F
 class RunConfig(NamedTuple):
     """How one run is supervised.
 
-    ``code``: the user's code, if hosts need a copy; ``faults``: a drill, if requested; ``metrics_port``: where to serve
-    metrics, if at all; ``is_detached``: in a separate process that survives this terminal; ``owner``: the PID of a
-    parent process with which the run ends. ``say`` shows the messages about a detached run until its tasks are running;
-    with ``is_quiet``, only warnings and a failure. For an attached run, ``sink`` builds the output sink from the names
-    of the tasks, and ``begun`` is called once other terminals can see the run. ``secrets`` are the values that tasks
-    get beside the plan's environment. ``lock`` is that of the run, if it is held already. ``collect_every``: after how
-    many seconds the files of the plan's ``collect`` are fetched while the tasks run, None for at the end only.
+    ``code``: the user's code, if hosts need a copy; ``extras``: what rooms were asked for, by the names of options;
+    ``is_detached``: in a separate process that survives this terminal; ``owner``: the PID of a parent process with
+    which the run ends. ``say`` shows the messages about a detached run until its tasks are running; with ``is_quiet``,
+    only warnings and a failure. For an attached run, ``sink`` builds the output sink from the names of the tasks, and
+    ``begun`` is called once other terminals can see the run. ``secrets`` are the values that tasks get beside the
+    plan's environment. ``lock`` is that of the run, if it is held already.
     """
 
     directory: RunDirectory
     code: Code | None
     say: Callable[[str], None]
-    faults: Sequence[Fault] = ()
-    metrics_port: int | None = None
+    extras: Mapping[str, Any] = {}
     is_detached: bool = False
     is_quiet: bool = False
     owner: int | None = None
     sink: Callable[[Sequence[str]], OutputSink] = on_screen
     begun: Callable[[], None] = lambda: None
     secrets: Secrets = NO_SECRETS
-    collect_every: float | None = None
     lock: int | None = None

@@ -7,9 +7,9 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.client.secret_values import read_secrets
@@ -52,9 +52,8 @@ class Order(NamedTuple):
     name: str | None = None
     command: Sequence[str] = ()
     log_dir: str | None = None
-    metrics_port: int | None = None
     preflight: bool = True
-    drill: str | None = None
+    extras: Mapping[str, Any] = {}
 
 
 class Submitted(NamedTuple):
@@ -83,8 +82,8 @@ def submit_spec(file: SpecFile, order: Order, write_function: Callable[[Path], N
     warnings = prepare.warnings_about(file.source, spec)
     plan = prepare.make_plan(file.source, file.directory, spec)
     placeholders.require_matrix_values(plan)
-    if order.drill is not None:
-        drill.parse_drill(order.drill, plan)
+    if "drill" in order.extras:
+        drill.parse_drill(order.extras["drill"], plan)
     read_secrets(plan.secrets)  # the job reads them again, with the environment that sbatch gives it
     logs = None if order.log_dir is None else Path(order.log_dir)
     if logs is not None:

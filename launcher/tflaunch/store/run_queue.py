@@ -61,8 +61,7 @@ class Order(NamedTuple):
     Attributes:
         plan: the plan, as JSON.
         logs: the directory of the tasks' logs.
-        metrics_port: where to serve metrics, if at all.
-        collect_every: as in `RunConfig`.
+        extras: as in `RunConfig`.
         directory: the working directory of `up`.
         umask: its umask.
         environ: its environment.
@@ -72,8 +71,7 @@ class Order(NamedTuple):
 
     plan: dict[str, Any]
     logs: str
-    metrics_port: int | None
-    collect_every: float | None
+    extras: dict[str, Any]
     directory: str
     umask: int
     environ: dict[str, str]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Watching
+from tflaunch.rooms import Room, Watching, if_given
 
 ROOM = Room(
-    watchers=(
-        Watching("tflaunch.features.drills.faults:FaultInjector", lambda supervision: bool(supervision.config.faults)),
-    )
+    options=("tflaunch.features.drills.options:DRILL",),
+    watchers=(Watching("tflaunch.features.drills.faults:FaultInjector", if_given("drill")),),
 )

@@ -24,7 +24,8 @@ class FaultInjector(Watcher):
         self._mailbox = supervision.mailbox
         self._sessions = supervision.sessions
         self._say = supervision.say
-        self._outcomes = [FaultOutcome(fault) for fault in supervision.config.faults]
+        faults = drill.parse_drill(supervision.config.extras["drill"], supervision.job.original)
+        self._outcomes = [FaultOutcome(fault) for fault in faults]
         self._due: list[int] = []
         self._stopped: list[Callable[[], None]] = []
         self._has_begun = False

@@ -27,7 +27,7 @@ class Collector(Watcher):
         """Collect what the plan says into the run's directory."""
         self._path = supervision.config.directory.path
         self._job = supervision.job
-        self._every = supervision.config.collect_every
+        self._every = supervision.config.extras.get("collect_every")
         self._sessions = supervision.sessions
         self._mailbox = supervision.mailbox
         self._collection: Collection | None = None

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Watching
+from tflaunch.rooms import Room, Watching, if_given
 
 ROOM = Room(
-    watchers=(
-        Watching(
-            "tflaunch.features.metrics.metrics:Metrics", lambda supervision: supervision.config.metrics_port is not None
-        ),
-    )
+    options=("tflaunch.features.metrics.options:METRICS_PORT",),
+    watchers=(Watching("tflaunch.features.metrics.metrics:Metrics", if_given("metrics_port")),),
 )

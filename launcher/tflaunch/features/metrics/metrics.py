@@ -41,8 +41,7 @@ class Metrics(Watcher):
             TflaunchError: the port is in use, or not permitted.
         """
         self._supervision = supervision
-        port = supervision.config.metrics_port
-        assert port is not None
+        port: int = supervision.config.extras["metrics_port"]
         registry = CollectorRegistry()
         registry.register(self)
         try:

@@ -47,9 +47,7 @@ def rerun(run: str, log_dir: Path | None, detach: bool) -> int:
     if len(found) > _MOST_DIFFERENCES:
         say(f"and {len(found) - _MOST_DIFFERENCES} more; `tflaunch diff` compares the runs when this one has begun")
     spec = next(iter(sorted(path.glob("spec.*"))), None)
-    options = LaunchOptions(
-        None, log_dir, None, plan.preflight, detach, preload=False, verbose=False, quiet=False, web=False
-    )
+    options = LaunchOptions(None, log_dir, plan.preflight, detach, preload=False, verbose=False, quiet=False)
     return start(plan, spec.suffix if spec else ".json", spec.read_bytes() if spec else b"{}", options)
 
 

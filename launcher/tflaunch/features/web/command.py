@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import click
 
@@ -48,26 +44,6 @@ def web(run: str | None, port: int | None, owner: int | None) -> None:
             return
     shown = None if run is None else runs.find_run(run)
     server.serve(say, port, shown, None if owner is None else lambda: os.close(1))
-
-
-@contextmanager
-def page_beside(run: str) -> Iterator[None]:
-    """Serve the page about a run in another process while the context is open; without it, the run goes on.
-
-    Raises:
-        TflaunchError: the server is not installed.
-    """
-    require_server()
-    command = [sys.executable, "-m", "tflaunch", "web", run, "--owner", str(os.getpid())]
-    # A session of its own, as Ctrl-C is for the tasks; it closes its stdout when it has shown the link.
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True) as process:
-        assert process.stdout is not None
-        process.stdout.read()
-        try:
-            yield
-        finally:
-            process.terminate()
-    say(f"to look at it again: tflaunch web {run}")
 
 
 def require_server() -> None:

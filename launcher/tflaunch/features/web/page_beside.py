@@ -1,0 +1,31 @@
+"""`up --web`: serve the page about a run beside it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tflaunch.runtime.watchers import Supervision, Watcher
+
+
+class PageBeside(Watcher):
+    """Serves the page in another process; without it, the run goes on."""
+
+    def __init__(self, supervision: Supervision) -> None:
+        """Start the process, and wait until it has shown the link."""
+        self._run = supervision.job.run
+        self._say = supervision.say
+        command = [sys.executable, "-m", "tflaunch", "web", self._run, "--owner", str(os.getpid())]
+        # A session of its own, as Ctrl-C is for the tasks; it closes its stdout when it has shown the link.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert self._process.stdout is not None
+        self._process.stdout.read()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.terminate()
+        self._process.wait()
+        self._say(f"to look at it again: tflaunch web {self._run}")
