@@ -75,11 +75,13 @@ class Room(NamedTuple):
         verbs: commands by their names.
         watchers: what takes part in the supervision of a run.
         options: places of options of `up`, each a `RoomOption`.
+        fields: fields of a spec that have an effect only with this room.
     """
 
     verbs: Mapping[str, Verb] = {}
     watchers: tuple[Watching, ...] = ()
     options: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
 
 
 def load(place: str) -> Any:

@@ -28,10 +28,10 @@ from tflaunch.core.events import (
     TimePassed,
 )
 from tflaunch.core.job_state import Phase
+from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, DiskFullError, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_keeper import CheckpointKeeper
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, File, FoundCheckpoint, Missing
 from tflaunch.mailbox import Mailbox
-from tflaunch.store.checkpoint_copies import CheckpointCopies, DiskFullError, KeptCheckpoint
 from tflaunch_worker import wire
 from tflaunch_worker.agent import orders, saved_checkpoints
 from tflaunch_worker.agent.checkpoint_store import CheckpointStore

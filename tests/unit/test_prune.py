@@ -13,7 +13,7 @@ import pytest
 
 from support.job_history import HERE
 from support.specs import clustered
-from tflaunch.client import agent_caches
+from tflaunch.client import agent_caches, file_tree
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.prune import prune
 from tflaunch.plan import serialize
@@ -253,7 +253,7 @@ class TestRaces:
                     run_lock.take_lock(place)
                 messages.append(str(caught.value))
 
-        monkeypatch.setattr(prune, "delete_tree", delete)
+        monkeypatch.setattr(file_tree, "delete_tree", delete)
         prune.remove_run(old)
         assert messages[0].endswith("No such file or directory")
         assert "has a supervisor already" in messages[1]

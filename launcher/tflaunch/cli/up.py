@@ -21,7 +21,6 @@ from tflaunch.cli._spec import (
     set_option,
     warn,
 )
-from tflaunch.explain.wording import listed
 
 if TYPE_CHECKING:
     from tflaunch.client.output_sink import OutputSink
@@ -88,8 +87,10 @@ def up(
         with_it = [option.flag for option in room_options().values() if option.goes_with_resume]
         taken = (spec, command, settings, options.name, options.log_dir, options.preload, engine, options.is_queued)
         if any(taken) or not all(room_options()[name].goes_with_resume for name in options.extras):
-            words = listed(["-d", "-q", "-v", *with_it])
-            raise click.UsageError(f"--resume takes the rest from the run itself; only {words} go with it")
+            *words, last = ["-d", "-q", "-v", *with_it]
+            raise click.UsageError(
+                f"--resume takes the rest from the run itself; only {', '.join(words)} and {last} go with it"
+            )
         return take_over(resume, options.extras, options.detach, options.verbose, options.quiet)
     if spec is None:
         raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")

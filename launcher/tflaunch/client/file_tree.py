@@ -10,6 +10,9 @@ from pathlib import Path
 from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 
+TRASH = ".pruned-"
+"""Prefix of a run that is being removed, which hides it from all other commands."""
+
 
 def is_directory(path: Path) -> bool:
     """Return whether this is a directory itself, not a link to one."""
@@ -65,3 +68,16 @@ def _entries(directory: str, repairs: bool) -> list[os.DirEntry[str]]:
         if repairs:
             raise
         return []
+
+
+def delete_run(path: Path) -> None:
+    """Delete the directory of a run whose lock we hold; no command sees half of it.
+
+    Raises:
+        OSError: it cannot be renamed.
+        TflaunchError: it cannot be deleted; the next prune tries again.
+    """
+    tree_size(path, repairs=True)
+    trash = path.with_name(f"{TRASH}{path.name}")
+    path.rename(trash)
+    delete_tree(trash)

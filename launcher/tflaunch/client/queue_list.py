@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tflaunch.client import file_tree
 from tflaunch.client.machine_use import MachineUse
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core.queue_order import Candidate, Obstacle, Verdict, decide
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import wording
-from tflaunch.features.prune import prune
 from tflaunch.store import run_lock, run_queue
 from tflaunch.store.run_dir import runs_directory
 from tflaunch.store.run_queue import Entry
@@ -117,7 +117,7 @@ def withdraw(path: Path) -> bool:
         if run_queue.has_begun(path):
             return False
         run_queue.remove_entry(entry)
-        prune.delete_run(path)
+        file_tree.delete_run(path)
     except OSError as error:
         raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
     finally:

@@ -50,6 +50,9 @@ EXTENSION = "x-"
 
 TASK_FIELDS = ("cluster", "discover", "sidecars")
 
+SERVED_BY_ROOMS = ("checkpoints", "collect", "notify", "retention")
+"""Fields that have an effect only with a room that declares them."""
+
 
 class _Part(BaseModel):
     """A part of a spec, immutable. Unknown fields are errors, except the user's own ``x-`` keys."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from tflaunch.clusterspec.model import Host, Role, Spec
+from tflaunch.clusterspec.model import SERVED_BY_ROOMS, Host, Role, Spec
 from tflaunch.clusterspec.values import EVERY_HOST, ROLES
 from tflaunch.errors import Problem
 from tflaunch.plan import placeholders, placement
 from tflaunch.plan.gpu_shares import trains_on_gpu
+from tflaunch.rooms import rooms
 
 _SHORTEST_HEARTBEAT = 0.5
 
@@ -249,7 +250,16 @@ def _preload(spec: Spec) -> Iterator[Problem]:
             yield Problem.warning("preload" if spec.preload else "warm", message, "remove it, or run Python directly")
 
 
+def _missing_rooms(spec: Spec) -> Iterator[Problem]:
+    served = {field for room in rooms().values() for field in room.fields}
+    for field in SERVED_BY_ROOMS:
+        if field in spec.model_fields_set and field not in served:
+            message = "needs a part of tflaunch that is missing from this installation"
+            yield Problem.error(field, message, "remove it, or install all of tflaunch")
+
+
 RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
+    _missing_rooms,
     _names_of_sidecars,
     _tensorboard,
     _gpus,

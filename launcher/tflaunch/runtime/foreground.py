@@ -15,7 +15,7 @@ from tflaunch.core import policy, replay, step
 from tflaunch.core.events import HostLost, Interrupted, StopRequested
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError, no_room
-from tflaunch.explain import status, summary, wording
+from tflaunch.explain import status, summary
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import wiring
@@ -23,7 +23,6 @@ from tflaunch.runtime.loop import Run
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.runtime.watchers import Found
 from tflaunch.runtime.wiring import Runtime
-from tflaunch.store import run_names, run_queue
 from tflaunch.transport.base import AgentConnector, Link
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -107,8 +106,7 @@ def _supervise(
                 code = _last_words(run, runtime, found)
     except KeyboardInterrupt:  # raised while waiting for the output's reader
         return code or _INTERRUPTED
-    _remove_old_runs(job.plan, config)
-    _wake_queue()
+    runtime.watchers.follow_up(config.say)
     return code
 
 
@@ -125,33 +123,6 @@ def _end_without_room(run: Run, runtime: Runtime, error: Exception) -> None:
         code = job.exit_code or EXIT_INTERNAL
         runtime.journal.record_end(code, [sentence], "failed")
         raise TflaunchError(sentence, code) from None
-
-
-def _remove_old_runs(plan: Plan, config: RunConfig) -> None:
-    """Remove the job's runs that are too old, and say how many."""
-    try:
-        now = time.time()
-        if not run_names.may_be_too_old(plan.name, plan.retention, now):
-            return
-        from tflaunch.features.prune import prune  # most runs have no old ones before them
-
-        removed = prune.apply_retention(plan.name, plan.retention, now)
-    except TflaunchError:
-        return  # `tflaunch prune` says why
-    if removed:
-        config.say(f"removed {wording.counted(len(removed), 'old run')} of {plan.name} (`retention` of the spec)")
-
-
-def _wake_queue() -> None:
-    """Start a dispatcher if runs wait for the end of this one, and the dispatcher was killed."""
-    if not run_queue.has_entries():
-        return
-    from tflaunch.runtime import queue_wake  # most runs have none waiting
-
-    try:
-        queue_wake.ensure_dispatcher()
-    except TflaunchError:
-        pass  # the next command that looks at the queue says why
 
 
 def _last_words(run: Run, runtime: Runtime, found: Found) -> int:

@@ -23,6 +23,7 @@ from tflaunch.discovery import local_machine
 from tflaunch.errors import Problem, TflaunchError
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
+from tflaunch.rooms import rooms
 from tflaunch.store import run_dir
 
 _MOST_KEPT = 64
@@ -76,7 +77,7 @@ def _directory() -> Path:
 def _key(file: SpecFile, settings: Sequence[str], name: str | None, command: Sequence[str], is_detached: bool) -> str:
     """Return a hash of all that is known before the spec is read, as Python makes one of a module's text."""
     spec = [file.source, str(file.directory.absolute()), file.suffix, file.text]
-    options = [list(settings), name, list(command), is_detached]
+    options = [list(settings), name, list(command), is_detached, list(rooms())]
     files = [(str(path), *_file_state(path)) for path in defaults.files_of(file.directory, os.environ)]
     process = [sys.executable, os.getuid(), sorted(os.environ.items())]
     code = [tflaunch.__version__, _state_of_code()]

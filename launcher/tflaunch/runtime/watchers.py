@@ -80,6 +80,9 @@ class Watcher:
     def close(self) -> None:
         """End: the run is over."""
 
+    def follow_up(self, say: Callable[[str], None]) -> None:
+        """Do what the end of the run makes possible: its records are closed. ``say`` shows a message to the user."""
+
 
 class Watchers:
     """The watchers of one run: those that are wanted from its start on, and others from their first request on."""
@@ -143,3 +146,8 @@ class Watchers:
         """End all."""
         for watcher in self._made.values():
             watcher.close()
+
+    def follow_up(self, say: Callable[[str], None]) -> None:
+        """Let all do what the end of the run makes possible."""
+        for watcher in self._made.values():
+            watcher.follow_up(say)

@@ -9,8 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from tflaunch import private_files
-from tflaunch.store.checkpoint_copies import PARTS_NAME
-from tflaunch.store.run_dir import RESERVE_NAME, SOCKET_NAME
+from tflaunch.store.run_dir import PARTS_NAME, RESERVE_NAME, SOCKET_NAME
 
 _ROOT = "run"  # the run directory in an archive
 _LEFT_OUT = {SOCKET_NAME, RESERVE_NAME, "lock", "agents", PARTS_NAME}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from tflaunch.rooms import Room, Watching
 
 ROOM = Room(
+    fields=("checkpoints",),
     watchers=(
         Watching(
             "tflaunch.features.checkpoints.checkpoint_keeper:CheckpointKeeper",
             lambda supervision: supervision.job.original.checkpoints is not None,
         ),
-    )
+    ),
 )

@@ -13,11 +13,11 @@ from functools import partial
 from tflaunch.core import checkpoints
 from tflaunch.core.events import CheckpointCopied, CheckpointNotCopied
 from tflaunch.core.job_state import CHECKPOINT, HostPhase, Job, Phase
+from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint
 from tflaunch.features.checkpoints.checkpoint_restore import Restore
 from tflaunch.printable import printable
 from tflaunch.runtime.watchers import Supervision, Watcher
-from tflaunch.store.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 
 
 class CheckpointKeeper(Watcher):

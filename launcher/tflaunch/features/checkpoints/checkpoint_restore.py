@@ -10,10 +10,10 @@ from typing import NamedTuple
 from tflaunch.core import checkpoints
 from tflaunch.core.events import CheckpointNotCopied, CheckpointPlaced, CheckpointRefused
 from tflaunch.core.job_state import CHECKPOINT, HostPhase, Job
+from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint, Missing
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
-from tflaunch.store.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 
 _MOST_ROUNDS = 3  # times that a host is sent what it lacks
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tflaunch.rooms import Room, Verb, Watching
 
 ROOM = Room(
+    fields=("collect",),
     options=("tflaunch.features.files.options:COLLECT_EVERY",),
     verbs={
         "fetch": Verb(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from tflaunch.rooms import Room, Watching
 
 ROOM = Room(
+    fields=("notify",),
     watchers=(
         Watching(
             "tflaunch.features.notify.notifier:Notifier",
             lambda supervision: supervision.job.original.notify is not None,
         ),
-    )
+    ),
 )

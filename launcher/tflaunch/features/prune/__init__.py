@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Verb
+from tflaunch.rooms import Room, Verb, Watching, always
 
 ROOM = Room(
+    fields=("retention",),
+    watchers=(Watching("tflaunch.features.prune.retention:Retention", always),),
     verbs={
         "prune": Verb(
             "tflaunch.features.prune.command:prune",
@@ -13,5 +15,5 @@ ROOM = Room(
             after="warm",
             output="tflaunch.features.prune.output:PRUNE",
         ),
-    }
+    },
 )

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from tflaunch.client import run_list, runs
 from tflaunch.client.agent_caches import Cached, find_cached
-from tflaunch.client.file_tree import delete_tree, is_directory, tree_size
+from tflaunch.client.file_tree import TRASH, delete_run, delete_tree, is_directory, tree_size
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import RetentionPlan
 from tflaunch.slurm import batch
@@ -24,7 +24,6 @@ from tflaunch.slurm.commands import SlurmError
 from tflaunch.store import journal, run_dir, run_lock, run_names
 from tflaunch.store.journal_reader import first_and_last_record
 
-_TRASH = ".pruned-"  # prefix of a run that is being removed; hidden from all other commands
 _PRUNE_LOCK = ".prune"
 _REMOVING = "removing"
 _DEAD = ("lost", "unreadable", "not begun", "stopped")
@@ -60,7 +59,7 @@ class OldRun(NamedTuple):
     @property
     def name(self) -> str:
         """The name of the run."""
-        return self.path.name.removeprefix(_TRASH)
+        return self.path.name.removeprefix(TRASH)
 
 
 class KeptRun(NamedTuple):
@@ -98,7 +97,7 @@ def find_old(retention: RetentionPlan, now: float) -> Findings:
     found, kept = [], []
     for path in [*_trash(), *_beyond_newest(retention.keep)]:
         try:
-            old = _unfinished(path) if path.name.startswith(_TRASH) else _examine(path, now)
+            old = _unfinished(path) if path.name.startswith(TRASH) else _examine(path, now)
             if old.state == _REMOVING or now - old.ended >= retention.older_than:
                 found.append(old)
         except _Kept as reason:
@@ -240,7 +239,7 @@ def _last_change(path: Path) -> float:
 
 def _trash() -> list[Path]:
     """Return what earlier prunes did not finish to remove."""
-    return [path for path in sorted(run_dir.runs_directory().glob(f"{_TRASH}*")) if is_directory(path)]
+    return [path for path in sorted(run_dir.runs_directory().glob(f"{TRASH}*")) if is_directory(path)]
 
 
 def _unfinished(path: Path) -> OldRun:
@@ -312,7 +311,7 @@ def remove_run(old: OldRun, with_hosts: bool = False) -> None:
     Raises:
         TflaunchError: it lives again, has changed, or cannot be removed.
     """
-    if old.path.name.startswith(_TRASH):
+    if old.path.name.startswith(TRASH):
         delete_tree(old.path)
         return
     lock = run_lock.take_lock(old.path)
@@ -331,16 +330,3 @@ def remove_run(old: OldRun, with_hosts: bool = False) -> None:
         raise TflaunchError(f"run {old.name}: {error.filename}: {error.strerror}", EXIT_INTERNAL) from None
     finally:
         os.close(lock)
-
-
-def delete_run(path: Path) -> None:
-    """Delete the directory of a run whose lock we hold; no command sees half of it.
-
-    Raises:
-        OSError: it cannot be renamed.
-        TflaunchError: it cannot be deleted; the next prune tries again.
-    """
-    tree_size(path, repairs=True)
-    trash = path.with_name(f"{_TRASH}{path.name}")
-    path.rename(trash)
-    delete_tree(trash)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Verb
+from tflaunch.rooms import Room, Verb, Watching, always
 
 ROOM = Room(
+    watchers=(Watching("tflaunch.features.queue.waker:QueueWaker", always),),
     verbs={
         "queue": Verb(
             "tflaunch.cli.queue:queue",
@@ -13,5 +14,5 @@ ROOM = Room(
             after="rerun",
             output="tflaunch.features.queue.output:QUEUE",
         ),
-    }
+    },
 )

@@ -19,10 +19,11 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from tflaunch.client import inspection, requests, run_list, runs
+from tflaunch.client import requests, run_list, runs
 from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.hang import hang
+from tflaunch.features.web import inspection
 from tflaunch.features.web.feed import Feeds, RunFeed
 from tflaunch.plan import selectors
 from tflaunch.store.log_line import Line

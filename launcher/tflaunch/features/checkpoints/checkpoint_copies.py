@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.features.checkpoints.checkpoint_link import File, is_file
+from tflaunch.store.run_dir import PARTS_NAME
 from tflaunch_worker import wire
 from tflaunch_worker.agent.left_files import PART
 
-PARTS_NAME = ".parts"
 """Name of the directory with what has arrived of files."""
 
 _INDEX, _NEW = "index.json", ".new"

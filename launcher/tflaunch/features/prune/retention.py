@@ -1,0 +1,32 @@
+"""Remove the old runs of a job when one of its runs has ended, as `retention` in its spec says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tflaunch.errors import TflaunchError
+from tflaunch.explain import wording
+from tflaunch.runtime.watchers import Supervision, Watcher
+from tflaunch.store import run_names
+
+
+class Retention(Watcher):
+    """Removes runs that are too old."""
+
+    def __init__(self, supervision: Supervision) -> None:
+        self._plan = supervision.job.original
+
+    def follow_up(self, say: Callable[[str], None]) -> None:
+        """Remove them, and say how many."""
+        job, retention, now = self._plan.name, self._plan.retention, time.time()
+        try:
+            if not run_names.may_be_too_old(job, retention, now):
+                return
+            from tflaunch.features.prune import prune  # most runs have no old ones before them
+
+            removed = prune.apply_retention(job, retention, now)
+        except TflaunchError:
+            return  # `tflaunch prune` says why
+        if removed:
+            say(f"removed {wording.counted(len(removed), 'old run')} of {job} (`retention` of the spec)")

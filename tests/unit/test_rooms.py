@@ -1,0 +1,96 @@
+"""Rooms: features that are found by looking into folders, and at the entry points of other packages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.specs import made
+from tflaunch.cli.main import verbs
+from tflaunch.plan import lint, setting_rules
+from tflaunch.rooms import Room, load, rooms
+
+pytestmark = pytest.mark.unit
+
+DECLARATION = """
+from tflaunch.rooms import Room, Verb
+ROOM = Room(verbs={"greet": Verb("greetings:greet", "Act on runs", "Greet.", after="down")})
+"""
+SHOW = "from tflaunch.cli.main import verbs; print(*verbs())"
+
+
+def offer(directory: Path, declaration: str) -> None:
+    """Install a package that offers a room."""
+    (directory / "greetings.py").write_text(declaration)
+    about = directory / "greetings-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: greetings\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[tflaunch.rooms]\ngreetings = greetings:ROOM\n")
+
+
+def shown(directory: Path) -> subprocess.CompletedProcess[str]:
+    """Return what an interpreter with a package says of the commands."""
+    program = f"import sys; sys.path.insert(0, {str(directory)!r}); {SHOW}"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize("name", rooms())
+def test_what_a_room_declares_is_there(name: str) -> None:
+    """Each place can be imported."""
+    room = rooms()[name]
+    places = [watching.place for watching in room.watchers] + [*room.options]
+    places += [place for verb in room.verbs.values() for place in (verb.place, verb.output) if place]
+    for place in places:
+        assert load(place) is not None
+
+
+def test_no_two_rooms_claim_the_same() -> None:
+    """Neither a command nor a request nor a field."""
+    for claims in (
+        [verb for room in rooms().values() for verb in room.verbs],
+        [kind for room in rooms().values() for watching in room.watchers for kind in watching.requests],
+        [field for room in rooms().values() for field in room.fields],
+    ):
+        assert len(claims) == len(set(claims))
+
+
+def test_a_verb_follows_the_one_that_it_names() -> None:
+    """Or its heading."""
+    names = list(verbs())
+    assert names.index("stacks") == names.index("explain") + 1
+    assert names.index("init") + 1 == names.index("check")
+
+
+def test_a_room_of_another_package(tmp_path: Path) -> None:
+    """Is found at its entry point."""
+    offer(tmp_path, DECLARATION)
+    done = shown(tmp_path)
+    names = done.stdout.split()
+    assert names.index("greet") == names.index("down") + 1
+    assert done.stderr == ""
+
+
+def test_a_room_that_cannot_be_imported_is_left_out(tmp_path: Path) -> None:
+    """With one sentence; the other commands remain."""
+    offer(tmp_path, "import nothing_like_this\n" + DECLARATION)
+    done = shown(tmp_path)
+    assert "down" in done.stdout.split()
+    assert "greet" not in done.stdout.split()
+    assert done.stderr == (
+        "tflaunch: room greetings of greetings is left out: "
+        "ModuleNotFoundError(\"No module named 'nothing_like_this'\")\n"
+    )
+
+
+def test_a_spec_that_asks_for_a_missing_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one sentence."""
+    spec = made({"cluster": {"worker": 2}, "command": ["true"], "notify": {"exec": ["true"]}})
+    assert lint.check_spec(spec) == []
+    monkeypatch.setattr(setting_rules, "rooms", lambda: {"other": Room()})
+    (problem,) = lint.check_spec(spec)
+    assert problem.sentence() == (
+        "notify: needs a part of tflaunch that is missing from this installation; remove it, or install all of tflaunch"
+    )
