@@ -35,7 +35,7 @@ def follow_run(directory: Path, is_verbose: bool, is_quiet: bool) -> int:
 
     with interrupts_stop([directory]) as interrupts:
         try:
-            code = waiting_runs.follow(directory, say, watch, wake=wake_queue)
+            code = waiting_runs.follow(directory, say, watch)
         except TflaunchError as error:
             if not interrupts:
                 raise
@@ -65,10 +65,3 @@ def interrupts_stop(directories: Sequence[Path]) -> Iterator[list[int]]:
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)
-
-
-def wake_queue() -> None:
-    """Start a dispatcher of the local queue if runs wait, and there is none."""
-    from tflaunch.runtime.queue_wake import ensure_dispatcher
-
-    ensure_dispatcher()

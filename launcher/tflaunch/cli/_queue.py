@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._follow import follow_run, interrupts_stop, wake_queue
+from tflaunch.cli._follow import follow_run, interrupts_stop
 from tflaunch.cli._launch_options import LaunchOptions
 from tflaunch.cli._spec import say
 from tflaunch.errors import TflaunchError
@@ -163,4 +163,4 @@ def _follow_one(directory: Path, is_quiet: bool) -> int:
         tell(f"{name} has begun" if observer.exit_code is None else f"{name} has ended")
         return follow.until_end(observer, lambda message: say(f"{name}: {message}"))
 
-    return waiting_runs.follow(directory, tell, watch, wake=wake_queue)
+    return waiting_runs.follow(directory, tell, watch)

@@ -6,7 +6,6 @@ import sys
 
 import click
 
-from tflaunch.cli._follow import wake_queue
 from tflaunch.cli._select import run_argument
 from tflaunch.cli._spec import WholeNumber, quiet_option, say, verbose_option
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
@@ -35,7 +34,7 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool)
     from tflaunch.tui.screen import Screen
 
     directory = runs.find_run(run)
-    waiting_runs.until_begun(directory, say, wake_queue)
+    waiting_runs.until_begun(directory, say)
     observer = Observer(directory)
     observer.catch_up()
     if observer.outcome is Outcome.LOST:

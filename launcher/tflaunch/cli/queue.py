@@ -34,8 +34,7 @@ def queue(slots: int | None, as_json: bool) -> None:
       tflaunch queue
       tflaunch queue --slots 4
     """
-    from tflaunch.client import queue_list
-    from tflaunch.runtime import queue_wake
+    from tflaunch.client import queue_list, queue_wake
     from tflaunch.store import run_queue
 
     if slots is not None:

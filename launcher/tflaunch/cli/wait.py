@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._follow import wake_queue
 from tflaunch.cli._select import run_argument
 from tflaunch.cli._spec import say
 
@@ -30,4 +29,4 @@ def wait(run: str | None) -> int:
         observer.catch_up()
         return until_end(observer, say)
 
-    return waiting_runs.follow(runs.find_run(run), say, watch, wake=wake_queue)
+    return waiting_runs.follow(runs.find_run(run), say, watch)

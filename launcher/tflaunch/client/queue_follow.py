@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tflaunch.client import queue_list
+from tflaunch.client import queue_list, queue_wake
 from tflaunch.errors import TflaunchError
 from tflaunch.file_watch import ENTRIES, FileWatch
 from tflaunch.interruptible import wait_readable
@@ -16,18 +16,17 @@ WITHDRAWN = 143
 _BETWEEN_LOOKS = 1.0  # seconds, for what the directory of the run does not show
 
 
-def until_begun(
-    directory: Path, say: Callable[[str], None] = lambda _: None, wake: Callable[[], None] = lambda: None
-) -> None:
+def until_begun(directory: Path, say: Callable[[str], None] = lambda _: None) -> None:
     """Wait until a run that waits in the queue has a journal, and can be followed; return at once for another run.
+
+    A dispatcher that was killed meanwhile is replaced.
 
     Args:
         directory: the run's directory.
         say: shows what the run waits for, whenever that changes.
-        wake: is called again and again; starts another dispatcher if that was killed.
 
     Raises:
-        TflaunchError: the run could not begin, or was taken out of the queue.
+        TflaunchError: the run could not begin, or was taken out of the queue, or no dispatcher can be started.
     """
     if not run_queue.has_order(directory):
         _require_to_be_there(directory)
@@ -36,7 +35,7 @@ def until_begun(
     told = ""
     try:
         while _waits(directory):
-            wake()
+            queue_wake.ensure_dispatcher()
             reason = queue_list.reason_of(directory.name)
             if reason not in ("", told):
                 say(f"run {directory.name} is in the queue; it waits for {reason}")

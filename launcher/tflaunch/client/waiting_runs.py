@@ -23,7 +23,6 @@ def follow(
     say: Callable[[str], None],
     watch: Callable[[Observer], int],
     pause: Callable[[float], None] = time.sleep,
-    wake: Callable[[], None] = lambda: None,
 ) -> int:
     """Follow a run until it has ended for good, and return its exit code.
 
@@ -32,7 +31,6 @@ def follow(
         say: shows a message.
         watch: follows the run until its supervisor ends, and returns the exit code.
         pause: waits for a number of seconds; what it raises ends the function.
-        wake: starts a dispatcher of the local queue if it was killed.
 
     Raises:
         TflaunchError: the run's supervisor was killed, or Slurm has ended its job, or it has not begun and does not
@@ -40,7 +38,7 @@ def follow(
     """
     job = batch.job_of(directory)
     if job is None:
-        queue_follow.until_begun(directory, say, wake)
+        queue_follow.until_begun(directory, say)
         return watch(Observer(directory))
     while True:
         _until_begun(directory, job, say, pause)
@@ -60,7 +58,7 @@ def follow(
         return code
 
 
-def until_begun(directory: Path, say: Callable[[str], None], wake: Callable[[], None] = lambda: None) -> None:
+def until_begun(directory: Path, say: Callable[[str], None]) -> None:
     """Wait until a run has a readable journal; arguments are those of `follow`.
 
     Raises:
@@ -68,7 +66,7 @@ def until_begun(directory: Path, say: Callable[[str], None], wake: Callable[[], 
     """
     job = batch.job_of(directory)
     if job is None:
-        queue_follow.until_begun(directory, say, wake)
+        queue_follow.until_begun(directory, say)
     else:
         _until_begun(directory, job, say, time.sleep)
 

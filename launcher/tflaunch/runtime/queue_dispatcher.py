@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from tflaunch import descriptors
+from tflaunch.client import queue_wake
 from tflaunch.client.machine_use import MachineUse
 from tflaunch.core.queue_order import Candidate, Holder, decide
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
@@ -26,7 +27,7 @@ from tflaunch.features.records import run_record
 from tflaunch.file_watch import ENTRIES, WRITTEN, FileWatch
 from tflaunch.plan import serialize
 from tflaunch.plan.host_shares import with_devices
-from tflaunch.runtime import daemon, foreground, launch, queue_wake
+from tflaunch.runtime import daemon, foreground, launch
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store import run_lock, run_queue
 from tflaunch.store.run_dir import RunDirectory, runs_directory

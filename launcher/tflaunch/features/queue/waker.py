@@ -19,7 +19,7 @@ class QueueWaker(Watcher):
         """Start it."""
         try:
             if run_queue.has_entries():
-                from tflaunch.runtime import queue_wake  # most runs have none waiting
+                from tflaunch.client import queue_wake  # most runs have none waiting
 
                 queue_wake.ensure_dispatcher()
         except TflaunchError:

@@ -1,4 +1,4 @@
-"""Start the process that begins the runs of the local queue (see `queue_dispatcher`), if there is none."""
+"""Start the process that begins the runs of the local queue (see `runtime.queue_dispatcher`), if there is none."""
 
 from __future__ import annotations
 
