@@ -1,4 +1,7 @@
-"""What commands import: pydantic takes longer to import than most commands take to run, psutil a tenth of that."""
+"""What commands import: pydantic takes longer to import than most commands take to run, psutil a tenth of that.
+
+What belongs to a place where a run can live is imported for the runs that live there.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,15 @@ import os, sys
 from tflaunch.cli.main import run_command_line
 code = run_command_line()
 imported = {name.partition(".")[0] for name in sys.modules} & {"psutil", "pydantic", "pydantic_core", "yaml"}
+elsewhere = ("tflaunch.slurm", "tflaunch.kubernetes", "tflaunch.client.locations")
+imported |= {name for name in sys.modules if name.startswith(elsewhere)}
 os.write(int(os.environ["ANSWER"]), " ".join(sorted(imported)).encode())
 sys.exit(code)
 """
 
 
 def imported_by(launch: Launch, *arguments: object) -> tuple[int, str]:
-    """Return a command's exit code, and the slow packages that it imported."""
+    """Return a command's exit code, and the slow packages and places that it imported."""
     answers, answer = os.pipe()
     with open(answers) as told:
         done = subprocess.run(
@@ -85,7 +90,7 @@ def test_a_live_run_is_watched_and_ended_without_pydantic(launch: Launch):
         assert imported_by(launch, verb)[1] == "", verb
 
 
-@pytest.mark.parametrize("arguments", [["plan"], ["check"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["plan"], ["check"], ["up"]], ids=" ".join)
 def test_a_command_that_reads_a_spec_imports_no_more_than_its_format_needs(launch: Launch, arguments: list[str]):
     """So that the other test can fail."""
     assert imported_by(launch, *arguments, launch.shell("true", workers=1)) == (0, "pydantic pydantic_core")

@@ -14,16 +14,16 @@ from tflaunch.api import notebook
 from tflaunch.api.functions import Values
 from tflaunch.api.notebook import CellOutput
 from tflaunch.api.values import Event, LogLine, Result, TaskResult
-from tflaunch.client import requests, runs, waiting_runs
-from tflaunch.client.follow import Follower, lost
+from tflaunch.client import requests, runs
+from tflaunch.client.follow import Follower, lost, watch_to_end
 from tflaunch.client.observer import Observer, Outcome
+from tflaunch.client.run_location import locate_run
 from tflaunch.client.status import current_status
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import status, summary
 from tflaunch.explain.run_status import Status
 from tflaunch.plan import selectors
-from tflaunch.slurm import batch
 from tflaunch.store import left_files
 from tflaunch.store.journal_reader import JournalReader
 from tflaunch.store.log_line import Line
@@ -79,8 +79,8 @@ class Run:
     def _leave(self) -> None:
         if not self._is_owned:
             return
-        if batch.not_begun(self.directory):
-            batch.cancel_run(self.directory)
+        if locate_run(self.directory).describe_wait():
+            requests.request_stop(self.directory, None)
         else:
             self.stop()
 
@@ -172,7 +172,7 @@ class Run:
         def pause(seconds: float) -> None:
             time.sleep(min(time_left() or seconds, seconds))
 
-        waiting_runs.follow(self.directory, _ignore, watch, pause)
+        watch_to_end(locate_run(self.directory), _ignore, watch, pause)
         return self._result_of(Observer(self.directory))
 
     def stop(self, grace: float | None = None) -> Result:
@@ -212,7 +212,7 @@ class Run:
 
     def _observe(self) -> Observer:
         """Return an observer of the run, once it has begun: a batch job may wait in a queue."""
-        waiting_runs.until_begun(self.directory, _ignore)
+        locate_run(self.directory).wait_until_begun(_ignore, time.sleep)
         return Observer(self.directory)
 
     def _select(self, tasks: tuple[str, ...]) -> list[str]:
@@ -230,7 +230,7 @@ class Run:
         text = summary.summary(job, str(logs), lambda task, count: tail(logs, task, count))
         files = left_files_in(observer.directory)
         tasks = {process.task: _task_result(job, process.task, logs, files) for process in job.original.processes()}
-        is_here = batch.job_of(self.directory) is None  # else what is local to the supervisor is another machine
+        is_here = locate_run(self.directory).has_supervisor_here
         trusted = [name for name in tasks if self._trusts_hosts or (is_here and job.plan.is_local(job.host_of(name)))]
         return Result(
             run=job.run,

@@ -14,15 +14,15 @@ from tflaunch.errors import TflaunchError
 
 if TYPE_CHECKING:
     from tflaunch.client.observer import Observer
+    from tflaunch.client.run_location import RunLocation
 
 
-def follow_run(directory: Path, is_verbose: bool, is_quiet: bool) -> int:
+def follow_run(location: RunLocation, is_verbose: bool, is_quiet: bool) -> int:
     """Show a run that was started elsewhere as `up` does, until it has ended; return its exit code.
 
     Ctrl-C stops it, or takes it out of its queue.
     """
-    from tflaunch.client import waiting_runs
-    from tflaunch.client.follow import Follower
+    from tflaunch.client.follow import Follower, watch_to_end
     from tflaunch.tui.screen import Screen
 
     def watch(observer: Observer) -> int:
@@ -33,9 +33,9 @@ def follow_run(directory: Path, is_verbose: bool, is_quiet: bool) -> int:
         finally:
             screen.close()
 
-    with interrupts_stop([directory]) as interrupts:
+    with interrupts_stop([location.directory]) as interrupts:
         try:
-            code = waiting_runs.follow(directory, say, watch)
+            code = watch_to_end(location, say, watch)
         except TflaunchError as error:
             if not interrupts:
                 raise

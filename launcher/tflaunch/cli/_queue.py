@@ -37,6 +37,7 @@ def submit(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
         click.UsageError: a `--matrix` is not valid.
         TflaunchError: a run cannot wait, or cannot be put into the queue.
     """
+    from tflaunch.client.locations.queue import QueuedRun
     from tflaunch.runtime import queue_submission
 
     combinations = _combinations(options.matrix)
@@ -45,7 +46,7 @@ def submit(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
         if options.detach:
             click.echo(directory.run)
             return 0
-        return follow_run(directory.path, options.verbose, options.quiet)
+        return follow_run(QueuedRun(directory.path), options.verbose, options.quiet)
     _check_names(plan, combinations[0])
     if options.extras.get("metrics_port"):
         raise click.UsageError("--metrics-port: runs of a --matrix cannot share a port; 0 takes any")
@@ -151,7 +152,8 @@ def _follow_all(queued: Sequence[Path], is_quiet: bool) -> int:
 
 
 def _follow_one(directory: Path, is_quiet: bool) -> int:
-    from tflaunch.client import follow, waiting_runs
+    from tflaunch.client import follow
+    from tflaunch.client.locations.queue import QueuedRun
 
     def tell(message: str) -> None:
         if not is_quiet:
@@ -163,4 +165,4 @@ def _follow_one(directory: Path, is_quiet: bool) -> int:
         tell(f"{name} has begun" if observer.exit_code is None else f"{name} has ended")
         return follow.until_end(observer, lambda message: say(f"{name}: {message}"))
 
-    return waiting_runs.follow(directory, tell, watch)
+    return follow.watch_to_end(QueuedRun(directory), tell, watch)

@@ -56,6 +56,7 @@ def slurm_settings(engine: str | None) -> tuple[str, ...]:
 
 def submit(spec: SpecFile, order: Order, is_detached: bool, is_verbose: bool, is_quiet: bool) -> int:
     """Submit a run of a spec, and follow it unless detached; return its exit code."""
+    from tflaunch.client.run_location import locate_run
     from tflaunch.runtime import slurm_submission
 
     submitted = slurm_submission.submit_spec(spec, order)
@@ -66,7 +67,7 @@ def submit(spec: SpecFile, order: Order, is_detached: bool, is_verbose: bool, is
     if is_detached:
         click.echo(directory.run)
         return 0
-    return follow_run(directory.path, is_verbose, is_quiet)
+    return follow_run(locate_run(directory.path), is_verbose, is_quiet)
 
 
 @click.command(hidden=True)

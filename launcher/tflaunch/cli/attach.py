@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 import click
 
@@ -28,13 +29,14 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool)
     Example:
       tflaunch attach
     """
-    from tflaunch.client import runs, waiting_runs
+    from tflaunch.client import runs
     from tflaunch.client.follow import Follower, lost
     from tflaunch.client.observer import Observer, Outcome
+    from tflaunch.client.run_location import locate_run
     from tflaunch.tui.screen import Screen
 
     directory = runs.find_run(run)
-    waiting_runs.until_begun(directory, say)
+    locate_run(directory).wait_until_begun(say, time.sleep)
     observer = Observer(directory)
     observer.catch_up()
     if observer.outcome is Outcome.LOST:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import click
@@ -28,14 +29,16 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
       tflaunch down -t 30s
     """
     from tflaunch.client import runs
-    from tflaunch.store import run_names, run_queue
+    from tflaunch.client.run_location import locate_run
+    from tflaunch.store import run_names
+    from tflaunch.store.run_dir import open_run
 
     if everything and run is not None:
         raise click.UsageError("give a RUN or --all, not both")
     seconds = None if grace is None else _seconds(grace)
     known = run_names.newest_first()
     if everything:  # those that wait first, else they would begin
-        found = [path for path in known if run_queue.has_order(path)]
+        found = [path for path in known if locate_run(path).begins_after_others()]
         found += [path for path in known if path not in found and _may_live(path)]
     else:
         found = [runs.find_run(run)] if known or run is not None else []
@@ -44,7 +47,8 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
     code = 0
     for path in found:
         try:
-            code = _end(path, seconds) or code
+            stop_begun = functools.partial(_end_begun, path, seconds)
+            code = locate_run(open_run(path)).stop_run(seconds, say, stop_begun) or code
         except TflaunchError as error:
             if not everything:
                 raise
@@ -62,35 +66,16 @@ def _may_live(path: Path) -> bool:
     return runs.is_live(path) or (found is not None and found[1]["kind"] != "ended")
 
 
-def _end(path: Path, grace: float | None) -> int:
-    """Stop a run, and return the exit code: 125 if something of it may still run, else 0."""
-    from tflaunch.kubernetes import launcher_note
-    from tflaunch.slurm import batch
-    from tflaunch.store.run_dir import open_run
-
-    open_run(path)
-    if launcher_note.read_note(path) is not None:
-        from tflaunch.cli._cluster_runs import run_where_it_is
-
-        arguments = ["down", path.name, *([] if grace is None else [f"--timeout={grace:g}"])]
-        return run_where_it_is(path, arguments, lambda: 0)
-    if batch.not_begun(path):
-        batch.cancel_run(path)
-        say(f"run {path.name} was cancelled before it began")
-        return 0
-    return 0 if _has_left_queue(path) else _end_begun(path, grace)
-
-
 def _end_begun(path: Path, grace: float | None) -> int:
-    """Stop a run that has begun on this machine; return the exit code as `_end` does."""
+    """Stop a run that has begun, and whose files are here; return 125 if something of it may still run, else 0."""
     from tflaunch.client import requests
     from tflaunch.client.observer import Observer, Outcome
+    from tflaunch.client.run_location import locate_run
     from tflaunch.core.job_state import Phase
     from tflaunch.explain import summary
     from tflaunch.explain.status import state_of_run
-    from tflaunch.slurm import batch
 
-    observer = Observer(path)
+    observer, location = Observer(path), locate_run(path)
     observer.catch_up()
     was_live = observer.outcome is Outcome.LIVE
     if was_live:
@@ -110,9 +95,9 @@ def _end_begun(path: Path, grace: float | None) -> int:
         for sentence in unreachable_hosts(observer):
             say(f"tasks may still run on {sentence}")
         say(f"run {path.name} ended when its supervisor was killed")
-    elif batch.job_of(path) is not None:
-        batch.cancel_run(path)
-        say(f"run {path.name} ended with its job of Slurm")
+    elif not location.has_supervisor_here:
+        location.stop_unsupervised(grace)
+        say(f"run {path.name} ended with {location.supervisor}")
     else:
         from tflaunch.core.events import StopRequested
         from tflaunch.runtime import launch
@@ -121,26 +106,6 @@ def _end_begun(path: Path, grace: float | None) -> int:
         code = launch.take_over(path, say, stop=StopRequested(default if grace is None else grace))
         return EXIT_INTERNAL if code == EXIT_INTERNAL else 0  # its summary has told what may still run
     return EXIT_INTERNAL if observer.job.unended() else 0
-
-
-def _has_left_queue(path: Path) -> bool:
-    """Take a run out of the queue; return whether it has not begun, and never will."""
-    from tflaunch.client import queue_follow, queue_list
-    from tflaunch.store import run_queue
-
-    if run_queue.has_order(path):
-        if queue_list.withdraw(path):
-            say(f"took {path.name} out of the queue")
-            return True
-        try:
-            queue_follow.until_begun(path)
-        except TflaunchError as error:
-            say(str(error))
-            return True
-    elif run_queue.read_refusal(path) is not None:
-        say(str(run_queue.not_begun(path)))
-        return True
-    return False
 
 
 def _seconds(text: str) -> float:

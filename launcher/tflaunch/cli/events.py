@@ -23,12 +23,11 @@ def events(run: str | None, follow: bool, as_json: bool) -> None:
       tflaunch events -f --json | jq -c 'select(.kind == "task_exited")'
     """
     from tflaunch.client import runs
-    from tflaunch.client.observer import Observer, Outcome
-    from tflaunch.store.journal_reader import JournalReader
+    from tflaunch.client.observer import Observer, Outcome, open_journal
 
     directory = runs.find_run(run)
     observer = Observer(directory) if follow else None
-    journal = JournalReader(directory)
+    journal = open_journal(directory)
     while True:
         for record in journal.new_records():
             click.echo(json.dumps(record, separators=(",", ":")) if as_json else _as_text(record))

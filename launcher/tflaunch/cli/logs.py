@@ -66,7 +66,7 @@ def logs(
     reader = LogReader(directory, observer.logs, chosen)
     printer = LogPrinter(chosen, timestamps, fold)
     if tail is None and attempt is None:
-        _print_earlier_lives(directory, chosen, moment, printer)
+        _print_earlier_executions(directory, chosen, moment, printer)
     printer.print(reader.read(moment, attempt, tail))
     if follow:
         _follow(observer, reader, printer)
@@ -74,17 +74,17 @@ def logs(
     printer.flush()
 
 
-def _print_earlier_lives(directory: Path, chosen: Sequence[str], since: float | None, printer: LogPrinter) -> None:
-    """Print the output of a Slurm job's earlier executions, in order."""
-    from tflaunch.slurm import batch
+def _print_earlier_executions(directory: Path, chosen: Sequence[str], since: float | None, printer: LogPrinter) -> None:
+    """Print the output of the run's earlier executions, such as those of a batch job, in order."""
+    from tflaunch.client.run_location import locate_run
     from tflaunch.store.log_reader import LogReader
 
-    for number, life in enumerate(batch.earlier_lives(directory), 1):
-        reader = LogReader(life, life / "logs", chosen)
+    for earlier, sentence in locate_run(directory).earlier_executions():
+        reader = LogReader(earlier, earlier / "logs", chosen)
         printer.print(reader.read(since))
         printer.print(reader.rest())
         printer.flush()
-        say(f"Slurm started the job again (restart {number})")
+        say(sentence)
 
 
 def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:

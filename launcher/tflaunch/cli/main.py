@@ -135,9 +135,10 @@ def _run() -> int:
     try:
         return int(tflaunch(standalone_mode=False) or 0)
     except SupervisedElsewhereError as error:
-        from tflaunch.cli._cluster_runs import run_where_it_is
+        from tflaunch.cli._spec import say
+        from tflaunch.client.run_location import locate_run
 
-        return run_where_it_is(error.directory, sys.argv[1:], run_command_line)
+        return locate_run(error.directory).run_verb(sys.argv[1:], say, run_command_line)
 
 
 def _end_with(error: Exception) -> int:

@@ -22,11 +22,12 @@ def wait(run: str | None) -> int:
     Example:
       tflaunch up -d cluster.json && tflaunch wait
     """
-    from tflaunch.client import runs, waiting_runs
-    from tflaunch.client.follow import until_end
+    from tflaunch.client import runs
+    from tflaunch.client.follow import until_end, watch_to_end
+    from tflaunch.client.run_location import locate_run
 
     def watch(observer: Observer) -> int:
         observer.catch_up()
         return until_end(observer, say)
 
-    return waiting_runs.follow(runs.find_run(run), say, watch)
+    return watch_to_end(locate_run(runs.find_run(run)), say, watch)

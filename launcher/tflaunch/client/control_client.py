@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
+from tflaunch.client.run_location import locate_run
 from tflaunch.core.evidence import USUAL, Evidence, Sampling
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.run_status import Status, read_status
 from tflaunch.interruptible import wait_readable
 from tflaunch.printable import printable
 from tflaunch.records import read_record
-from tflaunch.slurm import batch
-from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import fields, linux, wire
-from tflaunch_worker.linux import short_path
 
 _PATIENCE = 10.0  # seconds for a reply, which is ample: a supervisor never blocks
 _RECEIVE = 1024 * 1024
@@ -37,19 +33,12 @@ class ControlClient:
             NoSupervisor: the run has no supervisor.
         """
         self._run = directory.name
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._decoder = wire.Decoder()
         self._messages: list[dict[str, Any]] = []
-        self._carrier: subprocess.Popen[bytes] | None = None
         try:
-            with short_path(str(directory)) as short:
-                self._socket.connect(f"{short}/{SOCKET_NAME}")
+            self._socket, self._carrier = locate_run(directory).connect_to_supervisor()
         except OSError as error:
-            self._socket.close()
-            connected = batch.connect_to_supervisor(directory, SOCKET_NAME)
-            if connected is None:
-                raise NoSupervisor(str(error)) from None
-            self._socket, self._carrier = connected
+            raise NoSupervisor(str(error)) from None
 
     def ask(self, kind: str, **about: Any) -> dict[str, Any]:
         """Send a request and return the reply.

@@ -9,11 +9,11 @@ from pathlib import Path
 from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.client.observer import Observer, Outcome
 from tflaunch.client.output_sink import OutputSink
+from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.core import policy
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
-from tflaunch.slurm import batch
 from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
 from tflaunch.store.log_writer import tail
@@ -21,6 +21,37 @@ from tflaunch.store.run_dir import RESERVE_NAME, SOCKET_NAME
 
 _BETWEEN_VIEWS = 1.0  # seconds
 _AT_ONCE = 1024 * 1024  # bytes that wait in memory for the terminal
+
+
+def watch_to_end(
+    location: RunLocation,
+    say: Callable[[str], None],
+    watch: Callable[[Observer], int],
+    pause: Callable[[float], None] = time.sleep,
+) -> int:
+    """Watch a run, which may have to wait and may be started again, until it has ended for good; return its exit code.
+
+    Args:
+        location: where the run lives.
+        say: shows what it waits for.
+        watch: follows the run until its supervisor ends, and returns the exit code.
+        pause: waits for a number of seconds; what it raises ends the function.
+
+    Raises:
+        TflaunchError: the run's supervisor was killed, or the run does not begin, or does not begin again.
+    """
+    while True:
+        location.wait_until_begun(say, pause)
+        lost: TflaunchError | None = None
+        try:
+            code = watch(Observer(location.directory))
+        except TflaunchError as error:
+            code, lost = error.exit_code, error
+        if code != 0 and location.begins_again(say, pause, is_lost=lost is not None):
+            continue
+        if lost is not None:
+            raise lost
+        return code
 
 
 def until_end(observer: Observer, say: Callable[[str], None]) -> int:
@@ -95,10 +126,8 @@ def last_words(observer: Observer, say: Callable[[str], None], sink: OutputSink 
 def lost(observer: Observer) -> str:
     """Return a sentence about a run whose end is not recorded, usually because its supervisor was killed."""
     run, lease = observer.job.run, observer.job.plan.lease
-    job = batch.job_of(observer.directory)
-    if job is not None:
-        waits = batch.not_begun(observer.directory)
-        return waits or f"the supervisor of {run} is gone, and with it job {job} of Slurm; start its spec again"
+    if loss := locate_run(observer.directory).describe_loss():
+        return loss
     if not any((observer.directory / name).exists() for name in (SOCKET_NAME, RESERVE_NAME)):
         # Only a supervisor that ends by itself removes them.
         return f"{run} has ended, but the last records of its journal are lost: there was no room for them"

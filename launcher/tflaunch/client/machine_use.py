@@ -8,11 +8,11 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tflaunch.client import runs
+from tflaunch.client.run_location import locate_run
 from tflaunch.core.queue_order import Holder
 from tflaunch.errors import TflaunchError
 from tflaunch.plan.host_shares import Share, held_shares
 from tflaunch.plan.model import Plan
-from tflaunch.slurm import batch
 from tflaunch.store import run_lock, run_queue
 from tflaunch.store.journal_reader import first_and_last_record
 from tflaunch.store.run_dir import JOURNAL_NAME, runs_directory
@@ -66,9 +66,9 @@ class MachineUse:
         return None
 
     def _is_over(self, path: Path) -> bool:
-        """Return whether the end of a run is recorded, or it is a batch job, which runs elsewhere."""
+        """Return whether the end of a run is recorded, or it is supervised elsewhere, such as a batch job."""
         last = first_and_last_record(path)
-        return last is None or last[1]["kind"] == "ended" or batch.job_of(path) is not None
+        return last is None or last[1]["kind"] == "ended" or not locate_run(path).has_supervisor_here
 
     def _may_have_tasks(self, path: Path) -> bool:
         """Return whether tasks of a run without a supervisor may be alive: its lease has not expired, for instance."""

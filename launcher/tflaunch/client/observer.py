@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.client.run_location import locate_run
 from tflaunch.core import replay
 from tflaunch.core.events import Event
 from tflaunch.core.job_state import Job
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.store import run_lock
 from tflaunch.store.journal import not_begun, readable
 from tflaunch.store.journal_reader import JournalReader
@@ -36,6 +38,19 @@ class ObservedStep(NamedTuple):
     job: Job
 
 
+def open_journal(directory: Path) -> JournalReader:
+    """Open the journal of the run in ``directory`` at its first record.
+
+    Raises:
+        TflaunchError: there is none; if the run waits, the message says for what.
+    """
+    try:
+        return JournalReader(directory)
+    except TflaunchError as error:
+        waits = locate_run(directory).describe_wait()
+        raise (TflaunchError(waits, EXIT_INTERNAL) if waits else error) from None
+
+
 class Observer:
     """Follows one run.
 
@@ -53,7 +68,7 @@ class Observer:
         self.client = self._connect()  # before reading the journal, so that no change is missed in between
         if self.client is None:
             runs.kill_orphans(directory)
-        self._journal = JournalReader(directory)
+        self._journal = open_journal(directory)
         first = self._journal.new_records()
         if not first:
             raise not_begun(directory)

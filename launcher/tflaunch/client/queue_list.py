@@ -1,17 +1,13 @@
-"""Show the local queue, and take runs out of it."""
+"""Show the local queue."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from tflaunch.client import file_tree
 from tflaunch.client.machine_use import MachineUse
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core.queue_order import Candidate, Obstacle, Verdict, decide
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import wording
 from tflaunch.store import run_lock, run_queue
 from tflaunch.store.run_dir import runs_directory
@@ -98,28 +94,3 @@ def _shown_needs(needs: dict[str, int | None]) -> str:
 
 def _shown_machine(machine: str) -> str:
     return "this machine" if machine == LOCALHOST else machine
-
-
-def withdraw(path: Path) -> bool:
-    """Take a run out of the queue, and delete its directory; return False if it does not wait, or begins just now.
-
-    Raises:
-        TflaunchError: its directory cannot be deleted.
-    """
-    entry = run_queue.find_entry(path.name) if not run_queue.has_begun(path) else None
-    if entry is None:
-        return False
-    try:
-        lock = run_lock.take_lock(path)
-    except TflaunchError:
-        return False
-    try:
-        if run_queue.has_begun(path):
-            return False
-        run_queue.remove_entry(entry)
-        file_tree.delete_run(path)
-    except OSError as error:
-        raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
-    finally:
-        os.close(lock)
-    return True

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tflaunch.client import queue_list, runs
+from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.client.follow import lost
 from tflaunch.client.observer import Observer
+from tflaunch.client.run_location import locate_run
 from tflaunch.core import policy
 from tflaunch.core.evidence import Evidence
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.explain.run_status import Status
-from tflaunch.slurm import batch
-from tflaunch.store import run_queue
-
-_BETWEEN_TRIES = 0.02  # seconds, while a run begins
 
 
 def request_stop(directory: Path, grace: float | None) -> None:
@@ -34,22 +30,7 @@ def request_stop(directory: Path, grace: float | None) -> None:
     try:
         ControlClient(directory).ask("stop", grace=grace)
     except NoSupervisor:  # it has just ended, or has not begun
-        if run_queue.has_order(directory):
-            _stop_queued(directory, grace)
-        else:
-            batch.cancel_run(directory)
-
-
-def _stop_queued(directory: Path, grace: float | None) -> None:
-    """Take a run out of the queue; one that begins just now is stopped as soon as it has a supervisor."""
-    while not queue_list.withdraw(directory):
-        try:
-            ControlClient(directory).ask("stop", grace=grace)
-            return
-        except NoSupervisor:
-            if not run_queue.has_order(directory):
-                return
-            time.sleep(_BETWEEN_TRIES)
+        locate_run(directory).stop_unsupervised(grace)
 
 
 def request_restart(directory: Path, tasks: Sequence[str]) -> list[str]:

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.client import runs
+from tflaunch.client.run_location import locate_run
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import state_of_run
 from tflaunch.explain.wording import lasted
-from tflaunch.kubernetes import launcher_note
 from tflaunch.printable import printable
-from tflaunch.slurm import batch
-from tflaunch.store import journal, run_dir, run_names, run_queue
+from tflaunch.store import journal, run_dir, run_names
 from tflaunch.store.journal_reader import first_and_last_record
 
 _STATES = {0: "succeeded", 128 + signal.SIGINT: "interrupted", 128 + signal.SIGTERM: "stopped"}
@@ -56,7 +55,7 @@ def entry_of(directory: Path) -> dict[str, Any]:
     try:
         found = first_and_last_record(run_dir.open_run(directory))
         if found is None:
-            return {**unknown, **_without_records(directory)}
+            return {**unknown, **locate_run(directory).describe_run()}
         first, last = found
         about = {"run": directory.name, "name": str(first["plan"]["name"]), "tasks": len(first["plan"]["tasks"])}
         state, exit_code = _state(directory, last)
@@ -68,20 +67,6 @@ def entry_of(directory: Path) -> dict[str, Any]:
         return {**about, "state": state, "exit_code": exit_code, "started": first["time"], "ended": ended, **results}
     except (TflaunchError, KeyError, TypeError, ValueError):
         return {**unknown, "state": "unreadable"}
-
-
-def _without_records(directory: Path) -> dict[str, Any]:
-    if launcher_note.read_note(directory) is not None:
-        return {"state": "elsewhere"}
-    if batch.job_of(directory) is not None:
-        return {"state": "queued" if batch.is_active(directory) else "stopped"}
-    refusal = run_queue.read_refusal(directory)
-    if refusal is not None:
-        return {"state": "failed", "exit_code": refusal.exit_code}
-    entry = run_queue.find_entry(directory.name) if run_queue.has_order(directory) else None
-    if entry is not None:
-        return {"state": "queued", "matrix": dict(entry.values)}
-    return {"state": "unreadable" if run_queue.has_begun(directory) else "not begun"}
 
 
 def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:

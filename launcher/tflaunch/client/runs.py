@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SupervisedElsewhereError, TflaunchError
-from tflaunch.kubernetes import launcher_note
-from tflaunch.slurm import batch
-from tflaunch.store import run_lock, run_names, run_queue
+from tflaunch.store import run_names
 from tflaunch.store.run_dir import open_run, runs_directory
 from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
 from tflaunch_worker import linux, orphans
@@ -49,7 +48,7 @@ def find_run(name: str | None) -> Path:
 
 def _opened(path: Path) -> Path:
     open_run(path)
-    if launcher_note.read_note(path) is not None:
+    if not locate_run(path).has_files_here:
         raise SupervisedElsewhereError(path)
     return path
 
@@ -73,19 +72,19 @@ def plan_of(path: Path) -> Plan:
 
     first = first_record(path)
     if first is None:
-        waits = batch.not_begun(path) or run_queue.not_begun(path)
+        waits = locate_run(path).describe_wait()
         raise TflaunchError(waits, EXIT_INTERNAL) if waits else not_begun(path)
     with readable(path):
         return replay.recorded_plan(first)
 
 
 def is_live(path: Path) -> bool:
-    """Return whether a run has a supervisor: one holding its lock, or a job of Slurm or Kubernetes.
+    """Return whether a run has a supervisor, or something that will start one, such as a batch job.
 
     Args:
         path: the run's directory.
     """
-    return run_lock.is_locked(path) or batch.is_active(path) or launcher_note.read_note(path) is not None
+    return locate_run(path).is_live()
 
 
 def has_agent(path: Path) -> bool:

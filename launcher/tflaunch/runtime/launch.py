@@ -98,10 +98,10 @@ def new_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: byt
 
 def _has_begun(path: Path) -> bool:
     """Return whether a run is recorded here, or supervised in a cluster."""
-    from tflaunch.kubernetes import launcher_note
+    from tflaunch.client.run_location import locate_run
     from tflaunch.store.journal_reader import first_record
 
-    return first_record(path) is not None or launcher_note.read_note(path) is not None
+    return first_record(path) is not None or not locate_run(path).has_files_here
 
 
 def take_over(
@@ -121,10 +121,10 @@ def take_over(
     """
     from tflaunch import descriptors
     from tflaunch.client import runs
+    from tflaunch.client.run_location import locate_run
     from tflaunch.core import replay
     from tflaunch.core.job_state import Phase
     from tflaunch.runtime import foreground
-    from tflaunch.slurm import batch
     from tflaunch.store.journal import not_begun, read_journal, readable
 
     records = read_journal(path)
@@ -137,9 +137,7 @@ def take_over(
     if job.phase is Phase.ENDED:
         _tell_end(path, job, records, say)
         raise TflaunchError(f"run {path.name} has ended with exit code {job.exit_code}", EXIT_USAGE)
-    if batch.job_of(path) is not None:
-        why = "is over; Slurm puts a job back into its queue itself"
-        raise TflaunchError(f"the job of run {path.name} {why}", EXIT_USAGE)
+    locate_run(path).require_verb("resume")
     _require_same_protocol(path, records[0], job.plan)
     directory = RunDirectory.existing(path, Path(records[0]["logs"]))
     if job.plan.lease == 0:

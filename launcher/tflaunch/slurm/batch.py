@@ -1,20 +1,15 @@
-"""Runs that are Slurm jobs: their ID and state, and a connection to a supervisor on another machine."""
+"""Runs that are Slurm jobs: their ID and state, and the files in which they are noted."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
-import tflaunch_worker
 from tflaunch import private_files
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.slurm import commands
-from tflaunch.slurm.commands import SlurmError, SlurmJob
+from tflaunch.slurm.commands import SlurmJob
 from tflaunch_worker import wire
 
 _JOB_NAME = "slurm.json"
@@ -24,10 +19,6 @@ EARLIER = "earlier-"
 _JOB = r"[0-9]{1,18}(?:_[0-9]{1,18})?(?:\+[0-9]{1,6})?"  # includes jobs of an array or a heterogeneous job
 FILES = (_JOB_NAME, _LIFE_NAME)
 """The files in a run directory that all executions of the job share."""
-_RELAY = (
-    "import os,socket,sys;sys.path.insert(0,{root!r});from tflaunch_worker.boot import relay;"
-    "os.chdir({directory!r});s=socket.socket(socket.AF_UNIX);s.connect({name!r});relay(s)"
-)
 
 
 def note_job(directory: Path, job: str) -> None:
@@ -76,67 +67,6 @@ def current_job(directory: Path) -> SlurmJob | None:
     except OSError:
         pass
     return None
-
-
-def is_active(directory: Path) -> bool:
-    """Whether the job of a run waits or runs, as far as Slurm can be queried here."""
-    try:
-        return current_job(directory) is not None
-    except SlurmError:
-        return False
-
-
-def not_begun(directory: Path) -> str | None:
-    """Return a message about a run that waits in Slurm's queue; None if it does not."""
-    try:
-        job = current_job(directory)
-    except SlurmError:
-        return None
-    if job is None or has_begun(directory, job):
-        return None
-    remedy = f": {job.remedy}" if job.remedy else ""
-    return f"run {directory.name} has not begun: job {job_of(directory)} is {job.state} ({job.reason}){remedy}"
-
-
-def cancel_run(directory: Path) -> None:
-    """Cancel the job of a run, if it has an unfinished one.
-
-    Raises:
-        TflaunchError: Slurm refuses.
-    """
-    job = job_of(directory)
-    try:
-        if job is not None and current_job(directory) is not None:
-            commands.cancel_job(job)
-    except SlurmError as error:
-        raise TflaunchError(f"job {job} cannot be cancelled: {error}", EXIT_INTERNAL) from None
-
-
-def connect_to_supervisor(directory: Path, name: str) -> tuple[socket.socket, subprocess.Popen[bytes]] | None:
-    """Return a connection to a run's socket on the node of its job, and the process that relays it.
-
-    ``name``: the socket's name in the run's directory. None if there is no such job.
-    """
-    try:
-        job = current_job(directory)
-    except SlurmError:
-        return None
-    if job is None or not job.is_running:
-        return None
-    root = str(Path(tflaunch_worker.__file__).parent.parent)
-    program = _RELAY.format(root=root, directory=str(directory), name=name)
-    words = [*commands.step_command(str(job_of(directory)), job.node), sys.executable, "-I", "-S", "-c", program]
-    ours, theirs = socket.socketpair()
-    try:
-        carrier = subprocess.Popen(
-            words, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL, start_new_session=True
-        )
-    except OSError:
-        ours.close()
-        return None
-    finally:
-        theirs.close()
-    return ours, carrier
 
 
 def _read(directory: Path) -> dict[str, str]:

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.slurm import batch
-from tflaunch.store import run_queue
 from tflaunch.store.journal import not_begun, parse_record, readable
 from tflaunch.store.run_dir import JOURNAL_NAME
 
@@ -33,10 +31,9 @@ class JournalReader:
         try:
             self._file = FileIO(self._path)  # closes itself with its last reference
         except OSError as error:
-            waits = batch.not_begun(directory) or run_queue.not_begun(directory)
-            if not waits and isinstance(error, FileNotFoundError):
+            if isinstance(error, FileNotFoundError):
                 raise not_begun(directory) from None
-            raise TflaunchError(waits or f"{self._path}: {error.strerror}", EXIT_INTERNAL) from None
+            raise TflaunchError(f"{self._path}: {error.strerror}", EXIT_INTERNAL) from None
 
     def new_records(self) -> list[dict[str, Any]]:
         """Return the records written since the last call; an incomplete last line is left for the next one.

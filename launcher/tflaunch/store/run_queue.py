@@ -242,19 +242,6 @@ def has_order(run: Path) -> bool:
     return os.path.lexists(run / _ORDER_NAME)
 
 
-def is_waiting(run: Path) -> bool:
-    """Return whether a run waits in the queue."""
-    return not has_begun(run) and has_order(run) and find_entry(run.name) is not None
-
-
-def not_begun(run: Path) -> str | None:
-    """Return a sentence about a run that waits in the queue, or did not begin; None for other runs."""
-    refusal = read_refusal(run)
-    if refusal is not None:
-        return f"run {run.name} could not begin: {refusal.reason}"
-    return f"run {run.name} has not begun; `tflaunch queue` says what it waits for" if is_waiting(run) else None
-
-
 # ---- the queue as a whole
 
 

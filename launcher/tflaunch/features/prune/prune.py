@@ -17,17 +17,15 @@ from typing import Any, NamedTuple
 from tflaunch.client import run_list, runs
 from tflaunch.client.agent_caches import Cached, find_cached
 from tflaunch.client.file_tree import TRASH, delete_run, delete_tree, is_directory, tree_size
+from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import RetentionPlan
-from tflaunch.slurm import batch
-from tflaunch.slurm.commands import SlurmError
 from tflaunch.store import journal, run_dir, run_lock, run_names
 from tflaunch.store.journal_reader import first_and_last_record
 
 _PRUNE_LOCK = ".prune"
 _REMOVING = "removing"
 _DEAD = ("lost", "unreadable", "not begun", "stopped")
-_CHANGED_BY_LOOKING = (run_lock.LOCK_NAME, *batch.FILES)
 PATIENCE = 86_400.0
 """Seconds for which what may still be in use is kept, whatever the retention.
 
@@ -145,7 +143,7 @@ def _examine(path: Path, now: float, is_named: bool = False) -> OldRun:
         run_dir.open_run(path)
         if not run_names.is_run_name(path.name):
             raise _Kept("does not have the name of a run; remove it by hand")
-        written = _last_change(path)  # before Slurm is asked, as its answer is noted in the directory
+        written = _last_change(path)  # before the run's location is asked, which may note an answer in the directory
         _require_dead(path)
         state, ended = _end_of(path, written, now, is_named)
         logs = path / "logs"
@@ -161,15 +159,11 @@ def _require_dead(path: Path, is_locked_by_us: bool = False) -> None:
     """Refuse a run if something of it is known to be alive.
 
     Raises:
-        _Kept: a supervisor, a job of Slurm or an agent on this machine lives.
+        _Kept: a supervisor, something elsewhere or an agent on this machine lives.
     """
     remedy = f"to end it: tflaunch down {path.name}"
-    try:
-        job = batch.current_job(path)
-    except SlurmError as error:
-        raise _Kept(f"may be alive, as Slurm cannot be asked about its job: {error}") from None
-    if job is not None:
-        raise _Kept(f"is live: its job of Slurm is {job.state}; {remedy}")
+    if reason := locate_run(path).reason_to_keep():
+        raise _Kept(reason)
     if not is_locked_by_us and run_lock.is_locked(path):
         raise _Kept(f"is live; {remedy}")
     if runs.has_agent(path):
@@ -231,9 +225,10 @@ def _other_hosts(path: Path) -> list[str]:
 
 def _last_change(path: Path) -> float:
     """Return when a run was last written to, apart from what read-only commands write."""
+    changed_by_looking = (run_lock.LOCK_NAME, *locate_run(path).changed_by_looking)
     files = [entry for entry in path.glob("*") if not is_directory(entry)]
     found = [*files, *path.glob("agents/*/*"), *path.glob("logs/*")]
-    times = [entry.lstat().st_mtime for entry in found if not entry.name.startswith(_CHANGED_BY_LOOKING)]
+    times = [entry.lstat().st_mtime for entry in found if not entry.name.startswith(changed_by_looking)]
     return max(times, default=path.lstat().st_mtime)
 
 

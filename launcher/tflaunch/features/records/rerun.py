@@ -34,12 +34,13 @@ def rerun(run: str, log_dir: Path | None, detach: bool) -> int:
     """
     from tflaunch.cli.up import start
     from tflaunch.client import runs
+    from tflaunch.client.run_location import locate_run
     from tflaunch.features.records import run_diff, run_record
-    from tflaunch.slurm import batch
 
     path = runs.find_run(run)
     plan = runs.plan_of(path)
-    _refuse_what_cannot_be_repeated(path, plan, is_batch_job=batch.job_of(path) is not None)
+    _refuse_what_cannot_be_repeated(path, plan)
+    locate_run(path).require_verb("rerun")
     earlier = run_diff.read_record(path)
     found = run_diff.compare_records(earlier, run_record.describe(plan)[0]) if earlier else []
     for difference in found[:_MOST_DIFFERENCES]:
@@ -51,7 +52,7 @@ def rerun(run: str, log_dir: Path | None, detach: bool) -> int:
     return start(plan, spec.suffix if spec else ".json", spec.read_bytes() if spec else b"{}", options)
 
 
-def _refuse_what_cannot_be_repeated(path: Path, plan: Plan, *, is_batch_job: bool) -> None:
+def _refuse_what_cannot_be_repeated(path: Path, plan: Plan) -> None:
     from tflaunch.plan.model import PRIVATE
 
     if plan.function is not None:
@@ -59,6 +60,3 @@ def _refuse_what_cannot_be_repeated(path: Path, plan: Plan, *, is_batch_job: boo
     if plan.network == PRIVATE and len(plan.hosts) > 1:
         message = f"{path.name} had a private network of several hosts, which this version does not make"
         raise TflaunchError(f"{message}; run its spec again with --set network=fenced", EXIT_USAGE)
-    if is_batch_job:
-        remedy = f"tflaunch up --on slurm {path}/spec.json"
-        raise TflaunchError(f"{path.name} was a batch job of Slurm; submit its spec again: {remedy}", EXIT_USAGE)

@@ -1,19 +1,19 @@
-"""Commands about a run whose supervisor is in a Kubernetes cluster: they run there, or here once the run has ended."""
+"""Runs whose supervisor is in a Kubernetes cluster: commands run there, or here once the run has ended."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from tflaunch.cli._spec import say
+from tflaunch.client import cluster_runs
+from tflaunch.client.cluster_runs import Executed, LauncherState, Whereabouts
+from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import EXIT_INTERNAL, SupervisedElsewhereError, TflaunchError
 from tflaunch.kubernetes import launcher_note
-
-if TYPE_CHECKING:
-    from tflaunch.client.cluster_runs import Executed, LauncherState
-    from tflaunch.plan.model import KubernetesPlan
+from tflaunch.kubernetes.kubectl import KubectlError
+from tflaunch.plan.model import KubernetesPlan
 
 _THERE = ("ps", "logs", "attach", "wait", "down", "events", "explain", "stacks", "restart", "kill")
 """The commands that run beside the supervisor."""
@@ -26,32 +26,52 @@ _REPORT_AFTER = 3.0
 _SETTLE = 15.0  # seconds between the end of a run and that of its Job
 
 
-def run_where_it_is(directory: Path, arguments: Sequence[str], run_here: Callable[[], int]) -> int:
-    """Run a command about a run that is supervised in a cluster, and return its exit code.
+def find_kubernetes_run(directory: Path) -> RunLocation | None:
+    """Return the location of a run whose supervisor is in a cluster; None if it has come home."""
+    cluster = launcher_note.read_note(directory)
+    return None if cluster is None else KubernetesRun(directory, cluster)
 
-    Args:
-        directory: the run's directory on this machine.
-        arguments: the command, without `tflaunch`.
-        run_here: runs the same command on this machine.
 
-    Raises:
-        TflaunchError: the command does not work while the run is live, or the run was deleted.
-    """
-    return _Command(directory, list(arguments), run_here).run()
+class KubernetesRun(RunLocation):
+    """A run whose supervisor and files are in a cluster; its directory here has only its spec until it has ended."""
+
+    has_supervisor_here = False
+    has_files_here = False
+
+    def __init__(self, directory: Path, cluster: KubernetesPlan) -> None:
+        super().__init__(directory)
+        self.cluster = cluster
+
+    def is_live(self) -> bool:
+        """Return True: until its files are here, it may have a supervisor."""
+        return True
+
+    def describe_run(self) -> dict[str, Any]:
+        """Return the state that `ls` shows without asking Kubernetes."""
+        return {"state": "elsewhere"}
+
+    def stop_run(self, grace: float | None, say: Callable[[str], None], stop_begun: Callable[[], int]) -> int:
+        """Stop it there; files that were brought home do not have to be stopped again."""
+        arguments = ["down", self.directory.name, *([] if grace is None else [f"--timeout={grace:g}"])]
+        return self.run_verb(arguments, say, lambda: 0)
+
+    def run_verb(self, arguments: Sequence[str], say: Callable[[str], None], run_here: Callable[[], int]) -> int:
+        """Run a command in its pod, or here once the run has ended and its files have been brought home."""
+        return _Command(self, list(arguments), say, run_here).run()
 
 
 class _Command:
     """A command about a run, until it has run somewhere."""
 
-    def __init__(self, directory: Path, arguments: list[str], run_here: Callable[[], int]) -> None:
-        cluster = launcher_note.read_note(directory)
-        if cluster is None:
-            raise TflaunchError(f"run {directory.name} is on this machine", EXIT_INTERNAL)
-        self._directory = directory
+    def __init__(
+        self, run: KubernetesRun, arguments: list[str], say: Callable[[str], None], run_here: Callable[[], int]
+    ) -> None:
+        self._directory = run.directory
+        self._cluster = run.cluster
         self._arguments = arguments
         self._verb = arguments[0]
+        self._say = say
         self._run_here = run_here
-        self._cluster: KubernetesPlan = cluster
         self._told = ""
         self._waits_since: float | None = None
         self._code: int | None = None
@@ -59,9 +79,6 @@ class _Command:
 
     def run(self) -> int:
         """Run the command, and return its exit code."""
-        from tflaunch.client import cluster_runs
-        from tflaunch.client.cluster_runs import Whereabouts
-
         while True:
             state = self._look()
             if state is None:
@@ -85,12 +102,9 @@ class _Command:
 
     def _end_here(self, state: LauncherState) -> int:
         """Bring a run that has ended home, and return the exit code of the command."""
-        from tflaunch.client import cluster_runs
-        from tflaunch.client.cluster_runs import Whereabouts
-
         if state.where is Whereabouts.OVER and self._verb == "down":
             return self._withdraw(f"deleted the Job of {self._directory.name}, which has ended")
-        cluster_runs.bring_home(self._directory, self._cluster, state, say)
+        cluster_runs.bring_home(self._directory, self._cluster, state, self._say)
         if self._code is None:
             return self._run_here()
         # That of kubectl is not the run's: it can be 0 when its connection was lost.
@@ -98,9 +112,6 @@ class _Command:
 
     def _look(self) -> LauncherState | None:
         """Return the state of the supervisor; None if Kubernetes does not answer, and the command is to wait for it."""
-        from tflaunch.client import cluster_runs
-        from tflaunch.kubernetes.kubectl import KubectlError
-
         try:
             return cluster_runs.look_at(self._cluster, self._directory.name)
         except KubectlError as error:
@@ -127,16 +138,14 @@ class _Command:
 
     def _tell(self, message: str) -> None:
         if message != self._told:
-            say(message)
+            self._say(message)
         self._told = message
 
     def _withdraw(self, done: str) -> int:
         """Delete what a run whose supervisor does not run has in the cluster: Kubernetes sends TERM to its tasks."""
-        from tflaunch.client import cluster_runs
-
-        cluster_runs.delete(self._directory, self._cluster, say)
+        cluster_runs.delete(self._directory, self._cluster, self._say)
         launcher_note.remove_note(self._directory)
-        say(done)
+        self._say(done)
         return 0
 
     def _deleted(self) -> TflaunchError:

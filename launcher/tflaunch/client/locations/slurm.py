@@ -1,0 +1,200 @@
+"""Runs whose supervisor is a batch job of Slurm, which may have to wait, and which Slurm may start again."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tflaunch_worker
+from tflaunch.client.run_location import RunLocation
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.slurm import batch, commands
+from tflaunch.slurm.commands import NoSlurmHere, SlurmError, SlurmJob
+from tflaunch.store.run_dir import SOCKET_NAME, SUPERVISOR_LOG
+
+_BETWEEN_LOOKS = 1.0  # seconds: Slurm sends no notifications, so it is polled
+_BETWEEN_TRIES = 5.0
+_LAST_LINES = 5
+_RELAY = (
+    "import os,socket,sys;sys.path.insert(0,{root!r});from tflaunch_worker.boot import relay;"
+    "os.chdir({directory!r});s=socket.socket(socket.AF_UNIX);s.connect({name!r});relay(s)"
+)
+
+
+def find_slurm_run(directory: Path) -> RunLocation | None:
+    """Return the location of a run that is a job of Slurm; None if it is none."""
+    job = batch.job_of(directory)
+    return None if job is None else SlurmRun(directory, job)
+
+
+class SlurmRun(RunLocation):
+    """A run that is a job of Slurm; its directory is on a file system that the nodes share."""
+
+    supervisor = "its job of Slurm"
+    has_supervisor_here = False
+    changed_by_looking = batch.FILES
+
+    def __init__(self, directory: Path, job: str) -> None:
+        super().__init__(directory)
+        self._job = job
+
+    def is_live(self) -> bool:
+        """Return whether its job waits or runs, as far as Slurm can be asked here."""
+        return super().is_live() or self._unfinished_job() is not None
+
+    def describe_run(self) -> dict[str, Any]:
+        """Return the state of a run whose job has not begun it."""
+        return {"state": "stopped" if self._unfinished_job() is None else "queued"}
+
+    def describe_wait(self) -> str | None:
+        """Return what its job waits for."""
+        job = self._unfinished_job()
+        if job is None or batch.has_begun(self.directory, job):
+            return None
+        remedy = f": {job.remedy}" if job.remedy else ""
+        return f"run {self.directory.name} has not begun: job {self._job} is {job.state} ({job.reason}){remedy}"
+
+    def describe_loss(self) -> str | None:
+        """Return a sentence about a job that has ended, or waits again."""
+        lost = f"the supervisor of {self.directory.name} is gone, and with it job {self._job} of Slurm"
+        return self.describe_wait() or f"{lost}; start its spec again"
+
+    def reason_to_keep(self) -> str | None:
+        """Return that its job may need the directory."""
+        try:
+            job = batch.current_job(self.directory)
+        except SlurmError as error:
+            return f"may be alive, as Slurm cannot be asked about its job: {error}"
+        remedy = f"to end it: tflaunch down {self.directory.name}"
+        return None if job is None else f"is live: its job of Slurm is {job.state}; {remedy}"
+
+    def earlier_executions(self) -> list[tuple[Path, str]]:
+        """Return what its job has left before Slurm started it again."""
+        earlier = batch.earlier_lives(self.directory)
+        return [(path, f"Slurm started the job again (restart {number})") for number, path in enumerate(earlier, 1)]
+
+    def connect_to_supervisor(self) -> tuple[socket.socket, subprocess.Popen[bytes] | None]:
+        """Connect to its supervisor, which is on this machine, or through a step of its job on another."""
+        try:
+            return super().connect_to_supervisor()
+        except OSError:
+            job = self._unfinished_job()
+            if job is None or not job.is_running:
+                raise
+            return self._connect_through_step(job.node)
+
+    def wait_until_begun(self, say: Callable[[str], None], pause: Callable[[float], None]) -> None:
+        """Wait until its job runs, and has begun the run."""
+        told = ""
+        while True:
+            seen = self._look(say, pause)
+            if seen is None or seen.is_over:
+                if seen is None or batch.has_begun(self.directory, seen):
+                    return
+                raise TflaunchError(self._stillborn(seen), seen.exit_code or EXIT_INTERNAL)
+            if batch.has_begun(self.directory, seen):
+                return
+            name = self.directory.name
+            news = f"job {self._job} of run {name} is {seen.state}" + (f" ({seen.reason})" if seen.is_waiting else "")
+            if seen.remedy:
+                news += f": {seen.remedy} (`tflaunch down {name}` takes the job out of the queue)"
+            if news != told:
+                say(news)
+            told = news
+            pause(_BETWEEN_LOOKS)
+
+    def begins_again(self, say: Callable[[str], None], pause: Callable[[float], None], *, is_lost: bool) -> bool:
+        """Return whether Slurm starts its job again, which it does after the failure of a node, for instance."""
+        end = self._wait_until_settled(say, pause)
+        if end is not None and not end.is_over:
+            return True
+        if is_lost:
+            state = "" if end is None else f" ({end.state})"
+            raise TflaunchError(f"Slurm has ended job {self._job}{state}; start the spec again", EXIT_INTERNAL)
+        return False
+
+    def stop_run(self, grace: float | None, say: Callable[[str], None], stop_begun: Callable[[], int]) -> int:
+        """Cancel a job that waits; otherwise its supervisor can be reached."""
+        if not self.describe_wait():
+            return stop_begun()
+        self.stop_unsupervised(grace)
+        say(f"run {self.directory.name} was cancelled before it began")
+        return 0
+
+    def stop_unsupervised(self, grace: float | None) -> None:
+        """Cancel its job, if that has not ended."""
+        try:
+            if batch.current_job(self.directory) is not None:
+                commands.cancel_job(self._job)
+        except SlurmError as error:
+            raise TflaunchError(f"job {self._job} cannot be cancelled: {error}", EXIT_INTERNAL) from None
+
+    def require_verb(self, verb: str) -> None:
+        """Refuse both: Slurm has given the nodes to the job."""
+        name = self.directory.name
+        if verb == "resume":
+            message = f"the job of run {name} is over; Slurm puts a job back into its queue itself"
+        else:
+            remedy = f"tflaunch up --on slurm {self.directory}/spec.json"
+            message = f"{name} was a batch job of Slurm; submit its spec again: {remedy}"
+        raise TflaunchError(message, EXIT_USAGE)
+
+    def _unfinished_job(self) -> SlurmJob | None:
+        """Return the state of its job; None if that has ended, or Slurm cannot be asked here."""
+        try:
+            return batch.current_job(self.directory)
+        except SlurmError:
+            return None
+
+    def _connect_through_step(self, node: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        """Connect to the supervisor on a node; a program there relays its socket."""
+        root = str(Path(tflaunch_worker.__file__).parent.parent)
+        program = _RELAY.format(root=root, directory=str(self.directory), name=SOCKET_NAME)
+        words = [*commands.step_command(self._job, node), sys.executable, "-I", "-S", "-c", program]
+        ours, theirs = socket.socketpair()
+        try:
+            carrier = subprocess.Popen(
+                words, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return ours, carrier
+
+    def _wait_until_settled(self, say: Callable[[str], None], pause: Callable[[float], None]) -> SlurmJob | None:
+        """Wait until a job whose supervisor is gone has ended, or is queued again."""
+        while True:
+            seen = self._look(say, pause)
+            if seen is None or seen.is_over or seen.is_waiting or not batch.has_begun(self.directory, seen):
+                return seen
+            pause(_BETWEEN_LOOKS)
+
+    def _look(self, say: Callable[[str], None], pause: Callable[[float], None]) -> SlurmJob | None:
+        """Return the job's state, None if unknown to Slurm; report once if Slurm does not answer, and retry."""
+        is_told = False
+        while True:
+            try:
+                return commands.find_job(self._job)
+            except NoSlurmHere as error:
+                raise TflaunchError(f"job {self._job} cannot be asked for: {error}", EXIT_INTERNAL) from None
+            except SlurmError as error:
+                if not is_told:
+                    say(f"Slurm does not report the state of job {self._job}: {error}; still trying")
+                is_told = True
+                pause(_BETWEEN_TRIES)
+
+    def _stillborn(self, seen: SlurmJob) -> str:
+        """Return a message about a job that ended before its run began, with the supervisor's last messages."""
+        try:
+            lines = (self.directory / SUPERVISOR_LOG).read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
+        except OSError:
+            lines = []
+        return "\n".join(
+            [f"job {self._job} of run {self.directory.name} was {seen.state} before the run began", *lines]
+        )

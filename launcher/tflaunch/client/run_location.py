@@ -1,0 +1,137 @@
+"""Where a run lives: on this machine, in the local queue, in Slurm or in Kubernetes.
+
+`locate_run` tells it by the files in the run's directory. Commands ask the location that it returns, and do not know
+which places there are.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tflaunch.store import run_lock
+from tflaunch.store.run_dir import JOURNAL_NAME, SOCKET_NAME
+from tflaunch_worker.linux import short_path
+
+if TYPE_CHECKING:
+    import subprocess
+
+
+class Place(NamedTuple):
+    """A place where runs can live other than this machine.
+
+    Attributes:
+        marks: names of files; the directory of a run that lives there has one of them.
+        finder: ``module:name`` of what returns the location, given the directory; None if the mark cannot be read. It
+            is imported for such runs only.
+    """
+
+    marks: tuple[str, ...]
+    finder: str
+
+
+PLACES = (
+    Place(("launcher.json",), "tflaunch.client.locations.kubernetes:find_kubernetes_run"),
+    Place(("slurm.json",), "tflaunch.client.locations.slurm:find_slurm_run"),
+    Place(("queued.json", "refused.json"), "tflaunch.client.locations.queue:QueuedRun"),
+)
+"""The places, in the order in which they are asked."""
+
+
+def locate_run(directory: Path) -> RunLocation:
+    """Return where the run in a directory lives; a directory that does not exist is on this machine, too."""
+    for place in PLACES:
+        if any(os.path.lexists(f"{directory}/{mark}") for mark in place.marks):
+            module, _, name = place.finder.partition(":")
+            find: Callable[[Path], RunLocation | None] = getattr(import_module(module), name)
+            if (location := find(directory)) is not None:
+                return location
+    return RunLocation(directory)
+
+
+class RunLocation:
+    """A run on this machine, and the base of those that live elsewhere.
+
+    Of the arguments of its methods, ``say`` shows a message, ``pause`` waits for a number of seconds (what it raises
+    ends the method), and ``grace`` is the time between TERM and KILL in seconds, None for the spec's. Methods that
+    reach, stop or await a run raise a TflaunchError with a sentence for the user.
+
+    Attributes:
+        directory: the run's directory on this machine.
+        supervisor: what supervises the run, in a sentence.
+        has_supervisor_here: whether that is on this machine, so that what is local to it is local here.
+        has_files_here: whether journal and logs are in the directory.
+        changed_by_looking: beginnings of the names of files there that commands write although they only read.
+    """
+
+    supervisor = "its supervisor"
+    has_supervisor_here = True
+    has_files_here = True
+    changed_by_looking: tuple[str, ...] = ()
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def is_live(self) -> bool:
+        """Return whether the run has a supervisor, or something that will start one by itself, such as a batch job."""
+        return run_lock.is_locked(self.directory)
+
+    def begins_after_others(self) -> bool:
+        """Return whether the run may begin as soon as others of this user have ended."""
+        return False
+
+    def describe_run(self) -> dict[str, Any]:
+        """Return what `ls` shows of a run without records: ``state``, and other fields of `run_list.overview`."""
+        return {"state": "unreadable" if os.path.lexists(self.directory / JOURNAL_NAME) else "not begun"}
+
+    def describe_wait(self) -> str | None:
+        """Return a sentence about a run that waits, or could not begin; None for one that has begun."""
+        return None
+
+    def describe_loss(self) -> str | None:
+        """Return a sentence about a run whose supervisor is gone; None if it can perhaps be resumed."""
+        return None
+
+    def reason_to_keep(self) -> str | None:
+        """Return why something elsewhere may need the directory, as it follows the run's name; None if nothing does."""
+        return None
+
+    def earlier_executions(self) -> list[tuple[Path, str]]:
+        """Return the directories of earlier executions, the oldest first, and a sentence about what came after each."""
+        return []
+
+    def connect_to_supervisor(self) -> tuple[socket.socket, subprocess.Popen[bytes] | None]:
+        """Return a connection to the supervisor, and the process that relays it, if any; without one, OSError."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with short_path(str(self.directory)) as short:
+                connection.connect(f"{short}/{SOCKET_NAME}")
+        except OSError:
+            connection.close()
+            raise
+        return connection, None
+
+    def wait_until_begun(self, say: Callable[[str], None], pause: Callable[[float], None]) -> None:
+        """Wait until the run has a journal, and say what it waits for; return at once if it does not wait."""
+
+    def begins_again(self, say: Callable[[str], None], pause: Callable[[float], None], *, is_lost: bool) -> bool:
+        """Return whether a run that has failed is started again by itself; ``is_lost``: its end is not recorded."""
+        return False
+
+    def stop_run(self, grace: float | None, say: Callable[[str], None], stop_begun: Callable[[], int]) -> int:
+        """Stop the run, and return the exit code; ``stop_begun`` does so if it has begun and its files are here."""
+        return stop_begun()
+
+    def stop_unsupervised(self, grace: float | None) -> None:
+        """Request the end of a run whose supervisor cannot be reached, without waiting for it."""
+
+    def run_verb(self, arguments: Sequence[str], say: Callable[[str], None], run_here: Callable[[], int]) -> int:
+        """Run a command where the run's files are, and return the exit code; ``run_here`` runs it on this machine."""
+        return run_here()
+
+    def require_verb(self, verb: str) -> None:
+        """Require that ``resume`` or ``rerun`` is possible, which both supervise tasks from this machine."""
