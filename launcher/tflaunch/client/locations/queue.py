@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tflaunch.client import queue_list, queue_wake
+from tflaunch.client import file_tree, queue_list, queue_wake
 from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
