@@ -31,7 +31,7 @@ pytestmark = pytest.mark.unit
 
 WAITING = SlurmJob("PENDING", "Priority", "", 0, 0)
 RUNNING = SlurmJob("RUNNING", "None", "node-1", 0, 0)
-ORDER = Order({}, "logs", None, None, "/", 0o77, {}, "python", [])
+ORDER = Order({}, "logs", {}, "/", 0o77, {}, "python", [])
 
 
 @pytest.fixture
