@@ -14,10 +14,11 @@ from process_tree import ProcessTree, Stuck, wait_for, workshop
 from rounds import Found, Sample, figures, in_turn, median, ratio, remarks, table
 
 from tflaunch.clusterspec.spec_file import read_spec_file
+from tflaunch.features.queue import run_queue
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import plan_cache
-from tflaunch.store import run_lock, run_queue
+from tflaunch.store import run_lock
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 

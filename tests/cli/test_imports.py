@@ -20,7 +20,7 @@ import os, sys
 from tflaunch.cli.main import run_command_line
 code = run_command_line()
 imported = {name.partition(".")[0] for name in sys.modules} & {"psutil", "pydantic", "pydantic_core", "yaml"}
-elsewhere = ("tflaunch.slurm", "tflaunch.kubernetes", "tflaunch.client.locations")
+elsewhere = ("tflaunch.features.slurm.", "tflaunch.features.kubernetes.", "tflaunch.features.queue.location")
 imported |= {name for name in sys.modules if name.startswith(elsewhere)}
 os.write(int(os.environ["ANSWER"]), " ".join(sorted(imported)).encode())
 sys.exit(code)

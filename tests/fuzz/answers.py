@@ -20,10 +20,10 @@ from fuzz.stages import check_sentence
 from tflaunch.client import warm_servers
 from tflaunch.explain import run_status
 from tflaunch.features.files import collect
+from tflaunch.features.kubernetes import kubectl, pod_state
+from tflaunch.features.kubernetes.kubectl import KubectlError
+from tflaunch.features.queue import run_queue
 from tflaunch.features.web.access import Access, Guarded
-from tflaunch.kubernetes import kubectl, pod_state
-from tflaunch.kubernetes.kubectl import KubectlError
-from tflaunch.store import run_queue
 from tflaunch.transport import ssh_lookup
 from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire

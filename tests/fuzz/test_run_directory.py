@@ -22,8 +22,8 @@ from tflaunch.agents.snapshot import AgentSnapshot
 from tflaunch.cli.main import run_command_line
 from tflaunch.client import status
 from tflaunch.errors import TflaunchError
+from tflaunch.features.slurm import batch
 from tflaunch.runtime import launch
-from tflaunch.slurm import batch
 from tflaunch.store import journal, run_dir
 
 pytestmark = pytest.mark.unit

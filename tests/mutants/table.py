@@ -304,7 +304,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_host_events.py"),
     ),
     "a machine takes one run more than it has slots": Edit(
-        "tflaunch.core.queue_order._room",
+        "tflaunch.features.queue.queue_order._room",
         "len(others) >= slots",
         "len(others) > slots",
         Suite("unit/test_queue_order.py"),

@@ -14,10 +14,9 @@ import pytest
 import tflaunch_worker
 from support.specs import clustered
 from tflaunch.errors import TflaunchError
-from tflaunch.kubernetes import kubectl
-from tflaunch.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes import cluster_objects, kubectl
+from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.plan.model import RUN_LABEL, KubernetesPlan, Plan
-from tflaunch.runtime import cluster_objects
 
 pytestmark = pytest.mark.unit
 OBJECTS = [

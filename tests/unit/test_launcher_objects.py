@@ -11,10 +11,9 @@ import pytest
 
 from support.schemas import violations
 from support.specs import DIRECTORY, MACHINE, made
-from tflaunch.client import cluster_runs
-from tflaunch.client.cluster_runs import LauncherState, Whereabouts
 from tflaunch.discovery import prepare
-from tflaunch.kubernetes import kubectl, launcher_objects
+from tflaunch.features.kubernetes import cluster_runs, kubectl, launcher_objects
+from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
 from tflaunch.plan import planner
 from tflaunch.plan.model import RUN_LABEL, KubernetesPlan
 

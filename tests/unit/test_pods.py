@@ -18,13 +18,13 @@ from tflaunch.discovery import prepare
 from tflaunch.errors import SpecError
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
-from tflaunch.kubernetes import kubectl
-from tflaunch.kubernetes.kubectl import KubectlError
-from tflaunch.kubernetes.pod_state import PodState, read_pods
-from tflaunch.kubernetes.pod_watch import PodWatch
+from tflaunch.features.kubernetes import kubectl
+from tflaunch.features.kubernetes import pod_connectors as transport
+from tflaunch.features.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes.pod_state import PodState, read_pods
+from tflaunch.features.kubernetes.pod_watch import PodWatch
 from tflaunch.plan import lint, planner, serialize, tensorboard
 from tflaunch.plan.model import KubernetesPlan, Plan
-from tflaunch.transport import pods as transport
 from tflaunch.transport.base import AgentGone, LinkError
 
 pytestmark = pytest.mark.unit

@@ -16,10 +16,10 @@ from support.specs import clustered
 from tflaunch.client import agent_caches, file_tree
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.prune import prune
+from tflaunch.features.slurm import batch, commands
+from tflaunch.features.slurm.commands import SlurmError, SlurmJob
 from tflaunch.plan import serialize
 from tflaunch.plan.model import RetentionPlan
-from tflaunch.slurm import batch, commands
-from tflaunch.slurm.commands import SlurmError, SlurmJob
 from tflaunch.store import run_lock, run_names
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory

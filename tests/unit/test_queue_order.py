@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from support.specs import MACHINE, planned
-from tflaunch.core.queue_order import Candidate, Holder, Obstacle, decide
-from tflaunch.plan import host_shares, placeholders, serialize
-from tflaunch.plan.host_shares import Share
+from tflaunch.features.queue import host_shares
+from tflaunch.features.queue.host_shares import Share
+from tflaunch.features.queue.queue_order import Candidate, Holder, Obstacle, decide
+from tflaunch.plan import placeholders, serialize
 from tflaunch.plan.model import HostPlan, Plan
 
 pytestmark = pytest.mark.unit

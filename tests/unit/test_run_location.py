@@ -10,22 +10,23 @@ import pytest
 
 from fuzz.recorded_run import record
 from support.launch import PATIENCE
-from tflaunch.client import cluster_runs, follow, requests, run_list, run_location, runs
-from tflaunch.client.cluster_runs import LauncherState, Whereabouts
+from tflaunch.client import follow, requests, run_list, run_location, runs
 from tflaunch.client.control_client import ControlClient, NoSupervisor
-from tflaunch.client.locations.kubernetes import KubernetesRun
-from tflaunch.client.locations.queue import QueuedRun
-from tflaunch.client.locations.slurm import SlurmRun
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import Place, RunLocation, locate_run
 from tflaunch.errors import EXIT_INTERNAL, SupervisedElsewhereError, TflaunchError
-from tflaunch.kubernetes import launcher_note
+from tflaunch.features.kubernetes import cluster_runs, launcher_note
+from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
+from tflaunch.features.kubernetes.location import KubernetesRun
+from tflaunch.features.queue import run_queue
+from tflaunch.features.queue.location import QueuedRun
+from tflaunch.features.queue.run_queue import Order, Refusal
+from tflaunch.features.slurm import batch, commands
+from tflaunch.features.slurm.commands import SlurmError, SlurmJob
+from tflaunch.features.slurm.location import SlurmRun
 from tflaunch.plan.model import KubernetesPlan
-from tflaunch.slurm import batch, commands
-from tflaunch.slurm.commands import SlurmError, SlurmJob
-from tflaunch.store import run_lock, run_queue
+from tflaunch.store import run_lock
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
-from tflaunch.store.run_queue import Order, Refusal
 
 pytestmark = pytest.mark.unit
 

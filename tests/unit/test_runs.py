@@ -17,9 +17,9 @@ from fuzz.recorded_run import record
 from tflaunch.client import runs
 from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.features.slurm import batch
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_server import ControlServer
-from tflaunch.slurm import batch
 from tflaunch.store import run_lock, run_names
 from tflaunch.store.journal import Journal
 from tflaunch.store.log_writer import Marks

@@ -83,8 +83,8 @@ def _submit(file: SpecFile, settings: Sequence[str], call: Call | None) -> Path:
         SpecError: the spec is invalid; lists all problems.
         TflaunchError: it cannot be submitted.
     """
-    from tflaunch.runtime import slurm_submission
-    from tflaunch.runtime.slurm_submission import Order
+    from tflaunch.features.slurm import submission as slurm_submission
+    from tflaunch.features.slurm.submission import Order
 
     order = Order(str(file.directory.absolute()), file.suffix, settings)
     return slurm_submission.submit_spec(file, order, None if call is None else call.write).directory.path

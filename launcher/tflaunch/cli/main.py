@@ -58,7 +58,10 @@ _OWN_VERBS = {
         "tflaunch.cli.completion:completion", "Help", "Print the script that completes commands in a shell."
     ),
 }
-_FOR_PROGRAMS = {"supervise": "tflaunch.cli._slurm:supervise", "launcher": "tflaunch.cli._launcher:launcher"}
+_FOR_PROGRAMS = {
+    "supervise": "tflaunch.features.slurm.starter:supervise",
+    "launcher": "tflaunch.features.kubernetes.launcher:launcher",
+}
 
 
 @functools.cache

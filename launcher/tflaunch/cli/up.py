@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tflaunch.cli._kubernetes import kubernetes_options, kubernetes_settings
 from tflaunch.cli._launch_options import PRELOADED, Launching, LaunchOptions, check_extras, launch_options, room_options
 from tflaunch.cli._select import complete_runs
-from tflaunch.cli._slurm import slurm_options, slurm_settings, submit
 from tflaunch.cli._spec import (
     CommandAfterDashes,
     command_argument,
@@ -21,6 +19,8 @@ from tflaunch.cli._spec import (
     set_option,
     warn,
 )
+from tflaunch.features.kubernetes.starter import kubernetes_options, kubernetes_settings
+from tflaunch.features.slurm.starter import slurm_options, slurm_settings, submit
 
 if TYPE_CHECKING:
     from tflaunch.client.output_sink import OutputSink
@@ -100,7 +100,7 @@ def up(
     file = read_file(spec)
     settings += (f'preload=["{PRELOADED}"]',) * options.preload + slurm_settings(engine) + kubernetes_settings(engine)
     if engine == "slurm":
-        from tflaunch.runtime.slurm_submission import Order
+        from tflaunch.features.slurm.submission import Order
 
         order = Order(
             str(file.directory.absolute()),
@@ -128,7 +128,7 @@ def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
 
     check_extras(options.extras, Launching(plan, None, options.outlives_terminal, options.is_queued))
     if options.is_queued:
-        from tflaunch.cli import _queue
+        from tflaunch.features.queue import starter as _queue
 
         return _queue.submit(plan, suffix, spec, options)
     if plan.kubernetes is not None and options.detach:
@@ -145,7 +145,8 @@ def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
 
 def _start_in_cluster(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
     """Run a plan with its supervisor in the cluster of its pods."""
-    from tflaunch.runtime import cluster_launch, launch
+    from tflaunch.features.kubernetes import cluster_launch
+    from tflaunch.runtime import launch
 
     flags = ["--log-dir"] if options.log_dir is not None else []
     flags += [room_options()[name].flag for name in options.extras]

@@ -35,9 +35,9 @@ class Place(NamedTuple):
 
 
 PLACES = (
-    Place(("launcher.json",), "tflaunch.client.locations.kubernetes:find_kubernetes_run"),
-    Place(("slurm.json",), "tflaunch.client.locations.slurm:find_slurm_run"),
-    Place(("queued.json", "refused.json"), "tflaunch.client.locations.queue:QueuedRun"),
+    Place(("launcher.json",), "tflaunch.features.kubernetes.location:find_kubernetes_run"),
+    Place(("slurm.json",), "tflaunch.features.slurm.location:find_slurm_run"),
+    Place(("queued.json", "refused.json"), "tflaunch.features.queue.location:QueuedRun"),
 )
 """The places, in the order in which they are asked."""
 

@@ -61,7 +61,7 @@ def complete(
 
 
 def _on_pods(source: str, spec: Spec) -> tuple[Spec, list[Problem]]:
-    from tflaunch.plan import pods
+    from tflaunch.features.kubernetes import pods
 
     problems = list(pods.problems(spec))
     if problems:

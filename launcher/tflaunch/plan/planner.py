@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Role, Secret, Spec
 from tflaunch.clusterspec.values import LOCALHOST, ROLES, Address
-from tflaunch.plan import placeholders, placement, pods, tensorboard
+from tflaunch.features.kubernetes import pods
+from tflaunch.plan import placeholders, placement, tensorboard
 from tflaunch.plan.gpu_shares import Member
 from tflaunch.plan.model import (
     CODE_DIRECTORY,

@@ -36,7 +36,7 @@ def start(plan: Plan, config: RunConfig) -> int:
     """
     config = config._replace(secrets=read_secrets(plan.secrets))
     if plan.kubernetes is not None and plan.kubernetes.objects:
-        from tflaunch.runtime import cluster_objects
+        from tflaunch.features.kubernetes import cluster_objects
 
         plan = cluster_objects.create(plan, config.directory.run)
     if config.code is not None:
@@ -197,7 +197,7 @@ def _without_leftovers(plan: Plan, config: RunConfig) -> AbstractContextManager[
     """Delete what the run has in a Kubernetes cluster once its supervision has ended."""
     if plan.kubernetes is None:
         return nullcontext()
-    from tflaunch.runtime import cluster_objects
+    from tflaunch.features.kubernetes import cluster_objects
 
     return cluster_objects.deleted_after(plan.kubernetes, config.directory.run, config.say)
 

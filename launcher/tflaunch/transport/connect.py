@@ -40,7 +40,7 @@ def connectors_for(plan: Plan, directory: Directory) -> dict[str, AgentConnector
         if host.is_local
     }
     if plan.kubernetes is not None:
-        from tflaunch.transport.pods import PodConnectors
+        from tflaunch.features.kubernetes.pod_connectors import PodConnectors
 
         hosts = [host for host in plan.hosts if host.is_pod]
         pods = PodConnectors(plan.kubernetes, directory.run, hosts, plan.timeouts.connect)

@@ -87,7 +87,7 @@ def _pods_made(plan: Plan, check: str) -> Iterator[Plan]:
     if plan.kubernetes is None:
         yield plan
         return
-    from tflaunch.runtime import cluster_objects
+    from tflaunch.features.kubernetes import cluster_objects
 
     cluster_objects.require_permissions(plan.kubernetes)
     pending = min(plan.kubernetes.pending, _POD_PATIENCE)

@@ -8,7 +8,7 @@ ROOM = Room(
     watchers=(Watching("tflaunch.features.queue.waker:QueueWaker", always),),
     verbs={
         "queue": Verb(
-            "tflaunch.cli.queue:queue",
+            "tflaunch.features.queue.command:queue",
             "Run",
             "Show the runs that wait for hosts and GPUs.",
             after="rerun",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tflaunch.errors import TflaunchError
+from tflaunch.features.queue import run_queue
 from tflaunch.runtime.watchers import Supervision, Watcher
-from tflaunch.store import run_queue
 
 
 class QueueWaker(Watcher):
@@ -19,7 +19,7 @@ class QueueWaker(Watcher):
         """Start it."""
         try:
             if run_queue.has_entries():
-                from tflaunch.client import queue_wake  # most runs have none waiting
+                from tflaunch.features.queue import queue_wake  # most runs have none waiting
 
                 queue_wake.ensure_dispatcher()
         except TflaunchError:

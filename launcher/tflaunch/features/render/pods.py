@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 from tflaunch.clusterspec.model import Container, Spec
 from tflaunch.clusterspec.values import Address
 from tflaunch.errors import Problem
+from tflaunch.features.kubernetes import pods
+from tflaunch.features.kubernetes.pods import label, volume_source
 from tflaunch.features.render.target_plan import FIRST_PORT, devices, without_devices
-from tflaunch.plan import pods, tensorboard
+from tflaunch.plan import tensorboard
 from tflaunch.plan.model import POD_CONTAINER, SIDECAR, Machine, Plan, TaskPlan
-from tflaunch.plan.pods import label, volume_source
 from tflaunch.plan.serialize import secret_in_shell
 
 _NUMBERS = re.compile(r"([0-9]+)")

@@ -1,4 +1,4 @@
-"""Start the process that begins the runs of the local queue (see `runtime.queue_dispatcher`), if there is none."""
+"""Start the process that begins the runs of the local queue (see `queue_dispatcher`), if there is none."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import subprocess
 import sys
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.store import run_queue
+from tflaunch.features.queue import run_queue
 from tflaunch.store.run_dir import home
 from tflaunch_worker import linux
 
-IMPORT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tflaunch.runtime import queue_dispatcher; "
+IMPORT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tflaunch.features.queue import queue_dispatcher; "
+)
 """The beginning of a program whose first argument is where it searches modules."""
 _PROGRAM = f"import os; os.fork() and os._exit(0); {IMPORT}queue_dispatcher.main()"
 _LOG_NAME = "dispatcher.log"

@@ -34,8 +34,7 @@ def queue(slots: int | None, as_json: bool) -> None:
       tflaunch queue
       tflaunch queue --slots 4
     """
-    from tflaunch.client import queue_list, queue_wake
-    from tflaunch.store import run_queue
+    from tflaunch.features.queue import queue_list, queue_wake, run_queue
 
     if slots is not None:
         run_queue.write_slots(slots)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from tflaunch.kubernetes import kubectl
-from tflaunch.kubernetes.kubectl import KubectlError
-from tflaunch.kubernetes.pod_state import ROUTINE, PodState
-from tflaunch.kubernetes.pod_watch import PodWatch
+from tflaunch.features.kubernetes import kubectl
+from tflaunch.features.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes.pod_state import ROUTINE, PodState
+from tflaunch.features.kubernetes.pod_watch import PodWatch
 from tflaunch.plan.model import RUN_LABEL, HostPlan, KubernetesPlan
 from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch.transport.command import CommandAccess, CommandConnector, CommandConnectors, CommandLink

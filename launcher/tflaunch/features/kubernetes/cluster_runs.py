@@ -16,9 +16,9 @@ from tflaunch import private_files
 from tflaunch.client.file_tree import delete_tree, is_directory
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.figures import duration
-from tflaunch.kubernetes import kubectl, launcher_note, launcher_objects
-from tflaunch.kubernetes.kubectl import KubectlError
-from tflaunch.kubernetes.pod_state import PodState, read_pods
+from tflaunch.features.kubernetes import kubectl, launcher_note, launcher_objects
+from tflaunch.features.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes.pod_state import PodState, read_pods
 from tflaunch.plan.model import KubernetesPlan
 from tflaunch.printable import printable
 from tflaunch.store.run_archive import ArchiveError, unpack_archive

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tflaunch.client.machine_use import MachineUse
 from tflaunch.clusterspec.values import LOCALHOST
-from tflaunch.core.queue_order import Candidate, Obstacle, Verdict, decide
 from tflaunch.explain import wording
-from tflaunch.store import run_lock, run_queue
+from tflaunch.features.queue import run_queue
+from tflaunch.features.queue.machine_use import MachineUse
+from tflaunch.features.queue.queue_order import Candidate, Obstacle, Verdict, decide
+from tflaunch.features.queue.run_queue import Entry
+from tflaunch.store import run_lock
 from tflaunch.store.run_dir import runs_directory
-from tflaunch.store.run_queue import Entry
 
 _COLUMNS = ("RUN", "QUEUED", "NEEDS", "WAITS FOR")
 _SHOWN = 3  # runs in a sentence

@@ -13,7 +13,7 @@ from tflaunch.cli._spec import say, warn
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.spec_file import SpecFile
-    from tflaunch.runtime.slurm_submission import Order
+    from tflaunch.features.slurm.submission import Order
 
 _SLURM = "slurm"
 _OPTIONS = {
@@ -57,7 +57,7 @@ def slurm_settings(engine: str | None) -> tuple[str, ...]:
 def submit(spec: SpecFile, order: Order, is_detached: bool, is_verbose: bool, is_quiet: bool) -> int:
     """Submit a run of a spec, and follow it unless detached; return its exit code."""
     from tflaunch.client.run_location import locate_run
-    from tflaunch.runtime import slurm_submission
+    from tflaunch.features.slurm import submission as slurm_submission
 
     submitted = slurm_submission.submit_spec(spec, order)
     warn(spec.source, submitted.warnings)
@@ -75,9 +75,10 @@ def submit(spec: SpecFile, order: Order, is_detached: bool, is_verbose: bool, is
 def supervise(directory: Path) -> int:
     """Begin the run in DIRECTORY: its job calls this, on its first node."""
     from tflaunch import descriptors
-    from tflaunch.runtime import daemon, launch, slurm_submission
+    from tflaunch.features.slurm import batch
+    from tflaunch.features.slurm import submission as slurm_submission
+    from tflaunch.runtime import daemon, launch
     from tflaunch.runtime.run_config import RunConfig
-    from tflaunch.slurm import batch
     from tflaunch.store import log_writer
 
     order, run = slurm_submission.take_up(directory)

@@ -20,11 +20,11 @@ from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
 from tflaunch.features.drills import drill
 from tflaunch.features.render import slurm
+from tflaunch.features.slurm import batch, commands
+from tflaunch.features.slurm.commands import BadOption, NoSlurmHere, SlurmError
 from tflaunch.plan import lint, placeholders, placement
 from tflaunch.plan.model import Plan
 from tflaunch.plan.placement import with_gpus
-from tflaunch.slurm import batch, commands
-from tflaunch.slurm.commands import BadOption, NoSlurmHere, SlurmError
 from tflaunch.store import log_writer, run_lock
 from tflaunch.store.run_dir import FUNCTION_NAME, SUPERVISOR_LOG, RunDirectory, open_run
 from tflaunch_worker import function

@@ -1,8 +1,8 @@
 """Begin the runs of the local queue: one process, which exits when the queue is empty.
 
 It is woken by the end of the supervisors that it has started, by the lock files of other runs, which the kernel closes
-when their supervisors end, and by new entries. It can be killed at any moment (see `store.run_queue`): runs that have
-begun do not depend on it, and the end of any run, or the next command that looks at the queue, starts another one.
+when their supervisors end, and by new entries. It can be killed at any moment (see `run_queue`): runs that have begun
+do not depend on it, and the end of any run, or the next command that looks at the queue, starts another one.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from tflaunch import descriptors
-from tflaunch.client import queue_wake
-from tflaunch.client.machine_use import MachineUse
-from tflaunch.core.queue_order import Candidate, Holder, decide
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
+from tflaunch.features.queue import queue_wake, run_queue
+from tflaunch.features.queue.host_shares import with_devices
+from tflaunch.features.queue.machine_use import MachineUse
+from tflaunch.features.queue.queue_order import Candidate, Holder, decide
+from tflaunch.features.queue.run_queue import Entry, Order, Refusal
 from tflaunch.features.records import run_record
 from tflaunch.file_watch import ENTRIES, WRITTEN, FileWatch
 from tflaunch.plan import serialize
-from tflaunch.plan.host_shares import with_devices
 from tflaunch.runtime import daemon, foreground, launch
 from tflaunch.runtime.run_config import RunConfig
-from tflaunch.store import run_lock, run_queue
+from tflaunch.store import run_lock
 from tflaunch.store.run_dir import RunDirectory, runs_directory
-from tflaunch.store.run_queue import Entry, Order, Refusal
 from tflaunch_worker import linux, process_state
 from tflaunch_worker.event_loop import Loop
 

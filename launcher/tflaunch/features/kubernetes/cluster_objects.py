@@ -12,8 +12,8 @@ from typing import Any
 
 import tflaunch_worker
 from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
-from tflaunch.kubernetes import kubectl
-from tflaunch.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes import kubectl
+from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.plan.model import RUN_LABEL, KubernetesPlan, Plan
 
 _KINDS = "statefulsets,services,pods"

@@ -12,8 +12,8 @@ from typing import Any
 import tflaunch_worker
 from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-from tflaunch.slurm import batch, commands
-from tflaunch.slurm.commands import NoSlurmHere, SlurmError, SlurmJob
+from tflaunch.features.slurm import batch, commands
+from tflaunch.features.slurm.commands import NoSlurmHere, SlurmError, SlurmJob
 from tflaunch.store.run_dir import SOCKET_NAME, SUPERVISOR_LOG
 
 _BETWEEN_LOOKS = 1.0  # seconds: Slurm sends no notifications, so it is polled

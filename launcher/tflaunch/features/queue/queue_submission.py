@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tflaunch.client import queue_wake
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, describe_os_error
+from tflaunch.features.queue import queue_wake, run_queue
+from tflaunch.features.queue.host_shares import wanted_shares, with_inherited_devices
+from tflaunch.features.queue.run_queue import Order
 from tflaunch.plan import placeholders, serialize
-from tflaunch.plan.host_shares import wanted_shares, with_inherited_devices
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch
-from tflaunch.store import run_queue
 from tflaunch.store.run_dir import RunDirectory
-from tflaunch.store.run_queue import Order
 from tflaunch_worker import linux, process_state
 
 _LONGEST_NAME = 63

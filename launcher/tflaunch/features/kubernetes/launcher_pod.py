@@ -22,11 +22,11 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from tflaunch import __version__, private_files
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
-from tflaunch.kubernetes import kubectl, launcher_objects
-from tflaunch.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes import cluster_objects, kubectl, launcher_objects
+from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.plan import serialize
 from tflaunch.plan.model import KubernetesPlan, Plan
-from tflaunch.runtime import cluster_objects, launch
+from tflaunch.runtime import launch
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store import journal, run_lock
 from tflaunch.store.run_archive import unpack_archive

@@ -23,8 +23,8 @@ def launcher() -> None:
 @click.argument("namespace")
 def supervise(run: str, name: str, namespace: str) -> int:
     """Supervise RUN, whose Service is NAME, as the first process of a pod."""
+    from tflaunch.features.kubernetes import launcher_pod
     from tflaunch.plan.model import KubernetesPlan
-    from tflaunch.runtime import launcher_pod
 
     cluster = KubernetesPlan(name, "", 0.0, namespace=namespace or None)
     return launcher_pod.supervise_in_pod(run, cluster, say)

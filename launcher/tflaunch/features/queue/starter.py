@@ -37,8 +37,8 @@ def submit(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
         click.UsageError: a `--matrix` is not valid.
         TflaunchError: a run cannot wait, or cannot be put into the queue.
     """
-    from tflaunch.client.locations.queue import QueuedRun
-    from tflaunch.runtime import queue_submission
+    from tflaunch.features.queue import queue_submission
+    from tflaunch.features.queue.location import QueuedRun
 
     combinations = _combinations(options.matrix)
     if not options.matrix:
@@ -153,7 +153,7 @@ def _follow_all(queued: Sequence[Path], is_quiet: bool) -> int:
 
 def _follow_one(directory: Path, is_quiet: bool) -> int:
     from tflaunch.client import follow
-    from tflaunch.client.locations.queue import QueuedRun
+    from tflaunch.features.queue.location import QueuedRun
 
     def tell(message: str) -> None:
         if not is_quiet:

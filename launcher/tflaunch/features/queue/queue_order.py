@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tflaunch.plan.host_shares import Share
+from tflaunch.features.queue.host_shares import Share
 
 
 class Candidate(NamedTuple):

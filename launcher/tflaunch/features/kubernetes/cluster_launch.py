@@ -12,16 +12,15 @@ from typing import Any
 
 from tflaunch import __version__, private_files
 from tflaunch.agents import code_copy
-from tflaunch.client import cluster_runs
-from tflaunch.client.cluster_runs import LauncherState, Whereabouts
 from tflaunch.client.secret_values import read_secrets
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError
+from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl, launcher_note, launcher_objects
+from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
+from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.records import run_record
-from tflaunch.kubernetes import kubectl, launcher_note, launcher_objects
-from tflaunch.kubernetes.kubectl import KubectlError
 from tflaunch.plan import serialize
 from tflaunch.plan.model import KubernetesPlan, Plan, SecretSource
-from tflaunch.runtime import cluster_objects, launch
+from tflaunch.runtime import launch
 from tflaunch.store.run_archive import add_file
 from tflaunch.store.run_dir import RunDirectory
 

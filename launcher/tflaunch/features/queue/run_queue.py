@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.plan.host_shares import Share
+from tflaunch.features.queue.host_shares import Share
 from tflaunch.store.run_dir import JOURNAL_NAME, home, runs_directory
 
 DISPATCHER_LOCK = "lock"

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tflaunch.client import file_tree, queue_list, queue_wake
+from tflaunch.client import file_tree
 from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.features.queue import queue_list, queue_wake, run_queue
 from tflaunch.file_watch import ENTRIES, FileWatch
 from tflaunch.interruptible import wait_readable
-from tflaunch.store import run_lock, run_queue
+from tflaunch.store import run_lock
 
 _WITHDRAWN = 143  # the exit code of a run that was taken out of the queue: as if it had been stopped
 _BETWEEN_LOOKS = 1.0  # seconds, for what the directory of the run does not show

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tflaunch.client import cluster_runs
-from tflaunch.client.cluster_runs import Executed, LauncherState, Whereabouts
 from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import EXIT_INTERNAL, SupervisedElsewhereError, TflaunchError
-from tflaunch.kubernetes import launcher_note
-from tflaunch.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes import cluster_runs, launcher_note
+from tflaunch.features.kubernetes.cluster_runs import Executed, LauncherState, Whereabouts
+from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.plan.model import KubernetesPlan
 
 _THERE = ("ps", "logs", "attach", "wait", "down", "events", "explain", "stacks", "restart", "kill")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tflaunch.discovery.base import Engine, Found, NotFound
-from tflaunch.slurm import commands
+from tflaunch.features.slurm import commands
 
 _TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 _REMEDY = "call tflaunch in one that salloc or sbatch has made, or let `up --on slurm` submit a job"

@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 
 from tflaunch import private_files
-from tflaunch.slurm import commands
-from tflaunch.slurm.commands import SlurmJob
+from tflaunch.features.slurm import commands
+from tflaunch.features.slurm.commands import SlurmJob
 from tflaunch_worker import wire
 
 _JOB_NAME = "slurm.json"

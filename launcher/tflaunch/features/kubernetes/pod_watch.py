@@ -6,9 +6,9 @@ import threading
 import time
 from collections.abc import Sequence
 
-from tflaunch.kubernetes import kubectl, pod_state
-from tflaunch.kubernetes.kubectl import KubectlError
-from tflaunch.kubernetes.pod_state import PodState
+from tflaunch.features.kubernetes import kubectl, pod_state
+from tflaunch.features.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes.pod_state import PodState
 from tflaunch.plan.model import KubernetesPlan
 
 _FRESH = 1.0  # seconds

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from tflaunch.client import runs
 from tflaunch.client.run_location import locate_run
-from tflaunch.core.queue_order import Holder
 from tflaunch.errors import TflaunchError
-from tflaunch.plan.host_shares import Share, held_shares
+from tflaunch.features.queue import run_queue
+from tflaunch.features.queue.host_shares import Share, held_shares
+from tflaunch.features.queue.queue_order import Holder
 from tflaunch.plan.model import Plan
-from tflaunch.store import run_lock, run_queue
+from tflaunch.store import run_lock
 from tflaunch.store.journal_reader import first_and_last_record
 from tflaunch.store.run_dir import JOURNAL_NAME, runs_directory
 from tflaunch_worker import linux

@@ -1,1 +1,0 @@
-"""Access to Kubernetes through kubectl: its commands, and the state of a run's pods."""

@@ -1,1 +1,0 @@
-"""Use Slurm through its own commands."""
