@@ -15,6 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from tflaunch.cli._launch_options import Launching
+    from tflaunch.clusterspec.model import Spec
+    from tflaunch.discovery.host_maker import HostMaker
+    from tflaunch.plan.model import Plan
     from tflaunch.runtime.watchers import Supervision
 
 _FEATURES = "tflaunch.features"
@@ -68,20 +72,72 @@ class Watching(NamedTuple):
     requests: tuple[str, ...] = ()
 
 
+class Place(NamedTuple):
+    """A place where runs can live other than this machine.
+
+    Args:
+        marks: names of files; the directory of a run that lives there has one of them.
+        finder: where the function is that returns its `RunLocation`, given the directory, or None if the mark cannot be
+            read. It is imported for such runs only.
+    """
+
+    marks: tuple[str, ...]
+    finder: str
+
+
+class Engine(NamedTuple):
+    """What runs tasks instead of the hosts of a spec: a value of ``--on``.
+
+    Args:
+        summary: how tasks run there, such as "as a Slurm job".
+        settings: settings of the spec that choosing it means.
+        submit: where the function is that submits a run: takes the `SpecFile`, a `SpecOrder` and what writes the
+            function that tasks call, and returns a `Submitted`. Without one, runs are supervised as others are.
+    """
+
+    summary: str
+    settings: tuple[str, ...] = ()
+    submit: str = ""
+
+
+class Starting(NamedTuple):
+    """Another way to start a run of a plan than under a supervisor of this terminal.
+
+    Args:
+        place: where the function is that starts it, given a `Launching`, and returns the exit code.
+        is_wanted: returns whether it starts this one.
+    """
+
+    place: str
+    is_wanted: Callable[[Launching], bool]
+
+
 class Room(NamedTuple):
     """What a room adds to tflaunch. A place is ``package.module:name``.
 
     Args:
         verbs: commands by their names.
         watchers: what takes part in the supervision of a run.
-        options: places of options of `up`, each a `RoomOption`.
+        options: where the `RoomOption`s are that it adds to `up`.
         fields: fields of a spec that have an effect only with this room.
+        places: where runs can live.
+        engines: values of ``--on``.
+        starting: other ways to start a run.
+        discover: how hosts are found: names in a spec, and the places of each `tflaunch.discovery.base.Engine`.
+        host_makers: fields of a spec, and the `HostMaker` class that makes the hosts of a spec that has the field.
+        programs: commands that programs of the room call, which are not listed: names, and the places of each.
     """
 
     verbs: Mapping[str, Verb] = {}
     watchers: tuple[Watching, ...] = ()
-    options: tuple[str, ...] = ()
+    options: str = ""
     fields: tuple[str, ...] = ()
+    places: tuple[Place, ...] = ()
+    engines: Mapping[str, Engine] = {}
+    starting: tuple[Starting, ...] = ()
+    discover: Mapping[str, str] = {}
+    host_makers: Mapping[str, str] = {}
+    programs: Mapping[str, str] = {}
 
 
 def load(place: str) -> Any:
@@ -95,6 +151,18 @@ def rooms() -> Mapping[str, Room]:
     """Return the rooms by their names: those of tflaunch in the order of the alphabet, then those of others."""
     own = {name: load(f"{_FEATURES}.{name}:ROOM") for name in sorted(_own_names())}
     return {**own, **_rooms_of_others()}
+
+
+def engines() -> Mapping[str, Engine]:
+    """Return what ``--on`` can name."""
+    return {name: engine for room in rooms().values() for name, engine in room.engines.items()}
+
+
+def find_host_maker(made: Spec | Plan) -> HostMaker | None:
+    """Return what makes the hosts of a spec or plan; None if they exist already."""
+    makers = (item for room in rooms().values() for item in room.host_makers.items())
+    found = next((place for field, place in makers if getattr(made, field, None) is not None), None)
+    return None if found is None else load(found)()
 
 
 def _own_names() -> Iterator[str]:

@@ -20,8 +20,12 @@ import os, sys
 from tflaunch.cli.main import run_command_line
 code = run_command_line()
 imported = {name.partition(".")[0] for name in sys.modules} & {"psutil", "pydantic", "pydantic_core", "yaml"}
-elsewhere = ("tflaunch.features.slurm.", "tflaunch.features.kubernetes.", "tflaunch.features.queue.location")
-imported |= {name for name in sys.modules if name.startswith(elsewhere)}
+elsewhere = {
+    *("tflaunch.features.slurm.batch", "tflaunch.features.slurm.commands", "tflaunch.features.slurm.location"),
+    *("tflaunch.features.kubernetes.kubectl", "tflaunch.features.kubernetes.location"),
+    "tflaunch.features.queue.location",
+}
+imported |= sys.modules.keys() & elsewhere
 os.write(int(os.environ["ANSWER"]), " ".join(sorted(imported)).encode())
 sys.exit(code)
 """

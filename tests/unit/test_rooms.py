@@ -41,9 +41,11 @@ def shown(directory: Path) -> subprocess.CompletedProcess[str]:
 def test_what_a_room_declares_is_there(name: str) -> None:
     """Each place can be imported."""
     room = rooms()[name]
-    places = [watching.place for watching in room.watchers] + [*room.options]
-    places += [place for verb in room.verbs.values() for place in (verb.place, verb.output) if place]
-    for place in places:
+    places = [entry.place for entries in (room.watchers, room.starting, room.verbs.values()) for entry in entries]
+    places += [verb.output for verb in room.verbs.values()] + [room.options, *(place.finder for place in room.places)]
+    places += [engine.submit for engine in room.engines.values()]
+    places += [*room.discover.values(), *room.host_makers.values(), *room.programs.values()]
+    for place in filter(None, places):
         assert load(place) is not None
 
 

@@ -13,7 +13,7 @@ from support.launch import PATIENCE
 from tflaunch.client import follow, requests, run_list, run_location, runs
 from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.client.observer import Observer
-from tflaunch.client.run_location import Place, RunLocation, locate_run
+from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.errors import EXIT_INTERNAL, SupervisedElsewhereError, TflaunchError
 from tflaunch.features.kubernetes import cluster_runs, launcher_note
 from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
@@ -25,6 +25,7 @@ from tflaunch.features.slurm import batch, commands
 from tflaunch.features.slurm.commands import SlurmError, SlurmJob
 from tflaunch.features.slurm.location import SlurmRun
 from tflaunch.plan.model import KubernetesPlan
+from tflaunch.rooms import Place, Room
 from tflaunch.store import run_lock
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 
@@ -110,7 +111,7 @@ class TestFinding:
             Place(("no",), "no.module:no"),
             *(Place((name,), f"{__name__}:{name}") for name in ("ours", "theirs")),
         )
-        monkeypatch.setattr(run_location, "PLACES", places)
+        monkeypatch.setattr(run_location, "rooms", lambda: {"some": Room(places=places)})
         assert locate_run(path) is THEIRS
 
 

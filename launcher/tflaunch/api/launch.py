@@ -17,6 +17,7 @@ from tflaunch.api.values import Result
 from tflaunch.client import runs
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, describe_os_error
+from tflaunch.rooms import engines, load
 from tflaunch.runtime import launch, plan_cache, supervisor_process
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def start(  # noqa: PLR0913 - options, all of them named
         )
         settings = [] if timeout is None else [f"timeouts.deadline={json.dumps(timeout)}"]
         if on is not None:
-            return Run(_submit(file, settings, call), is_owned=not detach, trust_hosts=trust_hosts)
+            return Run(_submit(file, settings, call, on), is_owned=not detach, trust_hosts=trust_hosts)
         plan = plan_cache.plan_spec(file, settings, is_detached=detach).plan
         with launch.new_directory(plan, None, file.suffix, file.text.encode()) as run:
             if call is not None:
@@ -76,18 +77,21 @@ def start(  # noqa: PLR0913 - options, all of them named
     return Run(run.path, is_owned=not detach, trust_hosts=trust_hosts)
 
 
-def _submit(file: SpecFile, settings: Sequence[str], call: Call | None) -> Path:
-    """Submit a run to Slurm, and return its directory.
+def _submit(file: SpecFile, settings: Sequence[str], call: Call | None, engine: str) -> Path:
+    """Submit a run to an engine, and return its directory.
 
     Raises:
         SpecError: the spec is invalid; lists all problems.
         TflaunchError: it cannot be submitted.
     """
-    from tflaunch.features.slurm import submission as slurm_submission
-    from tflaunch.features.slurm.submission import Order
+    from tflaunch.runtime.submitting import SpecOrder, Submitted
 
-    order = Order(str(file.directory.absolute()), file.suffix, settings)
-    return slurm_submission.submit_spec(file, order, None if call is None else call.write).directory.path
+    found = engines().get(engine)
+    if found is None or not found.submit:
+        raise TflaunchError(f"on={engine!r}: this installation of tflaunch submits no runs to it", EXIT_USAGE)
+    order = SpecOrder(str(file.directory.absolute()), file.suffix, settings)
+    submitted: Submitted = load(found.submit)(file, order, None if call is None else call.write)
+    return submitted.directory.path
 
 
 def run(  # noqa: PLR0913 - options, all of them named

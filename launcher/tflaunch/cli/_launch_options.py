@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from tflaunch.cli._spec import name_option, quiet_option, verbose_option
-from tflaunch.rooms import load, rooms
+from tflaunch.rooms import engines, load, rooms
 
 if TYPE_CHECKING:
     from tflaunch.plan.model import Plan
@@ -26,17 +26,6 @@ _OPTIONS = (
         "--preflight/--no-preflight", default=True, help="Check before the start that the hosts can reach each other."
     ),
     click.option("-d", "--detach", is_flag=True, help="Run in the background; return when its tasks are running."),
-    click.option(
-        "--queue",
-        is_flag=True,
-        help="Begin when no other run of this user holds the hosts and GPUs (`tflaunch queue`).",
-    ),
-    click.option(
-        "--matrix",
-        multiple=True,
-        metavar="NAME=V1,V2",
-        help="Queue a run for each value of {matrix.NAME}; with several --matrix, for each combination.",
-    ),
     verbose_option,
     quiet_option,
     click.option(
@@ -46,7 +35,7 @@ _OPTIONS = (
 
 
 class LaunchOptions(NamedTuple):
-    """The values of the shared options; ``extras`` are those of rooms that were given, by name."""
+    """The values of the shared options; those of rooms that were given are in ``extras`` and ``settings``."""
 
     name: str | None
     log_dir: Path | None
@@ -55,28 +44,31 @@ class LaunchOptions(NamedTuple):
     verbose: bool
     quiet: bool
     preload: bool
-    queue: bool = False
-    matrix: tuple[str, ...] = ()
     extras: Mapping[str, Any] = {}
-
-    @property
-    def is_queued(self) -> bool:
-        """Whether the run begins later, in the background."""
-        return self.queue or bool(self.matrix)
+    settings: Mapping[str, Any] = {}
 
     @property
     def outlives_terminal(self) -> bool:
         """Whether the run goes on without the terminal that has started it."""
-        return self.detach or self.is_queued
+        return self.detach or any(room_options()[name].is_for_later for name in self.extras)
 
 
 class Launching(NamedTuple):
-    """How a run is started: its plan, the engine of ``--on``, and whether it goes on without this terminal."""
+    """A run that is being started.
 
-    plan: Plan | None
+    Args:
+        options: how.
+        engine: the value of ``--on``.
+        plan: the plan, if the spec is read already; None before that.
+        suffix: the format of ``spec``, as the suffix of a file name.
+        spec: what the user wrote.
+    """
+
+    options: LaunchOptions
     engine: str | None = None
-    outlives_terminal: bool = False
-    is_queued: bool = False
+    plan: Plan | None = None
+    suffix: str = ""
+    spec: bytes = b""
 
 
 def _accept(value: Any, launching: Launching) -> None:
@@ -92,6 +84,8 @@ class RoomOption(NamedTuple):
         check: raises `click.UsageError` or `TflaunchError` if a value does not go with how the run is started.
         is_for_run: whether `run` has it, too.
         goes_with_resume: whether it goes with `up --resume`.
+        is_for_later: whether the run then goes on without the terminal that has started it.
+        setting: the field of the spec that it sets; its value is then no extra of the run.
     """
 
     flag: str
@@ -99,6 +93,8 @@ class RoomOption(NamedTuple):
     check: Callable[[Any, Launching], None] = _accept
     is_for_run: bool = True
     goes_with_resume: bool = False
+    is_for_later: bool = False
+    setting: str = ""
 
     @property
     def name(self) -> str:
@@ -109,19 +105,32 @@ class RoomOption(NamedTuple):
 @functools.cache
 def room_options() -> Mapping[str, RoomOption]:
     """Return the options of rooms by the names of their values."""
-    loaded: list[RoomOption] = [load(place) for room in rooms().values() for place in room.options]
-    return {option.name: option for option in loaded}
+    return {option.name: option for room in rooms().values() if room.options for option in load(room.options)}
 
 
-def check_extras(extras: Mapping[str, Any], launching: Launching) -> None:
+def check_extras(launching: Launching) -> None:
     """Check the given options of rooms.
 
     Raises:
         click.UsageError: one of them does not go with how the run is started.
         TflaunchError: it cannot be used.
     """
-    for name, value in extras.items():
+    for name, value in {**launching.options.settings, **launching.options.extras}.items():
         room_options()[name].check(value, launching)
+
+
+def settings_of(launching: Launching) -> tuple[str, ...]:
+    """Return the settings of the spec that the engine and the options of rooms mean."""
+    given = tuple(f"{room_options()[name].setting}={value}" for name, value in launching.options.settings.items())
+    return given if launching.engine is None else (*engines()[launching.engine].settings, *given)
+
+
+def engine_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--on` to a command, if there are engines."""
+    summary = f"Run it {', or '.join(engine.summary for engine in engines().values())}."
+    option = click.option("--on", "engine", type=click.Choice([*engines()]), hidden=not engines(), help=summary)
+    decorated: Callable[..., Any] = option(command)
+    return decorated
 
 
 def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,9 +141,11 @@ def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def with_wishes(**values: Any) -> Any:
         given = {option.name: values.pop(option.name) for option in extra}
-        extras = {name: value for name, value in given.items() if value is not None and value is not False}
-        shared = {name: values.pop(name) for name in LaunchOptions._fields if name != "extras"}
-        return command(options=LaunchOptions(**shared, extras=extras), **values)
+        given = {name: value for name, value in given.items() if not (value is None or value is False or value == ())}
+        settings = {name: value for name, value in given.items() if room_options()[name].setting}
+        extras = {name: value for name, value in given.items() if name not in settings}
+        shared = {name: values.pop(name) for name in LaunchOptions._fields if name not in {"extras", "settings"}}
+        return command(options=LaunchOptions(**shared, extras=extras, settings=settings), **values)
 
     decorated: Callable[..., Any] = with_wishes
     for option in reversed(extra):

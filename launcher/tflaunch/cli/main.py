@@ -58,10 +58,6 @@ _OWN_VERBS = {
         "tflaunch.cli.completion:completion", "Help", "Print the script that completes commands in a shell."
     ),
 }
-_FOR_PROGRAMS = {
-    "supervise": "tflaunch.features.slurm.starter:supervise",
-    "launcher": "tflaunch.features.kubernetes.launcher:launcher",
-}
 
 
 @functools.cache
@@ -97,12 +93,11 @@ class _Commands(click.Group):
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Return the command with this name, None if there is none."""
-        verb = _OWN_VERBS.get(name)
-        if verb is None and name not in _FOR_PROGRAMS:
-            verb = verbs().get(name)
-            if verb is None:
-                return None
-        command: click.Command = load(_FOR_PROGRAMS[name] if verb is None else verb.place)
+        verb = _OWN_VERBS.get(name) or verbs().get(name)
+        programs = {} if verb else {each: place for room in rooms().values() for each, place in room.programs.items()}
+        if verb is None and name not in programs:
+            return None
+        command: click.Command = load(verb.place if verb else programs[name])
         command.short_help = verb and verb.summary
         return command
 

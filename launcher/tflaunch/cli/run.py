@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from tflaunch.cli._cluster_options import ClusterOptions, cluster_of, cluster_options, name_from
-from tflaunch.cli._launch_options import PRELOADED, LaunchOptions, launch_options
+from tflaunch.cli._launch_options import PRELOADED, Launching, LaunchOptions, launch_options
 from tflaunch.cli._spec import propose_option, say, set_option, warn
 from tflaunch.cli.up import start
 
@@ -89,7 +89,7 @@ def run(
     plan = prepare.make_plan(_SOURCE, Path(), spec, is_detached=options.outlives_terminal)
     plan = plan._replace(preflight=options.preflight)
     warn(_SOURCE, warnings)
-    return start(plan, ".json", text.encode(), options)
+    return start(Launching(options, plan=plan, suffix=".json", spec=text.encode()))
 
 
 def _save(text: str, target: str) -> None:

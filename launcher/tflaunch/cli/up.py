@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tflaunch.cli._launch_options import PRELOADED, Launching, LaunchOptions, check_extras, launch_options, room_options
+from tflaunch.cli._launch_options import (
+    PRELOADED,
+    Launching,
+    LaunchOptions,
+    check_extras,
+    engine_option,
+    launch_options,
+    room_options,
+    settings_of,
+)
 from tflaunch.cli._select import complete_runs
 from tflaunch.cli._spec import (
     CommandAfterDashes,
@@ -19,12 +28,12 @@ from tflaunch.cli._spec import (
     set_option,
     warn,
 )
-from tflaunch.features.kubernetes.starter import kubernetes_options, kubernetes_settings
-from tflaunch.features.slurm.starter import slurm_options, slurm_settings, submit
+from tflaunch.rooms import engines, load, rooms
 
 if TYPE_CHECKING:
     from tflaunch.client.output_sink import OutputSink
-    from tflaunch.plan.model import Plan
+    from tflaunch.clusterspec.spec_file import SpecFile
+    from tflaunch.runtime.submitting import SpecOrder
 
 
 @click.command(cls=CommandAfterDashes)
@@ -32,8 +41,7 @@ if TYPE_CHECKING:
 @command_argument
 @set_option
 @launch_options
-@slurm_options
-@kubernetes_options
+@engine_option
 @click.option(
     "--resume",
     metavar="RUN",
@@ -85,7 +93,7 @@ def up(
     """
     if resume is not None:
         with_it = [option.flag for option in room_options().values() if option.goes_with_resume]
-        taken = (spec, command, settings, options.name, options.log_dir, options.preload, engine, options.is_queued)
+        taken = (spec, command, settings, options.name, options.log_dir, options.preload, engine, options.settings)
         if any(taken) or not all(room_options()[name].goes_with_resume for name in options.extras):
             *words, last = ["-d", "-q", "-v", *with_it]
             raise click.UsageError(
@@ -94,69 +102,58 @@ def up(
         return take_over(resume, options.extras, options.detach, options.verbose, options.quiet)
     if spec is None:
         raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
-    check_extras(options.extras, Launching(None, engine, options.outlives_terminal, options.is_queued))
-    if options.is_queued and engine is not None:
-        raise click.UsageError(f"--on {engine} has a queue of its own; leave out --queue and --matrix")
+    launching = Launching(options, engine)
+    check_extras(launching)
     file = read_file(spec)
-    settings += (f'preload=["{PRELOADED}"]',) * options.preload + slurm_settings(engine) + kubernetes_settings(engine)
-    if engine == "slurm":
-        from tflaunch.features.slurm.submission import Order
+    settings += (f'preload=["{PRELOADED}"]',) * options.preload + settings_of(launching)
+    if engine is not None and engines()[engine].submit:
+        from tflaunch.runtime.submitting import SpecOrder
 
-        order = Order(
-            str(file.directory.absolute()),
-            file.suffix,
-            settings,
-            options.name,
-            command,
-            log_dir=None if options.log_dir is None else str(options.log_dir.absolute()),
-            preflight=options.preflight,
-            extras=options.extras,
-        )
-        return submit(file, order, options.detach, options.verbose, options.quiet)
+        logs = None if options.log_dir is None else str(options.log_dir.absolute())
+        about = (options.name, command, logs, options.preflight, options.extras)
+        return _submit(file, SpecOrder(str(file.directory.absolute()), file.suffix, settings, *about), launching)
     from tflaunch.runtime import plan_cache
 
     planned = plan_cache.plan_spec(file, settings, options.name, command, is_detached=options.outlives_terminal)
     plan = planned.plan._replace(preflight=options.preflight)
     warn(file.source, planned.warnings)
-    return start(plan, file.suffix, file.text.encode(), options)
+    return start(launching._replace(plan=plan, suffix=file.suffix, spec=file.text.encode()))
 
 
-def start(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
-    """Run a plan; ``spec`` is what the user wrote, in the format that ``suffix`` names."""
+def _submit(file: SpecFile, order: SpecOrder, launching: Launching) -> int:
+    """Submit a run to an engine, and follow it unless detached; return its exit code."""
+    from tflaunch.cli._follow import follow_run
+    from tflaunch.client.run_location import locate_run
+
+    options = launching.options
+    submitted = load(engines()[launching.engine or ""].submit)(file, order)
+    warn(file.source, submitted.warnings)
+    directory = submitted.directory
+    if not options.quiet:
+        say(f"run {directory.run} is {submitted.name}")
+    if options.detach:
+        click.echo(directory.run)
+        return 0
+    return follow_run(locate_run(directory.path), options.verbose, options.quiet)
+
+
+def start(launching: Launching) -> int:
+    """Run a plan; return tflaunch's exit code."""
     from tflaunch.runtime import launch
     from tflaunch.runtime.run_config import RunConfig
 
-    check_extras(options.extras, Launching(plan, None, options.outlives_terminal, options.is_queued))
-    if options.is_queued:
-        from tflaunch.features.queue import starter as _queue
-
-        return _queue.submit(plan, suffix, spec, options)
-    if plan.kubernetes is not None and options.detach:
-        return _start_in_cluster(plan, suffix, spec, options)
+    check_extras(launching)
+    for starting in (starting for room in rooms().values() for starting in room.starting):
+        if starting.is_wanted(launching):
+            return int(load(starting.place)(launching))
+    options, plan = launching.options, launching.plan
+    assert plan is not None
     code = launch.code_for_hosts(plan)
-    with launch.new_directory(plan, options.log_dir, suffix, spec) as directory:
+    with launch.new_directory(plan, options.log_dir, launching.suffix, launching.spec) as directory:
         sink = _screen(options.verbose, options.quiet)
         config = RunConfig(directory, code, say, options.extras, options.detach, options.quiet, sink=sink)
         exit_code = launch.start(plan, config)
     if options.detach and exit_code == 0:
-        click.echo(directory.run)
-    return exit_code
-
-
-def _start_in_cluster(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
-    """Run a plan with its supervisor in the cluster of its pods."""
-    from tflaunch.features.kubernetes import cluster_launch
-    from tflaunch.runtime import launch
-
-    flags = ["--log-dir"] if options.log_dir is not None else []
-    flags += [room_options()[name].flag for name in options.extras]
-    if flags:
-        raise click.UsageError(
-            f"{flags[0]} needs the supervisor on this machine, and -d has it in the cluster; leave out one of them"
-        )
-    with launch.new_directory(plan, None, suffix, spec) as directory:
-        exit_code = cluster_launch.start(plan, directory, say, options.quiet)
-    if exit_code == 0:
         click.echo(directory.run)
     return exit_code
 

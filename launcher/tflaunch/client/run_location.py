@@ -1,4 +1,4 @@
-"""Where a run lives: on this machine, in the local queue, in Slurm or in Kubernetes.
+"""Where a run lives: on this machine, or in a place that a room adds, such as a batch system.
 
 `locate_run` tells it by the files in the run's directory. Commands ask the location that it returns, and do not know
 which places there are.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from tflaunch.rooms import load, rooms
 from tflaunch.store import run_lock
 from tflaunch.store.run_dir import JOURNAL_NAME, SOCKET_NAME
 from tflaunch_worker.linux import short_path
@@ -21,34 +21,12 @@ if TYPE_CHECKING:
     import subprocess
 
 
-class Place(NamedTuple):
-    """A place where runs can live other than this machine.
-
-    Attributes:
-        marks: names of files; the directory of a run that lives there has one of them.
-        finder: ``module:name`` of what returns the location, given the directory; None if the mark cannot be read. It
-            is imported for such runs only.
-    """
-
-    marks: tuple[str, ...]
-    finder: str
-
-
-PLACES = (
-    Place(("launcher.json",), "tflaunch.features.kubernetes.location:find_kubernetes_run"),
-    Place(("slurm.json",), "tflaunch.features.slurm.location:find_slurm_run"),
-    Place(("queued.json", "refused.json"), "tflaunch.features.queue.location:QueuedRun"),
-)
-"""The places, in the order in which they are asked."""
-
-
 def locate_run(directory: Path) -> RunLocation:
     """Return where the run in a directory lives; a directory that does not exist is on this machine, too."""
-    for place in PLACES:
+    for place in (place for room in rooms().values() for place in room.places):
         if any(os.path.lexists(f"{directory}/{mark}") for mark in place.marks):
-            module, _, name = place.finder.partition(":")
-            find: Callable[[Path], RunLocation | None] = getattr(import_module(module), name)
-            if (location := find(directory)) is not None:
+            location: RunLocation | None = load(place.finder)(directory)
+            if location is not None:
                 return location
     return RunLocation(directory)
 

@@ -12,6 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from tflaunch.rooms import load, rooms
+
 GROUP = "tflaunch.discovery"
 """The entry point group."""
 
@@ -71,7 +73,6 @@ _BUILT_IN = {
     "dns": ("dns", "Dns"),
     "file": ("listed", "File"),
     "exec": ("listed", "Exec"),
-    "slurm": ("slurm", "Slurm"),
 }
 
 
@@ -84,11 +85,14 @@ def find_engine(name: str) -> Engine:
     if name in _BUILT_IN:
         module, kind = _BUILT_IN[name]
         return cast("Engine", getattr(import_module(f"tflaunch.discovery.{module}"), kind)())
+    in_rooms = {name: place for room in rooms().values() for name, place in room.discover.items()}
+    if name in in_rooms:
+        return cast("Engine", load(in_rooms[name])())
     from importlib.metadata import entry_points  # slower to import than this whole module
 
     others = {found.name: found for found in entry_points(group=GROUP)}
     if name not in others:
-        known = ", ".join(sorted([*_BUILT_IN, *others]))
+        known = ", ".join(sorted([*_BUILT_IN, *in_rooms, *others]))
         raise NotFound(f"there is no engine {name!r}", f"use one of {known}, or install the package that has it")
     try:
         return cast("Engine", others[name].load()())

@@ -11,6 +11,7 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.errors import Problem, SpecError
 from tflaunch.plan.model import Plan
+from tflaunch.rooms import find_host_maker
 
 
 def read_spec(
@@ -52,21 +53,16 @@ def complete(
         if giver:  # another engine gets the tasks
             spec = spec.model_copy(update={"kubernetes": None})
         else:
-            return _on_pods(source, spec)
+            maker = find_host_maker(spec)
+            if maker is not None:
+                if problems := maker.find_problems(spec):
+                    raise SpecError(source, problems)
+                spec = maker.place_tasks(spec)
+                return spec, warnings_about(source, spec)
     if spec.discover or spec.pool is not None:
         from tflaunch.discovery import resolve
 
         spec = resolve.assumed(source, spec) if is_offline else resolve.with_hosts(source, spec, directory.absolute())
-    return spec, warnings_about(source, spec)
-
-
-def _on_pods(source: str, spec: Spec) -> tuple[Spec, list[Problem]]:
-    from tflaunch.features.kubernetes import pods
-
-    problems = list(pods.problems(spec))
-    if problems:
-        raise SpecError(source, problems)
-    spec = pods.placed(spec)
     return spec, warnings_about(source, spec)
 
 

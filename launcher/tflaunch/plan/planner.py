@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Role, Secret, Spec
 from tflaunch.clusterspec.values import LOCALHOST, ROLES, Address
-from tflaunch.features.kubernetes import pods
 from tflaunch.plan import placeholders, placement, tensorboard
 from tflaunch.plan.gpu_shares import Member
 from tflaunch.plan.model import (
@@ -33,6 +32,7 @@ from tflaunch.plan.model import (
     resolve,
 )
 from tflaunch.plan.task_env import Environments, Places
+from tflaunch.rooms import find_host_maker
 
 _PYTHONS = ("python", "python3")
 _WARM_BY_DEFAULT = ("tensorflow",)
@@ -61,6 +61,7 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         lease = 0.0 if all(host.is_local for host in hosts) else DEFAULT_LEASE
     # A lost link must be noticed early enough to be restored before the lease expires.
     heartbeat = min(spec.timeouts.heartbeat, lease / 3) if lease else spec.timeouts.heartbeat
+    host_maker = find_host_maker(spec)
     unresolved = Plan(
         name=spec.name,
         strategy=strategy,
@@ -79,7 +80,9 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         secrets={name: _secret_source(secret, directory) for name, secret in spec.secrets.items()},
         collect=spec.collect,
         notify=None if spec.notify is None else NotifyPlan(spec.notify.exec, spec.notify.on, str(directory)),
-        kubernetes=pods.cluster_plan(spec, (*tasks, *sidecars), spec.timeouts.grace),
+        kubernetes=None
+        if host_maker is None
+        else host_maker.plan_hosts(spec, (*tasks, *sidecars), spec.timeouts.grace),
         checkpoints=None if spec.checkpoints is None else CheckpointsPlan(**dict(spec.checkpoints)),
         spares=spares,
         variants=_variants(spec, directory, machine, (*tasks, *sidecars)) if spares else (),

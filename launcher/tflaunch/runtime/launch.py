@@ -12,6 +12,7 @@ from tflaunch.client.secret_values import find_secrets, read_secrets
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
+from tflaunch.rooms import find_host_maker
 from tflaunch.runtime.run_config import RunConfig, on_screen
 from tflaunch.store import run_lock
 from tflaunch.store.run_dir import RunDirectory
@@ -35,10 +36,9 @@ def start(plan: Plan, config: RunConfig) -> int:
         TflaunchError: the run cannot begin; one of its secrets cannot be read, for instance.
     """
     config = config._replace(secrets=read_secrets(plan.secrets))
-    if plan.kubernetes is not None and plan.kubernetes.objects:
-        from tflaunch.features.kubernetes import cluster_objects
-
-        plan = cluster_objects.create(plan, config.directory.run)
+    maker = find_host_maker(plan)
+    if maker is not None:
+        plan = maker.create_hosts(plan, config.directory.run)
     if config.code is not None:
         from tflaunch.agents import code_copy  # most runs on this machine alone send none
 
@@ -194,12 +194,9 @@ def _require_same_protocol(path: Path, first: Mapping[str, Any], plan: Plan) -> 
 
 
 def _without_leftovers(plan: Plan, config: RunConfig) -> AbstractContextManager[None]:
-    """Delete what the run has in a Kubernetes cluster once its supervision has ended."""
-    if plan.kubernetes is None:
-        return nullcontext()
-    from tflaunch.features.kubernetes import cluster_objects
-
-    return cluster_objects.deleted_after(plan.kubernetes, config.directory.run, config.say)
+    """Delete the hosts that were made for the run once its supervision has ended."""
+    maker = find_host_maker(plan)
+    return nullcontext() if maker is None else maker.deleted_after(plan, config.directory.run, config.say)
 
 
 def _tell_end(path: Path, job: Job, records: list[dict[str, Any]], say: Callable[[str], None]) -> None:

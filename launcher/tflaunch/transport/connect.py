@@ -10,6 +10,7 @@ from tflaunch.discovery.base import NotFound
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan import preloading
 from tflaunch.plan.model import HostPlan, Plan
+from tflaunch.rooms import find_host_maker
 from tflaunch.transport.base import AgentConnector
 from tflaunch.transport.local import LocalConnector
 
@@ -39,12 +40,9 @@ def connectors_for(plan: Plan, directory: Directory) -> dict[str, AgentConnector
         for host in plan.hosts
         if host.is_local
     }
-    if plan.kubernetes is not None:
-        from tflaunch.features.kubernetes.pod_connectors import PodConnectors
-
-        hosts = [host for host in plan.hosts if host.is_pod]
-        pods = PodConnectors(plan.kubernetes, directory.run, hosts, plan.timeouts.connect)
-        return {host.host: pods.connector_to(host) for host in hosts}
+    maker = find_host_maker(plan)
+    if maker is not None:
+        return maker.connectors_for(plan, directory.run)
     commanded = [host for host in plan.hosts if host.docker is not None or host.engine is not None]
     if commanded:
         from tflaunch.transport.command import CommandConnectors

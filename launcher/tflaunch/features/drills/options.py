@@ -10,7 +10,7 @@ _FLAG = "--drill"
 
 
 def _check(value: str, launching: Launching) -> None:
-    if launching.is_queued:
+    if launching.options.extras.keys() & {"queue", "matrix"}:
         raise click.UsageError(f"{_FLAG} goes with a run that begins now; leave out --queue and --matrix")
     if launching.plan is not None:
         from tflaunch.features.drills import drill
@@ -18,9 +18,13 @@ def _check(value: str, launching: Launching) -> None:
         drill.parse_drill(value, launching.plan)
 
 
-DRILL = RoomOption(
-    _FLAG,
-    click.option(_FLAG, metavar="TEXT", help="Inject these faults into the running job, and report if it recovers."),
-    _check,
-    is_for_run=False,
+OPTIONS = (
+    RoomOption(
+        _FLAG,
+        click.option(
+            _FLAG, metavar="TEXT", help="Inject these faults into the running job, and report if it recovers."
+        ),
+        _check,
+        is_for_run=False,
+    ),
 )

@@ -6,7 +6,7 @@ from tflaunch.rooms import Room, Verb, Watching
 
 ROOM = Room(
     fields=("collect",),
-    options=("tflaunch.features.files.options:COLLECT_EVERY",),
+    options="tflaunch.features.files.options:OPTIONS",
     verbs={
         "fetch": Verb(
             "tflaunch.features.files.fetch:fetch",

@@ -25,13 +25,15 @@ def _check(value: float, launching: Launching) -> None:
         raise click.UsageError(f'{_FLAG} needs files to collect: write for example "collect": ["outputs/**"]')
 
 
-COLLECT_EVERY = RoomOption(
-    _FLAG,
-    click.option(
+OPTIONS = (
+    RoomOption(
         _FLAG,
-        callback=_interval,
-        metavar="DURATION",
-        help="Fetch the files of the spec's `collect` at this interval, too, while the tasks run.",
+        click.option(
+            _FLAG,
+            callback=_interval,
+            metavar="DURATION",
+            help="Fetch the files of the spec's `collect` at this interval, too, while the tasks run.",
+        ),
+        _check,
     ),
-    _check,
 )

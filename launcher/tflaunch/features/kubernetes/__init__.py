@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room
+from tflaunch.rooms import Engine, Place, Room, Starting
 
-ROOM = Room()
+ROOM = Room(
+    fields=("kubernetes",),
+    # The setting makes the object, without changing what the spec has in it: keys that begin with x- are ignored.
+    engines={"kubernetes": Engine("in Kubernetes pods", ("kubernetes.x-on=true",))},
+    options="tflaunch.features.kubernetes.options:OPTIONS",
+    places=(Place(("launcher.json",), "tflaunch.features.kubernetes.location:find_kubernetes_run"),),
+    starting=(
+        Starting(
+            "tflaunch.features.kubernetes.start_detached:start_in_cluster",
+            lambda run: run.plan is not None and run.plan.kubernetes is not None and run.options.detach,
+        ),
+    ),
+    host_makers={"kubernetes": "tflaunch.features.kubernetes.pod_hosts:PodHosts"},
+    programs={"launcher": "tflaunch.features.kubernetes.launcher:launcher"},
+)

@@ -8,13 +8,15 @@ from tflaunch.cli._launch_options import RoomOption
 from tflaunch.cli._spec import WholeNumber
 
 _FLAG = "--metrics-port"
-METRICS_PORT = RoomOption(
-    _FLAG,
-    click.option(
+OPTIONS = (
+    RoomOption(
         _FLAG,
-        type=WholeNumber(0, 65535),
-        metavar="PORT",
-        help="Serve metrics for Prometheus on this port of 127.0.0.1; 0 for any.",
+        click.option(
+            _FLAG,
+            type=WholeNumber(0, 65535),
+            metavar="PORT",
+            help="Serve metrics for Prometheus on this port of 127.0.0.1; 0 for any.",
+        ),
+        goes_with_resume=True,
     ),
-    goes_with_resume=True,
 )

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Verb, Watching, always
+from tflaunch.rooms import Place, Room, Starting, Verb, Watching, always
 
 ROOM = Room(
+    options="tflaunch.features.queue.options:OPTIONS",
+    places=(Place(("queued.json", "refused.json"), "tflaunch.features.queue.location:QueuedRun"),),
+    starting=(
+        Starting(
+            "tflaunch.features.queue.starter:submit", lambda run: bool(run.options.extras.keys() & {"queue", "matrix"})
+        ),
+    ),
     watchers=(Watching("tflaunch.features.queue.waker:QueueWaker", always),),
     verbs={
         "queue": Verb(

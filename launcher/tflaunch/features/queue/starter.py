@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tflaunch.cli._follow import follow_run, interrupts_stop
-from tflaunch.cli._launch_options import LaunchOptions
+from tflaunch.cli._launch_options import Launching
 from tflaunch.cli._spec import say
 from tflaunch.errors import TflaunchError
 
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _EXAMPLE = "write --matrix lr=0.1,0.01"
 
 
-def submit(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
+def submit(launching: Launching) -> int:
     """Put a run of a plan into the queue, or a run for each combination of `--matrix`; follow them unless detached.
 
     Returns:
@@ -40,21 +40,26 @@ def submit(plan: Plan, suffix: str, spec: bytes, options: LaunchOptions) -> int:
     from tflaunch.features.queue import queue_submission
     from tflaunch.features.queue.location import QueuedRun
 
-    combinations = _combinations(options.matrix)
-    if not options.matrix:
-        directory = queue_submission.enqueue(plan, suffix, spec, options.log_dir, options.extras)
+    options, plan = launching.options, launching.plan
+    assert plan is not None
+    written = launching.suffix, launching.spec
+    extras = {name: value for name, value in options.extras.items() if name not in {"queue", "matrix"}}
+    matrix: tuple[str, ...] = options.extras.get("matrix", ())
+    combinations = _combinations(matrix)
+    if not matrix:
+        directory = queue_submission.enqueue(plan, *written, options.log_dir, extras)
         if options.detach:
             click.echo(directory.run)
             return 0
         return follow_run(QueuedRun(directory.path), options.verbose, options.quiet)
     _check_names(plan, combinations[0])
-    if options.extras.get("metrics_port"):
+    if extras.get("metrics_port"):
         raise click.UsageError("--metrics-port: runs of a --matrix cannot share a port; 0 takes any")
     queued = []
     for values in combinations:
         logs = None if options.log_dir is None else options.log_dir / queue_submission.values_in_name(values)
         made = queue_submission.plan_with_values(plan, values)
-        queued.append(queue_submission.enqueue(made, suffix, spec, logs, options.extras).path)
+        queued.append(queue_submission.enqueue(made, *written, logs, extras).path)
         if options.detach:
             click.echo(queued[-1].name)
     return 0 if options.detach else _follow_all(queued, options.quiet)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._launch_options import LaunchOptions
+from tflaunch.cli._launch_options import Launching, LaunchOptions
 from tflaunch.cli._select import complete_runs
 from tflaunch.cli._spec import say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
@@ -49,7 +49,8 @@ def rerun(run: str, log_dir: Path | None, detach: bool) -> int:
         say(f"and {len(found) - _MOST_DIFFERENCES} more; `tflaunch diff` compares the runs when this one has begun")
     spec = next(iter(sorted(path.glob("spec.*"))), None)
     options = LaunchOptions(None, log_dir, plan.preflight, detach, preload=False, verbose=False, quiet=False)
-    return start(plan, spec.suffix if spec else ".json", spec.read_bytes() if spec else b"{}", options)
+    written = (spec.suffix, spec.read_bytes()) if spec else (".json", b"{}")
+    return start(Launching(options, None, plan, *written))
 
 
 def _refuse_what_cannot_be_repeated(path: Path, plan: Plan) -> None:

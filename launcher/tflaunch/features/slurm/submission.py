@@ -7,9 +7,8 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.client.secret_values import read_secrets
@@ -25,6 +24,7 @@ from tflaunch.features.slurm.commands import BadOption, NoSlurmHere, SlurmError
 from tflaunch.plan import lint, placeholders, placement
 from tflaunch.plan.model import Plan
 from tflaunch.plan.placement import with_gpus
+from tflaunch.runtime.submitting import SpecOrder, Submitted
 from tflaunch.store import log_writer, run_lock
 from tflaunch.store.run_dir import FUNCTION_NAME, SUPERVISOR_LOG, RunDirectory, open_run
 from tflaunch_worker import function
@@ -43,28 +43,7 @@ exec {command}
 """
 
 
-class Order(NamedTuple):
-    """The arguments of `up --on slurm`. The spec's file is in ``directory``, with the ending ``suffix``."""
-
-    directory: str
-    suffix: str
-    settings: Sequence[str] = ()
-    name: str | None = None
-    command: Sequence[str] = ()
-    log_dir: str | None = None
-    preflight: bool = True
-    extras: Mapping[str, Any] = {}
-
-
-class Submitted(NamedTuple):
-    """A submitted run: its directory, its job's ID, and the warnings about its spec."""
-
-    directory: RunDirectory
-    job: str
-    warnings: list[Problem]
-
-
-def submit_spec(file: SpecFile, order: Order, write_function: Callable[[Path], None] | None = None) -> Submitted:
+def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path], None] | None = None) -> Submitted:
     """Submit a run of a spec, after checking what can be checked without the nodes.
 
     Args:
@@ -97,10 +76,10 @@ def submit_spec(file: SpecFile, order: Order, write_function: Callable[[Path], N
     except TflaunchError:
         shutil.rmtree(directory.path, ignore_errors=True)  # the run never existed
         raise
-    return Submitted(directory, job, warnings)
+    return Submitted(directory, f"job {job}", warnings)
 
 
-def plan_of_allocation(order: Order, directory: RunDirectory) -> Plan:
+def plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
     """Return the plan of a submitted run on the nodes that Slurm has given to this job.
 
     Raises:
@@ -117,7 +96,7 @@ def plan_of_allocation(order: Order, directory: RunDirectory) -> Plan:
     return plan.with_function(directory.function, json.loads((directory.function / function.SEARCHED).read_text()))
 
 
-def _on_assumed_nodes(file: SpecFile, order: Order) -> Spec:
+def _on_assumed_nodes(file: SpecFile, order: SpecOrder) -> Spec:
     """Return the spec with placeholder nodes, since the real ones are not known yet."""
     spec = _load(file, order)
     if spec.pool not in (None, ENGINE):
@@ -128,11 +107,11 @@ def _on_assumed_nodes(file: SpecFile, order: Order) -> Spec:
     return placement.onto(spec, nodes)
 
 
-def _load(file: SpecFile, order: Order) -> Spec:
+def _load(file: SpecFile, order: SpecOrder) -> Spec:
     return load.load_spec(file, order.settings, order.name, order.command, os.environ)
 
 
-def _submit(directory: RunDirectory, order: Order, options: Sequence[str]) -> str:
+def _submit(directory: RunDirectory, order: SpecOrder, options: Sequence[str]) -> str:
     """Submit a run to Slurm, and return the job's ID.
 
     Args:
@@ -167,7 +146,7 @@ def _refused(error: SlurmError) -> TflaunchError:
     return TflaunchError(message, EXIT_USAGE if isinstance(error, BadOption) else EXIT_PREFLIGHT)
 
 
-def take_up(path: Path) -> tuple[Order, RunDirectory]:
+def take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
     """Return the order in a run's directory, and the directory, prepared for the run to begin.
 
     Files of an earlier execution of the job, before Slurm requeued it, are moved to ``earlier-N``.
@@ -177,7 +156,7 @@ def take_up(path: Path) -> tuple[Order, RunDirectory]:
     """
     open_run(path)
     try:
-        order = Order(**json.loads((path / _ORDER_NAME).read_text()))
+        order = SpecOrder(**json.loads((path / _ORDER_NAME).read_text()))
     except (OSError, TypeError, ValueError) as error:
         raise TflaunchError(f"{path} has no order for a run: {error}", EXIT_INTERNAL) from None
     if job := os.environ.get("SLURM_JOB_ID"):

@@ -12,13 +12,15 @@ _FLAG = "--web"
 def _check(value: bool, launching: Launching) -> None:
     from tflaunch.features.web.command import require_server
 
-    if launching.outlives_terminal or launching.engine is not None:
+    if launching.options.outlives_terminal or launching.engine is not None:
         raise click.UsageError(f"{_FLAG} goes with a run in this terminal; `tflaunch web` shows any other one")
     require_server()
 
 
-WEB = RoomOption(
-    _FLAG,
-    click.option(_FLAG, is_flag=True, help="Show the run in a browser, too: print a link to a page about it."),
-    _check,
+OPTIONS = (
+    RoomOption(
+        _FLAG,
+        click.option(_FLAG, is_flag=True, help="Show the run in a browser, too: print a link to a page about it."),
+        _check,
+    ),
 )

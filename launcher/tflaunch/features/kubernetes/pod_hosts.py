@@ -1,0 +1,55 @@
+"""Pods as the hosts of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from tflaunch.clusterspec.model import Spec
+from tflaunch.discovery.host_maker import HostMaker
+from tflaunch.errors import Problem
+from tflaunch.features.kubernetes import pods
+from tflaunch.plan.model import KubernetesPlan, Plan, TaskPlan
+
+
+class PodHosts(HostMaker):
+    """Makes a pod for each task."""
+
+    def find_problems(self, spec: Spec) -> list[Problem]:
+        """Return what keeps the tasks of a spec from running in pods."""
+        return list(pods.problems(spec))
+
+    def place_tasks(self, spec: Spec) -> Spec:
+        """Return the spec with a pod as the host of every task and sidecar."""
+        return pods.placed(spec)
+
+    def plan_hosts(self, spec: Spec, processes: Sequence[TaskPlan], grace: float) -> KubernetesPlan | None:
+        """Return the objects from which Kubernetes makes the pods of these processes."""
+        return pods.cluster_plan(spec, processes, grace)
+
+    def create_hosts(self, plan: Plan, run: str) -> Plan:
+        """Create these objects, unless another process does.
+
+        Raises:
+            TflaunchError: Kubernetes cannot be reached, or refuses them.
+        """
+        from tflaunch.features.kubernetes import cluster_objects
+
+        return cluster_objects.create(plan, run) if plan.kubernetes and plan.kubernetes.objects else plan
+
+    def deleted_after(self, plan: Plan, run: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Delete these objects on exit."""
+        from tflaunch.features.kubernetes import cluster_objects
+
+        assert plan.kubernetes is not None
+        return cluster_objects.deleted_after(plan.kubernetes, run, say)
+
+    def connectors_for(self, plan: Plan, run: str) -> dict[str, Any]:
+        """Return the connector of each pod."""
+        from tflaunch.features.kubernetes.pod_connectors import PodConnectors
+
+        assert plan.kubernetes is not None
+        hosts = [host for host in plan.hosts if host.is_pod]
+        connectors = PodConnectors(plan.kubernetes, run, hosts, plan.timeouts.connect)
+        return {host.host: connectors.connector_to(host) for host in hosts}

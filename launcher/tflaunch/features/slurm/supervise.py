@@ -1,0 +1,33 @@
+"""`supervise`: what the batch job of a run executes. For programs, not for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tflaunch.cli._spec import say
+
+
+@click.command(hidden=True)
+@click.argument("directory", type=click.Path(path_type=Path))
+def supervise(directory: Path) -> int:
+    """Begin the run in DIRECTORY: its job calls this, on its first node."""
+    from tflaunch import descriptors
+    from tflaunch.features.slurm import batch
+    from tflaunch.features.slurm import submission as slurm_submission
+    from tflaunch.runtime import daemon, launch
+    from tflaunch.runtime.run_config import RunConfig
+    from tflaunch.store import log_writer
+
+    order, run = slurm_submission.take_up(directory)
+    plan = slurm_submission.plan_of_allocation(order, run)
+    descriptors.require(len(plan.hosts), len(plan.processes()))
+    if order.log_dir is not None:
+        log_writer.require_own_logs(run.logs, [process.task for process in plan.processes()])
+
+    def begun() -> None:
+        batch.note_life(directory, slurm_submission.restart_count())
+
+    code = launch.code_for_hosts(plan)
+    return launch.start(plan, RunConfig(run, code, say, order.extras, sink=daemon.notes, begun=begun))
