@@ -20,9 +20,9 @@ from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.doctor import findings
 from tflaunch.features.render import compose
 from tflaunch.features.render.target_plan import fixed
-from tflaunch.plan import lint, serialize, tensorboard
+from tflaunch.plan import lint, placeholders, serialize, tensorboard
 from tflaunch.plan import model as planning
-from tflaunch.plan.model import TaskPlan
+from tflaunch.plan.model import Plan, TaskPlan
 
 pytestmark = pytest.mark.unit
 
@@ -36,6 +36,11 @@ def of(**fields: Any) -> TaskPlan:
     process = tensorboard.tensorboard_of(planned({**SPEC, **fields}))
     assert process is not None
     return process
+
+
+def command_of(plan: Plan) -> tuple[str, ...]:
+    """Return the command of a plan's TensorBoard as it is started."""
+    return placeholders.fill(plan.find(NAME), plan, "run", "0").argv
 
 
 class TestPlan:
@@ -72,14 +77,35 @@ class TestPlan:
     def test_its_port_is_chosen_at_the_start_and_its_address_is_the_loopback(self) -> None:
         """It appears both as the address and as an argument."""
         plan = planned(SPEC)
-        process = of()
-        assert process.argv[3:] == ("--logdir", "logs/", "--host", "127.0.0.1", "--port", "auto")
-        assert str(process.address) == "localhost:auto"
-        for port in (6006, 6007):
-            plan = planning.resolve(plan, {NAME: port})
-            assert plan.find(NAME).argv[-2:] == ("--port", str(port))
+        assert of().argv[3:] == ("--logdir", "logs/", "--host", "127.0.0.1", "--port", "{port}")
+        for port in ("auto", "6006", "6007"):
+            plan = planning.resolve(plan, {} if port == "auto" else {NAME: int(port)})
+            assert command_of(plan)[-2:] == ("--port", port)
             assert str(plan.find(NAME).address) == f"localhost:{port}"
         assert serialize.from_json(json.loads(json.dumps(serialize.as_json(plan)))) == plan
+
+    def test_only_a_port_of_its_own_is_filled_in(self) -> None:
+        """What looks like its placeholder is the user's own elsewhere."""
+        plan = planned({**SPEC, "command": ["serve", "{port}"], "sidecars": {"s": {"command": ["serve", "{port}"]}}})
+        plan = planning.resolve(plan, {NAME: 6006, "worker:0": 10000})
+        assert [placeholders.shown(plan).find(task).argv[-1] for task in ("worker:0", "s", NAME)] == [
+            "{port}",
+            "{port}",
+            "6006",
+        ]
+
+    @pytest.mark.parametrize("port", ["auto", "6007"])
+    def test_one_that_was_recorded_before_it_had_a_placeholder_is_read(self, port: str) -> None:
+        """The port was its last argument; also where it is on another host after a move."""
+        spec = {**SPEC, "cluster": {"worker": ["a", "b"]}, "spares": ["c"]}
+        plan, now = planned(spec), serialize.as_json(planned(spec))
+        recorded = json.loads(json.dumps(now))
+        for process in [*recorded["sidecars"], *(task for kind in recorded["variants"] for task in kind["tasks"])]:
+            del process["own_port"]
+            if process["task"] == NAME:
+                process["argv"][-1] = port
+        assert recorded != now
+        assert serialize.from_json(recorded) == plan
 
     def test_a_home_directory_is_that_of_its_host(self) -> None:
         """No shell is there to expand it."""
@@ -174,7 +200,7 @@ class TestBesideAJob:
         assert history.actions == [StartTask(HERE, "worker:0", 0)]
         history.happens(PortsHeld(HERE, {NAME: 12345}))
         assert history.actions == [StartTask(HERE, NAME, 0)]
-        assert history.job.plan.find(NAME).argv[-1] == "12345"
+        assert command_of(history.job.plan)[-1] == "12345"
 
     @pytest.mark.parametrize("strategy", ["mirrored", "none"])
     def test_it_has_a_port_where_the_tasks_have_none(self, strategy: str) -> None:
@@ -199,7 +225,7 @@ class TestBesideAJob:
         assert status(history.job, StatusInputs(0, "logs", True, 0)).tensorboard is None
         history.happens(PortsHeld(HERE, {NAME: 7000}))
         assert history.actions == [StartTask(HERE, NAME, 1)]
-        assert history.job.plan.find(NAME).argv[-1] == "7000"
+        assert command_of(history.job.plan)[-1] == "7000"
         history.happens(TaskStarted(HERE, NAME, 1, 3, 0.0), PortOpened(HERE, NAME, 1))
         shown = status(history.job, StatusInputs(0, "logs", True, 0))
         assert shown.tensorboard is not None
@@ -210,7 +236,7 @@ class TestBesideAJob:
         """The port was requested twice, because the gang restarted."""
         history = listening().happens(PortsHeld(HERE, {NAME: 7000}))
         assert history.job.ports[NAME] == 6006
-        assert history.job.plan.find(NAME).argv[-1] == "6006"
+        assert command_of(history.job.plan)[-1] == "6006"
         assert history.happens(PortsRefused(HERE, {NAME: "busy"})).job.tasks[NAME].is_alive
 
     def test_it_lives_through_a_restart_of_the_gang(self) -> None:
@@ -219,7 +245,7 @@ class TestBesideAJob:
         assert history.actions[1:] == [HoldPorts(HERE, {"worker:0": 0})]
         history.happens(PortsHeld(HERE, {"worker:0": 10001}))
         assert history.job.phase is Phase.RUNNING
-        assert history.job.plan.find(NAME).argv[-1] == "6006"
+        assert command_of(history.job.plan)[-1] == "6006"
         assert history.job.ports[NAME] == 6006
 
     def test_it_is_started_again_when_the_user_asks(self) -> None:
@@ -227,6 +253,18 @@ class TestBesideAJob:
         history = listening().happens(RestartRequested(NAME))
         history.ends(NAME, 0).happens(PortsHeld(HERE, {NAME: 6006}))
         assert history.job.tasks[NAME].phase is TaskPhase.STARTING
+
+    def test_any_sidecar_may_have_a_port_of_its_own(self) -> None:
+        """Each gets one, is started when its host holds it, and gives it back when it ends."""
+        plan = clustered({"worker": 1}, tensorboard="logs/", restart=AT_ONCE)
+        other = plan.find(NAME)._replace(task="viewer", own_port=7777)
+        history = History(plan._replace(sidecars=(*plan.sidecars, other))).happens(HostJoined(HERE))
+        wanted = HoldPorts(HERE, {"viewer": 7777}, exclusive=True)
+        assert history.actions[1:] == [HoldPorts(HERE, {NAME: 6006}, exclusive=True), wanted]
+        history.happens(PortsHeld(HERE, {"worker:0": 1}), PortsRefused(HERE, {NAME: "none is free"}))
+        assert history.happens(PortsHeld(HERE, {"viewer": 7778})).actions == [StartTask(HERE, "viewer", 0)]
+        history.happens(TaskStarted(HERE, "worker:0", 0, 1, 0.0), TaskStarted(HERE, "viewer", 0, 2, 0.0))
+        assert history.ends("viewer", 1).actions == [wanted]
 
     def test_it_ends_with_the_job(self) -> None:
         """Like every sidecar."""

@@ -28,7 +28,7 @@ from tflaunch.core.job_state import (
 )
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.plan import model as planning
-from tflaunch.plan import moving, tensorboard
+from tflaunch.plan import moving
 from tflaunch.plan.model import SIDECAR, TaskPlan
 from tflaunch.plan.tf_config import has_cluster
 
@@ -142,7 +142,7 @@ def _prepare(job: Job) -> Step:
     actions: list[Action] = [SendFiles(host) for host in job.hosts if policy.lacks_code(job, host)]
     actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
     job, placing = checkpoints.request_checkpoints(job, to_prepare(job))
-    return job, actions + placing + _hold_ports(job, to_prepare(job)) + hold_tensorboard_port(job)
+    return job, actions + placing + _hold_ports(job, to_prepare(job)) + hold_own_ports(job)
 
 
 def _to_check(job: Job) -> list[str]:
@@ -175,7 +175,7 @@ def welcome(job: Job, host: str) -> Step:
     actions: list[Action] = [SendFiles(host)] if policy.lacks_code(job, host) else []
     there = [task for task in job.plan.on_host(host) if task.role != SIDECAR]
     actions += _hold_ports(job, [task for task in there if _is_to_prepare(job, task)])
-    return job, actions + hold_tensorboard_port(job, host)
+    return job, actions + hold_own_ports(job, host)
 
 
 def _preparing(job: Job, now: float) -> Step:
@@ -244,8 +244,7 @@ def _running(job: Job, now: float) -> Step:
         back = ", ".join(elastic.returned_hosts(job))
         culprit = Culprit(Cause.GROWTH, back, job.attempt, None, None, f"{back} is back")
         return fail(job, culprit, now, may_retry=True)
-    looked_at = tensorboard.tensorboard_of(job.plan)  # it may not have started yet
-    job, actions = _start_due(job, [*policy.waiting(job), *([] if looked_at is None else [looked_at])], now)
+    job, actions = _start_due(job, [*policy.waiting(job), *job.plan.with_own_ports()], now)
     job, more = spares.warm_up(job)
     job, joining = _retry_hosts(job, now)
     return job, actions + more + joining
@@ -392,14 +391,15 @@ _PHASES: Mapping[Phase, Callable[[Job, float], Step]] = {
 }
 
 
-def hold_tensorboard_port(job: Job, host: str | None = None) -> list[Action]:
-    """Return a request for a port if TensorBoard waits for one and its host is connected; else [].
+def hold_own_ports(job: Job, host: str | None = None) -> list[Action]:
+    """Return requests for the ports of sidecars that wait for one of their own, and whose hosts are connected.
 
     Every start needs a new port: another program may have taken the previous one. With ``host``, only that host's.
     """
-    process = tensorboard.tensorboard_of(job.plan)
-    if process is None or host not in (None, process.host) or job.hosts[process.host].phase is not HostPhase.CONNECTED:
-        return []
-    task = job.tasks[process.task]
-    is_waiting = task.phase is TaskPhase.IDLE or (task.phase is TaskPhase.GONE and task.resume_at is not None)
-    return [HoldPorts(process.host, {process.task: tensorboard.USUAL_PORT}, exclusive=True)] if is_waiting else []
+    actions: list[Action] = []
+    for process in job.plan.with_own_ports():
+        task, is_connected = job.tasks[process.task], job.hosts[process.host].phase is HostPhase.CONNECTED
+        is_waiting = task.phase is TaskPhase.IDLE or (task.phase is TaskPhase.GONE and task.resume_at is not None)
+        if is_waiting and is_connected and host in (None, process.host):
+            actions.append(HoldPorts(process.host, {process.task: process.own_port or 0}, exclusive=True))
+    return actions

@@ -30,7 +30,6 @@ from tflaunch.core.job_state import (
 from tflaunch.core.restart_budget import ALIKE, QUICK, Failure, Reached
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan, role_of
-from tflaunch.plan.tensorboard import is_board
 from tflaunch.plan.tf_config import has_cluster, members
 from tflaunch_worker.agent import last_output
 
@@ -195,16 +194,16 @@ def restarts_alone(plan: Plan, task: TaskPlan) -> bool:
 
 def is_ready(job: Job, task: TaskPlan) -> bool:
     """Whether a task can start alone: its host is connected, has the user's code and holds the port."""
-    needs_port = task.address is not None and (has_cluster(job.plan.strategy) or is_board(task))
+    needs_port = task.address is not None and (has_cluster(job.plan.strategy) or task.own_port is not None)
     has_port = not needs_port or task.task in job.ports
     return job.hosts[task.host].phase is HostPhase.CONNECTED and not lacks_code(job, task.host) and has_port
 
 
 def is_due(job: Job, task: TaskPlan, now: float) -> bool:
-    """Whether a task can start alone now. TensorBoard may start late: no task waits for its port."""
+    """Whether a task can start alone now, also for the first time if it has a port of its own, which none waits for."""
     state = job.tasks[task.task]
     is_time = state.phase is TaskPhase.GONE and state.resume_at is not None and now >= state.resume_at
-    return (is_time or (state.phase is TaskPhase.IDLE and is_board(task))) and is_ready(job, task)
+    return (is_time or (state.phase is TaskPhase.IDLE and task.own_port is not None)) and is_ready(job, task)
 
 
 def gang_started(job: Job) -> bool:

@@ -5,6 +5,8 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from tflaunch.core import preflight, spares
 from tflaunch.core.events import (
     CheckpointPlaced,
@@ -21,7 +23,6 @@ from tflaunch.core.events import (
 from tflaunch.core.job_state import CHECKPOINT, CODE, NAMES, PEERS, Cause, Culprit, HostPhase, Job, Phase, TaskPhase
 from tflaunch.core.phases import Step, fail
 from tflaunch.plan import model as planning
-from tflaunch.plan import tensorboard
 
 _MOST_SHOWN = 8
 _OTHER_PORT = 'end what has the port, or give the task another one in "cluster"; "HOST" alone has a free one chosen'
@@ -103,19 +104,21 @@ def _rule_out_unknown(job: Job, event: NamesResolved) -> tuple[Job, dict[str, st
 
 
 def _on_ports_held(job: Job, event: PortsHeld) -> Job:
-    if tensorboard.NAME in event.ports and _has_board(job) and job.tasks[tensorboard.NAME].is_alive:
-        return job  # a second answer: TensorBoard has already started on the first port
+    own = _own_ports_in(job, event.ports)
+    if any(job.tasks[task].is_alive for task in own):
+        return job  # a second answer: it has already started on the first port
     job = job._replace(ports={**job.ports, **event.ports})
-    # A host has returned with tasks that restart alone, or TensorBoard can start; neither waits for the other ports.
-    if job.phase is Phase.RUNNING or (tensorboard.NAME in event.ports and _has_board(job)):
+    # A host has returned with tasks that restart alone, or a sidecar can start; neither waits for the other ports.
+    if job.phase is Phase.RUNNING or own:
         job = job._replace(plan=planning.resolve(job.plan, event.ports))
     return job
 
 
 def _on_ports_refused(job: Job, event: PortsRefused, now: float) -> Step:
-    if tensorboard.NAME in event.refused and _has_board(job):  # requested separately, and no task waits for it
-        task = job.tasks[tensorboard.NAME]
-        return (job if task.is_alive else job.with_task(task, phase=TaskPhase.GONE, resume_at=None)), []
+    if own := _own_ports_in(job, event.refused):  # they were requested apart, and no task waits for them
+        for task in (job.tasks[name] for name in own):
+            job = job if task.is_alive else job.with_task(task, phase=TaskPhase.GONE, resume_at=None)
+        return job, []
     lines = [f"{task}: {reason}" for task, reason in event.refused.items()]
     return _refuse(job, Cause.PORTS, event.host, "\n".join([*lines, _OTHER_PORT]), now)
 
@@ -124,8 +127,9 @@ def _has_answered(job: Job, host: str, what: str) -> Job:
     return job.with_host(host, awaits=job.hosts[host].awaits - {what})
 
 
-def _has_board(job: Job) -> bool:
-    return tensorboard.tensorboard_of(job.plan) is not None
+def _own_ports_in(job: Job, answered: Container[str]) -> list[str]:
+    """Return the sidecars with a port of their own that a host has answered for."""
+    return [process.task for process in job.plan.with_own_ports() if process.task in answered]
 
 
 def _on_peers_probed(job: Job, event: PeersProbed, now: float) -> Step:

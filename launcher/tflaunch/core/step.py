@@ -52,13 +52,12 @@ from tflaunch.core.job_state import (
     TaskState,
     Unended,
 )
-from tflaunch.core.phases import Step, advance, fail, hold_tensorboard_port, stop, stop_all, stop_gang
+from tflaunch.core.phases import Step, advance, fail, hold_own_ports, stop, stop_all, stop_gang
 from tflaunch.core.port_fence import on_fence_event, updates
 from tflaunch.core.preparation import on_preparation
 from tflaunch.core.restart_budget import Reached
 from tflaunch.core.task_table import StateTable
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch.plan.tensorboard import is_board
 
 _NOT_AWAITED = "it was not waited for after the third signal"
 
@@ -236,11 +235,11 @@ def _on_not_started(job: Job, task: TaskState, event: TaskNotStarted, now: float
 
 
 def _on_gone(job: Job, process: TaskPlan) -> Step:
-    """Release the port of a TensorBoard that has ended and request another one for its next start."""
-    if not is_board(process):
+    """Release the own port of a process that has ended, and request another one for its next start."""
+    if process.own_port is None:
         return job, []
     job = job._replace(ports={task: port for task, port in job.ports.items() if task != process.task})
-    return job, hold_tensorboard_port(job)
+    return job, hold_own_ports(job)
 
 
 def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step:

@@ -22,6 +22,9 @@ AUTO = "auto"
 SIDECAR = "sidecar"
 """The role of processes outside TF_CONFIG, which have names of their own."""
 
+OWN_PORT = "{port}"
+"""Word in the command of a sidecar with a port of its own that stands for its number."""
+
 FENCED, FENCED_OR_FAIL, PRIVATE, OPEN = "fenced", "fenced-or-fail", "private", "open"
 """Who may reach the tasks' ports: the cluster's hosts; the same, or the job does not run; its tasks only; everybody."""
 
@@ -36,6 +39,8 @@ RUN_LABEL = "tflaunch/run"
 
 Seconds = Annotated[float, Range(-(2.0**40), 2.0**40)]
 """A duration."""
+
+Port = Annotated[int, Range(1, 65535)]
 
 DEFAULT_LEASE = 30.0
 SERVER_PROGRAM = "${host:TFLAUNCH_SERVER}"
@@ -54,8 +59,10 @@ FUNCTION_PROGRAM = f"{CODE_DIRECTORY}/{FUNCTION_DIRECTORY}/{function.PROGRAM}"
 class TaskPlan(NamedTuple):
     """Plan of one process. ``unset`` are variables that it does not inherit.
 
-    ``address`` is None for a sidecar, unless it is TensorBoard (see `tensorboard`), whose port is its last argument.
-    ``required``: the job fails when it fails for good. ``reasons``: variable of ``env`` to why tflaunch set it.
+    ``address`` is None for a sidecar without a port. ``required``: the job fails when it fails for good. ``reasons``:
+    variable of ``env`` to why tflaunch set it. ``own_port`` is the port that a sidecar would like to have for itself,
+    or None: it binds it exclusively, outside a private network, so each of its starts may get another one, which
+    replaces `OWN_PORT` in its command.
     """
 
     task: str
@@ -67,6 +74,7 @@ class TaskPlan(NamedTuple):
     unset: tuple[str, ...]
     required: bool = True
     reasons: Mapping[str, str] = {}
+    own_port: Port | None = None
 
     @property
     def role(self) -> str:
@@ -274,6 +282,10 @@ class Plan(_Fields):
         """Return tasks and sidecars together."""
         return self.tasks + self.sidecars
 
+    def with_own_ports(self) -> list[TaskPlan]:
+        """Return the sidecars that have a port of their own."""
+        return [sidecar for sidecar in self.sidecars if sidecar.own_port is not None]
+
     def find(self, task: str) -> TaskPlan:
         """Return the plan of one task.
 
@@ -369,17 +381,14 @@ def problems(plan: Plan) -> list[Problem]:
 
 
 def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:
-    """Return the plan with these ports in its addresses, and in TensorBoard's arguments.
+    """Return the plan with these ports in its addresses.
 
     Args:
         plan: a plan, resolved or not.
         ports: task to its port; other tasks keep their ports.
     """
     tasks = tuple(_placed(task, ports) for task in plan.tasks)
-    sidecars = tuple(
-        task._replace(argv=(*task.argv[:-1], str(task.address.port))) if task.address and task.address.port else task
-        for task in (_placed(sidecar, ports) for sidecar in plan.sidecars)
-    )
+    sidecars = tuple(_placed(sidecar, ports) for sidecar in plan.sidecars)
     return plan._replace(tasks=tasks, sidecars=sidecars)
 
 

@@ -43,7 +43,7 @@ def _moved(plan: Plan, task: TaskPlan, host: str | None) -> TaskPlan:
 
 
 def _address(plan: Plan, task: TaskPlan, host: str) -> Address | None:
-    """Return the address of a task on a host; that of TensorBoard stays."""
+    """Return the address of a task on a host; that of a sidecar stays."""
     if task.address is None or task.role == SIDECAR:
         return task.address
     return Address(plan.outer_address(host), task.address.port)

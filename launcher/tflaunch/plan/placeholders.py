@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from tflaunch.clusterspec.values import ROLES
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.plan.model import AUTO, Plan, TaskPlan, addresses, with_tf_configs
+from tflaunch.plan.model import AUTO, OWN_PORT, Plan, TaskPlan, addresses, with_tf_configs
 from tflaunch_worker import host_vars
 
 RUN, ATTEMPT, LEADER = "run", "attempt", "chief.host"
@@ -60,6 +60,9 @@ def fill(process: TaskPlan, plan: Plan, run: str, attempt: str) -> TaskPlan:
         run: the run's name.
         attempt: the number of the attempt.
     """
+    if process.own_port is not None and process.address is not None:
+        port = str(process.address.port or AUTO)
+        process = process._replace(argv=tuple(port if word == OWN_PORT else word for word in process.argv))
     texts = (*process.argv, process.workdir, *process.env.values())
     if not any("{" in text and re.search(_PLACEHOLDER, text) for text in texts):
         return process

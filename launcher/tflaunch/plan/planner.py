@@ -176,8 +176,7 @@ class _Maker:
             elif process.address is None:
                 yield self.sidecar(process.task, host)
             else:
-                leader = next((task for task in self._move.processes if task.role in ("chief", "worker")), None)
-                leader = leader or self._move.processes[0]
+                leader = _leader(self._move.processes)
                 address = Address(host, None)
                 moved = self.task(leader.role, leader.task_index, address)
                 yield self.board(moved, self._spec.tensorboard or "")
@@ -224,6 +223,7 @@ class _Maker:
             argv=tensorboard.command(leader.argv[0], python, logdir),
             workdir=placeholders.as_the(leader, leader.workdir),
             required=False,
+            own_port=tensorboard.USUAL_PORT,
             **environment._replace(env=env)._asdict(),
         )
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from tflaunch import records
 from tflaunch.clusterspec.values import ROLES, STRATEGIES
-from tflaunch.plan import preloading, task_env
-from tflaunch.plan.model import OPEN, Plan, SecretSource, TaskPlan
+from tflaunch.plan import preloading, task_env, tensorboard
+from tflaunch.plan.model import OPEN, SIDECAR, Plan, SecretSource, TaskPlan
 from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
 _SHELL_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -50,9 +50,14 @@ def from_json(data: object) -> Plan:
         plan = records.read_record(Plan, data)
         bare = plan._replace(tasks=tuple(map(_without_tf_config, plan.tasks)))
         _check(bare)
-        return bare
+        return _with_own_ports(bare)
     except ValueError as error:
         raise ValueError(f"the plan is damaged: {error}") from None
+
+
+def _with_own_ports(plan: Plan) -> Plan:
+    variants = (each._replace(tasks=tuple(map(tensorboard.with_own_port, each.tasks))) for each in plan.variants)
+    return plan._replace(sidecars=tuple(map(tensorboard.with_own_port, plan.sidecars)), variants=tuple(variants))
 
 
 def _without_tf_config(task: TaskPlan) -> TaskPlan:
@@ -71,6 +76,8 @@ def _check(plan: Plan) -> None:
         role, _, index = task.task.partition(":")
         if role not in ROLES or not (index.isdecimal() and len(index) < 10):
             raise ValueError(f"{task.task[:60]!r} is not a task")
+    if any(process.own_port and (process.role != SIDECAR or process.address is None) for process in processes):
+        raise ValueError("own_port is for a sidecar with an address")
     ranks = [(ROLES.index(task.role), task.task_index) for task in plan.tasks]
     known = plan.strategy in STRATEGIES and all(process.host in hosts and process.argv for process in processes)
     unique = len(names) == len(processes) and len(hosts) == len(plan.hosts) and ranks == sorted(set(ranks))

@@ -1,7 +1,6 @@
 """TensorBoard as a part of a run: its process, and how users reach it. Pure.
 
-It is a sidecar with an address, on the host of the leading task. It binds its port exclusively, so another program may
-take the port first; every start therefore gets a new port.
+It is a sidecar with a port of its own, on the host of the leading task.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import shlex
 from typing import NamedTuple
 
 from tflaunch.clusterspec.values import Address
-from tflaunch.plan.model import AUTO, SIDECAR, HostPlan, Plan, TaskPlan
+from tflaunch.plan.model import OWN_PORT, SIDECAR, HostPlan, Plan, TaskPlan
 
 NAME = "tensorboard"
 USUAL_PORT = 6006
@@ -27,7 +26,7 @@ _PYTHON = r"python[\d.]*"
 
 
 def command(program: str, otherwise: str, logdir: str) -> tuple[str, ...]:
-    """Return the command of TensorBoard; its last argument, the port, is not known yet.
+    """Return the command of TensorBoard; its port is not known yet.
 
     Args:
         program: the program of the leading task; if it is a Python interpreter, its TensorBoard is used.
@@ -36,12 +35,19 @@ def command(program: str, otherwise: str, logdir: str) -> tuple[str, ...]:
     """
     python = program if re.fullmatch(_PYTHON, program.rpartition("/")[2]) else otherwise
     place = "${host:HOME}" + logdir[1:] if logdir == "~" or logdir.startswith("~/") else logdir
-    return (python, "-m", _MODULE, "--logdir", place, _HOST, _LOOPBACK, _PORT, AUTO)
+    return (python, "-m", _MODULE, "--logdir", place, _HOST, _LOOPBACK, _PORT, OWN_PORT)
 
 
 def is_board(process: TaskPlan) -> bool:
-    """Whether a process is TensorBoard, the only sidecar with an address."""
-    return process.role == SIDECAR and process.address is not None
+    """Whether a process is the TensorBoard of a run, and no sidecar that its user has named so."""
+    return process.task == NAME and process.own_port is not None
+
+
+def with_own_port(process: TaskPlan) -> TaskPlan:
+    """Return a process of a plan of 0.2, in which TensorBoard was the only sidecar with an address, as it is today."""
+    if process.role != SIDECAR or process.address is None or process.own_port is not None:
+        return process
+    return process._replace(argv=(*process.argv[:-1], OWN_PORT), own_port=USUAL_PORT)
 
 
 def tensorboard_of(plan: Plan) -> TaskPlan | None:

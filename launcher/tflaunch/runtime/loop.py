@@ -28,7 +28,7 @@ from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.mailbox import Mailbox
-from tflaunch.plan import moving, placeholders, preloading, task_env, tensorboard
+from tflaunch.plan import moving, placeholders, preloading, task_env
 from tflaunch.plan.model import PRIVATE, Plan, TaskPlan, addresses
 from tflaunch.plan.tf_config import has_cluster, visible_roles
 from tflaunch.store.log_sink import LogSink
@@ -260,11 +260,11 @@ class Run:
             **program,
             "tf_config": roles and {"roles": roles, "role": process.role, "index": process.task_index},
             "port": self._job.ports.get(action.task, 0),
-            "exclusive": tensorboard.is_board(process),
+            "exclusive": process.own_port is not None,
             "warm": preloading.warm_order(plan, plan.find(action.task)),
             "stall": plan.timeouts.stall if policy.in_gang(process) else None,
             "left_files": {function.OUTCOME: function.MOST_BYTES} if program["search"] is not None else {},
-            "private": plan.network == PRIVATE and not tensorboard.is_board(process),  # that is for a browser outside
+            "private": plan.network == PRIVATE and process.own_port is None,  # that port is for programs outside
         }
 
     def _program(self, process: TaskPlan, attempt: int) -> dict[str, object]:
