@@ -138,7 +138,7 @@ def events() -> str:
         "kind. Between the events are the actions of the supervisor, in the imperative (`start_task`), and records "
         "such as `plan` and `ended`.\n"
     )
-    return "\n".join([head, *map(_event, get_args(core_events.Event))])
+    return "\n".join([head, *map(_event, get_args(core_events.Event | core_events.Annotation))])
 
 
 def _event(kind: Any) -> str:

@@ -6,23 +6,26 @@ import os
 from collections import deque
 from collections.abc import Callable
 
-from tflaunch.core.events import Event
+from tflaunch.core.events import Annotation, Event, Superseded
 from tflaunch_worker.event_loop import Loop
+
+Mail = Event | Annotation | Superseded
+"""What a mailbox takes, in one order."""
 
 
 class Mailbox(Loop):
-    """A loop that also returns events, one at a time."""
+    """A loop that also returns events and annotations, one at a time."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._events: deque[Event] = deque()
+        self._events: deque[Mail] = deque()
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
         self.watch(self._wake_reader, self._drain_wakes)
 
-    def put(self, event: Event) -> None:
+    def put(self, event: Mail) -> None:
         """Add an event. Safe in signal handlers and threads, because appending to a deque is atomic."""
         self._events.append(event)
         self._wake()
@@ -41,7 +44,7 @@ class Mailbox(Loop):
         self._calls.append(function)
         self._wake()
 
-    def take(self, until: float | None) -> Event | None:
+    def take(self, until: float | None) -> Mail | None:
         """Return the next event, waiting until the monotonic clock reaches ``until`` (None: indefinitely).
 
         Returns None on timeout, and also when only descriptors were served; callers recheck their conditions and

@@ -13,7 +13,8 @@ from tflaunch.agents.left_files import LeftFile
 from tflaunch.agents.output import Times
 from tflaunch.core import event_records
 from tflaunch.core.actions import Action
-from tflaunch.core.events import Event
+from tflaunch.core.events import Annotation, Event
+from tflaunch.mailbox import Mail
 from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch_worker import wire
 from tflaunch_worker.function import MOST_BYTES, OUTCOME
@@ -33,7 +34,7 @@ class StillMailbox:
         self.idle: Callable[[], bool] = lambda: False
         self._lines = {line.fileno(): line for line in lines}
         self._now = 1000.0
-        self._events: deque[Event] = deque()
+        self._events: deque[Mail] = deque()
         self._calls: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -43,7 +44,7 @@ class StillMailbox:
         """Return the time."""
         return self._now
 
-    def put(self, event: Event) -> None:
+    def put(self, event: Mail) -> None:
         """Add an event."""
         self._events.append(event)
 
@@ -66,7 +67,7 @@ class StillMailbox:
         """Stop serving a link."""
         self._lines[descriptor].serve = None
 
-    def take(self, until: float | None) -> Event | None:
+    def take(self, until: float | None) -> Mail | None:
         """Return the next event; advance the simulation until there is one.
 
         Raises:
@@ -240,7 +241,7 @@ class Records:
     def __init__(self) -> None:
         self.count = 0
 
-    def record(self, event: Event, actions: list[Action], now: float) -> None:
+    def record(self, event: Event | Annotation, actions: list[Action], now: float) -> None:
         """Check that an event survives the journal."""
         self.count += 1
         record = {"kind": event_records.kind_of(type(event)), **event._asdict()}

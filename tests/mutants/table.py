@@ -210,7 +210,7 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "replayed steps have the time of the start": Edit(
         "tflaunch.core.replay.transitions",
-        'step.step(job, event, record["now"])',
+        "step.step(job, event, now)",
         "step.step(job, event, job.started_at)",
         Invariant("I7", 26),
     ),
@@ -280,9 +280,9 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.core.phases._judge", "now + answer.wait", "now + 100 * answer.wait", Invariant("I14", 42)
     ),
     "the screen tells of the job before the step": Edit(
-        "tflaunch.runtime.loop.Run._handle",
-        "before, event, self._job, now, Logs",
-        "before, event, before, now, Logs",
+        "tflaunch.runtime.loop.Run._tell",
+        "messages_about(before, event, self._job",
+        "messages_about(before, event, before",
         Invariant("I13", 10),
     ),
     "the reason of a failed start names the environment": Edit(
@@ -316,9 +316,9 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_journal.py"),
     ),
     "the memory of an earlier attempt counts": Edit(
-        "tflaunch.core.step._note_growth",
-        "task.attempt != event.attempt",
-        "False",
+        "tflaunch.core.annotations.Annotations.growth_of",
+        "found.attempt == task.attempt",
+        "found.attempt >= 0",
         Suite("unit/test_vitals.py"),
     ),
     "the history of memory is read from its end": Edit(

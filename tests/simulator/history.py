@@ -26,7 +26,8 @@ from tflaunch.agents import session as sessions
 from tflaunch.agents.left_files import LeftFiles
 from tflaunch.core import event_records, policy, step
 from tflaunch.core.actions import Action
-from tflaunch.core.events import Event, Interrupted
+from tflaunch.core.annotations import NOTHING, Annotations
+from tflaunch.core.events import Annotation, Event, HangExplained, Interrupted, MemoryGrew, TaskStarted
 from tflaunch.core.job_state import Job
 from tflaunch.core.restart_budget import MOST_FREE
 from tflaunch.explain.messages import Logs, messages_about
@@ -78,6 +79,7 @@ class SimJournal(Journal):
         self.torn_at: float | None = None  # the share that is written of the next records before death
         self._history = history
         self._shadow = history.job
+        self._known = NOTHING
 
     def read(self) -> list[dict[str, Any]]:
         """Return all records, as a new supervisor reads them."""
@@ -88,12 +90,14 @@ class SimJournal(Journal):
         return any(record["kind"] == "interrupted" for record in self.read())
 
     def compare(self, event: object) -> None:
-        """I7: the replayed job equals the job in memory."""
-        job = self._history.run.job
+        """I7: the replayed job equals the job in memory, and so does what annotations have told."""
+        job, known = self._history.run.job, self._history.run.known
+        if self._known != known:
+            raise Violation("I7", f"after {event} the folded journal knows {self._known}, not {known}")
         if self._shadow != job:
             raise Violation("I7", f"after {event} the folded journal differs: {_difference(self._shadow, job)}")
 
-    def record(self, event: Event, actions: list[Action], now: float) -> None:
+    def record(self, event: Event | Annotation, actions: list[Action], now: float) -> None:
         """Keep the records, replay them, and have the oracle check the step."""
         history = self._history
         history.world.note("event", event)
@@ -101,7 +105,7 @@ class SimJournal(Journal):
             history.world.note("    action", action)
         first = len(self.records)
         super().record(event, actions, now)
-        before = self._shadow
+        before, known = self._shadow, self._known
         if self.torn_at is not None:
             is_torn_out = self._tear(first)
             if is_torn_out:
@@ -111,16 +115,20 @@ class SimJournal(Journal):
         if first < len(self.records):  # without a bug, the event comes first, and then the actions
             record = json.loads(self.records[first])
             happened = event_records.from_record(record)
-            if happened is not None:
+            if isinstance(happened, Annotation):
+                self._known = self._known.noted(happened, record["now"])
+            elif happened is not None:
                 self.steps += 1
                 self._shadow, _ = step.step(self._shadow, happened, record["now"])
         self.compare(event)
-        history.screen.expect(before, event, self._shadow, now)
+        history.screen.expect(before, event, self._shadow, now, known)
         history.check_progress()
-        job = history.run.job
-        history.stage.generation = job.attempt
-        history.faults.stepped(Moment(before.phase.value, type(event).__name__))
-        history.oracle.stepped(before, event, self._shadow, actions, lambda: str(job.culprit or ""))
+        if not isinstance(event, Annotation):
+            job = history.run.job
+            history.stage.generation = job.attempt
+            history.faults.stepped(Moment(before.phase.value, type(event).__name__))
+            history.oracle.stepped(before, event, self._shadow, actions, lambda: str(job.culprit or ""))
+            history.annotate(before, event)
         if self.death_comes or self.torn_at is not None:
             self.death_comes, self.torn_at = False, None
             raise SupervisorDied
@@ -150,9 +158,9 @@ class Screen:
         self._world = world
         self._expected: deque[str] = deque()
 
-    def expect(self, before: Job, event: Event, after: Job, now: float) -> None:
-        """A step was replayed from the journal."""
-        self._expected.extend(messages_about(before, event, after, now, Logs("logs", self.tail)))
+    def expect(self, before: Job, event: Event | Annotation, after: Job, now: float, known: Annotations) -> None:
+        """A step or an annotation was replayed from the journal."""
+        self._expected.extend(messages_about(before, event, after, now, Logs("logs", self.tail), known))
 
     def forget(self) -> None:
         """The supervisor was killed before it has said all."""
@@ -213,6 +221,14 @@ class History:
             self._wall_ahead += seconds
         else:
             self._here.wall_ahead += seconds
+
+    def annotate(self, before: Job, event: Event) -> None:
+        """What watches a real run finds out: that a task grows, or why tasks hang."""
+        culprit = self.run.job.culprit
+        if isinstance(event, TaskStarted):
+            self.mailbox.put(MemoryGrew(event.host, event.task, event.attempt, 2.0**20, 60.0))
+        elif culprit is not None and culprit is not before.culprit and policy.has_hung(culprit):
+            self.mailbox.put(HangExplained("worker:0 sleeps"))
 
     def _make_run(self) -> Run:
         """Assemble a supervisor: the first, or one that takes over."""

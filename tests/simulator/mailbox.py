@@ -7,8 +7,7 @@ from collections.abc import Container
 
 from simulator.descriptors import WorldSelector
 from simulator.world import Violation, World
-from tflaunch.core.events import Event
-from tflaunch.mailbox import Mailbox
+from tflaunch.mailbox import Mail, Mailbox
 
 
 class SupervisorDied(BaseException):
@@ -36,7 +35,7 @@ class SimMailbox(Mailbox):
         """Return the supervisor's time."""
         return self._world.now + self.ahead
 
-    def put(self, event: Event) -> None:
+    def put(self, event: Mail) -> None:
         """Add an event."""
         reason = getattr(event, "reason", "")
         if "broke the protocol" in reason and getattr(event, "host", "") not in self.liars:

@@ -7,7 +7,9 @@ from typing import Any
 from support.specs import clustered
 from tflaunch.core import step
 from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, ProbePeers, StartTask, StopTask
+from tflaunch.core.annotations import NOTHING
 from tflaunch.core.events import (
+    Annotation,
     Event,
     HostJoined,
     HostLost,
@@ -34,11 +36,15 @@ class History:
         plan = plan._replace(preflight=preflight)
         self.job = step.begin_job("run", plan, self.now)
         self.actions: list[Action] = []
+        self.known = NOTHING
 
-    def happens(self, *events: Event) -> History:
-        """Process events, and keep the actions that the last one caused."""
+    def happens(self, *events: Event | Annotation) -> History:
+        """Process events, and keep the actions that the last one caused; note annotations."""
         for event in events:
-            self.job, self.actions = step.step(self.job, event, self.now)
+            if isinstance(event, Annotation):
+                self.known = self.known.noted(event, self.now)
+            else:
+                self.job, self.actions = step.step(self.job, event, self.now)
         return self
 
     def wait(self) -> History:
@@ -89,7 +95,7 @@ class Willing(History):
         self.seen: list[Action] = []
         self._do([JoinHost(host.host) for host in plan.hosts])
 
-    def happens(self, *events: Event) -> Willing:
+    def happens(self, *events: Event | Annotation) -> Willing:
         """Process events, and all events that the hosts' responses cause."""
         self.seen = []
         for event in events:

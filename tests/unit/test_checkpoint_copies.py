@@ -19,6 +19,7 @@ from tflaunch.agents.calls import Calls
 from tflaunch.core import step
 from tflaunch.core.actions import PlaceCheckpoint
 from tflaunch.core.events import (
+    Annotation,
     CheckpointPlaced,
     CheckpointRefused,
     Event,
@@ -31,7 +32,7 @@ from tflaunch.core.job_state import Phase
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, DiskFullError, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_keeper import CheckpointKeeper
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, File, FoundCheckpoint, Missing
-from tflaunch.mailbox import Mailbox
+from tflaunch.mailbox import Mail, Mailbox
 from tflaunch_worker import wire
 from tflaunch_worker.agent import orders, saved_checkpoints
 from tflaunch_worker.agent.checkpoint_store import CheckpointStore
@@ -365,7 +366,7 @@ class _Cluster:
         plan = clustered({"worker": self.names}, checkpoints={"dir": "state", **checkpoints})
         self.job = Willing(plan)
         self.mailbox = Mailbox()
-        self.said: list[Event] = []
+        self.said: list[Mail] = []
         self.keeper = self.supervise()
 
     def supervise(self) -> CheckpointKeeper:
@@ -374,7 +375,7 @@ class _Cluster:
         self.keeper = CheckpointKeeper(supervision(self.job.job, self.directory / "run", self.mailbox, sessions))
         return self.keeper
 
-    def happens(self, *events: Event) -> None:
+    def happens(self, *events: Event | Annotation) -> None:
         """Let events happen, and all that follow."""
         waiting = list(events)
         while waiting or (event := self.mailbox.take(self.mailbox.now())) is not None:

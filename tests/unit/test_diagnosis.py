@@ -158,7 +158,7 @@ def test_a_server_that_ends_cleanly_too_soon_is_reported() -> None:
     (line,) = news_of(history, TaskExited(HERE, "ps:0", 0, 0, None, 0.0))
     assert line == f"ps:0 ended with code 0, though the job still needs it; {SERVE}"
     current = status(history.job, StatusInputs(0.0, "/logs", is_alive=True, now=history.now))
-    explained = explain_run(history.job, current, lambda *_: [], history.now)
+    explained = explain_run(history.job, current, lambda *_: [], history.now, history.known)
     assert explained.sentence == f"running; worker:0, ps:0 ended with code 0, though the job still needs them; {SERVE}"
     history.happens(StopRequested(0.0), TaskExited(HERE, "worker:1", 0, 0, None, 0.0, was_told=True))
     history.happens(TaskExited(HERE, "chief:0", 0, None, 15, 0.0, was_told=True))
@@ -396,7 +396,7 @@ def test_of_tasks_that_blame_each_other_the_one_that_names_a_cause_is_believed()
     cause = "InternalError: Collective ops is aborted by: NCCL: invalid usage"
     frame = '  File "train.py", line 9, in <module>'
     logs = {"worker:0": [TRACEBACK[0], frame, heard], "worker:1": [TRACEBACK[0], frame, cause]}
-    hint = summary.failure(history.job, lambda task, _: logs[task]).hint or ""
+    hint = summary.failure(history.job, lambda task, _: logs[task], history.known).hint or ""
     assert hint.startswith("worker:1 tells the cause: two tasks use one GPU")
 
 

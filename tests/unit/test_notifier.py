@@ -68,7 +68,7 @@ def test_the_end(tmp_path: Path, state: str, kinds: list[str]) -> None:
     history = job(strategy="none").start()
     for task in ("worker:0", "worker:1"):
         history.ends(task, 0)
-    assert [each.kind for each in end_of(history.job, state, tmp_path)] == kinds
+    assert [each.kind for each in end_of(history.job, state, tmp_path, history.known)] == kinds
 
 
 class Told:

@@ -524,19 +524,22 @@ def test_a_silent_gang_shows_its_stacks_and_starts_again() -> None:
     assert history.job.phase is Phase.BACKING_OFF
 
 
-def test_why_a_gang_hangs_is_noted_and_changes_nothing_else() -> None:
-    """Only while that is the cause of its end."""
+def test_why_a_gang_hangs_is_known_beside_the_job() -> None:
+    """Only while that is the cause of its end, and of this end."""
     explained = HangExplained("worker:1 sleeps (data.py, line 40); worker:0 waits for it")
-    history = mirrored(1, timeouts={"stall": 20}).happens(explained)
-    assert history.job.culprit is None
+    history = mirrored(1, timeouts={"stall": 20}, restart={"max": 1}).happens(explained)
+    assert history.known.hang_of(history.job) == ""
+    history.now += 1
     history.happens(OutputStalled(HERE, "worker:0", 0))
-    before = history.job
-    assert history.stopped() == ["worker:0"]
+    assert history.known.hang_of(history.job) == ""
     history.happens(explained)
-    assert history.stopped() == []
-    assert history.job.culprit is not None
-    assert history.job.culprit.explanation == explained.sentence
-    assert history.job._replace(culprit=before.culprit) == before
+    assert history.known.hang_of(history.job) == explained.sentence
+    history.ends("worker:0", None, 6).wait().start()
+    assert history.known.hang_of(history.job) == ""
+    history.happens(OutputStalled(HERE, "worker:0", 1))
+    assert history.known.hang_of(history.job) == ""
+    history.happens(Interrupted(2), explained)
+    assert history.known.hang_of(history.job) == ""
 
 
 def test_a_stall_without_budget_is_124() -> None:

@@ -17,8 +17,8 @@ from support.played_agent import PlayedAgent
 from support.still_loop import StillLoop
 from support.supervising import supervision
 from tflaunch.agents.session import Session
-from tflaunch.core.events import Event, MemoryGrew
-from tflaunch.core.job_state import Job
+from tflaunch.core.annotations import Annotations
+from tflaunch.core.events import Annotation, MemoryGrew
 from tflaunch.core.measures import HostVitals
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status
@@ -35,19 +35,20 @@ GROWS = MemoryGrew(HERE, "worker:1", 0, 10 * 2.0**20, 7200.0)
 GIB = 2**30
 
 
-def said(history: History, *events: Event) -> list[str]:
-    """Return the messages about events that happen now."""
+def said(history: History, *annotations: Annotation) -> list[str]:
+    """Return the messages about annotations that come now."""
     messages = []
-    for event in events:
-        before = history.job
-        history.happens(event)
-        messages += messages_about(before, event, history.job, history.now, Logs("/logs", lambda *_: []))
+    for annotation in annotations:
+        job, known = history.job, history.known
+        history.happens(annotation)
+        messages += messages_about(job, annotation, job, history.now, Logs("/logs", lambda *_: []), known)
+        assert history.job is job
     return messages
 
 
 def shown(history: History) -> tuple[dict[str, Any], str]:
     """Return the tasks of the status, and how `ps` shows it."""
-    current = status(history.job, StatusInputs(0.0, "/logs", True, history.now))
+    current = status(history.job, StatusInputs(0.0, "/logs", True, history.now, known=history.known))
     text = layout.table(current, 200, history.now)
     return {task.task: task for task in current.tasks}, text
 
@@ -60,7 +61,7 @@ def test_memory_that_grows_is_shown_with_when_it_is_full() -> None:
     tasks, text = shown(history)
     assert tasks["worker:1"].memory_full_at == history.now + 7000
     assert sentence in text
-    current = status(history.job, StatusInputs(0.0, "/logs", True, history.now))
+    current = status(history.job, StatusInputs(0.0, "/logs", True, history.now, known=history.known))
     values = {sample.name: sample.value for family in families(current, 0.0) for sample in family.samples}
     assert values["tflaunch_task_memory_growth_bytes_per_second"] == 10 * 2**20
     assert said(history, MemoryGrew(HERE, "worker:1", 0, 0.0, 0.0)) == []
@@ -98,22 +99,22 @@ class _Host(PlayedAgent):
 
 
 class _Events:
-    """A mailbox that applies events at once."""
+    """A mailbox that notes annotations at once."""
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self.events: list[Event] = []
-        self.watch: Callable[[Job, float], None] = lambda _, __: None
+        self.events: list[Annotation] = []
+        self.tell: Callable[[Annotations], None] = lambda _: None
 
     def now(self) -> float:
         """Return the time of the history."""
         return self.history.now
 
-    def put(self, event: Event) -> None:
-        """Let an event happen."""
-        self.events.append(event)
-        self.history.happens(event)
-        self.watch(self.history.job, self.history.now)
+    def put(self, annotation: Annotation) -> None:
+        """Note an annotation."""
+        self.events.append(annotation)
+        self.history.happens(annotation)
+        self.tell(self.history.known)
 
 
 class World:
@@ -124,10 +125,10 @@ class World:
         self.host, self.mailbox = _Host(), _Events(self.history)
         sessions = cast("dict[str, Session]", {HERE: self.host})
         self.monitor = VitalsMonitor(supervision(self.history.job, Path(), self.mailbox, sessions))
-        self.mailbox.watch = self.monitor.watch
+        self.mailbox.tell = self.monitor.take_annotations
         self.count = 0
 
-    def measures(self, times: int, growth: float) -> list[Event]:
+    def measures(self, times: int, growth: float) -> list[Annotation]:
         """Let the memory of worker:1 grow, and the agent measure every two seconds; return what the monitor reports."""
         before = len(self.mailbox.events)
         for _ in range(times):

@@ -227,7 +227,7 @@ class Run:
         observer.catch_up()
         exit_code = _exit_code_of(observer)
         job, logs = observer.job, observer.logs
-        text = summary.summary(job, str(logs), lambda task, count: tail(logs, task, count))
+        text = summary.summary(job, str(logs), lambda task, count: tail(logs, task, count), known=observer.known)
         files = left_files_in(observer.directory)
         tasks = {process.task: _task_result(job, process.task, logs, files) for process in job.original.processes()}
         is_here = locate_run(self.directory).has_supervisor_here

@@ -39,13 +39,13 @@ def explain(run: str | None, as_json: bool) -> None:
     def lines(task: str, count: int) -> list[str]:
         return tail(observer.logs, task, count)
 
-    found = explain_run(observer.job, current, lines, time.time())
+    found = explain_run(observer.job, current, lines, time.time(), observer.known)
     if as_json:
         click.echo(json.dumps(found.as_json(), indent=2))
         return
     state = found.state.replace("_", " ")
     if observer.job.exit_code is not None:
-        text = summary.summary(observer.job, current.logs, lines)
+        text = summary.summary(observer.job, current.logs, lines, known=observer.known)
         click.echo(f"{found.run}: {state}")
         click.echo("\n".join(line for line in text.split("\n") if not line.startswith("next: ")))  # they follow
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from tflaunch.client.control_client import ControlClient, NoSupervisor
@@ -93,8 +94,8 @@ def _only_warnings(say: Callable[[str], None]) -> Callable[[str], None]:
 def tell_news(observer: Observer, say: Callable[[str], None]) -> None:
     """Show messages about what has happened since the last call."""
     for seen in observer.catch_up():
-        logs = Logs(str(observer.logs), lambda task, count: tail(observer.logs, task, count))
-        for message in messages_about(seen.before, seen.event, seen.job, seen.now, logs):
+        logs = Logs(str(observer.logs), partial(tail, observer.logs))
+        for message in messages_about(seen.before, seen.event, seen.job, seen.now, logs, seen.known):
             say(message)
 
 
@@ -111,10 +112,8 @@ def last_words(observer: Observer, say: Callable[[str], None], sink: OutputSink 
     if observer.job.exit_code is None:
         lines.append(f"{observer.job.run} has ended with exit code {observer.exit_code}")
     else:
-        logs = observer.logs
-        lines.append(
-            summary.summary(observer.job, str(logs), lambda task, count: tail(logs, task, count), sink is not None)
-        )
+        logs, is_shown = observer.logs, sink is not None
+        lines.append(summary.summary(observer.job, str(logs), partial(tail, logs), is_shown, observer.known))
     message = "\n".join(lines)
     if sink is None:
         say(message)

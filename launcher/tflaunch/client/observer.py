@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,8 @@ from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.client.run_location import locate_run
 from tflaunch.core import replay
-from tflaunch.core.events import Event
+from tflaunch.core.annotations import Annotations
+from tflaunch.core.events import Annotation, Event
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.store import run_lock
@@ -30,12 +32,16 @@ class Outcome(Enum):
 
 
 class ObservedStep(NamedTuple):
-    """One step of the supervisor: the job before, the event, its time, and the job after."""
+    """One step of the supervisor, or an annotation: the job before, the event, its time, the job after.
+
+    ``known``: what annotations had told before.
+    """
 
     before: Job
-    event: Event
+    event: Event | Annotation
     now: float
     job: Job
+    known: Annotations
 
 
 def open_journal(directory: Path) -> JournalReader:
@@ -54,8 +60,8 @@ def open_journal(directory: Path) -> JournalReader:
 class Observer:
     """Follows one run.
 
-    ``epoch``, added to a time of its supervisor's clock, gives seconds since the epoch; ``losses`` are sentences about
-    what an ended run could not store, and the outcome of a drill.
+    ``epoch``, added to a time of its supervisor's clock, gives seconds since the epoch; ``known`` is what annotations
+    have told; ``losses`` are sentences about what an ended run could not store, and the outcome of a drill.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -74,6 +80,7 @@ class Observer:
             raise not_begun(directory)
         with readable(directory):
             self.job = replay.first_job(first[0])
+        self.known = Annotations()
         self.logs = Path(first[0]["logs"])
         self.exit_code: int | None = None
         self.losses: list[str] = []
@@ -86,11 +93,10 @@ class Observer:
         records, self._unread = self._unread + self._journal.new_records(), []
         seen = []
         with readable(self.directory):
-            for record in records:
-                self._note(record)
-                for transition in replay.transitions(self.job, [record]):
-                    seen.append(ObservedStep(self.job, transition.event, transition.now, transition.job))
-                    self.job = transition.job
+            for event, now, _, job in replay.transitions(self.job, self._noted(records)):
+                seen.append(ObservedStep(self.job, event, now, job, self.known))
+                self.job = job
+                self.known = self.known.noted(event, now) if isinstance(event, Annotation) else self.known
         self._wait_for_exit()
         return seen
 
@@ -133,9 +139,11 @@ class Observer:
             return None
         return client
 
-    def _note(self, record: dict[str, Any]) -> None:
-        if "now" in record:
-            self.epoch = record["time"] - record["now"]
-        if record["kind"] == "ended":
-            self.exit_code = int(record["exit_code"])
-            self.losses = record.get("losses", [])
+    def _noted(self, records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        for record in records:
+            if "now" in record:
+                self.epoch = record["time"] - record["now"]
+            if record["kind"] == "ended":
+                self.exit_code = int(record["exit_code"])
+                self.losses = record.get("losses", [])
+            yield record

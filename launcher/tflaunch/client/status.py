@@ -58,7 +58,7 @@ def _status_of_journal(directory: Path) -> Status:
     observer.catch_up()
     now = time.time() - observer.epoch
     is_alive = observer.outcome is Outcome.LIVE
-    inputs = StatusInputs(observer.epoch, str(observer.logs), is_alive, now)
+    inputs = StatusInputs(observer.epoch, str(observer.logs), is_alive, now, known=observer.known)
     current = status(observer.job, inputs, observer.exit_code)
     if observer.outcome is Outcome.LOST and observer.job.exit_code is None:
         run = RunDirectory.existing(directory, observer.logs)

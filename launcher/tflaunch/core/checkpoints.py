@@ -44,7 +44,7 @@ def directory_of(job: Job) -> str:
 
 
 def note_copy(job: Job, event: CheckpointCopied, now: float) -> Job:
-    """Return the job after a checkpoint was copied."""
+    """Return the job after a checkpoint was copied; its writer is asked for the newest one before an attempt."""
     return job._replace(
         checkpoint=CopiedCheckpoint(event.host, event.name, event.step, now, tuple(event.hosts.split()))
     )

@@ -12,7 +12,9 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from tflaunch.core.events import AgentEvent, Event, HostJoined, OutsiderRefused, PeerSeen, PortsHeld, TaskExited
+from tflaunch.core import events
+from tflaunch.core.actions import Action
+from tflaunch.core.events import AgentEvent, Annotation, Event
 from tflaunch.records import read_record
 
 
@@ -26,13 +28,19 @@ def kind_of(event: type[Any]) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", event.__name__).lower()
 
 
-_BY_KIND: dict[str, type[Any]] = {kind_of(event): event for event in typing.get_args(Event)}
+_BY_KIND: dict[str, type[Any]] = {kind_of(event): event for event in typing.get_args(Event | Annotation)}
+_ACTIONS = frozenset(kind_of(action) for action in typing.get_args(Action))
 _AGENT_KINDS = frozenset(kind_of(event) for event in typing.get_args(AgentEvent))
 
 
 def is_of_agents(kind: str) -> bool:
     """Whether agents send events of this kind."""
     return kind in _AGENT_KINDS
+
+
+def is_action(kind: str) -> bool:
+    """Whether a record of this kind is an action."""
+    return kind in _ACTIONS
 
 
 def from_agent(host: str, message: Mapping[str, Any]) -> Event:
@@ -43,13 +51,11 @@ def from_agent(host: str, message: Mapping[str, Any]) -> Event:
     """
     if message["kind"] not in _AGENT_KINDS:
         raise ValueError(f"unknown event {message['kind']!r}")
-    event = from_record({**message, "host": host})
-    assert event is not None
-    return event
+    return typing.cast("Event", from_record({**message, "host": host}))
 
 
-def from_record(record: Mapping[str, Any]) -> Event | None:
-    """Return the event in a record of the journal, None if the record is something else.
+def from_record(record: Mapping[str, Any]) -> Event | Annotation | None:
+    """Return the event or annotation in a record of the journal, None if the record is something else.
 
     Raises:
         ValueError: a field is missing, of the wrong type or out of range.
@@ -57,16 +63,16 @@ def from_record(record: Mapping[str, Any]) -> Event | None:
     event = _BY_KIND.get(record["kind"])
     if event is None:
         return None
-    return typing.cast("Event", _checked(read_record(event, record)))
+    return typing.cast("Event | Annotation", _checked(read_record(event, record)))
 
 
 def _checked(event: Any) -> Any:
     """Check that the fields of an event are consistent with each other."""
-    if isinstance(event, TaskExited) and (event.code is None) == (event.signal is None):
+    if isinstance(event, events.TaskExited) and (event.code is None) == (event.signal is None):
         raise ValueError("a task exits by a code or by a signal")
-    if isinstance(event, PeerSeen | OutsiderRefused):
+    if isinstance(event, events.PeerSeen | events.OutsiderRefused):
         ipaddress.ip_address(event.source)
-    if isinstance(event, HostJoined | PortsHeld):
+    if isinstance(event, events.HostJoined | events.PortsHeld):
         for address in event.addresses.split():
             ipaddress.ip_address(address)
     return event

@@ -262,7 +262,7 @@ class BreakpointLeft(NamedTuple):
 class MemoryGrew(NamedTuple):
     """The memory of the task grows steadily, by ``rate`` bytes per second, and its host's is full in ``left`` seconds.
 
-    With a rate of 0, it no longer does. No decision depends on it.
+    With a rate of 0, it no longer does.
     """
 
     host: str
@@ -328,7 +328,7 @@ class CheckpointRefused(NamedTuple):
 
 
 class CheckpointCopied(NamedTuple):
-    """A checkpoint that a task on ``host`` has written is in the run's directory, too; the job does not react to it.
+    """A checkpoint that a task on ``host`` has written is in the run's directory, too; a later attempt may need it.
 
     ``step`` is the number in its name, 0 for none; ``hosts``: those that have it, separated by spaces.
     """
@@ -340,26 +340,26 @@ class CheckpointCopied(NamedTuple):
 
 
 class CheckpointNotCopied(NamedTuple):
-    """A checkpoint that a task on ``host`` has written could not be copied; recorded only."""
+    """A checkpoint that a task on ``host`` has written could not be copied."""
 
     host: str
     reason: Reason
 
 
 class FaultInjected(NamedTuple):
-    """A drill or the user disturbed a task or link; recorded only, the job does not react to it."""
+    """A drill or the user disturbed a task or link."""
 
     what: str
 
 
 class HangExplained(NamedTuple):
-    """Why tasks hang, found from their stacks before they are stopped; no decision depends on it."""
+    """Why tasks hang, found from their stacks before they are stopped."""
 
     sentence: Reason
 
 
 class Superseded(NamedTuple):
-    """A host has accepted another supervisor of this run, so this one must not act any more."""
+    """A host has accepted another supervisor of this run, so this one must not act any more; not in the journal."""
 
     host: str
 
@@ -374,8 +374,8 @@ HostEvent = HostJoined | HostDelayed | HostUnreachable | LinkLost | LinkRestored
 HostAnswer = FilesSynced | FilesRefused | NamesResolved | PortsHeld | PortsRefused | NetworkRefused | PeersProbed
 """What agents answer to the orders before an attempt."""
 
-PreparationEvent = HostAnswer | CheckpointPlaced | CheckpointRefused
-"""What a host has done for the next attempt, or could not do."""
+PreparationEvent = HostAnswer | CheckpointCopied | CheckpointPlaced | CheckpointRefused
+"""What was done for the next attempt, or could not be done."""
 
 FenceEvent = PeerSeen | OutsiderRefused | PortUnfenced
 """Who reaches the ports of tasks."""
@@ -397,10 +397,10 @@ TaskEvent = (
 UserRequest = Interrupted | StopRequested | RestartRequested
 """What users want."""
 
-Note = MemoryGrew | HangExplained | CheckpointCopied | CheckpointNotCopied | FaultInjected | Superseded
-"""What people want to know, and no decision depends on."""
+Event = HostEvent | PreparationEvent | FenceEvent | TaskEvent | UserRequest | TimePassed
 
-Event = HostEvent | PreparationEvent | FenceEvent | TaskEvent | UserRequest | Note | TimePassed
+Annotation = MemoryGrew | HangExplained | CheckpointNotCopied | FaultInjected
+"""What people want to know, and the job does not react to; the journal has it between the events."""
 
 AgentEvent = HostLeaving | HostAnswer | FenceEvent | TaskEvent
 """What agents report."""

@@ -150,17 +150,6 @@ class Breakpoint(NamedTuple):
     function: Reason
 
 
-class Growth(NamedTuple):
-    """By how many bytes per second the memory of a task grows.
-
-    ``told_at`` and ``full_at``, when its host's memory is full, are in seconds of the supervisor's clock.
-    """
-
-    rate: float
-    told_at: float
-    full_at: float
-
-
 class Unended(NamedTuple):
     """A process that may outlive its task: its number, 0 if unknown, and why it has not ended."""
 
@@ -177,7 +166,7 @@ class TaskState(NamedTuple):
     is the number of seconds between TERM and KILL when it was last stopped, None if stacks were dumped instead of
     sending TERM, and ``kill_at`` the time of that KILL; ``was_stopped``: it exited after that; ``outlived_grace``: by
     that KILL. ``was_cut_short``: its host was leaving and had told it to end, so that exit code 0 does not mean that it
-    is done. ``breakpoint`` is where it waits for a debugger. ``growth`` says that its memory grows. ``unended``: it was
+    is done. ``breakpoint`` is where it waits for a debugger. ``unended``: it was
     killed and has not ended, or its host has not confirmed that; it may still run even if it counts as gone.
     """
 
@@ -204,7 +193,6 @@ class TaskState(NamedTuple):
     reached: Reached = Reached()
     metrics: tuple[tuple[str, float], ...] = ()
     breakpoint: Breakpoint | None = None
-    growth: Growth | None = None
     unended: Unended | None = None
 
     @property
@@ -266,7 +254,7 @@ class Culprit(NamedTuple):
     """The first cause of an end. ``name`` is a task, a host or a limit; ``message`` says what happened.
 
     ``time`` is when a task exited, in seconds of the supervisor's clock, and ``host`` is where; ``failure`` is as in
-    `events.TaskExited`; ``explanation`` is as in `events.HangExplained`.
+    `events.TaskExited`; ``explanation`` is what else is known about it.
     """
 
     cause: Cause

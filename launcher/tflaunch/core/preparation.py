@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from tflaunch.core import preflight, spares
+from tflaunch.core import checkpoints, preflight, spares
 from tflaunch.core.events import (
+    CheckpointCopied,
     CheckpointPlaced,
     CheckpointRefused,
     FilesRefused,
@@ -33,11 +34,7 @@ _REMEDY = (
 )
 
 
-def on_preparation(
-    job: Job,
-    event: PreparationEvent,
-    now: float,
-) -> Step:
+def on_preparation(job: Job, event: PreparationEvent, now: float) -> Step:
     """Return the job after a host has done its part for the next attempt, or could not."""
     if isinstance(event, FilesRefused | NamesResolved | PeersProbed) and job.hosts[event.host].is_spare:
         return _on_spare(job, event), []
@@ -50,7 +47,7 @@ def on_preparation(
             job, found = _rule_out_unknown(job, event)
             problems = preflight.name_problems(event.host, found)
             return _refuse(job, Cause.NAMES, event.host, "; ".join(problems), now) if problems else (job, [])
-        case CheckpointPlaced() | CheckpointRefused():
+        case CheckpointCopied() | CheckpointPlaced() | CheckpointRefused():
             return _on_checkpoint(job, event, now)
         case PortsHeld():
             job = job.with_host(event.host, addresses=event.addresses) if event.addresses else job
@@ -71,7 +68,9 @@ def _on_files(job: Job, event: FilesSynced | FilesRefused, now: float) -> Step:
     return _refuse(job, Cause.FILES, event.host, message, now)
 
 
-def _on_checkpoint(job: Job, event: CheckpointPlaced | CheckpointRefused, now: float) -> Step:
+def _on_checkpoint(job: Job, event: CheckpointCopied | CheckpointPlaced | CheckpointRefused, now: float) -> Step:
+    if isinstance(event, CheckpointCopied):
+        return checkpoints.note_copy(job, event, now), []
     job = _has_answered(job, event.host, CHECKPOINT)
     if isinstance(event, CheckpointPlaced):
         return job, []

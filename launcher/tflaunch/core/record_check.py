@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tflaunch.core import event_records
-from tflaunch.core.events import Event
+from tflaunch.core.events import Annotation, Event
 from tflaunch.core.job_state import Job
 from tflaunch.printable import printable
 
@@ -97,7 +97,7 @@ def _check(record: Any, number: int) -> None:
     _require("now" in record or event_records.from_record(record) is None, "has no time of the supervisor's")
 
 
-def check_known(job: Job, event: Event) -> None:
+def check_known(job: Job, event: Event | Annotation) -> None:
     """Check that an event's host and task belong to the job.
 
     Raises:

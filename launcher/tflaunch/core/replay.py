@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from tflaunch.core import event_records, step
 from tflaunch.core.actions import Action
-from tflaunch.core.events import Event, TimePassed
+from tflaunch.core.annotations import Annotations
+from tflaunch.core.events import Annotation, Event, TimePassed
 from tflaunch.core.job_state import Job
 from tflaunch.core.record_check import DAMAGES, DamagedRecordError, check_known, reason_of
 from tflaunch.plan import serialize
@@ -18,9 +19,9 @@ from tflaunch.plan.model import Plan
 
 
 class Transition(NamedTuple):
-    """One step: the event, its time, the actions that it caused, and the job after it."""
+    """One step: the event, its time, the actions that it caused, and the job after it; or an annotation."""
 
-    event: Event
+    event: Event | Annotation
     now: float
     actions: list[Action]
     job: Job
@@ -54,23 +55,35 @@ def recorded_plan(record: dict[str, Any]) -> Plan:
 
 
 def transitions(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Transition]:
-    """Yield the steps that replay the records after the first.
+    """Yield the steps that replay the records after the first, and the annotations between them.
 
     Raises:
         DamagedRecordError: a record does not fit those before it.
     """
+    told_at: float | None = None
     for record in records:
         try:
             event = event_records.from_record(record)
-            if event is None and "now" in record:
-                event = TimePassed()  # an event of an earlier version, at which deadlines were looked at, too
-            elif event is None:
+            now = record.get("now", told_at if event_records.is_action(record["kind"]) else None)
+            if now is None:
                 continue
+            if event is None:  # at events that are gone, and at annotations, earlier versions looked at deadlines, too
+                event = TimePassed()
+            told_at = now if isinstance(event, Annotation) else None
             check_known(job, event)
-            job, actions = step.step(job, event, record["now"])
+            job, actions = (job, []) if isinstance(event, Annotation) else step.step(job, event, now)
         except DAMAGES as error:
             raise DamagedRecordError(record["seq"], reason_of(error)) from None
-        yield Transition(event, record["now"], actions, job)
+        yield Transition(event, now, actions, job)
+
+
+def annotations_in(records: Iterable[dict[str, Any]]) -> Annotations:
+    """Return what the annotations among these records tell."""
+    known = Annotations()
+    for record in records:
+        if isinstance(annotation := event_records.from_record(record), Annotation):
+            known = known.noted(annotation, record["now"])
+    return known
 
 
 def replay_job(records: Iterable[dict[str, Any]]) -> Job:

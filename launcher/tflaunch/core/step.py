@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import signal
 
-from tflaunch.core import breakpoints, checkpoints, elastic, lost_hosts, policy
+from tflaunch.core import breakpoints, elastic, lost_hosts, policy
 from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import (
     BreakpointLeft,
     BreakpointReached,
-    CheckpointCopied,
     Event,
     FenceEvent,
-    HangExplained,
     HostEvent,
     Interrupted,
-    MemoryGrew,
-    Note,
     OutputResumed,
     OutputStalled,
     PortOpened,
@@ -43,7 +39,6 @@ from tflaunch.core.job_state import (
     Cause,
     Culprit,
     Formation,
-    Growth,
     HostPhase,
     HostState,
     Job,
@@ -148,38 +143,9 @@ def _react(job: Job, event: Event, now: float) -> Step:
         return on_fence_event(job, event, now)
     if isinstance(event, UserRequest):
         return _on_request(job, event, now)
-    if isinstance(event, Note):
-        return _note(job, event, now), []
     if isinstance(event, TimePassed):
         return _on_time(job, now)
     return _on_task_event(job, event, now)
-
-
-def _note(job: Job, event: Note, now: float) -> Job:
-    match event:
-        case MemoryGrew():
-            return _note_growth(job, event, now)
-        case HangExplained():
-            return _explain(job, event.sentence)
-        case CheckpointCopied():
-            return checkpoints.note_copy(job, event, now)
-        case _:
-            return job
-
-
-def _note_growth(job: Job, event: MemoryGrew, now: float) -> Job:
-    """Note that the memory of a task grows, or no longer does."""
-    task = job.tasks.get(event.task)
-    if task is None or task.attempt != event.attempt or not task.is_alive:
-        return job  # it has ended in the meantime
-    return job.with_task(task, growth=Growth(event.rate, now, now + event.left) if event.rate else None)
-
-
-def _explain(job: Job, sentence: str) -> Job:
-    """Note why tasks hang, unless something else has turned out to be the cause."""
-    if job.culprit is None or not policy.has_hung(job.culprit):
-        return job
-    return job._replace(culprit=job.culprit._replace(explanation=sentence))
 
 
 # ---- tasks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tflaunch.core.annotations import Annotations
 from tflaunch.core.job_state import Job
 from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.run_status import Status
@@ -60,7 +61,9 @@ class Explanation(NamedTuple):
         }
 
 
-def explain_run(job: Job, current: Status, tail: Callable[[str, int], list[str]], now: float) -> Explanation:
+def explain_run(
+    job: Job, current: Status, tail: Callable[[str, int], list[str]], now: float, known: Annotations
+) -> Explanation:
     """Explain a run.
 
     Args:
@@ -68,9 +71,10 @@ def explain_run(job: Job, current: Status, tail: Callable[[str, int], list[str]]
         current: its status.
         tail: returns the last lines of a task's log.
         now: seconds since the epoch.
+        known: what is known beside the job.
     """
     has_failed = bool(job.exit_code) and job.culprit is not None
-    found = summary.failure(job, tail) if has_failed else None
+    found = summary.failure(job, tail, known) if has_failed else None
     culprit = job.culprit if found is not None and found.task is not None else None
     return Explanation(
         run=current.run,

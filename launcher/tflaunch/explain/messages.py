@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tflaunch.core import policy, port_fence
+from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.events import (
+    Annotation,
     BreakpointReached,
     CheckpointNotCopied,
     CheckpointPlaced,
@@ -44,8 +46,10 @@ class Logs(NamedTuple):
     tail: Callable[[str, int], list[str]]
 
 
-def messages_about(before: Job, event: Event, after: Job, now: float, logs: Logs) -> list[str]:
-    """Return messages for the user about one step of the supervisor; [] for most steps.
+def messages_about(
+    before: Job, event: Event | Annotation, after: Job, now: float, logs: Logs, known: Annotations = NOTHING
+) -> list[str]:
+    """Return messages for the user about one step of the supervisor, or an annotation; [] for most.
 
     Args:
         before: the job before the step.
@@ -53,7 +57,10 @@ def messages_about(before: Job, event: Event, after: Job, now: float, logs: Logs
         after: the job after the step.
         now: the time of the step, in seconds of the supervisor's clock.
         logs: the tasks' logs.
+        known: what was known of the run before an annotation.
     """
+    if isinstance(event, Annotation):
+        return _annotation_news(event, after, known)
     is_running = after.phase is Phase.RUNNING
     lines = _start_news(before, event, after, logs) if isinstance(event, TaskStarted) else []
     lines += _board_news(before, event, after)
@@ -65,9 +72,7 @@ def messages_about(before: Job, event: Event, after: Job, now: float, logs: Logs
     lines += moves.news(before, after)
     if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
         lines += _task_news(before, event, after, logs)
-    if isinstance(event, HangExplained):
-        lines += [event.sentence] if after.culprit is not before.culprit else []
-    elif after.culprit is not None and after.culprit is not before.culprit:
+    if after.culprit is not None and after.culprit is not before.culprit:
         lines += _failure_news(before, after)
     lines += _attempt_news(before, after, now, logs)
     lines += _killed_news(before, event, after)
@@ -87,12 +92,10 @@ def _other_news(before: Job, event: Event, after: Job) -> list[str]:
             return _joined_news(before, event, after)
         case OutsiderRefused() | PortUnfenced():
             return _fence_news(before, event, after)
-        case CheckpointNotCopied() | CheckpointPlaced():
+        case CheckpointPlaced():
             return _checkpoint_news(before, event, after)
         case BreakpointReached() | TaskLingers():
             return _wait_news(event, after)
-        case MemoryGrew():
-            return _growth_news(before, event, after)
         case _:
             return []
 
@@ -107,10 +110,8 @@ def _joined_news(before: Job, event: HostJoined, after: Job) -> list[str]:
     return [*back, *warnings, *_sharing_news(event, after)]
 
 
-def _checkpoint_news(before: Job, event: CheckpointNotCopied | CheckpointPlaced, after: Job) -> list[str]:
-    """Return a message about a checkpoint without a copy, or that of an attempt, once the last host has it."""
-    if isinstance(event, CheckpointNotCopied):
-        return [f"warning: the newest checkpoint on {event.host} was not copied: {event.reason}"]
+def _checkpoint_news(before: Job, event: CheckpointPlaced, after: Job) -> list[str]:
+    """Return a message about the checkpoint of an attempt, once the last host has it."""
     if not event.name or after.hosts.count(CHECKPOINT) or not before.hosts.count(CHECKPOINT):
         return []
     step = f" (step {event.step})" if event.step else ""
@@ -131,12 +132,20 @@ def _wait_news(event: BreakpointReached | TaskLingers, after: Job) -> list[str]:
     return [f"{task.task} waits at a breakpoint in {where}: tflaunch debug {after.run} {task.task}"]
 
 
-def _growth_news(before: Job, event: MemoryGrew, after: Job) -> list[str]:
-    """Return a message about a task whose memory begins to grow."""
-    was, task = before.tasks.get(event.task), after.tasks.get(event.task)
-    if was is None or task is None or was is task or not event.rate or was.growth:
-        return []
-    return [f"warning: {growth_words(task.task, event.rate, event.left)}"]
+def _annotation_news(annotation: Annotation, job: Job, known: Annotations) -> list[str]:
+    """Return a message about a checkpoint without a copy, a reason for a hang, or memory that begins to grow."""
+    after = known.noted(annotation, 0.0)
+    match annotation:
+        case CheckpointNotCopied(host, reason):
+            return [f"warning: the newest checkpoint on {host} was not copied: {reason}"]
+        case HangExplained(sentence):
+            return [sentence] if job.culprit is not None and policy.has_hung(job.culprit) else []
+        case MemoryGrew(task=name):
+            task = job.tasks.get(name)
+            is_news = task is not None and after.growth_of(task) is not None and known.growth_of(task) is None
+            return [f"warning: {growth_words(name, annotation.rate, annotation.left)}"] if is_news else []
+        case _:
+            return []
 
 
 def _fence_news(before: Job, event: OutsiderRefused | PortUnfenced, after: Job) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tflaunch.core import lost_hosts, policy
+from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
 from tflaunch.core.measures import Measure
 from tflaunch.explain import cluster_formation, summary
@@ -24,7 +25,7 @@ class StatusInputs(NamedTuple):
 
     ``now`` is the time, in seconds of the supervisor's clock; adding ``epoch`` converts such times to seconds since
     the epoch; ``silences`` is the time since the last message of each host, in seconds; ``cpu`` is each task's recent
-    CPU usage, in percent of one CPU.
+    CPU usage, in percent of one CPU; ``known`` is what annotations tell.
     """
 
     epoch: float
@@ -34,6 +35,7 @@ class StatusInputs(NamedTuple):
     measures: Mapping[str, Measure] = {}
     cpu: Mapping[str, float] = {}
     silences: Mapping[str, float] = {}
+    known: Annotations = NOTHING
 
 
 def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Status:
@@ -137,7 +139,7 @@ def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
     task = job.tasks[process.task]
     state = state_of(job, task, process.host)
     is_overdue = state == "running" and task.breakpoint is None and policy.is_overdue(job, task, inputs.now)
-    growth = task.growth if state == "running" else None
+    growth = inputs.known.growth_of(task) if state == "running" else None
     shown = TaskStatus(
         task=task.task,
         role=process.role,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch.core import policy, preflight
+from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Culprit, Job, TaskState
 from tflaunch.explain import cluster_formation, moves
 from tflaunch.explain.wording import counted, lasted, listed, process_of
@@ -32,7 +33,9 @@ _ASKED = 8  # tasks whose words are compared with those of a culprit that blames
 _LOOKED_AT = 500  # TensorFlow may write hundreds of lines after a traceback
 
 
-def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown: bool = False) -> str:
+def summary(
+    job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown: bool = False, known: Annotations = NOTHING
+) -> str:
     """Return the final message about an ended job.
 
     Args:
@@ -40,10 +43,9 @@ def summary(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown
         logs: where the logs are.
         tail: returns the last lines of a task's log.
         is_shown: the tasks' output is on the same screen, so the end of a traceback is enough.
+        known: what is known beside the job.
     """
-    if left := unended(job):
-        return "\n".join([*left, _ended(job, logs, tail, is_shown)])
-    return _ended(job, logs, tail, is_shown)
+    return "\n".join([*unended(job), _ended(job, logs, tail, is_shown, known)])
 
 
 def unended(job: Job) -> list[str]:
@@ -56,14 +58,14 @@ def unended(job: Job) -> list[str]:
     return [f"may still run: {listed(left)}; look there with ps, and end it before the next run"] if left else []
 
 
-def _ended(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown: bool) -> str:
+def _ended(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown: bool, known: Annotations) -> str:
     if job.exit_code == 0:
         again = f", after {counted(restarts(job), 'restart')}," if restarts(job) else ""
         ended_at = max(task.since for task in job.tasks.values())
         done = counted(len(job.plan.tasks or job.plan.sidecars), "task")
         sentence = f"done: {done}{again} in {lasted(ended_at - job.started_at)}{_progress(job)}"
         return "\n".join([sentence, *_moves(job), *where_results_are(job)])
-    found = failure(job, tail)
+    found = failure(job, tail, known)
     lines = [found.sentence, *filter(None, [found.hang]), *_evidence(found, is_shown), *found.not_formed]
     lines += [f"hint: {found.hint}"] if found.hint else []
     lines += [f"also stopped: {listed(found.also_stopped)}"] if found.also_stopped else []
@@ -108,8 +110,8 @@ class JobFailure(NamedTuple):
     unended: tuple[str, ...] = ()
 
 
-def failure(job: Job, tail: Callable[[str, int], list[str]]) -> JobFailure:
-    """Explain a job that has a culprit; ``tail`` is as in `summary`."""
+def failure(job: Job, tail: Callable[[str, int], list[str]], known: Annotations) -> JobFailure:
+    """Explain a job that has a culprit; ``tail`` and ``known`` are as in `summary`."""
     assert job.culprit is not None
     culprit, cause = job.culprit, job.culprit.cause
     is_task = cause is Cause.TASK
@@ -130,7 +132,7 @@ def failure(job: Job, tail: Callable[[str, int], list[str]]) -> JobFailure:
     victims = [name for name, task in job.tasks.items() if task.is_stopping and name != culprit.name]
     return JobFailure(
         sentence=cause_of_restart(job, tail),
-        hang=culprit.explanation,
+        hang=culprit.explanation or known.hang_of(job),
         task=culprit.name if culprit.name in job.tasks else None,
         python=_python_elsewhere(job, culprit) if is_task else "",
         traceback=traceback,

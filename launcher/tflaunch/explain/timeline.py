@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tflaunch.core import policy
-from tflaunch.core.events import Event, HostLost, TaskExited, TaskGone, TaskNotStarted, TaskStarted, TimePassed
+from tflaunch.core.events import HostLost, TaskExited, TaskGone, TaskNotStarted, TaskStarted, TimePassed
 from tflaunch.core.job_state import Job, Phase, TaskState
 from tflaunch.explain import summary
 from tflaunch.explain.status import outcome_of
@@ -44,7 +44,7 @@ class Timeline:
         self._attempts: list[AttemptSpan] = []
         self._open: dict[str, int] = {}
 
-    def add(self, before: Job, event: Event, job: Job, now: float, epoch: float) -> None:
+    def add(self, before: Job, event: object, job: Job, now: float, epoch: float) -> None:
         """Add a step; arguments are as in `client.observer`, ``epoch`` converts ``now`` to seconds since the epoch."""
         match event:
             case TaskStarted(host=host, task=task, attempt=attempt):

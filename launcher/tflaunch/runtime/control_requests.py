@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.agents.session import Session
+from tflaunch.core.annotations import Annotations
 from tflaunch.core.events import FaultInjected, RestartRequested, StopRequested
 from tflaunch.core.job_state import Job, Phase, TaskPhase
 from tflaunch.explain.run_status import Status
@@ -30,6 +31,7 @@ class Service:
 
     def __init__(self, job: Job, logs: str, mailbox: Mailbox, sessions: Mapping[str, Session]) -> None:
         self._job = job
+        self._known = Annotations()
         self._logs = logs
         self._exit_code: int | None = None
         self._mailbox = mailbox
@@ -50,6 +52,11 @@ class Service:
     def watch(self, job: Job, now: float) -> None:
         """Take the job's state after a step."""
         self._job = job
+        self.tell_change()
+
+    def take_annotations(self, known: Annotations) -> None:
+        """Take what is known after another annotation."""
+        self._known = known
         self.tell_change()
 
     def tell_change(self) -> None:
@@ -75,7 +82,8 @@ class Service:
         now = self._mailbox.now()
         heard = {host: silence for host, session in self._sessions.items() if (silence := session.silence) is not None}
         epoch = time.time() - now
-        inputs = StatusInputs(epoch, self._logs, True, now, self._meter.measures, self._meter.cpu, heard)
+        measured = self._meter.measures, self._meter.cpu
+        inputs = StatusInputs(epoch, self._logs, True, now, *measured, heard, self._known)
         return status(self._job, inputs)
 
     # ---- requests

@@ -137,16 +137,15 @@ def _last_words(run: Run, runtime: Runtime, found: Found) -> int:
     runtime.sink.say(_summary(run, runtime), is_failure=state == "failed")
     if found.results:
         runtime.sink.say("\n".join(found.results))
-    runtime.watchers.tell_end(run.job, state, [*notes, *found.results])
+    runtime.watchers.tell_end(run.job, run.known, state, [*notes, *found.results])
     runtime.journal.record_end(exit_code, notes, state, summary.last_progress(run.job))
     runtime.service.end(exit_code)
     return exit_code
 
 
 def _summary(run: Run, runtime: Runtime) -> str:
-    return summary.summary(
-        run.job, runtime.collaborators.logs, runtime.collaborators.log_sink.tail, runtime.sink.shows_output
-    )
+    parts = runtime.collaborators
+    return summary.summary(run.job, parts.logs, parts.log_sink.tail, runtime.sink.shows_output, run.known)
 
 
 def _losses(runtime: Runtime) -> list[str]:

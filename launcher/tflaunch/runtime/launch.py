@@ -219,7 +219,7 @@ def _tell_end(path: Path, job: Job, records: list[dict[str, Any]], say: Callable
         Supervision(first, config, journal, mailbox, {}, say, service.status, service.measured, has_taken_over=True)
     )
     watchers.recall(records[1:])
-    watchers.tell_end(job, status.state_of_run(job, job.exit_code), [])
+    watchers.tell_end(job, replay.annotations_in(records), status.state_of_run(job, job.exit_code), [])
     for part in (watchers, mailbox):
         part.close()
     journal.settle()

@@ -23,7 +23,8 @@ from tflaunch.core.actions import (
     StopTask,
     UpdateFence,
 )
-from tflaunch.core.events import Event, Interrupted, Superseded, TimePassed
+from tflaunch.core.annotations import NOTHING, Annotations
+from tflaunch.core.events import Annotation, Event, Interrupted, Superseded, TimePassed
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.messages import Logs, messages_about
@@ -45,8 +46,8 @@ _LEAVE_PATIENCE = 10.0  # seconds; an agent that does not even leave is left to 
 class Records(Protocol):
     """Store of a run's records."""
 
-    def record(self, event: Event, actions: list[Action], now: float) -> None:
-        """Record an event and the actions it led to."""
+    def record(self, event: Event | Annotation, actions: list[Action], now: float) -> None:
+        """Record an event and the actions it led to, or an annotation."""
 
 
 class Watcher(Protocol):
@@ -60,8 +61,8 @@ class Collaborators(NamedTuple):
     """The collaborators of a run.
 
     ``say`` shows a message to the user; ``logs`` is the directory of the tasks' logs, for such messages; ``code``
-    is the user's code, if hosts need a copy; ``watchers`` see the job after each step; ``secrets`` are the values that
-    tasks get beside the plan's environment, None for one that is unknown.
+    is the user's code, if hosts need a copy; ``watchers`` see the job after each step, and ``readers`` what annotations
+    tell; ``secrets`` are the values that tasks get beside the plan's environment, None for one that is unknown.
     """
 
     mailbox: Mailbox
@@ -72,6 +73,7 @@ class Collaborators(NamedTuple):
     logs: str
     code: Code | None = None
     watchers: tuple[Watcher, ...] = ()
+    readers: tuple[Callable[[Annotations], None], ...] = ()
     secrets: Mapping[str, str | None] = {}
 
 
@@ -81,6 +83,8 @@ class Run:
     def __init__(self, job: Job, collaborators: Collaborators) -> None:
         """Prepare to run ``job``, without side effects."""
         self._job = job
+        self.known = NOTHING
+        """What is known of the run beside the state of its job."""
         self._collaborators = collaborators
         self._cut_short_by: int | None = None
         self._cluster: tuple[Plan | None, bytes] = None, b""
@@ -123,13 +127,17 @@ class Run:
         """Take over from a killed supervisor: restore the state from its journal's records after the first."""
         for session in self._collaborators.sessions.values():
             session.begin_recall()
-        for transition in replay.transitions(self._job, records):
-            self._job = transition.job
-            teller = self._session_of(transition.event)
+        for event, now, actions, job in replay.transitions(self._job, records):
+            self._job = job
+            if isinstance(event, Annotation):
+                self.known = self.known.noted(event, now)
+                continue
+            teller = self._session_of(event)
             if teller is not None:
-                teller.recall(transition.event)
-            for action in transition.actions:
+                teller.recall(event)
+            for action in actions:
                 self._perform(action)
+        self._tell_readers()
 
     def resume(self) -> None:
         """Run a recalled job to its end, with the agents and tasks that are still alive."""
@@ -153,7 +161,9 @@ class Run:
             if isinstance(event, Superseded):
                 self._collaborators.log_sink.leave_to_others()
                 raise TflaunchError(f"another tflaunch has taken over run {self._job.run}", EXIT_INTERNAL)
-            if event is not None:
+            if isinstance(event, Annotation):
+                self._annotate(event, now)
+            elif event is not None:
                 deadline = self._handle(event, now)
             if deadline is not None and now >= deadline:
                 deadline = self._handle(TimePassed(), now)
@@ -172,11 +182,24 @@ class Run:
             self._cut_short_by = event.signal
         for watcher in self._collaborators.watchers:
             watcher.watch(self._job, now)
-        for message in messages_about(
-            before, event, self._job, now, Logs(self._collaborators.logs, self._collaborators.log_sink.tail)
-        ):
-            self._collaborators.say(message)
+        self._tell(before, event, now)
         return step.next_deadline(self._job)
+
+    def _annotate(self, annotation: Annotation, now: float) -> None:
+        """Record what the job does not react to, and tell it."""
+        before, self.known = self.known, self.known.noted(annotation, now)
+        self._collaborators.journal.record(annotation, [], now)
+        self._tell_readers()
+        self._tell(self._job, annotation, now, before)
+
+    def _tell_readers(self) -> None:
+        for take in self._collaborators.readers:
+            take(self.known)
+
+    def _tell(self, before: Job, event: Event | Annotation, now: float, known: Annotations = NOTHING) -> None:
+        logs = Logs(self._collaborators.logs, self._collaborators.log_sink.tail)
+        for message in messages_about(before, event, self._job, now, logs, known):
+            self._collaborators.say(message)
 
     def _perform(self, action: Action) -> None:
         session = self._collaborators.sessions[action.host]

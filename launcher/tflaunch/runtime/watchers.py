@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tflaunch.agents.session import Session
+from tflaunch.core.annotations import Annotations
 from tflaunch.core.job_state import Job
 from tflaunch.explain.run_status import Status
 from tflaunch.mailbox import Mailbox
@@ -74,7 +75,10 @@ class Watcher:
         """Return notes on how the run ended, and its exit code."""
         return [], exit_code
 
-    def tell_end(self, job: Job, state: str, rest: Iterable[str]) -> None:
+    def take_annotations(self, known: Annotations) -> None:
+        """Take what is known after another annotation."""
+
+    def tell_end(self, job: Job, known: Annotations, state: str, rest: Iterable[str]) -> None:
         """Take the end of the run: its state, and the lines that follow its summary."""
 
     def close(self) -> None:
@@ -137,10 +141,15 @@ class Watchers:
             notes += more
         return notes, exit_code
 
-    def tell_end(self, job: Job, state: str, rest: Iterable[str]) -> None:
+    def take_annotations(self, known: Annotations) -> None:
+        """Show all what is known after another annotation."""
+        for watcher in self._made.values():
+            watcher.take_annotations(known)
+
+    def tell_end(self, job: Job, known: Annotations, state: str, rest: Iterable[str]) -> None:
         """Tell all the end of the run."""
         for watcher in self._made.values():
-            watcher.tell_end(job, state, rest)
+            watcher.tell_end(job, known, state, rest)
 
     def close(self) -> None:
         """End all."""

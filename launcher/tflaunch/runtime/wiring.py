@@ -116,8 +116,10 @@ def open_runtime(
         _repeat(_BETWEEN_VIEWS, mailbox, lambda: service.measured(sink.update))
     config.begun()
     try:
+        watching = service, watchers
+        readers = service.take_annotations, watchers.take_annotations
         collaborators = Collaborators(
-            mailbox, journal, log_sink, sessions, sink.say, logs, config.code, (service, watchers), config.secrets
+            mailbox, journal, log_sink, sessions, sink.say, logs, config.code, watching, readers, config.secrets
         )
         yield Runtime(collaborators, journal, service, watchers, sink, left_files)
     finally:

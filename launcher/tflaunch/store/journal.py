@@ -14,7 +14,7 @@ from tflaunch import private_files
 from tflaunch.core import replay
 from tflaunch.core.actions import Action
 from tflaunch.core.event_records import kind_of
-from tflaunch.core.events import Event
+from tflaunch.core.events import Annotation, Event
 from tflaunch.core.job_state import Job
 from tflaunch.core.record_check import JOURNAL_FORMAT, DamagedRecordError, OtherFormatError, check_record
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
@@ -170,8 +170,8 @@ class Journal:
         about = {"losses": losses, "state": state, "step": step, "metrics": metrics}
         self._write([{"kind": "ended", "exit_code": exit_code, **about}])
 
-    def record(self, event: Event, actions: list[Action], now: float) -> None:
-        """Write an event and the resulting actions; ``now`` is the time passed to `step`."""
+    def record(self, event: Event | Annotation, actions: list[Action], now: float) -> None:
+        """Write an event and the resulting actions, or an annotation; ``now`` is the time passed to `step`."""
         entries = [{"kind": kind_of(type(event)), "now": now, **event._asdict()}]
         entries += [{"kind": kind_of(type(action)), **action._asdict()} for action in actions]
         self._write(entries)

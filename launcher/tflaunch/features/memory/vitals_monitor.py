@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tflaunch.agents import measurement_link
+from tflaunch.core.annotations import Annotations
 from tflaunch.core.events import MemoryGrew
 from tflaunch.core.job_state import Job, Phase, TaskPhase, TaskState
 from tflaunch.core.measures import HostVitals, TaskVitals
@@ -20,6 +21,7 @@ class VitalsMonitor(Watcher):
 
     def __init__(self, supervision: Supervision) -> None:
         self._job = supervision.job
+        self._known = Annotations()
         self._mailbox = supervision.mailbox
         self._memory: dict[str, tuple[int, MemoryGrowth]] = {}
         for host, session in supervision.sessions.items():
@@ -28,6 +30,10 @@ class VitalsMonitor(Watcher):
     def watch(self, job: Job, now: float) -> None:
         """Take the job's state after a step."""
         self._job = job
+
+    def take_annotations(self, known: Annotations) -> None:
+        """Take what is known after another annotation."""
+        self._known = known
 
     def _take(self, host: str, vitals: HostVitals, at: float) -> None:
         """Judge what a host measured at ``at``, in seconds of the supervisor's clock."""
@@ -56,7 +62,7 @@ class VitalsMonitor(Watcher):
 
     def _growth_event(self, host: str, state: TaskState, rate: float | None, left: float | None) -> MemoryGrew | None:
         """Return what is new about the memory of a task, None for nothing."""
-        now, known = self._mailbox.now(), state.growth
+        now, known = self._mailbox.now(), self._known.growth_of(state)
         if rate is None or left is None:
             return None if known is None else MemoryGrew(host, state.task, state.attempt, 0.0, 0.0)
         if known is not None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.core import policy, replay
+from tflaunch.core.annotations import Annotations
 from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.explain import summary, wording
 from tflaunch.runtime.watchers import Supervision, Watcher
@@ -68,18 +69,19 @@ def occurrences(before: Job, after: Job) -> Iterator[Occurrence]:
                 yield Occurrence("restarted", name, f"{task.task} restarts alone (attempt {task.attempt})")
 
 
-def end_of(job: Job, state: str, logs: Path, rest: Iterable[str] = ()) -> list[Occurrence]:
+def end_of(job: Job, state: str, logs: Path, known: Annotations, rest: Iterable[str] = ()) -> list[Occurrence]:
     """Return the occurrence of the end of a job, none if it was stopped by the user.
 
     Args:
         job: the ended job.
         state: the state of its run.
         logs: the directory of the logs.
+        known: what is known beside the job.
         rest: lines after the summary.
     """
     if state not in _ENDS:
         return []
-    text = summary.summary(job, str(logs), lambda task, lines: tail(logs, task, lines))
+    text = summary.summary(job, str(logs), lambda task, lines: tail(logs, task, lines), known=known)
     return [Occurrence(_ENDS[state], "end", "\n".join([text, *rest]))]
 
 
@@ -111,9 +113,9 @@ class Notifier(Watcher):
         if job is not before:
             self.notify(occurrences(before, job))
 
-    def tell_end(self, job: Job, state: str, rest: Iterable[str]) -> None:
+    def tell_end(self, job: Job, known: Annotations, state: str, rest: Iterable[str]) -> None:
         """Notify of the end of the run."""
-        self.notify(end_of(job, state, self._logs, rest))
+        self.notify(end_of(job, state, self._logs, known, rest))
 
     def notify(self, found: Iterable[Occurrence]) -> None:
         """Notify of those occurrences that the spec names, unless it was done before."""

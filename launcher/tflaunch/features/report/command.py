@@ -91,6 +91,7 @@ def _size(size: int) -> str:
 def _diagnosis(directory: Path, with_logs: bool) -> str:
     """Return how the run is doing, or how it ended, according to its journal, and with ``with_logs`` its output."""
     from tflaunch.client import runs
+    from tflaunch.core import replay
     from tflaunch.core.job_state import Phase
     from tflaunch.explain import summary
     from tflaunch.store import journal
@@ -104,7 +105,6 @@ def _diagnosis(directory: Path, with_logs: bool) -> str:
     if job.phase is not Phase.ENDED:
         tasks = "\n".join(f"{task.task}: {task.phase.value}, attempt {task.attempt}" for task in job.tasks.values())
         return f"{head}; it is {job.phase.value}\n{tasks}"
-    logs = Path(records[0]["logs"])
-    return (
-        f"{head}\n{summary.summary(job, str(logs), lambda task, lines: tail(logs, task, lines) if with_logs else [])}"
-    )
+    logs, known = Path(records[0]["logs"]), replay.annotations_in(records)
+    text = summary.summary(job, str(logs), lambda *about: tail(logs, *about) if with_logs else [], known=known)
+    return f"{head}\n{text}"

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,7 +123,7 @@ class RunFeed:
         current = current_status(self.directory)
         observer.catch_up()  # may have ended in between
         logs = observer.logs
-        explained = explain_run(observer.job, current, lambda task, count: tail(logs, task, count), time.time())
+        explained = explain_run(observer.job, current, partial(tail, logs), time.time(), observer.known)
         if observer.outcome is Outcome.LIVE:
             self._record(current)
         if steps or "timeline" not in self.pieces:
@@ -134,8 +135,8 @@ class RunFeed:
 
     def _note(self, observer: Observer, step: ObservedStep) -> None:
         self._timeline.add(step.before, step.event, step.job, step.now, observer.epoch)
-        logs = Logs(str(observer.logs), lambda task, count: tail(observer.logs, task, count))
-        said = messages_about(step.before, step.event, step.job, step.now, logs)
+        logs = Logs(str(observer.logs), partial(tail, observer.logs))
+        said = messages_about(step.before, step.event, step.job, step.now, logs, step.known)
         self._messages += [(round(step.now + observer.epoch, 3), message) for message in said]
 
     def _record(self, current: Status) -> None:

@@ -1,0 +1,58 @@
+"""What people want to know of a run, and no decision depends on; rebuilt from the annotations in its journal. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tflaunch.core import policy
+from tflaunch.core.events import Annotation, HangExplained, MemoryGrew
+from tflaunch.core.job_state import Job, TaskState
+
+
+class Growth(NamedTuple):
+    """By how many bytes per second the memory of an attempt of a task grows; with a rate of 0, it no longer does.
+
+    ``told_at`` and ``full_at``, when its host's memory is full, are in seconds of the supervisor's clock.
+    """
+
+    attempt: int
+    rate: float
+    told_at: float
+    full_at: float
+
+
+class Annotations(NamedTuple):
+    """What the annotations of a run tell together.
+
+    ``growth``: task to how its memory grows. ``hang`` is why tasks were found to hang last, and ``explained_at`` when.
+    """
+
+    growth: Mapping[str, Growth] = {}
+    hang: str = ""
+    explained_at: float = 0.0
+
+    def noted(self, annotation: Annotation, now: float) -> Annotations:
+        """Return what is known after another annotation at ``now``."""
+        match annotation:
+            case MemoryGrew(task=task, attempt=attempt, rate=rate, left=left):
+                return self._replace(growth={**self.growth, task: Growth(attempt, rate, now, now + left)})
+            case HangExplained(sentence=sentence):
+                return self._replace(hang=sentence, explained_at=now)
+            case _:
+                return self
+
+    def growth_of(self, task: TaskState) -> Growth | None:
+        """Return how the memory of a living task grows; None if it does not."""
+        found = self.growth.get(task.task)
+        is_current = found is not None and found.rate and found.attempt == task.attempt and task.is_alive
+        return found if is_current else None
+
+    def hang_of(self, job: Job) -> str:
+        """Return why the tasks hang whose end has ended the attempt; "" if they do not, or it is not known."""
+        is_about_it = job.culprit is not None and policy.has_hung(job.culprit) and self.explained_at >= job.failed_at
+        return self.hang if is_about_it else ""
+
+
+NOTHING = Annotations()
+"""What is known without an annotation."""
