@@ -124,7 +124,7 @@ class Faults:
         job = self._history.run.job
         there = [task for task in job.plan.on_host(host.name) if policy.in_gang(task)]
         is_needed = any(not policy.restarts_alone(job.plan, task) for task in there)
-        is_done = any(job.tasks[task.task].code == 0 for task in there)
+        is_done = any(job.tasks[task.task].exit.code == 0 for task in there)
         is_clear = host.agent is not None and self._world.now > host.shaken_until
         if job.phase is Phase.RUNNING and is_needed and not is_done and is_clear:
             self._oracle.cause(kind, host.name, host.name)

@@ -36,7 +36,7 @@ from tflaunch.core.events import (
     TaskStarted,
     TimePassed,
 )
-from tflaunch.core.job_state import Cause, Job, Phase
+from tflaunch.core.job_state import Cause, Job, Phase, Stop
 from tflaunch.core.restart_budget import Budget
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan
@@ -116,8 +116,7 @@ class State(NamedTuple):
         tasks = tuple(
             task._replace(
                 since=0.0,
-                kill_at=self._from_now(task.kill_at),
-                grace=None,  # has no influence on decisions
+                stop=task.stop and Stop(None, max(task.stop.kill_at - self.now, 0.0)),  # grace decides nothing
                 resume_at=self._from_now(task.resume_at),
                 budget=_counted(task.budget),
             )

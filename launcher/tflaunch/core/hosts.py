@@ -325,7 +325,7 @@ def _move_tasks(job: Job, host: str, waiting: list[TaskPlan], now: float) -> Ste
 def _is_missed(job: Job, task: TaskPlan) -> bool:
     """Whether a task that was lost with its host has to run again."""
     state = job.tasks[task.task]
-    was_lost = state.phase is TaskPhase.GONE and state.code is None and state.signal is None
+    was_lost = state.phase is TaskPhase.GONE and state.exit.code is None and state.exit.signal is None
     return policy.restarts_alone(job.plan, task) and (was_lost or state.resume_at is not None)
 
 
@@ -338,7 +338,7 @@ def replace_alone(job: Job, name: str, failure: Failure, now: float) -> Step:
     process = job.plan.find(name)
     if answer.wait is not None or elastic.can_lose(job, process):
         return job, []
-    culprit = Culprit(Cause.TASK, name, task.attempt, task.code, task.signal, "", now, process.host)
-    if task.code is None and task.signal is None:
+    culprit = Culprit(Cause.TASK, name, task.attempt, task.exit.code, task.exit.signal, "", now, process.host)
+    if task.exit.code is None and task.exit.signal is None:
         culprit = culprit._replace(cause=Cause.HOST, name=process.host, message=job.hosts[process.host].reason)
     return fail(job.with_restarts(no_retry_reason=answer.no_retry_reason), culprit, now, may_retry=False)

@@ -150,6 +150,33 @@ class Breakpoint(NamedTuple):
     function: Reason
 
 
+class Stop(NamedTuple):
+    """How a task was last stopped.
+
+    ``grace`` is the number of seconds between TERM and KILL, None if stacks were dumped instead of sending TERM;
+    ``kill_at`` is the time of that KILL.
+    """
+
+    grace: float | None
+    kill_at: float
+
+
+class Exit(NamedTuple):
+    """How the process of a task has exited; ``code`` and ``signal`` are None before that, or if that is not known.
+
+    ``failure`` is as in `events.TaskExited`. ``was_stopped``: it had been stopped before; ``outlived_grace``: it was
+    killed by that KILL. ``was_cut_short``: its host was leaving and had told it to end, so that exit code 0 does not
+    mean that it is done.
+    """
+
+    code: int | None = None
+    signal: int | None = None
+    failure: str = ""
+    was_stopped: bool = False
+    was_cut_short: bool = False
+    outlived_grace: bool = False
+
+
 class Unended(NamedTuple):
     """A process that may outlive its task: its number, 0 if unknown, and why it has not ended."""
 
@@ -160,40 +187,35 @@ class Unended(NamedTuple):
 class TaskState(NamedTuple):
     """State of one task. ``since`` and ``resume_at`` are seconds of the supervisor's clock.
 
-    ``resume_at``: the task restarts alone at this time, or as soon as its host is ready. ``budget`` is what such
-    restarts have used. ``preload`` and ``tensorflow`` are as in `events.TaskStarted`, ``failure`` as in
-    `events.TaskExited`; ``reached`` is the progress of the attempt, ``metrics`` its last reported metrics. ``grace``
-    is the number of seconds between TERM and KILL when it was last stopped, None if stacks were dumped instead of
-    sending TERM, and ``kill_at`` the time of that KILL; ``was_stopped``: it exited after that; ``outlived_grace``: by
-    that KILL. ``was_cut_short``: its host was leaving and had told it to end, so that exit code 0 does not mean that it
-    is done. ``breakpoint`` is where it waits for a debugger. ``unended``: it was
-    killed and has not ended, or its host has not confirmed that; it may still run even if it counts as gone.
+    ``stop``: it was asked to stop. ``resume_at``: it restarts alone at this time, or as soon as its host is ready;
+    ``budget`` is what such restarts have used. ``preload`` and ``tensorflow`` are as in `events.TaskStarted`;
+    ``reached`` is the progress of the attempt, ``metrics`` its last reported metrics. ``breakpoint`` is where it waits
+    for a debugger. ``unended``: it was killed and has not ended, or its host has not confirmed that; it may still run
+    even if it counts as gone.
     """
 
     task: str
     phase: TaskPhase = TaskPhase.IDLE
     attempt: int = 0
+    since: float = 0.0
     pid: int | None = None
-    code: int | None = None
-    signal: int | None = None
-    is_port_open: bool = False
-    is_stopping: bool = False
-    was_stopped: bool = False
-    was_cut_short: bool = False
-    grace: float | None = None
-    kill_at: float = 0.0
-    outlived_grace: bool = False
-    is_stalled: bool = False
     preload: str = ""
     tensorflow: str = ""
-    since: float = 0.0
-    resume_at: float | None = None
-    budget: Budget = Budget()
-    failure: str = ""
+    is_port_open: bool = False
+    is_stalled: bool = False
+    breakpoint: Breakpoint | None = None
+    stop: Stop | None = None
+    exit: Exit = Exit()
+    unended: Unended | None = None
     reached: Reached = Reached()
     metrics: tuple[tuple[str, float], ...] = ()
-    breakpoint: Breakpoint | None = None
-    unended: Unended | None = None
+    resume_at: float | None = None
+    budget: Budget = Budget()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self.stop is not None
 
     @property
     def is_alive(self) -> bool:
@@ -204,7 +226,7 @@ class TaskState(NamedTuple):
     def has_succeeded(self) -> bool:
         """Whether its program exited with code 0 by itself and will not be restarted."""
         has_ended = self.phase in (TaskPhase.EXITED, TaskPhase.GONE)
-        return has_ended and self.code == 0 and not self.was_cut_short and self.resume_at is None
+        return has_ended and self.exit.code == 0 and not self.exit.was_cut_short and self.resume_at is None
 
     @property
     def tags(self) -> list[Hashable]:

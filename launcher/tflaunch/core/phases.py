@@ -23,6 +23,7 @@ from tflaunch.core.job_state import (
     Job,
     Phase,
     Preflight,
+    Stop,
     TaskPhase,
     TaskState,
 )
@@ -319,9 +320,8 @@ def stop(job: Job, processes: Iterable[TaskPlan], grace: float, now: float, with
     for process in processes:
         task = job.tasks[process.task]
         if task.is_alive:
-            if not task.is_stopping or now + grace < task.kill_at:  # its agent keeps the earlier of two times, too
-                allowed = None if with_stacks else grace
-                task = task._replace(is_stopping=True, grace=allowed, kill_at=now + grace)
+            if task.stop is None or now + grace < task.stop.kill_at:  # its agent keeps the earlier of two times, too
+                task = task._replace(stop=Stop(None if with_stacks else grace, now + grace))
             tasks[task.task] = task
             actions.append(StopTask(process.host, process.task, task.attempt, grace, with_stacks))
     if not tasks:

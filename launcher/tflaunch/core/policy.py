@@ -124,9 +124,10 @@ def finished(job: Job) -> list[str]:
 
 def outlived_grace(task: TaskState, event: TaskExited) -> bool:
     """Whether a stopped task was killed because its grace was over, and not earlier by somebody else."""
-    if not task.is_stopping or event.signal != _KILL or task.grace is None or task.grace <= _SURVIVOR_GRACE:
+    stop = task.stop
+    if stop is None or event.signal != _KILL or stop.grace is None or stop.grace <= _SURVIVOR_GRACE:
         return False
-    return event.at >= task.kill_at - min(_CLOCK_ERROR, task.grace / 2)
+    return event.at >= stop.kill_at - min(_CLOCK_ERROR, stop.grace / 2)
 
 
 def trained_alone(job: Job, now: float) -> list[str]:
@@ -296,10 +297,10 @@ def confirm_by(job: Job, task: TaskState) -> float | None:
     A process may not die (state D, a frozen cgroup), and a host may lie, so the wait must end without them.
     """
     host = job.hosts[job.plan.find(task.task).host]
-    if not (task.is_alive and task.is_stopping) or host.phase is HostPhase.DISCONNECTED:
+    if task.stop is None or not task.is_alive or host.phase is HostPhase.DISCONNECTED:
         return None
     was_away = host.since > host.joined_at  # it may have got the order only when the link was restored
-    return max(task.kill_at, host.since + job.plan.timeouts.grace if was_away else 0.0) + fence(job.plan)
+    return max(task.stop.kill_at, host.since + job.plan.timeouts.grace if was_away else 0.0) + fence(job.plan)
 
 
 def first_confirm_by(job: Job) -> float | None:
@@ -324,7 +325,7 @@ def is_start_failure(job: Job, task: str) -> bool:
     formed, when a task of the gang has begun to train, or after `WARN_AFTER` for a program that never opens its ports:
     it may have a cluster of its own. A checkpoint says nothing: it may be that of an earlier run.
     """
-    ended = job.tasks[task]
+    ended = job.tasks[task].exit
     is_over = job.formation.is_start_over or any(_has_trained(job.tasks[each.task]) for each in gang_tasks(job))
     return ended.code in _PLAIN_CODES and ended.code not in _PREEMPTED and not is_over
 
@@ -340,7 +341,7 @@ def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
         reached = reached.furthest(job.tasks[task.task].reached)
     if culprit.cause is Cause.TASK:
         is_free = is_preemption(culprit.code, culprit.signal)
-        failure = job.tasks[culprit.name].failure
+        failure = job.tasks[culprit.name].exit.failure
         kind, what = _kind(culprit, failure, is_quick=job.failed_at - job.attempt_started_at < QUICK)
         # Where a chief trains alone, no other task can show at once that all fail alike.
         is_alone = culprit.name == "chief:0" and job.plan.strategy == "parameter_server"
@@ -381,7 +382,7 @@ def is_raised(failure: str) -> bool:
 
 def failure_of_all(job: Job) -> str:
     """Return the exception that all tasks of a failed attempt raised at the same line; "" if none."""
-    failures = {job.tasks[task.task].failure for task in _trainers(job.plan)}
+    failures = {job.tasks[task.task].exit.failure for task in _trainers(job.plan)}
     if len(failures) != 1 or len(_trainers(job.plan)) < 2:
         return ""
     failure = failures.pop()

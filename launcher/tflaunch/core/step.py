@@ -38,6 +38,7 @@ from tflaunch.core.job_state import (
     TIMED,
     Cause,
     Culprit,
+    Exit,
     Formation,
     HostPhase,
     HostState,
@@ -192,7 +193,7 @@ def _on_breakpoint(job: Job, task: TaskState, event: BreakpointReached | Breakpo
 
 
 def _on_not_started(job: Job, task: TaskState, event: TaskNotStarted, now: float) -> Step:
-    job = job.with_task(task, phase=TaskPhase.EXITED, code=event.code, since=now)
+    job = job.with_task(task, phase=TaskPhase.EXITED, exit=Exit(event.code), since=now)
     if job.phase is not Phase.RUNNING or elastic.can_lose(job, job.plan.find(task.task)):
         return job, []
     about = (task.task, event.attempt, event.code, None, event.reason)
@@ -211,23 +212,24 @@ def _on_gone(job: Job, process: TaskPlan) -> Step:
 def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step:
     process = job.plan.find(task.task)
     lived = now - task.since
-    code = culprit_of(event).code
-    ended = {"code": code, "signal": event.signal, "failure": event.failure, "since": now}
-    was_stopped = task.is_stopping or event.was_told
-    was_cut_short = event.was_told and job.hosts[event.host].phase is HostPhase.LEAVING
-    reached = Reached(event.step, event.epoch)
-    known = {"reached": reached, "metrics": tuple(event.metrics.items())}
-    outlived_grace = policy.outlived_grace(task, event)
-    marks = {"was_stopped": was_stopped, "was_cut_short": was_cut_short, "outlived_grace": outlived_grace}
-    job = job.with_task(task, phase=TaskPhase.EXITED, **marks, **known, **ended)
-    if code == 0 and not was_cut_short and not event.suspended:
+    ended = Exit(
+        culprit_of(event).code,
+        event.signal,
+        event.failure,
+        was_stopped=task.is_stopping or event.was_told,
+        was_cut_short=event.was_told and job.hosts[event.host].phase is HostPhase.LEAVING,
+        outlived_grace=policy.outlived_grace(task, event),
+    )
+    known = {"reached": Reached(event.step, event.epoch), "metrics": tuple(event.metrics.items())}
+    job = job.with_task(task, phase=TaskPhase.EXITED, exit=ended, since=now, **known)
+    if ended.code == 0 and not ended.was_cut_short and not event.suspended:
         return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
     if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):
         return _reconsider(job, event), []
     is_spared = event.went_to_background and elastic.can_lose(job, process)
     if task.is_stopping or job.exit_code is not None or is_spared:
         return job, []
-    if was_cut_short:
+    if ended.was_cut_short:
         resume_at = now if policy.restarts_alone(job.plan, process) else None
         return job.with_task(job.tasks[task.task], resume_at=resume_at), []
     is_start_failure = policy.in_gang(process) and policy.is_start_failure(job, task.task)

@@ -72,7 +72,7 @@ def servers_among(plan: Plan, names: Collection[str]) -> list[str]:
 
 def servers_ended(job: Job) -> list[str]:
     """Return a sentence about the servers that have ended by themselves with code 0; [] without any."""
-    ended = [task.task for task in job.tasks.values() if task.has_succeeded and not task.was_stopped]
+    ended = [task.task for task in job.tasks.values() if task.has_succeeded and not task.exit.was_stopped]
     return ended_sentence(servers_among(job.plan, ended)) if job.exit_code != 0 else []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tflaunch.core import policy, port_fence
@@ -28,7 +28,7 @@ from tflaunch.core.events import (
     TaskNotStarted,
     TaskStarted,
 )
-from tflaunch.core.job_state import CHECKPOINT, HAS_RUN, Cause, HostPhase, Job, Phase
+from tflaunch.core.job_state import CHECKPOINT, HAS_RUN, Cause, HostPhase, Job, Phase, TaskState
 from tflaunch.explain import cluster_formation, moves, summary
 from tflaunch.explain.summary import describe, describe_exit
 from tflaunch.explain.wording import away_words, counted, growth_words, lasted, listed, place_of, process_of
@@ -271,7 +271,7 @@ def _board_news(before: Job, event: Event, after: Job) -> list[str]:
 def _hint_news(before: Job, event: Event, after: Job, logs: Logs) -> list[str]:
     """Return a hint for an evaluator or sidecar that failed for good; no summary will mention it."""
     task = after.tasks.get(event.task) if isinstance(event, TaskGone) else None
-    if task is None or task is before.tasks[task.task] or not task.code:
+    if task is None or task is before.tasks[task.task] or not task.exit.code:
         return []
     if after.culprit is not None or task.resume_at is not None or task.is_stopping:
         return []
@@ -326,7 +326,7 @@ def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, logs
     if task is None or task is before.tasks[event.task]:
         return []
     name = summary.named(task.task, event.host, after.plan)
-    if task.code == 0 and not task.was_cut_short:
+    if task.exit.code == 0 and not task.exit.was_cut_short:
         if isinstance(event, TaskExited) and event.evidence:
             return [f"warning: {summary.left_behind(name, event.evidence)}"]
         missed = cluster_formation.servers_among(after.plan, [task.task] if after.phase is Phase.RUNNING else [])
@@ -336,7 +336,7 @@ def _task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, logs
         if isinstance(event, TaskExited) and event.went_to_background:
             what = summary.left_behind(name, event.evidence)
         if task.resume_at is not None:
-            exception = summary.exception_of(task, logs.tail) if task.code else ""
+            exception = summary.exception_of(task, logs.tail) if task.exit.code else ""
             return [f"{what}{exception}; it restarts alone in {task.resume_at - task.since:.2g} s"]
         return [f"{what}; the job goes on without it"]
     if after.phase is Phase.DRAINING and not task.is_stopping:
@@ -364,7 +364,7 @@ def _stop_news(job: Job, living: list[str]) -> list[str]:
     if not living:
         return []
     assert job.culprit is not None
-    grace = max((job.tasks[name].grace or 0.0 for name in living), default=0.0)
+    grace = _grace_of(job.tasks[name] for name in living)
     who = job.culprit.message.removeprefix("ended by ")
     why = f", as {who} asks" if who else ""
     waits = f": waiting up to {grace:g} s for them to save" if grace else ""
@@ -382,14 +382,19 @@ def _killed_news(before: Job, event: Event, after: Job) -> list[str]:
         ended = list(after.tasks.values())
     else:
         return []
-    killed = [task for task in ended if task.outlived_grace]
+    killed = [task for task in ended if task.exit.outlived_grace]
     if not killed:
         return []
-    grace = max(task.grace or 0.0 for task in killed)
+    grace = _grace_of(killed)
     names = " and ".join(task.task for task in killed) if len(killed) == 2 else listed([task.task for task in killed])
     verb = "was" if len(killed) == 1 else "were"
     remedy = "raise timeouts.grace if a checkpoint needs longer"
     return [f"{names} {verb} killed: still running {grace:g} s after TERM; {remedy}"]
+
+
+def _grace_of(tasks: Iterable[TaskState]) -> float:
+    """Return the longest time between TERM and KILL of tasks that were stopped."""
+    return max((task.stop.grace or 0.0 for task in tasks if task.stop is not None), default=0.0)
 
 
 def _late_news(job: Job) -> list[str]:

@@ -148,8 +148,8 @@ def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
         state="waiting" if is_overdue else state,
         pid=task.pid if task.is_alive or task.unended is not None else None,
         attempt=task.attempt,
-        exit_code=task.code,
-        signal=task.signal,
+        exit_code=task.exit.code,
+        signal=task.exit.signal,
         preload=task.preload or None,
         since=_since_epoch(task.since, inputs) if task.since else None,
         listening=task.is_port_open if task.is_alive and policy.listens(job.plan, task.task) else None,
@@ -194,11 +194,11 @@ def state_of(job: Job, task: TaskState, host: str) -> str:
 
 def outcome_of(task: TaskState) -> str:
     """Return how an attempt of a task that has ended counts, as shown to users."""
-    if task.code == 0 and not task.was_cut_short:
+    if task.exit.code == 0 and not task.exit.was_cut_short:
         return "succeeded"
-    if task.code is None and task.signal is None:
+    if task.exit.code is None and task.exit.signal is None:
         return "stopped" if task.is_stopping and task.unended is None else "lost"
-    return "stopped" if task.was_stopped else "failed"
+    return "stopped" if task.exit.was_stopped else "failed"
 
 
 def state_of_run(job: Job, exit_code: int | None) -> str:

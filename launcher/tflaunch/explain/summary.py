@@ -206,7 +206,7 @@ def _hint_about_task(job: Job, task: str, said: list[str], tail: Callable[[str, 
     hint = hints.find_hint(said, _facts(job, task))
     if not hints.saw_peer_vanish(said):
         return hint
-    others = [each.task for each in job.plan.tasks if each.task != task and job.tasks[each.task].code]
+    others = [each.task for each in job.plan.tasks if each.task != task and job.tasks[each.task].exit.code]
     for other in others[:_ASKED]:
         words = tail(other, _LOOKED_AT)
         if words and not hints.saw_peer_vanish(words):
@@ -262,8 +262,8 @@ def _facts(job: Job, name: str) -> Facts:
         task=name,
         role=process.role,
         attempt=task.attempt,
-        code=task.code,
-        signal=task.signal,
+        code=task.exit.code,
+        signal=task.exit.signal,
         legacy_keras=process.env.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"),
         python=process.argv[0] if "python" in process.argv[0].rpartition("/")[2] else "",
         host="" if job.plan.is_local(process.host) else process.host,
@@ -311,7 +311,7 @@ def exception_of(task: TaskState, tail: Callable[[str, int], list[str]]) -> str:
     """
     from tflaunch.explain import hints
 
-    signature = task.failure if policy.is_raised(task.failure) else ""
+    signature = task.exit.failure if policy.is_raised(task.exit.failure) else ""
     exception = printable(hints.failure_words(tail(task.task, _LOOKED_AT)) or signature)
     return f" ({exception})" if exception else ""
 
@@ -353,7 +353,7 @@ def left_behind(task: str, evidence: str) -> str:
 
 def describe_exit(task: TaskState) -> str:
     """Return how a task's process ended, for example ``exited with code 7``."""
-    return _exit_words(task.code, task.signal)
+    return _exit_words(task.exit.code, task.exit.signal)
 
 
 def _exit_words(code: int | None, number: int | None) -> str:

@@ -98,5 +98,5 @@ def _reason(task: TaskState, evidence: str) -> str | None:
     """Return why a task failed, None if it did not."""
     if outcome_of(task) != "failed":
         return None
-    raised = f" ({task.failure})" if policy.is_raised(task.failure) else ""
+    raised = f" ({task.exit.failure})" if policy.is_raised(task.exit.failure) else ""
     return summary.describe_exit(task) + raised + (f": {evidence}" if evidence else "")
