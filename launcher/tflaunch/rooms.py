@@ -119,6 +119,8 @@ class Room(NamedTuple):
         verbs: commands by their names.
         watchers: what takes part in the supervision of a run.
         options: where the `RoomOption`s are that it adds to `up`.
+        columns: where the function is that returns the values of columns of `ps` and of the page: given the run's
+            directory and its `Status`, a mapping from task to title to number.
         fields: fields of a spec that have an effect only with this room.
         places: where runs can live.
         engines: values of ``--on``.
@@ -131,6 +133,7 @@ class Room(NamedTuple):
     verbs: Mapping[str, Verb] = {}
     watchers: tuple[Watching, ...] = ()
     options: str = ""
+    columns: str = ""
     fields: tuple[str, ...] = ()
     places: tuple[Place, ...] = ()
     engines: Mapping[str, Engine] = {}

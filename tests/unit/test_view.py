@@ -332,6 +332,7 @@ TASKS = any_of(
     listening=MAYBE | some.booleans(),
     is_progress_from_output=MAYBE | some.booleans(),
     metrics=MAYBE | some.dictionaries(some.text(max_size=9), NUMBERS, max_size=9),
+    columns=MAYBE | some.dictionaries(some.text(max_size=9), NUMBERS, max_size=9),
 )
 NAMES = some.lists(TEXTS, max_size=3).map(tuple)
 STATUSES = any_of(

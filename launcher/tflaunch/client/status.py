@@ -11,6 +11,7 @@ from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.client.observer import Observer, Outcome
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.explain.status import StatusInputs, status
+from tflaunch.rooms import load, rooms
 from tflaunch.store.log_writer import tail
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.connect import connectors_for
@@ -24,8 +25,13 @@ def current_status(directory: Path) -> Status:
     """
     current = _status_of_supervisor(directory) or _status_of_journal(directory)
     logs = Path(current.logs)
-    tasks = (task._replace(last_line=next(iter(tail(logs, task.task, 1)), None)) for task in current.tasks)
-    return current._replace(tasks=tuple(tasks))
+    columns = [load(room.columns)(directory, current) for room in rooms().values() if room.columns]
+
+    def complete(task: TaskStatus) -> TaskStatus:
+        told = {title: value for values in columns for title, value in values.get(task.task, {}).items()}
+        return task._replace(last_line=next(iter(tail(logs, task.task, 1)), None), columns=told or None)
+
+    return current._replace(tasks=tuple(map(complete, current.tasks)))
 
 
 def unreachable_hosts(observer: Observer) -> list[str]:

@@ -77,6 +77,8 @@ class TaskStatus(NamedTuple):
     """Why it may still run although it was killed, None if it does not."""
     last_line: str | None = None
     """The last line of its output; the supervisor leaves it out, as readers have the log."""
+    columns: Mapping[str, float] | None = None
+    """What rooms tell about it, each under its title; the supervisor leaves it out, too."""
 
 
 class CheckpointStatus(NamedTuple):

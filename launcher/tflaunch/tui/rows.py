@@ -136,6 +136,7 @@ def _row(task: TaskStatus, now: float) -> Row:
         "ETA": _cell(_left(task), figures.duration) if _is_alive(task) else Cell(""),
         "FULL IN": Cell(_full_in(task, now), "bold yellow"),
         **_metrics(task.metrics or {}),
+        **_metrics(task.columns or {}),
         LAST_LINE: Cell(formatting.plain(task.last_line).strip(), "dim"),
         "DONE": _cell(done, formatting.bar),
     }

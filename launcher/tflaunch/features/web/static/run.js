@@ -57,6 +57,7 @@ export function runPage(main, run) {
       has("steps_per_second") && { title: "Rate", width: "4.5rem", cell: (task) => rate(task.steps_per_second), sort: (task) => task.steps_per_second, number: true, wide: true },
       has("epoch") && { title: "Epoch", width: "4rem", cell: (task) => (task.epoch === null ? "" : count(task.epoch) + (task.epochs === null ? "" : `/${count(task.epochs)}`)), sort: (task) => task.epoch, number: true, wide: true },
       ...metrics.map((name) => ({ title: name, width: "4.5rem", cell: (task) => significant(task.metrics?.[name]), sort: (task) => task.metrics?.[name], number: true, wide: true })),
+      ...[...new Set(status.tasks.flatMap((task) => Object.keys(task.columns ?? {})))].map((name) => ({ title: name, width: "4.5rem", cell: (task) => (Number.isInteger(task.columns?.[name]) ? count(task.columns[name]) : significant(task.columns?.[name])), sort: (task) => task.columns?.[name], number: true, wide: true })),
       { title: "Last line", width: "minmax(8rem, 3fr)", cell: (task) => task.last_line ?? "", wide: true, hint: true },
     ].filter(Boolean);
     const signature = columns.map((column) => column.title + Boolean(column.wide)).join();
