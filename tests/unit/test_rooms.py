@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from fuzz.recorded_run import record
 from support.specs import made
 from tflaunch.cli.main import verbs
+from tflaunch.client import status as current
+from tflaunch.explain.run_status import Status
 from tflaunch.plan import lint, setting_rules
 from tflaunch.rooms import Room, load, rooms
 
@@ -96,3 +99,16 @@ def test_a_spec_that_asks_for_a_missing_room_is_refused(monkeypatch: pytest.Monk
     assert problem.sentence() == (
         "notify: needs a part of tflaunch that is missing from this installation; remove it, or install all of tflaunch"
     )
+
+
+def test_columns_of_rooms_are_in_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run that has ended, too."""
+    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
+    monkeypatch.setattr(current, "rooms", lambda: {"some": Room(columns=f"{__name__}:count")})
+    tasks = current.current_status(record(has_ended=True)).tasks
+    assert [task.columns for task in tasks] == [{"warnings": float(index)} for index in range(len(tasks))]
+
+
+def count(directory: Path, status: Status) -> dict[str, dict[str, float]]:
+    """Be the columns of a room."""
+    return {task.task: {"warnings": index} for index, task in enumerate(status.tasks)}

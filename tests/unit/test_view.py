@@ -79,6 +79,14 @@ def test_a_job_that_trains() -> None:
     ]
 
 
+def test_columns_of_rooms_follow_the_metrics() -> None:
+    """Whole numbers as such."""
+    few: dict[str, Any] = {"rss_bytes": None, "cpu_percent": None, "metrics": None, "step": None, "epoch": None}
+    titles, row = shown(status([task(0, **few, columns={"warnings": 2, "share": 0.5})]))[1:]
+    assert "WARNINGS   SHARE" in titles
+    assert "       2  0.5000" in row
+
+
 def test_a_step_that_was_read_from_output_is_marked() -> None:
     """It has not been reported, and without a speed nothing is known about the end."""
     row = shown(status([task(0, is_progress_from_output=True, steps_per_second=None)]))

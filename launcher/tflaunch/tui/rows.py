@@ -136,7 +136,7 @@ def _row(task: TaskStatus, now: float) -> Row:
         "ETA": _cell(_left(task), figures.duration) if _is_alive(task) else Cell(""),
         "FULL IN": Cell(_full_in(task, now), "bold yellow"),
         **_metrics(task.metrics or {}),
-        **_metrics(task.columns or {}),
+        **_metrics(task.columns or {}, _number),
         LAST_LINE: Cell(formatting.plain(task.last_line).strip(), "dim"),
         "DONE": _cell(done, formatting.bar),
     }
@@ -224,11 +224,15 @@ def _of(value: float | None, total: float | None) -> str:
     return figures.count(value) if total is None else f"{figures.count(value)}/{figures.count(total)}"
 
 
-def _metrics(values: Mapping[str, float]) -> Row:
+def _number(value: float) -> str:
+    return figures.count(value) if float(value).is_integer() else figures.significant(value)
+
+
+def _metrics(values: Mapping[str, float], text: Callable[[float], str] = figures.significant) -> Row:
     """Return one column per metric, loss first."""
     names = sorted((name for name in values if formatting.plain(name)), key=lambda name: name != "loss")
     shown = names[:_MOST_METRICS]
-    return {METRIC + formatting.plain(name, 20).upper(): _cell(values[name], figures.significant) for name in shown}
+    return {METRIC + formatting.plain(name, 20).upper(): _cell(values[name], text) for name in shown}
 
 
 def _cell(value: float | None, text: Callable[[float], str]) -> Cell:
