@@ -16,8 +16,8 @@ from tflaunch.agents.rpc import AgentRpc
 from tflaunch.core import step
 from tflaunch.core.job_state import TaskPhase
 from tflaunch.features.files.collect import _Listing, workdirs_of
+from tflaunch.features.files.collected_files import CollectedFiles
 from tflaunch.plan.setting_rules import is_pattern
-from tflaunch.store.collected_files import CollectedFiles
 from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire
 from tflaunch_worker.agent.left_files import PART

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.store.run_archive import ArchiveError, unpack_archive, write_archive
+from tflaunch.features.kubernetes.run_archive import ArchiveError, unpack_archive, write_archive
 
 pytestmark = pytest.mark.unit
 FOREIGN = 12345  # a uid

@@ -9,8 +9,8 @@ import pytest
 
 from support.statuses import RUN, TASK
 from tflaunch.explain.run_status import Status
+from tflaunch.features.web.samples import SampleRecorder, read_samples
 from tflaunch.store.run_dir import SAMPLES_NAME
-from tflaunch.store.samples import SampleRecorder, read_samples
 
 pytestmark = pytest.mark.unit
 

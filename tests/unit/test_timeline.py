@@ -7,7 +7,7 @@ import pytest
 from support.job_history import HERE, History
 from support.specs import clustered
 from tflaunch.core.events import Event, HostJoined, HostLost, PortsHeld, TaskExited, TaskNotStarted
-from tflaunch.explain.timeline import Timeline
+from tflaunch.features.web.timeline import Timeline
 from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit

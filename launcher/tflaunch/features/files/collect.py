@@ -13,10 +13,10 @@ from tflaunch.agents.left_files import LeftFile
 from tflaunch.agents.rpc import AgentRpc
 from tflaunch.core.job_state import Job, TaskPhase
 from tflaunch.explain.wording import counted, listed
+from tflaunch.features.files.collected_files import CollectedFiles
 from tflaunch.plan import placeholders, tensorboard
 from tflaunch.plan.model import Plan
 from tflaunch.printable import printable
-from tflaunch.store.collected_files import CollectedFiles
 from tflaunch.store.run_dir import RunDirectory, collected_files_in
 from tflaunch.transport.base import AgentConnector, AgentGone, LinkError
 from tflaunch.transport.connect import connectors_for

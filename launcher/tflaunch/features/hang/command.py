@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tflaunch.core.evidence import Evidence
-    from tflaunch.explain.position import Group
+    from tflaunch.features.hang.position import Group
 
 
 @click.command()

@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tflaunch.core.evidence import Evidence, Socket
-from tflaunch.explain.position import IDLE, LONG, Group, Kind, Position, grouped, position_of
 from tflaunch.explain.run_status import Status, TaskStatus
 from tflaunch.explain.wording import lasted, listed
+from tflaunch.features.hang.position import IDLE, LONG, Group, Kind, Position, grouped, position_of
 from tflaunch.plan.model import SIDECAR
 
 _TRAINERS = ("chief", "worker", "ps")

@@ -17,11 +17,11 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchE
 from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl, launcher_note, launcher_objects
 from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
 from tflaunch.features.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes.run_archive import add_file
 from tflaunch.features.records import run_record
 from tflaunch.plan import serialize
 from tflaunch.plan.model import KubernetesPlan, Plan, SecretSource
 from tflaunch.runtime import launch
-from tflaunch.store.run_archive import add_file
 from tflaunch.store.run_dir import RunDirectory
 
 _REPORT_AFTER = 3.0  # seconds for which a pod waits for the same thing before that is reported

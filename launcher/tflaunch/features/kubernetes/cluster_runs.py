@@ -19,9 +19,9 @@ from tflaunch.explain.figures import duration
 from tflaunch.features.kubernetes import kubectl, launcher_note, launcher_objects
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
+from tflaunch.features.kubernetes.run_archive import ArchiveError, unpack_archive
 from tflaunch.plan.model import KubernetesPlan
 from tflaunch.printable import printable
-from tflaunch.store.run_archive import ArchiveError, unpack_archive
 from tflaunch.store.run_dir import JOURNAL_NAME
 from tflaunch_worker import linux
 

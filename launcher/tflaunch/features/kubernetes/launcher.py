@@ -50,7 +50,7 @@ def await_start(run: str, quiet: bool) -> int:
 @click.argument("run")
 def send(run: str) -> None:
     """Write the directory of RUN, which has ended, as an archive."""
-    from tflaunch.store.run_archive import write_archive
+    from tflaunch.features.kubernetes.run_archive import write_archive
     from tflaunch.store.run_dir import runs_directory
 
     write_archive(runs_directory() / run, sys.stdout.buffer)

@@ -24,12 +24,12 @@ from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, kubectl, launcher_objects
 from tflaunch.features.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes.run_archive import unpack_archive
 from tflaunch.plan import serialize
 from tflaunch.plan.model import KubernetesPlan, Plan
 from tflaunch.runtime import launch
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store import journal, run_lock
-from tflaunch.store.run_archive import unpack_archive
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory, home
 from tflaunch_worker import wire
 

@@ -16,7 +16,7 @@ from tflaunch.cli._spec import WholeNumber, json_option, say, seconds_in
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
-    from tflaunch.client.agent_caches import Cached
+    from tflaunch.features.prune.agent_caches import Cached
     from tflaunch.features.prune.prune import Findings, OldRun
 
 _KEEP = 10
@@ -127,8 +127,8 @@ def _listing(found: Findings, with_hosts: bool, now: float) -> list[str]:
 
 
 def _described(run: OldRun, with_hosts: bool, now: float) -> str:
-    from tflaunch.client import host_code
     from tflaunch.explain import figures
+    from tflaunch.features.prune import host_code
 
     stays = f", its logs in {run.logs} stay" if run.logs is not None else ""
     ended = figures.duration(now - run.ended)
@@ -163,7 +163,7 @@ class _Report:
 
     def remove(self) -> None:
         """Remove everything that can be removed, one after the other."""
-        from tflaunch.client import agent_caches
+        from tflaunch.features.prune import agent_caches
         from tflaunch.features.prune import prune as pruning
 
         for run in self._found.runs:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tflaunch.client import run_list, runs
-from tflaunch.client.agent_caches import Cached, find_cached
 from tflaunch.client.file_tree import TRASH, delete_run, delete_tree, is_directory, tree_size
 from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.features.prune.agent_caches import Cached, find_cached
 from tflaunch.plan.model import RetentionPlan
 from tflaunch.store import journal, run_dir, run_lock, run_names
 from tflaunch.store.journal_reader import first_and_last_record
@@ -314,7 +314,7 @@ def remove_run(old: OldRun, with_hosts: bool = False) -> None:
         _require_dead(old.path, is_locked_by_us=True)
         _require_unchanged(old)
         if with_hosts:
-            from tflaunch.client import host_code  # connecting to hosts is rare
+            from tflaunch.features.prune import host_code  # connecting to hosts is rare
 
             host_code.remove_code(old.path)
         runs.kill_orphans(old.path)

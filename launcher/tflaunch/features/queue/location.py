@@ -12,7 +12,7 @@ from tflaunch.client.control_client import ControlClient, NoSupervisor
 from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.queue import queue_list, queue_wake, run_queue
-from tflaunch.file_watch import ENTRIES, FileWatch
+from tflaunch.features.queue.file_watch import ENTRIES, FileWatch
 from tflaunch.interruptible import wait_readable
 from tflaunch.store import run_lock
 

@@ -21,12 +21,12 @@ from typing import NamedTuple, NoReturn
 from tflaunch import descriptors
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
 from tflaunch.features.queue import queue_wake, run_queue
+from tflaunch.features.queue.file_watch import ENTRIES, WRITTEN, FileWatch
 from tflaunch.features.queue.host_shares import with_devices
 from tflaunch.features.queue.machine_use import MachineUse
 from tflaunch.features.queue.queue_order import Candidate, Holder, decide
 from tflaunch.features.queue.run_queue import Entry, Order, Refusal
 from tflaunch.features.records import run_record
-from tflaunch.file_watch import ENTRIES, WRITTEN, FileWatch
 from tflaunch.plan import serialize
 from tflaunch.runtime import daemon, foreground, launch
 from tflaunch.runtime.run_config import RunConfig

@@ -13,8 +13,8 @@ from statistics import median
 from typing import NamedTuple
 
 from tflaunch.core.evidence import Evidence
-from tflaunch.explain.position import Activity, activity_of
 from tflaunch.explain.wording import counted, lasted, listed
+from tflaunch.features.hang.position import Activity, activity_of
 
 _FEWEST = 10  # samples of a task's stacks: shares of fewer tell little
 _LATE = 0.3  # how much larger a share of time outside TensorFlow makes a task a straggler

@@ -25,10 +25,10 @@ from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.hang import hang
 from tflaunch.features.web import inspection
 from tflaunch.features.web.feed import Feeds, RunFeed
+from tflaunch.features.web.samples import FIELDS, read_samples
 from tflaunch.plan import selectors
 from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
-from tflaunch.store.samples import FIELDS, read_samples
 from tflaunch.tui.escapes import as_text
 from tflaunch_worker import fields, wire
 

@@ -17,9 +17,9 @@ from tflaunch.errors import TflaunchError
 from tflaunch.explain.explanation import explain_run
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.run_status import Status
-from tflaunch.explain.timeline import Timeline
+from tflaunch.features.web.samples import SampleRecorder
+from tflaunch.features.web.timeline import Timeline
 from tflaunch.store.log_writer import tail
-from tflaunch.store.samples import SampleRecorder
 
 _POLL = 1.0  # seconds between two reads of a run in which nothing changes
 _MIN_INTERVAL = 0.3  # seconds between two reads of a run in which much changes
