@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from tflaunch.core.job_state import Job
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Found, Supervision, Watcher
 
@@ -14,16 +15,22 @@ class Recorder(Watcher):
     """Writes the record of a run in a thread of its own."""
 
     def __init__(self, supervision: Supervision) -> None:
-        """Begin."""
-        self._thread = threading.Thread(target=self._write, args=[supervision], daemon=True)
-        self._thread.start()
+        self._supervision = supervision
+        self._thread: threading.Thread | None = None
 
-    def _write(self, supervision: Supervision) -> None:
+    def watch(self, job: Job, now: float) -> None:
+        """Begin with the first step: if there is no room for a thread, the run ends as for any other."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write, daemon=True)
+            self._thread.start()
+
+    def _write(self) -> None:
         from tflaunch.features.records import run_record
 
-        run_record.write(supervision.config.directory.path, supervision.job.original)
+        run_record.write(self._supervision.config.directory.path, self._supervision.job.original)
 
     def finish(self, run: Run) -> Found:
         """Wait until the record is written."""
-        self._thread.join(_PATIENCE)
+        if self._thread is not None:
+            self._thread.join(_PATIENCE)
         return Found([], [])
