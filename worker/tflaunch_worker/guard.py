@@ -56,6 +56,7 @@ def guard(directory: str, descriptor: int) -> None:
     os.set_inheritable(descriptor, False)  # it is for us, not for the tasks
     umask = os.umask(0o077)
     _prepare(directory)
+    # Taken before the fork: if we die in between, the agent finds another parent and ends.
     parent = os.getpid()
     channel, theirs = socket.socketpair()
     agent = os.fork()
@@ -103,6 +104,7 @@ def _prepare(directory: str) -> int:
     """Become the only guard in a directory, without a terminal; return the descriptor of the lock."""
     _detach(directory)
     was_there, lock = _lock(directory)
+    # The lock file outlives only an agent that was killed: an orderly end removes it.
     if was_there:
         _kill_orphans(directory)
     linux.adopt_orphans()
@@ -112,6 +114,7 @@ def _prepare(directory: str) -> int:
 def _guard_until_end(directory: str, agent: int, channel: socket.socket) -> None:
     """Guard the agent until it exits, then kill what it has left. Never returns."""
     _pass_on_term(agent)
+    # Not before the fork: the agent need not wait until all processes have been looked at.
     orphans.sweep(patience=_OTHERS_PATIENCE, is_guard=True)  # of other runs, while the agent already works
     status = _wait_for(agent)
     _kill_the_rest(_spared(channel) if status == 0 else set())
@@ -136,6 +139,7 @@ def _run_agent(
         linux.die_with_parent(signal.SIGTERM)
         if os.getppid() == parent:
             spared = serve(directory, socket.socket(fileno=descriptor), umask, warm)
+            # A guard that was killed can no longer clean up, so the agent, which is ending anyway, does it.
             if os.getppid() != parent or linux.is_exiting(parent):
                 orphans.sweep(directory, is_held=True)  # the dying guard adopts nothing, and we look only below it
             elif spared:
@@ -235,11 +239,13 @@ def _kill_the_rest(spared: set[int]) -> None:
     """Kill every process that we have adopted, and those that we adopt as they die."""
     while True:
         left = [pid for pid in linux.descendants(os.getpid(), without=0) if pid not in spared]
+        # Looked for in each round: we may have adopted more meanwhile, or they may have forked.
         killed = [_kill(pid) for pid in left]
         if left and not any(killed):
             return  # we may not kill any of them: they have changed their user
         if not left and spared:
             return  # the wait below would be for these
+        # Each death may hand us the children of the dead, so we look again after it.
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:

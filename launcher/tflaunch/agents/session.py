@@ -93,6 +93,7 @@ class Session:
             **dict.fromkeys(output.KINDS, self._output.read),
             **dict.fromkeys(calls.KINDS, self.calls.take),
         }
+        # It tells from the thread that connects, so its words go through the mailbox.
         if isinstance(connector, DelayTeller):
             connector.tell_delay(lambda reason: mailbox.call(lambda: self._note_delay(reason)))
         self._forget_agent()
@@ -348,6 +349,7 @@ class Session:
         number = fields.integer(message, "seq", 1)
         event = event_records.from_agent(self.host, message)
         self._expected.check(event)
+        # Sent again over a new link, because our acknowledgement was lost with the old one.
         if not self._event_cursor.is_new(number):
             return
         self._expected.count_event(self._mailbox.now())
@@ -381,11 +383,13 @@ class Session:
             self._mailbox.put(events.HostJoined(self.host, greeting.addresses, greeting.no_way_out, greeting.gpus))
         self._state = LinkState.CONNECTED
         self._takeover = Takeover.NONE
+        # An attempt of which the agent has no stream was never started, or its output is acknowledged to the end.
         for task, attempt in self._outbox.silent_attempts(greeting.pulse.obeyed, greeting.streams):
             self._output.end(task, attempt)
         if not self._event_cursor.seen:
             self._say("keep_alive", **self._time())  # a starting agent answers late, which makes a poor clock sample
         self._take_pulse(greeting.pulse)
+        # Orders before calls: a call may be about a task that an order starts.
         for frame in self._outbox.begin_link():
             self._send(frame)
         self.calls.open()

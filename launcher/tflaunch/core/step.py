@@ -92,6 +92,7 @@ def step(job: Job, event: Event, now: float) -> Step:
         return job, []
     before = job
     job, actions = _react(job, event, now)
+    # The limits first: an event may have ended a pause at a breakpoint, whose time does not count.
     job, more = advance(breakpoints.restart_limits(before, job, now), now)
     return job, [*actions, *more, *updates(before, job)]
 
@@ -224,11 +225,14 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     job = job.with_task(task, phase=TaskPhase.EXITED, exit=ended, since=now, **known)
     if ended.code == 0 and not ended.was_cut_short and not event.suspended:
         return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
+    # The job is failing already: this exit can only change who is to blame.
     if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):
         return _reconsider(job, event), []
+    # An elastic job goes on without a worker whose training is in the background, where nobody sees it.
     is_spared = event.went_to_background and elastic.can_lose(job, process)
     if task.is_stopping or job.exit_code is not None or is_spared:
         return job, []
+    # It was told to end by its host, which is leaving, and not by us: it is no culprit.
     if ended.was_cut_short:
         resume_at = now if policy.restarts_alone(job.plan, process) else None
         return job.with_task(job.tasks[task.task], resume_at=resume_at), []
@@ -237,6 +241,7 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     if policy.restarts_alone(job.plan, process) and not is_hopeless:
         return replace_alone(job, task.task, policy.failure_of_task(job, event, lived), now)
     culprit = culprit_of(event)
+    # Peers of a preempted task may be saving the same checkpoint, and get the grace for it.
     if policy.is_preemption(event.code, event.signal) and event.signal is None:
         job = job.with_deadlines(save_by=now + job.plan.timeouts.grace)
         return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now), []

@@ -111,6 +111,7 @@ class TaskLog:
         self._attempt_start = self.first_size if earlier is None else earlier.at
         if earlier is not None:
             self._written = earlier.offset + max(self.first_size - earlier.at, 0)
+        # A mark is written before the lines that end at it: if the log is shorter, these lines are missing.
         if is_open and (earlier is None or self.first_size < earlier.at):  # our lines before that mark were not written
             if self.attempt:  # one of them has named the attempt, and separates it from the output before
                 self._unsaid.append(self._name())
@@ -155,6 +156,7 @@ class TaskLog:
             Its location in the log; None if the disk had no room for all of it.
         """
         lost = self._lost
+        # First what is missing before this output: a gap that is told later would be at the wrong place.
         has_room = self._say_all(times[0][1])
         start = self._size
         if has_room and self._times is not None:
@@ -181,6 +183,7 @@ class TaskLog:
             self._ends_line = data[:kept].endswith(b"\n")
 
     def _miss(self, size: int) -> None:
+        # The gap is told with the next line that fits; the loss counts for the end of the run.
         self._gap += size
         self._lost += size
 
@@ -221,9 +224,12 @@ class TaskLog:
             return True
         start = b"" if self._ends_line else b"\n"
         words = start + "".join(f"{OURS}{text} ----\n" for text in texts).encode()
+        # The mark first: a supervisor that takes over after a kill in between sees that our lines are missing,
+        # whereas lines without a mark would be taken for output of the task.
         if not self._marks.add(Mark(self._task, self.attempt, self._size + len(words), self._written)):
             return False
         self._times.add(Entry(moment, self._size + len(start)))
+        # All or nothing: half a line of ours could not be told from output.
         if not append(self._file, words):
             self._times.cut(self._size)
             return False

@@ -78,11 +78,14 @@ class Fence:
         Returns why that is not possible, or "": then no port is guarded any longer.
         """
         self._admitted = frozenset(addresses)
+        # Compiled once for all tasks of the host; the kernel copies it for each socket.
         self._program = compile_program(addresses)
         self._flaw = "" if addresses else "the addresses of a host are not known"
         if len(self._program) > _MOST_INSTRUCTIONS:
             self._flaw = f"the {len(addresses)} addresses of the hosts are more than the kernel takes"
         try:
+            # Dropping first: a peer that has just been admitted tries again, whereas one that is chosen too early
+            # would be accepted by a holder that resets it.
             for holder in self._holders.values() if not self._flaw else ():
                 _try_to_drop(holder, self._program)
                 _choose(holder, self._program)
@@ -116,6 +119,7 @@ class Fence:
             holder.listen(_BACKLOG)  # before `_choose`: listening again conflicts with connections in TIME_WAIT then
         except OSError as error:
             return _reason(error)
+        # From here on `leave` cleans up, whatever fails.
         self._holders[task] = holder
         self._loop.watch(holder.fileno(), lambda: self._refuse(task, holder))
         try:
@@ -154,6 +158,7 @@ class Fence:
         """
         if task not in self._holders:
             return ""
+        # A socket bound to one address is in another SO_REUSEPORT group, which the program does not see.
         everywhere = self._holders[task].getsockname()[0]
         for listener in listeners:
             if listener.address != everywhere and not is_loopback(listener.address):
@@ -169,6 +174,7 @@ class Fence:
                 return  # none is left, or it has gone by itself
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             connection.close()
+            # Admitted peers come here, too, before the task listens, where the kernel cannot drop their packets.
             source = plain(address[0])
             if source not in self._admitted:
                 self._note_refused(task, source)
@@ -296,6 +302,7 @@ def _match_any(values: Sequence[int]) -> List[Instruction]:
     program: List[Instruction] = []
     for start in range(0, len(ranges), _BLOCK):
         block: List[Instruction] = []
+        # Ranges, because a cluster has mostly neighbouring addresses: two instructions instead of one for each.
         for low, high in reversed(ranges[start : start + _BLOCK]):  # built from the end, where the return is
             if low == high:
                 block.insert(0, (_IF_EQUAL, len(block) + 1, 0, low))
@@ -317,6 +324,7 @@ def _match_words(addresses: Sequence[Tuple[int, ...]], depth: int) -> List[Instr
             groups.setdefault(words[depth], []).append(words)
         for word, group in groups.items():
             rest = _match_words(group, depth + 1)
+            # A conditional jump skips 255 instructions at most; an unconditional one reaches any distance.
             is_near = len(rest) <= _FARTHEST
             program += (
                 [(_IF_EQUAL, 0, len(rest), word)] if is_near else [(_IF_EQUAL, 1, 0, word), (_JUMP, 0, 0, len(rest))]

@@ -146,6 +146,7 @@ class Task:
         self._loop.watch(self._child.output, self._read_output)
         self._loop.watch(self._child.start_report, self._read_start_report)
         self._pidfd = linux.open_pidfd(self.pid)
+        # Urgent: the order in which tasks exit decides who is the culprit, so exits are read before output.
         if self._pidfd is not None:
             self._loop.watch(self._pidfd, self._reap, urgent=True)
 
@@ -176,6 +177,7 @@ class Task:
             else:
                 self.signal(signal.SIGTERM)
                 self.signal(signal.SIGCONT)  # a stopped process acts on TERM only after it is continued
+        # A later request may shorten the grace, never extend it: a second Ctrl-C is meant.
         if self._kill_at is None or kill_at < self._kill_at:
             self._kill_at = kill_at
             if self._kill_timer is not None:
@@ -315,11 +317,13 @@ class Task:
         """Report the exit of the process at once, then check whether others of its session live."""
         exited_at = self._loop.now()  # it determines the order of exits on several hosts
         self._read_start_report()
+        # The zombie stays until its group is signalled below: as long as it exists, nobody else gets its pid.
         status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         assert status is not None  # without WNOHANG
         code = status.si_status if status.si_code == os.CLD_EXITED else None
         number = status.si_status if code is None else None
         was_told = self._kill_at is not None
+        # What a success leaves behind may be writing its last file; after a failure it would only hinder the restart.
         if code == 0 and not was_told:
             self._waits_until = exited_at + _PATIENCE
             self._loop.call_at(self._waits_until, self._settle)
@@ -338,6 +342,8 @@ class Task:
             self._has_failed = code != 0
             failure = self.last_output.failure() if self._has_failed else ""
             self._exit = {"code": code, "signal": number, "failure": failure, **about, **self._observer.reached(self)}
+        # A failure is reported at once, as peers fail because of it within milliseconds; whether a success is one
+        # is known only when it is clear what has been left in the background.
         if code != 0 or was_told:
             self._report_exit([])
         self._settle()
