@@ -121,6 +121,7 @@ class Room(NamedTuple):
         options: where the `RoomOption`s are that it adds to `up`.
         columns: where the function is that returns the values of columns of `ps` and of the page: given the run's
             directory and its `Status`, a mapping from task to title to number.
+        note: where the function is that returns a sentence for the end of `ps`, or "".
         fields: fields of a spec that have an effect only with this room.
         places: where runs can live.
         engines: values of ``--on``.
@@ -134,6 +135,7 @@ class Room(NamedTuple):
     watchers: tuple[Watching, ...] = ()
     options: str = ""
     columns: str = ""
+    note: str = ""
     fields: tuple[str, ...] = ()
     places: tuple[Place, ...] = ()
     engines: Mapping[str, Engine] = {}

@@ -12,6 +12,7 @@ import click
 
 from tflaunch.cli._select import run_argument
 from tflaunch.cli._spec import json_option, say
+from tflaunch.rooms import load, rooms
 
 if TYPE_CHECKING:
     from tflaunch.explain.run_status import Status
@@ -35,7 +36,7 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     Example:
       tflaunch ps --watch
     """
-    from tflaunch.client import runs, warm_servers
+    from tflaunch.client import runs
     from tflaunch.client.status import current_status
     from tflaunch.explain import cluster_formation
     from tflaunch.tui import redraw
@@ -57,7 +58,7 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     click.echo(table(current), nl=False)
     for sentence in cluster_formation.ended_sentence(missed):
         say(sentence)
-    if note := warm_servers.in_one_line(warm_servers.living()):
+    for note in filter(None, (load(room.note)() for room in rooms().values() if room.note)):
         say(note)
 
 

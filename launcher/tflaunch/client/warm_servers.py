@@ -66,6 +66,11 @@ def _directory() -> str:
     return warm_client.servers_directory(str(home()), os.environ)
 
 
+def note_living() -> str:
+    """Return what the servers on this machine cost, or "" without any."""
+    return in_one_line(living())
+
+
 def in_one_line(servers: list[WarmServer]) -> str:
     """Return what the servers cost, or "" without any."""
     if not servers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tflaunch.rooms import Room, Verb
 
 ROOM = Room(
+    note="tflaunch.features.warm.warm_servers:note_living",
     verbs={
         "warm": Verb(
             "tflaunch.features.warm.command:warm",
