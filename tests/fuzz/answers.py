@@ -17,12 +17,12 @@ from typing import Any
 from fuzz.borders import MEMORY, Border
 from fuzz.mutations import TEXTS, as_json, mutate, mutate_bytes
 from fuzz.stages import check_sentence
-from tflaunch.client import warm_servers
 from tflaunch.explain import run_status
 from tflaunch.features.files import collect
 from tflaunch.features.kubernetes import kubectl, pod_state
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.queue import run_queue
+from tflaunch.features.warm import warm_servers
 from tflaunch.features.web.access import Access, Guarded
 from tflaunch.transport import ssh_lookup
 from tflaunch.transport.base import LinkError

@@ -12,7 +12,7 @@ import pytest
 from fuzz import boot
 from tflaunch.agents import snapshot
 from tflaunch.agents.rpc import AgentRpc
-from tflaunch.client import warm_servers
+from tflaunch.features.warm import warm_servers
 from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch.transport.bootstrap import Boot, request
 from tflaunch_worker import fields, wire

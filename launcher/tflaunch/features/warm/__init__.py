@@ -14,5 +14,5 @@ ROOM = Room(
             after="kill",
             output="tflaunch.features.warm.output:WARM",
         ),
-    }
+    },
 )

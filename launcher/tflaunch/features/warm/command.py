@@ -14,7 +14,7 @@ from tflaunch.cli._spec import json_option, read_file, say, seconds_in, set_opti
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
-    from tflaunch.client.warm_servers import WarmServer
+    from tflaunch.features.warm.warm_servers import WarmServer
     from tflaunch.plan.model import Plan
 
 _SOURCE = "command line"
@@ -69,7 +69,7 @@ def warm(
         raise click.UsageError("--list and --stop take no other options than SPEC and --set.")
     if spec is not None and (python is not None or roles != ClusterOptions()):
         raise click.UsageError("SPEC says which interpreter and cluster; change it by --set, or leave it out.")
-    from tflaunch.client import warm_servers
+    from tflaunch.features.warm import warm_servers
 
     if spec is None and not starting:
         found = warm_servers.stop() if stop else warm_servers.living()
@@ -115,8 +115,8 @@ def _plan(spec: Path | None, python: str, roles: ClusterOptions, settings: tuple
 
 def _show(found: list[WarmServer], problems: list[str], is_stop: bool, as_json: bool) -> int:
     """Print servers and problems; return the exit code."""
-    from tflaunch.client import warm_servers
     from tflaunch.explain.wording import counted
+    from tflaunch.features.warm import warm_servers
 
     if as_json:
         click.echo(json.dumps([server._asdict() for server in found], indent=2))

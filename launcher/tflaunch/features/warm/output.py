@@ -5,6 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tflaunch.cli._json_output import Output
-from tflaunch.client.warm_servers import WarmServer
+from tflaunch.features.warm.warm_servers import WarmServer
 
 WARM = Output(Sequence[WarmServer])
