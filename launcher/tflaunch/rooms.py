@@ -10,9 +10,10 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from tflaunch_worker.rooms import find_rooms, load
 
 if TYPE_CHECKING:
     from tflaunch.cli._launch_options import Launching
@@ -145,17 +146,10 @@ class Room(NamedTuple):
     programs: Mapping[str, str] = {}
 
 
-def load(place: str) -> Any:
-    """Import a place and return what is there."""
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
-
-
 @functools.cache
 def rooms() -> Mapping[str, Room]:
     """Return the rooms by their names: those of tflaunch in the order of the alphabet, then those of others."""
-    own = {name: load(f"{_FEATURES}.{name}:ROOM") for name in sorted(_own_names())}
-    return {**own, **_rooms_of_others()}
+    return {**find_rooms(_FEATURES), **_rooms_of_others()}
 
 
 def engines() -> Mapping[str, Engine]:
@@ -168,13 +162,6 @@ def find_host_maker(made: Spec | Plan) -> HostMaker | None:
     makers = (item for room in rooms().values() for item in room.host_makers.items())
     found = next((place for field, place in makers if getattr(made, field, None) is not None), None)
     return None if found is None else load(found)()
-
-
-def _own_names() -> Iterator[str]:
-    # `pkgutil` would do this too, but its import takes as long as those of all declarations.
-    for path in import_module(_FEATURES).__path__:
-        with os.scandir(path) as entries:
-            yield from (entry.name for entry in entries if os.path.exists(os.path.join(entry.path, "__init__.py")))
 
 
 def _rooms_of_others() -> dict[str, Room]:

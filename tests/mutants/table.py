@@ -511,7 +511,7 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "the first message of a connection is not checked": Edit(
         "tflaunch_worker.agent.acceptor.Acceptor._open",
-        "if message:",
+        "if kind in orders.FIELDS:",
         "if False:",
         Suite("unit/test_acceptor.py"),
     ),
@@ -623,6 +623,12 @@ MUTANTS: Mapping[str, Edit] = {
         "self._tasks.pop((name, attempt)).close()",
         "self._tasks.pop((name, attempt))",
         Suite("agent/test_breakpoints.py"),
+    ),
+    "a room forgets between two calls": Edit(
+        "tflaunch_worker.agent.services.Services._find",
+        "if room.service not in self._made:",
+        "if True:",
+        Suite("unit/test_services.py"),
     ),
     # ---- agent: its process and its host
     "an agent outlives its guard": Edit(
@@ -759,7 +765,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_calls.py"),
     ),
     "a profile goes on when its link is lost": Edit(
-        "tflaunch_worker.agent.profiles.HostProfiles.profile",
+        "tflaunch_worker.agent.profiles.HostProfiles.profile_task",
         "call.when_ended = cancel",
         "pass",
         Suite("unit/test_profiles.py"),

@@ -13,6 +13,7 @@ from tflaunch_worker.agent.port_watch import PortWatch
 from tflaunch_worker.agent.ports import PortTaken
 from tflaunch_worker.agent.task import Task
 from tflaunch_worker.agent.task_output import Spool, Stream
+from tflaunch_worker.rooms import Room, rooms
 from tflaunch_worker.spawn import Command
 
 if TYPE_CHECKING:
@@ -224,6 +225,15 @@ class SimZygotePool:
 
         self._loop.call_at(max(self._ready_at, self._loop.now()) + self._host.world.within(0.0001, 0.01), decide)
         return pending
+
+
+_SIMULATED: dict[str, str] = {}
+"""The services of rooms that would look at real processes or files."""
+
+
+def simulated_rooms() -> dict[str, Room]:
+    """Return the rooms of an agent here."""
+    return {name: room._replace(service=_SIMULATED.get(name, room.service)) for name, room in rooms().items()}
 
 
 class SimAgentHost:

@@ -9,6 +9,7 @@ from tflaunch.agents.calls import Calls
 from tflaunch.agents.frames import Frame
 from tflaunch_worker import wire
 from tflaunch_worker.agent.calls import Calls as AgentCalls
+from tflaunch_worker.agent.services import AgentParts
 
 
 class PlayedAgent:
@@ -38,6 +39,11 @@ class PlayedAgent:
     def tell(self, call: int, body: bytes = b"", **about: Any) -> None:
         """Send a part of an answer."""
         self.calls.take({"kind": "told", "call": call, **about}, body)
+
+
+def agent_parts(**known: Any) -> AgentParts:
+    """Return what a service may use of its agent: only these parts."""
+    return AgentParts(**{**dict.fromkeys(AgentParts._fields), **known})
 
 
 class Answers:

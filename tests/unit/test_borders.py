@@ -116,14 +116,14 @@ START: dict[str, Any] = {
 )  # fmt: skip
 def test_a_malformed_order_is_refused(field: str, value: object) -> None:
     """The error names the bad field; a valid order is accepted."""
-    orders.check(START)
+    orders.check(START, orders.FIELDS["start_task"])
     with pytest.raises(ValueError, match=r"'|name of a task|surrogates"):
-        orders.check({**START, field: value})
+        orders.check({**START, field: value}, orders.FIELDS["start_task"])
 
 
 def test_text_of_other_systems_may_be_no_utf_8() -> None:
     """A program's argument may hold arbitrary bytes."""
-    orders.check({**START, "argv": ["caf\udce9"]})
+    orders.check({**START, "argv": ["caf\udce9"]}, orders.FIELDS["start_task"])
 
 
 def test_numbers_are_in_range() -> None:

@@ -306,7 +306,7 @@ class _Host:
         self.calls.open()
 
     def _obey(self, message: Any, body: bytes) -> None:
-        orders.check(message)
+        orders.check(message, orders.FIELDS[message["kind"]])
         call = message["call"]
         match message["kind"]:
             case "find_checkpoint":

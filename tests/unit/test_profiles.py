@@ -6,11 +6,12 @@ import random
 import xml.etree.ElementTree as ET
 import zlib
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from support.played_agent import Answers, PlayedAgent
+from support.played_agent import Answers, PlayedAgent, agent_parts
 from tflaunch.agents.calls import Call
 from tflaunch.features.profile import flame_graph, profiler
 from tflaunch_worker import wire
@@ -124,9 +125,8 @@ class HostAgent:
         self.samplers: list[Sampler] = []
         self.answers = Answers()
         monkeypatch.setattr(stack_samples, "StackSampler", self._sample)
-        pids = {("worker:0", 0): 7}
-        loop: Any = None
-        self.profiles = HostProfiles(loop, lambda task, attempt: pids.get((task, attempt), 0))
+        task = SimpleNamespace(attempt=0, pid=7, is_gone=False)
+        self.profiles = HostProfiles(agent_parts(tasks={"worker:0": task}))
 
     def _sample(self, *about: Any) -> Sampler:
         self.samplers.append(Sampler(*about))
@@ -134,7 +134,7 @@ class HostAgent:
 
     def begin(self, task: str = "worker:0") -> None:
         """Have a task profiled."""
-        self.answers.begin(self.profiles.profile, task=task, attempt=0, seconds=1.0)
+        self.answers.begin(self.profiles.profile_task, task=task, attempt=0, seconds=1.0)
 
 
 def test_an_agent_answers_once_for_each_profile(monkeypatch: pytest.MonkeyPatch) -> None:

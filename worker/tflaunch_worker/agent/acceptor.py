@@ -61,8 +61,8 @@ class Acceptor:
         """Handle a connection's first frame; ``heard`` is everything received so far."""
         kind = message.get("kind")
         try:
-            if message:
-                orders.check(message)
+            if kind in orders.FIELDS:
+                orders.check(message, orders.FIELDS[kind])
             if kind == "hello" and not self._agent.is_superseded(message):
                 self._agent.admit(message, connection, heard)
                 return

@@ -18,7 +18,7 @@ from tflaunch_worker.agent.calls import Calls
 from tflaunch_worker.agent.lease import Lease
 from tflaunch_worker.agent.left_files import LeftFiles
 from tflaunch_worker.agent.measurements import HostMeasurements
-from tflaunch_worker.agent.profiles import HostProfiles
+from tflaunch_worker.agent.services import AgentParts, Services
 from tflaunch_worker.agent.stall import StallWatch
 from tflaunch_worker.agent.supervisor_link import SupervisorLink
 from tflaunch_worker.agent.task_ports import TaskPorts
@@ -26,7 +26,7 @@ from tflaunch_worker.agent.task_ports import TaskPorts
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Callable
+    from typing import Any, Callable, Mapping
 
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.task import Task
     from tflaunch_worker.agent.task_output import Stream
     from tflaunch_worker.event_loop import Loop, Timer
+    from tflaunch_worker.rooms import Room
 
 
 _OF_CODE = ("offer_files", "write_file")
@@ -47,7 +48,7 @@ _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to 
 class Agent:
     """Serves one run on this host."""
 
-    def __init__(self, loop: Loop, host: Host) -> None:
+    def __init__(self, loop: Loop, host: Host, rooms: Mapping[str, Room]) -> None:
         self._loop = loop
         self._host = host
         self._link = SupervisorLink(loop, self._obey, self._link_lost)
@@ -58,6 +59,7 @@ class Agent:
         self._stall_watches: dict[str, StallWatch] = {}
         self._measurements = HostMeasurements(loop, host, self._link, self._tasks)
         self._breakpoints = HostBreakpoints(loop, self._link)
+        self._services = Services(AgentParts(loop, host, self._link, self._tasks), rooms)
         self._lease = Lease(loop)
         self._lease_timer: Timer | None = None
         self._fencing = 0
@@ -68,6 +70,7 @@ class Agent:
         self._is_leaving = False
         self._was_dismissed = False
         self._orders = self._all_orders()
+        self._serve = self._calls.served_by(self._services.serve)
         self._watch_lease()
 
     # ---- called by the agent's process
@@ -126,9 +129,8 @@ class Agent:
     # ---- orders and calls of the supervisor
 
     def _all_orders(self) -> dict[str, Callable[[dict[str, Any]], None]]:
-        """Return what obeys each kind of message; nothing else decides what a message means."""
+        """Return what obeys each kind of message that is not a call to a room."""
         served = self._calls.served_by
-        profiles = HostProfiles(self._loop, self._find_pid)
         return {
             "hello": self._hello,
             "keep_alive": self._keep_alive,
@@ -149,7 +151,6 @@ class Agent:
             "measure": served(self._measurements.measure),
             "watch_memory": served(self._measurements.watch_memory),
             "gather_evidence": served(self._measurements.gather_evidence),
-            "profile_task": served(profiles.profile),
             "attach_debugger": served(self._breakpoints.attach),
             "watch_left_files": served(self._left_files.watch),
             "read_file": served(self._left_files.read),
@@ -161,14 +162,15 @@ class Agent:
 
     def _obey(self, message: dict[str, Any], body: bytes) -> None:
         kind = message["kind"]
-        obey = self._orders.get(kind)
         message["body"] = body
         try:
-            orders.check(message)
-            if obey is None:
+            known = orders.FIELDS[kind] if kind in self._orders else self._services.checks(kind)
+            if known is None:
                 self._link.refuse(f"unknown order {kind[:40]!r}")
-            elif self._is_new(message):
-                obey(message)
+                return
+            orders.check(message, known)
+            if self._is_new(message):
+                self._orders.get(kind, self._serve)(message)
         except ValueError as error:
             self._link.refuse(f"malformed order {kind[:40]!r}: {error}")
 
@@ -297,11 +299,6 @@ class Agent:
             call.answer(problem=problem, **about)
 
         self._host.list_files(message["workdir"], message["patterns"], listed)
-
-    def _find_pid(self, name: str, attempt: int) -> int:
-        """Return the leading process of a task's attempt, 0 if it does not run."""
-        task = self._tasks.get(name)
-        return 0 if task is None or task.attempt != attempt or task.is_gone else task.pid
 
     def _leave(self, message: dict[str, Any]) -> None:
         self._was_dismissed = True

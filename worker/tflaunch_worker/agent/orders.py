@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from tflaunch_worker import fields, wire
-from tflaunch_worker.agent import fence, left_files, profiles
+from tflaunch_worker.agent import fence, left_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,20 +22,18 @@ _LONGEST_PATIENCE = 86400.0  # seconds
 _MOST_SECRETS = 64 * 1024  # characters
 
 
-def check(message: Mapping[str, Any]) -> None:
-    """Check the fields of an order of a known kind; other kinds are left to the caller.
+def check(message: Mapping[str, Any], known: Mapping[str, Check]) -> None:
+    """Check the fields of an order: those of its kind, and those that any kind may have.
 
     Raises:
         ValueError: a field is missing, has another type or is out of range.
     """
-    known = _FIELDS.get(message["kind"])
-    if known is None:
-        return
     _all(message, known)
     _all(message, {name: check_field for name, check_field in _OPTIONAL.items() if message.get(name) is not None})
 
 
-def _task(message: Mapping[str, Any], name: str) -> None:
+def task(message: Mapping[str, Any], name: str) -> None:
+    """Check the name of a task."""
     check_task_name(fields.text(message, name))
 
 
@@ -50,12 +48,14 @@ def check_task_name(task: str) -> None:
         raise ValueError(f"{task[:60]!r} is not the name of a task")
 
 
-def _path(message: Mapping[str, Any], name: str) -> None:
+def path(message: Mapping[str, Any], name: str) -> None:
+    """Check a path inside a directory."""
     if not left_files.is_inside(fields.text(message, name, left_files.LONGEST_PATH)):
         raise ValueError(f"{name!r} must be a path inside a directory")
 
 
-def _word(message: Mapping[str, Any], name: str) -> None:
+def word(message: Mapping[str, Any], name: str) -> None:
+    """Check a text that may become an argument of a program, or a path."""
     _check_word(fields.text(message, name, fields.LONGEST_TEXT), name)
 
 
@@ -65,13 +65,15 @@ def _check_word(word: str, name: str) -> None:
         raise ValueError(f"{name!r} must not hold a NUL")
 
 
-def _words(message: Mapping[str, Any], name: str) -> None:
+def words(message: Mapping[str, Any], name: str) -> None:
+    """Check a list of such texts."""
     for word in fields.texts(message, name):
         _check_word(word, name)
 
 
-def _argv(message: Mapping[str, Any], name: str) -> None:
-    _words(message, name)
+def argv(message: Mapping[str, Any], name: str) -> None:
+    """Check a list of such texts that is not empty."""
+    words(message, name)
     if not message[name]:
         raise ValueError(f"{name!r} must not be empty")
 
@@ -104,7 +106,7 @@ def read_cluster(body: bytes) -> Dict[str, List[str]]:
     if type(cluster) is not dict:
         raise ValueError("the cluster must be an object")
     for role in cluster:
-        _words(cluster, role)
+        words(cluster, role)
     return cluster
 
 
@@ -120,11 +122,13 @@ def read_addresses(body: bytes) -> List[str]:
     return [fence.read_address(address) for address in addresses]
 
 
-def _digest(message: Mapping[str, Any], name: str) -> None:
+def digest(message: Mapping[str, Any], name: str) -> None:
+    """Check a SHA-256 digest."""
     _check_digest(fields.text(message, name), name)
 
 
-def _digests(message: Mapping[str, Any], name: str) -> None:
+def digests(message: Mapping[str, Any], name: str) -> None:
+    """Check a list of SHA-256 digests."""
     for digest in fields.texts(message, name):
         _check_digest(digest, name)
 
@@ -139,7 +143,7 @@ def _all(message: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
         check_field(message, name)
 
 
-def _rows(**columns: Check) -> Check:
+def rows(**columns: Check) -> Check:
     """Return the check of a list of rows with these columns."""
 
     def check_rows(message: Mapping[str, Any], name: str) -> None:
@@ -174,45 +178,45 @@ def _each(check_value: Check) -> Check:
 
 
 def _peer(message: Mapping[str, Any], name: str) -> None:
-    _rows(host=fields.text, port=partial(fields.integer, least=1, most=65535))({name: [message[name]]}, name)
+    rows(host=fields.text, port=partial(fields.integer, least=1, most=65535))({name: [message[name]]}, name)
 
 
 def _programs(message: Mapping[str, Any], name: str) -> None:
     for program in fields.items(message, name):
         if type(program) is not dict:
             raise ValueError(f"{name!r} must hold objects")
-        _all(program, {**_COMMAND, "is_python": fields.flag})
+        _all(program, {**COMMAND, "is_python": fields.flag})
         if program.get("preload") is not None:
-            _words(program, "preload")
+            words(program, "preload")
 
 
 _HEXADECIMAL = frozenset("0123456789abcdef")
-_attempt = partial(fields.integer, most=2**31)
+attempt = partial(fields.integer, most=2**31)
 _patience = partial(fields.number, least=0.0, most=_LONGEST_PATIENCE)
-_seconds = partial(fields.number, least=0.0)
+seconds = partial(fields.number, least=0.0)
 _port = partial(fields.integer, most=65535)
 _ports = _each(_port)
-_COMMAND: Dict[str, Check] = {
-    "argv": _argv,
+COMMAND: Dict[str, Check] = {
+    "argv": argv,
     "env": _env,
-    "unset": _words,
-    "workdir": _word,
+    "unset": words,
+    "workdir": word,
     "inherit": fields.flag,
 }
-_FILE: Dict[str, Check] = {"task": _task, "attempt": _attempt, "name": _task}
-_CALL: Dict[str, Check] = {"call": fields.integer}
-_STREAMS = _rows(task=fields.text, attempt=fields.integer, offset=fields.integer, is_complete=fields.flag)
+_FILE: Dict[str, Check] = {"task": task, "attempt": attempt, "name": task}
+CALL: Dict[str, Check] = {"call": fields.integer}
+_STREAMS = rows(task=fields.text, attempt=fields.integer, offset=fields.integer, is_complete=fields.flag)
 _FILES: Dict[str, Check] = {
-    "files": _rows(path=_word, mode=fields.integer, sha256=fields.text),
-    "links": _rows(path=_word, target=_word),
+    "files": rows(path=word, mode=fields.integer, sha256=fields.text),
+    "links": rows(path=word, target=word),
 }
-_PART: Dict[str, Check] = {"sha256": _digest, "offset": fields.integer, "is_last": fields.flag, **_CALL}
-_FIELDS: Dict[str, Dict[str, Check]] = {
+PART: Dict[str, Check] = {"sha256": digest, "offset": fields.integer, "is_last": fields.flag, **CALL}
+FIELDS: Dict[str, Dict[str, Check]] = {
     "hello": {
         "protocol": fields.integer,
         "seen": fields.integer,
-        "lease": _seconds,
-        "grace": _seconds,
+        "lease": seconds,
+        "grace": seconds,
         "clock": fields.text,
         "sent": fields.number,
     },
@@ -221,69 +225,63 @@ _FIELDS: Dict[str, Dict[str, Check]] = {
     "set_cluster": {},  # these two are in their bodies
     "set_fence": {},
     "hold_ports": {"ports": _ports},
-    "look_up_names": {"names": _words},
-    "probe_peers": {"ports": _ports, "peers": _each(_peer), "run": _word, "secret": _word, "patience": _patience},
-    "start_task": {"task": _task, "attempt": _attempt, "port": _port, **_COMMAND},
-    "import_modules": {"task": _task, **_COMMAND},
-    "stop_task": {"task": _task, "attempt": _attempt, "grace": _seconds},
-    "signal_task": {"task": _task, "attempt": _attempt, "signal": partial(fields.integer, least=1, most=64)},
+    "look_up_names": {"names": words},
+    "probe_peers": {"ports": _ports, "peers": _each(_peer), "run": word, "secret": word, "patience": _patience},
+    "start_task": {"task": task, "attempt": attempt, "port": _port, **COMMAND},
+    "import_modules": {"task": task, **COMMAND},
+    "stop_task": {"task": task, "attempt": attempt, "grace": seconds},
+    "signal_task": {"task": task, "attempt": attempt, "signal": partial(fields.integer, least=1, most=64)},
     "release_file": _FILE,
-    "tell_call": _CALL,
-    "end_call": _CALL,
-    "attach_debugger": {"task": _task, "attempt": _attempt, **_CALL},
-    "profile_task": {
-        "task": _task,
-        "attempt": _attempt,
-        "seconds": partial(fields.number, least=profiles.LEAST_SECONDS, most=profiles.MOST_SECONDS),
-        **_CALL,
-    },
-    "measure": _CALL,
-    "watch_memory": _CALL,
-    "gather_evidence": _CALL,
-    "list_files": {"task": _task, "attempt": _attempt, "workdir": _word, "patterns": _words, **_CALL},
-    "watch_left_files": _CALL,
-    "read_file": {**_FILE, "name": _path, "offset": fields.integer, **_CALL},
-    "leave": {"grace": _seconds},
-    "offer_files": {"is_first": fields.flag, "is_last": fields.flag, **_FILES, **_CALL},
-    "write_file": _PART,
+    "tell_call": CALL,
+    "end_call": CALL,
+    "attach_debugger": {"task": task, "attempt": attempt, **CALL},
+    "measure": CALL,
+    "watch_memory": CALL,
+    "gather_evidence": CALL,
+    "list_files": {"task": task, "attempt": attempt, "workdir": word, "patterns": words, **CALL},
+    "watch_left_files": CALL,
+    "read_file": {**_FILE, "name": path, "offset": fields.integer, **CALL},
+    "leave": {"grace": seconds},
+    "offer_files": {"is_first": fields.flag, "is_last": fields.flag, **_FILES, **CALL},
+    "write_file": PART,
     "find_checkpoint": {
-        "workdir": _word,
-        "directory": _word,
+        "workdir": word,
+        "directory": word,
         "known": fields.integer,
         "wait": fields.flag,
-        "kept": _digests,
-        **_CALL,
+        "kept": digests,
+        **CALL,
     },
-    "read_checkpoint": {"sha256": _digest, "offset": fields.integer, **_CALL},
-    "store_checkpoint": {"kept": _digests, "digests": _digests, **_CALL},
-    "write_checkpoint": _PART,
+    "read_checkpoint": {"sha256": digest, "offset": fields.integer, **CALL},
+    "store_checkpoint": {"kept": digests, "digests": digests, **CALL},
+    "write_checkpoint": PART,
     "place_checkpoint": {
-        "workdirs": _argv,
-        "directory": _word,
-        "files": _rows(path=_path, size=fields.integer, sha256=_digest),
-        "age": _seconds,
-        **_CALL,
+        "workdirs": argv,
+        "directory": word,
+        "files": rows(path=path, size=fields.integer, sha256=digest),
+        "age": seconds,
+        **CALL,
     },
-    "examine": {"programs": _programs, "probe": fields.text, **_CALL},
-    "leave_marks": {"token": _word, "directories": _words, **_CALL},
-    "look_for_marks": {"paths": _words, **_CALL},
-    "remove_marks": {"paths": _words, **_CALL},
-    "remove_code": _CALL,
-    "look_for_warm": {"stop": fields.flag, **_CALL},
+    "examine": {"programs": _programs, "probe": fields.text, **CALL},
+    "leave_marks": {"token": word, "directories": words, **CALL},
+    "look_for_marks": {"paths": words, **CALL},
+    "remove_marks": {"paths": words, **CALL},
+    "remove_code": CALL,
+    "look_for_warm": {"stop": fields.flag, **CALL},
 }
 _OPTIONAL: Dict[str, Check] = {
     "order": fields.integer,
-    "fencing": _attempt,
+    "fencing": attempt,
     "exclusive": fields.flag,
     "private": fields.flag,
     "with_stacks": fields.flag,
-    "between": _seconds,
+    "between": seconds,
     "with_use": fields.flag,
-    "stall": _seconds,
-    "preload": _words,
-    "search": _words,
-    "warm": _object(recipe=fields.text, idle=_seconds),
-    "tf_config": _object(roles=_words, role=_word, index=fields.integer),
+    "stall": seconds,
+    "preload": words,
+    "search": words,
+    "warm": _object(recipe=fields.text, idle=seconds),
+    "tf_config": _object(roles=words, role=word, index=fields.integer),
     "left_files": _each(fields.integer),
     "secrets": _secrets,
 }

@@ -5,37 +5,47 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+from functools import partial
+
+from tflaunch_worker import fields
+from tflaunch_worker.agent import orders
+from tflaunch_worker.agent.services import Service
+from tflaunch_worker.inspect import stack_samples
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, ClassVar
 
     from tflaunch_worker.agent.calls import Call
-    from tflaunch_worker.event_loop import Loop
-    from tflaunch_worker.inspect.stack_samples import StackSampler
+    from tflaunch_worker.agent.services import AgentParts
 
 LEAST_SECONDS, MOST_SECONDS = 0.1, 600.0
 """The shortest and longest time for which a task is profiled."""
 
 
-class HostProfiles:
+class HostProfiles(Service):
     """Makes the profiles that the supervisor asks for."""
 
-    def __init__(self, loop: Loop, find_pid: Callable[[str, int], int]) -> None:
-        """Make no profile yet; ``find_pid`` returns the leading process of a task's attempt, 0 if it does not run."""
-        self._loop = loop
-        self._find_pid = find_pid
+    CALLS: ClassVar = {
+        "profile_task": {
+            "task": orders.task,
+            "attempt": orders.attempt,
+            "seconds": partial(fields.number, least=LEAST_SECONDS, most=MOST_SECONDS),
+        }
+    }
+
+    def __init__(self, agent: AgentParts) -> None:
+        super().__init__(agent)
         self._running: set[Call] = set()
 
-    def profile(self, call: Call, message: dict[str, Any]) -> None:
+    def profile_task(self, call: Call, message: dict[str, Any]) -> None:
         """Sample the Python stacks of a task, and answer with them or with a problem."""
-        from tflaunch_worker.inspect.stack_samples import StackSampler  # most runs are never profiled
-
-        pid = self._find_pid(message["task"], message["attempt"])
+        pid = self.agent.find_pid(message["task"], message["attempt"])
         if not pid:
             call.answer(problem="it does not run")
             return
 
-        def done(sampler: StackSampler) -> None:
+        def done(sampler: stack_samples.StackSampler) -> None:
             self._running.discard(call)
             call.answer(sampler.result, problem=sampler.problem)
 
@@ -43,6 +53,7 @@ class HostProfiles:
             self._running.discard(call)
             sampler.cancel()
 
-        sampler = StackSampler(self._loop, pid, message["seconds"], lambda: len(self._running), done)
+        seconds = message["seconds"]
+        sampler = stack_samples.StackSampler(self.agent.loop, pid, seconds, lambda: len(self._running), done)
         self._running.add(call)
         call.when_ended = cancel

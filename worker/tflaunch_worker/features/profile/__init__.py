@@ -1,0 +1,7 @@
+"""Sample the stacks of tasks that train."""
+
+from __future__ import annotations
+
+from tflaunch_worker.rooms import Room
+
+ROOM = Room("tflaunch_worker.agent.profiles:HostProfiles", calls=("profile_task",))

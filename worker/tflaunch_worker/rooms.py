@@ -1,0 +1,63 @@
+"""Find the rooms of agents: features in folders of their own, which the rest of the agent does not know by name.
+
+A room is a package in `tflaunch_worker/features`. Its `ROOM` declares what it adds to an agent. Declarations are
+imported by every agent, so they import nothing but this module; what they name is imported when it is used.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import lru_cache
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator, Mapping
+
+_FEATURES = "tflaunch_worker.features"
+
+
+class Room(NamedTuple):
+    """What a room adds to an agent.
+
+    Args:
+        service: the place of its class, a `tflaunch_worker.agent.services.Service`.
+        calls: the kinds of calls that it serves.
+        moments: the methods of `Service` for which it is made; at other moments it takes part if a call came before.
+    """
+
+    service: str
+    calls: tuple[str, ...] = ()
+    moments: tuple[str, ...] = ()
+
+
+def load(place: str) -> Any:
+    """Import a place, ``package.module:name``, and return what is there."""
+    module, _, name = place.partition(":")
+    return getattr(_import(module), name)
+
+
+def _import(module: str) -> Any:
+    __import__(module)  # the import of `importlib` would take longer than that of most modules
+    return sys.modules[module]
+
+
+@lru_cache(maxsize=None)
+def rooms() -> Mapping[str, Room]:
+    """Return the rooms of agents by their names."""
+    return find_rooms(_FEATURES)
+
+
+def find_rooms(package: str) -> dict[str, Any]:
+    """Return the ``ROOM`` of each package inside a package, in the order of their names."""
+    return {name: load(f"{package}.{name}:ROOM") for name in sorted(_packages_in(package))}
+
+
+def _packages_in(package: str) -> Iterator[str]:
+    # `pkgutil` would do this too, but its import takes as long as those of all declarations.
+    for path in _import(package).__path__:
+        with os.scandir(path) as entries:
+            yield from (entry.name for entry in entries if os.path.exists(os.path.join(entry.path, "__init__.py")))
