@@ -794,13 +794,13 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     # ---- the user's code
     "files that were edited before another supervisor came are asked for": Edit(
-        "tflaunch_worker.agent.files.Offer.offer",
+        "tflaunch_worker.agent.files.Offer.offer_files",
         "(is_other and not files.is_being_placed)",
         "False",
         Suite("agent/test_offered_files.py"),
     ),
     "files that were refused are never offered again": Edit(
-        "tflaunch_worker.agent.files.Offer.offer", "files.has_failed or", "", Invariant("I5", 5777)
+        "tflaunch_worker.agent.files.Offer.offer_files", "files.has_failed or", "", Invariant("I5", 5777)
     ),
     "tasks do not wait for the code": Edit(
         "tflaunch.core.policy.awaited_at_first", "plan.sync is not None and", "False and", Invariant("I15", 2)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from tflaunch_worker import process_state, spawn, tf_config
 from tflaunch_worker.agent import task as tasks
-from tflaunch_worker.agent.files import Offer
 from tflaunch_worker.agent.left_files import PART
 from tflaunch_worker.agent.port_watch import PortWatch
 from tflaunch_worker.agent.ports import PortTaken
@@ -319,10 +318,6 @@ class SimAgentHost:
     def evidence(self, pid: int) -> str:
         """Nothing is known about deaths."""
         return ""
-
-    def offer(self, client: Any) -> Offer:
-        """Return the receiver of the user's code: the real one, on files in memory."""
-        return Offer(self.directory, self._loop, client)
 
     def checkpoint_copies(self) -> SimCheckpointCopies:
         """Return what copies checkpoints."""

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies
-    from tflaunch_worker.agent.files import Offer
     from tflaunch_worker.agent.host import Host
     from tflaunch_worker.agent.left_files import Readable
     from tflaunch_worker.agent.task import Task
@@ -39,9 +38,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.rooms import Room
 
 
-_OF_CODE = ("offer_files", "write_file")
 _OF_CHECKPOINTS = ("find_checkpoint", "read_checkpoint", "store_checkpoint", "write_checkpoint", "place_checkpoint")
-_OF_DOCTORS = ("examine", "leave_marks", "look_for_marks", "remove_marks", "remove_code", "look_for_warm")
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect
 
 
@@ -65,7 +62,6 @@ class Agent:
         self._fencing = 0
         self._grace = 0.0
         self._obeyed = 0
-        self._offer: Offer | None = None
         self._checkpoint_copies: CheckpointCopies | None = None
         self._is_leaving = False
         self._was_dismissed = False
@@ -155,9 +151,7 @@ class Agent:
             "watch_left_files": served(self._left_files.watch),
             "read_file": served(self._left_files.read),
             "list_files": served(self._list_files),
-            **dict.fromkeys(_OF_CODE, served(self._serve_code)),
             **dict.fromkeys(_OF_CHECKPOINTS, served(self._serve_checkpoints)),
-            **dict.fromkeys(_OF_DOCTORS, served(self._serve_doctor)),
         }
 
     def _obey(self, message: dict[str, Any], body: bytes) -> None:
@@ -219,20 +213,10 @@ class Agent:
     def _look_up_names(self, message: dict[str, Any]) -> None:
         self._host.look_up(message["names"], lambda found: self._link.say("names_resolved", found=found))
 
-    def _serve_code(self, call: Call, message: dict[str, Any]) -> None:
-        if self._offer is None:
-            self._offer = self._host.offer(self._link)
-        self._offer.served[message["kind"]](call, message)
-
     def _serve_checkpoints(self, call: Call, message: dict[str, Any]) -> None:
         if self._checkpoint_copies is None:
             self._checkpoint_copies = self._host.checkpoint_copies()
         self._checkpoint_copies.served[message["kind"]](call, message)
-
-    def _serve_doctor(self, call: Call, message: dict[str, Any]) -> None:
-        from tflaunch_worker.inspect import doctor  # most runs never use it
-
-        doctor.SERVED[message["kind"]](self._loop, self._host, call, message)
 
     def _start_task(self, message: dict[str, Any]) -> None:
         name, attempt = message["task"], message["attempt"]
@@ -380,14 +364,14 @@ class Agent:
         self._calls.end_all()
         if self._lease.seconds == 0 or not self._lease.has_begun:
             self._end_all(0)
-        elif not (self._tasks or self._offer):
+        elif not (self._tasks or self._services.hold_agent):
             self._loop.call_at(self._loop.now() + min(self._lease.seconds, _IDLE), self._end_if_idle)
         elif self._is_leaving:
             self._stop_when_done()
 
     def _end_if_idle(self) -> None:
         """Exit if no supervisor has reconnected and there is nothing left to guard."""
-        if not (self._link.is_connected or self._tasks or self._offer):
+        if not (self._link.is_connected or self._tasks or self._services.hold_agent):
             self._end_all(0)
 
     def _watch_lease(self) -> None:

@@ -15,15 +15,16 @@ import shutil
 import stat
 import time
 
-from tflaunch_worker import CODE_NAME, TASKS_NAME, offload
+from tflaunch_worker import CHECKPOINTS_NAME, CODE_NAME, TASKS_NAME, fields, offload
+from tflaunch_worker.agent import orders
+from tflaunch_worker.agent.services import Service
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, ClassVar
 
     from tflaunch_worker.agent.calls import Call
-    from tflaunch_worker.agent.supervisor_link import SupervisorLink
-    from tflaunch_worker.event_loop import Loop
+    from tflaunch_worker.agent.services import AgentParts
 
 
 CACHE_NAME = "files"
@@ -269,21 +270,28 @@ def _hash(text: str) -> str:
     return text
 
 
-class Offer:
-    """Receives the user's code. ``served``: what serves each kind of call."""
+class Offer(Service):
+    """Receives the user's code, and removes it."""
 
-    def __init__(self, directory: str, loop: Loop, link: SupervisorLink) -> None:
-        """Serve the agent with this directory."""
-        self._directory = directory
-        self._loop = loop
-        self._link = link
+    CALLS: ClassVar = {
+        "offer_files": {
+            "is_first": fields.flag,
+            "is_last": fields.flag,
+            "files": orders.rows(path=orders.word, mode=fields.integer, sha256=fields.text),
+            "links": orders.rows(path=orders.word, target=orders.word),
+        },
+        "write_file": orders.PART,
+        "remove_code": {},
+    }
+
+    def __init__(self, agent: AgentParts) -> None:
+        super().__init__(agent)
         self._offered: tuple[list[list[Any]], list[list[str]]] = [], []
         self._accepted = self._offered
         self._files: Files | None = None
         self._asking: Call | None = None
-        self.served = {"offer_files": self.offer, "write_file": self.write}
 
-    def offer(self, call: Call, message: dict[str, Any]) -> None:
+    def offer_files(self, call: Call, message: dict[str, Any]) -> None:
         """Add a part of the list of files; the last one is answered with what is missing.
 
         Over another link the whole list is sent again. A supervisor that has taken over reads the files again, so its
@@ -292,6 +300,7 @@ class Offer:
         Raises:
             TypeError, ValueError: the list is invalid.
         """
+        self.holds_agent = True
         if message["is_first"]:
             self._offered = [], []
         self._offered[0].extend(message["files"])
@@ -303,14 +312,14 @@ class Offer:
         files = self._files
         is_other = self._offered != self._accepted
         if files is None or files.has_failed or (is_other and not files.is_being_placed):
-            files = self._files = Files(self._directory, *self._offered)
+            files = self._files = Files(self.agent.host.directory, *self._offered)
             self._accepted = self._offered
         if files.is_compared:
             self._want(files)
         elif not files.is_being_compared:
             files.is_being_compared = True
             compared = files
-            offload.run_in_fork(self._loop, files.compare, lambda missing: self._compared(compared, missing))
+            offload.run_in_fork(self.agent.loop, files.compare, lambda missing: self._compared(compared, missing))
 
     def _compared(self, files: Files, missing: list[str] | None) -> None:
         if files is not self._files:
@@ -326,7 +335,7 @@ class Offer:
         self._asking.answer(wanted=files.wanted())
         self._place_if_complete(files)
 
-    def write(self, call: Call, message: dict[str, Any]) -> None:
+    def write_file(self, call: Call, message: dict[str, Any]) -> None:
         """Store a part of a file.
 
         Raises:
@@ -342,17 +351,26 @@ class Offer:
         call.answer()
         self._place_if_complete(files)
 
+    def remove_code(self, call: Call, message: dict[str, Any]) -> None:
+        """Remove the copies of the user's code and of checkpoints."""
+
+        def remove() -> None:
+            for name in (CODE_NAME, CHECKPOINTS_NAME):
+                shutil.rmtree(os.path.join(self.agent.host.directory, name), ignore_errors=True)
+
+        offload.run_in_fork(self.agent.loop, remove, lambda _: call.answer())
+
     def _place_if_complete(self, files: Files) -> None:
         if files.is_complete and not (files.is_being_placed or files.has_failed):
             files.is_being_placed = True
-            offload.run_in_fork(self._loop, files.place, lambda failure: self._placed(files, failure))
+            offload.run_in_fork(self.agent.loop, files.place, lambda failure: self._placed(files, failure))
 
     def _placed(self, files: Files, failure: str | None) -> None:
         if failure == "":
-            self._link.say("files_synced", directory=os.path.join(self._directory, CODE_NAME))
+            self.agent.link.say("files_synced", directory=os.path.join(self.agent.host.directory, CODE_NAME))
         else:
             self._refuse(files, failure or "the files could not be put in their places")
 
     def _refuse(self, files: Files, reason: str) -> None:
         files.has_failed = True
-        self._link.say("files_refused", reason=reason)
+        self.agent.link.say("files_refused", reason=reason)

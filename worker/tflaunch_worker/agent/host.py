@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 
     from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies
     from tflaunch_worker.agent.checkpoints import Finder
-    from tflaunch_worker.agent.files import Offer
     from tflaunch_worker.agent.left_files import Readable
     from tflaunch_worker.agent.private_network import PrivateNetwork
-    from tflaunch_worker.agent.supervisor_link import SupervisorLink
     from tflaunch_worker.agent.task import Listener, Observer
     from tflaunch_worker.event_loop import Loop
     from tflaunch_worker.forkserver.pool import WarmZygote, ZygotePool
@@ -201,12 +199,6 @@ class Host:
             return Progress(self._loop, came)
         except OSError:
             return None  # progress is then read from the output only
-
-    def offer(self, link: SupervisorLink) -> Offer:
-        """Return the receiver of the user's code."""
-        from tflaunch_worker.agent.files import Offer  # most runs copy no files
-
-        return Offer(self.directory, self._loop, link)
 
     def checkpoint_copies(self) -> CheckpointCopies:
         """Return what copies checkpoints from and to this host."""

@@ -181,15 +181,6 @@ def _peer(message: Mapping[str, Any], name: str) -> None:
     rows(host=fields.text, port=partial(fields.integer, least=1, most=65535))({name: [message[name]]}, name)
 
 
-def _programs(message: Mapping[str, Any], name: str) -> None:
-    for program in fields.items(message, name):
-        if type(program) is not dict:
-            raise ValueError(f"{name!r} must hold objects")
-        _all(program, {**COMMAND, "is_python": fields.flag})
-        if program.get("preload") is not None:
-            words(program, "preload")
-
-
 _HEXADECIMAL = frozenset("0123456789abcdef")
 attempt = partial(fields.integer, most=2**31)
 _patience = partial(fields.number, least=0.0, most=_LONGEST_PATIENCE)
@@ -206,10 +197,6 @@ COMMAND: Dict[str, Check] = {
 _FILE: Dict[str, Check] = {"task": task, "attempt": attempt, "name": task}
 CALL: Dict[str, Check] = {"call": fields.integer}
 _STREAMS = rows(task=fields.text, attempt=fields.integer, offset=fields.integer, is_complete=fields.flag)
-_FILES: Dict[str, Check] = {
-    "files": rows(path=word, mode=fields.integer, sha256=fields.text),
-    "links": rows(path=word, target=word),
-}
 PART: Dict[str, Check] = {"sha256": digest, "offset": fields.integer, "is_last": fields.flag, **CALL}
 FIELDS: Dict[str, Dict[str, Check]] = {
     "hello": {
@@ -242,8 +229,6 @@ FIELDS: Dict[str, Dict[str, Check]] = {
     "watch_left_files": CALL,
     "read_file": {**_FILE, "name": path, "offset": fields.integer, **CALL},
     "leave": {"grace": seconds},
-    "offer_files": {"is_first": fields.flag, "is_last": fields.flag, **_FILES, **CALL},
-    "write_file": PART,
     "find_checkpoint": {
         "workdir": word,
         "directory": word,
@@ -262,12 +247,6 @@ FIELDS: Dict[str, Dict[str, Check]] = {
         "age": seconds,
         **CALL,
     },
-    "examine": {"programs": _programs, "probe": fields.text, **CALL},
-    "leave_marks": {"token": word, "directories": words, **CALL},
-    "look_for_marks": {"paths": words, **CALL},
-    "remove_marks": {"paths": words, **CALL},
-    "remove_code": CALL,
-    "look_for_warm": {"stop": fields.flag, **CALL},
 }
 _OPTIONAL: Dict[str, Check] = {
     "order": fields.integer,

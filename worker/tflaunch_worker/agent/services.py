@@ -55,6 +55,8 @@ class Service:
 
     def __init__(self, agent: AgentParts) -> None:
         self.agent = agent
+        self.holds_agent = False
+        """Whether an agent without tasks keeps waiting for another supervisor."""
 
 
 class Services:
@@ -69,6 +71,11 @@ class Services:
         if room.service not in self._made:
             self._made[room.service] = load(room.service)(self._agent)
         return self._made[room.service]
+
+    @property
+    def hold_agent(self) -> bool:
+        """Whether a service keeps an agent without tasks."""
+        return any(service.holds_agent for service in self._made.values())
 
     def checks(self, kind: str) -> Mapping[str, Check] | None:
         """Return the checks of a call's fields, None if no room serves its kind."""

@@ -97,11 +97,6 @@ def _which(command: spawn.Command) -> str | None:
     return shutil.which(name, path=command.env.get("PATH"))
 
 
-def remove(directory: str) -> None:
-    """Remove a directory with its content. May take long."""
-    shutil.rmtree(directory, ignore_errors=True)
-
-
 def mark(directory: str, token: str) -> str | None:
     """Create a probe file in a directory or its nearest existing parent; return its path, or None."""
     if not os.path.isabs(directory):

@@ -1,0 +1,10 @@
+"""Examine hosts before a run."""
+
+from __future__ import annotations
+
+from tflaunch_worker.rooms import Room
+
+ROOM = Room(
+    "tflaunch_worker.features.doctor.host_doctor:HostDoctor",
+    calls=("examine", "leave_marks", "look_for_marks", "remove_marks"),
+)
