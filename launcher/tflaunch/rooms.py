@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tflaunch_worker.rooms import find_rooms, load
+from tflaunch_worker import rooms as rooms_of_agents
 
 if TYPE_CHECKING:
     from tflaunch.cli._launch_options import Launching
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _FEATURES = "tflaunch.features"
 _ENTRY_POINTS = "tflaunch.rooms"
+
+load = rooms_of_agents.load
 
 
 class Verb(NamedTuple):
@@ -149,7 +151,7 @@ class Room(NamedTuple):
 @functools.cache
 def rooms() -> Mapping[str, Room]:
     """Return the rooms by their names: those of tflaunch in the order of the alphabet, then those of others."""
-    return {**find_rooms(_FEATURES), **_rooms_of_others()}
+    return {**rooms_of_agents.find_rooms(_FEATURES), **_rooms_of_others()}
 
 
 def engines() -> Mapping[str, Engine]:

@@ -26,7 +26,7 @@ from tflaunch.core import event_records, replay, step
 from tflaunch.core.job_state import Phase
 from tflaunch.discovery import local_machine
 from tflaunch.plan import planner
-from tflaunch_worker.agent import breakpoints
+from tflaunch_worker.features.debug import in_tasks
 
 pytestmark = pytest.mark.cli
 
@@ -120,8 +120,9 @@ def test_where_tflaunch_is_installed_tasks_import_from_the_usual_places(launch: 
     """A directory of tflaunch could hide modules such as `inspect`; the one for `breakpoint()` has one module."""
     ended = launch.up(launch.shell("echo PYTHONPATH=$PYTHONPATH.", strategy="none", env={"PYTHONPATH": "/mine"}))
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count(f"PYTHONPATH=/mine:{breakpoints.DIRECTORY}.") == 2
-    assert {path.stem for path in Path(breakpoints.DIRECTORY).glob("*.py")} == {"__init__", "tflaunch_breakpoint"}
+    (modules,) = in_tasks.__path__
+    assert ended.stdout.count(f"PYTHONPATH=/mine:{modules}.") == 2
+    assert {path.stem for path in Path(modules).glob("*.py")} == {"__init__", "tflaunch_breakpoint"}
 
 
 def test_a_command_that_does_not_exist_is_one_sentence(launch: Launch) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from fuzz.borders import MEMORY, Border
 from fuzz.mutations import TEXTS, as_json, mutate, mutate_bytes
 from fuzz.stages import check_sentence
+from support.played_agent import agent_parts
 from tflaunch.explain import run_status
 from tflaunch.features.files import collect
 from tflaunch.features.kubernetes import kubectl, pod_state
@@ -29,6 +30,7 @@ from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire
 from tflaunch_worker.agent import breakpoints
 from tflaunch_worker.agent.calls import Calls
+from tflaunch_worker.features.debug import ROOM
 
 _SERVER = {"pid": 1, "python": "python3", "modules": ["json"], "memory_bytes": 2, "uses": 3, "idle_left": 4.5}
 _LISTING = {"files": [["out/a.txt", 3, "ab" * 32]], "problem": "", "directory": "/work", "left_out": 0}
@@ -183,20 +185,22 @@ def _check_breakpoint(case: bytes) -> None:
         answer=lambda *kind, **about: json.dumps([kind[0], about]),
     )
     attach = Calls(link).served_by  # type: ignore[arg-type]
+    task: Any = SimpleNamespace(name="worker:0", attempt=0)
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory, socket.socket(socket.AF_UNIX) as process:
-        listener = breakpoints.listen(directory)
-        assert listener is not None
-        points = breakpoints.HostBreakpoints(loop, link)  # type: ignore[arg-type]
-        points.add(listener, "worker:0", 0)
+        host = SimpleNamespace(task_directory=lambda _: directory)
+        points = breakpoints.HostBreakpoints(agent_parts(loop=loop, link=link, host=host))
+        env = {name: variable.value for name, variable in ROOM.variables.items()}
+        points.begin_task(task, SimpleNamespace(env=env))  # type: ignore[arg-type]
         process.connect(f"{directory}/{breakpoints.SOCKET_NAME}")
-        loop.watched[listener.fileno()]()
+        (accept,) = loop.watched.values()
+        accept()
         process.setblocking(False)
         process.send(case)  # as much as there is room for
         for number in range(6):
             for call in list(loop.watched.values()):
                 call()
-            attach(points.attach)({"call": number, "task": "worker:0", "attempt": 0})
-        points.close("worker:0")
+            attach(points.attach_debugger)({"call": number, "task": "worker:0", "attempt": 0})
+        points.stop_task("worker:0")
     assert len(said) <= 42  # 20 times reached and left, and a quit each
 
 

@@ -577,7 +577,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_silent_tasks.py"),
     ),
     "a task's py-spy is searched on the agent's path": Edit(
-        "tflaunch_worker.agent.stacks.write_stacks",
+        "tflaunch_worker.features.hang.native_stacks.write_stacks",
         "env.get(",
         "os.environ.get(",
         Suite("agent/test_stacks.py"),
@@ -619,9 +619,9 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_vitals.py"),
     ),
     "a task that waits at a breakpoint is not told to save": Edit(
-        "tflaunch_worker.agent.breakpoints.HostBreakpoints.close",
-        "self._tasks.pop((name, attempt)).close()",
-        "self._tasks.pop((name, attempt))",
+        "tflaunch_worker.agent.breakpoints.HostBreakpoints.stop_task",
+        "self._tasks.pop(about).close()",
+        "self._tasks.pop(about)",
         Suite("agent/test_breakpoints.py"),
     ),
     "a room forgets between two calls": Edit(

@@ -12,7 +12,6 @@ from tflaunch_worker.agent.port_watch import PortWatch
 from tflaunch_worker.agent.ports import PortTaken
 from tflaunch_worker.agent.task import Task
 from tflaunch_worker.agent.task_output import Spool, Stream
-from tflaunch_worker.rooms import Room, rooms
 from tflaunch_worker.spawn import Command
 
 if TYPE_CHECKING:
@@ -103,6 +102,9 @@ class SimMeasurer:
 class SimEvidenceCollector:
     """Looks at tasks, which have no processes here."""
 
+    def __init__(self, loop: SimLoop) -> None:
+        """Look at nothing yet."""
+
     def ask(
         self, pids: Callable[[], dict[str, int]], answer: Callable[[dict[str, list[Any]]], None], *_: object
     ) -> None:
@@ -112,6 +114,9 @@ class SimEvidenceCollector:
 
 class SimVitals:
     """Measures nothing regularly."""
+
+    def __init__(self, *_: object) -> None:
+        """Measure nothing yet."""
 
     def add(self, task: str, attempt: int, pid: Callable[[], int]) -> None:
         """Watch nothing."""
@@ -226,15 +231,6 @@ class SimZygotePool:
         return pending
 
 
-_SIMULATED: dict[str, str] = {}
-"""The services of rooms that would look at real processes or files."""
-
-
-def simulated_rooms() -> dict[str, Room]:
-    """Return the rooms of an agent here."""
-    return {name: room._replace(service=_SIMULATED.get(name, room.service)) for name, room in rooms().items()}
-
-
 class SimAgentHost:
     """What an agent needs of its host."""
 
@@ -245,7 +241,6 @@ class SimAgentHost:
         self.no_way_out = "pasta is not installed there"
         self.ports = SimPorts(host)
         self.measurer = SimMeasurer()
-        self.evidence_collector = SimEvidenceCollector()
         self.listeners = SimListeners()
         self.fence = SimFence(host, loop)
         self._host = host
@@ -296,9 +291,6 @@ class SimAgentHost:
     def progress(self, came: Callable[[], None]) -> None:
         """Return nothing: programs here only print."""
 
-    def listen_for_breakpoints(self, task: str, command: Command) -> None:
-        """Return nothing: programs here are not debugged."""
-
     def start(self, task: Task, is_preloaded: bool) -> None:
         """Start a task."""
         zygotes = self._zygotes if self._host.world.chance(0.3) else None
@@ -307,13 +299,8 @@ class SimAgentHost:
     def import_modules(self, command: Command) -> None:
         """Import nothing."""
 
-    def cpu_use(self) -> dict[str, object]:
-        """Return figures: processes here compute nothing."""
-        return {"cores": 2, "busy_seconds": self._loop.now()}
-
-    def vitals(self, tell: Callable[[dict[str, Any]], bool]) -> SimVitals:
-        """Return what measures tasks regularly."""
-        return SimVitals()
+    def usable_memory(self) -> None:
+        """Nothing is known of memory."""
 
     def evidence(self, pid: int) -> str:
         """Nothing is known about deaths."""

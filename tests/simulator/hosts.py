@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from simulator import kernel
 from simulator.descriptors import Signal
 from simulator.file_system import Disk, FileSystem
-from simulator.host import SimAgentHost, simulated_rooms
+from simulator.host import SimAgentHost
 from simulator.links import End, Speed, Wire
 from simulator.loop import SimLoop
 from simulator.processes import Process
@@ -315,7 +315,7 @@ class AgentProcess:
     def _boot(self) -> None:
         if self.has_ended:
             return
-        self.agent = Agent(self.loop, SimAgentHost(self.host, self.loop), simulated_rooms())
+        self.agent = Agent(self.loop, SimAgentHost(self.host, self.loop))
         self.loop.watch(self._listener.fileno(), self._accept)
         self.loop.watch(self._signals.fileno(), self._read_signals)
         self.loop.turn()

@@ -17,11 +17,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.file_system import FileSystem, OsCalls, TreeCalls
+from simulator.host import SimEvidenceCollector, SimVitals
 from tflaunch.agents import user_code
 from tflaunch.store import append_file, log_index, log_reader, log_sink, log_writer
 from tflaunch.tui import backlog
 from tflaunch_worker import orphans, process_state, spawn
-from tflaunch_worker.agent import agent, files, port_watch, task, task_output
+from tflaunch_worker.agent import agent, files, port_watch, task, task_output, vitals
+from tflaunch_worker.features.hang import task_evidence
 
 if TYPE_CHECKING:
     from simulator.hosts import SimHost
@@ -162,6 +164,10 @@ class _Linux:
         return True
 
     @staticmethod
+    def forbid_core_file(pid: int) -> None:
+        """Do nothing: there are no core files."""
+
+    @staticmethod
     def open_pidfd(pid: int) -> int | None:
         process = _find(pid)
         return None if process is None else process.pid_file().fileno()
@@ -235,19 +241,28 @@ class _Spawn:
         return spawn.Child(process.pid, process.output.fileno(), process.report.fileno())
 
 
-class _Stacks:
-    """`stacks`, as `Task` uses it: there is no py-spy here."""
+class _NativeStacks:
+    """native_stacks: there is no py-spy here."""
 
     @staticmethod
     def write_stacks(pid: int, env: dict[str, str], loop: object, done: Callable[[bytes], None]) -> None:
         done(b"")
 
+
+class _ProcessUse:
+    """process_use: processes here compute nothing."""
+
     @staticmethod
-    def abort_with_stacks(pid: int) -> None:
-        process = _find(pid)
-        if process is not None:
-            process.is_told = True
-            process.receive(signal.SIGABRT)
+    def busy_seconds() -> float:
+        return current.host.world.now
+
+
+class _Cores:
+    """cores, of which every host has two."""
+
+    @staticmethod
+    def usable() -> int:
+        return 2
 
 
 class _CodeCalls(OsCalls):
@@ -286,7 +301,11 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (task, "os", _Os),
     (task, "linux", _Linux),
     (task, "spawn", _Spawn),
-    (task, "stacks", _Stacks),
+    (task_evidence, "EvidenceCollector", SimEvidenceCollector),
+    (task_evidence, "cores", _Cores),
+    (task_evidence, "native_stacks", _NativeStacks),
+    (task_evidence, "process_use", _ProcessUse),
+    (vitals, "VitalsReporter", SimVitals),
     (agent, "os", _Os),
     (orphans, "os", _Os),
     (orphans, "linux", _Linux),

@@ -310,7 +310,7 @@ def test_the_library_for_programs_travels_too(launch: Launch, sshd: StartSshd) -
     count, place, path = said.split()
     archive, modules = path.removeprefix("/mine:").split(":")
     assert (count, place) == ("1", f"{archive}/tflaunch_worker/training/__init__.py")
-    assert modules == f"{archive}/tflaunch_worker/in_tasks"
+    assert modules == f"{archive}/tflaunch_worker/features/debug/in_tasks"
     assert archive.startswith(str(host.directory))
 
 

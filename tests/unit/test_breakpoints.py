@@ -20,7 +20,8 @@ from tflaunch.explain.wording import place_of
 from tflaunch.features.debug.debugger_link import LINK_LOST, Debugging, Terminal
 from tflaunch.tui import layout
 from tflaunch_worker.agent import breakpoints
-from tflaunch_worker.in_tasks import tflaunch_breakpoint
+from tflaunch_worker.features.debug import ROOM
+from tflaunch_worker.features.debug.in_tasks import tflaunch_breakpoint
 
 pytestmark = pytest.mark.unit
 
@@ -120,7 +121,8 @@ def test_users_hear_where_a_task_waits_and_how_to_get_there() -> None:
 def test_tasks_and_agents_agree() -> None:
     """The module of tasks cannot import the agent's."""
     assert tflaunch_breakpoint.SOCKET_NAME == breakpoints.SOCKET_NAME
-    assert f"{tflaunch_breakpoint.__name__.rpartition('.')[2]}.{tflaunch_breakpoint.stop.__name__}" == breakpoints.HOOK
+    hook = f"{tflaunch_breakpoint.__name__.rpartition('.')[2]}.{tflaunch_breakpoint.stop.__name__}"
+    assert ROOM.variables["PYTHONBREAKPOINT"].value == hook
 
 
 class Screen(Terminal):

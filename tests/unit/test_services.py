@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from support.played_agent import Answers, agent_parts
-from tflaunch_worker import fields
+from tflaunch_worker import fields, spawn
 from tflaunch_worker.agent.services import Service, Services
 from tflaunch_worker.rooms import Room, load, rooms
 
@@ -30,15 +30,54 @@ class Counter(Service):
         self.counted += message["by"]
         call.answer(counted=self.counted)
 
+    def take_stacks(self, task: Any, env: Any, taken: Any) -> None:
+        """Show a text, which is at hand."""
+        taken(b"counted")
 
-ROOMS = {"counter": Room(f"{__name__}:Counter", calls=("count",))}
+
+class Watcher(Service):
+    """Notes the moments of tasks."""
+
+    noted: ClassVar[list[object]] = []
+
+    def begin_task(self, task: Any, command: Any) -> None:
+        """Note it."""
+        self.noted.append(("begin", task))
+
+    def stop_task(self, name: str) -> None:
+        """Note it."""
+        self.noted.append(("stop", name))
+
+    def end_task(self, name: str) -> None:
+        """Note it."""
+        self.noted.append(("end", name))
+
+    def leave(self) -> None:
+        """Note it."""
+        self.noted.append("leave")
+
+    def explain_kill(self) -> str:
+        """Know why."""
+        return "it was large"
+
+    def take_stacks(self, task: Any, env: Any, taken: Any) -> None:
+        """Keep others waiting."""
+        self.noted.append(taken)
+
+
+ROOMS = {
+    "counter": Room(f"{__name__}:Counter", calls=("count",)),
+    "watcher": Room(f"{__name__}:Watcher", moments=("begin_task",)),
+}
 
 
 @pytest.fixture
-def services() -> Services:
+def services(monkeypatch: pytest.MonkeyPatch) -> Services:
     """Those of an agent that was asked for nothing yet."""
     Counter.made.clear()
-    return Services(agent_parts(), ROOMS)
+    Watcher.noted.clear()
+    monkeypatch.setattr("tflaunch_worker.agent.services.rooms", lambda: ROOMS)
+    return Services(agent_parts())
 
 
 def test_a_service_is_made_for_its_first_call(services: Services) -> None:
@@ -56,6 +95,37 @@ def test_the_fields_of_a_call_are_checked_as_its_room_says(services: Services) -
     assert checks is not None
     assert sorted(checks) == ["by", "call"]
     assert services.checks("examine") is None
+
+
+def test_a_service_takes_part_from_the_moment_that_its_room_names(services: Services) -> None:
+    """Before, it does not exist."""
+    task: Any = "worker:0"
+    services.stop_task("worker:0")
+    assert services.explain_kill() == []
+    services.begin_task(task, spawn.Command([], {}, "/"))
+    services.stop_task("worker:0")
+    services.end_task("worker:0")
+    services.leave()
+    assert Watcher.noted == [("begin", task), ("stop", "worker:0"), ("end", "worker:0"), "leave"]
+    assert services.explain_kill() == ["it was large"]
+    assert Counter.made == []
+
+
+def test_a_task_that_hangs_is_ended_when_all_have_looked_at_it(services: Services) -> None:
+    """At once if there is nobody."""
+    task: Any = "worker:0"
+    taken: list[bytes] = []
+    services.take_stacks(task, {}, taken.append)
+    assert taken == [b""]
+    services.begin_task(task, spawn.Command([], {}, "/"))
+    Answers().ask(services.serve, kind="count", by=2)
+    Watcher.noted.clear()
+    services.take_stacks(task, {}, taken.append)
+    assert taken == [b""]
+    (looked_at,) = Watcher.noted
+    assert callable(looked_at)
+    looked_at(b"seen, ")
+    assert taken[1:] in ([b"seen, counted"], [b"countedseen, "])
 
 
 @pytest.mark.parametrize("name", rooms())

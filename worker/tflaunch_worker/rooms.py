@@ -20,18 +20,32 @@ if TYPE_CHECKING:
 _FEATURES = "tflaunch_worker.features"
 
 
+class Variable(NamedTuple):
+    """A variable of the environment that a task gets unless it has one of this name, or must not have it.
+
+    Args:
+        value: its value.
+        modules: the folder in the room whose modules a task with this value can import.
+    """
+
+    value: str
+    modules: str
+
+
 class Room(NamedTuple):
     """What a room adds to an agent.
 
     Args:
         service: the place of its class, a `tflaunch_worker.agent.services.Service`.
         calls: the kinds of calls that it serves.
+        variables: what the environments of tasks get, by name.
         moments: the methods of `Service` for which it is made; at other moments it takes part if a call came before.
     """
 
     service: str
     calls: tuple[str, ...] = ()
     moments: tuple[str, ...] = ()
+    variables: Mapping[str, Variable] = {}
 
 
 def load(place: str) -> Any:

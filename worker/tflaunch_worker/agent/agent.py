@@ -13,7 +13,6 @@ import os
 
 from tflaunch_worker import host_vars, spawn, wire
 from tflaunch_worker.agent import orders
-from tflaunch_worker.agent.breakpoints import HostBreakpoints
 from tflaunch_worker.agent.calls import Calls
 from tflaunch_worker.agent.lease import Lease
 from tflaunch_worker.agent.left_files import LeftFiles
@@ -26,7 +25,7 @@ from tflaunch_worker.agent.task_ports import TaskPorts
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Callable, Mapping
+    from typing import Any, Callable
 
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.task import Task
     from tflaunch_worker.agent.task_output import Stream
     from tflaunch_worker.event_loop import Loop, Timer
-    from tflaunch_worker.rooms import Room
 
 
 _OF_CHECKPOINTS = ("find_checkpoint", "read_checkpoint", "store_checkpoint", "write_checkpoint", "place_checkpoint")
@@ -45,7 +43,7 @@ _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to 
 class Agent:
     """Serves one run on this host."""
 
-    def __init__(self, loop: Loop, host: Host, rooms: Mapping[str, Room]) -> None:
+    def __init__(self, loop: Loop, host: Host) -> None:
         self._loop = loop
         self._host = host
         self._link = SupervisorLink(loop, self._obey, self._link_lost)
@@ -54,9 +52,12 @@ class Agent:
         self._ports = TaskPorts(host, self._link)
         self._tasks: dict[str, Task] = {}
         self._stall_watches: dict[str, StallWatch] = {}
-        self._measurements = HostMeasurements(loop, host, self._link, self._tasks)
-        self._breakpoints = HostBreakpoints(loop, self._link)
-        self._services = Services(AgentParts(loop, host, self._link, self._tasks), rooms)
+
+        def progress_of(task: Task) -> dict[str, object]:
+            return self._measurements.known_progress(task)
+
+        self._services = Services(AgentParts(loop, host, self._link, self._tasks, progress_of))
+        self._measurements = HostMeasurements(loop, host, self._tasks, self._services)
         self._lease = Lease(loop)
         self._lease_timer: Timer | None = None
         self._fencing = 0
@@ -145,9 +146,6 @@ class Agent:
             "tell_call": self._calls.tell,
             "end_call": self._calls.end,
             "measure": served(self._measurements.measure),
-            "watch_memory": served(self._measurements.watch_memory),
-            "gather_evidence": served(self._measurements.gather_evidence),
-            "attach_debugger": served(self._breakpoints.attach),
             "watch_left_files": served(self._left_files.watch),
             "read_file": served(self._left_files.read),
             "list_files": served(self._list_files),
@@ -245,9 +243,7 @@ class Agent:
         self._tasks[name] = task
         self._ports.begin(name, attempt, message, lambda: task.pid)
         self._measurements.begin(task, progress)
-        listener = self._host.listen_for_breakpoints(name, command)
-        if listener is not None:
-            self._breakpoints.add(listener, name, attempt)
+        self._services.begin_task(task, command)
         if message.get("stall"):
             self._stall_watches[name] = StallWatch(self._loop, message["stall"], task, self._link)
         self._host.start(task, bool(command.modules))
@@ -265,7 +261,7 @@ class Agent:
         task = self._tasks.get(message["task"])
         if task is not None and task.attempt == message["attempt"]:
             task.stop(message["grace"], bool(message.get("with_stacks")))
-            self._breakpoints.close(task.name)
+            self._services.stop_task(task.name)
             if message["grace"] == 0:
                 self._left_files.give_up(task.name)
 
@@ -322,7 +318,7 @@ class Agent:
 
     def has_gone(self, task: Task) -> None:
         """Forget a task whose last process is dead."""
-        self._breakpoints.close(task.name)
+        self._services.end_task(task.name)
         self._ports.end(task.name)
         self._measurements.end(task.name)
         watch = self._stall_watches.pop(task.name, None)
@@ -341,7 +337,7 @@ class Agent:
         self._is_leaving = True
         for task in list(self._tasks.values()):
             task.stop(grace)
-            self._breakpoints.close(task.name)
+            self._services.stop_task(task.name)
         if grace == 0:
             self._left_files.give_up()
         self._stop_when_done()

@@ -15,20 +15,20 @@ import socket
 from collections import deque
 
 from tflaunch_worker import fields, linux, wire
+from tflaunch_worker.agent import orders
+from tflaunch_worker.agent.services import Service
+from tflaunch_worker.features.debug import ROOM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, ClassVar
 
+    from tflaunch_worker import spawn
     from tflaunch_worker.agent.calls import Call
+    from tflaunch_worker.agent.services import AgentParts
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
+    from tflaunch_worker.agent.task import Task
     from tflaunch_worker.event_loop import Loop, Timer
-
-HOOK = "tflaunch_breakpoint.stop"
-"""Value of PYTHONBREAKPOINT: the function that `breakpoint()` calls in a task."""
-
-DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "in_tasks")
-"""Directory with the module of that function."""
 
 SOCKET_NAME = "breakpoint.sock"
 """Socket in the task's directory."""
@@ -39,6 +39,7 @@ MOST_OUTPUT = 128 * 1024
 LONGEST_LINE = 32 * 1024
 """Maximum characters of a command."""
 
+_VARIABLE = "PYTHONBREAKPOINT"
 _RECEIVE = 64 * 1024
 _MOST_MESSAGE = 256 * 1024
 _LONGEST_PATH, _LONGEST_NAME = 1000, 300  # characters
@@ -46,20 +47,25 @@ _PATIENCE = 1.0  # seconds from a step until the program counts as running again
 _BURST, _INTERVAL = 10.0, 0.5  # seconds: of 20 reports at once, and then two per second
 
 
-class HostBreakpoints:
+class HostBreakpoints(Service):
     """The breakpoints of all tasks of this host."""
 
-    def __init__(self, loop: Loop, link: SupervisorLink) -> None:
-        self._loop = loop
-        self._link = link
-        self._limit = ReportLimit(loop)
+    CALLS: ClassVar = {"attach_debugger": {"task": orders.task, "attempt": orders.attempt}}
+
+    def __init__(self, agent: AgentParts) -> None:
+        super().__init__(agent)
+        self._limit = ReportLimit(agent.loop)
         self._tasks: dict[tuple[str, int], Breakpoints] = {}
 
-    def add(self, listener: socket.socket, task: str, attempt: int) -> None:
-        """Serve the processes of an attempt, which connect to this socket."""
-        self._tasks[(task, attempt)] = Breakpoints(listener, task, attempt, self._loop, self._link, self._limit)
+    def begin_task(self, task: Task, command: spawn.Command) -> None:
+        """Serve the processes of an attempt, unless they have another debugger."""
+        ours = ROOM.variables[_VARIABLE].value
+        listener = listen(self.agent.host.task_directory(task.name)) if command.env.get(_VARIABLE) == ours else None
+        if listener is not None:
+            about = task.name, task.attempt
+            self._tasks[about] = Breakpoints(listener, *about, self.agent.loop, self.agent.link, self._limit)
 
-    def attach(self, call: Call, message: dict[str, Any]) -> None:
+    def attach_debugger(self, call: Call, message: dict[str, Any]) -> None:
         """Attach a terminal to the process of an attempt that waits; the call is answered when it has left."""
         found = self._tasks.get((message["task"], message["attempt"]))
         if found is None:
@@ -67,13 +73,12 @@ class HostBreakpoints:
         else:
             found.attach(call)
 
-    def close(self, task: str) -> None:
-        """Continue what waits at a breakpoint of a task that was sent TERM, or is gone.
+    def stop_task(self, name: str) -> None:
+        """Continue what waits at a breakpoint of a task that was sent TERM, whose handler may want to save."""
+        for about in [about for about in self._tasks if about[0] == name]:
+            self._tasks.pop(about).close()
 
-        A handler of the signal may want to save.
-        """
-        for name, attempt in [about for about in self._tasks if about[0] == task]:
-            self._tasks.pop((name, attempt)).close()
+    end_task = stop_task
 
 
 class ReportLimit:

@@ -14,7 +14,6 @@ from tflaunch_worker.agent.acceptor import Acceptor
 from tflaunch_worker.agent.agent import Agent
 from tflaunch_worker.agent.host import Host
 from tflaunch_worker.event_loop import Loop
-from tflaunch_worker.rooms import rooms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def serve(directory: str, connection: socket.socket, umask: int, warm: WarmZygot
         warm: a child that has imported modules already.
     """
     loop = Loop()
-    agent = Agent(loop, Host(directory, loop, umask, warm), rooms())
+    agent = Agent(loop, Host(directory, loop, umask, warm))
     _listen(directory, loop, agent)
     _watch_signals(loop, agent)
     agent.connect(connection)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from tflaunch_worker import TASKS_NAME, host_vars, linux, offload, process_state, spawn
-from tflaunch_worker.agent import breakpoints, interfaces, left_files, listening_sockets
+from tflaunch_worker.agent import interfaces, left_files, listening_sockets
 from tflaunch_worker.agent.fence import Fence, why_unavailable
 from tflaunch_worker.agent.oom import OomWatch
 from tflaunch_worker.agent.peers import Listeners
@@ -16,16 +16,13 @@ from tflaunch_worker.agent.port_watch import PortWatch
 from tflaunch_worker.agent.ports import Ports
 from tflaunch_worker.agent.progress import Progress
 from tflaunch_worker.agent.task import Task
-from tflaunch_worker.agent.task_env import TaskEnvironments, has_debugger
+from tflaunch_worker.agent.task_env import TaskEnvironments
 from tflaunch_worker.agent.task_output import Spool, Stream
-from tflaunch_worker.agent.vitals import VitalsReporter
-from tflaunch_worker.inspect import cores
 from tflaunch_worker.inspect.usage import Measurer
 from tflaunch_worker.process_state import TaskSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import socket
     from typing import Any, Callable, Iterable
 
     from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.task import Listener, Observer
     from tflaunch_worker.event_loop import Loop
     from tflaunch_worker.forkserver.pool import WarmZygote, ZygotePool
-    from tflaunch_worker.inspect.evidence import EvidenceCollector
 
 
 class Host:
@@ -60,7 +56,6 @@ class Host:
         self._zygotes: ZygotePool | None = None
         self._checkpoints: Finder | None = None
         self._network: PrivateNetwork | None = None
-        self._evidence_collector: EvidenceCollector | None = None
 
     def watch_ports(self, opened: Callable[[str, int], None]) -> PortWatch:
         """Return a watch that calls ``opened(task, port)`` when a task listens on its port."""
@@ -124,28 +119,13 @@ class Host:
         """Let the processes that have imported modules outlive the run where it asks for that; return their pids."""
         return [] if self._zygotes is None else self._zygotes.keep_warm()
 
-    def vitals(self, tell: Callable[[dict[str, Any]], bool]) -> VitalsReporter:
-        """Return what measures the tasks' memory regularly; ``tell`` sends a measurement if there is a supervisor."""
-        return VitalsReporter(self._loop, self._oom.room, tell)
+    def usable_memory(self) -> int | None:
+        """Return how many bytes the tasks can still use, None if unknown."""
+        return self._oom.room()
 
     def evidence(self, pid: int) -> str:
         """Return what is known about why a process was killed, or "" for nothing."""
         return self._oom.evidence(pid)
-
-    @property
-    def evidence_collector(self) -> EvidenceCollector:
-        """What finds out where tasks are."""
-        if self._evidence_collector is None:
-            from tflaunch_worker.inspect.evidence import EvidenceCollector  # most runs are never asked
-
-            self._evidence_collector = EvidenceCollector(self._loop)
-        return self._evidence_collector
-
-    def cpu_use(self) -> dict[str, object]:
-        """Return how many cores the tasks may use, and for how long all cores have worked, for any program."""
-        from tflaunch_worker.inspect import process_use  # as above
-
-        return {"cores": cores.usable(), "busy_seconds": process_use.busy_seconds()}
 
     def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
         """Call ``found`` with the highest number of the checkpoints that a command has written."""
@@ -188,10 +168,6 @@ class Host:
         """Remove the files that an earlier attempt of a task may have left under these names."""
         for name in names:
             left_files.forget_stale(os.path.join(self.task_directory(task), name))
-
-    def listen_for_breakpoints(self, task: str, command: spawn.Command) -> socket.socket | None:
-        """Return the socket at which processes of a task wait for a debugger; None if it has another one."""
-        return breakpoints.listen(self.task_directory(task)) if has_debugger(command) else None
 
     def progress(self, came: Callable[[], None]) -> Progress | None:
         """Return a pipe for a task's progress reports, or None if none can be created."""

@@ -155,6 +155,11 @@ def rows(**columns: Check) -> Check:
     return check_rows
 
 
+def optional(check_field: Check) -> Check:
+    """Return a check that also passes where the field is missing or null."""
+    return lambda message, name: message.get(name) is None or check_field(message, name)
+
+
 def _object(**known: Check) -> Check:
     """Return the check of an object with exactly these fields."""
 
@@ -221,10 +226,7 @@ FIELDS: Dict[str, Dict[str, Check]] = {
     "release_file": _FILE,
     "tell_call": CALL,
     "end_call": CALL,
-    "attach_debugger": {"task": task, "attempt": attempt, **CALL},
     "measure": CALL,
-    "watch_memory": CALL,
-    "gather_evidence": CALL,
     "list_files": {"task": task, "attempt": attempt, "workdir": word, "patterns": words, **CALL},
     "watch_left_files": CALL,
     "read_file": {**_FILE, "name": path, "offset": fields.integer, **CALL},
@@ -254,8 +256,6 @@ _OPTIONAL: Dict[str, Check] = {
     "exclusive": fields.flag,
     "private": fields.flag,
     "with_stacks": fields.flag,
-    "between": seconds,
-    "with_use": fields.flag,
     "stall": seconds,
     "preload": words,
     "search": words,

@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tflaunch_worker.agent import orders
-from tflaunch_worker.rooms import load
+from tflaunch_worker.rooms import load, rooms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, ClassVar, Mapping
+    from typing import Any, Callable, ClassVar, Mapping
 
+    from tflaunch_worker import spawn
     from tflaunch_worker.agent.calls import Call, Serve
     from tflaunch_worker.agent.host import Host
     from tflaunch_worker.agent.orders import Check
@@ -31,12 +32,18 @@ class AgentParts(NamedTuple):
         host: this machine.
         link: the link to the supervisor.
         tasks: the latest attempts of the tasks, by name.
+        progress_of: returns what is known of the progress of a task.
     """
 
     loop: Loop
     host: Host
     link: SupervisorLink
     tasks: Mapping[str, Task]
+    progress_of: Callable[[Task], dict[str, object]]
+
+    def pids(self) -> dict[str, int]:
+        """Return the pids of the live tasks by name."""
+        return {name: task.pid for name, task in self.tasks.items() if task.pid and not task.is_gone}
 
     def find_pid(self, name: str, attempt: int) -> int:
         """Return the leading process of a task's attempt, 0 if it does not run."""
@@ -58,19 +65,47 @@ class Service:
         self.holds_agent = False
         """Whether an agent without tasks keeps waiting for another supervisor."""
 
+    def begin_task(self, task: Task, command: spawn.Command) -> None:
+        """A task is about to start."""
+
+    def stop_task(self, name: str) -> None:
+        """A task is being stopped, and told so."""
+
+    def take_stacks(self, task: Task, env: dict[str, str], taken: Callable[[bytes], None]) -> None:
+        """A task hangs and will be ended; call ``taken`` once that may happen, with text for its output."""
+        taken(b"")
+
+    def explain_kill(self) -> str:
+        """A process was killed because memory was full; return what may explain it, or ""."""
+        return ""
+
+    def end_task(self, name: str) -> None:
+        """The last process of a task is dead."""
+
+    def leave(self) -> None:
+        """The run has ended: its supervisor dismisses the agent."""
+
 
 class Services:
     """The services of one agent, each made when it is needed."""
 
-    def __init__(self, agent: AgentParts, rooms: Mapping[str, Room]) -> None:
-        self._agent = agent
+    def __init__(self, agent: AgentParts) -> None:
+        self.agent = agent
         self._made: dict[str, Service] = {}
-        self._serving = {kind: room for room in rooms.values() for kind in room.calls}
+        self._rooms = list(rooms().values())
+        self._serving = {kind: room for room in self._rooms for kind in room.calls}
 
     def _find(self, room: Room) -> Service:
         if room.service not in self._made:
-            self._made[room.service] = load(room.service)(self._agent)
+            self._made[room.service] = load(room.service)(self.agent)
         return self._made[room.service]
+
+    def _at(self, moment: str) -> list[Service]:
+        """Return the services that take part in a moment."""
+        for room in self._rooms:
+            if moment in room.moments:
+                self._find(room)
+        return list(self._made.values())
 
     @property
     def hold_agent(self) -> bool:
@@ -87,3 +122,43 @@ class Services:
         kind = message["kind"]
         serve: Serve = getattr(self._find(self._serving[kind]), kind)
         serve(call, message)
+
+    # ---- moments in the lives of tasks, as `Service` describes them
+
+    def begin_task(self, task: Task, command: spawn.Command) -> None:
+        """Tell all that a task is about to start."""
+        for service in self._at("begin_task"):
+            service.begin_task(task, command)
+
+    def stop_task(self, name: str) -> None:
+        """Tell all that a task is being stopped."""
+        for service in self._at("stop_task"):
+            service.stop_task(name)
+
+    def take_stacks(self, task: Task, env: dict[str, str], taken: Callable[[bytes], None]) -> None:
+        """Let one after the other look at a task that hangs; then call ``taken`` with the texts of all."""
+        left = self._at("take_stacks")
+        texts: list[bytes] = []
+
+        def take_next(text: bytes = b"") -> None:
+            texts.append(text)
+            if left:
+                left.pop().take_stacks(task, env, take_next)
+            else:
+                taken(b"".join(texts))
+
+        take_next()
+
+    def explain_kill(self) -> list[str]:
+        """Return what may explain that a process was killed because memory was full."""
+        return [text for service in self._at("explain_kill") if (text := service.explain_kill())]
+
+    def end_task(self, name: str) -> None:
+        """Tell all that the last process of a task is dead."""
+        for service in self._at("end_task"):
+            service.end_task(name)
+
+    def leave(self) -> None:
+        """Tell all that the run has ended."""
+        for service in self._at("leave"):
+            service.leave()

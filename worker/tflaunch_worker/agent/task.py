@@ -13,7 +13,6 @@ import signal
 import time
 
 from tflaunch_worker import linux, spawn
-from tflaunch_worker.agent import stacks
 from tflaunch_worker.agent.last_output import LastOutput
 from tflaunch_worker.agent.progress import ProgressStats
 
@@ -53,8 +52,8 @@ if TYPE_CHECKING:
         def reached(self, task: Task) -> dict[str, object]:
             """Return the training progress of a task: step, epoch and metrics, as far as known."""
 
-        def look_at_tasks(self, done: Callable[[], None]) -> None:
-            """Call ``done`` once it is known where the tasks are, which a dump of their stacks would end."""
+        def take_stacks(self, task: Task, env: dict[str, str], taken: Callable[[bytes], None]) -> None:
+            """Call ``taken`` with what tools show of where a task is, "" if none can, before it is ended."""
 
 
 _READ = 256 * 1024
@@ -101,7 +100,7 @@ class Task:
         self._pending: PendingFork | Timer | None = None
         self._child: spawn.Child | None = None
         self._pidfd: int | None = None
-        self._has_exited = False
+        self.has_exited = False
         self._exit: dict[str, object] = {}
         self._suspended = ""
         self._waits_until = 0.0
@@ -152,7 +151,7 @@ class Task:
 
     def check_exit(self) -> None:
         """Check whether the process has exited; called at every SIGCHLD on hosts without pidfd."""
-        if self._pidfd is None and self.pid and not self._has_exited and linux.is_zombie(self.pid):
+        if self._pidfd is None and self.pid and not self.has_exited and linux.is_zombie(self.pid):
             self._reap()
 
     # ---- the stop ladder
@@ -173,7 +172,7 @@ class Task:
             self._suspended = self._find_suspended()  # before CONT and KILL, which end that state
         if self._kill_at is None and grace > 0:
             if with_stacks:
-                self._observer.look_at_tasks(self._write_stacks)
+                self._observer.take_stacks(self, self._command.env, self._keep_stacks)
             else:
                 self.signal(signal.SIGTERM)
                 self.signal(signal.SIGCONT)  # a stopped process acts on TERM only after it is continued
@@ -188,7 +187,7 @@ class Task:
 
     def _find_suspended(self) -> str:
         """Return which process of the task SIGSTOP or a debugger has stopped, so that it answers no peer; else ""."""
-        pids = [] if self._has_exited else [self.pid]
+        pids = [] if self.has_exited else [self.pid]
         for pid in pids:
             state = linux.describe_wait(pid)[:7]
             if state in ("state T", "state t"):
@@ -202,26 +201,28 @@ class Task:
         assert self._pending is not None
         self._pending.cancel()
         self._pending = None
-        self._has_exited = True
+        self.has_exited = True
         self._say("task_exited", code=None, signal=int(number), at=self._loop.now(), was_told=True, evidence="")
         self._end()
 
-    def _write_stacks(self) -> None:
-        if not self._has_exited:
-            stacks.write_stacks(self.pid, self._command.env, self._loop, self._keep_stacks)
-
     def _keep_stacks(self, text: bytes) -> None:
-        """Add a tool's stack dump to the task's output, then make the program write its own."""
+        """Add a tool's stack dump to the task's output, then make the program write its own and die.
+
+        Python's faulthandler, which is enabled in every task (PYTHONFAULTHANDLER), writes the stacks of all threads on
+        SIGABRT, even while the interpreter is blocked in C code.
+        """
         if self.is_gone:
             return
         if text:
             self._stream.append(text)
             self._listener.has_output(self._stream)
-        if not self._has_exited:
-            stacks.abort_with_stacks(self.pid)
+        if not self.has_exited:
+            linux.forbid_core_file(self.pid)  # it has gigabytes with TensorFlow
+            for number in (signal.SIGABRT, signal.SIGCONT):  # a stopped process acts only after it is continued
+                linux.kill(self.pid, None, number)
 
     def _kill(self) -> None:
-        if self._has_exited:
+        if self.has_exited:
             self._settle()
         else:
             self.signal(signal.SIGKILL)
@@ -231,14 +232,14 @@ class Task:
     def _report_lingering(self) -> None:
         """Report a process that has not ended after KILL: nothing here can end it."""
         if not self.is_gone:
-            living = self._members()[0] if self._has_exited else [self.pid]
+            living = self._members()[0] if self.has_exited else [self.pid]
             reason = linux.describe_wait(living[0]) if living else ""
             if reason:  # it has not ended meanwhile
                 self._say("task_lingers", pid=living[0], reason=reason)
 
     def signal(self, number: int) -> None:
         """Signal the process group, or only the fork while it has no group of its own yet."""
-        if self._has_exited or not self.pid:
+        if self.has_exited or not self.pid:
             return  # the pid may have been reused; 0 would signal ourselves
         try:
             os.killpg(self.pid, number)
@@ -331,7 +332,7 @@ class Task:
             self.signal(signal.SIGKILL)  # before its pid can be reused
         _, _, usage = os.wait4(self.pid, 0)
         self._worked = usage.ru_utime + usage.ru_stime  # with that of the children that it has waited for
-        self._has_exited = True
+        self.has_exited = True
         if self._pidfd is not None:
             self._loop.forget(self._pidfd)
             os.close(self._pidfd)

@@ -3,7 +3,8 @@
 1. What the task inherits: the environment of the agent, or a bare one (`host_vars`).
 2. The variables of the plan (`tflaunch.plan.task_env`), with values that only the host knows.
 3. What it must not inherit is removed, secrets too, which the process gets by itself (`spawn`).
-4. TF_CONFIG, the task's directory and pipe, our modules at the end of PYTHONPATH, the Keras that is installed here.
+4. TF_CONFIG, the task's directory and pipe, the variables of rooms, our modules at the end of PYTHONPATH, the Keras
+   that is installed here.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -14,19 +15,20 @@ import os
 import sys
 
 from tflaunch_worker import CODE_NAME, host_vars, spawn, tf_config
-from tflaunch_worker.agent import breakpoints
 from tflaunch_worker.inspect import cores, interpreter
+from tflaunch_worker.rooms import rooms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Iterator
+
+    from tflaunch_worker.rooms import Variable
 
 # Variables by which a plan refers to paths and values that only the host knows.
 _SERVER = "TFLAUNCH_SERVER"
 _CODE = "TFLAUNCH_CODE"
 _CORES = "TFLAUNCH_CORES"
 
-_BREAKPOINT = "PYTHONBREAKPOINT"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -82,10 +84,11 @@ class TaskEnvironments:
         env["TFLAUNCH_TASK_DIR"] = directory
         env["TFLAUNCH_PROGRESS"] = progress
         library = [self._library] if self._library else []  # where tflaunch is installed, tasks find it there
-        if _BREAKPOINT not in message["unset"] and not env.get(_BREAKPOINT):
-            env[_BREAKPOINT] = breakpoints.HOOK
-        if env.get(_BREAKPOINT) == breakpoints.HOOK:
-            library.append(breakpoints.DIRECTORY)
+        for room, name, variable in _variables():
+            if name not in message["unset"] and not env.get(name):
+                env[name] = variable.value
+            if env.get(name) == variable.value:
+                library.append(os.path.join(_PACKAGE, "features", room, variable.modules))
         _append_to_path(env, library)
         program, *arguments = message["argv"]
         argv = [host_vars.expand_path(program, known), *(host_vars.expand(word, known) for word in arguments)]
@@ -133,9 +136,9 @@ class TaskEnvironments:
         env["TF_USE_LEGACY_KERAS"] = "1" if is_legacy else "0"
 
 
-def has_debugger(command: spawn.Command) -> bool:
-    """Whether `breakpoint()` in a task reaches `tflaunch debug`, and no other debugger."""
-    return command.env.get(_BREAKPOINT) == breakpoints.HOOK
+def _variables() -> Iterator[tuple[str, str, Variable]]:
+    """Return each variable of a room: the names of both, and what is declared."""
+    return ((room, name, found) for room, each in rooms().items() for name, found in each.variables.items())
 
 
 def _known_secrets(secrets: dict[str, str | None]) -> dict[str, str]:

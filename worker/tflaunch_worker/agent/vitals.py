@@ -12,13 +12,18 @@ import time
 
 from tflaunch_worker import linux
 from tflaunch_worker.agent.oom import in_words
+from tflaunch_worker.agent.services import Service
 from tflaunch_worker.inspect.usage import owners_of
 from tflaunch_worker.memory_series import MemorySeries
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict
+    from typing import Any, Callable, ClassVar, Dict
 
+    from tflaunch_worker import spawn
+    from tflaunch_worker.agent.calls import Call
+    from tflaunch_worker.agent.services import AgentParts
+    from tflaunch_worker.agent.task import Task
     from tflaunch_worker.event_loop import Loop
 
     Tell = Callable[[Dict[str, Any]], bool]
@@ -111,6 +116,41 @@ class VitalsReporter:
         if self._is_history_due:
             known["history"] = [[round(now - at, 1), value] for at, value in watched.memory.points()]
         return known
+
+
+class MemoryService(Service):
+    """Tells the supervisor about the memory of the tasks of this host."""
+
+    CALLS: ClassVar = {"watch_memory": {}}
+
+    def __init__(self, agent: AgentParts) -> None:
+        super().__init__(agent)
+        self._vitals = VitalsReporter(agent.loop, agent.host.usable_memory, self._tell)
+        self._call: Call | None = None
+
+    def watch_memory(self, call: Call, message: dict[str, Any]) -> None:
+        """Tell the memory of the tasks at intervals, the first time with how it has grown so far."""
+        self._call = call
+        self._vitals.resend_history()
+
+    def _tell(self, known: dict[str, Any]) -> bool:
+        """Report a regular measurement; return whether it could be sent."""
+        if self._call is None or not self._call.is_open or self.agent.link.has_unsent:
+            return False  # it is not worth waiting for
+        self._call.tell(time=self.agent.loop.now(), **known)
+        return True
+
+    def begin_task(self, task: Task, command: spawn.Command) -> None:
+        """Measure a task that is about to start."""
+        self._vitals.add(task.name, task.attempt, lambda: task.pid)
+
+    def end_task(self, name: str) -> None:
+        """Measure a task no longer: it is gone."""
+        self._vitals.remove(name)
+
+    def explain_kill(self) -> str:
+        """Return which task has grown most: memory that is full is why processes are killed."""
+        return self._vitals.growth()
 
 
 class _Watched:

@@ -1,8 +1,4 @@
-"""Write the stacks of a task that hangs into its output, and end it.
-
-Python's faulthandler, which is enabled in every task (PYTHONFAULTHANDLER), writes the stacks of all threads on SIGABRT,
-even while the interpreter is blocked in C code. If py-spy is on the task's PATH, it is run first, because it also shows
-native frames.
+"""Have py-spy show the stacks of a task that hangs: unlike Python's faulthandler, it shows native frames, too.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -10,9 +6,8 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
-import signal
 
-from tflaunch_worker import linux, offload
+from tflaunch_worker import offload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,13 +30,6 @@ def write_stacks(pid: int, env: dict[str, str], loop: Loop, done: Callable[[byte
         offload.run_in_fork(
             loop, lambda: _ask([spy, "dump", "--pid", str(pid)]), lambda text: done((text or "").encode("utf-8"))
         )
-
-
-def abort_with_stacks(pid: int) -> None:
-    """Make a program write its stacks and die without a core file, which has gigabytes with TensorFlow."""
-    linux.forbid_core_file(pid)
-    for number in (signal.SIGABRT, signal.SIGCONT):  # a stopped process acts only after it is continued
-        linux.kill(pid, None, number)
 
 
 def _ask(command: list[str]) -> str:

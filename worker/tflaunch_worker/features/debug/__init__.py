@@ -1,0 +1,12 @@
+"""Bring a task's `breakpoint()` to a terminal."""
+
+from __future__ import annotations
+
+from tflaunch_worker.rooms import Room, Variable
+
+ROOM = Room(
+    "tflaunch_worker.agent.breakpoints:HostBreakpoints",
+    calls=("attach_debugger",),
+    moments=("begin_task",),
+    variables={"PYTHONBREAKPOINT": Variable("tflaunch_breakpoint.stop", "in_tasks")},
+)

@@ -1,0 +1,9 @@
+"""Find out where tasks are, and what they wait for."""
+
+from __future__ import annotations
+
+from tflaunch_worker.rooms import Room
+
+ROOM = Room(
+    "tflaunch_worker.features.hang.task_evidence:TaskEvidence", calls=("gather_evidence",), moments=("take_stacks",)
+)

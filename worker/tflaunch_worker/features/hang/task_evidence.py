@@ -1,0 +1,63 @@
+"""Tell the supervisor where the processes of tasks are, and look at a task that hangs before it is ended.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tflaunch_worker import fields
+from tflaunch_worker.agent import orders
+from tflaunch_worker.agent.services import Service
+from tflaunch_worker.features.hang import native_stacks
+from tflaunch_worker.inspect import cores, process_use
+from tflaunch_worker.inspect.evidence import EvidenceCollector
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, ClassVar
+
+    from tflaunch_worker.agent.calls import Call
+    from tflaunch_worker.agent.services import AgentParts
+    from tflaunch_worker.agent.task import Task
+    from tflaunch_worker.inspect.evidence import Facts
+
+
+class TaskEvidence(Service):
+    """Finds out where tasks are."""
+
+    CALLS: ClassVar = {
+        "gather_evidence": {"between": orders.optional(orders.seconds), "with_use": orders.optional(fields.flag)}
+    }
+
+    def __init__(self, agent: AgentParts) -> None:
+        super().__init__(agent)
+        self._collector = EvidenceCollector(agent.loop)
+
+    def gather_evidence(self, call: Call, message: dict[str, Any]) -> None:
+        """Tell where the processes of each task are."""
+        with_use = bool(message.get("with_use"))
+        answer = partial(self._answer, call, with_use)
+        self._collector.ask(self.agent.pids, answer, message.get("between"), with_use)
+
+    def _answer(self, call: Call, with_use: bool, facts: Facts) -> None:
+        now = self.agent.loop.now()
+        host = {"cores": cores.usable(), "busy_seconds": process_use.busy_seconds()} if with_use else {}
+        for name, processes in facts.items():
+            task = self.agent.tasks[name]
+            silence = None if task.wrote_at is None else now - task.wrote_at
+            known = {"task": name, "attempt": task.attempt, "silence": silence, "processes": processes, **host}
+            call.tell(**known, progress=self.agent.progress_of(task) or None)
+        call.answer()
+
+    def take_stacks(self, task: Task, env: dict[str, str], taken: Callable[[bytes], None]) -> None:
+        """Have py-spy look at a task, once all are looked at: the supervisor asks for that at the same time."""
+
+        def looked_at(_: Facts) -> None:
+            if task.has_exited:
+                taken(b"")
+            else:
+                native_stacks.write_stacks(task.pid, env, self.agent.loop, taken)
+
+        self._collector.ask(self.agent.pids, looked_at)
