@@ -16,7 +16,8 @@ from tflaunch.agents.user_code import gather
 from tflaunch.errors import TflaunchError
 from tflaunch.plan.model import SyncPlan
 from tflaunch_worker import CODE_NAME, TASKS_NAME, wire
-from tflaunch_worker.agent.files import Files, FilesError
+from tflaunch_worker.agent.arriving_files import FilesError
+from tflaunch_worker.agent.files import Files
 
 _NAMES = ("a", "b", "a/b", "a/b/c", "d/e", "*", "-x", " ", "\udcff", "\n", "é", ".git/x", "a.pyc", "x" * 200, "d")
 _TARGETS = (

@@ -728,10 +728,22 @@ MUTANTS: Mapping[str, Edit] = {
         "False",
         Suite("unit/test_files.py"),
     ),
+    "a file that arrives is not hashed": Edit(
+        "tflaunch_worker.agent.arriving_files.ArrivingFile.append",
+        "self.sha256.update(data[:written])",
+        "pass",
+        Suite("unit/test_files.py"),
+    ),
     "a listed file may lie behind a symbolic link": Edit(
-        "tflaunch_worker.agent.listed_files.open_inside",
+        "tflaunch_worker.agent.left_files.open_inside",
         "os.open(parent, _DIRECTORY, dir_fd=inside)",
         "os.open(parent, _DIRECTORY & ~os.O_NOFOLLOW, dir_fd=inside)",
+        Suite("unit/test_collect.py"),
+    ),
+    "a pattern with two stars needs a directory": Edit(
+        "tflaunch_worker.agent.listed_files._with_shorter",
+        "while rest and rest[0] == _ANY_DEPTH:",
+        "while False:",
         Suite("unit/test_collect.py"),
     ),
     "a checkpoint of an earlier attempt counts as new": Edit(
@@ -753,7 +765,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_checkpoint_copies.py"),
     ),
     "a part of a checkpoint that cannot be stored is acknowledged": Edit(
-        "tflaunch_worker.agent.checkpoint_copies.CheckpointCopies.write",
+        "tflaunch_worker.agent.checkpoint_copies.CheckpointCopies.write_checkpoint",
         "problem = str(error)",
         "pass",
         Suite("unit/test_checkpoint_orders.py"),

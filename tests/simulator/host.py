@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from tflaunch_worker import process_state, spawn, tf_config
 from tflaunch_worker.agent import task as tasks
+from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies
 from tflaunch_worker.agent.left_files import PART
 from tflaunch_worker.agent.port_watch import PortWatch
 from tflaunch_worker.agent.ports import PortTaken
+from tflaunch_worker.agent.services import Service
 from tflaunch_worker.agent.task import Task
 from tflaunch_worker.agent.task_output import Spool, Stream
 from tflaunch_worker.spawn import Command
@@ -65,15 +67,15 @@ class WatchedSpool(Spool):
         super().release(offset)
 
 
-class SimCheckpointCopies:
+class SimCheckpointCopies(Service):
     """Answers nothing: the checkpoints of simulated programs are not files."""
 
-    def __init__(self) -> None:
-        kinds = ("find_checkpoint", "read_checkpoint", "store_checkpoint", "write_checkpoint", "place_checkpoint")
-        self.served = dict.fromkeys(kinds, lambda *_: None)
+    CALLS = CheckpointCopies.CALLS
 
-    def end(self) -> None:
-        """Do nothing."""
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name not in self.CALLS:
+            raise AttributeError(name)
+        return lambda *_: None
 
 
 class SimLeftFile:
@@ -305,10 +307,6 @@ class SimAgentHost:
     def evidence(self, pid: int) -> str:
         """Nothing is known about deaths."""
         return ""
-
-    def checkpoint_copies(self) -> SimCheckpointCopies:
-        """Return what copies checkpoints."""
-        return SimCheckpointCopies()
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
         """Resolve host names here."""

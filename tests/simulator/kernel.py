@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.file_system import FileSystem, OsCalls, TreeCalls
-from simulator.host import SimEvidenceCollector, SimVitals
+from simulator.host import SimCheckpointCopies, SimEvidenceCollector, SimVitals
 from tflaunch.agents import user_code
 from tflaunch.store import append_file, log_index, log_reader, log_sink, log_writer
 from tflaunch.tui import backlog
 from tflaunch_worker import orphans, process_state, spawn
-from tflaunch_worker.agent import agent, files, port_watch, task, task_output, vitals
+from tflaunch_worker.agent import agent, arriving_files, checkpoint_copies, files, port_watch, task, task_output, vitals
 from tflaunch_worker.features.hang import task_evidence
 
 if TYPE_CHECKING:
@@ -312,7 +312,10 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (port_watch, "listening_sockets", _Listeners),
     (task_output, "os", _on_host),
     (files, "os", _CodeCalls(_there)),
+    (arriving_files, "os", _CodeCalls(_there)),
+    (arriving_files, "open", _on_host.open_stream),
     (files, "open", _on_host.open_stream),
+    (checkpoint_copies, "CheckpointCopies", SimCheckpointCopies),
     (files, "shutil", TreeCalls(_there)),
     (files, "offload", _Offload),
     (files, "time", _Clock(_there)),

@@ -34,9 +34,9 @@ from tflaunch.features.checkpoints.checkpoint_keeper import CheckpointKeeper
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, File, FoundCheckpoint, Missing
 from tflaunch.mailbox import Mail, Mailbox
 from tflaunch_worker import wire
-from tflaunch_worker.agent import orders, saved_checkpoints
+from tflaunch_worker.agent import checkpoint_copies, orders, saved_checkpoints
+from tflaunch_worker.agent.arriving_files import FilesError
 from tflaunch_worker.agent.checkpoint_store import CheckpointStore
-from tflaunch_worker.agent.files import FilesError
 
 pytestmark = pytest.mark.unit
 
@@ -306,7 +306,7 @@ class _Host:
         self.calls.open()
 
     def _obey(self, message: Any, body: bytes) -> None:
-        orders.check(message, orders.FIELDS[message["kind"]])
+        orders.check(message, {**orders.FIELDS, **checkpoint_copies.CheckpointCopies.CALLS}[message["kind"]])
         call = message["call"]
         match message["kind"]:
             case "find_checkpoint":

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from support.played_agent import Answers
+from support.played_agent import Answers, agent_parts
 from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies
 from tflaunch_worker.host_vars import UnknownValue
 
@@ -23,11 +24,12 @@ class Copies:
 
     def __init__(self, directory: Path) -> None:
         self._answers = Answers()
-        self._copies = CheckpointCopies(str(directory), None, _expand)  # type: ignore[arg-type]
+        host = SimpleNamespace(directory=str(directory), expand_path=_expand)
+        self._copies = CheckpointCopies(agent_parts(host=host))
 
     def ask(self, kind: str, body: bytes = b"", **about: Any) -> tuple[dict[str, Any], bytes]:
         """Return the answer to a call, and its body."""
-        return self._answers.ask(self._copies.served[kind], body, **about)
+        return self._answers.ask(getattr(self._copies, kind), body, **about)
 
     def missing(self) -> Any:
         """Return what is missing of the checkpoint."""

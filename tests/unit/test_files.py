@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tflaunch_worker.agent import files
-from tflaunch_worker.agent.files import Files, FilesError
+from tflaunch_worker.agent.arriving_files import FilesError
+from tflaunch_worker.agent.files import Files
 
 pytestmark = pytest.mark.unit
 

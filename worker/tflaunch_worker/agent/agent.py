@@ -27,16 +27,12 @@ if TYPE_CHECKING:
     import socket
     from typing import Any, Callable
 
-    from tflaunch_worker.agent.calls import Call
-    from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies
     from tflaunch_worker.agent.host import Host
-    from tflaunch_worker.agent.left_files import Readable
     from tflaunch_worker.agent.task import Task
     from tflaunch_worker.agent.task_output import Stream
     from tflaunch_worker.event_loop import Loop, Timer
 
 
-_OF_CHECKPOINTS = ("find_checkpoint", "read_checkpoint", "store_checkpoint", "write_checkpoint", "place_checkpoint")
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect
 
 
@@ -56,14 +52,13 @@ class Agent:
         def progress_of(task: Task) -> dict[str, object]:
             return self._measurements.known_progress(task)
 
-        self._services = Services(AgentParts(loop, host, self._link, self._tasks, progress_of))
+        self._services = Services(AgentParts(loop, host, self._link, self._tasks, progress_of, self._left_files))
         self._measurements = HostMeasurements(loop, host, self._tasks, self._services)
         self._lease = Lease(loop)
         self._lease_timer: Timer | None = None
         self._fencing = 0
         self._grace = 0.0
         self._obeyed = 0
-        self._checkpoint_copies: CheckpointCopies | None = None
         self._is_leaving = False
         self._was_dismissed = False
         self._orders = self._all_orders()
@@ -148,8 +143,6 @@ class Agent:
             "measure": served(self._measurements.measure),
             "watch_left_files": served(self._left_files.watch),
             "read_file": served(self._left_files.read),
-            "list_files": served(self._list_files),
-            **dict.fromkeys(_OF_CHECKPOINTS, served(self._serve_checkpoints)),
         }
 
     def _obey(self, message: dict[str, Any], body: bytes) -> None:
@@ -211,11 +204,6 @@ class Agent:
     def _look_up_names(self, message: dict[str, Any]) -> None:
         self._host.look_up(message["names"], lambda found: self._link.say("names_resolved", found=found))
 
-    def _serve_checkpoints(self, call: Call, message: dict[str, Any]) -> None:
-        if self._checkpoint_copies is None:
-            self._checkpoint_copies = self._host.checkpoint_copies()
-        self._checkpoint_copies.served[message["kind"]](call, message)
-
     def _start_task(self, message: dict[str, Any]) -> None:
         name, attempt = message["task"], message["attempt"]
         running = self._tasks.get(name)
@@ -270,20 +258,9 @@ class Agent:
         if task is not None and task.attempt == message["attempt"]:
             task.signal(message["signal"])
 
-    def _list_files(self, call: Call, message: dict[str, Any]) -> None:
-        """List the files that match patterns in a task's working directory, and let the launcher read them."""
-        task, attempt = message["task"], message["attempt"]
-
-        def listed(problem: str, files: dict[str, Readable], about: dict[str, Any]) -> None:
-            self._left_files.offer(task, attempt, files)
-            call.answer(problem=problem, **about)
-
-        self._host.list_files(message["workdir"], message["patterns"], listed)
-
     def _leave(self, message: dict[str, Any]) -> None:
         self._was_dismissed = True
-        if self._checkpoint_copies is not None:
-            self._checkpoint_copies.end()
+        self._services.leave()
         self._end_all(message["grace"])
 
     # ---- called by tasks (implements the listener of `Task`)

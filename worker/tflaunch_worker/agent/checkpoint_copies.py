@@ -9,43 +9,56 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import CHECKPOINTS_NAME, host_vars, offload
+from tflaunch_worker import CHECKPOINTS_NAME, fields, host_vars, offload
+from tflaunch_worker.agent import orders
+from tflaunch_worker.agent.arriving_files import FilesError
 from tflaunch_worker.agent.checkpoint_store import CheckpointStore
-from tflaunch_worker.agent.files import FilesError
+from tflaunch_worker.agent.services import Service
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, ClassVar
 
     from tflaunch_worker.agent.calls import Call
-    from tflaunch_worker.event_loop import Loop
+    from tflaunch_worker.agent.services import AgentParts
 
 
-class CheckpointCopies:
-    """Copies checkpoints from and to this host. ``served``: what serves each kind of call."""
+class CheckpointCopies(Service):
+    """Copies checkpoints from and to this host."""
 
-    def __init__(self, directory: str, loop: Loop, expand: Callable[[str], str]) -> None:
-        """Serve the agent with this directory; ``expand`` raises `UnknownValue` for a path."""
-        self._loop = loop
-        self._expand = expand
-        self._store = CheckpointStore(os.path.join(directory, CHECKPOINTS_NAME))
+    CALLS: ClassVar = {
+        "find_checkpoint": {
+            "workdir": orders.word,
+            "directory": orders.word,
+            "known": fields.integer,
+            "wait": fields.flag,
+            "kept": orders.digests,
+        },
+        "read_checkpoint": {"sha256": orders.digest, "offset": fields.integer},
+        "store_checkpoint": {"kept": orders.digests, "digests": orders.digests},
+        "write_checkpoint": orders.PART,
+        "place_checkpoint": {
+            "workdirs": orders.argv,
+            "directory": orders.word,
+            "files": orders.rows(path=orders.path, size=fields.integer, sha256=orders.digest),
+            "age": orders.seconds,
+        },
+    }
+
+    def __init__(self, agent: AgentParts) -> None:
+        super().__init__(agent)
+        self._expand = agent.host.expand_path
+        self._store = CheckpointStore(os.path.join(agent.host.directory, CHECKPOINTS_NAME))
         self._end_watch: Callable[[], None] = lambda: None
         self._last: dict[str, Any] = {}
         self._found_count = 0
-        self.served = {
-            "find_checkpoint": self.find,
-            "read_checkpoint": self.read,
-            "store_checkpoint": self.store,
-            "write_checkpoint": self.write,
-            "place_checkpoint": self.place,
-        }
 
-    def end(self) -> None:
+    def leave(self) -> None:
         """Stop looking for checkpoints, and remove all copies: the run has ended."""
         self._end_watch()
         self._store.remove()
 
-    def find(self, call: Call, message: dict[str, Any]) -> None:
+    def find_checkpoint(self, call: Call, message: dict[str, Any]) -> None:
         """Answer with the newest checkpoint: at once, or with ``wait`` when there is a new one."""
         self._end_watch()
         self._store.retain(message["kept"])
@@ -70,20 +83,20 @@ class CheckpointCopies:
             is_known = self._last.get("directory") == directory and last in (None, message["known"])
             seen = self._last["stamps"] if is_known else None
             watch = lambda: self._store.watch(directory, seen)  # noqa: E731
-            self._end_watch = call.when_ended = offload.run_in_background(self._loop, watch, answer)
+            self._end_watch = call.when_ended = offload.run_in_background(self.agent.loop, watch, answer)
         else:
-            offload.run_in_fork(self._loop, lambda: self._store.look(directory), answer)
+            offload.run_in_fork(self.agent.loop, lambda: self._store.look(directory), answer)
 
-    def read(self, call: Call, message: dict[str, Any]) -> None:
+    def read_checkpoint(self, call: Call, message: dict[str, Any]) -> None:
         """Answer with a part of a file, empty if it is not here any more."""
         call.answer(self._store.read(message["sha256"], message["offset"]))
 
-    def store(self, call: Call, message: dict[str, Any]) -> None:
+    def store_checkpoint(self, call: Call, message: dict[str, Any]) -> None:
         """Prepare to keep files instead of all others, and answer with what is missing."""
         self._store.retain(message["kept"])
         call.answer(missing=self._store.lacks(message["digests"]), problem="")
 
-    def write(self, call: Call, message: dict[str, Any]) -> None:
+    def write_checkpoint(self, call: Call, message: dict[str, Any]) -> None:
         """Store a part of a file.
 
         Raises:
@@ -96,7 +109,7 @@ class CheckpointCopies:
             problem = str(error)
         call.answer(problem=problem)
 
-    def place(self, call: Call, message: dict[str, Any]) -> None:
+    def place_checkpoint(self, call: Call, message: dict[str, Any]) -> None:
         """Put a checkpoint into working directories, and answer with what is missing for that."""
         try:
             own = self._expand(message["directory"])
@@ -111,4 +124,4 @@ class CheckpointCopies:
             call.answer(missing=self._store.lacks(done["missing"]), problem=done["problem"])
 
         files, age = message["files"], message["age"]
-        offload.run_in_fork(self._loop, lambda: self._store.place(directories, files, age), answer)
+        offload.run_in_fork(self.agent.loop, lambda: self._store.place(directories, files, age), answer)

@@ -15,9 +15,8 @@ import time
 
 from tflaunch_worker import linux
 from tflaunch_worker.agent import saved_checkpoints
-from tflaunch_worker.agent.files import ArrivingFile, FilesError, unlink_if_there
-from tflaunch_worker.agent.left_files import read_part
-from tflaunch_worker.agent.listed_files import open_inside
+from tflaunch_worker.agent.arriving_files import ArrivingFile, FilesError, unlink_if_there
+from tflaunch_worker.agent.left_files import open_inside, read_part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ import time
 
 from tflaunch_worker import CHECKPOINTS_NAME, CODE_NAME, TASKS_NAME, fields, offload
 from tflaunch_worker.agent import orders
+from tflaunch_worker.agent.arriving_files import ArrivingFile, FilesError, unlink_if_there
 from tflaunch_worker.agent.services import Service
 
 TYPE_CHECKING = False
@@ -34,28 +35,6 @@ _MONTH = 30 * 86400.0
 _READ = 1 << 20
 _LONGEST_TARGET = 4095  # bytes
 _HEXADECIMAL = frozenset("0123456789abcdef")
-
-
-class FilesError(Exception):
-    """Raised when files cannot be stored here; the message is one sentence."""
-
-
-class ArrivingFile:
-    """The part of a file that has arrived, at ``path``."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.size = 0
-        self.sha256 = hashlib.sha256()  # hashed as data arrives, because the agent must not block on it later
-
-    def append(self, data: bytes) -> None:
-        """Append data to the file."""
-        with open(self.path, "ab", buffering=0) as file:
-            while data:
-                written = file.write(data) or 0
-                self.sha256.update(data[:written])
-                self.size += written
-                data = data[written:]
 
 
 class Files:
@@ -232,14 +211,6 @@ class Files:
                     os.unlink(path)
             except OSError:
                 pass  # another run was faster, or the file is not ours
-
-
-def unlink_if_there(path: str) -> None:
-    """Remove a file, if there is one."""
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
 
 
 def _refuse_paths_through_links(files: list[str], links: list[str]) -> None:

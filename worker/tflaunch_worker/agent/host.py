@@ -25,9 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterable
 
-    from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies
     from tflaunch_worker.agent.checkpoints import Finder
-    from tflaunch_worker.agent.left_files import Readable
     from tflaunch_worker.agent.private_network import PrivateNetwork
     from tflaunch_worker.agent.task import Listener, Observer
     from tflaunch_worker.event_loop import Loop
@@ -139,30 +137,9 @@ class Host:
         """Return the file that a task has left under a name, None if there is none of at most ``most`` bytes."""
         return left_files.find_left_file(os.path.join(self.task_directory(task), name), most)
 
-    def list_files(
-        self, workdir: str, patterns: list[str], listed: Callable[[str, dict[str, Readable], dict[str, Any]], None]
-    ) -> None:
-        """Call ``listed`` with a problem or "", the files in a working directory that match, and their list."""
-        from tflaunch_worker.agent import listed_files  # most agents list no files
-
-        nothing: dict[str, Any] = {"files": [], "left_out": 0, "directory": workdir}
-        try:
-            directory = self._environments.expand_path(workdir)
-        except host_vars.UnknownValue as unknown:
-            listed(str(unknown), {}, nothing)
-            return
-
-        def found(about: dict[str, Any] | None) -> None:
-            problem = "" if about is not None else f"{directory} cannot be searched"
-            about = {**(about or nothing), "directory": directory}
-            files = {path: listed_files.ListedFile(directory, path) for path, _, _ in about["files"]}
-            listed(problem, dict(files), about)
-
-        def find() -> dict[str, Any]:
-            linux.yield_to_others()  # tasks may be running, and it hashes all files that match
-            return listed_files.list_files(directory, patterns)
-
-        offload.run_in_background(self._loop, find, found)
+    def expand_path(self, path: str) -> str:
+        """Return a path with this host's values; raise `UnknownValue` where one is missing."""
+        return self._environments.expand_path(path)
 
     def forget_stale_files(self, task: str, names: Iterable[str]) -> None:
         """Remove the files that an earlier attempt of a task may have left under these names."""
@@ -175,12 +152,6 @@ class Host:
             return Progress(self._loop, came)
         except OSError:
             return None  # progress is then read from the output only
-
-    def checkpoint_copies(self) -> CheckpointCopies:
-        """Return what copies checkpoints from and to this host."""
-        from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies  # most runs copy none
-
-        return CheckpointCopies(self.directory, self._loop, self._environments.expand_path)
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
         """Resolve names on this host; call ``found`` with a mapping from name to addresses."""

@@ -31,6 +31,7 @@ LONGEST_PATH = 4095
 """Maximum bytes of the path of a file below a directory."""
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
 
 
 class LeftFile:
@@ -76,6 +77,26 @@ def read_part(opened: Callable[[], int], offset: int) -> bytes:
         return b""
     finally:
         os.close(descriptor)
+
+
+def open_inside(directory: str, path: str) -> int:
+    """Open a file for reading without following a symbolic link below a directory; return its descriptor.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    *parents, name = path.split("/")
+    inside = os.open(directory, _DIRECTORY & ~os.O_NOFOLLOW)
+    for parent in parents:
+        try:
+            child = os.open(parent, _DIRECTORY, dir_fd=inside)
+        finally:
+            os.close(inside)
+        inside = child
+    try:
+        return os.open(name, _FLAGS, dir_fd=inside)
+    finally:
+        os.close(inside)
 
 
 def is_inside(path: str) -> bool:

@@ -13,11 +13,16 @@ import os
 import stat
 from fnmatch import fnmatchcase
 
-from tflaunch_worker.agent.left_files import is_inside, read_part
+from tflaunch_worker import host_vars, linux, offload
+from tflaunch_worker.agent import orders
+from tflaunch_worker.agent.left_files import is_inside, open_inside, read_part
+from tflaunch_worker.agent.services import Service
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, FrozenSet, Iterable, Iterator, Tuple
+    from typing import Any, ClassVar, FrozenSet, Iterable, Iterator, Tuple
+
+    from tflaunch_worker.agent.calls import Call
 
     State = FrozenSet[Tuple[str, ...]]
     """The components of patterns that the rest of a path has to match."""
@@ -27,8 +32,6 @@ MOST_BYTES = 4 * 1024 * 1024
 
 _ANY_DEPTH = "**"
 _ENTRY = 100  # bytes of an entry in addition to its path
-_DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
-_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def matches(path: str, patterns: Iterable[str]) -> bool:
@@ -89,6 +92,44 @@ def _walk(directory: str, path: str, state: State) -> Iterator[str]:
             yield name
 
 
+class FileListing(Service):
+    """Lists what tasks have written, and lets the launcher read it."""
+
+    CALLS: ClassVar = {
+        "list_files": {
+            "task": orders.task,
+            "attempt": orders.attempt,
+            "workdir": orders.word,
+            "patterns": orders.words,
+        }
+    }
+
+    def list_files(self, call: Call, message: dict[str, Any]) -> None:
+        """List the files that match patterns in a task's working directory, and let the launcher read them."""
+        workdir, patterns = message["workdir"], message["patterns"]
+        about = message["task"], message["attempt"]
+        nothing: dict[str, Any] = {"files": [], "left_out": 0}
+        try:
+            directory = self.agent.host.expand_path(workdir)
+        except host_vars.UnknownValue as unknown:
+            self.agent.left_files.offer(*about, {})
+            call.answer(problem=str(unknown), directory=workdir, **nothing)
+            return
+
+        def answer(found: dict[str, Any] | None) -> None:
+            problem = "" if found is not None else f"{directory} cannot be searched"
+            found = found or nothing
+            files = {path: ListedFile(directory, path) for path, _, _ in found["files"]}
+            self.agent.left_files.offer(*about, files)
+            call.answer(problem=problem, directory=directory, **found)
+
+        def find() -> dict[str, Any]:
+            linux.yield_to_others()  # tasks may be running, and it hashes all files that match
+            return list_files(directory, patterns)
+
+        offload.run_in_background(self.agent.loop, find, answer)
+
+
 class ListedFile:
     """A file below a working directory."""
 
@@ -117,23 +158,3 @@ class ListedFile:
                     return size, sha256.hexdigest()
                 sha256.update(data)
                 size += len(data)
-
-
-def open_inside(directory: str, path: str) -> int:
-    """Open a file for reading without following a symbolic link below a directory; return its descriptor.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
-    *parents, name = path.split("/")
-    inside = os.open(directory, _DIRECTORY & ~os.O_NOFOLLOW)
-    for parent in parents:
-        try:
-            child = os.open(parent, _DIRECTORY, dir_fd=inside)
-        finally:
-            os.close(inside)
-        inside = child
-    try:
-        return os.open(name, _FILE, dir_fd=inside)
-    finally:
-        os.close(inside)

@@ -227,28 +227,9 @@ FIELDS: Dict[str, Dict[str, Check]] = {
     "tell_call": CALL,
     "end_call": CALL,
     "measure": CALL,
-    "list_files": {"task": task, "attempt": attempt, "workdir": word, "patterns": words, **CALL},
     "watch_left_files": CALL,
     "read_file": {**_FILE, "name": path, "offset": fields.integer, **CALL},
     "leave": {"grace": seconds},
-    "find_checkpoint": {
-        "workdir": word,
-        "directory": word,
-        "known": fields.integer,
-        "wait": fields.flag,
-        "kept": digests,
-        **CALL,
-    },
-    "read_checkpoint": {"sha256": digest, "offset": fields.integer, **CALL},
-    "store_checkpoint": {"kept": digests, "digests": digests, **CALL},
-    "write_checkpoint": PART,
-    "place_checkpoint": {
-        "workdirs": argv,
-        "directory": word,
-        "files": rows(path=path, size=fields.integer, sha256=digest),
-        "age": seconds,
-        **CALL,
-    },
 }
 _OPTIONAL: Dict[str, Check] = {
     "order": fields.integer,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tflaunch_worker import spawn
     from tflaunch_worker.agent.calls import Call, Serve
     from tflaunch_worker.agent.host import Host
+    from tflaunch_worker.agent.left_files import LeftFiles
     from tflaunch_worker.agent.orders import Check
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
     from tflaunch_worker.agent.task import Task
@@ -33,6 +34,7 @@ class AgentParts(NamedTuple):
         link: the link to the supervisor.
         tasks: the latest attempts of the tasks, by name.
         progress_of: returns what is known of the progress of a task.
+        left_files: what lets the launcher read files.
     """
 
     loop: Loop
@@ -40,6 +42,7 @@ class AgentParts(NamedTuple):
     link: SupervisorLink
     tasks: Mapping[str, Task]
     progress_of: Callable[[Task], dict[str, object]]
+    left_files: LeftFiles
 
     def pids(self) -> dict[str, int]:
         """Return the pids of the live tasks by name."""
