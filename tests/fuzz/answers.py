@@ -28,9 +28,8 @@ from tflaunch.features.web.access import Access, Guarded
 from tflaunch.transport import ssh_lookup
 from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire
-from tflaunch_worker.agent import breakpoints
 from tflaunch_worker.agent.calls import Calls
-from tflaunch_worker.features.debug import ROOM
+from tflaunch_worker.features.debug import ROOM, breakpoints
 
 _SERVER = {"pid": 1, "python": "python3", "modules": ["json"], "memory_bytes": 2, "uses": 3, "idle_left": 4.5}
 _LISTING = {"files": [["out/a.txt", 3, "ab" * 32]], "problem": "", "directory": "/work", "left_out": 0}

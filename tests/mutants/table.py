@@ -613,13 +613,13 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_oom.py"),
     ),
     "a new supervisor does not hear how memory has grown": Edit(
-        "tflaunch_worker.agent.vitals.VitalsReporter.resend_history",
+        "tflaunch_worker.features.memory.vitals.VitalsReporter.resend_history",
         "self._is_history_due = True",
         "self._is_history_due = False",
         Suite("unit/test_vitals.py"),
     ),
     "a task that waits at a breakpoint is not told to save": Edit(
-        "tflaunch_worker.agent.breakpoints.HostBreakpoints.stop_task",
+        "tflaunch_worker.features.debug.breakpoints.HostBreakpoints.stop_task",
         "self._tasks.pop(about).close()",
         "self._tasks.pop(about)",
         Suite("agent/test_breakpoints.py"),
@@ -723,7 +723,7 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     # ---- agent: files and checkpoints
     "a file that has changed on its way is accepted": Edit(
-        "tflaunch_worker.agent.files.Files._finish",
+        "tflaunch_worker.features.code.files.Files._finish",
         "part.sha256.hexdigest() != digest",
         "False",
         Suite("unit/test_files.py"),
@@ -741,7 +741,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_collect.py"),
     ),
     "a pattern with two stars needs a directory": Edit(
-        "tflaunch_worker.agent.listed_files._with_shorter",
+        "tflaunch_worker.features.files.listed_files._with_shorter",
         "while rest and rest[0] == _ANY_DEPTH:",
         "while False:",
         Suite("unit/test_collect.py"),
@@ -753,19 +753,19 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_checkpoints.py"),
     ),
     "a checkpoint that TensorFlow has not finished is copied": Edit(
-        "tflaunch_worker.agent.saved_checkpoints._parts",
+        "tflaunch_worker.features.checkpoints.saved_checkpoints._parts",
         "_STATE in names and _latest(directory) != prefix",
         "False",
         Suite("unit/test_checkpoint_copies.py"),
     ),
     "a damaged part of a checkpoint is kept": Edit(
-        "tflaunch_worker.agent.checkpoint_store.CheckpointStore.take",
+        "tflaunch_worker.features.checkpoints.checkpoint_store.CheckpointStore.take",
         "is_last and part.sha256.hexdigest() == digest",
         "is_last",
         Suite("unit/test_checkpoint_copies.py"),
     ),
     "a part of a checkpoint that cannot be stored is acknowledged": Edit(
-        "tflaunch_worker.agent.checkpoint_copies.CheckpointCopies.write_checkpoint",
+        "tflaunch_worker.features.checkpoints.checkpoint_copies.CheckpointCopies.write_checkpoint",
         "problem = str(error)",
         "pass",
         Suite("unit/test_checkpoint_orders.py"),
@@ -777,7 +777,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_calls.py"),
     ),
     "a profile goes on when its link is lost": Edit(
-        "tflaunch_worker.agent.profiles.HostProfiles.profile_task",
+        "tflaunch_worker.features.profile.profiles.HostProfiles.profile_task",
         "call.when_ended = cancel",
         "pass",
         Suite("unit/test_profiles.py"),
@@ -806,13 +806,13 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     # ---- the user's code
     "files that were edited before another supervisor came are asked for": Edit(
-        "tflaunch_worker.agent.files.Offer.offer_files",
+        "tflaunch_worker.features.code.files.Offer.offer_files",
         "(is_other and not files.is_being_placed)",
         "False",
         Suite("agent/test_offered_files.py"),
     ),
     "files that were refused are never offered again": Edit(
-        "tflaunch_worker.agent.files.Offer.offer_files", "files.has_failed or", "", Invariant("I5", 5777)
+        "tflaunch_worker.features.code.files.Offer.offer_files", "files.has_failed or", "", Invariant("I5", 5777)
     ),
     "tasks do not wait for the code": Edit(
         "tflaunch.core.policy.awaited_at_first", "plan.sync is not None and", "False and", Invariant("I15", 2)

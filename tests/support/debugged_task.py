@@ -8,7 +8,7 @@ from typing import Any
 
 from support.agent_client import Agent, LocalAgent, Talk
 from tflaunch_worker import linux
-from tflaunch_worker.agent import breakpoints
+from tflaunch_worker.features.debug import breakpoints
 
 PROGRAM = """
 def step(number):

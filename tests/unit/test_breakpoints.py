@@ -19,8 +19,7 @@ from tflaunch.explain.status import StatusInputs, status
 from tflaunch.explain.wording import place_of
 from tflaunch.features.debug.debugger_link import LINK_LOST, Debugging, Terminal
 from tflaunch.tui import layout
-from tflaunch_worker.agent import breakpoints
-from tflaunch_worker.features.debug import ROOM
+from tflaunch_worker.features.debug import ROOM, breakpoints
 from tflaunch_worker.features.debug.in_tasks import tflaunch_breakpoint
 
 pytestmark = pytest.mark.unit

@@ -34,9 +34,10 @@ from tflaunch.features.checkpoints.checkpoint_keeper import CheckpointKeeper
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, File, FoundCheckpoint, Missing
 from tflaunch.mailbox import Mail, Mailbox
 from tflaunch_worker import wire
-from tflaunch_worker.agent import checkpoint_copies, orders, saved_checkpoints
+from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.arriving_files import FilesError
-from tflaunch_worker.agent.checkpoint_store import CheckpointStore
+from tflaunch_worker.features.checkpoints import checkpoint_copies, saved_checkpoints
+from tflaunch_worker.features.checkpoints.checkpoint_store import CheckpointStore
 
 pytestmark = pytest.mark.unit
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.played_agent import Answers, agent_parts
-from tflaunch_worker.agent.checkpoint_copies import CheckpointCopies
+from tflaunch_worker.features.checkpoints.checkpoint_copies import CheckpointCopies
 from tflaunch_worker.host_vars import UnknownValue
 
 pytestmark = pytest.mark.unit

@@ -21,7 +21,7 @@ from tflaunch.plan.setting_rules import is_pattern
 from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire
 from tflaunch_worker.agent.left_files import PART
-from tflaunch_worker.agent.listed_files import ListedFile, list_files, matches
+from tflaunch_worker.features.files.listed_files import ListedFile, list_files, matches
 
 pytestmark = pytest.mark.unit
 

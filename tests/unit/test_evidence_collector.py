@@ -9,7 +9,7 @@ import pytest
 
 from support.still_loop import StillLoop
 from tflaunch_worker.event_loop import Loop
-from tflaunch_worker.inspect.evidence import BETWEEN, EvidenceCollector
+from tflaunch_worker.features.hang.evidence import BETWEEN, EvidenceCollector
 
 pytestmark = pytest.mark.unit
 

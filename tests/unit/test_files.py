@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tflaunch_worker.agent import files
 from tflaunch_worker.agent.arriving_files import FilesError
-from tflaunch_worker.agent.files import Files
+from tflaunch_worker.features.code import files
+from tflaunch_worker.features.code.files import Files
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch_worker.inspect import host_facts
+from tflaunch_worker.features.doctor import host_facts
 
 pytestmark = pytest.mark.unit
 

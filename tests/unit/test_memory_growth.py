@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from tflaunch.features.memory.memory_growth import MemoryGrowth, seconds_left
-from tflaunch_worker.memory_series import MOST, MemorySeries
+from tflaunch_worker.features.memory.memory_series import MOST, MemorySeries
 
 pytestmark = pytest.mark.unit
 

@@ -15,8 +15,8 @@ from support.played_agent import Answers, PlayedAgent, agent_parts
 from tflaunch.agents.calls import Call
 from tflaunch.features.profile import flame_graph, profiler
 from tflaunch_worker import wire
-from tflaunch_worker.agent.profiles import HostProfiles
-from tflaunch_worker.inspect import stack_samples
+from tflaunch_worker.features.profile import stack_samples
+from tflaunch_worker.features.profile.profiles import HostProfiles
 
 pytestmark = pytest.mark.unit
 

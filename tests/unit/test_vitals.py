@@ -27,7 +27,7 @@ from tflaunch.features.memory.vitals_monitor import VitalsMonitor
 from tflaunch.features.metrics.metrics import families
 from tflaunch.records import read_record
 from tflaunch.tui import layout
-from tflaunch_worker.agent.vitals import VitalsReporter
+from tflaunch_worker.features.memory.vitals import VitalsReporter
 
 pytestmark = pytest.mark.unit
 

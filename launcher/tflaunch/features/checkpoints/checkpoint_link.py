@@ -13,7 +13,7 @@ from tflaunch.agents.transfer import Download, Piece, Source, Upload
 from tflaunch.printable import printable
 from tflaunch_worker import fields
 from tflaunch_worker.agent.left_files import is_inside
-from tflaunch_worker.agent.saved_checkpoints import MOST_FILES
+from tflaunch_worker.features.checkpoints.saved_checkpoints import MOST_FILES
 
 _LONGEST_NAME = 255
 _LONGEST_AGE = 1e10  # seconds

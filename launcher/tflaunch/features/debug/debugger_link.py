@@ -8,7 +8,7 @@ from tflaunch.agents.calls import Calls, Waiter
 from tflaunch.core.job_state import Breakpoint
 from tflaunch.records import read_record
 from tflaunch_worker import fields
-from tflaunch_worker.agent.breakpoints import MOST_OUTPUT
+from tflaunch_worker.features.debug.breakpoints import MOST_OUTPUT
 
 LINK_LOST = "link_lost"
 REASONS = ("continued", "ended", "quit", "replaced", "stopped", LINK_LOST)

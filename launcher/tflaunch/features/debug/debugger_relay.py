@@ -10,7 +10,7 @@ from tflaunch.features.debug.debugger_link import Debugging, Terminal
 from tflaunch.runtime.control_server import Caller, require_tasks
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch_worker import fields
-from tflaunch_worker.agent.breakpoints import LONGEST_LINE
+from tflaunch_worker.features.debug.breakpoints import LONGEST_LINE
 
 
 class DebuggerRelay(Watcher):

@@ -13,7 +13,7 @@ from tflaunch.core.job_state import Breakpoint
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.explain.wording import place_of
 from tflaunch_worker import fields
-from tflaunch_worker.agent.breakpoints import LONGEST_LINE
+from tflaunch_worker.features.debug.breakpoints import LONGEST_LINE
 
 _READ = 64 * 1024
 

@@ -140,7 +140,7 @@ def _ask_about_itself(visit: _Visit, interview: AgentRpc) -> None:
     for task in visit.tasks:
         groups.setdefault(_gist(task), []).append(task)
     programs = [_program(visit.plan, tasks[0]) for tasks in groups.values()]
-    probe = (Path(tflaunch_worker.__file__).parent / "inspect" / "probe.py").read_text("utf-8")
+    probe = (Path(tflaunch_worker.__file__).parent / "features" / "doctor" / "probe.py").read_text("utf-8")
     asked = time.time()
     is_private = visit.plan.network == PRIVATE
     answer, _ = interview.call("examine", _PATIENCE, programs=programs, probe=probe, private=is_private)

@@ -22,7 +22,7 @@ from tflaunch.transport.base import AgentConnector, AgentGone, LinkError
 from tflaunch.transport.connect import connectors_for
 from tflaunch_worker import fields
 from tflaunch_worker.agent.left_files import PART, is_inside
-from tflaunch_worker.agent.listed_files import matches
+from tflaunch_worker.features.files.listed_files import matches
 
 _AT_ONCE = 16  # hosts
 _PATIENCE = 60.0  # seconds for a part of a file, from a slow disk

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tflaunch_worker.memory_series import MemorySeries
+from tflaunch_worker.features.memory.memory_series import MemorySeries
 
 LONGEST = 43_200.0
 """Seconds: what is further in the future is not predicted."""

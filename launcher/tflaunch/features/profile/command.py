@@ -58,7 +58,7 @@ def profile(duration: str, as_json: bool, words: tuple[str, ...]) -> int:
 
 
 def _seconds(text: str) -> float:
-    from tflaunch_worker.agent.profiles import LEAST_SECONDS, MOST_SECONDS
+    from tflaunch_worker.features.profile.profiles import LEAST_SECONDS, MOST_SECONDS
 
     seconds = seconds_in(text)
     if seconds is None or not LEAST_SECONDS <= seconds <= MOST_SECONDS:

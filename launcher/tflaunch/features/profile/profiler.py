@@ -16,8 +16,8 @@ from tflaunch.runtime.control_server import Caller, Refused, require_tasks
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store.run_dir import profile_file, profile_session, profiles_in
 from tflaunch_worker import fields
-from tflaunch_worker.agent.profiles import LEAST_SECONDS, MOST_SECONDS
-from tflaunch_worker.inspect import stack_samples
+from tflaunch_worker.features.profile import stack_samples
+from tflaunch_worker.features.profile.profiles import LEAST_SECONDS, MOST_SECONDS
 
 _LONGEST_PROBLEM = 500
 

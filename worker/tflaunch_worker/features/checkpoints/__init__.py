@@ -5,6 +5,6 @@ from __future__ import annotations
 from tflaunch_worker.rooms import Room
 
 ROOM = Room(
-    "tflaunch_worker.agent.checkpoint_copies:CheckpointCopies",
+    "tflaunch_worker.features.checkpoints.checkpoint_copies:CheckpointCopies",
     calls=("find_checkpoint", "read_checkpoint", "store_checkpoint", "write_checkpoint", "place_checkpoint"),
 )

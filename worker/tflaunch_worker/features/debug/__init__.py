@@ -5,7 +5,7 @@ from __future__ import annotations
 from tflaunch_worker.rooms import Room, Variable
 
 ROOM = Room(
-    "tflaunch_worker.agent.breakpoints:HostBreakpoints",
+    "tflaunch_worker.features.debug.breakpoints:HostBreakpoints",
     calls=("attach_debugger",),
     moments=("begin_task",),
     variables={"PYTHONBREAKPOINT": Variable("tflaunch_breakpoint.stop", "in_tasks")},

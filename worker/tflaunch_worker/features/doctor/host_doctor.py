@@ -10,7 +10,7 @@ import os
 from tflaunch_worker import fields, host_vars, offload, spawn
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
-from tflaunch_worker.inspect import host_facts
+from tflaunch_worker.features.doctor import host_facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from tflaunch_worker.rooms import Room
 
-ROOM = Room("tflaunch_worker.agent.listed_files:FileListing", calls=("list_files",))
+ROOM = Room("tflaunch_worker.features.files.listed_files:FileListing", calls=("list_files",))

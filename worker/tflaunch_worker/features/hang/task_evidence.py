@@ -10,9 +10,9 @@ from functools import partial
 from tflaunch_worker import fields
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
-from tflaunch_worker.features.hang import native_stacks
-from tflaunch_worker.inspect import cores, process_use
-from tflaunch_worker.inspect.evidence import EvidenceCollector
+from tflaunch_worker.features.hang import native_stacks, process_use
+from tflaunch_worker.features.hang.evidence import EvidenceCollector
+from tflaunch_worker.inspect import cores
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.services import AgentParts
     from tflaunch_worker.agent.task import Task
-    from tflaunch_worker.inspect.evidence import Facts
+    from tflaunch_worker.features.hang.evidence import Facts
 
 
 class TaskEvidence(Service):

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from tflaunch_worker.rooms import Room
 
-ROOM = Room("tflaunch_worker.agent.vitals:MemoryService", calls=("watch_memory",), moments=("begin_task",))
+ROOM = Room("tflaunch_worker.features.memory.vitals:MemoryService", calls=("watch_memory",), moments=("begin_task",))

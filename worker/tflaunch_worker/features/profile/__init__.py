@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from tflaunch_worker.rooms import Room
 
-ROOM = Room("tflaunch_worker.agent.profiles:HostProfiles", calls=("profile_task",))
+ROOM = Room("tflaunch_worker.features.profile.profiles:HostProfiles", calls=("profile_task",))

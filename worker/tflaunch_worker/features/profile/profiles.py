@@ -10,7 +10,7 @@ from functools import partial
 from tflaunch_worker import fields
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
-from tflaunch_worker.inspect import stack_samples
+from tflaunch_worker.features.profile import stack_samples
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

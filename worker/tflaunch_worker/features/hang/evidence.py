@@ -13,7 +13,8 @@ import socket
 import struct
 
 from tflaunch_worker import linux
-from tflaunch_worker.inspect import process_use, python_stacks
+from tflaunch_worker.features.hang import process_use
+from tflaunch_worker.inspect import python_stacks
 from tflaunch_worker.inspect.python_runtime import UnreadableError
 from tflaunch_worker.inspect.usage import owners_of
 

@@ -13,8 +13,8 @@ import time
 from tflaunch_worker import linux
 from tflaunch_worker.agent.oom import in_words
 from tflaunch_worker.agent.services import Service
+from tflaunch_worker.features.memory.memory_series import MemorySeries
 from tflaunch_worker.inspect.usage import owners_of
-from tflaunch_worker.memory_series import MemorySeries
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,15 +14,15 @@ import shutil
 import time
 
 from tflaunch_worker import linux
-from tflaunch_worker.agent import saved_checkpoints
 from tflaunch_worker.agent.arriving_files import ArrivingFile, FilesError, unlink_if_there
 from tflaunch_worker.agent.left_files import open_inside, read_part
+from tflaunch_worker.features.checkpoints import saved_checkpoints
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Collection, Iterable
 
-    from tflaunch_worker.agent.saved_checkpoints import Found, Stamp
+    from tflaunch_worker.features.checkpoints.saved_checkpoints import Found, Stamp
 
 _READ = 1 << 20
 _SMALL = 1 << 22  # bytes that are copied at once; for more, the program that trains goes first

@@ -12,8 +12,8 @@ import os
 from tflaunch_worker import CHECKPOINTS_NAME, fields, host_vars, offload
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.arriving_files import FilesError
-from tflaunch_worker.agent.checkpoint_store import CheckpointStore
 from tflaunch_worker.agent.services import Service
+from tflaunch_worker.features.checkpoints.checkpoint_store import CheckpointStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
