@@ -12,6 +12,9 @@ LOCK_NAME = "lock"
 CODE_NAME = "code"
 """Directory of the user's code, inside the agent's directory."""
 
+FILES_NAME = "files"
+"""Directory of cached files of users' code, inside tflaunch's home on the host."""
+
 CHECKPOINTS_NAME = "checkpoints"
 """Directory of copies of checkpoints, inside the agent's directory."""
 

@@ -16,7 +16,7 @@ from tflaunch.client.file_tree import delete_tree, is_directory, tree_size
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.store import run_dir, run_names
 from tflaunch.transport import bootstrap
-from tflaunch_worker.features.code.files import CACHE_NAME as FILES_NAME
+from tflaunch_worker import FILES_NAME
 
 _AGENTS_NAME = "agents"  # the cache of `tflaunch_worker.boot`, and its lock
 _UNPACKING = ".new"  # suffix of an agent that `boot` is unpacking, with the lock held

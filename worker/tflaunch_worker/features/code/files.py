@@ -15,7 +15,7 @@ import shutil
 import stat
 import time
 
-from tflaunch_worker import CHECKPOINTS_NAME, CODE_NAME, TASKS_NAME, fields, offload
+from tflaunch_worker import CHECKPOINTS_NAME, CODE_NAME, FILES_NAME, TASKS_NAME, fields, offload
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.arriving_files import ArrivingFile, FilesError, unlink_if_there
 from tflaunch_worker.agent.services import Service
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.services import AgentParts
 
 
-CACHE_NAME = "files"
-"""Directory of the cached files, inside tflaunch's home on the host."""
 _PARTS_NAME = ".files"  # never the name of a task's scratch directory
 _MONTH = 30 * 86400.0
 _READ = 1 << 20
@@ -52,7 +50,7 @@ class Files:
             TypeError, ValueError: a path leads out of the directory or through a link, or a value is malformed.
         """
         home = os.path.normpath(os.path.join(directory, *[os.pardir] * 4))
-        self._cache = os.path.join(home, CACHE_NAME)
+        self._cache = os.path.join(home, FILES_NAME)
         self._arriving = os.path.join(directory, TASKS_NAME, _PARTS_NAME)
         self._place = os.path.join(directory, CODE_NAME)
         self._files = [(_inside(path), int(mode) & 0o777, _hash(digest)) for path, mode, digest in files]
