@@ -337,14 +337,14 @@ class Agent:
         self._calls.end_all()
         if self._lease.seconds == 0 or not self._lease.has_begun:
             self._end_all(0)
-        elif not (self._tasks or self._services.hold_agent):
+        elif not (self._tasks or self._services.holds_agent):
             self._loop.call_at(self._loop.now() + min(self._lease.seconds, _IDLE), self._end_if_idle)
         elif self._is_leaving:
             self._stop_when_done()
 
     def _end_if_idle(self) -> None:
         """Exit if no supervisor has reconnected and there is nothing left to guard."""
-        if not (self._link.is_connected or self._tasks or self._services.hold_agent):
+        if not (self._link.is_connected or self._tasks or self._services.holds_agent):
             self._end_all(0)
 
     def _watch_lease(self) -> None:

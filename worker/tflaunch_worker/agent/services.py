@@ -111,7 +111,7 @@ class Services:
         return list(self._made.values())
 
     @property
-    def hold_agent(self) -> bool:
+    def holds_agent(self) -> bool:
         """Whether a service keeps an agent without tasks."""
         return any(service.holds_agent for service in self._made.values())
 
