@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from support.specs import planned
-from tflaunch.features.records import run_diff, run_record
+from tflaunch.features.records import packages, run_diff, run_record
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan, SecretSource
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import RunDirectory
-from tflaunch_worker.inspect import packages
 
 pytestmark = pytest.mark.unit
 

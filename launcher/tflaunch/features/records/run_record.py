@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch import __version__, private_files
+from tflaunch.features.records import packages
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.store.run_dir import PATCH_NAME, RECORD_NAME
 from tflaunch_worker import linux
-from tflaunch_worker.inspect import cores, packages
+from tflaunch_worker.inspect import cores
 
 MOST_PATCH = 16 * 1024 * 1024
 """Maximum bytes of a patch that is kept."""

@@ -1,7 +1,4 @@
-"""Find the interpreter that a command would start and the packages that it would import, without starting it.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Find the interpreter that a command would start and the packages that it would import, without starting it."""
 
 from __future__ import annotations
 
@@ -9,7 +6,8 @@ import glob
 import os
 import platform
 import sys
-from typing import Dict, List, Mapping, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from tflaunch_worker.inspect import interpreter
 
@@ -21,10 +19,10 @@ class Interpreter(NamedTuple):
 
     path: str
     version: str
-    packages: Dict[str, str]
+    packages: dict[str, str]
 
 
-def find_interpreter(argv: List[str], env: Mapping[str, str]) -> Interpreter:
+def find_interpreter(argv: list[str], env: Mapping[str, str]) -> Interpreter:
     """Return the interpreter that a command is or, as far as known, would start.
 
     Args:
