@@ -247,13 +247,13 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.core.checkpoints.request_checkpoints",
         "job.hosts[host].awaits | {CHECKPOINT}",
         "job.hosts[host].awaits",
-        Suite("unit/test_checkpoint_copies.py"),
+        Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),
     "a drill counts a gang as recovered that has not failed": Edit(
         "tflaunch.features.drills.drill.follow_fault",
         "if outcome.was_noticed and is_whole:",
         "if is_whole:",
-        Suite("unit/test_drill.py"),
+        Suite("features/drills/test_drill.py"),
     ),
     "a reason may have any length": Edit(
         "tflaunch.core.events",
@@ -265,7 +265,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.core.evidence.Evidence.as_json",
         "list(frame.values())",
         "list(frame.values())[:1]",
-        Suite("unit/test_hang.py"),
+        Suite("features/hang/test_hang.py"),
     ),
     "all but the first metric of a program are lost": Edit(
         "tflaunch.core.measures._read_metrics",
@@ -307,7 +307,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.features.queue.queue_order._room",
         "len(others) >= slots",
         "len(others) > slots",
-        Suite("unit/test_queue_order.py"),
+        Suite("features/queue/test_queue_order.py"),
     ),
     "a record may be missing": Edit(
         "tflaunch.core.record_check._check",
@@ -319,32 +319,32 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.core.annotations.Annotations.growth_of",
         "found.attempt == task.attempt",
         "found.attempt >= 0",
-        Suite("unit/test_vitals.py"),
+        Suite("features/memory/test_vitals.py"),
     ),
     "the history of memory is read from its end": Edit(
         "tflaunch.features.memory.memory_growth.MemoryGrowth.__init__",
         "sorted(history)",
         "sorted(history, reverse=True)",
-        Suite("unit/test_vitals.py"),
+        Suite("features/memory/test_vitals.py"),
     ),
     "a job stalls while a task is debugged": Edit(
         "tflaunch.core.breakpoints.stalls_at",
         "is_debugged(job) or ",
         "",
-        Suite("unit/test_breakpoints.py"),
+        Suite("features/debug/test_breakpoints.py"),
     ),
     # ---- agents
     "a terminal hears of the debugger of another task": Edit(
         "tflaunch.agents.calls.Calls.begin",
         "self._last += 1",
         "self._last = 1",
-        Suite("unit/test_breakpoints.py"),
+        Suite("features/debug/test_breakpoints.py"),
     ),
     "an agent may say that its link is lost": Edit(
         "tflaunch.features.debug.debugger_link.Debugging._left",
         "REASONS[:-1]",
         "REASONS",
-        Suite("unit/test_breakpoints.py"),
+        Suite("features/debug/test_breakpoints.py"),
     ),
     "a file is fetched as often as an agent announces it": Edit(
         "tflaunch.agents.left_files.LeftFiles._read_announcement",
@@ -356,7 +356,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.features.profile.profiler.profile",
         'fields.text(message, "problem")',
         'str(message["problem"])',
-        Suite("unit/test_profiles.py"),
+        Suite("features/profile/test_profiles.py"),
     ),
     "code is sent twice": Edit(
         "tflaunch.agents.code_upload.CodeUpload._checked",
@@ -431,13 +431,13 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.features.checkpoints.checkpoint_link._pieces",
         "offset + len(data) >= file.size",
         "offset + len(data) > file.size",
-        Suite("unit/test_checkpoint_copies.py"),
+        Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),
     "a file of a checkpoint may lie below another": Edit(
         "tflaunch.features.checkpoints.checkpoint_link._read_checkpoint",
         "or any(_is_below(path, files) for path in files)",
         "",
-        Suite("unit/test_checkpoint_copies.py"),
+        Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),
     "an agent may say any number of things it was not asked": Edit(
         "tflaunch.agents.rpc.AgentRpc._read", "len(self._heard) > _MOST_UNASKED", "False", Suite("unit/test_borders.py")
@@ -616,7 +616,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.features.memory.vitals.VitalsReporter.resend_history",
         "self._is_history_due = True",
         "self._is_history_due = False",
-        Suite("unit/test_vitals.py"),
+        Suite("features/memory/test_vitals.py"),
     ),
     "a task that waits at a breakpoint is not told to save": Edit(
         "tflaunch_worker.features.debug.breakpoints.HostBreakpoints.stop_task",
@@ -738,7 +738,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.left_files.open_inside",
         "os.open(parent, _DIRECTORY, dir_fd=inside)",
         "os.open(parent, _DIRECTORY & ~os.O_NOFOLLOW, dir_fd=inside)",
-        Suite("unit/test_collect.py"),
+        Suite("features/files/test_collect.py"),
     ),
     "a pattern with two stars needs a directory": Edit(
         "tflaunch_worker.features.files.listed_files._with_shorter",
@@ -750,25 +750,25 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.checkpoints.newest",
         " and entry.stat().st_mtime >= since",
         "",
-        Suite("unit/test_checkpoints.py"),
+        Suite("features/checkpoints/test_checkpoints.py"),
     ),
     "a checkpoint that TensorFlow has not finished is copied": Edit(
         "tflaunch_worker.features.checkpoints.saved_checkpoints._parts",
         "_STATE in names and _latest(directory) != prefix",
         "False",
-        Suite("unit/test_checkpoint_copies.py"),
+        Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),
     "a damaged part of a checkpoint is kept": Edit(
         "tflaunch_worker.features.checkpoints.checkpoint_store.CheckpointStore.take",
         "is_last and part.sha256.hexdigest() == digest",
         "is_last",
-        Suite("unit/test_checkpoint_copies.py"),
+        Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),
     "a part of a checkpoint that cannot be stored is acknowledged": Edit(
         "tflaunch_worker.features.checkpoints.checkpoint_copies.CheckpointCopies.write_checkpoint",
         "problem = str(error)",
         "pass",
-        Suite("unit/test_checkpoint_orders.py"),
+        Suite("features/checkpoints/test_checkpoint_orders.py"),
     ),
     "an agent answers a call of an earlier link": Edit(
         "tflaunch_worker.agent.calls.Call.is_open",
@@ -780,7 +780,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.features.profile.profiles.HostProfiles.profile_task",
         "call.when_ended = cancel",
         "pass",
-        Suite("unit/test_profiles.py"),
+        Suite("features/profile/test_profiles.py"),
     ),
     # ---- store and tui: what the logs and the screen have of it
     "a line of ours continues one that a task has begun": Edit(

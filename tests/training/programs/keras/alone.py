@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+
 from features import Silently, feature
 
 STEPS = 6

@@ -3,8 +3,8 @@
 import os
 
 import tensorflow as tf
-from features import feature
 
+from features import feature
 from tflaunch_worker import training
 
 training.serve_if_server()

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import tensorflow as tf
+
 from features import Silently, feature
 
 ALL_WRITE = "all workers write the same path"
