@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.specs import DIRECTORY, MACHINE, made
+from support.specs import made
 from tflaunch.clusterspec.model import Spec
-from tflaunch.features.render import slurm
-from tflaunch.plan import placement, planner
+from tflaunch.plan import placement
 
 pytestmark = pytest.mark.unit
 
@@ -89,35 +88,3 @@ def test_nodes_take_the_place_of_named_hosts() -> None:
 def test_how_many_nodes_a_spec_asks_for(fields: dict[str, Any], expected: int) -> None:
     """One per named host, else the number in the spec."""
     assert placement.nodes_wanted(spec(**fields)) == expected
-
-
-def options(**fields: Any) -> set[str]:
-    """Return the options passed to sbatch."""
-    read = spec(**fields)
-    nodes = [f"n{number}" for number in range(placement.nodes_wanted(read))]
-    read = placement.onto(read, nodes)
-    return set(slurm.options(planner.make_plan(read, DIRECTORY, MACHINE), read))
-
-
-def test_a_job_has_what_its_plan_needs() -> None:
-    """Nodes, tasks per node, resources, time and restarts."""
-    usual = {"--job-name=job", "--nodes=1", "--ntasks-per-node=1", "--requeue"}
-    assert options() == usual
-    assert options(restart={"max": 0}) == usual - {"--requeue"} | {"--no-requeue"}
-    assert "--time=2" in options(timeouts={"deadline": "61s"})
-    assert "--no-kill" in options(cluster={"worker": ["a", "b"]}, elastic={"min_workers": 1})
-    assert "--signal=B:TERM@90" in options(timeouts={"grace": 60})
-    resources = {"cpu": "1.5", "memory": "4Gi"}
-    assert {"--cpus-per-task=2", "--mem=8G"} <= options(cluster={"worker": 2}, container={"resources": resources})
-    assert "--gres=gpu:3" in options(cluster={"worker": 3}, roles={"worker": {"gpus": 1}})
-
-
-def test_what_the_spec_says_of_the_job_counts() -> None:
-    """It overrides our own options; text is quoted for the script."""
-    said = options(
-        slurm={"job-name": "my job", "exclusive": True, "no-requeue": True, "gpus-per-node": "a100:2"},
-        roles={"worker": {"gpus": 1}},
-    )
-    assert {"--job-name='my job'", "--exclusive", "--no-requeue", "--gpus-per-node=a100:2"} <= said
-    assert not any(option.startswith("--gres") for option in said)
-    assert "--requeue" not in said

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import PurePath
 from typing import Any
 
 import pytest
-import yaml
 
 from support.job_history import HERE, History
-from support.specs import DIRECTORY, MACHINE, SMALLEST_LOCAL, clustered, made, planned
+from support.specs import SMALLEST_LOCAL, clustered, made, planned
 from tflaunch.core.actions import HoldPorts, StartTask
 from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, PortsRefused, RestartRequested, TaskStarted
 from tflaunch.core.job_state import Phase, TaskPhase
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status
-from tflaunch.features.doctor import findings
-from tflaunch.features.render import compose
-from tflaunch.features.render.target_plan import fixed
 from tflaunch.plan import lint, placeholders, serialize, tensorboard
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import Plan, TaskPlan
@@ -110,14 +105,6 @@ class TestPlan:
     def test_a_home_directory_is_that_of_its_host(self) -> None:
         """No shell is there to expand it."""
         assert of(tensorboard="~/logs").argv[4] == "${host:HOME}/logs"
-
-    def test_compose_publishes_it_on_the_loopback_address(self) -> None:
-        """The container has an address of its own, and TensorBoard listens on it."""
-        plan = fixed(made({**SPEC, "cluster": {"worker": ["alpha"]}}), PurePath(DIRECTORY), MACHINE)
-        services = yaml.safe_load(compose.render(plan, str(DIRECTORY), "/server.py"))["services"]
-        assert services[NAME]["command"][-4:] == ["--host", "0.0.0.0", "--port", "6006"]
-        assert services[NAME]["ports"] == ["127.0.0.1:6006:6006"]
-        assert "network_mode" not in services[NAME]
 
 
 @pytest.mark.parametrize(
@@ -288,13 +275,3 @@ def test_the_news_of_it() -> None:
     hint = summary.hint_for(history.job, NAME, logs.tail)
     assert hint is not None
     assert "pip install tensorboard" in hint
-
-
-def test_the_doctor_says_that_it_is_missing() -> None:
-    """A warning only where it is wanted; other packages missing from its Python are not reported."""
-    plan = planned({**SPEC, "strategy": "mirrored"})
-    good = {"python": "3.11.7", "tensorflow": "2.21.0", "keras": "3", "tf_keras": None, "is_missing": False}
-    for known in ({**good, "tensorflow": None, "is_missing": True}, {"problem": "command not found: 'python'"}):
-        hosts = {"localhost": findings.Host("localhost", programs={"worker:0": good, NAME: known})}
-        (finding,) = findings.findings(plan, hosts)
-        assert (finding.check, finding.severity, finding.where) == ("tensorboard", "warning", f"localhost ({NAME})")

@@ -1,4 +1,4 @@
-"""A cluster that does not form, in `ps --json` and the metrics; and which failures count as start-up failures."""
+"""A cluster that does not form, in `ps --json`; and which failures count as start-up failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from tflaunch.core.events import (
 from tflaunch.core.job_state import Phase
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, state_of_run, status
-from tflaunch.features.metrics import metrics
 
 pytestmark = pytest.mark.unit
 
@@ -121,22 +120,6 @@ def test_the_cause_of_a_restart_is_kept() -> None:
     assert shown.culprit is None
     assert shown.last_failure == "worker:0 exited with code 1 (ValueError at train.py:41)"
     assert (shown.restarts, shown.restart, shown.max_restarts) == (1, "restart 1 of 3", 3)
-
-
-def test_metrics_say_who_listens_and_how_long_a_cluster_has_not_formed() -> None:
-    """They suffice for an alert."""
-    history = starting(2, "worker:0")
-    history.now += 75
-    history.happens(TimePassed())
-    samples = {
-        (sample.name, sample.labels.get("task")): sample.value
-        for family in metrics.families(told(history), history.now + EPOCH)
-        for sample in family.samples
-    }
-    assert samples["tflaunch_cluster_waiting_seconds", None] == 75
-    assert samples["tflaunch_task_listening", "worker:0"] == 1
-    assert samples["tflaunch_task_listening", "worker:1"] == 0
-    assert samples["tflaunch_task_up", "worker:1"] == 1
 
 
 def test_a_cluster_stays_formed_while_workers_return_one_after_the_other() -> None:

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.specs import GOOD, MACHINE, REPOSITORY, SMALLEST, SMALLEST_LOCAL, made, planned
+from support.specs import GOOD, REPOSITORY, SMALLEST, SMALLEST_LOCAL, made, planned
 from tflaunch.clusterspec import load
 from tflaunch.clusterspec.values import ROLES, STRATEGIES, Address
 from tflaunch.errors import Problem
-from tflaunch.features.render import targets
 from tflaunch.plan import lint, preloading
 from tflaunch.plan.model import addresses, problems
 
@@ -518,9 +517,3 @@ class TestPrivateNetworks:
         assert (warning.severity, warning.where) == ("warning", next(iter(fields)))
         plan = planned(data)
         assert {preloading.modules_for(plan, task) for task in plan.tasks} == {()}
-
-    @pytest.mark.parametrize("engine", targets.ENGINES)
-    def test_no_other_engine_makes_one(self, engine: str):
-        """They would start the tasks with open ports."""
-        found = targets.find_problems(engine, made({**SMALLEST_LOCAL, "network": "private"}), MACHINE)
-        assert "network" in [problem.where for problem in found]

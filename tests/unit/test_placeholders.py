@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.specs import DIRECTORY, MACHINE, made, planned
-from tflaunch.features.render import targets
+from support.specs import DIRECTORY, made, planned
 from tflaunch.plan import lint, placeholders, serialize
 from tflaunch.plan import model as planning
 from tflaunch.plan.model import TaskPlan
@@ -15,12 +14,6 @@ from tflaunch.plan.model import TaskPlan
 pytestmark = pytest.mark.unit
 
 TRAIN = ["python", "train.py"]
-TO_RENDER = {
-    "cluster": {"worker": 12},
-    "command": [*TRAIN, "--shard={task.index}/{task.name}", "{cluster.worker}", "{run}"],
-    "container": {"image": "train"},
-    "name": "mine",
-}
 
 
 def filled(text: str, task: str = "worker:1", **fields: Any) -> str:
@@ -169,40 +162,3 @@ class TestStrategies:
         spec = made({"cluster": {"chief": 1, "worker": 1}, "strategy": strategy, "command": TRAIN})
         (problem,) = lint.check_spec(spec)
         assert problem.sentence().startswith(f"cluster.chief: strategy '{strategy}' has processes of one kind")
-
-    def test_rendered_pods_have_them(self):
-        """The number of a pod comes from Kubernetes."""
-        spec = made({**TO_RENDER, "command": TRAIN, "strategy": "jax"})
-        assert targets.find_problems("jobset", spec, MACHINE) == []
-        text = targets.render_spec("jobset", spec, DIRECTORY, MACHINE, "")
-        assert "value: $(JOB_COMPLETION_INDEX)" in text or "job-completion-index" in text
-
-
-class TestRender:
-    """Placeholders in rendered files."""
-
-    @pytest.mark.parametrize("engine", ["sh", "compose", "slurm"])
-    def test_an_engine_with_a_command_for_each_task_has_the_values(self, engine: str):
-        """Its ports are fixed."""
-        text = targets.render_spec(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
-        assert "--shard=11/worker:11" in text
-        assert "{task" not in text
-
-    def test_pods_are_alike_and_get_the_index_from_kubernetes(self):
-        """In every place that contains the index."""
-        text = targets.render_spec("jobset", made(TO_RENDER), DIRECTORY, MACHINE, "")
-        assert "--shard=$(JOB_COMPLETION_INDEX)/worker:$(JOB_COMPLETION_INDEX)" in text
-
-    @pytest.mark.parametrize(
-        ("engine", "fields", "where"),
-        [
-            ("sh", {"command": [*TRAIN, "{attempt}"]}, "command"),
-            ("compose", {"workdir": "/out/{attempt}"}, "workdir"),
-            ("jobset", {"workdir": "/out/{task.index}"}, "workdir"),
-            ("jobset", {"env": {"A": "1{task.index}"}}, "env.A"),
-        ],
-    )
-    def test_a_value_that_an_engine_does_not_know_is_refused(self, engine: str, fields: dict[str, Any], where: str):
-        """Rather than left unexpanded."""
-        (problem,) = targets.find_problems(engine, made({**TO_RENDER, **fields}), MACHINE)
-        assert problem.where == where

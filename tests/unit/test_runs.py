@@ -17,7 +17,6 @@ from fuzz.recorded_run import record
 from tflaunch.client import runs
 from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.features.slurm import batch
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_server import ControlServer
 from tflaunch.store import run_lock, run_names
@@ -185,13 +184,11 @@ def test_what_is_made_is_private_whatever_the_umask(
         directory.write_plan({})
         Journal(directory).close()
         Marks(directory.marks).close()
-        batch.note_job(directory.path, "17")
-        batch.note_life(directory.path, 0)
         os.close(run_lock.take_lock(directory.path))
     finally:
         os.umask(earlier)
     found = [tmp_path / "state", *(tmp_path / "state").rglob("*")]
-    assert len(found) == 13
+    assert len(found) == 11
     modes = {path.name: path.stat().st_mode & 0o777 for path in found}
     assert modes == {path.name: 0o700 if path.is_dir() else 0o600 for path in found}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.specs import clustered
+from support.specs import clustered, planned
 from tflaunch.features.doctor.findings import CHECKS, Finding, Host, findings, reachable_by, unchecked
 from tflaunch.plan.model import Plan
 
@@ -185,3 +185,14 @@ def test_a_reason_with_a_remedy_gets_no_second_one() -> None:
     hosts = {"a": A, "b": Host("b", reason="its host key is unknown; run ssh-keyscan b")}
     (finding,) = findings(clustered(CLUSTER), hosts)
     assert (finding.message, finding.hint) == ("its host key is unknown", "run ssh-keyscan b")
+
+
+def test_a_missing_tensorboard_is_reported() -> None:
+    """A warning only where it is wanted; other packages missing from its Python are not reported."""
+    fields = {"strategy": "mirrored", "tensorboard": "logs/"}
+    plan = planned({"cluster": {"worker": 1}, "command": ["python", "train.py"], **fields})
+    good = {"python": "3.11.7", "tensorflow": "2.21.0", "keras": "3", "tf_keras": None, "is_missing": False}
+    for known in ({**good, "tensorflow": None, "is_missing": True}, {"problem": "command not found: 'python'"}):
+        hosts = {"localhost": Host("localhost", programs={"worker:0": good, "tensorboard": known})}
+        (finding,) = findings(plan, hosts)
+        assert (finding.check, finding.severity, finding.where) == ("tensorboard", "warning", "localhost (tensorboard)")

@@ -6,7 +6,7 @@ import itertools
 import os
 import subprocess
 import time
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import click
@@ -16,12 +16,13 @@ import yaml
 
 from support import compose_checks, script_checks
 from support.rendering import HOSTILE_TEXTS, hostile, plan_of, rendered, shipped
-from support.specs import GOOD, MACHINE, made
+from support.specs import DIRECTORY, GOOD, MACHINE, SMALLEST_LOCAL, made
 from tflaunch.clusterspec.model import Container, Resources
 from tflaunch.clusterspec.problems import validate_data
 from tflaunch.clusterspec.schema import json_schema
 from tflaunch.features.render import command as render
-from tflaunch.features.render import targets
+from tflaunch.features.render import compose, targets
+from tflaunch.features.render.target_plan import fixed
 
 pytestmark = pytest.mark.unit
 
@@ -316,3 +317,20 @@ def test_the_command_offers_every_engine_that_there_is() -> None:
     (offered,) = (option.type for option in render.render.params if option.name == "engine")
     assert isinstance(offered, click.Choice)
     assert set(offered.choices) == set(targets.ENGINES)
+
+
+def test_compose_publishes_tensorboard_on_the_loopback_address() -> None:
+    """The container has an address of its own, and TensorBoard listens on it."""
+    spec = made({"cluster": {"worker": ["alpha"]}, "command": ["python", "train.py"], "tensorboard": "logs/"})
+    plan = fixed(spec, PurePath(DIRECTORY), MACHINE)
+    board = yaml.safe_load(compose.render(plan, str(DIRECTORY), "/server.py"))["services"]["tensorboard"]
+    assert board["command"][-4:] == ["--host", "0.0.0.0", "--port", "6006"]
+    assert board["ports"] == ["127.0.0.1:6006:6006"]
+    assert "network_mode" not in board
+
+
+@pytest.mark.parametrize("engine", targets.ENGINES)
+def test_no_engine_makes_a_private_network(engine: str) -> None:
+    """They would start the tasks with open ports."""
+    found = targets.find_problems(engine, made({**SMALLEST_LOCAL, "network": "private"}), MACHINE)
+    assert "network" in [problem.where for problem in found]

@@ -1,0 +1,150 @@
+"""Runs that are jobs of Slurm, as all commands see them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from support.launch import PATIENCE
+from tflaunch.client import follow, requests, run_list, runs
+from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.client.observer import Observer
+from tflaunch.client.run_location import RunLocation, locate_run
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.features.slurm import batch, commands
+from tflaunch.features.slurm.commands import SlurmError, SlurmJob
+from tflaunch.features.slurm.location import SlurmRun
+from tflaunch.store.run_dir import RunDirectory
+
+pytestmark = pytest.mark.unit
+
+WAITING = SlurmJob("PENDING", "Priority", "", 0, 0)
+RUNNING = SlurmJob("RUNNING", "None", "node-1", 0, 0)
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of a run that has not begun."""
+    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
+    return RunDirectory("train").path
+
+
+def submit(path: Path) -> Path:
+    """Note a run as job 17 of Slurm."""
+    batch.note_job(path, "17")
+    return path
+
+
+def jobs_are(monkeypatch: pytest.MonkeyPatch, *seen: SlurmJob | None) -> None:
+    """Have Slurm report these states, one after the other, and the last one from then on."""
+    states = list(seen)
+    monkeypatch.setattr(commands, "find_job", lambda _: states.pop(0) if len(states) > 1 else states[0])
+
+
+def test_a_run_is_found_by_its_mark(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it cannot be read: then the run can still be looked at, and be removed."""
+    jobs_are(monkeypatch, WAITING)
+    assert type(locate_run(submit(path))) is SlurmRun
+    (path / "slurm.json").write_text("[")
+    assert type(locate_run(path)) is RunLocation
+
+
+def test_notes_are_private_whatever_the_umask(path: Path) -> None:
+    """As all files of a run."""
+    earlier = os.umask(0)
+    try:
+        batch.note_life(submit(path), 0)
+    finally:
+        os.umask(earlier)
+    assert {file.stat().st_mode & 0o777 for file in path.iterdir() if file.is_file()} == {0o600}
+
+
+def test_what_is_shown_of_a_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting, stopped, or unknown as Slurm does not answer."""
+    jobs_are(monkeypatch, WAITING)
+    location = locate_run(submit(path))
+    assert (run_list.entry_of(path)["state"], location.is_live()) == ("queued", True)
+    with pytest.raises(TflaunchError, match=r"has not begun: job 17 is PENDING \(Priority\)"):
+        runs.plan_of(path)
+
+    def fails(_: str) -> SlurmJob:
+        raise SlurmError("no controller")
+
+    monkeypatch.setattr(commands, "find_job", fails)
+    assert (location.is_live(), location.describe_wait()) == (False, None)
+    jobs_are(monkeypatch, None)
+    assert (run_list.entry_of(path)["state"], location.is_live()) == ("stopped", False)
+    assert location.describe_loss() == (
+        f"the supervisor of {path.name} is gone, and with it job 17 of Slurm; start its spec again"
+    )
+
+
+def test_a_job_that_waits_is_cancelled_instead_of_stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has begun is stopped by its supervisor, or cancelled if that cannot be reached."""
+    cancelled: list[str] = []
+    monkeypatch.setattr(commands, "cancel_job", cancelled.append)
+    jobs_are(monkeypatch, WAITING)
+    location, said = locate_run(submit(path)), list[str]()
+    assert location.stop_run(None, said.append, lambda: 9) == 0
+    assert (cancelled, said) == (["17"], [f"run {path.name} was cancelled before it began"])
+    batch.note_life(path, 0)
+    assert location.stop_run(None, said.append, lambda: 9) == 9
+    requests.request_stop(path, None)
+    assert cancelled == ["17", "17"]
+
+
+def test_a_supervisor_on_another_node_is_reached_through_a_step(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the step's program writes is what the supervisor answers; here it sends back what it gets."""
+    monkeypatch.setattr(commands, "step_command", lambda *_: ["sh", "-c", "exec cat"])
+    jobs_are(monkeypatch, RUNNING)
+    client = ControlClient(submit(path))
+    client.say("follow")
+    assert client.hear(PATIENCE) == {"kind": "follow"}
+    client.close()
+    jobs_are(monkeypatch, WAITING)
+    with pytest.raises(NoSupervisor):
+        ControlClient(path)
+
+
+def test_a_follower_is_told_once_what_a_job_waits_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what stopped it, if it does not begin."""
+    ended = SlurmJob("CANCELLED", "None", "", 0, 0)
+    jobs_are(monkeypatch, WAITING, WAITING, ended)
+    said: list[str] = []
+    with pytest.raises(TflaunchError, match=f"job 17 of run {path.name} was CANCELLED before the run began"):
+        follow.watch_to_end(locate_run(submit(path)), said.append, lambda _: 0, lambda _: None)
+    assert said == [f"job 17 of run {path.name} is PENDING (Priority)"]
+
+
+def test_a_job_that_slurm_starts_again_is_followed_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it has ended for good; the end of its first supervisor is not that of the run."""
+    batch.note_life(submit(path), 0)
+    again = SlurmJob("REQUEUED", "BeginTime", "", 1, 0)
+    jobs_are(monkeypatch, RUNNING, again, RUNNING, SlurmJob("FAILED", "None", "", 0, 7))
+    codes = [1, 7]
+    monkeypatch.setattr(follow, "Observer", lambda _: None)
+    assert follow.watch_to_end(locate_run(path), print, lambda _: codes.pop(0), lambda _: None) == 7
+
+
+def test_a_job_that_is_lost_is_told_as_that(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its supervisor could not record how it ended."""
+    batch.note_life(submit(path), 0)
+    jobs_are(monkeypatch, RUNNING, SlurmJob("NODE_FAIL", "None", "", 0, 0))
+    monkeypatch.setattr(follow, "Observer", lambda _: None)
+
+    def lose(_: Observer) -> int:
+        raise TflaunchError("killed", EXIT_INTERNAL)
+
+    with pytest.raises(TflaunchError, match=r"Slurm has ended job 17 \(NODE_FAIL\); start the spec again"):
+        follow.watch_to_end(locate_run(path), print, lose, lambda _: None)
+
+
+@pytest.mark.parametrize(("verb", "remedy"), [("resume", "Slurm puts a job back"), ("rerun", "up --on slurm")])
+def test_what_is_not_possible_from_this_machine(
+    path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, remedy: str
+) -> None:
+    jobs_are(monkeypatch, None)
+    with pytest.raises(TflaunchError, match=remedy):
+        locate_run(submit(path)).require_verb(verb)

@@ -1,0 +1,151 @@
+"""`tflaunch tensorboard RUN` shows the event files of a live or ended run. A stand-in listens instead."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support.agent_client import wait_gone
+from support.fake_tensorboard import Said, left_alone, stand_in
+from support.fixed_ports import free_ports
+from support.launch import PATIENCE, Launch
+
+pytestmark = pytest.mark.cli
+
+URL = r"TensorBoard: http://localhost:(\d+)/"
+UNTIL_GO = "echo up; until test -e go; do sleep 0.05; done; "
+QUICK = {"lease": 60, "grace": 5}
+ONCE = {"max": 1, "backoff": [0, 0]}
+
+
+def job(launch: Launch, script: str, **fields: Any) -> Path:
+    """Write the spec of a worker that runs a shell script, with a TensorBoard."""
+    if not (launch.directory / "tensorboard").exists():
+        stand_in(launch.directory)
+    return launch.shell(
+        script, **{"workers": 1, "strategy": "none", "tensorboard": "logs/", "timeouts": QUICK, **fields}
+    )
+
+
+def answers(port: int) -> bool:
+    """Whether pages are served on a port of the loopback address."""
+    with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE) as page:
+        return page.status == 200
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_an_ended_run_until_a_signal(launch: Launch, number: signal.Signals) -> None:
+    """And it leaves nothing behind."""
+    assert launch.up(job(launch, "true")).returncode == 0
+    serving = launch.start("tensorboard")
+    port = int(Said(serving).until(URL)[1])
+    assert answers(port)
+    (process,) = psutil.Process(serving.pid).children()
+    assert process in launch.survivors()
+    serving.send_signal(number)
+    assert serving.wait(PATIENCE) == (0 if number == signal.SIGINT else 143)
+    assert not launch.survivors()
+
+
+def test_it_serves_a_live_run_on_a_port_of_its_own(launch: Launch) -> None:
+    """In addition to the run's own TensorBoard, on the port that the user chooses."""
+    running = launch.start("up", job(launch, UNTIL_GO))
+    own = int(Said(running).until(URL)[1])
+    (wanted,) = free_ports(1)
+    serving = launch.start("tensorboard", "--port", str(wanted))
+    assert int(Said(serving).until(URL)[1]) == wanted != own
+    serving.send_signal(signal.SIGINT)
+    assert serving.wait(PATIENCE) == 0
+    assert answers(own)
+    (launch.directory / "go").touch()
+    assert running.wait(PATIENCE) == 0
+
+
+def test_a_port_that_is_taken_is_refused(launch: Launch) -> None:
+    """In one sentence."""
+    assert launch.up(job(launch, "true")).returncode == 0
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = launch.run("tensorboard", "--port", port)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert f"port {port} is held by {psutil.Process().name()} (pid {os.getpid()});" in refused.stderr
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_a_port_that_is_taken_just_before_it_listens(launch: Launch, chosen: bool) -> None:
+    """That listener is not mistaken for TensorBoard, which starts again on another port if the user names none.
+
+    It does so even if the listener has left when TensorBoard has ended.
+    """
+    assert launch.up(job(launch, "true")).returncode == 0
+    for name in ("told", "waits", "refused"):
+        os.mkfifo(launch.directory / name)
+    with left_alone(6006):
+        option = ("--port", str(free_ports(1)[0])) if chosen else ()
+        serving = launch.start("tensorboard", *option)
+        said = Said(serving)
+        first = int((launch.directory / "told").read_text())
+        taken = socket.create_server(("127.0.0.1", first))
+    (launch.directory / "waits").write_text("taken")
+    with (launch.directory / "refused").open("w"):
+        taken.close()
+    if chosen:
+        said.until("TensorBoard exited with code 255")
+        assert serving.wait(PATIENCE) == 125
+        return
+    said.until(f"TensorBoard cannot listen on port {first}; it starts again on another one")
+    second = int(said.until(URL)[1])
+    assert second != first
+    assert answers(second)
+    serving.send_signal(signal.SIGINT)
+    assert serving.wait(PATIENCE) == 0
+    assert not launch.survivors()
+
+
+def test_a_run_without_event_files_is_refused(launch: Launch) -> None:
+    """With what to write into the spec."""
+    assert launch.up(launch.shell("true")).returncode == 0
+    refused = launch.run("tensorboard")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert 'write "tensorboard": "logs/" into the spec' in refused.stderr
+
+
+def test_one_that_fails_is_told(launch: Launch) -> None:
+    """It exits by itself."""
+    assert launch.up(job(launch, "true")).returncode == 0
+    (launch.directory / "tensorboard" / "main.py").write_text("raise SystemExit(7)")
+    failed = launch.run("tensorboard")
+    assert failed.returncode == 125
+    assert "TensorBoard exited with code 7" in failed.stderr
+
+
+def test_event_files_that_are_gone_are_told(launch: Launch) -> None:
+    """The working directory was removed."""
+    place = launch.directory / "place"
+    place.mkdir()
+    stand_in(place)
+    assert launch.up(job(launch, "true", workdir=str(place))).returncode == 0
+    shutil.rmtree(place)
+    refused = launch.run("tensorboard")
+    assert refused.returncode == 2
+    assert "their working directory is gone" in refused.stderr
+
+
+def test_it_dies_with_the_command(launch: Launch) -> None:
+    """Even if the command is killed."""
+    assert launch.up(job(launch, "true")).returncode == 0
+    serving = launch.start("tensorboard")
+    Said(serving).until(URL)
+    (process,) = psutil.Process(serving.pid).children()
+    serving.kill()
+    wait_gone(process.pid)

@@ -1,0 +1,93 @@
+"""A supervisor whose agent is connected, but has not greeted, and what talks to it."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+from support.job_history import HERE, mirrored
+from support.session_links import Line, StillMailbox
+from support.supervising import supervision
+from tflaunch.agents.session import Session, Terms
+from tflaunch.mailbox import Mailbox
+from tflaunch.runtime.control_requests import Service
+from tflaunch.runtime.watchers import Watchers
+from tflaunch.store.run_dir import SOCKET_NAME
+from tflaunch_worker import wire
+
+
+class Peer:
+    """A process at the other end of a socket of the supervisor: an agent, or a terminal."""
+
+    def __init__(self, mailbox: Mailbox, end: socket.socket) -> None:
+        self._mailbox = mailbox
+        self._decoder = wire.Decoder()
+        self._end = end
+        end.setblocking(False)
+
+    def says(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
+        """Send a message; return what comes back once the supervisor has served all sockets."""
+        self._end.sendall(wire.encode({"kind": kind, **fields}))
+        return self.hears()
+
+    def hears(self) -> list[dict[str, Any]]:
+        """Return the messages that have come."""
+        for _ in range(10):
+            self._mailbox.take(self._mailbox.now())
+        try:
+            return [message for message, _ in self._decoder.feed(self._end.recv(1 << 20))]
+        except BlockingIOError:
+            return []
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._end.close()
+
+
+class UngreetedRun:
+    """The supervisor of two running tasks whose agent is connected, but has not greeted."""
+
+    def __init__(self, directory: Path) -> None:
+        self.history = mirrored()
+        self.mailbox = StillMailbox()
+        pairs = [socket.socketpair() for _ in range(2)]
+        line: Any = Line(pairs[0][0], Line(pairs[1][0]))
+        nothing: Any = None
+        terms = Terms("run", lease=30.0, grace=1.0, heartbeat=5.0)
+        self.session = Session(HERE, line, terms, self.mailbox, nothing, lambda work: work())
+        sessions = {HERE: self.session}
+        self.service = Service(self.history.job, "logs", self.mailbox, sessions)
+        self.watchers = Watchers(supervision(self.history.job, directory, self.mailbox, sessions))
+        self.service.listen(directory, self.watchers.answer)
+        self.session.join_over(line)
+        self.agent, self.later_agent = (Peer(self.mailbox, theirs) for _, theirs in pairs)
+        caller = socket.socket(socket.AF_UNIX)
+        caller.connect(str(directory / SOCKET_NAME))
+        self.caller = Peer(self.mailbox, caller)
+        assert [message["kind"] for message in self.agent.hears()] == ["hello"]
+
+    def greet(self, agent: Peer | None = None) -> None:
+        """Let the agent greet."""
+        pulse = {"obeyed": 0, "sent": self.mailbox.now(), "time": self.mailbox.now()}
+        (agent or self.agent).says("greeted", streams=[], addresses=[], is_leaving=False, **pulse)
+        self.watch()
+
+    def watch(self) -> None:
+        """Take a step."""
+        self.service.watch(self.history.job, self.mailbox.now())
+        self.watchers.watch(self.history.job, self.mailbox.now())
+
+    def close(self) -> None:
+        """Close everything."""
+        self.caller.close()
+        self.session.abandon()
+        self.service.close()
+        self.agent.close()
+        self.later_agent.close()
+        self.mailbox.close()
+
+
+def signals_of(agent: Peer) -> list[int]:
+    """Return the signals that an agent has been told to send."""
+    return [message["signal"] for message in agent.hears() if message["kind"] == "signal_task"]
