@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tflaunch.cli.help import no_such_command
-from tflaunch.cli.main import tflaunch
 
 pytestmark = pytest.mark.unit
 
-VERBS = tflaunch.list_commands(None)  # type: ignore[arg-type]
+VERBS = ("up", "run", "rerun", "ps", "ls", "logs", "fetch", "plan", "down", "kill", "restart", "prune", "help")
+ROOMS = ("queue", "debug", "stacks")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_verb_of_another_tool_leads_to_ours(name: str, meant: str) -> None:
 @pytest.mark.parametrize("name", ["rm", "delete", "exec", "pause"])
 def test_a_verb_without_a_counterpart_gets_a_sentence(name: str) -> None:
     """It names the verbs that do part of the work."""
-    message = no_such_command(name, VERBS).message
+    message = no_such_command(name, [*VERBS, *ROOMS]).message
     assert "did you mean" not in message
     assert "`tflaunch " in message
 
@@ -52,10 +52,8 @@ def test_a_misspelled_word_leads_to_no_verb_that_changes_something(name: str) ->
     assert no_such_command(name, VERBS).message == f"No such command {name!r}; `tflaunch --help` lists the commands"
 
 
-def test_every_suggestion_is_a_command() -> None:
-    """Or an option of the program itself."""
-    from tflaunch.cli.help import _MEANT
-
-    first = {meant.split()[0] for meant in _MEANT.values() if "`" not in meant}
-    assert first - {"--version"} <= set(VERBS)
-    assert not set(_MEANT) & set(VERBS)
+@pytest.mark.parametrize("name", ["squeue", "waiting", "pdb", "exec"])
+def test_a_verb_that_is_missing_here_is_not_suggested(name: str) -> None:
+    """Its room may have been taken out."""
+    assert no_such_command(name, VERBS).message == f"No such command {name!r}; `tflaunch --help` lists the commands"
+    assert "lists the commands" not in no_such_command(name, [*VERBS, *ROOMS]).message

@@ -199,9 +199,8 @@ def test_what_warm_servers_are_for() -> None:
         assert preloading.warm_recipe(planned({**spec, **change}), "localhost") not in (None, recipe)
     for change in ({"name": "other"}, {"command": ["python", "eval.py"]}, {"env": {"TFLAUNCH_X": "1"}}):
         assert preloading.warm_recipe(planned({**spec, **change}), "localhost") == recipe
-    importing = preloading.only_importing(
-        planned({**spec, "command": ["python", "-u", "train.py"], "collect": ["*.h5"]})
-    )
+    buffered = planned({**spec, "command": ["python", "-u", "train.py"]})
+    importing = preloading.only_importing(buffered._replace(collect=("*.h5",)))
     assert (importing.collect, importing.notify) == ((), None)
     assert [task.argv for task in importing.tasks] == [("python", "-u", "-c", "pass")]
     assert preloading.warm_recipe(importing, "localhost") == recipe

@@ -10,7 +10,6 @@ import pytest
 
 from fuzz.recorded_run import record
 from support.specs import made
-from tflaunch.cli.main import verbs
 from tflaunch.client import status as current
 from tflaunch.explain.run_status import Status
 from tflaunch.plan import lint, setting_rules
@@ -62,13 +61,6 @@ def test_no_two_rooms_claim_the_same() -> None:
         assert len(claims) == len(set(claims))
 
 
-def test_a_verb_follows_the_one_that_it_names() -> None:
-    """Or its heading."""
-    names = list(verbs())
-    assert names.index("stacks") == names.index("explain") + 1
-    assert names.index("init") + 1 == names.index("check")
-
-
 def test_a_room_of_another_package(tmp_path: Path) -> None:
     """Is found at its entry point."""
     offer(tmp_path, DECLARATION)
@@ -93,6 +85,7 @@ def test_a_room_that_cannot_be_imported_is_left_out(tmp_path: Path) -> None:
 def test_a_spec_that_asks_for_a_missing_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one sentence."""
     spec = made({"cluster": {"worker": 2}, "command": ["true"], "notify": {"exec": ["true"]}})
+    monkeypatch.setattr(setting_rules, "rooms", lambda: {"other": Room(fields=("notify",))})
     assert lint.check_spec(spec) == []
     monkeypatch.setattr(setting_rules, "rooms", lambda: {"other": Room()})
     (problem,) = lint.check_spec(spec)

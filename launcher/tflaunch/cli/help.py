@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection
 
 import click
@@ -23,6 +24,7 @@ _FOREIGN = {
 }  # fmt: skip
 """What does the work of verbs of other tools: a verb, or a sentence without its full stop; and these verbs."""
 _MEANT = {verb: meant for meant, verbs in _FOREIGN.items() for verb in verbs.split()}
+_QUOTED_VERB = re.compile(r"`(?:tflaunch )?([a-z]+)")
 _NEVER_GUESSED = {"up", "run", "rerun", "restart", "down", "kill", "prune"}
 """Verbs that start, end or delete something, to which no misspelled word may lead."""
 
@@ -51,9 +53,19 @@ def help_(context: click.Context, command: str | None) -> None:
 
 def no_such_command(name: str, known: Collection[str]) -> click.UsageError:
     """Return the error for an unknown command, with the most likely intended one."""
-    near = difflib.get_close_matches(name.lower(), [*known, *_MEANT], n=1)
-    meant = _MEANT.get(near[0], near[0]) if near else ""
+    # What is meant may belong to a room that is missing here.
+    meanings = {verb: verb for verb in known} | {
+        verb: meant for verb, meant in _MEANT.items() if _is_here(meant, known)
+    }
+    near = difflib.get_close_matches(name.lower(), meanings, n=1)
+    meant = meanings[near[0]] if near else ""
     if near != [name.lower()] and ("`" in meant or meant.partition(" ")[0] in _NEVER_GUESSED):
         meant = ""
     remedy = f"did you mean `tflaunch {meant}`?" if meant else "`tflaunch --help` lists the commands"
     return click.UsageError(f"No such command {name!r}; {meant if '`' in meant else remedy}")
+
+
+def _is_here(meant: str, known: Collection[str]) -> bool:
+    """Return whether the commands of a suggestion exist."""
+    named = _QUOTED_VERB.findall(meant) or meant.split()[:1]
+    return all(verb in known or verb.startswith("-") for verb in named)
