@@ -1,0 +1,171 @@
+"""tflaunch without a room, or without any: their folders are deleted from a copy, and the spine does not miss them.
+
+`make test` takes out one room, another one each day, and then all of them. TFLAUNCH_TEST_ROOM=NAME chooses the room;
+TFLAUNCH_TEST_LONG=1 takes out each.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from support.launch import LONG, PATIENCE
+from support.specs import REPOSITORY
+from tflaunch.rooms import Room, load, rooms
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+pytestmark = pytest.mark.cli
+
+SIDES = ("launcher/tflaunch", "worker/tflaunch_worker")
+NAMES = sorted({path.parent.name for side in SIDES for path in (REPOSITORY / side).glob("features/*/__init__.py")})
+ALL = "all rooms"
+CHOSEN = os.environ.get("TFLAUNCH_TEST_ROOM") or NAMES[dt.date.today().toordinal() % len(NAMES)]  # noqa: DTZ011
+SERVED: dict[str, Any] = {
+    "checkpoints": {"dir": "state"},
+    "collect": ["*.txt"],
+    "kubernetes": {"namespace": "train"},
+    "notify": {"exec": ["true"]},
+    "retention": {"keep": 3},
+    "slurm": {"nodes": 1},
+}
+"""A value for each field that a room declares."""
+ALL_UNIT_TESTS = 900.0  # seconds
+
+
+@functools.cache
+def needed_by() -> dict[str, set[str]]:
+    """Return which rooms import each room, as the contract of import-linter names them."""
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (contract,) = [contract for contract in settings["contracts"] if contract["type"] == "independence"]
+    found: dict[str, set[str]] = {name: set() for name in NAMES}
+    for edge in contract["ignore_imports"]:
+        importing, imported = (module.split(".")[2] for module in edge.split(" -> "))
+        found[imported].add(importing)
+    return found
+
+
+def gone_with(name: str) -> set[str]:
+    """Return a room, and the rooms that cannot do without it."""
+    gone = set(NAMES) if name == ALL else {name}
+    while (more := gone.union(*(needed_by()[each] for each in gone))) != gone:
+        gone = more
+    return gone
+
+
+class Copy(NamedTuple):
+    """A copy of the code without some rooms; ``lacks`` names them."""
+
+    lacks: str
+    directory: Path
+    rooms: dict[str, Room]
+
+    @property
+    def env(self) -> dict[str, str]:
+        """An environment in which Python imports this copy."""
+        path = os.pathsep.join(str((self.directory / side).parent) for side in SIDES)
+        return {**os.environ, "PYTHONPATH": path, "TFLAUNCH_HOME": str(self.directory / "home")}
+
+    def run(self, *arguments: str, patience: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+        """Run a Python program."""
+        command = [sys.executable, *arguments]
+        return subprocess.run(
+            command, cwd=REPOSITORY, env=self.env, capture_output=True, text=True, timeout=patience, check=False
+        )
+
+    def tflaunch(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run tflaunch."""
+        return self.run("-m", "tflaunch", *arguments)
+
+    def refuses(self, *arguments: str) -> str:
+        """Return the sentence with which tflaunch refuses a command."""
+        done = self.tflaunch(*arguments)
+        about = f"without {self.lacks}, `tflaunch {' '.join(arguments)}`"
+        assert done.returncode == 2, f"{about} ends with {done.returncode}: {done.stderr}"
+        *usage, sentence = done.stderr.splitlines()
+        assert all(line.startswith(("Usage:", "Try ")) or not line for line in usage), f"{about} says {done.stderr}"
+        return sentence
+
+
+@pytest.fixture(scope="module", params=[*(NAMES if LONG else [CHOSEN]), ALL])
+def copy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
+    """A copy without a room, and without those that need it."""
+    directory = tmp_path_factory.mktemp("without")
+    gone = gone_with(request.param)
+    for side in SIDES:
+        shutil.copytree(REPOSITORY / side, directory / side, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in gone:
+            shutil.rmtree(directory / side / "features" / name, ignore_errors=True)
+    lacks = request.param if request.param == ALL else f"room {request.param}"
+    yield Copy(lacks, directory, {name: rooms().get(name, Room()) for name in gone})
+    shutil.rmtree(directory)
+
+
+def test_help_lists_all_verbs_but_those_of_the_room(copy: Copy) -> None:
+    """No other verb misses it."""
+    done = copy.tflaunch("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    listed = re.findall(r"^  ([a-z]+)  ", done.stdout, re.MULTILINE)
+    gone = [verb for room in copy.rooms.values() for verb in room.verbs]
+    assert not set(gone) & set(listed)
+    kept = [verb for name, room in rooms().items() if name not in copy.rooms for verb in room.verbs]
+    assert {"up", "ps", *kept} <= set(listed)
+
+
+def test_its_verbs_are_refused(copy: Copy) -> None:
+    """In one sentence, which suggests no verb that is gone."""
+    gone = [verb for room in copy.rooms.values() for verb in room.verbs]
+    for verb in gone:
+        sentence = copy.refuses(verb)
+        assert sentence.startswith(f"Error: No such command '{verb}'")
+        assert not re.search(rf"`tflaunch ({'|'.join(gone)})\b", sentence), f"without {copy.lacks}: {sentence}"
+
+
+def test_its_options_are_refused(copy: Copy) -> None:
+    """As any other that does not exist; so are its engines."""
+    for room in copy.rooms.values():
+        for option in load(room.options) if room.options else ():
+            assert "No such option" in copy.refuses("up", "cluster_specs/hello.json", option.flag)
+        for engine in room.engines:
+            assert engine in copy.refuses("up", "cluster_specs/hello.json", "--on", engine)
+
+
+def test_hello_runs(copy: Copy) -> None:
+    """As it does with the room."""
+    done = copy.tflaunch("up", "cluster_specs/hello.json")
+    assert done.returncode == 0, f"without {copy.lacks}: {done.stderr}"
+    assert sorted(re.findall(r"^(worker:\d) \| {.cluster", done.stdout, re.MULTILINE)) == ["worker:0", "worker:1"]
+
+
+def test_a_spec_that_asks_for_it_is_refused(copy: Copy) -> None:
+    """In one sentence, with place and remedy."""
+    for field in (field for room in copy.rooms.values() for field in room.fields):
+        spec = copy.directory / f"{field}.json"
+        spec.write_text(json.dumps({"cluster": {"worker": 1}, "command": ["true"], field: SERVED[field]}))
+        assert copy.refuses("up", str(spec)) == (
+            f"tflaunch: {spec}: {field}: needs a part of tflaunch that is missing from this installation; "
+            "remove it, or install all of tflaunch"
+        )
+
+
+def test_the_unit_tests_of_the_spine_pass(copy: Copy) -> None:
+    """All but the largest, which visits the states of the core and so sees no room."""
+    if not (LONG or copy.lacks == ALL):
+        pytest.skip("takes half a minute: TFLAUNCH_TEST_LONG=1")
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit", "--ignore", "tests/unit/test_walk.py"]
+    done = copy.run(*command, patience=ALL_UNIT_TESTS)
+    assert done.returncode == 0, f"without {copy.lacks}:\n{done.stdout[-8000:]}{done.stderr}"
