@@ -726,7 +726,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.features.code.files.Files._finish",
         "part.sha256.hexdigest() != digest",
         "False",
-        Suite("unit/test_files.py"),
+        Suite("features/code/test_files.py"),
     ),
     "a file that arrives is not hashed": Edit(
         "tflaunch_worker.agent.arriving_files.ArrivingFile.append",
