@@ -12,7 +12,6 @@ import pytest
 from fuzz import boot
 from tflaunch.agents import snapshot
 from tflaunch.agents.rpc import AgentRpc
-from tflaunch.features.warm import warm_servers
 from tflaunch.transport.base import AgentGone, LinkError
 from tflaunch.transport.bootstrap import Boot, request
 from tflaunch_worker import fields, wire
@@ -169,11 +168,3 @@ def test_a_malformed_cluster_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         orders.read_cluster(body)
     assert orders.read_cluster(b'{"worker": ["a:1"]}') == {"worker": ["a:1"]}
-
-
-@pytest.mark.parametrize("wrong", [[], {}, {"pid": "1"}, {"idle_left": -1.0}, {"modules": [1]}, {"memory_bytes": 2.5}])
-def test_what_a_host_says_about_its_warm_servers_is_checked(wrong: Any) -> None:
-    known = {"pid": 1, "python": "\x1b[1mpython", "modules": ["json"], "memory_bytes": 2, "uses": 3, "idle_left": 4.5}
-    assert warm_servers.read_server("h1", known).python == r"\x1b[1mpython"
-    with pytest.raises(ValueError, match=r"'\w+' must be|an object"):
-        warm_servers.read_server("h1", {**known, **wrong} if wrong else wrong)
