@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -123,11 +124,16 @@ subprocess.run([sys.executable, "-c", "breakpoint(); print('program')"])
 """
 
 
+def has_reached(talk: Talk, count: int) -> bool:
+    """Return whether as many breakpoints were reached."""
+    return len(events(talk, "breakpoint_reached")) == count
+
+
 def test_threads_and_children_wait_one_after_the_other(local: LocalAgent) -> None:
     """Each gets its own prompt."""
     begin(local, THREADS)
     for number in range(5):
-        local.talk.wait_until(lambda count=number + 1: len(events(local.talk, "breakpoint_reached")) == count)
+        local.talk.wait_until(partial(has_reached, local.talk, number + 1))
         terminal = Terminal(local.talk)
         terminal.write("c")
         assert terminal.wait_left() == "continued"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -196,7 +197,7 @@ def test_a_file_that_only_looks_like_a_python_is_not_believed(tmp_path: Path) ->
     assert python_runtime.find_symbol(str(path), 0) is None
 
 
-def evidence(agent: Agent, **about: object) -> dict[str, Evidence]:
+def evidence(agent: Agent, **about: Any) -> dict[str, Evidence]:
     """Ask where the tasks are."""
     call = agent.talk.call("gather_evidence", **about)["call"]
     parts = [message for message in agent.talk.heard if (message["kind"], message.get("call")) == ("told", call)]

@@ -94,11 +94,12 @@ def write(directory: Path, files: dict[str, str]) -> None:
 def test_a_program_cannot_tell_that_it_was_forked(shared: LocalAgent, tmp_path: Path, name: str) -> None:
     """Its output and its end are the same either way."""
     case: PreloadCase = PRELOAD_CASES[name]
+    env: dict[str, Any] = dict(case.env)
     write(tmp_path, {"prog.py": case.text, **dict(case.files)})
     seen = []
     for way, modules in (("started", []), ("forked", MODULES)):
         task = f"{name} {way}"
-        start(shared.talk, task, tmp_path, *python(case.argv), modules=modules, **dict(case.env))
+        start(shared.talk, task, tmp_path, *python(case.argv), modules=modules, **env)
         text = re.sub("0x[0-9a-f]+", "0x", shared.talk.text(task))
         ended = told(shared.talk, "task_exited", task)
         seen.append((text if case.is_shown else "", ended["code"], ended["signal"]))
@@ -271,7 +272,7 @@ def test_what_forks_share_is_measured(local: LocalAgent, tmp_path: Path) -> None
             assert 50_000_000 < shared[task] <= answer["tasks"][task]["rss_bytes"]
 
 
-def slow(directory: Path) -> tuple[Path, dict[str, str]]:
+def slow(directory: Path) -> tuple[Path, dict[str, Any]]:
     """Return a pipe, and the environment with a module whose import waits until the pipe is written to."""
     pipe = directory / "pipe"
     os.mkfifo(pipe)

@@ -68,7 +68,7 @@ def test_a_kill_does_not_wait(agent: Agent) -> None:
     announced(agent.talk)
     agent.talk.say("stop_task", task=TASK, attempt=0, grace=0)
     agent.talk.wait_for("task_gone")
-    about = {"task": TASK, "attempt": 0, "name": "outcome", "offset": 0}
+    about: dict[str, Any] = {"task": TASK, "attempt": 0, "name": "outcome", "offset": 0}
     assert agent.talk.call("read_file", **about)["body"] == b""  # so that its reader goes on
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ echo "native frames of process $3: $1 $2"
 """
 
 
-def start(talk: Talk, task: str, program: Path, **env: str) -> int:
+def start(talk: Talk, task: str, program: Path, **env: Any) -> int:
     """Start a task that hangs; return its pid once it does."""
     talk.start(task, sys.executable, str(program), PYTHONFAULTHANDLER="1", **env)
     talk.wait_until(lambda: b"waiting" in talk.output.get((task, 0), b""))

@@ -269,6 +269,18 @@ def update_file(name: str, text: str) -> Callable[[Warm], object]:
     return lambda warm: write(warm.site / name, text)
 
 
+def move_over_it(warm: Warm) -> None:
+    """Move another file over a module."""
+    write(warm.site / "x", "VALUE = 'x'\n")
+    os.replace(warm.site / "x", warm.site / "mine/sub.py")
+
+
+def install_elsewhere(warm: Warm) -> None:
+    """Install the package into another directory, which is found first."""
+    warm.install(warm.other, "two")
+    warm.env.update(PYTHONPATH=str(warm.other))
+
+
 def set_variable(name: str, value: str) -> Callable[[Warm], object]:
     """Return a change of the tasks' environment."""
     return lambda warm: warm.env.__setitem__(name, value)
@@ -280,9 +292,7 @@ CHANGES = {
     "a file of the same size and time": Change(edit_in_place),
     "a file is touched": Change(lambda warm: os.utime(warm.site / "mine/sub.py")),
     "a file is removed": Change(lambda warm: (warm.site / "mine/sub.py").unlink()),
-    "a file is moved over it": Change(
-        lambda warm: (write(warm.site / "x", "VALUE = 'x'\n"), os.replace(warm.site / "x", warm.site / "mine/sub.py"))
-    ),
+    "a file is moved over it": Change(move_over_it),
     "the package is reinstalled": Change(lambda warm: warm.install(warm.site, "two")),
     "the same version is reinstalled": Change(lambda warm: warm.install(warm.site, "one")),
     "another version is installed": Change(lambda warm: warm.install(warm.site, "two", "2.0")),
@@ -298,9 +308,7 @@ CHANGES = {
     "PYTHONPATH has another order": Change(swap_path),
     "PYTHONPATH has one directory less": Change(lambda warm: warm.env.update(PYTHONPATH=str(warm.site))),
     "PYTHONPATH is relative": Change(lambda warm: warm.env.update(PYTHONPATH="site")),
-    "PYTHONPATH is elsewhere": Change(
-        lambda warm: (warm.install(warm.other, "two"), warm.env.update(PYTHONPATH=str(warm.other)))
-    ),
+    "PYTHONPATH is elsewhere": Change(install_elsewhere),
     "a variable": Change(set_variable("MODE", "other")),
     "a variable of TensorFlow": Change(set_variable("TF_ENABLE_ONEDNN_OPTS", "0")),
     "the locale": Change(set_variable("LC_ALL", "C")),

@@ -264,7 +264,8 @@ class TestPreloaded:
             known = os.getcwd(), sorted(os.listdir("/proc/self/fd")), tuple(sys.flags), os.getsid(0) == os.getpid()
             return os.environ.get("TFLAUNCH_PRELOAD"), places, known, sorted(vars(__main__)), __name__
 
-        cold, forked = (tflaunch.run(about_itself, **ALONE, **fields) for fields in ({}, {"preload": ["mine"]}))
+        ways: list[dict[str, Any]] = [{}, {"preload": ["mine"]}]
+        cold, forked = (tflaunch.run(about_itself, **ALONE, **fields) for fields in ways)
         assert (cold.values["worker:0"][0], forked.values["worker:0"][0]) == (None, "mine")
         assert cold.values["worker:0"][1:] == forked.values["worker:0"][1:]
 

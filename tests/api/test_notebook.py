@@ -6,7 +6,7 @@ import ast
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import nbformat
 import psutil
@@ -34,7 +34,7 @@ class Notebook(NotebookClient):
     """Executes cells; ``heard`` is called with the client at every output."""
 
     def __init__(self, launch: Launch, notebook: Any, heard: Callable[[Notebook], None] = lambda _: None) -> None:
-        patience = {"timeout": PATIENCE, "startup_timeout": PATIENCE, "iopub_timeout": PATIENCE}
+        patience: dict[str, Any] = {"timeout": PATIENCE, "startup_timeout": PATIENCE, "iopub_timeout": PATIENCE}
         super().__init__(notebook, resources={"metadata": {"path": str(launch.directory)}}, **patience)
         self._heard = heard
 
@@ -52,7 +52,7 @@ class Notebook(NotebookClient):
 
 def of_cells(*cells: str) -> Any:
     """Return a notebook with these cells."""
-    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])  # type: ignore[no-untyped-call]
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
 
 
 def test_a_cell_s_function_shows_its_output_and_returns(launch: Launch) -> None:
@@ -97,7 +97,8 @@ def test_interrupting_the_kernel_ends_the_run(launch: Launch) -> None:
 
     def interrupt(client: Notebook) -> None:
         if client.text().count("ready") == 2 and not interrupted:
-            interrupted.append(asyncio.ensure_future(client.km.interrupt_kernel()))
+            assert client.km is not None
+            interrupted.append(asyncio.ensure_future(cast("Any", client.km.interrupt_kernel())))
             survivors.extend(launch.survivors())
 
     interrupted: list[Any] = []
@@ -115,7 +116,7 @@ def test_interrupting_the_kernel_ends_the_run(launch: Launch) -> None:
 @pytest.mark.tensorflow
 def test_the_notebook_of_the_docs(launch: Launch) -> None:
     """Two workers train together, their progress shows, and their metrics come back."""
-    notebook = Notebook(launch, nbformat.read(DOCS / "notebook.ipynb", as_version=4))  # type: ignore[no-untyped-call]
+    notebook = Notebook(launch, nbformat.read(DOCS / "notebook.ipynb", as_version=4))
     notebook.execute()
     lines = notebook.text().splitlines()
     for task in ("worker:0", "worker:1"):

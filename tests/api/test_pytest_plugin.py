@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -47,8 +48,8 @@ class Project:
         """Start pytest with one file of tests."""
         (self.directory / "test_it.py").write_text(HEAD + tests)
         command = [sys.executable, "-m", "pytest", *WITHOUT, "--basetemp=temporary", *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        return subprocess.Popen(command, cwd=self.directory, env=self.env, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return subprocess.Popen(command, cwd=self.directory, env=self.env, text=True, **pipes)
 
     def run(self, tests: str, *arguments: str) -> tuple[int, str]:
         """Run pytest with one file of tests; return its exit code and its output."""

@@ -57,7 +57,7 @@ def train_mirrored(directory: Path, steps: int, seconds: float) -> None:
     with strategy.scope():
         total = tf.Variable(tf.zeros(SIZE, tf.float64))
 
-    @tf.function  # type: ignore[untyped-decorator]
+    @tf.function
     def train(shares: tf.Tensor) -> None:
         def add() -> None:
             context = tf.distribute.get_replica_context()
@@ -96,7 +96,7 @@ def train_with_servers(config: object, directory: Path, steps: int, seconds: flo
     with strategy.scope():
         total = tf.Variable(tf.zeros(SIZE, tf.float64))
 
-    @tf.function  # type: ignore[untyped-decorator]
+    @tf.function
     def compute(mine: tf.Tensor) -> tf.Tensor:
         return tf.fill([SIZE], mine)
 

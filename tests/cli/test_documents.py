@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 import pytest
@@ -51,14 +51,17 @@ def test_commands_print_what_the_page_shows(page: Path, launch: Launch) -> None:
         )
         return ended.returncode, ended.stdout
 
+    def write(name: str, text: str) -> None:
+        (launch.directory / name).write_text(text)
+
     for block in blocks(page):
-        run_block(block, lambda name, text: (launch.directory / name).write_text(text) and None, shell)
+        run_block(block, write, shell)
 
 
 class Editor:
     """A client of the debug adapter protocol."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._numbers = itertools.count(1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_defaults_are_shown_with_their_file(tmp_path: Path) -> None:
     spec = written(tmp_path, SMALLEST_LOCAL)
     beside = tmp_path / "tflaunch.toml"
     beside.write_text("[restart]\nmax = 7\n")
-    places = {"home": tmp_path, "TFLAUNCH_CONFIG": str(tmp_path / "user.toml")}
+    places: dict[str, Any] = {"home": tmp_path, "TFLAUNCH_CONFIG": str(tmp_path / "user.toml")}
     (tmp_path / "user.toml").write_text("[env]\nSITE = 'here'\n")
     shown = json.loads(tflaunch("plan", "--json", spec, **places).stdout)
     assert shown["origins"] == {"restart.max": str(beside), "env.SITE": str(tmp_path / "user.toml")}

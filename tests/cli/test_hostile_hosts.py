@@ -9,7 +9,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pytest
 
@@ -68,11 +68,16 @@ class Stage:
                 time.sleep(0.05)
             return Ended(process.returncode, out.result(), err.result(), time.monotonic() - began, memory)
 
-    def spec(self, **fields: object) -> Path:
+    def spec(self, **fields: Any) -> Path:
         """Write a spec with a task on the host."""
         limits = {"connect": CONNECT, "grace": GRACE, "lease": "8s", "heartbeat": "2s"}
         hosts = {"h1": {"docker": "c1"}}
-        common = {"cluster": {"worker": ["h1"]}, "hosts": hosts, "strategy": "none", "command": ["train"]}
+        common: dict[str, Any] = {
+            "cluster": {"worker": ["h1"]},
+            "hosts": hosts,
+            "strategy": "none",
+            "command": ["train"],
+        }
         return self.launch.spec(**{**common, "timeouts": limits, "restart": {"max": 0}, **fields})
 
 

@@ -93,7 +93,7 @@ def check_processes(launch: Launch, holder: int = 0) -> set[str]:
     for process in launch.survivors():
         with suppress(psutil.NoSuchProcess, FileNotFoundError):  # a `sleep` of the task
             command = " ".join(process.cmdline())
-            if BOOT in command and BOOT not in " ".join(process.parent().cmdline()):
+            if BOOT in command and BOOT not in " ".join(psutil.Process(process.ppid()).cmdline()):
                 continue
             files = {file.path for file in process.open_files()}
             status = dict(line.split(":\t", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import psutil
 import pytest
@@ -23,7 +24,7 @@ KILLS = int(os.environ.get("TFLAUNCH_TEST_KILLS", "3"))
 DAEMON = "import os,time;os.fork() and os._exit(0);os.setsid();os.fork() and os._exit(0);time.sleep(3000)"
 PROGRAM = "import os,sys;os.write(1,b'up %s\\n'%os.environb[b'TFLAUNCH_ATTEMPT']);import time;time.sleep(3000)"
 SCRIPT = f"""trap '' TERM; python3 -S -c "{DAEMON}"; (trap '' TERM; python3 -S -c "{PROGRAM}"; true); true"""
-FOR_EVER = {"strategy": "none", "restart": {"max": 1000, "window": "1d", "backoff": [0, 0]}}
+FOR_EVER: dict[str, Any] = {"strategy": "none", "restart": {"max": 1000, "window": "1d", "backoff": [0, 0]}}
 
 
 def tasks(launch: Launch) -> list[psutil.Process]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def rooms(launch: Launch, tmp_path: Path, request: pytest.FixtureRequest) -> Pat
 
 def spec(launch: Launch, script: str, **fields: object) -> Path:
     """Write a spec with a worker in each room."""
-    about = {"hosts": {"discover": "rooms:house"}, "cluster": {"worker": 2}, "strategy": "none"}
+    about: dict[str, Any] = {"hosts": {"discover": "rooms:house"}, "cluster": {"worker": 2}, "strategy": "none"}
     return launch.spec(**{**about, "command": ["sh", "-c", script], "workdir": str(launch.directory), **fields})
 
 

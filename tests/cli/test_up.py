@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path, PurePath
+from typing import Any
 
 import psutil
 import pytest
@@ -23,6 +24,7 @@ from support.processes import is_agent
 from support.specs import TFLAUNCH
 from tflaunch.clusterspec import load
 from tflaunch.core import event_records, replay, step
+from tflaunch.core.events import Annotation
 from tflaunch.core.job_state import Phase
 from tflaunch.discovery import local_machine
 from tflaunch.plan import planner
@@ -440,7 +442,8 @@ def test_without_a_proxy_no_variable_says_so_and_pwd_is_the_workdir(launch: Laun
         launch.env.pop(name, None)
     (launch.directory / "below").mkdir()
     show = ["python3", "-c", "import os; print(os.environ['PWD'] == os.getcwd(), 'grpc_proxy' in os.environ)"]
-    for more in ({}, {"preload": ["json"]}):
+    ways: list[dict[str, Any]] = [{}, {"preload": ["json"]}]
+    for more in ways:
         ended = launch.up(launch.spec(cluster={"worker": 1}, command=show, workdir="below", **more))
         assert ended.stdout == "worker:0 | True False\n"
 
@@ -525,7 +528,8 @@ def test_folding_the_journal_gives_the_job(launch: Launch) -> None:
     journal = launch.journal()
     job = step.begin_job(journal[0]["run"], made, journal[0]["now"])
     for record in journal:
-        if (event := event_records.from_record(record)) is not None:
+        event = event_records.from_record(record)
+        if event is not None and not isinstance(event, Annotation):
             job, _ = step.step(job, event, record["now"])
     assert job.phase is Phase.ENDED
     assert job.exit_code == ended.returncode == 5
@@ -565,7 +569,7 @@ def test_a_host_that_is_emptied_lets_its_tasks_save_for_free(launch: Launch) -> 
         'trap "echo saved; exit 42" TERM; echo up $TFLAUNCH_ATTEMPT;'
         " test $TFLAUNCH_ATTEMPT = 1 || { sleep 300 & wait; }"
     )
-    fields = {"timeouts": {"grace": 100}, "restart": {"max": 1, "backoff": [0, 0]}}
+    fields: dict[str, Any] = {"timeouts": {"grace": 100}, "restart": {"max": 1, "backoff": [0, 0]}}
     running = launch.start("up", launch.shell(script, strategy="none", **fields))
     read_until(running, "up 0", 2)
     (guard,) = psutil.Process(running.pid).children()
@@ -619,7 +623,12 @@ def test_a_stall_without_budget_ends_with_124(launch: Launch) -> None:
     command = ["python3", "-c", "import time\ntime.sleep(300)"]
 
     def check(stall: int) -> None:
-        about = {"command": command, "strategy": "none", "timeouts": {"stall": stall}, "restart": {"max": 0}}
+        about: dict[str, Any] = {
+            "command": command,
+            "strategy": "none",
+            "timeouts": {"stall": stall},
+            "restart": {"max": 0},
+        }
         ended = launch.up(launch.spec(cluster={"worker": 1}, **about))
         assert ended.returncode == 124
         assert ended.stderr.count("worker:0 sleeps (<string>, line 2)") == 2, "at once, and in the summary"

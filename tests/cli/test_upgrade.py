@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def other_protocol(launch: Launch) -> Launch:
     return release(launch.directory, PROTOCOL=PROTOCOL + 1)
 
 
-def detached(other: Launch, **fields: object) -> str:
+def detached(other: Launch, **fields: Any) -> str:
     """Start a run in the background; return its name."""
     started = other.run("up", "-d", other.shell(UNTIL_GO, **fields))
     assert started.returncode == 0, started.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ print("sum", strategy.reduce("SUM", value, axis=None).numpy(), flush=True)
 """
 
 
-def fields(containers: list[str], *command: str) -> dict[str, object]:
+def fields(containers: list[str], *command: str) -> dict[str, Any]:
     """Return a spec with one worker per container."""
     hosts = {name: {"docker": name} for name in containers}
     return {"cluster": {"worker": containers}, "hosts": hosts, "command": [*command], "workdir": "/state"}
@@ -29,7 +30,7 @@ def fields(containers: list[str], *command: str) -> dict[str, object]:
 @pytest.mark.tensorflow
 def test_two_containers_reduce_together(launch: Launch, containers: list[str]) -> None:
     """They find each other by name, and use the TensorFlow of the image."""
-    rest = {"env": {"TF_CPP_MIN_LOG_LEVEL": "2"}, "timeouts": {"connect": 30}}
+    rest: dict[str, Any] = {"env": {"TF_CPP_MIN_LOG_LEVEL": "2"}, "timeouts": {"connect": 30}}
     ended = launch.up(launch.spec(**fields(containers, "python", "-c", REDUCE), **rest))
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("sum 2.0") == 2
@@ -46,7 +47,7 @@ def test_a_task_has_the_environment_of_its_container(launch: Launch, containers:
     assert len(re.findall(r"/state/own/runs/own-\S+/agents/", ended.stdout)) == 2
     hosts = {name: {"docker": name, "python": "/usr/bin/python3"} for name in containers}
     env = {"LD_LIBRARY_PATH": "/of/the/spec"}
-    rest = {"strategy": "none", "hosts": hosts, "env": env}
+    rest: dict[str, Any] = {"strategy": "none", "hosts": hosts, "env": env}
     ended = launch.up(launch.spec(**{**fields(containers, "sh", "-c", script), **rest}))
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count(f"/usr/bin:{path} /of/the/spec /state") == 2
@@ -57,7 +58,7 @@ def test_secrets_reach_tasks_in_containers(engine: Engine, launch: Launch, conta
     value = "s3cret-of-a-variable"
     launch.env["LAUNCHER_KEY"] = value
     script = 'printf %s "$API_KEY" | sha256sum; until test -e /state/enough; do sleep 0.05; done'
-    rest = {"strategy": "none", "secrets": {"API_KEY": {"env": "LAUNCHER_KEY"}}}
+    rest: dict[str, Any] = {"strategy": "none", "secrets": {"API_KEY": {"env": "LAUNCHER_KEY"}}}
     running = launch.start("up", launch.spec(**fields(containers, "sh", "-c", script), **rest))
     read_until(running, hashlib.sha256(value.encode()).hexdigest(), 2)
     look = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c [s]3cret; grep -rl [s]3cret-of-a /state /tmp /root /home"

@@ -89,11 +89,12 @@ def _bytes(data: bytes, chance: random.Random) -> bytes:
 
 def _check(read: Callable[[Any], Any], *allowed: type[Exception]) -> Callable[[bytes], None]:
     """Return a check that a message is read, or refused with one of these exceptions."""
+    refused: tuple[type[Exception], ...] = (ValueError, *allowed)
 
     def check(case: bytes) -> None:
         try:
             read(wire.parse(case))
-        except (ValueError, *allowed) as error:
+        except refused as error:
             check_sentence(str(error))
 
     return check

@@ -56,7 +56,7 @@ def check(case: bytes) -> None:
     """Send it, and read the responses; then request the status."""
     stage = _stage()
     stage.ask(case)
-    status = {"kind": "status"}
+    status: dict[str, object] = {"kind": "status"}
     answers = stage.ask(wire.encode(status), is_awaited=True)
     assert [answer["kind"] for answer in answers] == ["status"]
 

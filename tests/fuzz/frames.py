@@ -143,7 +143,7 @@ def check(case: bytes) -> None:
     called: set[str] = set()
     mailbox.idle = go_on
     try:
-        run.execute({host: lines[0] for host, lines in links.items()})  # type: ignore[misc]
+        run.execute({host: lines[0] for host, lines in links.items()})
         assert 0 <= run.exit_code <= 255, run.exit_code
     except (Finished, TflaunchError) as error:
         check_sentence(str(error))

@@ -32,7 +32,7 @@ def check(case: bytes) -> None:
     for start in range(0, len(case), 997):
         line.arrive(case[start : start + 997])
     line.arrive(b"")
-    (seen,) = snapshot.look_at({"a": AgentConnector([line])}).values()  # type: ignore[dict-item]
+    (seen,) = snapshot.look_at({"a": AgentConnector([line])}).values()
     check_sentence(seen.reason)
     wire.parse(json.dumps(seen, allow_nan=False))
     assert line.is_closed

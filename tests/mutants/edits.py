@@ -48,7 +48,7 @@ class Edit(NamedTuple):
         """The name of the module that is edited."""
         return _module_of(self.where).__name__
 
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]
         """Return how often the text that is replaced occurs: 1, unless the code has changed."""
         return inspect.getsource(_find(self.where)).count(self.old)
 

@@ -732,7 +732,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.arriving_files.ArrivingFile.append",
         "self.sha256.update(data[:written])",
         "pass",
-        Suite("unit/test_files.py"),
+        Suite("features/code/test_files.py"),
     ),
     "a listed file may lie behind a symbolic link": Edit(
         "tflaunch_worker.agent.left_files.open_inside",
@@ -744,7 +744,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.features.files.listed_files._with_shorter",
         "while rest and rest[0] == _ANY_DEPTH:",
         "while False:",
-        Suite("unit/test_collect.py"),
+        Suite("features/files/test_collect.py"),
     ),
     "a checkpoint of an earlier attempt counts as new": Edit(
         "tflaunch_worker.agent.checkpoints.newest",

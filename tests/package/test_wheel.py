@@ -54,7 +54,7 @@ class Installed:
 
     def pip(self, *arguments: str) -> None:
         """Install packages."""
-        command = [self.bin / "python", "-m", "pip", "install", "--quiet", *arguments]
+        command = [str(self.bin / "python"), "-m", "pip", "install", "--quiet", *arguments]
         subprocess.run(command, check=True, timeout=INSTALL_PATIENCE, cwd=self.directory)
 
     def run(self, *command: str | Path, timeout: float = 600) -> subprocess.CompletedProcess[str]:
@@ -97,7 +97,12 @@ def installed() -> Iterator[Installed]:
     shutil.copytree(REPOSITORY, source, ignore=shutil.ignore_patterns(*NOT_SOURCE))
     user = ordinary_user()
     made = Installed(directory, interpreter(user), user)
-    build = [made.bin / "python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", directory, source]
+    build = [
+        str(made.bin / "python"),
+        *["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"],
+        str(directory),
+        str(source),
+    ]
     subprocess.run(build, check=True, timeout=INSTALL_PATIENCE)
     (wheel,) = directory.glob("*.whl")
     made.pip(str(wheel))
@@ -179,7 +184,7 @@ def test_the_suite_passes_with_the_wheel(installed: Installed) -> None:
         "no:cacheprovider",
         f"--basetemp={base}",
         "-c",
-        place / "pytest.ini",
+        str(place / "pytest.ini"),
     ]
     ended = installed.run(*command, *tests, timeout=SUITE_PATIENCE)
     assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr[-2000:]

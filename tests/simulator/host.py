@@ -225,7 +225,7 @@ class SimZygotePool:
 
         def decide() -> None:
             if not pending.is_cancelled and self._host.world.chance(0.8):
-                on_started(tasks.spawn.start_process(command, settings))
+                on_started(tasks.spawn.start_process(command, settings))  # type: ignore[attr-defined]
             elif not pending.is_cancelled:
                 on_refused()
 

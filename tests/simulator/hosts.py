@@ -6,7 +6,7 @@ import ipaddress
 import signal
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from simulator import kernel
 from simulator.descriptors import Signal
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from simulator.code import SimCode
     from simulator.oracle import Oracle
     from simulator.programs import Stage
+    from tflaunch_worker.agent.host import Host
 
 _GUARD_WAITS = 5.0  # seconds for which a link outlives the agent's end of it, while the guard lives (boot.py)
 _LOOK_AGAIN = 0.01  # seconds between sweeps
@@ -315,7 +316,7 @@ class AgentProcess:
     def _boot(self) -> None:
         if self.has_ended:
             return
-        self.agent = Agent(self.loop, SimAgentHost(self.host, self.loop))
+        self.agent = Agent(self.loop, cast("Host", SimAgentHost(self.host, self.loop)))
         self.loop.watch(self._listener.fileno(), self._accept)
         self.loop.watch(self._signals.fileno(), self._read_signals)
         self.loop.turn()

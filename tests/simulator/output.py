@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from simulator.file_system import FileSystem, SimPath
 from simulator.world import Violation, World
@@ -32,7 +33,7 @@ class SimRunDirectory:
         self.path: Any = SimPath("/runs/run", machine)
         self.logs: Any = self.path / "logs"
         machine.make_directories(str(self.logs))
-        self.directory = RunDirectory.existing(self.path, self.logs)
+        self.directory = RunDirectory.existing(cast("Path", self.path), cast("Path", self.logs))
 
     def sink(self, oracle: Oracle, mailbox: SimMailbox, screen: Reader) -> WatchedSink:
         """Return the sink of a supervisor."""

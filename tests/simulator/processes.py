@@ -77,7 +77,7 @@ class Process:
         self.pid = 100 + self.world.number()
         self.parent = parent
         self.session: int = self.pid if parent is None else parent.session
-        self.output = Pipe(self.world) if parent is None else parent.output
+        self.output: Pipe = Pipe(self.world) if parent is None else parent.output
         self.report: Pipe | None = Pipe(self.world) if parent is None else None
         self.program: Program | None = None
         self.is_alive = True

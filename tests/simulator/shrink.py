@@ -95,7 +95,8 @@ def _simpler_scripts(script: Script) -> Iterator[Script]:
         yield script._replace(troubles=troubles[:number] + troubles[number + 1 :])
     for field, value in _SIMPLE.items():
         if getattr(script, field) != value:
-            yield script._replace(**{field: value})
+            change: dict[str, Any] = {field: value}
+            yield script._replace(**change)
     for number, trouble in enumerate(troubles):
         if trouble.attempts not in (None, (0,)):
             simpler = trouble._replace(attempts=(0,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,7 +102,14 @@ def test_a_history_is_shrunk_to_a_test_that_fails_with_the_bug_alone(name: str) 
     with MUTANTS[name].planted():
         smallest = shrink(play(draw_case(seed)), patience=600)
         assert smallest.violation is not None
-        names = {"Case": Case, "Fault": Fault, "Moment": Moment, "Script": Script, "Trouble": Trouble, "play": play}
+        names: dict[str, Any] = {
+            "Case": Case,
+            "Fault": Fault,
+            "Moment": Moment,
+            "Script": Script,
+            "Trouble": Trouble,
+            "play": play,
+        }
         exec(smallest.case.as_test(smallest.violation), names)
         pasted = names[f"test_history_{smallest.case.seed}"]
         with pytest.raises(AssertionError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,8 @@ def spec(script, **fields):
 def program(launch: Launch, text: str) -> subprocess.CompletedProcess[str]:
     """Run a program on the login node."""
     command = [*launch.prefix, sys.executable, "-c", HEAD + text]
-    options = {"cwd": launch.directory, "env": launch.env, "text": True, "capture_output": True}
-    return subprocess.run(command, timeout=PATIENCE, check=False, **options)  # type: ignore[call-overload, no-any-return]
+    options: dict[str, Any] = {"cwd": launch.directory, "env": launch.env, "text": True, "capture_output": True}
+    return subprocess.run(command, timeout=PATIENCE, check=False, **options)
 
 
 @pytest.mark.usefixtures("nodes")

@@ -24,7 +24,7 @@ def submit(slurm: SlurmBed, launch: Launch, spec: Path) -> str:
     """Submit the script for a spec with sbatch, and return the job's ID."""
     script, output = written(launch, spec, "slurm"), f"--output={launch.directory / 'output'}"
     env = {**launch.env, **slurm.env}
-    command = ["sbatch", "--parsable", output, script]
+    command = ["sbatch", "--parsable", output, str(script)]
     return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout.strip()
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,11 @@ def start(bed: Bed, launch: Launch, goal: Path, **fields: Any) -> subprocess.Pop
         "timeouts": TIMEOUTS,
     }
     return launch.start("up", launch.spec(**{**common, **fields}))
+
+
+def starts_after(launch: Launch, number: int) -> list[dict[str, Any]]:
+    """Return the starts of worker:2 after its first ``number`` and one more."""
+    return records(launch, "task_started", task="worker:2")[number + 1 :]
 
 
 def wait_until(running: subprocess.Popen[str], condition: Callable[[], Any]) -> Any:
@@ -98,16 +104,14 @@ def test_hosts_are_destroyed(bed: Bed, launch: Launch, tmp_path: Path, seed: int
     lost: list[int] = []
     copied: list[int] = []
     for number in range(DRILLS):
-        seq = wait_until(running, lambda after=seq: copied_since(launch, after))[-1]["seq"]
-        wait_until(running, lambda count=number: have_begun(launch, count))  # all of them, or they say nothing
+        seq = wait_until(running, partial(copied_since, launch, seq))[-1]["seq"]
+        wait_until(running, partial(have_begun, launch, number))  # all of them, or they say nothing
         time.sleep(choice.random() * EVERY * PACE)  # a random moment between two checkpoints
         lost.append(choice.randint(1, 3) if LONG else 1 + number)
         copied.append(copied_since(launch, seq - 1)[-1]["step"])
         bed.power_off(lost[-1])
         bed.power_on(lost[-1])
-        seq = wait_until(running, lambda count=number: records(launch, "task_started", task="worker:2")[count + 1 :])[
-            -1
-        ]["seq"]
+        seq = wait_until(running, partial(starts_after, launch, number))[-1]["seq"]
     wait_until(running, lambda: copied_since(launch, seq))
     (tmp_path / "written").write_text(str(attempts(launch, "worker:0")[-1][1] + 8 * EVERY))
     (tmp_path / "written").rename(goal)  # tasks read it at any moment

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from support.launch import PATIENCE, Launch
@@ -17,7 +19,12 @@ def test_a_task_on_another_host_can_be_debugged(launch: Launch, sshd: StartSshd)
     """Through the link that exists; when that is lost, the task keeps waiting."""
     host = sshd()
     launch.env["HOME"] = str(home_for_client(launch.directory / "user", {"h1": host}))
-    fields = {"cluster": {"worker": ["h1"]}, "strategy": "none", "workdir": "~", "timeouts": {"lease": 60}}
+    fields: dict[str, Any] = {
+        "cluster": {"worker": ["h1"]},
+        "strategy": "none",
+        "workdir": "~",
+        "timeouts": {"lease": 60},
+    }
     running = launch.start("up", launch.spec(**fields, command=["/usr/bin/python3", "-c", PROGRAM]))
     assert running.stderr is not None
     while "worker:0 waits at a breakpoint" not in (line := running.stderr.readline()):

@@ -74,7 +74,7 @@ def test_a_healthy_cluster_has_no_findings(bed: Bed, launch: Launch) -> None:
 def test_code_that_a_run_brings_along_is_found(bed: Bed, launch: Launch) -> None:
     """The doctor uploads it as `up` would, sees what is missing in it, and removes it."""
     packages = fake_packages(launch.directory / "packages", tensorflow="2.21.0", tf_keras="2.21.0", keras="3.12.0")
-    rest = {"env": {"PYTHONPATH": packages}, "sync": {"paths": ["train.py"]}}
+    rest: dict[str, Any] = {"env": {"PYTHONPATH": packages}, "sync": {"paths": ["train.py"]}}
     code, found = examined(on(bed, launch), spec(launch, **rest))
     assert (code, {check: text for check, text in found.items() if check not in ("disk", "memory")}) == (0, {})
     assert not bed.wait_empty()

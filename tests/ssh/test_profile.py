@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,11 @@ def test_profiles_come_home_from_other_hosts(launch: Launch, sshd: StartSshd) ->
     """Into the run's directory; a lost link ends a profile with a sentence, and not the task."""
     host = sshd()
     launch.env["HOME"] = str(home_for_client(launch.directory / "user", {"h1": host}))
-    fields = {"cluster": {"worker": ["h1", "h1"]}, "workdir": "~", "timeouts": {"lease": 60, "grace": 1}}
+    fields: dict[str, Any] = {
+        "cluster": {"worker": ["h1", "h1"]},
+        "workdir": "~",
+        "timeouts": {"lease": 60, "grace": 1},
+    }
     started = launch.run("up", "-d", launch.spec(**fields, command=["/usr/bin/python3", "-c", PROGRAM]))
     assert started.returncode == 0, started.stderr
     for task in ("worker:0", "worker:1"):

@@ -69,7 +69,7 @@ class Machine:
         self.keys = keys
         self._stack = stack
 
-    def target(self, host: Sshd, **changes: object) -> Target:
+    def target(self, host: Sshd, **changes: Any) -> Target:
         """Return a target for a client that knows the host and has the right key."""
         known = self.directory / f"known_hosts-{host.name}"
         if not known.exists():
@@ -103,7 +103,7 @@ class Machine:
         self._stack.callback(_wake, server)
         return self.closed(server.getsockname()[1], address)
 
-    def closed(self, port: int, address: str = "127.0.0.9", **changes: object) -> Target:
+    def closed(self, port: int, address: str = "127.0.0.9", **changes: Any) -> Target:
         """Return the target of an arbitrary port."""
         key = self.keys["client"]
         target = Target("x", address, port, USER, identity_files=(str(key),), host_key_name=address)
@@ -267,7 +267,7 @@ class TestKeys:
         """It is next to its key, which the host does not know."""
         authority = machine.keys["authority"]
         key = make_key(tmp_path / "key")
-        sign = ["ssh-keygen", "-q", "-s", authority, "-I", "test", "-n", USER, f"{key}.pub"]
+        sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", "-n", USER, f"{key}.pub"]
         subprocess.run(sign, check=True, capture_output=True)
         host = sshd(lines=[f'TrustedUserCAKeys "{authority}.pub"'])
         agent = None
@@ -284,7 +284,7 @@ class TestKeys:
         """No file is needed: the agent also has the certificate."""
         authority = machine.keys["authority"]
         key = make_key(tmp_path / "key", kind)
-        sign = ["ssh-keygen", "-q", "-s", authority, "-I", "test", "-n", USER, f"{key}.pub"]
+        sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", "-n", USER, f"{key}.pub"]
         subprocess.run(sign, check=True, capture_output=True)
         host = sshd(lines=[f'TrustedUserCAKeys "{authority}.pub"'])
         target = machine.target(host, identity_files=(), agent=machine.agent(key))
@@ -378,7 +378,7 @@ class TestKeysThatDoNotHelp:
     ) -> None:
         """They are recognised as encrypted."""
         key = tmp_path / "key"
-        command = ["ssh-keygen", "-q", "-t", "rsa", "-m", kind, "-N", "secret", "-f", key]
+        command = ["ssh-keygen", "-q", "-t", "rsa", "-m", kind, "-N", "secret", "-f", str(key)]
         subprocess.run(command, check=True)
         assert "is encrypted" in the_error_of(connector, machine.closed(1, identity_files=(str(key),)))
 
@@ -576,7 +576,7 @@ class TestHostKeys:
         authority = machine.keys["authority-rsa"]
         key = machine.keys[f"certified-{kind}"]
         names = ",".join(f"127.0.0.{number}" for number in range(1, 256))  # not a pattern: ssh accepts none
-        sign = ["ssh-keygen", "-q", "-s", authority, "-I", "test", "-h", "-n", names, f"{key}.pub"]
+        sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", "-h", "-n", names, f"{key}.pub"]
         subprocess.run(sign, check=True, capture_output=True)
         host = sshd(host_keys=[key.name], lines=[f'HostCertificate "{key}-cert.pub"'])
         (machine.directory / "known_hosts-h1").write_text(f"@cert-authority [127.0.0.*]:* {public(authority)}\n")
@@ -880,7 +880,7 @@ class TestJumpHosts:
         """Each host gets its own message, though all are requested at once over one connection."""
         gate, host = sshd("gate", lines=["PermitOpen 127.0.0.9:* 127.0.0.3:* no-such-host.invalid:*"]), sshd("host")
         way = (machine.target(gate),)
-        soon = {"connect_timeout": 3 * SOON}
+        soon: dict[str, Any] = {"connect_timeout": 3 * SOON}
         silent = machine.stranger(lambda client: [*iter(lambda: client.recv(100), b"")].clear())._replace(**soon)
         other = machine.stranger(lambda client: client.sendall(b"HTTP/1.1 400\r\n"))
         with _full_server() as full:

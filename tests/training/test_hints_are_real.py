@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ for _ in range(3 if os.environ["TFLAUNCH_TASK"] == "worker:1" else 10):
 """
 
 
-def last_lines(launch: Launch, task: str, program: str, cluster: dict[str, int], **fields: object) -> list[str]:
+def last_lines(launch: Launch, task: str, program: str, cluster: dict[str, int], **fields: Any) -> list[str]:
     """Run a program that must fail and return the last output of a task."""
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}
     command = ["python", "-c", program]

@@ -28,7 +28,7 @@ OTHERS = Path(__file__).parent / "programs" / "others"
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 NEVER = {"max": 0}
 SERVERS = {"worker": {"server": True}, "ps": {"server": True}}
-ALONE = {"cluster": {"worker": 1}, "strategy": "none"}
+ALONE: dict[str, Any] = {"cluster": {"worker": 1}, "strategy": "none"}
 PATIENCE = 600
 SILENCE = "60s"
 """Longer than two tasks need to import TensorFlow, even on a busy machine."""
@@ -260,7 +260,7 @@ ARGUMENTS = [
     "--learning_rate=-0.5", "--shift", "-3", "--name", "", "--tag=two words", "--tag", 'it\'s "quoted"',
     "--tag=$HOME ${HOME} * \\ ü", "--", "--not-a-flag", "-x",
 ]  # fmt: skip
-UNDERSTOOD = {
+UNDERSTOOD: dict[str, Any] = {
     "learning_rate": -0.5,
     "shift": -3,
     "name": "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def profiles_show(launch: Launch, *frames: str) -> bool:
 def test_a_training_that_is_profiled_goes_on(launch: Launch) -> None:
     """Its own code is in the stacks, and what it waits for."""
     (launch.directory / "train.py").write_text(PROGRAM)
-    about = {"env": {"TF_CPP_MIN_LOG_LEVEL": "2"}, "restart": {"max": 0}}
+    about: dict[str, Any] = {"env": {"TF_CPP_MIN_LOG_LEVEL": "2"}, "restart": {"max": 0}}
     started = launch.run("up", "-d", launch.spec(cluster={"worker": 2}, command=["python", "train.py"], **about))
     assert started.returncode == 0, started.stderr
     launch.wait_for_log("worker:0", "trains")

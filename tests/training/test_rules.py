@@ -32,7 +32,7 @@ def test_a_crash_loop_is_left_before_the_budget_is_spent(launch: Launch, culprit
 def with_evaluator(launch: Launch, script: str, **evaluator: Any) -> Any:
     """Run a job with a budget of one restart whose evaluator always ends with 5."""
     role = {"command": ["sh", "-c", "exit 5"], **evaluator}
-    fields = {"cluster": {"worker": 1, "evaluator": 1}, "roles": {"evaluator": role}}
+    fields: dict[str, Any] = {"cluster": {"worker": 1, "evaluator": 1}, "roles": {"evaluator": role}}
     return launch.up(launch.shell(script, restart={"max": 1, "backoff": AT_ONCE}, **fields))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -81,7 +81,7 @@ def tensorflow() -> SimpleNamespace:
 
 
 @pytest.fixture
-def tf_config(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def tf_config(monkeypatch: pytest.MonkeyPatch) -> Callable[[TaskPlan], None]:
     """Put a task's TF_CONFIG where TensorFlow looks for it."""
 
     def put(task: TaskPlan) -> None:

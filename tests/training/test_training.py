@@ -68,7 +68,7 @@ def test_start_up_messages_are_hidden_from_who_reads_both_streams(launch: Launch
     spec = launch.spec(cluster={"worker": 2}, command=["python", "-c", REDUCE], env=env, preload=[])
     shown = {}
     for option in ("--verbose", "--no-preflight"):
-        command = [TFLAUNCH, "up", option, spec]
+        command = [str(TFLAUNCH), "up", option, str(spec)]
         shown[option] = subprocess.check_output(command, env=launch.env, stderr=subprocess.STDOUT, text=True)
     hidden, (begun, note, *lines, done) = shown["--verbose"], shown["--no-preflight"].splitlines()
     assert "oneDNN" in hidden

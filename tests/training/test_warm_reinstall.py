@@ -62,7 +62,7 @@ def copy_linked(source: Path, target: Path) -> None:
 
     def link(file: str, other: str) -> object:
         try:
-            return os.link(file, other)
+            return os.link(file, other)  # type: ignore[func-returns-value]
         except OSError:
             return shutil.copy2(file, other)
 

@@ -132,7 +132,8 @@ def test_a_file_that_anybody_can_write_is_refused(places: Places):
 def test_settings_of_roles_and_hosts_hold_where_there_are_such(places: Places):
     """A site describes all its hosts in one file."""
     places.user.write_text("[hosts.h9]\npython = 'p'\n[hosts.'*'.env]\nA = '1'\n[roles.ps.env]\nB = '2'\n")
-    spec = places.load(**SMALLEST)
+    smallest: dict[str, Any] = SMALLEST
+    spec = places.load(**smallest)
     assert lint.check_spec(spec) == []
     assert spec.roles == {}
     assert spec.host("10.0.0.1").env == {"A": "1"}

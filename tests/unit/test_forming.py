@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from support.job_history import HERE, History, mirrored, parameter_server
@@ -154,7 +156,7 @@ def test_a_program_that_never_opens_its_port_does_start() -> None:
 
 
 @pytest.mark.parametrize(("progress", "is_retried"), [({"step": 3}, True), ({"epoch": 1}, True), ({}, False)])
-def test_a_task_that_has_begun_to_train_does_not_fail_at_start_up(progress: dict[str, int], is_retried: bool) -> None:
+def test_a_task_that_has_begun_to_train_does_not_fail_at_start_up(progress: dict[str, Any], is_retried: bool) -> None:
     """Even if the port of another task has not been seen yet; a checkpoint may be that of an earlier run."""
     history = starting(2, "worker:1").happens(TaskExited(HERE, "worker:1", 0, 1, None, 0.0, **progress))
     history.happens(TaskGone(HERE, "worker:1", 0, 7)).ends("worker:0", None, 9)

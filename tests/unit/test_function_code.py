@@ -107,7 +107,7 @@ def sets_variable_of_imports() -> None:
 
 
 def imports_first() -> None:
-    import gevent.monkey  # type: ignore[import-not-found]
+    import gevent.monkey  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     gevent.monkey.patch_all()
 
@@ -150,7 +150,7 @@ def test_variables_that_imports_read() -> None:
     """In the code, in what it calls, and in its arguments."""
     reason = "mentions TF_ENABLE_ONEDNN_OPTS, which is read while modules are imported"
     assert reason_against(sets_variable_of_imports) == reason
-    assert reason_against(lambda: [sets_variable_of_imports()]) == reason
+    assert reason_against(lambda: [sets_variable_of_imports()]) == reason  # type: ignore[func-returns-value]
     assert reason_against(imports, {"TF_ENABLE_ONEDNN_OPTS": "0"}) == reason
 
 

@@ -8,6 +8,7 @@ import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -289,7 +290,8 @@ def test_every_way_to_read_gives_the_same_lines(
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_reader, "_BLOCK", block)
         place = Place(Path(directory))
-        follower, followed, now = place.reader(), [], 0.0
+        followed: list[Any] = []
+        follower, now = place.reader(), 0.0
         attempts = {A: 0, B: 0}
         for number, (task, what, wait) in enumerate(writes):
             now += wait

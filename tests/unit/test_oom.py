@@ -207,7 +207,7 @@ def test_a_log_that_is_overwritten_or_endless_does_not_hold_us(kernel: Kernel, m
             raise OSError(errno.EPIPE, "overwritten")
         return KILLED.format(42).encode().ljust(size)
 
-    monkeypatch.setattr(oom.os, "read", read)
+    monkeypatch.setattr(os, "read", read)
     assert watch.evidence(42)
     assert reads < 600
     monkeypatch.undo()

@@ -349,7 +349,7 @@ class TestCommands:
     @pytest.mark.parametrize("word", ["python", "python3"])
     def test_python_is_the_interpreter_that_the_host_names(self, word: str):
         """On that host, for tasks, servers and sidecars."""
-        fields = {
+        fields: dict[str, Any] = {
             "command": [word, "train.py", word],
             "hosts": {"10.0.0.1": {"python": "/opt/bin/python"}},
             "sidecars": {"board": {"command": [word, "-m", "tensorboard.main"], "host": "10.0.0.1"}},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -195,6 +196,7 @@ def test_what_warm_servers_are_for() -> None:
     recipe = preloading.warm_recipe(plan, "localhost")
     assert recipe is not None
     assert [preloading.warm_order(plan, task) for task in plan.tasks] == [{"recipe": recipe, "idle": 600.0}] * 2
+    change: dict[str, Any]
     for change in ({"preload": ["json"]}, {"env": {"A": "1"}}, {"command": ["python3", "train.py"]}):
         assert preloading.warm_recipe(planned({**spec, **change}), "localhost") not in (None, recipe)
     for change in ({"name": "other"}, {"command": ["python", "eval.py"]}, {"env": {"TFLAUNCH_X": "1"}}):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from support.job_history import Willing
@@ -60,7 +62,7 @@ def test_those_who_must_make_room_get_their_grace_to_save() -> None:
     """Growing a gang must not cost work."""
     job = gang().loses("b").waits(2)
     job.away.clear()
-    stopped = []
+    stopped: list[Any] = []
     while not stopped:
         job.waits(1)
         stopped = [action.grace for action in job.seen if isinstance(action, StopTask)]

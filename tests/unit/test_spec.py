@@ -326,13 +326,15 @@ class TestModel:
         assert Spec(**fields) == made(fields)
         assert Spec(**fields).timeouts.grace == 60.0
         assert Spec(
-            cluster=made(fields).cluster, command=("python", "train.py"), timeouts=Timeouts(grace="1m")
+            cluster=made(fields).cluster,
+            command=("python", "train.py"),
+            timeouts=Timeouts(grace="1m"),  # type: ignore[arg-type]
         ) == made(fields)
 
     def test_a_spec_from_python_is_validated(self):
         """All problems at once, with place and remedy."""
         with pytest.raises(ValidationError) as caught:
-            Spec(cluster={"worker": ["alpha:0"]}, restart={"max": "3"}, comand="x")
+            Spec.model_validate({"cluster": {"worker": ["alpha:0"]}, "restart": {"max": "3"}, "comand": "x"})
         assert [detail["loc"] for detail in caught.value.errors()] == [
             ("cluster", "worker", 0),
             ("restart", "max"),
@@ -351,7 +353,7 @@ class TestModel:
         """A copy can be modified."""
         spec = made(SMALLEST_LOCAL)
         with pytest.raises(ValidationError):
-            spec.name = "other"  # type: ignore[misc]
+            spec.name = "other"
         assert (spec.model_copy(update={"name": "other"}).name, spec.name) == ("other", "job")
 
     @pytest.mark.parametrize(

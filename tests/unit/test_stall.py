@@ -9,7 +9,8 @@ import pytest
 
 from support.session_links import Line, StillMailbox
 from tflaunch.agents.session import Session, Terms
-from tflaunch.core.events import Event, HostJoined, LinkLost
+from tflaunch.core.events import HostJoined, LinkLost
+from tflaunch.mailbox import Mail
 from tflaunch_worker import wire
 
 pytestmark = pytest.mark.unit
@@ -35,9 +36,9 @@ class Conversation:
         """Let the agent send a message."""
         self.agent.sendall(wire.encode({"kind": kind, **fields}))
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[Mail]:
         """Return all pending events."""
-        seen = []
+        seen: list[Mail] = []
         for _ in range(10):
             event = self.mailbox.take(self.mailbox.now())
             seen += [event] if event is not None else []
@@ -74,7 +75,7 @@ def test_an_agent_without_a_word_is_silent(talk: Conversation) -> None:
 def test_an_agent_that_answers_nothing_is_given_up(talk: Conversation) -> None:
     """It sends much and receives nothing: none of its messages acknowledges ours."""
     asked = talk.pulse()
-    seen: list[Event] = []
+    seen: list[Mail] = []
     for _ in range(12):
         talk.mailbox.time += 2
         talk.says("alive", **asked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ CHIEF, WORKERS, PS, EVALUATOR = ["c:1"], ["w0:1", "w1:1"], ["p0:1", "p1:1"], ["e
 ALL_ROLES = {"chief": CHIEF, "worker": WORKERS, "ps": PS, "evaluator": EVALUATOR}
 
 
-def compiled(strategy: str, addresses: dict[str, list[str]], role: str, index: int) -> dict:
+def compiled(strategy: str, addresses: dict[str, list[str]], role: str, index: int) -> dict[str, Any]:
     """Return the parsed TF_CONFIG."""
     text = compile_tf_config(strategy, addresses, role, index)
     assert text is not None
@@ -81,7 +82,7 @@ def compiled(strategy: str, addresses: dict[str, list[str]], role: str, index: i
     ],
 )
 def test_a_task_finds_the_cluster_of_its_strategy_and_itself(
-    strategy: str, declared: dict, role: str, index: int, cluster: dict
+    strategy: str, declared: dict[str, list[str]], role: str, index: int, cluster: dict[str, Any]
 ):
     """The complete TF_CONFIG: cluster and task, and nothing else."""
     assert compiled(strategy, declared, role, index) == {"cluster": cluster, "task": {"type": role, "index": index}}

@@ -26,6 +26,7 @@ from tflaunch.core.events import (
     HostLost,
     LinkLost,
     LinkRestored,
+    Superseded,
     TimePassed,
 )
 from tflaunch.core.job_state import Phase
@@ -376,13 +377,19 @@ class _Cluster:
         self.keeper = CheckpointKeeper(supervision(self.job.job, self.directory / "run", self.mailbox, sessions))
         return self.keeper
 
+    def _take(self) -> Event | Annotation | None:
+        """Return what was said next."""
+        said = self.mailbox.take(self.mailbox.now())
+        if said is not None:
+            self.said.append(said)
+        assert not isinstance(said, Superseded)
+        return said
+
     def happens(self, *events: Event | Annotation) -> None:
         """Let events happen, and all that follow."""
         waiting = list(events)
-        while waiting or (event := self.mailbox.take(self.mailbox.now())) is not None:
-            if not waiting:
-                self.said.append(event)
-            self.job.happens(waiting.pop(0) if waiting else event)
+        while (event := waiting.pop(0) if waiting else self._take()) is not None:
+            self.job.happens(event)
             self.keeper.watch(self.job.job, self.job.now)
 
     def begin(self) -> None:

@@ -81,6 +81,6 @@ def test_a_part_that_does_not_follow_breaks_the_protocol(copies: Copies) -> None
 def test_a_directory_that_is_not_known_here_is_a_problem(copies: Copies, kind: str) -> None:
     """Its name has a variable that this host does not have."""
     place = {"workdirs": ["/work"], "files": [], "age": 1.0}
-    find = {"workdir": "/work", "known": 0, "kept": [], "wait": False}
+    find: dict[str, Any] = {"workdir": "/work", "known": 0, "kept": [], "wait": False}
     answer, _ = copies.ask(kind, directory="$SCRATCH", **(place if kind == "place_checkpoint" else find))
     assert answer["problem"] == "$SCRATCH is not known here"

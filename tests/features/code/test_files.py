@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tflaunch_worker.agent.arriving_files import FilesError
-from tflaunch_worker.features.code import files
 from tflaunch_worker.features.code.files import Files
 
 pytestmark = pytest.mark.unit
@@ -258,5 +257,5 @@ class TestForgetting:
     def test_two_runs_may_forget_the_same_file(self, host: Host, monkeypatch: pytest.MonkeyPatch):
         """One of them finds it already deleted."""
         host.bring(("a", b"x"))
-        monkeypatch.setattr(files.os, "listdir", lambda _: ["gone", digest_of(b"x")])
+        monkeypatch.setattr("tflaunch_worker.agent.files.os.listdir", lambda _: ["gone", digest_of(b"x")])
         host.bring(("a", b"x"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from support.launch import Launch
@@ -10,7 +12,7 @@ pytestmark = pytest.mark.cli
 
 TRAIN = "echo up $TFLAUNCH_ATTEMPT; test $TFLAUNCH_ATTEMPT = 0 && sleep 300; true"
 AFTER_FAULT = "until grep -qs fault_injected $TFLAUNCH_HOME/runs/*/events.jsonl; do sleep 0.02; done; "
-PLAIN = {"strategy": "none", "restart": {"max": 1, "backoff": [0, 0]}}
+PLAIN: dict[str, Any] = {"strategy": "none", "restart": {"max": 1, "backoff": [0, 0]}}
 
 
 def test_a_drill_strikes_the_real_run_and_says_whether_it_recovered(launch: Launch) -> None:

@@ -193,7 +193,7 @@ def test_an_answer_that_was_not_requested(answer: dict[str, Any]) -> None:
 
     thread = threading.Thread(target=play)
     thread.start()
-    agent = AgentRpc(Ends(ours), "run")  # type: ignore[arg-type]
+    agent = AgentRpc(Ends(ours), "run")
     with pytest.raises(LinkError, match="its agent broke the protocol: "):
         agent.call("read_file", 5.0, task="worker:0", attempt=0, name="outputs/m", offset=0)
     thread.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -311,8 +312,8 @@ class FakeWatch:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Let waiting take no time."""
     now = [0.0]
-    monkeypatch.setattr(transport.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(transport.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     return now
 
 

@@ -32,7 +32,7 @@ def told(history: History, *steps: Any) -> list[tuple[str, str, str]]:
     for one in steps:
         before = history.job
         one()
-        found += [tuple(each) for each in occurrences(before, history.job)]
+        found += [(each[0], each[1], each[2]) for each in occurrences(before, history.job)]
     return found
 
 

@@ -72,7 +72,7 @@ def test_what_agents_say_about_profiles_is_checked(problem: str | None, body: by
 def test_of_too_many_stacks_the_rarest_are_left_out() -> None:
     """A profile is one message."""
     noise = random.Random(1)
-    rare = {("main thread", f"{noise.getrandbits(4000):x}"): 1 for _ in range(3000)}
+    rare: dict[tuple[str, ...], int] = {("main thread", f"{noise.getrandbits(4000):x}"): 1 for _ in range(3000)}
     packed = stack_samples.pack({("main thread", "f (a.py:1)"): 3, **rare})
     assert len(packed) <= wire.MAX_BODY
     stacks = flame_graph.read_stacks(stack_samples.unpack(packed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import PurePath
 from typing import Any
 
 import pytest
@@ -109,7 +110,7 @@ def test_tf_config_in_a_pod_is_that_of_plan() -> None:
     cluster = {
         role: [f"job-{role}-0-{index}.job:2222" for index in range(count)] for role, count in data["cluster"].items()
     }
-    directory = targets.PurePath("/here")
+    directory = PurePath("/here")
     plan = planning.with_tf_configs(planner.make_plan(made({**data, "cluster": cluster}), directory, MACHINE))
     expected = {task.task: task.env["TF_CONFIG"] for task in plan.tasks}
     found = {}

@@ -20,6 +20,7 @@ from support.specs import DIRECTORY, GOOD, MACHINE, SMALLEST_LOCAL, made
 from tflaunch.clusterspec.model import Container, Resources
 from tflaunch.clusterspec.problems import validate_data
 from tflaunch.clusterspec.schema import json_schema
+from tflaunch.errors import Problem
 from tflaunch.features.render import command as render
 from tflaunch.features.render import compose, targets
 from tflaunch.features.render.target_plan import fixed
@@ -123,6 +124,7 @@ def test_slurm_is_asked_for_what_the_tasks_want() -> None:
 def test_an_option_of_sbatch_is_one_line(value: str) -> None:
     """A second line would be another option or a command."""
     (problem,) = validate_data({"cluster": {"worker": 1}, "command": "train", "slurm": {"comment": value}})
+    assert isinstance(problem, Problem)
     assert problem.where == "slurm.comment"
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cli
 STEPS = "i=0; while :; do i=$((i+1)); echo {'\"step\"': $i} > $TFLAUNCH_PROGRESS; sleep 0.05; done"
 
 
-def spec(launch: Launch, command: str = STEPS, **fields: Any) -> str:
+def spec(launch: Launch, command: str = STEPS, **fields: Any) -> Path:
     """Write a spec with two local workers that run a shell command."""
     return launch.spec(**{"cluster": {"worker": 2}, "command": ["sh", "-c", command], "strategy": "none", **fields})
 

@@ -277,7 +277,7 @@ def test_it_is_readable_on_a_phone_and_in_the_dark(page: Page, failed_run: str) 
     """Nothing is wider than the screen, and text has contrast in both themes."""
     page.set_viewport_size({"width": 390, "height": 844})
     for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=scheme)
         for path in ("/#/", f"/#/{failed_run}", f"/#/{failed_run}/timeline", f"/#/{failed_run}/task/worker:2"):
             page.goto(path)
             page.wait_for_selector("h1")

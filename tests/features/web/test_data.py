@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import psutil
 import pytest
@@ -128,7 +129,8 @@ def test_requests_reach_the_supervisor(server: Server, place: Launch) -> None:
     )
     run = started.stdout.strip()
     place.wait_for_log("worker:1", "step 2", run=run)
-    for body in ({"tasks": ["worker:0"], "signal": "SIGNOTHING"}, {"tasks": "worker:0"}, []):
+    bodies: list[Any] = [{"tasks": ["worker:0"], "signal": "SIGNOTHING"}, {"tasks": "worker:0"}, []]
+    for body in bodies:
         assert server.post(api(run, "signal"), body).status == 400
     assert server.post(api(run, "signal"), {"tasks": ["worker:7"], "signal": "SIGTERM"}).status == 409
     with server.stream(api(run, "live")) as events:

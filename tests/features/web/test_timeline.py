@@ -6,7 +6,7 @@ import pytest
 
 from support.job_history import HERE, History
 from support.specs import clustered
-from tflaunch.core.events import Event, HostJoined, HostLost, PortsHeld, TaskExited, TaskNotStarted
+from tflaunch.core.events import Annotation, Event, HostJoined, HostLost, PortsHeld, TaskExited, TaskNotStarted
 from tflaunch.features.web.timeline import Timeline
 from tflaunch.plan.model import Plan
 
@@ -22,7 +22,7 @@ class Watched(History):
         super().__init__(plan)
         self.timeline = Timeline()
 
-    def happens(self, *events: Event) -> Watched:
+    def happens(self, *events: Event | Annotation) -> Watched:
         """Process events."""
         for event in events:
             before = self.job
