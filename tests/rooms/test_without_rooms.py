@@ -151,6 +151,16 @@ def test_hello_runs(copy: Copy) -> None:
     assert sorted(re.findall(r"^(worker:\d) \| {.cluster", done.stdout, re.MULTILINE)) == ["worker:0", "worker:1"]
 
 
+def test_an_explanation_recommends_none_of_its_verbs(copy: Copy) -> None:
+    """With room report, that of a failed run recommends `tflaunch report`."""
+    assert copy.tflaunch("run", "--", "false").returncode == 1
+    explained = copy.tflaunch("explain", "--json")
+    assert explained.returncode == 0, f"without {copy.lacks}: {explained.stderr}"
+    recommended = {command.split()[1] for command in json.loads(explained.stdout)["next"]}
+    assert "logs" in recommended
+    assert not recommended & {verb for room in copy.rooms.values() for verb in room.verbs}
+
+
 def test_a_spec_that_asks_for_it_is_refused(copy: Copy) -> None:
     """In one sentence, with place and remedy."""
     for field in (field for room in copy.rooms.values() for field in room.fields):

@@ -24,6 +24,7 @@ def explain(run: str | None, as_json: bool) -> None:
     Example:
       tflaunch explain mnist --json
     """
+    from tflaunch.cli.main import verbs
     from tflaunch.client import runs
     from tflaunch.client.observer import Observer
     from tflaunch.client.status import current_status
@@ -40,6 +41,8 @@ def explain(run: str | None, as_json: bool) -> None:
         return tail(observer.logs, task, count)
 
     found = explain_run(observer.job, current, lines, time.time(), observer.known)
+    # What helps further may be a command of a room that is missing here.
+    found = found._replace(next=tuple(command for command in found.next if command.split()[1] in verbs()))
     if as_json:
         click.echo(json.dumps(found.as_json(), indent=2))
         return
