@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import tflaunch
-from tflaunch.cli._json_output import schema_of_output, with_output
+from tflaunch.cli.json_output import schema_of_output, with_output
 from tflaunch.clusterspec.schema import json_schema
 from tflaunch.core import event_records
 from tflaunch.core import events as core_events

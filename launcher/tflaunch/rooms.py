@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tflaunch_worker import rooms as rooms_of_agents
 
 if TYPE_CHECKING:
-    from tflaunch.cli._launch_options import Launching
+    from tflaunch.cli.arguments.launch import Launching
     from tflaunch.clusterspec.model import Spec
     from tflaunch.discovery.host_maker import HostMaker
     from tflaunch.plan.model import Plan

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from support.launch import Launch
-from tflaunch.cli._json_output import schema_of_output, with_output
+from tflaunch.cli.json_output import schema_of_output, with_output
 from tflaunch.cli.main import tflaunch
 
 pytestmark = pytest.mark.cli

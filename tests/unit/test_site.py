@@ -14,7 +14,7 @@ from mkdocs.config import load_config
 
 import tflaunch
 from support.specs import REPOSITORY
-from tflaunch.cli._json_output import with_output
+from tflaunch.cli.json_output import with_output
 from tflaunch.cli.main import tflaunch as command_group
 from tflaunch.clusterspec.model import Spec, written_fields
 from tflaunch.core import event_records, events

@@ -7,8 +7,8 @@ import time
 
 import click
 
-from tflaunch.cli._select import run_argument
-from tflaunch.cli._spec import WholeNumber, quiet_option, say, verbose_option
+from tflaunch.cli.arguments.select import run_argument
+from tflaunch.cli.arguments.spec import WholeNumber, quiet_option, say, verbose_option
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 
 _PATIENCE = 2.0  # seconds to wait for a terminal that takes nothing, after Ctrl-C

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tflaunch.cli._spec import (
+from tflaunch.cli.arguments.spec import (
     CommandAfterDashes,
     json_option,
     read_file,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from tflaunch.cli._select import complete_runs
-from tflaunch.cli._spec import say, seconds_in
+from tflaunch.cli.arguments.select import complete_runs
+from tflaunch.cli.arguments.spec import say, seconds_in
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._spec import (
-    read_file,
-    set_option,
-    source_name,
-    spec_argument,
-    warn,
-)
+from tflaunch.cli.arguments.spec import read_file, set_option, source_name, spec_argument, warn
 from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from tflaunch.cli._select import run_argument
-from tflaunch.cli._spec import json_option
+from tflaunch.cli.arguments.select import run_argument
+from tflaunch.cli.arguments.spec import json_option
 
 
 @click.command()

@@ -6,8 +6,8 @@ import signal
 
 import click
 
-from tflaunch.cli._select import choose, run_and_tasks_argument
-from tflaunch.cli._spec import say
+from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
+from tflaunch.cli.arguments.spec import say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 

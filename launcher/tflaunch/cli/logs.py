@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._select import choose, run_and_tasks_argument
-from tflaunch.cli._spec import WholeNumber, say, seconds_in
+from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
+from tflaunch.cli.arguments.spec import WholeNumber, say, seconds_in
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import time
 
 import click
 
-from tflaunch.cli._select import complete_runs
-from tflaunch.cli._spec import json_option, say
+from tflaunch.cli.arguments.select import complete_runs
+from tflaunch.cli.arguments.spec import json_option, say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 

@@ -23,12 +23,12 @@ _GROUPS = ("Run", "Look at runs", "Act on runs", "Before a run", "Help")
 _OWN_VERBS = {
     "up": Verb("tflaunch.cli.up:up", "Run", "Run a spec and wait for its end."),
     "run": Verb("tflaunch.cli.run:run", "Run", "Run a command as a cluster, without a spec."),
-    "ps": Verb("tflaunch.cli.ps:ps", "Look at runs", "Show the tasks of a run.", output="tflaunch.cli._json_output:PS"),
+    "ps": Verb("tflaunch.cli.ps:ps", "Look at runs", "Show the tasks of a run.", output="tflaunch.cli.json_output:PS"),
     "explain": Verb(
         "tflaunch.cli.explain:explain",
         "Look at runs",
         "Say why a run failed, and what helps further.",
-        output="tflaunch.cli._json_output:EXPLAIN",
+        output="tflaunch.cli.json_output:EXPLAIN",
     ),
     "logs": Verb("tflaunch.cli.logs:logs", "Look at runs", "Show what tasks wrote."),
     "attach": Verb("tflaunch.cli.attach:attach", "Look at runs", "Follow a live run as if it had been started here."),
@@ -37,17 +37,17 @@ _OWN_VERBS = {
         "tflaunch.cli.ls:ls",
         "Look at runs",
         "List all runs, and compare those of a matrix.",
-        output="tflaunch.cli._json_output:LS",
+        output="tflaunch.cli.json_output:LS",
     ),
     "events": Verb("tflaunch.cli.events:events", "Look at runs", "Show what has happened in a run."),
     "down": Verb("tflaunch.cli.down:down", "Act on runs", "Stop a run."),
     "restart": Verb("tflaunch.cli.restart:restart", "Act on runs", "Restart tasks of a live run."),
     "kill": Verb("tflaunch.cli.kill:kill", "Act on runs", "Send a signal to tasks."),
     "check": Verb(
-        "tflaunch.cli.check:check", "Before a run", "Find mistakes in specs.", output="tflaunch.cli._json_output:CHECK"
+        "tflaunch.cli.check:check", "Before a run", "Find mistakes in specs.", output="tflaunch.cli.json_output:CHECK"
     ),
     "plan": Verb(
-        "tflaunch.cli.plan:plan", "Before a run", "Show what `up` would do.", output="tflaunch.cli._json_output:PLAN"
+        "tflaunch.cli.plan:plan", "Before a run", "Show what `up` would do.", output="tflaunch.cli.json_output:PLAN"
     ),
     "env": Verb("tflaunch.cli.env:env", "Before a run", "Print shell exports to run one task by hand."),
     "schema": Verb(
@@ -133,7 +133,7 @@ def _run() -> int:
     try:
         return int(tflaunch(standalone_mode=False) or 0)
     except SupervisedElsewhereError as error:
-        from tflaunch.cli._spec import say
+        from tflaunch.cli.arguments.spec import say
         from tflaunch.client.run_location import locate_run
 
         return locate_run(error.directory).run_verb(sys.argv[1:], say, run_command_line)
@@ -154,7 +154,7 @@ def run_command_line() -> int:
         return _run()
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
-            from tflaunch.cli._removed import removed_option
+            from tflaunch.cli.arguments.removed import removed_option
 
             error = removed_option(error) or error
         error.show()

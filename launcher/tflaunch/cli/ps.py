@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._select import run_argument
-from tflaunch.cli._spec import json_option, say
+from tflaunch.cli.arguments.select import run_argument
+from tflaunch.cli.arguments.spec import json_option, say
 from tflaunch.rooms import load, rooms
 
 if TYPE_CHECKING:

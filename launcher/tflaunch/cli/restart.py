@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tflaunch.cli._select import choose, run_and_tasks_argument
-from tflaunch.cli._spec import say
+from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
+from tflaunch.cli.arguments.spec import say
 
 
 @click.command()

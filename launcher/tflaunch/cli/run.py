@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from tflaunch.cli._cluster_options import ClusterOptions, cluster_of, cluster_options, name_from
-from tflaunch.cli._launch_options import PRELOADED, Launching, LaunchOptions, launch_options
-from tflaunch.cli._spec import propose_option, say, set_option, warn
+from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, name_from
+from tflaunch.cli.arguments.launch import PRELOADED, Launching, LaunchOptions, launch_options
+from tflaunch.cli.arguments.spec import propose_option, say, set_option, warn
 from tflaunch.cli.up import start
 
 _SOURCE = "command line"

@@ -22,7 +22,7 @@ def schema(command: str | None) -> None:
 
         click.echo(json.dumps(json_schema(), indent=2))
         return
-    from tflaunch.cli._json_output import schema_of_output, with_output
+    from tflaunch.cli.json_output import schema_of_output, with_output
 
     known = [*with_output(), "events"]
     if command not in known:

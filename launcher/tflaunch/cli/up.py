@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tflaunch.cli._launch_options import (
+from tflaunch.cli.arguments.launch import (
     PRELOADED,
     Launching,
     LaunchOptions,
@@ -19,15 +19,8 @@ from tflaunch.cli._launch_options import (
     room_options,
     settings_of,
 )
-from tflaunch.cli._select import complete_runs
-from tflaunch.cli._spec import (
-    CommandAfterDashes,
-    command_argument,
-    read_file,
-    say,
-    set_option,
-    warn,
-)
+from tflaunch.cli.arguments.select import complete_runs
+from tflaunch.cli.arguments.spec import CommandAfterDashes, command_argument, read_file, say, set_option, warn
 from tflaunch.rooms import engines, load, rooms
 
 if TYPE_CHECKING:
@@ -122,7 +115,7 @@ def up(
 
 def _submit(file: SpecFile, order: SpecOrder, launching: Launching) -> int:
     """Submit a run to an engine, and follow it unless detached; return its exit code."""
-    from tflaunch.cli._follow import follow_run
+    from tflaunch.cli.follow import follow_run
     from tflaunch.client.run_location import locate_run
 
     options = launching.options

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._select import run_argument
-from tflaunch.cli._spec import say
+from tflaunch.cli.arguments.select import run_argument
+from tflaunch.cli.arguments.spec import say
 
 if TYPE_CHECKING:
     from tflaunch.client.observer import Observer

@@ -11,7 +11,7 @@ import click
 import jsonschema
 import pytest
 
-from tflaunch.cli._cluster_options import ClusterOptions, cluster_of
+from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of
 from tflaunch.clusterspec import load, schema
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import prepare

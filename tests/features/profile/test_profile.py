@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from support.launch import PATIENCE, Launch
-from tflaunch.cli._json_output import schema_of_output
+from tflaunch.cli.json_output import schema_of_output
 
 pytestmark = pytest.mark.cli
 

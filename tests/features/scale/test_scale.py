@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from support.launch import Launch, read_errors_until
-from tflaunch.cli._json_output import schema_of_output
+from tflaunch.cli.json_output import schema_of_output
 from tflaunch.client import runs
 
 pytestmark = pytest.mark.cli

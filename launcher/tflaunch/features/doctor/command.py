@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._spec import (
+from tflaunch.cli.arguments.spec import (
     CommandAfterDashes,
     command_argument,
     json_option,

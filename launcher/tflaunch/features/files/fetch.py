@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tflaunch.cli._select import complete_runs
-from tflaunch.cli._spec import say
+from tflaunch.cli.arguments.select import complete_runs
+from tflaunch.cli.arguments.spec import say
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 

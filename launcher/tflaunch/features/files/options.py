@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tflaunch.cli._launch_options import Launching, RoomOption
-from tflaunch.cli._spec import seconds_in
+from tflaunch.cli.arguments.launch import Launching, RoomOption
+from tflaunch.cli.arguments.spec import seconds_in
 
 _FLAG = "--collect-every"
 

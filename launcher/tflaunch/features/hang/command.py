@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._select import choose, run_and_tasks_argument
-from tflaunch.cli._spec import json_option, say
+from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
+from tflaunch.cli.arguments.spec import json_option, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from tflaunch.cli._cluster_options import ClusterOptions, cluster_of, cluster_options, host_slots, name_from
-from tflaunch.cli._spec import STDIN, CommandAfterDashes, command_argument, say, warn
+from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, host_slots, name_from
+from tflaunch.cli.arguments.spec import STDIN, CommandAfterDashes, command_argument, say, warn
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:

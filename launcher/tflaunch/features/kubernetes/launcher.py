@@ -7,7 +7,7 @@ import time
 
 import click
 
-from tflaunch.cli._spec import say
+from tflaunch.cli.arguments.spec import say
 
 _BETWEEN_LOOKS = 0.2  # seconds
 

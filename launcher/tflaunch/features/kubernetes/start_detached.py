@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tflaunch.cli._launch_options import Launching, room_options
-from tflaunch.cli._spec import say
+from tflaunch.cli.arguments.launch import Launching, room_options
+from tflaunch.cli.arguments.spec import say
 
 
 def start_in_cluster(launching: Launching) -> int:

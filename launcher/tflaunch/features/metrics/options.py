@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tflaunch.cli._launch_options import RoomOption
-from tflaunch.cli._spec import WholeNumber
+from tflaunch.cli.arguments.launch import RoomOption
+from tflaunch.cli.arguments.spec import WholeNumber
 
 _FLAG = "--metrics-port"
 OPTIONS = (

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tflaunch.cli._select import choose, run_and_tasks_argument
-from tflaunch.cli._spec import json_option, say, seconds_in
+from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
+from tflaunch.cli.arguments.spec import json_option, say, seconds_in
 from tflaunch.errors import EXIT_INTERNAL
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tflaunch.cli._select import complete_runs
-from tflaunch.cli._spec import WholeNumber, json_option, say, seconds_in
+from tflaunch.cli.arguments.select import complete_runs
+from tflaunch.cli.arguments.spec import WholeNumber, json_option, say, seconds_in
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from tflaunch.cli._json_output import Output
+from tflaunch.cli.json_output import Output
 from tflaunch.features.prune.prune import KeptRun
 
 

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from tflaunch.cli._spec import WholeNumber, json_option, say
+from tflaunch.cli.arguments.spec import WholeNumber, json_option, say
 
 _MOST_SLOTS = 1000
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tflaunch.cli._launch_options import Launching, RoomOption
+from tflaunch.cli.arguments.launch import Launching, RoomOption
 
 _QUEUE, _MATRIX = "--queue", "--matrix"
 

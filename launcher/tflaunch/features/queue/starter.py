@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._follow import follow_run, interrupts_stop
-from tflaunch.cli._launch_options import Launching
-from tflaunch.cli._spec import say
+from tflaunch.cli.arguments.launch import Launching
+from tflaunch.cli.arguments.spec import say
+from tflaunch.cli.follow import follow_run, interrupts_stop
 from tflaunch.errors import TflaunchError
 
 if TYPE_CHECKING:

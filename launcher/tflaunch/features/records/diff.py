@@ -6,8 +6,8 @@ import json
 
 import click
 
-from tflaunch.cli._select import complete_runs
-from tflaunch.cli._spec import say
+from tflaunch.cli.arguments.select import complete_runs
+from tflaunch.cli.arguments.spec import say
 
 
 @click.command()

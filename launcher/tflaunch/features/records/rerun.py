@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._launch_options import Launching, LaunchOptions
-from tflaunch.cli._select import complete_runs
-from tflaunch.cli._spec import say
+from tflaunch.cli.arguments.launch import Launching, LaunchOptions
+from tflaunch.cli.arguments.select import complete_runs
+from tflaunch.cli.arguments.spec import say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from tflaunch.cli._removed import instead_of
-from tflaunch.cli._spec import read_file, set_option, spec_argument, warn
+from tflaunch.cli.arguments.removed import instead_of
+from tflaunch.cli.arguments.spec import read_file, set_option, spec_argument, warn
 from tflaunch.errors import SpecError
 
 # The same as in `features.render.targets`, which is imported only on use.

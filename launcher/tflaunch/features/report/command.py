@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._select import complete_runs
-from tflaunch.cli._spec import say
+from tflaunch.cli.arguments.select import complete_runs
+from tflaunch.cli.arguments.spec import say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tflaunch.cli._spec import (
+from tflaunch.cli.arguments.spec import (
     CommandAfterDashes,
     WholeNumber,
     command_argument,

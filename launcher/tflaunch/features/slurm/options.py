@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tflaunch.cli._launch_options import Launching, RoomOption
+from tflaunch.cli.arguments.launch import Launching, RoomOption
 
 _OPTIONS = {
     "partition": "Submit to this partition.",

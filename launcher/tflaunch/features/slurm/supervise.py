@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tflaunch.cli._spec import say
+from tflaunch.cli.arguments.spec import say
 
 
 @click.command(hidden=True)

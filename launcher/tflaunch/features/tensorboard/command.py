@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._select import run_argument
-from tflaunch.cli._spec import WholeNumber, say
+from tflaunch.cli.arguments.select import run_argument
+from tflaunch.cli.arguments.spec import WholeNumber, say
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:

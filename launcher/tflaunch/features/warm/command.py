@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli._cluster_options import ClusterOptions, cluster_of, cluster_options
-from tflaunch.cli._spec import json_option, read_file, say, seconds_in, set_option, warn
+from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options
+from tflaunch.cli.arguments.spec import json_option, read_file, say, seconds_in, set_option, warn
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tflaunch.cli._json_output import Output
+from tflaunch.cli.json_output import Output
 from tflaunch.features.warm.warm_servers import WarmServer
 
 WARM = Output(Sequence[WarmServer])

@@ -7,8 +7,8 @@ import signal
 
 import click
 
-from tflaunch.cli._select import run_argument
-from tflaunch.cli._spec import say
+from tflaunch.cli.arguments.select import run_argument
+from tflaunch.cli.arguments.spec import say
 from tflaunch.errors import EXIT_USAGE, TflaunchError, how_to_install
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tflaunch.cli._spec import say
+from tflaunch.cli.arguments.spec import say
 from tflaunch.errors import TflaunchError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tflaunch.cli._spec import name_option, quiet_option, verbose_option
+from tflaunch.cli.arguments.spec import name_option, quiet_option, verbose_option
 from tflaunch.rooms import engines, load, rooms
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tflaunch.cli._removed import removed_option
+from tflaunch.cli.arguments.removed import removed_option
 from tflaunch.errors import Problem
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from tflaunch.cli._spec import WholeNumber, say
+from tflaunch.cli.arguments.spec import WholeNumber, say
 
 _FIRST_PORT = 1024
 """The lowest port that a worker can use without privileges."""
