@@ -16,9 +16,9 @@ import pytest
 from support.agent_client import PATIENCE, Agent
 from support.fixed_ports import free_ports
 from tflaunch_worker import event_loop, wire
-from tflaunch_worker.agent import fence as fences
-from tflaunch_worker.agent import interfaces, listening_sockets, peers
-from tflaunch_worker.agent.ports import Ports
+from tflaunch_worker.agent.network import fence as fences
+from tflaunch_worker.agent.network import interfaces, listening_sockets, peers
+from tflaunch_worker.agent.network.ports import Ports
 
 pytestmark = pytest.mark.agent
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tflaunch_worker.agent import listening_sockets
+from tflaunch_worker.agent.network import listening_sockets
 
 pytestmark = pytest.mark.agent
 

@@ -20,7 +20,7 @@ from support.install import lacking, need
 from support.processes import command_of
 from support.sshd import wait_dead
 from tflaunch_worker import linux, process_state, spawn
-from tflaunch_worker.agent import pasta, private_network
+from tflaunch_worker.agent.network import pasta, private_network
 
 pytestmark = pytest.mark.agent
 

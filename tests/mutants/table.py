@@ -565,7 +565,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("agent/test_agent.py::test_a_task_has_a_clean_start"),
     ),
     "a port that is open is not reported": Edit(
-        "tflaunch_worker.agent.port_watch.PortWatch._look",
+        "tflaunch_worker.agent.network.port_watch.PortWatch._look",
         "self._schedule()",
         "pass",
         Suite("unit/test_port_watch.py"),
@@ -663,34 +663,34 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     # ---- agent: ports and networks
     "ports that other programs have count as held": Edit(
-        "tflaunch_worker.agent.task_ports.TaskPorts.hold", "if refused:", "if False:", Invariant("I14", 145)
+        "tflaunch_worker.agent.network.task_ports.TaskPorts.hold", "if refused:", "if False:", Invariant("I14", 145)
     ),
     "a port is held so that TensorFlow cannot bind it": Edit(
-        "tflaunch_worker.agent.ports._bind",
+        "tflaunch_worker.agent.network.ports._bind",
         "holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)",
         "pass",
         Suite("agent/test_agent.py::test_a_held_port_is_the_tasks_alone"),
     ),
     "a fence admits the neighbours of an address": Edit(
-        "tflaunch_worker.agent.fence._match_any",
+        "tflaunch_worker.agent.network.fence._match_any",
         "value == ranges[-1][1] + 1",
         "value <= ranges[-1][1] + 2",
         Suite("unit/test_fence.py"),
     ),
     "a host knows only its loopback addresses": Edit(
-        "tflaunch_worker.agent.interfaces.addresses",
+        "tflaunch_worker.agent.network.interfaces.addresses",
         "found.add(address)",
         "pass",
         Suite("agent/test_fence.py::test_the_greeting_has_the_addresses_of_the_interfaces"),
     ),
     "an ordinary user's fence lets peers in before the task listens": Edit(
-        "tflaunch_worker.agent.fence._drop",
+        "tflaunch_worker.agent.network.fence._drop",
         "_set_lowest_ttl(holder, _HIGHEST_TTL)",
         "pass",
         Suite("agent/test_fence.py::test_an_ordinary_user_fences_ports_on_new_kernels"),
     ),
     "a fence listens before it drops connections": Edit(
-        "tflaunch_worker.agent.fence.Fence.guard",
+        "tflaunch_worker.agent.network.fence.Fence.guard",
         """            _drop(holder, self._program)  # first: tasks on other hosts may try to connect already
             holder.listen(_BACKLOG)""",
         """            holder.listen(_BACKLOG)
@@ -698,25 +698,25 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("agent/test_fence.py::test_a_peer_that_connects_all_the_time_never_reaches_the_holder"),
     ),
     "our own sockets count as listeners": Edit(
-        "tflaunch_worker.agent.listening_sockets.ports",
+        "tflaunch_worker.agent.network.listening_sockets.ports",
         " if found.inode not in without",
         "",
         Suite("agent/test_fence.py"),
     ),
     "whoever calls counts as a peer": Edit(
-        "tflaunch_worker.agent.peers.Listeners._hear",
+        "tflaunch_worker.agent.network.peers.Listeners._hear",
         "heard == proof",
         "heard",
         Suite("agent/test_fence.py::test_a_peer_from_an_unknown_address_proves_that_it_belongs_to_the_run"),
     ),
     "tasks in a private network stay in that of the host": Edit(
-        "tflaunch_worker.agent.private_network._make_namespaces",
+        "tflaunch_worker.agent.network.private_network._make_namespaces",
         "linux.enter_new_namespaces(linux.NEW_NETWORK)",
         "pass",
         Suite("agent/test_private_network.py::test_only_tasks_reach_tasks"),
     ),
     "a network without a route counts as connected": Edit(
-        "tflaunch_worker.agent.pasta._is_connected",
+        "tflaunch_worker.agent.network.pasta._is_connected",
         'if any(route.split()[1] == "00000000" for route in routes):',
         "if True:",
         Suite("agent/test_private_network.py::test_pasta_that_does_not_connect_is_ended"),

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.unit
 
 PAGE = REPOSITORY / "docs" / "reliability.md"
 PACKAGES = ("launcher/tflaunch/core", "launcher/tflaunch/agents", "worker/tflaunch_worker/agent")
-MODULES = [path for package in PACKAGES for path in sorted((REPOSITORY / package).glob("[!_]*.py"))]
+MODULES = [path for package in PACKAGES for path in sorted((REPOSITORY / package).rglob("[!_]*.py"))]
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -37,7 +37,8 @@ def test_the_tests_that_find_a_bug_exist(name: str) -> None:
 def test_every_module_has_a_planted_bug() -> None:
     """In the packages that decide which tasks live."""
     edited = {edit.module for edit in MUTANTS.values()}
-    missing = [path for path in MODULES if ".".join(path.with_suffix("").parts[-3:]) not in edited]
+    dotted = {path: ".".join(path.relative_to(REPOSITORY).with_suffix("").parts[1:]) for path in MODULES}
+    missing = [path for path, name in dotted.items() if name not in edited]
     assert not missing
 
 

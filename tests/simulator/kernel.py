@@ -22,7 +22,8 @@ from tflaunch.agents import user_code
 from tflaunch.store import append_file, log_index, log_reader, log_sink, log_writer
 from tflaunch.tui import backlog
 from tflaunch_worker import orphans, process_state, spawn
-from tflaunch_worker.agent import agent, arriving_files, port_watch, task, task_output
+from tflaunch_worker.agent import agent, arriving_files, task, task_output
+from tflaunch_worker.agent.network import port_watch
 from tflaunch_worker.features.checkpoints import checkpoint_copies
 from tflaunch_worker.features.code import files
 from tflaunch_worker.features.hang import task_evidence

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tflaunch_worker.agent import fence
+from tflaunch_worker.agent.network import fence
 
 pytestmark = pytest.mark.unit
 

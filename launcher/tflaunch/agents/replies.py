@@ -12,7 +12,7 @@ from tflaunch.core.events import Event
 from tflaunch.printable import printable
 from tflaunch.records import read_record
 from tflaunch_worker import fields
-from tflaunch_worker.agent import fence, interfaces
+from tflaunch_worker.agent.network import fence, interfaces
 
 _LONGEST_NAME = 1000
 _MOST_ATTEMPTS = 2**31

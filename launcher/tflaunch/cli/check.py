@@ -89,7 +89,7 @@ def _no_way_out(spec: Spec) -> list[Problem]:
     from tflaunch.core import port_fence
     from tflaunch.discovery import local_machine
     from tflaunch.plan import placement
-    from tflaunch_worker.agent import pasta
+    from tflaunch_worker.agent.network import pasta
 
     (host,) = placement.hosts_with_tasks(spec)
     reason = pasta.why_missing() if local_machine.is_this_machine(host) else ""

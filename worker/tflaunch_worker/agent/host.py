@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 
 from tflaunch_worker import TASKS_NAME, host_vars, linux, offload, process_state, spawn
-from tflaunch_worker.agent import interfaces, left_files, listening_sockets
-from tflaunch_worker.agent.fence import Fence, why_unavailable
+from tflaunch_worker.agent import left_files
+from tflaunch_worker.agent.network import interfaces, listening_sockets
+from tflaunch_worker.agent.network.fence import Fence, why_unavailable
+from tflaunch_worker.agent.network.peers import Listeners
+from tflaunch_worker.agent.network.port_watch import PortWatch
+from tflaunch_worker.agent.network.ports import Ports
 from tflaunch_worker.agent.oom import OomWatch
-from tflaunch_worker.agent.peers import Listeners
-from tflaunch_worker.agent.port_watch import PortWatch
-from tflaunch_worker.agent.ports import Ports
 from tflaunch_worker.agent.progress import Progress
 from tflaunch_worker.agent.task import Task
 from tflaunch_worker.agent.task_env import TaskEnvironments
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Iterable
 
     from tflaunch_worker.agent.checkpoints import Finder
-    from tflaunch_worker.agent.private_network import PrivateNetwork
+    from tflaunch_worker.agent.network.private_network import PrivateNetwork
     from tflaunch_worker.agent.task import Listener, Observer
     from tflaunch_worker.event_loop import Loop
     from tflaunch_worker.forkserver.pool import WarmZygote, ZygotePool
@@ -70,7 +71,7 @@ class Host:
     def open_private_network(self) -> str:
         """Make the private network of this host's tasks; return why that is not possible, or ""."""
         if self._network is None:
-            from tflaunch_worker.agent import private_network  # most runs have none
+            from tflaunch_worker.agent.network import private_network  # most runs have none
 
             try:
                 self._network = private_network.open_network()
@@ -155,7 +156,7 @@ class Host:
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
         """Resolve names on this host; call ``found`` with a mapping from name to addresses."""
-        from tflaunch_worker.agent import peers  # a run on one host has no names to resolve
+        from tflaunch_worker.agent.network import peers  # a run on one host has no names to resolve
 
         def answered(addresses: dict[str, str] | None) -> None:
             found(addresses or dict.fromkeys(names, ""))
@@ -171,7 +172,7 @@ class Host:
         tried: Callable[[dict[str, str]], None],
     ) -> None:
         """Connect to other hosts' tasks; call ``tried`` with those that cannot be reached, and the reasons."""
-        from tflaunch_worker.agent import peers as others  # a run on one host has no peers
+        from tflaunch_worker.agent.network import peers as others  # a run on one host has no peers
 
         def answered(failed: dict[str, str] | None) -> None:
             tried(dict.fromkeys(peers, "it could not be tried") if failed is None else failed)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from functools import partial
 
 from tflaunch_worker import fields, wire
-from tflaunch_worker.agent import fence, left_files
+from tflaunch_worker.agent import left_files
+from tflaunch_worker.agent.network import fence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

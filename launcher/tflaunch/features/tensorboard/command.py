@@ -153,7 +153,7 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
         TflaunchError: TensorBoard exited by itself, or the requested port is not free.
     """
     from tflaunch.plan.tensorboard import USUAL_PORT
-    from tflaunch_worker.agent import listening_sockets
+    from tflaunch_worker.agent.network import listening_sockets
 
     # Three attempts, because another program may take any port before TensorBoard listens on it.
     attempts: list[tuple[int, ...]] = [(USUAL_PORT, 0), (0,), (0,)] if wanted is None else [(wanted,)]

@@ -21,7 +21,7 @@ import os
 import socket
 
 from tflaunch_worker import linux
-from tflaunch_worker.agent import listening_sockets
+from tflaunch_worker.agent.network import listening_sockets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Collection, Dict, Iterable, List, Sequence, Tuple
 
-    from tflaunch_worker.agent.listening_sockets import Listener
+    from tflaunch_worker.agent.network.listening_sockets import Listener
     from tflaunch_worker.event_loop import Loop
 
     Instruction = Tuple[int, int, int, int]

@@ -17,7 +17,7 @@ import socket
 import struct
 
 from tflaunch_worker import linux
-from tflaunch_worker.agent import pasta
+from tflaunch_worker.agent.network import pasta
 from tflaunch_worker.forkserver.messages import receive_message, send_message
 
 TYPE_CHECKING = False

@@ -9,7 +9,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-from tflaunch_worker.agent import listening_sockets
+from tflaunch_worker.agent.network import listening_sockets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

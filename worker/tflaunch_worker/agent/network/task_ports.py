@@ -5,7 +5,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-from tflaunch_worker.agent.ports import PortTaken
+from tflaunch_worker.agent.network.ports import PortTaken
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import socket
 import time
 from functools import partial
 
-from tflaunch_worker.agent.fence import plain
+from tflaunch_worker.agent.network.fence import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
