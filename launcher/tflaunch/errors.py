@@ -63,7 +63,9 @@ def describe_os_error(error: OSError, place: object = "") -> str:
 def no_room(error: BaseException) -> str:
     """Return a sentence about an error for want of processes, threads or memory, "" about another one."""
     signs = ("can't start new thread", "failed to map segment", *map(os.strerror, (errno.EAGAIN, errno.ENOMEM)))
-    if not isinstance(error, MemoryError) and not any(sign in str(error) for sign in signs):
+    # Without memory, CPython may lose the exception of an import, and raises a SystemError that says so.
+    is_memory = isinstance(error, MemoryError) or (isinstance(error, SystemError) and "without" in str(error))
+    if not is_memory and not any(sign in str(error) for sign in signs):
         return ""
     import resource
 

@@ -171,5 +171,5 @@ def run_command_line() -> int:
         return 130
     except BrokenPipeError:
         return EXIT_INTERNAL
-    except (OSError, RuntimeError, MemoryError, ImportError) as error:
+    except (OSError, RuntimeError, MemoryError, ImportError, SystemError) as error:
         return _end_with(error)
