@@ -257,5 +257,5 @@ class TestForgetting:
     def test_two_runs_may_forget_the_same_file(self, host: Host, monkeypatch: pytest.MonkeyPatch):
         """One of them finds it already deleted."""
         host.bring(("a", b"x"))
-        monkeypatch.setattr("tflaunch_worker.agent.files.os.listdir", lambda _: ["gone", digest_of(b"x")])
+        monkeypatch.setattr("tflaunch_worker.features.code.files.os.listdir", lambda _: ["gone", digest_of(b"x")])
         host.bring(("a", b"x"))
