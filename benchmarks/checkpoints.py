@@ -11,7 +11,7 @@ from pathlib import Path
 import peers
 import psutil
 from parts import Bench, Part, finish, own_directory
-from process_tree import Stuck, workshop
+from process_tree import StuckError, workshop
 from rounds import Found, Sample, figure, in_turn, median, ratio, remarks, table, values
 
 LIMIT = 600.0
@@ -75,7 +75,7 @@ def _train(way: str) -> Sample:
         (line,) = [line for line in log.read_text().splitlines() if line.startswith("found ")]
         count = len(list(directory.glob("home/runs/*/checkpoints/*-ckpt-*")))
         if way == WITH and count != COPIES:
-            raise Stuck(f"{count} checkpoints were copied")
+            raise StuckError(f"{count} checkpoints were copied")
         return {"step": float(line.partition(" ")[2]), "agent": agents.seconds()}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from process_tree import Stuck
+from process_tree import StuckError
 from rounds import Found, Sample
 
 
@@ -49,15 +49,15 @@ def finish(started: subprocess.Popen[bytes], limit: float, output: Path) -> None
     """Wait for the success of a command that writes to ``output``.
 
     Raises:
-        Stuck: it failed, or did not end within ``limit`` seconds.
+        StuckError: it failed, or did not end within ``limit`` seconds.
     """
     try:
         code = started.wait(limit)
     except subprocess.TimeoutExpired:
         started.terminate()
-        raise Stuck(f"it did not end within {limit:g} s") from None
+        raise StuckError(f"it did not end within {limit:g} s") from None
     if code:
-        raise Stuck(f"exit code {code}: {last_line(output)}")
+        raise StuckError(f"exit code {code}: {last_line(output)}")
 
 
 def nothing() -> Path:

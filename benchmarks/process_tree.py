@@ -24,7 +24,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _T = TypeVar("_T")
 
 
-class Stuck(Exception):
+class StuckError(Exception):
     """What was waited for did not happen."""
 
 
@@ -165,7 +165,7 @@ def wait_for(look: Callable[[], _T], limit: float, *, pause: float = 0.01) -> _T
     end = time.monotonic() + limit
     while not (seen := look()):
         if time.monotonic() > end:
-            raise Stuck(f"nothing came within {limit:g} s")
+            raise StuckError(f"nothing came within {limit:g} s")
         time.sleep(pause)
     return seen
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import peers
 from parts import Bench, Part, nothing, own_directory
-from process_tree import ProcessTree, Stuck, wait_for, workshop
+from process_tree import ProcessTree, StuckError, wait_for, workshop
 from rounds import Found, Sample, figures, in_turn, median, ratio, remarks, table
 
 from tflaunch.clusterspec.spec_file import read_spec_file
@@ -71,7 +71,7 @@ class Queue:
         values = ",".join(map(str, range(ENTRIES)))
         command = [peers.tflaunch(), "up", "-d", str(spec), "--matrix", f"n={values}"]
         if not tree.start(command, directory, nothing()).wait(LIMIT) or len(os.listdir(self._waiting)) != ENTRIES:
-            raise Stuck("the queue was not filled")
+            raise StuckError("the queue was not filled")
 
     def begin_some(self) -> Sample:
         """Free the machine again and again."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import peers
 from parts import Bench, Part, journal, nothing, own_directory
-from process_tree import ProcessTree, Started, Stuck, command_of, cpu_seconds, parent_of, wait_for, workshop
+from process_tree import ProcessTree, Started, StuckError, command_of, cpu_seconds, parent_of, wait_for, workshop
 from rounds import Found, Sample, figures, in_turn, median, ratio, remarks, table
 
 TASKS = 64
@@ -113,7 +113,7 @@ class Watched:
         }
         (directory / "job.json").write_text(json.dumps(spec))
         if not self._start(nothing(), "up", "-d", "job.json").wait(LIMIT):
-            raise Stuck("the run did not start")
+            raise StuckError("the run did not start")
         (self._supervisor,) = (pid for pid in tree.living() if "up" in command_of(pid))
         started = [record for record in journal(directory) if record["kind"] == "task_started"]
         self._agent = parent_of(started[0]["pid"])

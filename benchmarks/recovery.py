@@ -16,7 +16,7 @@ from pathlib import Path
 
 from parts import Bench, Part, journal, own_directory
 from peers import TFLAUNCH
-from process_tree import ProcessTree, Stuck, all_ended, workshop
+from process_tree import ProcessTree, StuckError, all_ended, workshop
 from rounds import Found, Sample, figure, in_turn, measured, remarks, table, values
 
 from training import LIMIT, MANY_STEPS, PRELOAD, SCRIPT, VICTIM, Workers
@@ -54,7 +54,7 @@ def _one(what: str, way: str) -> Sample:
         killed = time.monotonic()
         os.kill(workers.by_index[VICTIM], signal.SIGKILL)
         if not all_ended(old, killed + LIMIT):
-            raise Stuck(f"a worker did not end within {LIMIT:g} s")
+            raise StuckError(f"a worker did not end within {LIMIT:g} s")
         gone = time.monotonic()
         if way == LOOP:
             workers = _again(tree, directory, workers, what)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from process_tree import Stuck
+from process_tree import StuckError
 
 Sample = dict[str, float]
 """The figures of one turn, by name. One that has `hung` or `failed` is excluded from all other figures."""
@@ -35,7 +35,7 @@ def in_turn(what: str, names: Sequence[str], repeats: int, measure: Callable[[st
         for name in [*names[first:], *names[:first]]:
             try:
                 rounds[name].append(measure(name))
-            except Stuck as stuck:
+            except StuckError as stuck:
                 print(f"{name}: {stuck}", file=sys.stderr, flush=True)
                 rounds[name].append({"failed": 1.0})
     return rounds

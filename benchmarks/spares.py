@@ -16,7 +16,7 @@ from typing import Any
 
 import peers
 from parts import Bench, Part, journal, last_line, own_directory
-from process_tree import Stuck, workshop
+from process_tree import StuckError, workshop
 from rounds import Found, Sample, figure, in_turn, measured, remarks, table, values
 
 LIMIT = 300.0
@@ -112,7 +112,7 @@ def _abandoned_at(known: list[dict[str, Any]]) -> float:
         now = record.get("now", now)
         if record["kind"] == "abandon_host" and record["host"] == "h2":
             return float(now)
-    raise Stuck("the host was never given up")
+    raise StuckError("the host was never given up")
 
 
 def _steps(directory: Path, since: float) -> list[float]:
@@ -136,7 +136,7 @@ def _wait(run: "subprocess.Popen[bytes]", directory: Path, look: Any) -> Any:
     while not (seen := look()):
         if run.poll() is not None or time.monotonic() > end:
             run.terminate()
-            raise Stuck(f"it did not go on: {last_line(directory / 'output')}")
+            raise StuckError(f"it did not go on: {last_line(directory / 'output')}")
         time.sleep(LOOK_EVERY)
     return seen
 

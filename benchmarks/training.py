@@ -14,7 +14,7 @@ from typing import IO
 import peers
 from parts import last_line
 from peers import TFLAUNCH
-from process_tree import ProcessTree, Started, Stuck
+from process_tree import ProcessTree, Started, StuckError
 
 SCRIPT = "a shell script, one `&` for each"
 PRELOAD = "tflaunch up --preload"
@@ -88,7 +88,7 @@ class Workers:
 
         with self._changed:
             if not self._changed.wait_for(lambda: len(done()) >= wanted, LIMIT):
-                raise Stuck(f"no step was done within {LIMIT:g} s: {last_line(self._errors)}")
+                raise StuckError(f"no step was done within {LIMIT:g} s: {last_line(self._errors)}")
             return done()[wanted - 1]
 
     def _read(self, output: IO[bytes]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from parts import Bench, Part, own_directory
-from process_tree import Stuck, cpu_seconds, workshop
+from process_tree import StuckError, cpu_seconds, workshop
 from rounds import Found, Sample, in_turn, measured, remarks, table
 
 from training import LIMIT, ONE_STEP, PRELOAD, SCRIPT, WARM, Workers
@@ -65,7 +65,7 @@ def _tests() -> dict[str, Sample]:
         argv = [sys.executable, "-m", "pytest", "-q", "--junitxml=results.xml", f"--basetemp={scratch / 'tmp'}"]
         run = tree.run(argv, scratch, Path(os.devnull), TESTS * 10.0)
         if run.exit_code != 0:
-            raise Stuck(f"pytest ended with {run.exit_code}")
+            raise StuckError(f"pytest ended with {run.exit_code}")
         tests = ET.parse(scratch / "results.xml").iter("testcase")
         first, *later = [float(test.attrib["time"]) for test in tests]
         return {

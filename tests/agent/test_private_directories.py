@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tflaunch.plan.model import HostPlan
-from tflaunch.transport.base import AgentGone, Link, LinkError
+from tflaunch.transport.base import AgentGoneError, Link, LinkError
 from tflaunch.transport.command import CommandAccess, CommandConnector, CommandConnectors
 from tflaunch.transport.local import LocalConnector
 
@@ -37,7 +37,7 @@ def end(connector: CommandConnector, link: Link) -> None:
     for _ in range(1000):
         try:
             connector.resume().close()
-        except AgentGone:
+        except AgentGoneError:
             return
         except LinkError:
             continue  # it is ending

@@ -237,7 +237,7 @@ def test_where_it_is_not_possible_the_reason_is_known() -> None:
     """The setting that forbids it is named."""
 
     def refusal() -> str:
-        with pytest.raises(private_network.NoPrivateNetwork) as refused:
+        with pytest.raises(private_network.NoPrivateNetworkError) as refused:
             private_network.open_network()
         return str(refused.value)
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.agent
 
 ROOMS = '''
 import os
-from tflaunch.discovery.base import Engine, Found, NotFound
+from tflaunch.discovery.base import Engine, Found, NotFoundError
 
 class Rooms(Engine):
     """Directories that are homes of hosts on this machine."""
@@ -26,7 +26,7 @@ class Rooms(Engine):
     def find(self, where, directory):
         rooms = sorted(path.name for path in (directory / where).glob("room*"))
         if not rooms:
-            raise NotFound(f"{{where}} has no room", "build one")
+            raise NotFoundError(f"{{where}} has no room", "build one")
         return Found(rooms, str(directory / where))
 
     def words(self, host, handle):

@@ -12,7 +12,7 @@ from fuzz.mutations import as_json, mutate, mutate_bytes, mutate_order
 from fuzz.stages import check_sentence
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport import bootstrap
-from tflaunch.transport.base import AgentGone, LinkError
+from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.bootstrap import Archive
 
 HOST = HostPlan("a", is_local=False)
@@ -57,7 +57,7 @@ def check(case: bytes) -> None:
     request = bootstrap.request("start", "run", HOST, ARCHIVE, 10.0)
     try:
         boot.bring(request, ARCHIVE)
-    except (AgentGone, LinkError) as error:
+    except (AgentGoneError, LinkError) as error:
         check_sentence(str(error), longest=2000)
 
 

@@ -15,7 +15,7 @@ from tflaunch.core import event_records
 from tflaunch.core.actions import Action
 from tflaunch.core.events import Annotation, Event
 from tflaunch.mailbox import Mail
-from tflaunch.transport.base import AgentGone, LinkError
+from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker import wire
 from tflaunch_worker.function import MOST_BYTES, OUTCOME
 
@@ -152,7 +152,7 @@ class AgentConnector:
     def resume(self) -> Line:
         """Reconnect to the agent."""
         if not self.lines:
-            raise AgentGone("it has ended")
+            raise AgentGoneError("it has ended")
         return self.lines.pop(0)
 
     def end(self) -> None:

@@ -17,7 +17,7 @@ import pytest
 from support.agent_client import Agent, LocalAgent, SshAgent, wait_gone
 from support.processes import all_processes, command_of
 from support.sshd import StartSshd, home_for_client
-from tflaunch.transport.base import AgentGone
+from tflaunch.transport.base import AgentGoneError
 from tflaunch_worker import LOCK_NAME, linux, orphans
 
 pytestmark = pytest.mark.agent
@@ -108,11 +108,11 @@ def test_the_next_agent_kills_what_an_earlier_one_left_before_it_greets(start: S
 
 
 def test_who_looks_for_a_killed_agent_kills_what_it_left(start: Start) -> None:
-    """`AgentGone` promises that no process of the run is left on the host."""
+    """`AgentGoneError` promises that no process of the run is left on the host."""
     agent = start()
     left = leave_orphans(agent)
     assert isinstance(agent, LocalAgent | SshAgent)
-    with pytest.raises(AgentGone):
+    with pytest.raises(AgentGoneError):
         agent.connector.resume()
     assert not alive(left)
 

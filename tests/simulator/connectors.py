@@ -11,7 +11,7 @@ from collections.abc import Callable
 from simulator.hosts import SimHost
 from simulator.links import End
 from simulator.world import World
-from tflaunch.transport.base import AgentGone, LinkError
+from tflaunch.transport.base import AgentGoneError, LinkError
 
 _RETRANSMISSIONS = (1.0, 3.0, 7.0, 15.0)  # seconds after the first try, as in TCP
 _CLOSE = 1e-3  # seconds within which rounding may round a wait to zero
@@ -114,14 +114,14 @@ class SimConnector:
         """Find the agent again.
 
         Raises:
-            AgentGone: it has ended.
+            AgentGoneError: it has ended.
             LinkError: why it cannot be reached, for now.
         """
         self._reach()
         agent = self.host.agent
         if agent is None:
             self._wait_for_orphans()
-            raise AgentGone("")
+            raise AgentGoneError("")
         if agent.has_ended:
             self._wait(_END_PATIENCE, "the agent there is ending")
         return SimLink(self.host.connect())
@@ -172,7 +172,7 @@ class SimLocalConnector(SimConnector):
         """Find the agent again, or wait for the guard.
 
         Raises:
-            AgentGone: it has ended.
+            AgentGoneError: it has ended.
             LinkError: it does not end.
         """
         if self.host.agent is not None and not self.host.agent.has_ended:
@@ -180,7 +180,7 @@ class SimLocalConnector(SimConnector):
         if self.host.is_locked:
             self._wait(_LOCAL_PATIENCE, "its guard does not end")
         self._wait_for_orphans()
-        raise AgentGone("")
+        raise AgentGoneError("")
 
     def end(self) -> None:
         """Wait for the guard, and for its orphans; the rest of the supervisor is blocked."""

@@ -9,7 +9,7 @@ from tflaunch_worker import process_state, spawn, tf_config
 from tflaunch_worker.agent import task as tasks
 from tflaunch_worker.agent.left_files import PART
 from tflaunch_worker.agent.network.port_watch import PortWatch
-from tflaunch_worker.agent.network.ports import PortTaken
+from tflaunch_worker.agent.network.ports import PortTakenError
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.agent.task import Task
 from tflaunch_worker.agent.task_output import Spool, Stream
@@ -34,17 +34,17 @@ class SimPorts:
         """Hold a port.
 
         Raises:
-            PortTaken: as the history requires.
+            PortTakenError: as the history requires.
         """
         if self._host.refuses_ports:
-            raise PortTaken(port or 2222, "pid 7 (another program)")
+            raise PortTakenError(port or 2222, "pid 7 (another program)")
         return port or self._host.world.random.randrange(10000, 32000)
 
     def hold_beside(self, task: str, port: int) -> int:
         """Hold a port, or another one: now and then the requested one is taken.
 
         Raises:
-            PortTaken: as the history requires.
+            PortTakenError: as the history requires.
         """
         return self.hold(task, port if self._host.world.chance(0.7) else 0)
 

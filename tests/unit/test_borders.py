@@ -12,7 +12,7 @@ import pytest
 from fuzz import boot
 from tflaunch.agents import snapshot
 from tflaunch.agents.rpc import AgentRpc
-from tflaunch.transport.base import AgentGone, LinkError
+from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.bootstrap import Boot, request
 from tflaunch_worker import fields, wire
 from tflaunch_worker.agent import orders
@@ -53,7 +53,7 @@ def test_a_host_that_answers_nonsense_is_refused_with_a_sentence(answer: bytes, 
 
 def test_last_words_of_an_agent_are_printable() -> None:
     """They are the last line of its log."""
-    with pytest.raises(AgentGone, match=r"x1b\[2J"):
+    with pytest.raises(AgentGoneError, match=r"x1b\[2J"):
         brought(b'{"kind":"gone","words":"\\u001b[2J"}')
 
 

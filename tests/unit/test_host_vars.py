@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tflaunch_worker import host_vars
-from tflaunch_worker.host_vars import UnknownValue, expand, expand_path
+from tflaunch_worker.host_vars import UnknownValueError, expand, expand_path
 from tflaunch_worker.inspect import cores
 
 pytestmark = pytest.mark.unit
@@ -46,7 +46,7 @@ def test_references_are_replaced(text: str, expected: str) -> None:
 )
 def test_what_the_host_does_not_have_is_said(text: str, said: str) -> None:
     """The message names it."""
-    with pytest.raises(UnknownValue, match=said):
+    with pytest.raises(UnknownValueError, match=said):
         expand(text, KNOWN)
 
 

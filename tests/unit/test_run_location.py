@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tflaunch.client import requests, run_list, run_location
-from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.rooms import Place, Room
 from tflaunch.store import run_lock
@@ -71,6 +71,6 @@ class TestHere:
         assert run_list.entry_of(path)["state"] == "unreadable"
 
     def test_it_has_no_supervisor_to_connect_to(self, path: Path) -> None:
-        with pytest.raises(NoSupervisor):
+        with pytest.raises(NoSupervisorError):
             ControlClient(path)
         requests.request_stop(path, None)

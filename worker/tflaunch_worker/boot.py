@@ -34,7 +34,7 @@ _CHUNK = 256 * 1024
 _END_PATIENCE = 5.0  # seconds for a guard to kill what an agent has left
 
 
-class Failure(Exception):
+class BootError(Exception):
     """Raised when no agent can be started or reached; its message is one sentence."""
 
 
@@ -59,7 +59,7 @@ def main(source: BinaryIO) -> None:
         if connection is None:
             _answer("gone", words=place.last_words())
             os._exit(0)
-    except Failure as failure:
+    except BootError as failure:
         _fail(str(failure))
     except OSError as error:
         prefix = f"{error.filename}: " if error.filename else ""
@@ -101,7 +101,7 @@ def _private(path: str) -> str:
     """Create a directory that only this user can use, unless it exists; return its path.
 
     Raises:
-        Failure: it belongs to another user, or others may write to it.
+        BootError: it belongs to another user, or others may write to it.
     """
     parent = os.path.dirname(path)
     if parent != path and not os.path.isdir(parent):
@@ -112,9 +112,9 @@ def _private(path: str) -> str:
         pass
     status = os.stat(path)
     if status.st_uid != os.getuid():
-        raise Failure(f"{path} belongs to another user")
+        raise BootError(f"{path} belongs to another user")
     if status.st_mode & 0o022:
-        raise Failure(f"{path} can be written to by others (mode {status.st_mode & 0o777:04o}; chmod 700 is enough)")
+        raise BootError(f"{path} can be written to by others (mode {status.st_mode & 0o777:04o}; chmod 700 is enough)")
     return path
 
 
@@ -134,7 +134,7 @@ class _Place:
         """Create the directory and its parents up to our home, or check that only this user can use them.
 
         Raises:
-            Failure: other users can.
+            BootError: other users can.
         """
         path = self._home
         for part in self._parts:
@@ -188,7 +188,7 @@ def _start(request: dict[str, Any], place: _Place, modules: _Modules) -> tuple[s
     modules.install()
     place.make()
     if not place.is_free(request["patience"]):
-        raise Failure("an earlier agent of this run has not ended there")
+        raise BootError("an earlier agent of this run has not ended there")
     connection = _started_warm(place.directory, request)
     return (connection, None) if connection is not None else _spawn(place.directory, bool(request.get("holds")))
 
@@ -228,14 +228,14 @@ class _Modules:
         """Make `import` find them.
 
         Raises:
-            Failure: they did not arrive whole, or others can write to the cache directory.
+            BootError: they did not arrive whole, or others can write to the cache directory.
         """
         _private(self._cache)
         if not self.are_here():
             _answer("send")
             data = self._source.read(self._size)
             if hashlib.sha256(data).hexdigest() != self._hash:
-                raise Failure("the agent's modules did not arrive whole")
+                raise BootError("the agent's modules did not arrive whole")
             self._unpack(json.loads(data))
         sys.path.insert(0, self._directory)
 
@@ -323,10 +323,10 @@ def _resume(place: _Place, modules: _Modules) -> socket.socket | None:
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
         if not place.is_free(_END_PATIENCE):
-            raise Failure("the agent there is ending") from None
+            raise BootError("the agent there is ending") from None
         left = place.kill_orphans(modules)
         if left:
-            raise Failure(f"processes of its tasks do not die: {', '.join(map(str, left))}") from None
+            raise BootError(f"processes of its tasks do not die: {', '.join(map(str, left))}") from None
         return None
     return connection
 

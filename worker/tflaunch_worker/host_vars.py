@@ -21,7 +21,7 @@ _GRPC_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # that gRPC obeys
 _REFERENCE = r"\$\{host:([A-Za-z_][A-Za-z0-9_]*)(?:/([1-9][0-9]{0,4})|\[([0-9]{1,4}):([0-9]{1,4})\])?\}"
 
 
-class UnknownValue(Exception):
+class UnknownValueError(Exception):
     """Raised for a value that this host does not have; the message is one sentence."""
 
 
@@ -32,19 +32,19 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
     ``${host:NAME[2:4]}`` selects entries 2 and 3, counted from 0, of a comma-separated list.
 
     Raises:
-        UnknownValue: a variable is not set on this host, is not a number that can be divided, or is too short a list.
+        UnknownValueError: a variable is not set on this host, is no number that can be divided, or is too short a list.
     """
 
     def value(match: re.Match[str]) -> str:
         if match.group(1) not in environ:
-            raise UnknownValue(f"variable {match.group(1)!r} is not set on this host")
+            raise UnknownValueError(f"variable {match.group(1)!r} is not set on this host")
         known, parts = environ[match.group(1)], match.group(2)
         if match.group(3) is not None:
             return _entries(match.group(1), known, int(match.group(3)), int(match.group(4)))
         if parts is None:
             return known
         if not known.isdecimal():
-            raise UnknownValue(f"variable {match.group(1)!r} is not a number on this host")
+            raise UnknownValueError(f"variable {match.group(1)!r} is not a number on this host")
         return str(max(1, int(known) // int(parts)))
 
     return re.sub(_REFERENCE, value, text) if "${host:" in text else text
@@ -58,7 +58,7 @@ def has_proxy(environ: Mapping[str, str]) -> bool:
 def _entries(name: str, known: str, first: int, end: int) -> str:
     entries = [entry.strip() for entry in known.split(",") if entry.strip()]
     if len(entries) < end:
-        raise UnknownValue(f"variable {name!r} has {len(entries)} entries on this host, and {end} are wanted")
+        raise UnknownValueError(f"variable {name!r} has {len(entries)} entries on this host, and {end} are wanted")
     return ",".join(entries[first:end])
 
 
@@ -66,7 +66,7 @@ def expand_path(text: str, environ: Mapping[str, str]) -> str:
     """Return a path with a leading ``~/`` and every ``${host:NAME}`` expanded.
 
     Raises:
-        UnknownValue: a variable is not set on this host.
+        UnknownValueError: a variable is not set on this host.
     """
     path = expand(text, environ)
     return os.path.expanduser(path) if path == "~" or path.startswith("~/") else path

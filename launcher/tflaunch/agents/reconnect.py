@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tflaunch.mailbox import Mailbox
-from tflaunch.transport.base import AgentConnector, AgentGone, Link, LinkError
+from tflaunch.transport.base import AgentConnector, AgentGoneError, Link, LinkError
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 2.0  # seconds between attempts to restore a link
 STEADY = 5.0
@@ -58,7 +58,7 @@ class Reconnector:
         def work() -> Link | Callable[[], None]:
             try:
                 return self._connector.resume()
-            except (AgentGone, LinkError):
+            except (AgentGoneError, LinkError):
                 return self._open(failed)
 
         self._seek(work)
@@ -70,7 +70,7 @@ class Reconnector:
             words = reason
             try:
                 self._connector.resume().close()
-            except AgentGone as gone:
+            except AgentGoneError as gone:
                 words = str(gone) or reason
             except LinkError:
                 pass  # the first reason is more specific
@@ -99,7 +99,7 @@ class Reconnector:
         def work() -> Link | Callable[[], None]:
             try:
                 return self._connector.resume()
-            except AgentGone as ended:
+            except AgentGoneError as ended:
                 words = str(ended)
                 return lambda: gone(words)
             except LinkError:

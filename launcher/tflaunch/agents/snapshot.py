@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tflaunch.agents import replies
 from tflaunch.printable import printable
-from tflaunch.transport.base import AgentConnector, AgentGone, Link, LinkError
+from tflaunch.transport.base import AgentConnector, AgentGoneError, Link, LinkError
 from tflaunch_worker import wire
 
 _PATIENCE = 5.0  # seconds for an agent's reply
@@ -42,7 +42,7 @@ def look_at(connectors: Mapping[str, AgentConnector]) -> dict[str, AgentSnapshot
 def _look(host: str, connector: AgentConnector) -> AgentSnapshot:
     try:
         link = connector.resume()
-    except AgentGone:
+    except AgentGoneError:
         return AgentSnapshot(host, {})
     except LinkError as error:
         return AgentSnapshot(host, None, reason=printable(str(error)))

@@ -120,7 +120,7 @@ class Result(NamedTuple):
         raise error from failure
 
 
-class JobFailed(TflaunchError):
+class JobFailed(TflaunchError):  # noqa: N818 - programs that use tflaunch know this name
     """A run did not succeed; the message is its summary, and the traceback of the function that failed first."""
 
     def __init__(self, result: Result, trace: str = "") -> None:

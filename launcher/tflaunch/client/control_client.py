@@ -19,7 +19,7 @@ _PATIENCE = 10.0  # seconds for a reply, which is ample: a supervisor never bloc
 _RECEIVE = 1024 * 1024
 
 
-class NoSupervisor(Exception):
+class NoSupervisorError(Exception):
     """The run has no supervisor, or no longer has one."""
 
 
@@ -30,7 +30,7 @@ class ControlClient:
         """Connect to the supervisor of the run in ``directory``.
 
         Raises:
-            NoSupervisor: the run has no supervisor.
+            NoSupervisorError: the run has no supervisor.
         """
         self._run = directory.name
         self._decoder = wire.Decoder()
@@ -38,13 +38,13 @@ class ControlClient:
         try:
             self._socket, self._carrier = locate_run(directory).connect_to_supervisor()
         except OSError as error:
-            raise NoSupervisor(str(error)) from None
+            raise NoSupervisorError(str(error)) from None
 
     def ask(self, kind: str, **about: Any) -> dict[str, Any]:
         """Send a request and return the reply.
 
         Raises:
-            NoSupervisor: the supervisor has exited.
+            NoSupervisorError: the supervisor has exited.
             TflaunchError: the supervisor refuses, with the reason, or does not answer within 10 s.
         """
         self.say(kind, **about)
@@ -62,7 +62,7 @@ class ControlClient:
         """Return the run's status.
 
         Raises:
-            NoSupervisor: the supervisor has exited.
+            NoSupervisorError: the supervisor has exited.
             TflaunchError: the supervisor does not answer within 10 s, or with a status that cannot be read.
         """
         answer = self.ask("status")
@@ -75,7 +75,7 @@ class ControlClient:
         """Return the run's status, where its tasks are, and the hosts that did not answer.
 
         Raises:
-            NoSupervisor: the supervisor has exited.
+            NoSupervisorError: the supervisor has exited.
             TflaunchError: the supervisor does not answer within 10 s, or what it sends cannot be read.
         """
         found = []
@@ -96,18 +96,18 @@ class ControlClient:
         """Send a message.
 
         Raises:
-            NoSupervisor: the supervisor has exited.
+            NoSupervisorError: the supervisor has exited.
         """
         try:
             self._socket.sendall(wire.encode({"kind": kind, **fields}))
         except OSError as error:
-            raise NoSupervisor(str(error)) from None
+            raise NoSupervisorError(str(error)) from None
 
     def hear(self, patience: float | None = None) -> dict[str, Any] | None:
         """Return the next message, None if none arrives within ``patience`` seconds.
 
         Raises:
-            NoSupervisor: the supervisor has exited.
+            NoSupervisorError: the supervisor has exited.
         """
         until = None if patience is None else time.monotonic() + patience
         while not self._messages:
@@ -121,7 +121,7 @@ class ControlClient:
         """Return the next message, or None if a descriptor is readable before one arrives.
 
         Raises:
-            NoSupervisor: the supervisor has exited.
+            NoSupervisorError: the supervisor has exited.
         """
         while not self._messages:
             if self._socket.fileno() not in wait_readable([self._socket.fileno(), descriptor]):
@@ -154,6 +154,6 @@ class ControlClient:
             data = self._socket.recv(_RECEIVE)
             self._messages += [message for message, _ in self._decoder.feed(data)]
         except (OSError, wire.WireError) as error:
-            raise NoSupervisor(str(error)) from None
+            raise NoSupervisorError(str(error)) from None
         if not data:
-            raise NoSupervisor("it hung up")
+            raise NoSupervisorError("it hung up")

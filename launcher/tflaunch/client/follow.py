@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.observer import Observer, Outcome
 from tflaunch.client.output_sink import OutputSink
 from tflaunch.client.run_location import RunLocation, locate_run
@@ -204,11 +204,11 @@ class Follower:
         self._viewed_at = time.monotonic()
         try:
             self._sink.update(self._status.ask_status())
-        except NoSupervisor:
+        except NoSupervisorError:
             self._status = None
 
     def _connect(self, directory: Path) -> ControlClient | None:
         try:
             return ControlClient(directory)
-        except NoSupervisor:
+        except NoSupervisorError:
             return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tflaunch.client import runs
-from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.run_location import locate_run
 from tflaunch.core import replay
 from tflaunch.core.annotations import Annotations
@@ -113,7 +113,7 @@ class Observer:
             return
         try:
             message = self.client.hear(patience)
-        except NoSupervisor:
+        except NoSupervisorError:
             message = {"kind": "ended"}
         if message is not None and message["kind"] == "ended":
             self.client.close()
@@ -135,7 +135,7 @@ class Observer:
         try:
             client = ControlClient(self.directory)
             client.say("follow")
-        except NoSupervisor:
+        except NoSupervisorError:
             return None
         return client
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.client import runs
-from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.follow import lost
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import locate_run
@@ -29,7 +29,7 @@ def request_stop(directory: Path, grace: float | None) -> None:
     """
     try:
         ControlClient(directory).ask("stop", grace=grace)
-    except NoSupervisor:  # it has just ended, or has not begun
+    except NoSupervisorError:  # it has just ended, or has not begun
         locate_run(directory).stop_unsupervised(grace)
 
 
@@ -62,7 +62,7 @@ def request_stacks(directory: Path) -> tuple[Status, list[Evidence], list[str]]:
     """
     try:
         return ControlClient(directory).ask_stacks()
-    except NoSupervisor:
+    except NoSupervisorError:
         raise why_over(directory) from None
 
 
@@ -79,7 +79,7 @@ def require_live(directory: Path) -> None:
 def _ask(directory: Path, kind: str, **fields: object) -> dict[str, Any]:
     try:
         return ControlClient(directory).ask(kind, **fields)
-    except NoSupervisor:
+    except NoSupervisorError:
         raise why_over(directory) from None
 
 

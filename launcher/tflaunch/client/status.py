@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tflaunch.agents.snapshot import AgentSnapshot, look_at
-from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.observer import Observer, Outcome
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.explain.status import StatusInputs, status
@@ -48,11 +48,11 @@ def _status_of_supervisor(directory: Path) -> Status | None:
     """Return the status from the supervisor, None without a supervisor."""
     try:
         client = ControlClient(directory)
-    except NoSupervisor:
+    except NoSupervisorError:
         return None
     try:
         return client.ask_status()
-    except NoSupervisor:
+    except NoSupervisorError:
         return None
     finally:
         client.close()

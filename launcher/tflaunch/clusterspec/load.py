@@ -14,7 +14,7 @@ from typing import Any
 from tflaunch.clusterspec import defaults
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.problems import validate_data
-from tflaunch.clusterspec.spec_file import SpecFile, Unreadable, read_spec_file
+from tflaunch.clusterspec.spec_file import SpecFile, SpecFileError, read_spec_file
 from tflaunch.clusterspec.values import WrittenFloat, format_place
 from tflaunch.errors import Problem, SpecError
 
@@ -68,7 +68,7 @@ def parse_spec_file(file: SpecFile) -> Any:
     try:
         data = _parse(file)
         _check_size(data)
-    except Unreadable as error:
+    except SpecFileError as error:
         raise SpecError(file.source, [error.problem]) from None
     return data
 
@@ -132,7 +132,7 @@ def apply_settings(source: str, data: dict[str, Any], settings: Sequence[str]) -
         changed: dict[str, Any] = copy.deepcopy(data)
         _assign_settings(changed, settings)
         _check_size(changed)
-    except Unreadable as error:
+    except SpecFileError as error:
         raise SpecError(source, [error.problem]) from None
     return changed
 
@@ -150,14 +150,14 @@ def _parse(file: SpecFile) -> Any:
     try:
         return parser(file.text)
     except RecursionError:
-        raise Unreadable("is nested too deeply", f"use at most {MAX_DEPTH} levels") from None
+        raise SpecFileError("is nested too deeply", f"use at most {MAX_DEPTH} levels") from None
 
 
-def _unknown_format(file: SpecFile) -> Unreadable:
+def _unknown_format(file: SpecFile) -> SpecFileError:
     if file.suffix == ".py":
-        return Unreadable("is a program, not a spec", f"try: tflaunch run -n 2 -- python {shlex.quote(file.source)}")
+        return SpecFileError("is a program, not a spec", f"try: tflaunch run -n 2 -- python {shlex.quote(file.source)}")
     message = f"has the unknown ending {file.suffix!r}" if file.suffix else "has no ending that says its format"
-    return Unreadable(message, "use .json, .yaml, .yml or .toml")
+    return SpecFileError(message, "use .json, .yaml, .yml or .toml")
 
 
 def _parse_json(text: str) -> Any:
@@ -169,20 +169,20 @@ def _parse_json(text: str) -> Any:
         place = f"line {error.lineno}, column {error.colno}"
         found = text[error.pos : error.pos + _SHOWN].partition("\n")[0].strip()
         near = f" at {found!r}" if found else ""
-        raise Unreadable(f"is not valid JSON: {error.msg}{near}", "correct the syntax there", place) from None
+        raise SpecFileError(f"is not valid JSON: {error.msg}{near}", "correct the syntax there", place) from None
     except ValueError as error:  # a number with thousands of digits
-        raise Unreadable(f"is not usable JSON: {error}", "write a smaller number") from None
+        raise SpecFileError(f"is not usable JSON: {error}", "write a smaller number") from None
 
 
 def _refuse_constant(word: str) -> None:
-    raise Unreadable(f"contains {word}, which is not valid JSON", "write a number")
+    raise SpecFileError(f"contains {word}, which is not valid JSON", "write a number")
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise Unreadable(f"has the key {key!r} twice in one object", "keep one of them")
+            raise SpecFileError(f"has the key {key!r} twice in one object", "keep one of them")
         result[key] = value
     return result
 
@@ -193,13 +193,13 @@ def _parse_toml(text: str) -> Any:
     else:
         import tomli as tomllib
     if _DOTTED_KEY.search(text):  # tomllib's memory grows with the square of a key's parts
-        raise Unreadable("is nested too deeply", f"use at most {MAX_DEPTH} levels")
+        raise SpecFileError("is nested too deeply", f"use at most {MAX_DEPTH} levels")
     try:
         return tomllib.loads(text, parse_float=WrittenFloat)
     except tomllib.TOMLDecodeError as error:
-        raise Unreadable(f"is not valid TOML: {error}", "correct the syntax there") from None
+        raise SpecFileError(f"is not valid TOML: {error}", "correct the syntax there") from None
     except ValueError as error:
-        raise Unreadable(f"is not usable TOML: {error}", "write a smaller number") from None
+        raise SpecFileError(f"is not usable TOML: {error}", "write a smaller number") from None
 
 
 def _parse_yaml(text: str) -> Any:
@@ -208,7 +208,7 @@ def _parse_yaml(text: str) -> Any:
     try:
         return yaml.parse_yaml(text)
     except yaml.YamlError as error:
-        raise Unreadable(f"is not usable YAML: {error}", "correct it there", error.where) from None
+        raise SpecFileError(f"is not usable YAML: {error}", "correct it there", error.where) from None
 
 
 def _check_size(data: Any) -> None:
@@ -219,13 +219,13 @@ def _check_size(data: Any) -> None:
         value, depth = stack.pop()
         count += 1
         if depth > MAX_DEPTH:
-            raise Unreadable("is nested too deeply or refers to itself", f"use at most {MAX_DEPTH} levels")
+            raise SpecFileError("is nested too deeply or refers to itself", f"use at most {MAX_DEPTH} levels")
         if count > MAX_VALUES:
-            raise Unreadable(f"has more than {MAX_VALUES} values", "a cluster spec is a page of text")
+            raise SpecFileError(f"has more than {MAX_VALUES} values", "a cluster spec is a page of text")
         if isinstance(value, dict):
             for key in value:
                 if not isinstance(key, str):
-                    raise Unreadable(f"has the key {key!r:.40}, which is not text", "put it in quotes")
+                    raise SpecFileError(f"has the key {key!r:.40}, which is not text", "put it in quotes")
             stack.extend((item, depth + 1) for item in value.values())
         elif isinstance(value, list):
             stack.extend((item, depth + 1) for item in value)
@@ -236,7 +236,7 @@ def _assign_settings(data: dict[str, Any], settings: Sequence[str]) -> None:
         path, equals, text = setting.partition("=")
         steps = [name or int(index) for name, index in _STEP.findall(path)]
         if not equals or not steps or isinstance(steps[0], int):
-            raise Unreadable(f"--set {setting!r:.60} is not PATH=VALUE", "for example --set restart.max=0")
+            raise SpecFileError(f"--set {setting!r:.60} is not PATH=VALUE", "for example --set restart.max=0")
         try:
             value = json.loads(
                 text, object_pairs_hook=_without_duplicates, parse_constant=_as_text, parse_float=WrittenFloat
@@ -256,7 +256,7 @@ def _assign(data: Any, steps: list[str | int], value: Any, setting: str) -> None
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         fits = isinstance(data, dict) if isinstance(step, str) else isinstance(data, list) and step < len(data)
         if not fits:
-            raise Unreadable(f"--set {setting!r:.60} leads through {step!r}, which is not there", "check the path")
+            raise SpecFileError(f"--set {setting!r:.60} leads through {step!r}, which is not there", "check the path")
         if following is None:
             data[step] = value
         elif isinstance(step, str):

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tflaunch.clusterspec.model import Spec, written_fields
-from tflaunch.clusterspec.values import COUNT_FORM, InvalidValue, Location, format_place, show_value
+from tflaunch.clusterspec.values import COUNT_FORM, InvalidValueError, Location, format_place, show_value
 from tflaunch.errors import Problem
 
 _OF_KEY = "[key]"
@@ -64,7 +64,7 @@ def nearest_name(name: str, known: Sequence[str]) -> str | None:
 def _sentence(detail: ErrorDetails, location: Location, declared: Any) -> tuple[str, str]:
     """Return the message and the remedy for an error."""
     cause = detail.get("ctx", {}).get("error")
-    if isinstance(cause, InvalidValue):
+    if isinstance(cause, InvalidValueError):
         return cause.message, cause.hint
     sentence = _SENTENCES.get(detail["type"])
     if sentence is None:

@@ -15,7 +15,7 @@ _STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")  # of /dev/stdin, and of <(COMMA
 _TOML_LINE = r"""\s*(?:\[|[\w."'-]+\s*=)"""
 
 
-class Unreadable(Exception):
+class SpecFileError(Exception):
     """Error for a text or setting that cannot be read: message, hint and place."""
 
     def __init__(self, message: str, hint: str, where: str = "") -> None:
@@ -56,7 +56,7 @@ def read_spec_file(path: Path, *, or_empty: bool = False) -> SpecFile:
             hint = f"user {os.getuid()} needs permission to read it and to enter {path.absolute().parent}"
         problem = Problem("error", "", f"cannot be read: {error.strerror}", hint)
         raise SpecError(str(path), [problem]) from None
-    except Unreadable as error:
+    except SpecFileError as error:
         raise SpecError(str(path), [error.problem]) from None
 
 
@@ -70,20 +70,20 @@ def read_spec_stream(stream: BinaryIO, source: str) -> SpecFile:
     """
     try:
         text = _decoded(stream.read(MAX_BYTES + 1))
-    except Unreadable as error:
+    except SpecFileError as error:
         raise SpecError(source, [error.problem]) from None
     return SpecFile(source, Path(), _suffix_of(text), text)
 
 
 def _decoded(raw: bytes, or_empty: bool = False) -> str:
     if len(raw) > MAX_BYTES:
-        raise Unreadable(f"is larger than {MAX_BYTES // 2**20} MiB", "a cluster spec is a page of text")
+        raise SpecFileError(f"is larger than {MAX_BYTES // 2**20} MiB", "a cluster spec is a page of text")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Unreadable(f"is not text in UTF-8 (byte {error.start})", "save it as UTF-8") from None
+        raise SpecFileError(f"is not text in UTF-8 (byte {error.start})", "save it as UTF-8") from None
     if not text.strip() and not or_empty:
-        raise Unreadable("is empty", 'write at least {"cluster": {"worker": 2}, "command": [...]}')
+        raise SpecFileError("is empty", 'write at least {"cluster": {"worker": 2}, "command": [...]}')
     return text
 
 

@@ -1,6 +1,6 @@
 """Types of a spec's fields: each parses what a user writes and provides its JSON Schema.
 
-Invalid values raise `InvalidValue`, which pydantic collects; `problems` turns them into sentences.
+Invalid values raise `InvalidValueError`, which pydantic collects; `problems` turns them into sentences.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tflaunch.clusterspec.values import (
     MAX_COUNT,
     MAX_TASKS,
     Address,
-    InvalidValue,
+    InvalidValueError,
     parse_address,
     parse_duration,
     show_value,
@@ -83,21 +83,21 @@ def _check_encodable(text: str) -> None:
     try:
         text.encode("utf-8", "surrogateescape")  # a value from ${VAR} may contain undecodable bytes
     except UnicodeEncodeError:
-        raise InvalidValue(f"{show_value(text)} holds half a character", "remove the lone surrogate") from None
+        raise InvalidValueError(f"{show_value(text)} holds half a character", "remove the lone surrogate") from None
 
 
 def _check_text(value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidValue(f"must be text, not {show_value(value)}", "put it in quotes")
+        raise InvalidValueError(f"must be text, not {show_value(value)}", "put it in quotes")
     if "\0" in value:
-        raise InvalidValue("contains a NUL character", "remove it")
+        raise InvalidValueError("contains a NUL character", "remove it")
     _check_encodable(value)
     return value
 
 
 def _check_variable_name(value: object) -> str:
     if not isinstance(value, str) or not value or "=" in value or "\0" in value:
-        raise InvalidValue(f"{show_value(value)} cannot be the name of an environment variable", "rename it")
+        raise InvalidValueError(f"{show_value(value)} cannot be the name of an environment variable", "rename it")
     _check_encodable(value)
     return value
 
@@ -122,7 +122,7 @@ def _matching(pattern: str, form: str, takes_numbers: bool = False) -> ReadBy:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         text = show_value(value) if is_number and takes_numbers else value
         if not isinstance(text, str) or not compiled.fullmatch(text):
-            raise InvalidValue(f"must be {form}, not {show_value(value)}", "write it in that form")
+            raise InvalidValueError(f"must be {form}, not {show_value(value)}", "write it in that form")
         return text
 
     text: JsonSchemaValue = {"type": "string", "pattern": f"^(?:{pattern})$"}
@@ -132,13 +132,13 @@ def _matching(pattern: str, form: str, takes_numbers: bool = False) -> ReadBy:
 def _check_name(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", value):
         hint = "use up to 63 letters, digits, '.', '_' and '-', the first a letter or digit"
-        raise InvalidValue(f"{show_value(value)} cannot be a name", hint)
+        raise InvalidValueError(f"{show_value(value)} cannot be a name", hint)
     return value
 
 
 def _check_not_reserved(value: object) -> object:
     if value in _RESERVED_OPTIONS:
-        raise InvalidValue(f"--{value} would make something else of the job", "remove it: one job runs all tasks")
+        raise InvalidValueError(f"--{value} would make something else of the job", "remove it: one job runs all tasks")
     return value
 
 
@@ -147,7 +147,7 @@ def _check_option_value(value: object) -> str:
         return ""
     text = show_value(value) if isinstance(value, int) else value
     if isinstance(value, bool) or not isinstance(text, str) or not text or not text.isprintable():
-        raise InvalidValue(
+        raise InvalidValueError(
             f"must be text, a number, or true, not {show_value(value)}",
             "write text, or true for an option without a value",
         )
@@ -209,7 +209,7 @@ OptionValue = Annotated[
 def _check_duration(value: object) -> float:
     seconds = parse_duration(value)
     if seconds is None:
-        raise InvalidValue(
+        raise InvalidValueError(
             f"must be a duration, not {show_value(value)}", 'write seconds, or text such as "90s" or "1h30m"'
         )
     return seconds
@@ -245,7 +245,7 @@ def list_of(form: str, size: int | None = None) -> BeforeValidator:
 
     def check_list(value: object) -> object:
         if not isinstance(value, list | tuple) or (size is not None and len(value) != size):
-            raise InvalidValue(f"must be {form}, not {show_value(value)}", "write it in brackets")
+            raise InvalidValueError(f"must be {form}, not {show_value(value)}", "write it in brackets")
         return value
 
     return BeforeValidator(check_list)
@@ -256,7 +256,7 @@ def object_of(form: str, apart: str | None = None) -> BeforeValidator:
 
     def check_object(value: object) -> object:
         if not isinstance(value, Mapping):
-            raise InvalidValue(f"must be {form}, not {show_value(value)}")
+            raise InvalidValueError(f"must be {form}, not {show_value(value)}")
         return {key: item for key, item in value.items() if key != apart} if apart in value else value
 
     return BeforeValidator(check_object)
@@ -264,17 +264,18 @@ def object_of(form: str, apart: str | None = None) -> BeforeValidator:
 
 def _check_pod_fields(value: object) -> object:
     if not isinstance(value, Mapping):
-        raise InvalidValue(f'must be an object such as {{"nodeSelector": {{"gpu": "a100"}}}}, not {show_value(value)}')
+        form = 'an object such as {"nodeSelector": {"gpu": "a100"}}'
+        raise InvalidValueError(f"must be {form}, not {show_value(value)}")
     for field in _OWN_POD_FIELDS:
         if field in value:
-            raise InvalidValue(f"sets {field!r}, which tflaunch sets", 'remove it; the image is in "container"')
+            raise InvalidValueError(f"sets {field!r}, which tflaunch sets", 'remove it; the image is in "container"')
     return value
 
 
 def _check_secret(value: object) -> object:
     if not isinstance(value, Mapping):  # it may be the secret itself, which is not for a screen
         form = '{"env": "NAME"} or {"file": "path"}'
-        raise InvalidValue(f"must say where the value is found: {form}", "do not write secrets into a spec")
+        raise InvalidValueError(f"must say where the value is found: {form}", "do not write secrets into a spec")
     return value
 
 
@@ -292,12 +293,12 @@ def _split_command(value: object) -> object:
         try:
             value = shlex.split(value)
         except ValueError as error:
-            raise InvalidValue(f"cannot be split into words: {error}", "write it as a list of words") from None
+            raise InvalidValueError(f"cannot be split into words: {error}", "write it as a list of words") from None
     if not isinstance(value, list | tuple):
         message = f'must be a list of words such as ["python", "train.py"], or text, not {show_value(value)}'
-        raise InvalidValue(message, "write the program and its arguments")
+        raise InvalidValueError(message, "write the program and its arguments")
     if not value or value[0] == "":
-        raise InvalidValue("is empty", 'write the program and its arguments, for example ["python", "train.py"]')
+        raise InvalidValueError("is empty", 'write the program and its arguments, for example ["python", "train.py"]')
     return value
 
 
@@ -305,10 +306,10 @@ def _expand_members(value: object) -> object:
     """Replace a count by that many tasks on this machine."""
     if isinstance(value, bool) or not isinstance(value, int | list | tuple):
         form = 'a number of local tasks, or a list such as ["10.0.0.1:2222", "10.0.0.2:2222"]'
-        raise InvalidValue(f"must be {form}, not {show_value(value)}")
+        raise InvalidValueError(f"must be {form}, not {show_value(value)}")
     count = value if isinstance(value, int) else len(value)
     if not 1 <= count <= MAX_TASKS:
-        raise InvalidValue(f"has {show_value(count)} tasks", f"use 1 to {MAX_TASKS}, or leave the role out")
+        raise InvalidValueError(f"has {show_value(count)} tasks", f"use 1 to {MAX_TASKS}, or leave the role out")
     return (Address(LOCALHOST, None),) * count if isinstance(value, int) else value
 
 
@@ -345,10 +346,10 @@ def _read_spares(value: object) -> object:
         return value
     if not isinstance(value, list | tuple):
         form = 'a number of hosts such as 1, or a list such as ["h4"]'
-        raise InvalidValue(f"must be {form}, not {show_value(value)}", "name the hosts, or give their number")
+        raise InvalidValueError(f"must be {form}, not {show_value(value)}", "name the hosts, or give their number")
     for name in value:
         if not isinstance(name, str) or not re.fullmatch(HOST_PATTERN, name):
-            raise InvalidValue(f"{show_value(name)} is not the name of a host", 'write for example ["h4"]')
+            raise InvalidValueError(f"{show_value(name)} is not the name of a host", 'write for example ["h4"]')
     return tuple(value)
 
 

@@ -35,7 +35,7 @@ _LONGEST = 10 * 365 * 86400.0
 _MOST_SHOWN = 60  # characters of a value in a message
 
 
-class InvalidValue(ValueError):
+class InvalidValueError(ValueError):
     """Error for an invalid value: a sentence without its subject, and the remedy."""
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -74,26 +74,26 @@ def parse_address(value: object) -> Address:
     """Parse ``"host:port"`` or ``"host"``; an `Address` is returned unchanged.
 
     Raises:
-        InvalidValue: the value is not an address that TensorFlow can use.
+        InvalidValueError: the value is not an address that TensorFlow can use.
     """
     if isinstance(value, Address):
         return value
     if not isinstance(value, str):
         message = f'must be "host:port", or "host" to have the port chosen, not {show_value(value)}'
-        raise InvalidValue(message, "put it in quotes")
+        raise InvalidValueError(message, "put it in quotes")
     host, colon, port = value.strip().partition(":")
     if "://" in value:
-        raise InvalidValue(f"{show_value(value)} is a URL", 'write "host:port" without a scheme')
-    if ":" in port:
+        raise InvalidValueError(f"{show_value(value)} is a URL", 'write "host:port" without a scheme')
+    if ":" in port:  # TensorFlow 2.21 parses "[::1]:2222"
         message = f"{show_value(value)} looks like an IPv6 address, which tflaunch does not take"
-        raise InvalidValue(message, "use the host's name or its IPv4 address")  # TensorFlow 2.21 parses "[::1]:2222"
+        raise InvalidValueError(message, "use the host's name or its IPv4 address")
     if not re.fullmatch(HOST_PATTERN, host):
-        raise InvalidValue(f"{show_value(value)} names no host", 'write "host:port", for example "10.0.0.1:2222"')
+        raise InvalidValueError(f"{show_value(value)} names no host", 'write "host:port", for example "10.0.0.1:2222"')
     if not colon:
         return Address(host, None)
     if port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535:
         return Address(host, int(port))
-    raise InvalidValue(f"{show_value(value)} has no valid port", "use 1 to 65535, or no port to have one chosen")
+    raise InvalidValueError(f"{show_value(value)} has no valid port", "use 1 to 65535, or no port to have one chosen")
 
 
 def parse_duration(value: object) -> float | None:

@@ -18,12 +18,15 @@ GROUP = "tflaunch.discovery"
 """The entry point group."""
 
 
-class NotFound(Exception):
+class NotFoundError(Exception):
     """The reason why there are no hosts, or no engine, and a hint on what to do about it."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
         self.hint = hint
+
+
+NotFound = NotFoundError  # the name in engines of other packages that were written for tflaunch 0.2
 
 
 class Found(NamedTuple):
@@ -54,7 +57,7 @@ class Engine(abc.ABC):
             directory: the directory of the spec's file.
 
         Raises:
-            NotFound: there are none.
+            NotFoundError: there are none.
         """
 
     def words(self, host: str, handle: str) -> Sequence[str] | None:
@@ -80,7 +83,7 @@ def find_engine(name: str) -> Engine:
     """Return the engine with this name.
 
     Raises:
-        NotFound: there is none, or it cannot be imported.
+        NotFoundError: there is none, or it cannot be imported.
     """
     if name in _BUILT_IN:
         module, kind = _BUILT_IN[name]
@@ -93,11 +96,11 @@ def find_engine(name: str) -> Engine:
     others = {found.name: found for found in entry_points(group=GROUP)}
     if name not in others:
         known = ", ".join(sorted([*_BUILT_IN, *in_rooms, *others]))
-        raise NotFound(f"there is no engine {name!r}", f"use one of {known}, or install the package that has it")
+        raise NotFoundError(f"there is no engine {name!r}", f"use one of {known}, or install the package that has it")
     try:
         return cast("Engine", others[name].load()())
     except (ImportError, AttributeError) as error:
-        raise NotFound(f"engine {name!r} cannot be imported: {error}", f"mend {others[name].value}") from None
+        raise NotFoundError(f"engine {name!r} cannot be imported: {error}", f"mend {others[name].value}") from None
 
 
 def split_source(text: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import ipaddress
 import socket
 from pathlib import Path
 
-from tflaunch.discovery.base import Engine, Found, NotFound
+from tflaunch.discovery.base import Engine, Found, NotFoundError
 
 
 class Dns(Engine):
@@ -16,13 +16,13 @@ class Dns(Engine):
         """Return the addresses of a name, sorted numerically, so that every lookup gives the same cluster.
 
         Raises:
-            NotFound: the name has none.
+            NotFoundError: the name has none.
         """
         host, colon, port = where.partition(":")
         try:
             found = socket.getaddrinfo(host or ".", None, socket.AF_INET, socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise NotFound(f"DNS knows no {host!r}: {reason}", "start its service first, or correct the name") from None
+            message = f"DNS knows no {host!r}: {getattr(error, 'strerror', None) or error}"
+            raise NotFoundError(message, "start its service first, or correct the name") from None
         addresses = sorted({str(entry[4][0]) for entry in found}, key=ipaddress.IPv4Address)
         return Found([f"{address}{colon}{port}" for address in addresses])

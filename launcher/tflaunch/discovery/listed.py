@@ -10,7 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tflaunch.discovery.base import Engine, Found, NotFound
+from tflaunch.discovery.base import Engine, Found, NotFoundError
 
 _PATIENCE = 30.0  # seconds until a program times out
 _MOST_BYTES = 1024 * 1024
@@ -25,7 +25,7 @@ class File(Engine):
         """Return the lines of a file.
 
         Raises:
-            NotFound: it cannot be read.
+            NotFoundError: it cannot be read.
         """
         path = directory / where
         try:
@@ -33,9 +33,9 @@ class File(Engine):
                 data = file.read(_MOST_BYTES + 1)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise NotFound(f"{path} cannot be read: {reason}", "write one host per line into it") from None
+            raise NotFoundError(f"{path} cannot be read: {reason}", "write one host per line into it") from None
         if len(data) > _MOST_BYTES:
-            raise NotFound(f"{path} is larger than {_MOST_BYTES >> 20} MiB", "write one host per line into it")
+            raise NotFoundError(f"{path} is larger than {_MOST_BYTES >> 20} MiB", "write one host per line into it")
         return _lines(data)
 
 
@@ -46,27 +46,27 @@ class Exec(Engine):
         """Return the lines that a program prints.
 
         Raises:
-            NotFound: it cannot be run, fails, or does not exit.
+            NotFoundError: it cannot be run, fails, or does not exit.
         """
         remedy = "let it print hosts and end with 0"
         try:
             program = _Program(shlex.split(where), directory)
         except (OSError, ValueError, IndexError) as error:
-            raise NotFound(
+            raise NotFoundError(
                 f"{where!r} cannot be run: {error}", "name a program that prints one host per line"
             ) from None
         try:
             program.run(_PATIENCE)
         except TimeoutError:
-            raise NotFound(f"{where!r} did not end within {_PATIENCE:g} s", remedy) from None
+            raise NotFoundError(f"{where!r} did not end within {_PATIENCE:g} s", remedy) from None
         except OverflowError:
-            raise NotFound(f"{where!r} printed more than {_MOST_BYTES >> 20} MiB", remedy) from None
+            raise NotFoundError(f"{where!r} printed more than {_MOST_BYTES >> 20} MiB", remedy) from None
         finally:
             code = program.end()
         if code != 0:
             said = program.errors.decode("utf-8", "replace").strip().splitlines()
             last = "".join(sign if sign.isprintable() else "?" for sign in said[-1])[:_MOST_SHOWN] if said else ""
-            raise NotFound(f"{where!r} ended with code {code}{last and f': {last}'}", remedy)
+            raise NotFoundError(f"{where!r} ended with code {code}{last and f': {last}'}", remedy)
         return _lines(bytes(program.output))
 
 

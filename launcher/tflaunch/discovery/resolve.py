@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Spec
-from tflaunch.clusterspec.values import MAX_TASKS, Address, InvalidValue, parse_address
+from tflaunch.clusterspec.values import MAX_TASKS, Address, InvalidValueError, parse_address
 from tflaunch.discovery import base
-from tflaunch.discovery.base import NotFound
+from tflaunch.discovery.base import NotFoundError
 from tflaunch.errors import Problem, SpecError
 from tflaunch.plan import placement
 
@@ -47,7 +47,7 @@ def with_hosts(source: str, spec: Spec, directory: Path, on: str | None = None) 
         try:
             pool = _search(where, directory)
             spec = _reached(put(spec, pool), pool)
-        except NotFound as error:
+        except NotFoundError as error:
             problems.append(Problem("error", place, str(error), error.hint))
 
     for role, where in spec.discover.items():
@@ -75,7 +75,7 @@ def assumed(source: str, spec: Spec) -> Spec:
     for place, where in places.items():
         try:
             base.find_engine(base.split_source(where)[0])
-        except NotFound as error:
+        except NotFoundError as error:
             problems.append(Problem("error", place, str(error), error.hint))
     if problems:
         raise SpecError(source, problems)
@@ -100,7 +100,7 @@ def _spread(spec: Spec, pool: _Pool) -> Spec:
     count = len(set(slots))
     if isinstance(spec.spares, int) and spec.spares >= count > 0:
         message = f"{count} of them leave no host for tasks beside {spec.spares} spare ones"
-        raise NotFound(message, "find more hosts, or use fewer spares")
+        raise NotFoundError(message, "find more hosts, or use fewer spares")
     return placement.spread_with_spares(spec, slots)
 
 
@@ -112,12 +112,12 @@ def _onto(spec: Spec, pool: _Pool, on: str) -> Spec:
     """Place the spec on an engine's hosts, unless it already names only those."""
     if spec.spares:
         message = f'"spares" are hosts that the spec names, and {on!r} gives out hosts for tasks only'
-        raise NotFound(message, "remove it")
+        raise NotFoundError(message, "remove it")
     nodes = list(dict.fromkeys(address.host for address in pool.slots))
     named = placement.named_hosts(spec)
     if len(named) > len(nodes):
         message = f"the cluster is on {len(named)} hosts, and {on!r} has {len(nodes)}"
-        raise NotFound(message, "ask for more of them, or give numbers of tasks instead of hosts")
+        raise NotFoundError(message, "ask for more of them, or give numbers of tasks instead of hosts")
     return spec if set(named) <= set(nodes) else placement.onto(spec, nodes)
 
 
@@ -131,7 +131,7 @@ def _search(where: str, directory: Path) -> _Pool:
     """Return the hosts that an engine finds.
 
     Raises:
-        NotFound: there are none; says why.
+        NotFoundError: there are none; says why.
     """
     name, rest = base.split_source(where)
     engine = base.find_engine(name)
@@ -139,9 +139,9 @@ def _search(where: str, directory: Path) -> _Pool:
     addresses = (address for number, line in enumerate(lines, 1) for address in _on_line(line, number))
     slots = tuple(itertools.islice(addresses, MAX_TASKS + 1))
     if not slots:
-        raise NotFound(f"{where!r} names no host", "one host per line: h1, h1:2222 or h1 slots=2")
+        raise NotFoundError(f"{where!r} names no host", "one host per line: h1, h1:2222 or h1 slots=2")
     if len(slots) > MAX_TASKS:
-        raise NotFound(f"{where!r} names more than {MAX_TASKS} tasks", f"name at most {MAX_TASKS}")
+        raise NotFoundError(f"{where!r} names more than {MAX_TASKS} tasks", f"name at most {MAX_TASKS}")
     is_reached = engine.words(slots[0].host, handle) is not None
     return _Pool(slots, f"{name}:{handle}" if is_reached else None, engine.inherits)
 
@@ -153,9 +153,9 @@ def _on_line(line: str, number: int) -> list[Address]:
         return []
     parts = _LINE.fullmatch(text)
     if parts is None:
-        raise NotFound(f"line {number} is {text[:60]!r}", "write one host per line: h1, h1:2222 or h1 slots=2")
+        raise NotFoundError(f"line {number} is {text[:60]!r}", "write one host per line: h1, h1:2222 or h1 slots=2")
     try:
         address = parse_address(parts["address"])
-    except InvalidValue as error:
-        raise NotFound(f"line {number}: {error.message}", error.hint) from None
+    except InvalidValueError as error:
+        raise NotFoundError(f"line {number}: {error.message}", error.hint) from None
     return [address] * min(int(parts["slots"] or 1), MAX_TASKS + 1)

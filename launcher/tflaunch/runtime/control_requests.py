@@ -16,7 +16,7 @@ from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
-from tflaunch.runtime.control_server import Caller, ControlServer, Refused, require_tasks
+from tflaunch.runtime.control_server import Caller, ControlServer, RefusedError, require_tasks
 from tflaunch.runtime.sampler import ResourceSampler
 from tflaunch_worker import fields
 
@@ -91,7 +91,7 @@ class Service:
     def _hear(self, caller: Caller, message: dict[str, Any]) -> None:
         try:
             self._answer(caller, message, self._job)
-        except Refused as refused:
+        except RefusedError as refused:
             caller.say("refused", reason=str(refused))
         except ValueError as error:
             caller.say(
@@ -117,7 +117,7 @@ class Service:
                     tasks=self._signal(fields.texts(message, "tasks"), fields.integer(message, "signal", 1, 64), job),
                 )
             case kind if self._answer_other is None or not self._answer_other(caller, message):
-                raise Refused(
+                raise RefusedError(
                     f"{printable(kind, 40)!r} is unknown to this supervisor: it is of another version of tflaunch, or "
                     "without that feature"
                 )
@@ -129,7 +129,7 @@ class Service:
 
     def _restart(self, tasks: list[str], job: Job) -> None:
         if job.phase is not Phase.RUNNING:
-            raise Refused(f"the job is {job.phase.value}: tasks can be restarted while it is running")
+            raise RefusedError(f"the job is {job.phase.value}: tasks can be restarted while it is running")
         require_tasks(tasks, job)
         for task in tasks or [""]:
             self._mailbox.put(RestartRequested(task))
@@ -140,11 +140,11 @@ class Service:
         name = signal.Signals(number).name
         living = [task for task in tasks if job.tasks[task].phase is TaskPhase.RUNNING]
         if not living:
-            raise Refused(f"none of these tasks is running: {', '.join(tasks)}")
+            raise RefusedError(f"none of these tasks is running: {', '.join(tasks)}")
         for task in living:
             session = self._sessions[job.plan.find(task).host]
             if not session.is_greeted:
-                raise Refused(f"{session.host}, where {task} runs, cannot be heard")
+                raise RefusedError(f"{session.host}, where {task} runs, cannot be heard")
         for task in living:
             self._mailbox.put(FaultInjected(f"kill -s {name.removeprefix('SIG')} {task}"))
             self._sessions[job.plan.find(task).host].signal(task, job.tasks[task].attempt, number)

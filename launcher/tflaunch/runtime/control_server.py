@@ -29,7 +29,7 @@ _FAREWELL = 1.0  # seconds to deliver the last messages
 _Heard = Callable[["Caller", dict[str, Any]], None]
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A request cannot be fulfilled; the message is one sentence."""
 
 
@@ -37,11 +37,11 @@ def require_tasks(tasks: list[str], job: Job) -> None:
     """Require that a job has these tasks.
 
     Raises:
-        Refused: it has not.
+        RefusedError: it has not.
     """
-    unknown = [task for task in tasks if task not in job.tasks]
-    if unknown:
-        raise Refused(f"there is no task {printable(', '.join(unknown), 200)}; the tasks are {', '.join(job.tasks)}")
+    if unknown := [task for task in tasks if task not in job.tasks]:
+        names = printable(", ".join(unknown), 200)
+        raise RefusedError(f"there is no task {names}; the tasks are {', '.join(job.tasks)}")
 
 
 class Caller:

@@ -60,7 +60,7 @@ class Watcher:
         """Answer a request of a kind that the room declares.
 
         Raises:
-            Refused: it cannot be fulfilled.
+            RefusedError: it cannot be fulfilled.
             ValueError: it is malformed.
         """
 

@@ -14,7 +14,7 @@ class LinkError(Exception):
     """A host could not be reached; the message is one sentence."""
 
 
-class AgentGone(Exception):
+class AgentGoneError(Exception):
     """The agent has exited, with no process of the run left there; the message is its last log line or ""."""
 
 
@@ -43,7 +43,7 @@ class AgentConnector(Protocol):
         """Reconnect to the agent that was started before.
 
         Raises:
-            AgentGone: it has exited.
+            AgentGoneError: it has exited.
             LinkError: it cannot be reached at present, and why.
         """
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import tflaunch_worker
 from tflaunch.plan.model import HostPlan
 from tflaunch.printable import printable
-from tflaunch.transport.base import AgentGone, LinkError
+from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker import boot, fields, wire
 
 _MOST_NOISE = 1024 * 1024  # bytes that a login shell may print before our program starts
@@ -140,7 +140,7 @@ class Boot:
         """Send the request and wait until it is served; afterwards the stream is the agent's.
 
         Raises:
-            AgentGone: the agent has exited.
+            AgentGoneError: the agent has exited.
             LinkError: the agent cannot be reached or started, and why.
         """
         boot = agent.boot + b"\nmain(sys.stdin.buffer)\n"
@@ -157,7 +157,7 @@ class Boot:
             self._send(agent.data)
             answer = self._answer()
         if answer.kind == "gone":
-            raise AgentGone(answer.text)
+            raise AgentGoneError(answer.text)
         if answer.kind == "failed":
             raise LinkError(f"{answer.text}; {self._remedy()}")
         if answer.kind != "ready":

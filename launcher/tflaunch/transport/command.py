@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport import bootstrap
-from tflaunch.transport.base import AgentGone, LinkError
+from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.bootstrap import Archive
 
 _CHUNK = 64 * 1024
@@ -76,14 +76,14 @@ class CommandConnector:
         """Reconnect to the agent that was started before.
 
         Raises:
-            AgentGone: it has exited.
+            AgentGoneError: it has exited.
             LinkError: it cannot be reached at present, and why.
         """
         try:
             return self._reach("resume")
         except LinkError as error:
             if self._access.is_over():
-                raise AgentGone(str(error)) from None
+                raise AgentGoneError(str(error)) from None
             raise
 
     def end(self) -> None:

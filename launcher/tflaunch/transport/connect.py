@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tflaunch.discovery import base
-from tflaunch.discovery.base import NotFound
+from tflaunch.discovery.base import NotFoundError
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan import preloading
 from tflaunch.plan.model import HostPlan, Plan
@@ -73,6 +73,6 @@ def _access(host: HostPlan) -> CommandAccess:
     try:
         engine = base.find_engine(name)
         words = engine.words(host.host, handle) or ()
-    except NotFound as error:
+    except NotFoundError as error:
         raise TflaunchError(f"{host.host}: {error}; {error.hint}", EXIT_USAGE) from None
     return CommandAccess(tuple(words), engine.holds, lambda: engine.is_over(handle))

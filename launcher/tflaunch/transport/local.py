@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tflaunch_worker
 from tflaunch import private_files
-from tflaunch.transport.base import AgentGone, LinkError
+from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker import linux, orphans
 from tflaunch_worker.linux import short_path
 
@@ -85,7 +85,7 @@ class LocalConnector:
         """Connect to the agent's socket, or wait for the guard, which outlives the agent and every task.
 
         Raises:
-            AgentGone: the agent has exited and no process of its tasks is left; with the last line of its log.
+            AgentGoneError: the agent has exited and no process of its tasks is left; with the last line of its log.
             LinkError: the guard, or a process that a killed guard left behind, does not exit.
         """
         link = self._connected()
@@ -97,7 +97,7 @@ class LocalConnector:
         left = self._kill_orphans()
         if left:
             raise LinkError(f"processes of its tasks do not die: {', '.join(map(str, left))}")
-        raise AgentGone(self._last_words())
+        raise AgentGoneError(self._last_words())
 
     def end(self) -> None:
         """Wait up to 10 s for the guard to exit, and kill what a killed guard left behind."""

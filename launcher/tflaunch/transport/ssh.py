@@ -11,7 +11,7 @@ import paramiko
 
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport import bootstrap
-from tflaunch.transport.base import AgentGone, LinkError
+from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.ssh_config import SshConfig, Target
 from tflaunch.transport.ssh_connect import Connector
 
@@ -71,7 +71,7 @@ class SshConnector:
         """Reconnect to the agent that was started before.
 
         Raises:
-            AgentGone: it has exited.
+            AgentGoneError: it has exited.
             LinkError: it cannot be reached at present, and why.
         """
         return self._reach("resume")
@@ -95,7 +95,7 @@ class SshConnector:
             transport.close()
             reason = str(error) or type(error).__name__
             raise LinkError(f"the SSH connection broke while the agent was being started: {reason}") from None
-        except (LinkError, AgentGone):
+        except (LinkError, AgentGoneError):
             transport.close()
             raise
 

@@ -72,7 +72,7 @@ class Connector:
         if target.jumps:
             try:
                 stream = _through(jump, target, near)
-            except _AtJumpHost:
+            except _JumpHostError:
                 if jump.is_active():
                     raise
                 # The connection to the jump host had just ended, before its own thread knew it.
@@ -119,12 +119,12 @@ class Connector:
                     raise
         try:
             return jump.result(limit.left())
-        except _AtJumpHost as error:
-            raise _AtJumpHost(str(error)) from None  # threads must not share an exception
+        except _JumpHostError as error:
+            raise _JumpHostError(str(error)) from None  # threads must not share an exception
         except LinkError as error:
-            raise _AtJumpHost(f"jump host {target.host}: {error}") from None
+            raise _JumpHostError(f"jump host {target.host}: {error}") from None
         except FutureTimeout:
-            raise _AtJumpHost(f"jump host {target.host}: there is no connection within {limit}") from None
+            raise _JumpHostError(f"jump host {target.host}: there is no connection within {limit}") from None
 
     def _retire(self, way: tuple[object, ...], patience: float) -> None:
         """Stop using a jump host's connection if it does not answer, as when a cable was cut."""
@@ -137,7 +137,7 @@ class Connector:
                 self._retired.append(self._jumps.pop(way))
 
 
-class _AtJumpHost(LinkError):
+class _JumpHostError(LinkError):
     """An error that already names its jump host."""
 
 
@@ -216,7 +216,7 @@ def _through(jump: Transport, target: Target, limit: Limit) -> paramiko.Channel:
     try:
         return tunnel(jump, target.address, target.port, limit)
     except LinkError as error:
-        raise _AtJumpHost(f"jump host {target.jumps[-1].host}: {error}") from None
+        raise _JumpHostError(f"jump host {target.jumps[-1].host}: {error}") from None
 
 
 def _is_alive(jump: Future[Transport]) -> bool:

@@ -92,7 +92,7 @@ def test_a_file_of_keras_must_have_its_end(tmp_path: Path, name: str, data: byte
     assert found(tmp_path, is_quiet=False) == (name, 7, [name])
     write(tmp_path / name, data[:-23])
     assert found(tmp_path) is None
-    with pytest.raises(saved_checkpoints.Unfinished):
+    with pytest.raises(saved_checkpoints.UnfinishedError):
         found(tmp_path, is_quiet=False)
     write(tmp_path / name, data[:-23], age=100)
     assert found(tmp_path, is_quiet=False) is None, "its program was killed"

@@ -11,7 +11,7 @@ import pytest
 
 from support.played_agent import Answers, agent_parts
 from tflaunch_worker.features.checkpoints.checkpoint_copies import CheckpointCopies
-from tflaunch_worker.host_vars import UnknownValue
+from tflaunch_worker.host_vars import UnknownValueError
 
 pytestmark = pytest.mark.unit
 
@@ -44,7 +44,7 @@ class Copies:
 
 def _expand(path: str) -> str:
     if "$" in path:
-        raise UnknownValue(f"{path} is not known here")
+        raise UnknownValueError(f"{path} is not known here")
     return path
 
 

@@ -26,7 +26,7 @@ from tflaunch.features.kubernetes.pod_state import PodState, read_pods
 from tflaunch.features.kubernetes.pod_watch import PodWatch
 from tflaunch.plan import lint, planner, serialize, tensorboard
 from tflaunch.plan.model import KubernetesPlan, Plan
-from tflaunch.transport.base import AgentGone, LinkError
+from tflaunch.transport.base import AgentGoneError, LinkError
 
 pytestmark = pytest.mark.unit
 SPEC: dict[str, Any] = {
@@ -369,7 +369,7 @@ def test_a_pod_that_cannot_be_entered_at_all_is_given_up(clock: list[float]) -> 
 def test_an_agent_whose_container_has_ended_is_gone(later: PodState, reason: str) -> None:
     connector = _connector(FakeCommand("link", LinkError("no such pod")), THERE, later)
     connector.open()
-    with pytest.raises(AgentGone, match=reason):
+    with pytest.raises(AgentGoneError, match=reason):
         connector.resume()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from support.launch import PATIENCE
 from tflaunch.client import follow, requests, run_list, runs
-from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
@@ -104,7 +104,7 @@ def test_a_supervisor_on_another_node_is_reached_through_a_step(path: Path, monk
     assert client.hear(PATIENCE) == {"kind": "follow"}
     client.close()
     jobs_are(monkeypatch, WAITING)
-    with pytest.raises(NoSupervisor):
+    with pytest.raises(NoSupervisorError):
         ControlClient(path)
 
 

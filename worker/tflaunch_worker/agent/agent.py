@@ -215,7 +215,7 @@ class Agent:
         progress = self._host.progress(lambda: self._is_alive(name))
         try:
             command = self._host.command(name, message, progress)
-        except host_vars.UnknownValue as unknown:
+        except host_vars.UnknownValueError as unknown:
             if progress is not None:
                 progress.close()
             about = {"task": name, "attempt": attempt}
@@ -242,7 +242,7 @@ class Agent:
         """Import the modules of a task that may be started here later."""
         try:
             self._host.import_modules(self._host.command(message["task"], message, None))
-        except host_vars.UnknownValue:
+        except host_vars.UnknownValueError:
             pass  # reported when the task is started
 
     def _stop_task(self, message: dict[str, Any]) -> None:

@@ -75,7 +75,7 @@ class Host:
 
             try:
                 self._network = private_network.open_network()
-            except private_network.NoPrivateNetwork as error:
+            except private_network.NoPrivateNetworkError as error:
                 return str(error)
         return ""
 
@@ -139,7 +139,7 @@ class Host:
         return left_files.find_left_file(os.path.join(self.task_directory(task), name), most)
 
     def expand_path(self, path: str) -> str:
-        """Return a path with this host's values; raise `UnknownValue` where one is missing."""
+        """Return a path with this host's values; raise `UnknownValueError` where one is missing."""
         return self._environments.expand_path(path)
 
     def forget_stale_files(self, task: str, names: Iterable[str]) -> None:
@@ -187,7 +187,7 @@ class Host:
         """Return what to execute for a ``start_task`` order, with this host's values and the attempt's pipe.
 
         Raises:
-            UnknownValue: the command refers to a value that the host does not have, to an unknown secret, or to a
+            UnknownValueError: the command refers to a value that the host does not have, to an unknown secret, or to a
                 private network, which the host does not allow.
         """
         pipe = "" if progress is None else progress.path
@@ -200,12 +200,12 @@ class Host:
         """Have a command join the network of this host's tasks, which is made for the first of them.
 
         Raises:
-            UnknownValue: this host does not allow it.
+            UnknownValueError: this host does not allow it.
         """
         reason = self.open_private_network()
         if self._network is None:
             message = f'"network": "private" is not possible: {reason}; allow it there, or use "fenced"'
-            raise host_vars.UnknownValue(message)
+            raise host_vars.UnknownValueError(message)
         command.namespaces = self._network.namespaces
         command.modules = ()  # a fork of another process cannot drop its privileges in the user namespace
 

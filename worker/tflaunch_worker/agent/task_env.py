@@ -59,7 +59,7 @@ class TaskEnvironments:
         return self._values
 
     def expand_path(self, path: str) -> str:
-        """Return a path with this host's values; raise `UnknownValue` where one is missing."""
+        """Return a path with this host's values; raise `UnknownValueError` where one is missing."""
         return host_vars.expand_path(path, self.known())
 
     def command(self, message: dict[str, Any], directory: str, progress: str) -> spawn.Command:
@@ -71,7 +71,7 @@ class TaskEnvironments:
             progress: the path of the attempt's pipe for progress, "" for none.
 
         Raises:
-            UnknownValue: the command refers to a value that the host does not have, or to an unknown secret.
+            UnknownValueError: the command refers to a value that the host does not have, or to an unknown secret.
         """
         known = self.known()
         env = dict(self._inherited if message["inherit"] else self._bare_environment())
@@ -145,7 +145,7 @@ def _known_secrets(secrets: dict[str, str | None]) -> dict[str, str]:
     known = {name: value for name, value in secrets.items() if value is not None}
     if len(known) < len(secrets):
         missing = ", ".join(sorted(secrets.keys() - known.keys()))
-        raise host_vars.UnknownValue(f"secrets could not be read when the run was resumed: {missing}")
+        raise host_vars.UnknownValueError(f"secrets could not be read when the run was resumed: {missing}")
     return known
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 _EXAMPLE = '{"cluster": {"worker": ["h1:2222", "h2:2222"]}, "task": {"type": "worker", "index": 0}}'
 
 
-class CannotTrain(RuntimeError):
+class CannotTrain(RuntimeError):  # noqa: N818 - programs that train know this name
     """Raised when training cannot start or continue: one sentence for the user, with the remedy."""
 
 

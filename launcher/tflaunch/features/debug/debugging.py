@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tflaunch.client import requests
-from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.core.job_state import Breakpoint
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.explain.wording import place_of
@@ -49,7 +49,7 @@ class DebuggerClient:
         try:
             self._client = ControlClient(directory)
             self._client.say("debug", tasks=list(tasks))
-        except NoSupervisor:
+        except NoSupervisorError:
             raise requests.why_over(directory) from None
 
     def run(self) -> str:
@@ -70,7 +70,7 @@ class DebuggerClient:
                     return str(message.get("reason"))
                 else:
                     self._obey(message)
-        except NoSupervisor:
+        except NoSupervisorError:
             raise requests.why_over(self._directory) from None
         finally:
             self._client.close()

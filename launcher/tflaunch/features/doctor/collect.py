@@ -20,7 +20,7 @@ from tflaunch.plan import model as planning
 from tflaunch.plan import moving
 from tflaunch.plan.model import PRIVATE, Plan, TaskPlan
 from tflaunch.store.run_dir import home
-from tflaunch.transport.base import AgentConnector, AgentGone, LinkError
+from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class _Visit:
         """Start an agent on the host."""
         try:
             self._interview = AgentRpc(self._connector.open(), self._run)
-        except (LinkError, AgentGone) as error:
+        except (LinkError, AgentGoneError) as error:
             self.known = Host(self.known.host, reason=str(error))
 
     def leave(self) -> None:

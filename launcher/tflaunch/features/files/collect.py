@@ -18,7 +18,7 @@ from tflaunch.plan import placeholders, tensorboard
 from tflaunch.plan.model import Plan
 from tflaunch.printable import printable
 from tflaunch.store.run_dir import RunDirectory, collected_files_in
-from tflaunch.transport.base import AgentConnector, AgentGone, LinkError
+from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 from tflaunch_worker import fields
 from tflaunch_worker.agent.left_files import PART, is_inside
@@ -40,7 +40,7 @@ class FileAgent(Protocol):
 
 
 Reach = Callable[[str], AbstractContextManager[FileAgent]]
-"""Returns the agent of a host; entering it raises `LinkError` or `AgentGone` if there is none."""
+"""Returns the agent of a host; entering it raises `LinkError` or `AgentGoneError` if there is none."""
 
 
 class Workdir(NamedTuple):
@@ -171,7 +171,7 @@ class Collection:
             with self._reach(host) as agent:
                 for workdir in workdirs:
                     self.results[workdir] = self._collect(agent, workdir)
-        except (LinkError, AgentGone) as error:
+        except (LinkError, AgentGoneError) as error:
             self.results.update((workdir, self._nothing(workdir, printable(str(error)))) for workdir in workdirs)
 
     def _nothing(self, workdir: Workdir, problem: str) -> Collected:

@@ -162,14 +162,14 @@ def _command(answer: str) -> tuple[str, ...]:
 
 def _hosts(answer: str) -> str | None:
     """Return the value of -H, None for this machine."""
-    from tflaunch.clusterspec.values import InvalidValue, parse_address
+    from tflaunch.clusterspec.values import InvalidValueError, parse_address
 
     if answer == _HERE:
         return None
     try:
         for host, _ in host_slots(answer):
             parse_address(host)
-    except InvalidValue as error:
+    except InvalidValueError as error:
         raise click.UsageError(str(error)) from None
     return answer
 

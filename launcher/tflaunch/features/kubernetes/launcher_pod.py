@@ -40,7 +40,7 @@ _MOST_SUPERVISORS = 5  # that may be killed in this pod
 _LONGEST_SAID = 2000  # characters
 
 
-class _PodEnds(BaseException):
+class _PodEndsError(BaseException):
     """Kubernetes ends this pod."""
 
 
@@ -64,14 +64,14 @@ def supervise_in_pod(run: str, cluster: KubernetesPlan, say: Callable[[str], Non
     launcher = _Launcher(run, cluster, say)
     try:
         return launcher.serve()
-    except _PodEnds:
+    except _PodEndsError:
         launcher.leave()
         return 128 + signal.SIGTERM
 
 
 def _end_pod(number: int, frame: FrameType | None) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise _PodEnds
+    raise _PodEndsError
 
 
 class _Launcher:

@@ -10,7 +10,7 @@ from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.kubernetes.pod_state import ROUTINE, PodState
 from tflaunch.features.kubernetes.pod_watch import PodWatch
 from tflaunch.plan.model import RUN_LABEL, HostPlan, KubernetesPlan
-from tflaunch.transport.base import AgentGone, LinkError
+from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.command import CommandAccess, CommandConnector, CommandConnectors, CommandLink
 
 _POLL = 1.0  # seconds
@@ -93,16 +93,16 @@ class PodConnector:
         """Reconnect to the agent that was started before.
 
         Raises:
-            AgentGone: it has exited.
+            AgentGoneError: it has exited.
             LinkError: it cannot be reached at present, and why.
         """
         try:
             return self._command.resume()
-        except AgentGone as gone:
-            raise AgentGone(self._end() or str(gone)) from None
+        except AgentGoneError as gone:
+            raise AgentGoneError(self._end() or str(gone)) from None
         except LinkError:
             if end := self._end():
-                raise AgentGone(end) from None
+                raise AgentGoneError(end) from None
             raise
 
     def end(self) -> None:

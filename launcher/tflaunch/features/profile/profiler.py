@@ -12,7 +12,7 @@ from tflaunch import private_files
 from tflaunch.agents import calls
 from tflaunch.core.job_state import Job, TaskPhase
 from tflaunch.printable import printable
-from tflaunch.runtime.control_server import Caller, Refused, require_tasks
+from tflaunch.runtime.control_server import Caller, RefusedError, require_tasks
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store.run_dir import profile_file, profile_session, profiles_in
 from tflaunch_worker import fields
@@ -46,7 +46,7 @@ class Profiler(Watcher):
         try:
             private_files.make_directories(place)
         except OSError as error:
-            raise Refused(f"profiles cannot be stored: {error.filename}: {error.strerror}") from None
+            raise RefusedError(f"profiles cannot be stored: {error.filename}: {error.strerror}") from None
         self._begin(caller, tasks, seconds, place)
 
     def _begin(self, caller: Caller, tasks: list[str], seconds: float, place: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.client import requests
-from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.features.profile import flame_graph
 from tflaunch_worker import fields
@@ -60,7 +60,7 @@ def make_profiles(directory: Path, tasks: Sequence[str], seconds: float) -> Iter
     """
     try:
         client = ControlClient(directory)
-    except NoSupervisor:
+    except NoSupervisorError:
         raise requests.why_over(directory) from None
     try:
         client.say("profile", tasks=list(tasks), seconds=seconds)
@@ -74,7 +74,7 @@ def make_profiles(directory: Path, tasks: Sequence[str], seconds: float) -> Iter
                 return
             if answer["kind"] == "task_profiled":
                 yield _read(answer)
-    except NoSupervisor:
+    except NoSupervisorError:
         raise requests.why_over(directory) from None
     finally:
         client.close()

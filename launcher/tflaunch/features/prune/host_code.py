@@ -10,7 +10,7 @@ from tflaunch.client import runs
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.plan.model import Plan
 from tflaunch.store.run_dir import RunDirectory
-from tflaunch.transport.base import AgentConnector, AgentGone, LinkError
+from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 
 _AT_ONCE = 16
@@ -55,7 +55,7 @@ def _remove_on(host: str, connector: AgentConnector, run: str) -> str:
     """Have an agent in the run's directory on a host remove the copy; return what failed, or ""."""
     try:
         agent = AgentRpc(connector.open(), run)
-    except (LinkError, AgentGone) as error:
+    except (LinkError, AgentGoneError) as error:
         return f"{host}: {error}"
     try:
         agent.call("remove_code", _PATIENCE)

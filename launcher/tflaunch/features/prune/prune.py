@@ -75,7 +75,7 @@ class Findings(NamedTuple):
     cached: list[Cached]
 
 
-class _Kept(Exception):
+class _KeptError(Exception):
     """Raised for a run that must not be removed; the message continues a sentence that begins with its name."""
 
 
@@ -98,7 +98,7 @@ def find_old(retention: RetentionPlan, now: float) -> Findings:
             old = _unfinished(path) if path.name.startswith(TRASH) else _examine(path, now)
             if old.state == _REMOVING or now - old.ended >= retention.older_than:
                 found.append(old)
-        except _Kept as reason:
+        except _KeptError as reason:
             if now - _last_change(path) >= retention.older_than and not runs.is_live(path):
                 kept.append(KeptRun(path.name, str(reason)))
     return Findings(found, kept, find_cached(retention.older_than, now))
@@ -118,7 +118,7 @@ def find_named(names: Sequence[str], now: float) -> Findings:
             raise TflaunchError(f"there is no run {name!r}; {remedy}", EXIT_USAGE)
         try:
             found.append(_examine(known[name], now, is_named=True))
-        except _Kept as reason:
+        except _KeptError as reason:
             raise TflaunchError(f"run {name} {reason}", EXIT_USAGE) from None
     return Findings(found, [], [])
 
@@ -137,12 +137,12 @@ def _examine(path: Path, now: float, is_named: bool = False) -> OldRun:
     """Return a run that may be removed.
 
     Raises:
-        _Kept: it must not be, at any age; by default also if it is damaged.
+        _KeptError: it must not be, at any age; by default also if it is damaged.
     """
     try:
         run_dir.open_run(path)
         if not run_names.is_run_name(path.name):
-            raise _Kept("does not have the name of a run; remove it by hand")
+            raise _KeptError("does not have the name of a run; remove it by hand")
         written = _last_change(path)  # before the run's location is asked, which may note an answer in the directory
         _require_dead(path)
         state, ended = _end_of(path, written, now, is_named)
@@ -150,58 +150,58 @@ def _examine(path: Path, now: float, is_named: bool = False) -> OldRun:
         outside = os.readlink(logs) if logs.is_symlink() else None
         return OldRun(path, state, ended, tree_size(path), outside, written)
     except TflaunchError as error:
-        raise _Kept(f"cannot be removed: {error}") from None
+        raise _KeptError(f"cannot be removed: {error}") from None
     except OSError as error:
-        raise _Kept(f"cannot be removed: {error.filename}: {error.strerror}") from None
+        raise _KeptError(f"cannot be removed: {error.filename}: {error.strerror}") from None
 
 
 def _require_dead(path: Path, is_locked_by_us: bool = False) -> None:
     """Refuse a run if something of it is known to be alive.
 
     Raises:
-        _Kept: a supervisor, something elsewhere or an agent on this machine lives.
+        _KeptError: a supervisor, something elsewhere or an agent on this machine lives.
     """
     remedy = f"to end it: tflaunch down {path.name}"
     if reason := locate_run(path).reason_to_keep():
-        raise _Kept(reason)
+        raise _KeptError(reason)
     if not is_locked_by_us and run_lock.is_locked(path):
-        raise _Kept(f"is live; {remedy}")
+        raise _KeptError(f"is live; {remedy}")
     if runs.has_agent(path):
         is_from_here = os.path.lexists(path / run_dir.JOURNAL_NAME)
         remedy = remedy if is_from_here else "end it on the machine where it was started"
-        raise _Kept(f"has an agent that lives on this machine; {remedy}")
+        raise _KeptError(f"has an agent that lives on this machine; {remedy}")
 
 
 def _require_unchanged(old: OldRun) -> None:
     """Refuse a run that was resumed, and has ended again, after it was found.
 
     Raises:
-        _Kept: it was written to.
+        _KeptError: it was written to.
     """
     if _last_change(old.path) != old.written:
-        raise _Kept("has changed in the meantime")
+        raise _KeptError("has changed in the meantime")
 
 
 def _end_of(path: Path, written: float, now: float, is_named: bool) -> tuple[str, float]:
     """Return the state of a run without a supervisor, and when it ended or was last written to.
 
     Raises:
-        _Kept: it may be starting, may have tasks elsewhere, or is damaged and not named.
+        _KeptError: it may be starting, may have tasks elsewhere, or is damaged and not named.
     """
     is_recent = now - written < PATIENCE
     entry = run_list.entry_of(path)
     state: str = entry["state"]
     is_over = entry["exit_code"] is not None
     if not is_over and state not in _DEAD:
-        raise _Kept(f"is live; to end it: tflaunch down {path.name}")
+        raise _KeptError(f"is live; to end it: tflaunch down {path.name}")
     if state == "unreadable" and not is_named:
-        raise _Kept(f"is damaged: {_damage(path)}; to remove it: tflaunch prune {path.name}")
+        raise _KeptError(f"is damaged: {_damage(path)}; to remove it: tflaunch prune {path.name}")
     if state in ("unreadable", "not begun") and is_recent:
         what = "is damaged" if state == "unreadable" else "has not begun"
-        raise _Kept(f"{what}, and was written to within a day, so it may be alive")
+        raise _KeptError(f"{what}, and was written to within a day, so it may be alive")
     if state == "lost" and is_recent and (hosts := _other_hosts(path)):
         remedy = f"to end them: tflaunch down {path.name}"
-        raise _Kept(f"may have live tasks on {', '.join(hosts)}, as its supervisor was killed; {remedy}")
+        raise _KeptError(f"may have live tasks on {', '.join(hosts)}, as its supervisor was killed; {remedy}")
     if is_over and (records := first_and_last_record(path)):
         return state, float(records[1]["time"])
     return state, written
@@ -241,13 +241,13 @@ def _unfinished(path: Path) -> OldRun:
     """Return a run that an earlier prune did not finish to remove.
 
     Raises:
-        _Kept: it contains what must not be removed.
+        _KeptError: it contains what must not be removed.
     """
     try:
         changed = path.lstat().st_mtime
         return OldRun(path, _REMOVING, changed, tree_size(path), None, changed)
     except TflaunchError as error:
-        raise _Kept(f"cannot be removed: {error}") from None
+        raise _KeptError(f"cannot be removed: {error}") from None
 
 
 # ---- removing
@@ -291,7 +291,7 @@ def apply_retention(job: str, retention: RetentionPlan, now: float) -> list[OldR
                 if now - old.ended >= retention.older_than:
                     remove_run(old)
                     removed.append(old)
-            except (_Kept, TflaunchError):
+            except (_KeptError, TflaunchError):
                 continue
     return removed
 
@@ -319,7 +319,7 @@ def remove_run(old: OldRun, with_hosts: bool = False) -> None:
             host_code.remove_code(old.path)
         runs.kill_orphans(old.path)
         delete_run(old.path)
-    except _Kept as reason:
+    except _KeptError as reason:
         raise TflaunchError(f"run {old.name} {reason}", EXIT_INTERNAL) from None
     except OSError as error:
         raise TflaunchError(f"run {old.name}: {error.filename}: {error.strerror}", EXIT_INTERNAL) from None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tflaunch.client import file_tree
-from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.queue import queue_list, queue_wake, run_queue
@@ -90,7 +90,7 @@ class QueuedRun(RunLocation):
             try:
                 ControlClient(self.directory).ask("stop", grace=grace)
                 return
-            except NoSupervisor:
+            except NoSupervisorError:
                 if not run_queue.has_order(self.directory):
                     return
                 time.sleep(_BETWEEN_TRIES)

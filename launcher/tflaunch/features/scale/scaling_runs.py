@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tflaunch.client import requests, runs
-from tflaunch.client.control_client import NoSupervisor
+from tflaunch.client.control_client import NoSupervisorError
 from tflaunch.client.observer import Observer
 from tflaunch.clusterspec import load
 from tflaunch.clusterspec.spec_file import SpecFile
@@ -138,7 +138,7 @@ def _stop(directory: RunDirectory) -> None:
 def _request_stop(directory: RunDirectory, grace: float | None) -> None:
     try:
         requests.request_stop(directory.path, grace)
-    except (NoSupervisor, TflaunchError):
+    except (NoSupervisorError, TflaunchError):
         pass  # it has just ended
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch.client.control_client import ControlClient, NoSupervisor
+from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.core.evidence import Evidence, Sampling
 from tflaunch.explain.run_status import Status, TaskStatus
 from tflaunch.features.scale import scaling
@@ -108,7 +108,7 @@ class StepWatcher:
         has_ended = False
         try:
             self._watch_steps()
-        except NoSupervisor:
+        except NoSupervisorError:
             has_ended = True
         seen = None if self._first is None or self._last is None else self._last.step - self._first.step
         measured = self._measured(examples, has_ended)
@@ -141,7 +141,7 @@ class StepWatcher:
             client.close()
         self._status, now = status, time.time()
         if status.exit_code is not None:
-            raise NoSupervisor("it has ended")
+            raise NoSupervisorError("it has ended")
         task = self._reporter(status)
         if task is not None and task.step is not None:
             self._note(_Moment(task.step, now - (task.progress_age or 0.0)))
@@ -191,7 +191,7 @@ class StepWatcher:
                     self._samples.setdefault(task, []).append(evidence)
                 if time.monotonic() >= until + _PATIENCE:
                     return
-        except NoSupervisor:
+        except NoSupervisorError:
             pass  # it has ended, with steps enough
 
     # ---- what was measured

@@ -31,11 +31,11 @@ class SlurmError(Exception):
     """Slurm refused or could not be queried; the message is one sentence."""
 
 
-class BadOption(SlurmError):
+class BadOptionError(SlurmError):
     """A Slurm command does not know an option, or its value."""
 
 
-class NoSlurmHere(SlurmError):
+class NoSlurmError(SlurmError):
     """This machine has no Slurm commands."""
 
 
@@ -81,8 +81,8 @@ def run_command(*command: str, given: str | None = None) -> str:
         given: its input.
 
     Raises:
-        NoSlurmHere: there is no such command.
-        BadOption: it rejects one of its options, or one in its input.
+        NoSlurmError: there is no such command.
+        BadOptionError: it rejects one of its options, or one in its input.
         SlurmError: it cannot be run, or fails.
     """
     try:
@@ -90,12 +90,12 @@ def run_command(*command: str, given: str | None = None) -> str:
             command, input=given or "", capture_output=True, text=True, errors="replace", timeout=_PATIENCE, check=False
         )
     except FileNotFoundError:
-        raise NoSlurmHere(f"there is no command `{command[0]}` here") from None
+        raise NoSlurmError(f"there is no command `{command[0]}` here") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SlurmError(f"`{command[0]}` cannot be run: {error}") from None
     if done.returncode != 0:
         said = _reason(done.stderr) or f"`{command[0]}` ended with code {done.returncode}"
-        raise (BadOption if done.returncode == _USAGE_CODE else SlurmError)(said)
+        raise (BadOptionError if done.returncode == _USAGE_CODE else SlurmError)(said)
     return done.stdout
 
 
@@ -109,8 +109,8 @@ def submit_script(script: str) -> str:
     """Submit a batch script, and return its job ID.
 
     Raises:
-        NoSlurmHere: there is no sbatch.
-        BadOption: the script has an option that sbatch does not know.
+        NoSlurmError: there is no sbatch.
+        BadOptionError: the script has an option that sbatch does not know.
         SlurmError: Slurm rejects the job.
     """
     return run_command("sbatch", "--parsable", given=script).strip().partition(";")[0]

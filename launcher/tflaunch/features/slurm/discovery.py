@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tflaunch.discovery.base import Engine, Found, NotFound
+from tflaunch.discovery.base import Engine, Found, NotFoundError
 from tflaunch.features.slurm import commands
 
 _TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
@@ -24,17 +24,17 @@ class Slurm(Engine):
         """Return the nodes.
 
         Raises:
-            NotFound: there is no allocation.
+            NotFoundError: there is no allocation.
         """
         job, nodes = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_NODELIST")
         if where:
-            raise NotFound(f"'slurm' is followed by {where!r}", 'write "slurm": the allocation is known by itself')
+            raise NotFoundError(f"'slurm' is followed by {where!r}", 'write "slurm": the allocation is known by itself')
         if job is None or nodes is None:
-            raise NotFound("this is not a Slurm allocation: SLURM_JOB_ID is not set", _REMEDY)
+            raise NotFoundError("this is not a Slurm allocation: SLURM_JOB_ID is not set", _REMEDY)
         try:
             names = commands.run_command("scontrol", "show", "hostnames", nodes).split()
         except commands.SlurmError as error:
-            raise NotFound(f"Slurm does not name the nodes: {error}", _REMEDY) from None
+            raise NotFoundError(f"Slurm does not name the nodes: {error}", _REMEDY) from None
         slots = _tasks_per_node(os.environ.get("SLURM_TASKS_PER_NODE", ""), len(names))
         return Found([f"{name} slots={count}" for name, count in zip(names, slots, strict=True)], job)
 

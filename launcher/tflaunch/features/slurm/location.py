@@ -13,7 +13,7 @@ import tflaunch_worker
 from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.features.slurm import batch, commands
-from tflaunch.features.slurm.commands import NoSlurmHere, SlurmError, SlurmJob
+from tflaunch.features.slurm.commands import NoSlurmError, SlurmError, SlurmJob
 from tflaunch.store.run_dir import SOCKET_NAME, SUPERVISOR_LOG
 
 _BETWEEN_LOOKS = 1.0  # seconds: Slurm sends no notifications, so it is polled
@@ -181,7 +181,7 @@ class SlurmRun(RunLocation):
         while True:
             try:
                 return commands.find_job(self._job)
-            except NoSlurmHere as error:
+            except NoSlurmError as error:
                 raise TflaunchError(f"job {self._job} cannot be asked for: {error}", EXIT_INTERNAL) from None
             except SlurmError as error:
                 if not is_told:

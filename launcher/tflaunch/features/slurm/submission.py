@@ -20,7 +20,7 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, Problem, 
 from tflaunch.features.drills import drill
 from tflaunch.features.render import slurm
 from tflaunch.features.slurm import batch, commands
-from tflaunch.features.slurm.commands import BadOption, NoSlurmHere, SlurmError
+from tflaunch.features.slurm.commands import BadOptionError, NoSlurmError, SlurmError
 from tflaunch.plan import lint, placeholders, placement
 from tflaunch.plan.model import Plan
 from tflaunch.plan.placement import with_gpus
@@ -139,11 +139,11 @@ def _submit(directory: RunDirectory, order: SpecOrder, options: Sequence[str]) -
 
 
 def _refused(error: SlurmError) -> TflaunchError:
-    if isinstance(error, NoSlurmHere):
+    if isinstance(error, NoSlurmError):
         message = f"{error}; run this on a login node of a Slurm cluster, or without --on slurm"
         return TflaunchError(message, EXIT_PREFLIGHT)
     message = f'Slurm does not take the job: {error}; correct the options of sbatch on the command line or in "slurm"'
-    return TflaunchError(message, EXIT_USAGE if isinstance(error, BadOption) else EXIT_PREFLIGHT)
+    return TflaunchError(message, EXIT_USAGE if isinstance(error, BadOptionError) else EXIT_PREFLIGHT)
 
 
 def take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:

@@ -75,7 +75,7 @@ def _board_here(plan: Plan, process: TaskPlan) -> tuple[str, str, str]:
         workdir = host_vars.expand_path(process.workdir, os.environ)
         logdir = host_vars.expand_path(logdir, os.environ)
         python = host_vars.expand_path(python, os.environ) if host.is_local else sys.executable
-    except host_vars.UnknownValue:
+    except host_vars.UnknownValueError:
         workdir = ""
     if "://" in logdir:
         return python, workdir if os.path.isdir(workdir) else os.getcwd(), logdir
@@ -132,7 +132,7 @@ def _bindable(port: int) -> int:
         return found
 
 
-class _Stopped(BaseException):
+class _StoppedError(BaseException):
     """The user requested the end with this signal."""
 
     def __init__(self, number: int) -> None:
@@ -175,7 +175,7 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
                 continue
             code = _wait_for(process)
             break
-    except _Stopped as stopped:
+    except _StoppedError as stopped:
         return 0 if stopped.number == signal.SIGINT else 128 + stopped.number
     finally:
         for number in stopping:
@@ -213,7 +213,7 @@ def _wait_for(process: subprocess.Popen[bytes]) -> int:
 
 
 def _stop(number: int, _: FrameType | None) -> None:
-    raise _Stopped(number)
+    raise _StoppedError(number)
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

@@ -11,7 +11,7 @@ from tflaunch.features.warm import warm_servers
 from tflaunch.features.warm.warm_servers import WarmServer
 from tflaunch.plan.model import Plan
 from tflaunch.store.run_dir import RunDirectory, home
-from tflaunch.transport.base import AgentConnector, AgentGone, LinkError
+from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 from tflaunch_worker import fields
 
@@ -41,7 +41,7 @@ def on_hosts(plan: Plan, *, is_stop: bool) -> tuple[list[WarmServer], list[str]]
     for host, visit in visits.items():
         try:
             found += visit.result()
-        except (LinkError, AgentGone, ValueError) as error:
+        except (LinkError, AgentGoneError, ValueError) as error:
             problems.append(f"{host}: {error}")
     return found, problems
 
@@ -51,7 +51,7 @@ def _visit(host: str, connector: AgentConnector, run: str, is_stop: bool) -> lis
 
     Raises:
         LinkError: it does not answer.
-        AgentGone: it cannot be started.
+        AgentGoneError: it cannot be started.
         ValueError: the answer is not one.
     """
     agent = AgentRpc(connector.open(), run)

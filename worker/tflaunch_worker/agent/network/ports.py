@@ -32,7 +32,7 @@ _TRIES = 200
 _BESIDE = "127.96.6.6"
 
 
-class PortTaken(Exception):
+class PortTakenError(Exception):
     """Raised when a port is in use; has its number ``port`` and, if known, its ``owner``."""
 
     def __init__(self, port: int, owner: str | None) -> None:
@@ -55,7 +55,7 @@ class Ports:
         A port that the task already holds is kept if it is the requested one, and released otherwise.
 
         Raises:
-            PortTaken: another process has the requested port.
+            PortTakenError: another process has the requested port.
         """
         held = self._held.get(task)
         if held is not None and port and held[0] == port:
@@ -66,7 +66,7 @@ class Ports:
         """Hold a port for a task that binds it exclusively on 127.0.0.1, or another port if it is taken.
 
         Raises:
-            PortTaken: no port could be held.
+            PortTakenError: no port could be held.
         """
         return self._hold(task, itertools.chain([port], _chosen()), _bind_beside)
 
@@ -76,7 +76,7 @@ class Ports:
         for port in ports:
             try:
                 self._held[task] = port, bind(port)
-            except PortTaken as error:
+            except PortTakenError as error:
                 taken = error
             else:
                 return port
@@ -128,7 +128,7 @@ def _bind(port: int) -> socket.socket:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     except OSError as error:
         holder.close()
-        raise PortTaken(port, listening_sockets.owner(port)) from error
+        raise PortTakenError(port, listening_sockets.owner(port)) from error
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     return holder
 
@@ -139,7 +139,7 @@ def _bind_beside(port: int) -> socket.socket:
     Old connections in TIME_WAIT on 127.0.0.1 do not keep a server from listening, but would make our own bind fail.
     """
     if port in listening_sockets.ports():
-        raise PortTaken(port, None)
+        raise PortTakenError(port, None)
     holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         holder.bind((_BESIDE, port))
@@ -147,7 +147,7 @@ def _bind_beside(port: int) -> socket.socket:
     except OSError as error:
         if error.errno != errno.EADDRNOTAVAIL:  # only Linux has all of 127.0.0.0/8
             holder.close()
-            raise PortTaken(port, None) from error
+            raise PortTakenError(port, None) from error
     return holder
 
 

@@ -35,7 +35,7 @@ _FORBIDDING = (
 """Settings below /proc/sys with the values by which a host forbids what an ordinary user needs."""
 
 
-class NoPrivateNetwork(Exception):
+class NoPrivateNetworkError(Exception):
     """Raised where a private network cannot be made; the message says why."""
 
 
@@ -55,7 +55,7 @@ def open_network() -> PrivateNetwork:
     """Make a network, with an interface to the world where pasta can make one.
 
     Raises:
-        NoPrivateNetwork: this host does not allow it.
+        NoPrivateNetworkError: this host does not allow it.
     """
     namespaces = tuple(_ask_fork())
     return PrivateNetwork(namespaces, pasta.connect(namespaces))
@@ -75,7 +75,7 @@ def _ask_fork() -> list[int]:
             message, descriptors = {"reason": "the process that makes it has died"}, []
         os.waitpid(pid, 0)
     if "reason" in message:
-        raise NoPrivateNetwork(str(message["reason"]))
+        raise NoPrivateNetworkError(str(message["reason"]))
     return descriptors
 
 

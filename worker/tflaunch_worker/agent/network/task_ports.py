@@ -5,7 +5,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-from tflaunch_worker.agent.network.ports import PortTaken
+from tflaunch_worker.agent.network.ports import PortTakenError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class TaskPorts:
         for task, port in message["ports"].items():
             try:
                 held[task] = hold(task, port)
-            except PortTaken as taken:
+            except PortTakenError as taken:
                 refused[task] = str(taken)
         if refused:
             self._link.say("ports_refused", refused=refused)

@@ -64,7 +64,7 @@ class CheckpointCopies(Service):
         self._store.retain(message["kept"])
         try:
             directory = os.path.join(self._expand(message["workdir"]), self._expand(message["directory"]))
-        except host_vars.UnknownValue as unknown:
+        except host_vars.UnknownValueError as unknown:
             call.answer(found=None, problem=str(unknown))
             return
 
@@ -114,7 +114,7 @@ class CheckpointCopies(Service):
         try:
             own = self._expand(message["directory"])
             directories = [os.path.realpath(os.path.join(self._expand(path), own)) for path in message["workdirs"]]
-        except host_vars.UnknownValue as unknown:
+        except host_vars.UnknownValueError as unknown:
             call.answer(missing=[], problem=str(unknown))
             return
         directories = list(dict.fromkeys(directories))

@@ -110,7 +110,7 @@ class CheckpointStore:
             began_at = time.monotonic()
             try:
                 found = saved_checkpoints.find_newest(directory, is_quiet=False)
-            except saved_checkpoints.Unfinished:
+            except saved_checkpoints.UnfinishedError:
                 found = None
             if found is not None and _stamps(found) != seen:
                 if sum(size for size, _, _ in found.files.values()) > _SMALL:

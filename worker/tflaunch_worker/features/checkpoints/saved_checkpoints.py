@@ -64,7 +64,7 @@ class Found:
         self.files = files
 
 
-class Unfinished(Exception):
+class UnfinishedError(Exception):
     """Raised when a checkpoint is being written without which the others are not all that a program reads."""
 
 
@@ -76,7 +76,7 @@ def find_newest(directory: str, is_quiet: bool) -> Found | None:
         is_quiet: no program writes there any more, so what is incomplete stays so.
 
     Raises:
-        Unfinished: a checkpoint without an earlier one in its directory is being written.
+        UnfinishedError: a checkpoint without an earlier one in its directory is being written.
     """
     newest, name = 0, ""
     files: dict[str, Stamp] = {}
@@ -143,7 +143,7 @@ def _newest_of(directory: str, names: Names, is_quiet: bool) -> tuple[str, list[
         return newest, [*candidates[newest], *notes]
     changed_at = max((names[name].st_mtime for name in candidates), default=0.0)
     if candidates and not is_quiet and time.time() - changed_at < _GIVEN_UP:
-        raise Unfinished(directory)
+        raise UnfinishedError(directory)
     return None
 
 

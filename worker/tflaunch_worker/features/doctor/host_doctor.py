@@ -62,7 +62,7 @@ class HostDoctor(Service):
         for number, program in enumerate(message["programs"]):
             try:
                 commands.append((host.command("doctor", program, None), program["is_python"]))
-            except host_vars.UnknownValue as unknown:
+            except host_vars.UnknownValueError as unknown:
                 problems[number] = str(unknown)
         probe, directory, files = message["probe"], host.directory, host.max_files
 

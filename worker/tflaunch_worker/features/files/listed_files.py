@@ -111,7 +111,7 @@ class FileListing(Service):
         nothing: dict[str, Any] = {"files": [], "left_out": 0}
         try:
             directory = self.agent.host.expand_path(workdir)
-        except host_vars.UnknownValue as unknown:
+        except host_vars.UnknownValueError as unknown:
             self.agent.left_files.offer(*about, {})
             call.answer(problem=str(unknown), directory=workdir, **nothing)
             return
