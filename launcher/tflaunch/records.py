@@ -12,6 +12,7 @@ import functools
 import types
 import typing
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from tflaunch.printable import printable
@@ -61,7 +62,9 @@ def as_json(value: Any) -> Any:
         return {name: as_json(field) for name, field in value._asdict().items()}
     if isinstance(value, Mapping):
         return {name: as_json(field) for name, field in value.items()}
-    return [as_json(item) for item in value] if isinstance(value, tuple) else value
+    if isinstance(value, Enum):
+        return value.value
+    return [as_json(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
 @functools.cache

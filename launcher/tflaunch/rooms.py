@@ -36,7 +36,7 @@ class Verb(NamedTuple):
         group: the heading of `tflaunch --help` under which it is listed.
         summary: what it does, for that list.
         after: the command or heading that it follows there; if there is none, it comes last in its group.
-        output: where the `Output` is that describes what it prints with --json.
+        output: where the type of what it prints with --json is, or an `Output`.
     """
 
     place: str

@@ -17,7 +17,7 @@ import pytest
 from support.agent_client import Agent
 from support.processes import wait_until_waiting
 from tflaunch.core.evidence import Evidence
-from tflaunch.records import read_record
+from tflaunch.records import as_json, read_record
 from tflaunch_worker.inspect import python_runtime, python_stacks
 from tflaunch_worker.inspect.python_runtime import UnreadableError
 
@@ -289,5 +289,5 @@ def test_an_agent_tells_what_its_tasks_have_used(agent: Agent) -> None:
     later = evidence(agent, between=0.1, with_use=True)["worker:0"].processes[0].use
     assert later is not None
     assert later.cpu_seconds >= use.cpu_seconds
-    assert read_record(Evidence, found.as_json()) == found
+    assert read_record(Evidence, as_json(found)) == found
     assert evidence(agent, between=0.1)["worker:0"].processes[0].use is None

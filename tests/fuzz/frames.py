@@ -31,6 +31,7 @@ from tflaunch.features.hang import hang
 from tflaunch.features.memory.memory_growth import MemoryGrowth
 from tflaunch.features.metrics.metrics import families
 from tflaunch.features.profile.profiler import profile
+from tflaunch.records import as_json as record_as_json
 from tflaunch.records import read_record
 from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch_worker import wire
@@ -192,7 +193,7 @@ def _check_evidence(evidence: Evidence) -> None:
     """The verdict on any evidence is one printable line."""
     tasks = tuple(TASK._replace(task=f"worker:{index}", listening=bool(index)) for index in range(3))
     found = hang.verdict(RUN._replace(tasks=tasks), {evidence.task: evidence})
-    assert read_record(Evidence, evidence.as_json()) == evidence
+    assert read_record(Evidence, record_as_json(evidence)) == evidence
     assert found.sentence.isprintable()
     assert set(found.culprits) <= {task.task for task in tasks}
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import click
 
+from tflaunch import records
 from tflaunch.cli.arguments.spec import (
     CommandAfterDashes,
     json_option,
@@ -39,47 +40,52 @@ def check(specs: tuple[Path, ...], command: tuple[str, ...], settings: tuple[str
     """
     if not specs:
         raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
-    checked = [_checked(spec, command, settings) for spec in specs]
-    is_ok = all(each.is_ok for each in checked)
+    found = [_checked(spec, command, settings) for spec in specs]
+    checked = [each for each, _ in found]
+    shown: AllChecked = {
+        "ok": all(each.ok for each in checked),
+        "problems": [problem for each in checked for problem in each.problems],
+    }
+    if len(checked) > 1:
+        shown["specs"] = checked
     if as_json:
-        shown = {"ok": is_ok, "problems": [problem for each in checked for problem in each.problems_as_json()]}
-        if len(checked) > 1:
-            shown["specs"] = [each.as_json() for each in checked]
-        click.echo(json.dumps(shown, indent=2))
+        click.echo(json.dumps(records.as_json(shown), indent=2))
     else:
-        for each in checked:
-            click.echo("\n".join(each.lines()))
-    return 0 if is_ok else EXIT_USAGE
+        for each, source in found:
+            lines = [f"{source}: {problem.severity}: {problem.sentence()}" for problem in each.problems]
+            click.echo("\n".join([*lines, *[f"{each.spec}: ok"] * each.ok]))
+    return 0 if shown["ok"] else EXIT_USAGE
 
 
-class _Checked(NamedTuple):
-    """The result for one spec. ``source``: the file that has the problems, the spec's or one of defaults."""
+class Checked(NamedTuple):
+    """The problems of one spec."""
 
     spec: str
-    source: str
-    is_ok: bool
+    ok: bool
     problems: Sequence[Problem]
 
-    def problems_as_json(self) -> list[dict[str, str]]:
-        return [problem._asdict() for problem in self.problems]
 
-    def as_json(self) -> dict[str, Any]:
-        return {"spec": self.spec, "ok": self.is_ok, "problems": self.problems_as_json()}
-
-    def lines(self) -> list[str]:
-        lines = [f"{self.source}: {problem.severity}: {problem.sentence()}" for problem in self.problems]
-        return [*lines, f"{self.spec}: ok"] if self.is_ok else lines
+class _OfSeveral(TypedDict, total=False):
+    specs: Sequence[Checked]
 
 
-def _checked(spec: Path, command: Sequence[str], settings: Sequence[str]) -> _Checked:
+class AllChecked(_OfSeveral):
+    """The problems of all specs; `specs` only if there are several."""
+
+    ok: bool
+    problems: Sequence[Problem]
+
+
+def _checked(spec: Path, command: Sequence[str], settings: Sequence[str]) -> tuple[Checked, str]:
+    """Return the problems of a spec, and the file that has them: the spec's, or one of defaults."""
     name = source_name(spec)
     from tflaunch.discovery import prepare
 
     try:
         loaded, problems = prepare.read_spec(read_file(spec), settings, command=command, is_offline=True)
     except SpecError as error:
-        return _Checked(name, error.source, False, error.problems)
-    return _Checked(name, name, True, [*problems, *_no_way_out(loaded)])
+        return Checked(name, False, error.problems), error.source
+    return Checked(name, True, [*problems, *_no_way_out(loaded)]), name
 
 
 def _no_way_out(spec: Spec) -> list[Problem]:

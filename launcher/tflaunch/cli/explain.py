@@ -24,6 +24,7 @@ def explain(run: str | None, as_json: bool) -> None:
     Example:
       tflaunch explain mnist --json
     """
+    from tflaunch import records
     from tflaunch.cli.main import verbs
     from tflaunch.client import runs
     from tflaunch.client.observer import Observer
@@ -44,7 +45,7 @@ def explain(run: str | None, as_json: bool) -> None:
     # What helps further may be a command of a room that is missing here.
     found = found._replace(next=tuple(command for command in found.next if command.split()[1] in verbs()))
     if as_json:
-        click.echo(json.dumps(found.as_json(), indent=2))
+        click.echo(json.dumps(records.as_json(found), indent=2))
         return
     state = found.state.replace("_", " ")
     if observer.job.exit_code is not None:

@@ -23,12 +23,14 @@ _GROUPS = ("Run", "Look at runs", "Act on runs", "Before a run", "Help")
 _OWN_VERBS = {
     "up": Verb("tflaunch.cli.up:up", "Run", "Run a spec and wait for its end."),
     "run": Verb("tflaunch.cli.run:run", "Run", "Run a command as a cluster, without a spec."),
-    "ps": Verb("tflaunch.cli.ps:ps", "Look at runs", "Show the tasks of a run.", output="tflaunch.cli.json_output:PS"),
+    "ps": Verb(
+        "tflaunch.cli.ps:ps", "Look at runs", "Show the tasks of a run.", output="tflaunch.explain.run_status:Status"
+    ),
     "explain": Verb(
         "tflaunch.cli.explain:explain",
         "Look at runs",
         "Say why a run failed, and what helps further.",
-        output="tflaunch.cli.json_output:EXPLAIN",
+        output="tflaunch.explain.explanation:Explanation",
     ),
     "logs": Verb("tflaunch.cli.logs:logs", "Look at runs", "Show what tasks wrote."),
     "attach": Verb("tflaunch.cli.attach:attach", "Look at runs", "Follow a live run as if it had been started here."),
@@ -37,14 +39,14 @@ _OWN_VERBS = {
         "tflaunch.cli.ls:ls",
         "Look at runs",
         "List all runs, and compare those of a matrix.",
-        output="tflaunch.cli.json_output:LS",
+        output="tflaunch.client.run_list:Listing",
     ),
     "events": Verb("tflaunch.cli.events:events", "Look at runs", "Show what has happened in a run."),
     "down": Verb("tflaunch.cli.down:down", "Act on runs", "Stop a run."),
     "restart": Verb("tflaunch.cli.restart:restart", "Act on runs", "Restart tasks of a live run."),
     "kill": Verb("tflaunch.cli.kill:kill", "Act on runs", "Send a signal to tasks."),
     "check": Verb(
-        "tflaunch.cli.check:check", "Before a run", "Find mistakes in specs.", output="tflaunch.cli.json_output:CHECK"
+        "tflaunch.cli.check:check", "Before a run", "Find mistakes in specs.", output="tflaunch.cli.check:AllChecked"
     ),
     "plan": Verb(
         "tflaunch.cli.plan:plan", "Before a run", "Show what `up` would do.", output="tflaunch.cli.json_output:PLAN"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict, cast
 
 from tflaunch.client import runs
 from tflaunch.client.run_location import locate_run
@@ -25,23 +25,40 @@ _MOST_METRICS = 6
 _LONGEST_CELL = 30
 
 
-def overview(beginning: str = "") -> list[dict[str, Any]]:
+class RunEntry(TypedDict):
+    """A run; times are in seconds since the epoch, null for what has not happened or cannot be read.
+
+    `matrix` has the values of --matrix; `step` and `metrics` are the last ones that an ended run has reported. The
+    state is the phase of a live run, ``queued``, ``elsewhere`` (supervised in a cluster), ``not begun``, ``succeeded``,
+    ``failed``, ``stopped``, ``interrupted``, ``lost`` or ``unreadable``.
+    """
+
+    run: str
+    name: str | None
+    state: str
+    exit_code: int | None
+    tasks: int | None
+    started: float | None
+    ended: float | None
+    matrix: Mapping[str, str]
+    step: int | None
+    metrics: Mapping[str, float]
+
+
+Listing = list[RunEntry]
+
+
+def overview(beginning: str = "") -> Listing:
     """Return the runs whose names have this beginning, newest first.
 
     Of a lost run, what a killed agent has left on this machine is killed.
-
-    Each has ``run``, ``name``, ``state``, ``exit_code``, ``tasks`` (a count), ``started`` and ``ended`` (seconds since
-    1970; None for a run that has not ended), ``matrix`` (the values of `--matrix`), and of an ended run ``step`` and
-    ``metrics``, the last that were reported. The state is the phase of a live run, ``queued``, ``elsewhere``
-    (supervised in a cluster), ``not begun``, ``succeeded``, ``failed``, ``stopped``, ``interrupted``, ``lost`` or
-    ``unreadable``.
     """
     return [entry_of(directory) for directory in run_names.newest_first() if directory.name.startswith(beginning)]
 
 
-def entry_of(directory: Path) -> dict[str, Any]:
+def entry_of(directory: Path) -> RunEntry:
     """Return what `overview` has about the run in ``directory``."""
-    unknown: dict[str, Any] = {
+    unknown: RunEntry = {
         "run": directory.name,
         "name": None,
         "exit_code": None,
@@ -51,22 +68,29 @@ def entry_of(directory: Path) -> dict[str, Any]:
         "matrix": {},
         "step": None,
         "metrics": {},
+        "state": "unreadable",
     }
     try:
         found = first_and_last_record(run_dir.open_run(directory))
         if found is None:
-            return {**unknown, **locate_run(directory).describe_run()}
+            return cast("RunEntry", {**unknown, **locate_run(directory).describe_run()})
         first, last = found
-        about = {"run": directory.name, "name": str(first["plan"]["name"]), "tasks": len(first["plan"]["tasks"])}
         state, exit_code = _state(directory, last)
-        ended = None if exit_code is None else last["time"]
-        matrix = {str(name): str(value) for name, value in first["plan"].get("matrix", {}).items()}
-        results = {"matrix": matrix, "step": last.get("step"), "metrics": last.get("metrics", {})}
-        if last["kind"] != "ended":
-            results |= {"step": None, "metrics": {}}
-        return {**about, "state": state, "exit_code": exit_code, "started": first["time"], "ended": ended, **results}
+        results = last if last["kind"] == "ended" else {}
+        return {
+            "run": directory.name,
+            "name": str(first["plan"]["name"]),
+            "tasks": len(first["plan"]["tasks"]),
+            "state": state,
+            "exit_code": exit_code,
+            "started": first["time"],
+            "ended": None if exit_code is None else last["time"],
+            "matrix": {str(name): str(value) for name, value in first["plan"].get("matrix", {}).items()},
+            "step": results.get("step"),
+            "metrics": results.get("metrics", {}),
+        }
     except (TflaunchError, KeyError, TypeError, ValueError):
-        return {**unknown, "state": "unreadable"}
+        return unknown
 
 
 def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:
@@ -82,7 +106,7 @@ def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:
     return (job.phase.value if is_live else "lost"), None
 
 
-def table(entries: Sequence[Mapping[str, Any]], now: float) -> str:
+def table(entries: Sequence[RunEntry], now: float) -> str:
     """Return the runs as aligned text; ``now`` is in seconds since the epoch.
 
     If some were made by `--matrix`, their values and the last metrics of all are columns.
@@ -106,7 +130,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _names_in(entries: Sequence[Mapping[str, Any]], field: str) -> list[str]:
+def _names_in(entries: Sequence[RunEntry], field: Literal["matrix", "metrics"]) -> list[str]:
     """Return the names in a field of all entries, in the order in which they are first met."""
     return list(dict.fromkeys(name for entry in entries for name in entry[field]))
 
@@ -117,9 +141,10 @@ def _cell(value: float | str | None) -> str:
     return "-" if value is None else printable(str(value), _LONGEST_CELL)
 
 
-def _row(entry: Mapping[str, Any], now: float) -> tuple[str, ...]:
-    started = "-" if entry["started"] is None else f"{time_ago(now - entry['started'])} ago"
-    took = "-" if entry["ended"] is None else lasted(entry["ended"] - entry["started"])
+def _row(entry: RunEntry, now: float) -> tuple[str, ...]:
+    began, ended = entry["started"], entry["ended"]
+    started = "-" if began is None else f"{time_ago(now - began)} ago"
+    took = "-" if began is None or ended is None else lasted(ended - began)
     cells = ("-" if entry[name] is None else str(entry[name]) for name in ("exit_code", "tasks"))
     return (entry["run"], entry["state"], *cells, started, took)
 

@@ -6,13 +6,13 @@ from typing import Annotated, Any, NamedTuple
 
 from tflaunch.core.events import Attempt, Count, Moment, Seconds
 from tflaunch.core.measures import Progress
-from tflaunch.records import Line, as_json
+from tflaunch.records import Line
 
 Text = Annotated[str, Line(300)]
 """A path, a name or a reason."""
 
 
-class Frame(NamedTuple):
+class Place(NamedTuple):
     """A place in a Python program."""
 
     file: Text
@@ -20,11 +20,22 @@ class Frame(NamedTuple):
     function: Text
 
 
-class Thread(NamedTuple):
-    """A thread that runs Python, or the main thread of a program that does not.
+class Frame(Place):
+    """A place in a stack, written without the names of its fields: there are thousands."""
 
-    ``wchan`` is the kernel function in which it waits, ``target`` what it reads or writes there; both are "" if
-    unknown. ``has_moved``: it ran between the two samples. ``frames`` begin with the innermost.
+    __slots__ = ()
+
+    def write_json(self) -> list[str | int]:
+        """Return its fields."""
+        return list(self)
+
+
+class Thread(NamedTuple):
+    """A thread; `frames` are file, line and function, the innermost first.
+
+    It runs Python, or is the main thread of a program that does not. ``wchan`` is the kernel function in which it
+    waits, ``target`` what it reads or writes there; both are "" if unknown. ``has_moved``: it ran between the two
+    samples.
     """
 
     id: Count
@@ -103,11 +114,3 @@ class Evidence(NamedTuple):
     """How many cores the tasks of its host may use; known, as the next one, if the use was asked for."""
     busy_seconds: Seconds | None = None
     """For how long the cores of its host have worked, for any program, in sum."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the evidence as JSON that `read_record` reads."""
-        known: dict[str, Any] = as_json(self)
-        for process in known["processes"]:
-            for thread in process["threads"]:
-                thread["frames"] = [list(frame.values()) for frame in thread["frames"]]
-        return known

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tflaunch.core.annotations import Annotations
 from tflaunch.core.job_state import Job
@@ -13,52 +13,36 @@ from tflaunch.explain.summary import JobFailure
 from tflaunch.explain.wording import absence_words, counted
 
 
-class Explanation(NamedTuple):
-    """What is the matter with a run.
+class FailedTask(NamedTuple):
+    """The task that failed first; all fields are null or empty if it is a host or a limit.
 
-    ``sentence`` answers in one sentence. ``host`` and ``attempt`` are those of the culprit, if it is a task.
-    ``next``: commands that help further, the most useful one first.
+    ``python``, ``traceback`` and ``last_lines`` are those of the `JobFailure`.
     """
+
+    task: str | None
+    host: str | None
+    attempt: int | None
+    python: str | None
+    traceback: tuple[str, ...]
+    last_lines: tuple[str, ...]
+
+
+class Explanation(NamedTuple):
+    """Why a run failed, or its state; `next` has commands that help further, the most useful first."""
 
     run: str
     state: str
     exit_code: int | None
     restarts: int
     sentence: str
-    host: str | None
-    attempt: int | None
-    failure: JobFailure | None
-    logs: str
-    next: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as the JSON that `tflaunch explain --json` prints."""
-        found = self.failure
-        culprit = None
-        if found is not None:
-            culprit = {
-                "task": found.task,
-                "host": self.host,
-                "attempt": self.attempt,
-                "python": found.python or None,
-                "traceback": found.traceback,
-                "last_lines": found.last_lines,
-            }
-        return {
-            "run": self.run,
-            "state": self.state,
-            "exit_code": self.exit_code,
-            "restarts": self.restarts,
-            "sentence": self.sentence,
-            "hang": found.hang or None if found is not None else None,
-            "culprit": culprit,
-            "hint": found.hint if found is not None else None,
-            "also_stopped": found.also_stopped if found is not None else (),
-            "not_restarted": found.not_restarted or None if found is not None else None,
-            "unended": found.unended if found is not None else (),
-            "logs": self.logs,
-            "next": self.next,
-        }
+    hang: str | None = None
+    culprit: FailedTask | None = None
+    hint: str | None = None
+    also_stopped: tuple[str, ...] = ()
+    not_restarted: str | None = None
+    unended: tuple[str, ...] = ()
+    logs: str = ""
+    next: tuple[str, ...] = ()
 
 
 def explain_run(
@@ -75,19 +59,25 @@ def explain_run(
     """
     has_failed = bool(job.exit_code) and job.culprit is not None
     found = summary.failure(job, tail, known) if has_failed else None
-    culprit = job.culprit if found is not None and found.task is not None else None
-    return Explanation(
-        run=current.run,
-        state=current.state,
-        exit_code=current.exit_code,
-        restarts=current.restarts,
-        sentence=found.sentence if found is not None else _sentence(job, current, tail, now),
-        host=job.host_of(culprit.name) if culprit is not None else None,
-        attempt=culprit.attempt if culprit is not None else None,
-        failure=found,
-        logs=current.logs,
-        next=_next(current, found),
+    sentence = found.sentence if found is not None else _sentence(job, current, tail, now)
+    about = Explanation(current.run, current.state, current.exit_code, current.restarts, sentence)
+    about = about._replace(logs=current.logs, next=_next(current, found))
+    if found is None:
+        return about
+    return about._replace(
+        hang=found.hang or None,
+        culprit=_failed_task(job, found),
+        hint=found.hint,
+        also_stopped=found.also_stopped,
+        not_restarted=found.not_restarted or None,
+        unended=found.unended,
     )
+
+
+def _failed_task(job: Job, found: JobFailure) -> FailedTask:
+    culprit = job.culprit if found.task is not None else None
+    host, attempt = (job.host_of(culprit.name), culprit.attempt) if culprit is not None else (None, None)
+    return FailedTask(found.task, host, attempt, found.python or None, found.traceback, found.last_lines)
 
 
 def _sentence(job: Job, current: Status, tail: Callable[[str, int], list[str]], now: float) -> str:

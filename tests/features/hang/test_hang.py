@@ -12,7 +12,7 @@ from tflaunch.core.measures import Progress
 from tflaunch.explain.run_status import TaskStatus
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.hang import Verdict
-from tflaunch.records import read_record
+from tflaunch.records import as_json, read_record
 
 pytestmark = pytest.mark.unit
 
@@ -309,7 +309,7 @@ def test_a_step_is_not_called_tracing() -> None:
         ((trace, call, TRAIN), "traces a function (0.9 CPUs)"),
     ):
         found = judge(evidence("worker:0", thread(*frames), cpu=0.9))
-        assert found.groups[0].position.does == words
+        assert found.groups[0].does == words
 
 
 def test_servers_that_wait_for_work_are_not_accused() -> None:
@@ -325,7 +325,7 @@ def test_evidence_survives_the_way_to_another_command() -> None:
     """As JSON."""
     listens = Socket("listening", "127.0.0.1:99", "0.0.0.0:0", 0, is_stuck=False)
     sent = evidence("worker:0", thread(*IN_STEP), sockets=(listens,), step=5, silence=2.0)
-    assert read_record(Evidence, sent.as_json()) == sent
+    assert read_record(Evidence, as_json(sent)) == sent
 
 
 def test_a_task_that_has_just_written_output_is_not_accused() -> None:

@@ -11,7 +11,7 @@ ROOM = Room(
             "Before a run",
             "Check the hosts of a spec before running it.",
             after="env",
-            output="tflaunch.features.doctor.output:DOCTOR",
+            output="tflaunch.features.doctor.findings:Diagnosis",
         ),
     }
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from tflaunch.cli.arguments.spec import (
 from tflaunch.errors import EXIT_PREFLIGHT
 
 if TYPE_CHECKING:
-    from tflaunch.features.doctor.findings import Finding, Host
+    from tflaunch.features.doctor.findings import Diagnosis, Host
     from tflaunch.plan.model import Plan
 
 
@@ -56,8 +56,9 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
     warn(spec, warnings)
     from tflaunch.client import secret_values
     from tflaunch.features.doctor import collect
-    from tflaunch.features.doctor.findings import findings, reachable_by, unchecked
+    from tflaunch.features.doctor.findings import Diagnosis, findings, reachable_by, unchecked
     from tflaunch.plan import placeholders
+    from tflaunch.records import as_json as as_records
     from tflaunch.runtime import launch
 
     plan = placeholders.shown(plan)
@@ -66,18 +67,10 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
         hosts = collect.examine(made, launch.code_for_hosts(made), check)
     _, problems = secret_values.find_secrets(plan.secrets)
     found = findings(plan, hosts, problems)
+    examined = [host._replace(reachable_by=reachable_by(plan, host)) for host in hosts.values()]
     is_ok = all(finding.severity != "error" for finding in found)
-    if as_json:
-        shown = {
-            "ok": is_ok,
-            "findings": [finding._asdict() for finding in found],
-            "not_checked": unchecked(plan, hosts),
-            "hosts": [{**host._asdict(), "reachable_by": reachable_by(plan, host)} for host in hosts.values()],
-        }
-        click.echo(json.dumps(shown, indent=2))
-    else:
-        click.echo(_table(found, hosts, unchecked(plan, hosts)), nl=False)
-        click.echo(_ports(plan, hosts), nl=False)
+    shown = Diagnosis(is_ok, found, unchecked(plan, hosts), examined)
+    click.echo(json.dumps(as_records(shown), indent=2) if as_json else _table(shown) + _ports(examined), nl=as_json)
     return 0 if is_ok else EXIT_PREFLIGHT
 
 
@@ -97,29 +90,29 @@ def _pods_made(plan: Plan, check: str) -> Iterator[Plan]:
         yield made
 
 
-def _ports(plan: Plan, hosts: Mapping[str, Host]) -> str:
+def _ports(hosts: Sequence[Host]) -> str:
     """Return one line per group of tasks that the same machines could reach, for those that have a port."""
     from tflaunch.explain.wording import listed
-    from tflaunch.features.doctor.findings import NOBODY, reachable_by
+    from tflaunch.features.doctor.findings import NOBODY
 
     groups: dict[str, list[str]] = {}
-    for host in hosts.values():
-        for task, who in reachable_by(plan, host).items() if host.reason is None else ():
+    for host in hosts:
+        for task, who in host.reachable_by.items() if host.reason is None else ():
             groups.setdefault(who, []).append(task)
     return "".join(f"{listed(tasks)}: can be reached by {who}\n" for who, tasks in groups.items() if who != NOBODY)
 
 
-def _table(found: Sequence[Finding], hosts: Mapping[str, Host], unchecked: Mapping[str, str]) -> str:
+def _table(shown: Diagnosis) -> str:
     """Return one line per check, each followed by its findings and remedies."""
     from tflaunch.explain.wording import counted
     from tflaunch.features.doctor.findings import CHECKS
 
-    reached = sum(host.reason is None for host in hosts.values())
-    lines = [f"{reached} of {counted(len(hosts), 'host')} reached"]
+    reached = sum(host.reason is None for host in shown.hosts)
+    lines = [f"{reached} of {counted(len(shown.hosts), 'host')} reached"]
     for check in CHECKS:
-        mine = [finding for finding in found if finding.check == check]
+        mine = [finding for finding in shown.findings if finding.check == check]
         worst = "error" if any(finding.severity == "error" for finding in mine) else "warning"
-        otherwise = f"not checked ({unchecked[check]})" if check in unchecked else "ok"
+        otherwise = f"not checked ({shown.not_checked[check]})" if check in shown.not_checked else "ok"
         lines.append(f"{check:<12} {worst if mine else otherwise}")
         lines += [f"  {finding.where}: {finding.message}; {finding.hint}" for finding in mine]
     return "".join(f"{line}\n" for line in lines)

@@ -41,7 +41,7 @@ class Finding(NamedTuple):
 
 
 class Host(NamedTuple):
-    """The facts about one host; ``reason``: why it could not be reached.
+    """The facts about one host; `reason`: why it was not reached; `reachable_by`: where each task is reachable from.
 
     ``programs``: per task, the facts about its interpreter; ``facts``: of the host as a whole; ``offset``: seconds
     that its clock is ahead of this machine's; ``names``: what the others' names resolve to there; ``refused`` and
@@ -57,6 +57,16 @@ class Host(NamedTuple):
     refused: Mapping[str, str] = {}
     unreached: Mapping[str, str] = {}
     unshared: tuple[str, ...] = ()
+    reachable_by: Mapping[str, str] = {}
+
+
+class Diagnosis(NamedTuple):
+    """What would keep a spec from running; `not_checked`: checks that could not be made, and what they need."""
+
+    ok: bool
+    findings: Sequence[Finding]
+    not_checked: Mapping[str, str]
+    hosts: Sequence[Host]
 
 
 def findings(plan: Plan, hosts: Mapping[str, Host], secrets: Sequence[Problem] = ()) -> list[Finding]:

@@ -11,7 +11,7 @@ ROOM = Room(
             "Look at runs",
             "Show where tasks are and what they wait for.",
             after="explain",
-            output="tflaunch.features.hang.output:STACKS",
+            output="tflaunch.features.hang.hang:Stacks",
         ),
     },
     watchers=(Watching("tflaunch.features.hang.watcher:HangWatcher", always, ("stacks",)),),

@@ -31,6 +31,7 @@ def stacks(verbose: bool, as_json: bool, words: tuple[str, ...]) -> None:
     Example:
       tflaunch stacks
     """
+    from tflaunch import records
     from tflaunch.client import requests, runs
     from tflaunch.explain.wording import listed
     from tflaunch.features.hang import hang
@@ -43,8 +44,8 @@ def stacks(verbose: bool, as_json: bool, words: tuple[str, ...]) -> None:
     verdict = hang.verdict(status, evidence)
     shown = [name for name in evidence if not tasks or name in tasks]
     if as_json:
-        about = {"run": status.run, **verdict.as_json(), "silent_hosts": silent}
-        click.echo(json.dumps({**about, "tasks": [evidence[name].as_json() for name in shown]}, indent=2))
+        about = hang.Stacks(status.run, *verdict, silent, [evidence[name] for name in shown])
+        click.echo(json.dumps(records.as_json(about), indent=2))
         return
     click.echo(verdict.sentence)
     for group in verdict.groups:
@@ -60,11 +61,11 @@ def stacks(verbose: bool, as_json: bool, words: tuple[str, ...]) -> None:
 def _described(group: Group, names: list[str], evidence: Mapping[str, Evidence]) -> Iterator[str]:
     from tflaunch.explain.wording import lasted
 
-    at = group.position
-    place = at.own or at.inner
-    yield f"    {at.does}" + (f" at {place.file}:{place.line}, in {place.function}" if place else "")
-    if at.own and at.inner and at.own != at.inner:
-        yield f"    innermost: {at.inner.file}:{at.inner.line}, in {at.inner.function}"
+    own, inner = group.own_frame, group.inner_frame
+    place = own or inner
+    yield f"    {group.does}" + (f" at {place.file}:{place.line}, in {place.function}" if place else "")
+    if own and inner and own != inner:
+        yield f"    innermost: {inner.file}:{inner.line}, in {inner.function}"
     for name in names:
         known = evidence.get(name)
         if known is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tflaunch.core.evidence import Evidence, Socket
 from tflaunch.explain.run_status import Status, TaskStatus
@@ -34,13 +34,16 @@ class Verdict(NamedTuple):
     culprits: tuple[str, ...]
     groups: tuple[Group, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the verdict as JSON."""
-        return {
-            "sentence": self.sentence,
-            "culprits": list(self.culprits),
-            "groups": [group.as_json() for group in self.groups],
-        }
+
+class Stacks(NamedTuple):
+    """Where tasks are, and which of them the others wait for."""
+
+    run: str
+    sentence: str
+    culprits: tuple[str, ...]
+    groups: tuple[Group, ...]
+    silent_hosts: Sequence[str]
+    tasks: Sequence[Evidence]
 
 
 def verdict(status: Status, evidence: Mapping[str, Evidence], exceeded: str = "") -> Verdict:
@@ -187,7 +190,7 @@ def _stuck(
     blamed = [at for at in guilty if at.task in first.tasks]
     if more and not others and len(first.tasks) < len(more[0].tasks):
         return _sentence(blamed, [at for at in guilty if at not in blamed], evidence), first.tasks
-    also = "".join(f"; {listed(each.tasks)}: {each.position.does}{_at(each.position)}" for each in more)
+    also = "".join(f"; {listed(each.tasks)}: {each.does}{_at(each)}" for each in more)
     is_tied = more and not others  # nothing shows which of them waits for the other
     return _sentence(blamed, others, evidence) + also, () if is_tied else tuple(at.task for at in guilty)
 
@@ -266,7 +269,7 @@ def _plural(does: str) -> str:
     return f"{ {'is': 'are', 'has': 'have', 'does': 'do'}.get(first, first.removesuffix('s')) } {rest}".strip()
 
 
-def _at(at: Position) -> str:
+def _at(at: Position | Group) -> str:
     return f" ({at.place})" if at.place else ""
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tflaunch.core.evidence import Evidence, Frame, Process, Thread
+from tflaunch.core.evidence import Evidence, Frame, Place, Process, Thread
 from tflaunch.explain.run_status import TaskStatus
 from tflaunch.explain.summary import signal_name
 
@@ -88,22 +88,19 @@ class Position(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Tasks that are at the same place."""
+    """Tasks at the same place; `own_frame` is in the user's program, `inner_frame` the innermost."""
 
     tasks: tuple[str, ...]
-    position: Position
+    kind: Kind
+    is_stuck: bool
+    does: str
+    own_frame: Place | None
+    inner_frame: Place | None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the group as JSON."""
-        at = self.position
-        return {
-            "tasks": list(self.tasks),
-            "kind": at.kind.value,
-            "is_stuck": at.is_stuck,
-            "does": at.does,
-            "own_frame": None if at.own is None else at.own._asdict(),
-            "inner_frame": None if at.inner is None else at.inner._asdict(),
-        }
+    @property
+    def place(self) -> str:
+        """Return ``data.py, line 40``; "" if it is unknown."""
+        return _place(self.own_frame or self.inner_frame)
 
 
 def position_of(task: TaskStatus, evidence: Evidence | None) -> Position:
@@ -298,7 +295,7 @@ def _call(frames: Sequence[Frame], own: Frame | None) -> str:
     return inside[-1].function.rpartition("<locals>.")[2] if inside else "a call"
 
 
-def _place(frame: Frame | None) -> str:
+def _place(frame: Place | None) -> str:
     return "" if frame is None else f"{frame.file.rpartition('/')[2]}, line {frame.line}"
 
 
@@ -311,5 +308,9 @@ def grouped(positions: Sequence[Position]) -> tuple[Group, ...]:
     found: dict[object, list[Position]] = {}
     for at in positions:
         found.setdefault((at.kind, _on_any_host(at.own), _on_any_host(at.inner), at.is_stuck), []).append(at)
-    groups = [Group(tuple(at.task for at in each), each[0]) for each in found.values()]
-    return tuple(sorted(groups, key=lambda group: (len(group.tasks), -group.position.depth)))
+    return tuple(map(_group_of, sorted(found.values(), key=lambda each: (len(each), -each[0].depth))))
+
+
+def _group_of(positions: Sequence[Position]) -> Group:
+    at, tasks = positions[0], tuple(each.task for each in positions)
+    return Group(tasks, at.kind, at.is_stuck, at.does, at.own and Place(*at.own), at.inner and Place(*at.inner))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tflaunch import records
 from tflaunch.core import policy
 from tflaunch.core.events import HangExplained
 from tflaunch.core.evidence import Sampling
@@ -57,7 +58,7 @@ class HangWatcher(Watcher):
 
         def tell(found: Findings) -> None:
             for evidence in found.evidence.values():
-                caller.say("evidence", **evidence.as_json())
+                caller.say("evidence", **records.as_json(evidence))
             silent = list(found.silent_hosts)
             self._supervision.measured(
                 lambda current: caller.say("done", status=current.as_json(), silent_hosts=silent)

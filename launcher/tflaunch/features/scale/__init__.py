@@ -11,7 +11,7 @@ ROOM = Room(
             "Before a run",
             "Measure how a training scales, and what limits it.",
             after="doctor",
-            output="tflaunch.features.scale.output:SCALE",
+            output="tflaunch.features.scale.output:Scale",
         ),
     }
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-from tflaunch.cli.json_output import Output
 from tflaunch.features.scale.scaling import HostUse, TaskUse
 
 
@@ -35,7 +34,7 @@ class _ScaledRun(TypedDict):
     hosts: Sequence[HostUse]
 
 
-class _Scale(TypedDict):
+class Scale(TypedDict):
     """How a training scales; `problem` says why it was not measured to the end, and `scaling` is weak or strong."""
 
     name: str
@@ -43,6 +42,3 @@ class _Scale(TypedDict):
     runs: Sequence[_ScaledRun]
     notes: Sequence[str]
     problem: str | None
-
-
-SCALE = Output(_Scale)

@@ -27,6 +27,7 @@ from tflaunch.features.web import inspection
 from tflaunch.features.web.feed import Feeds, RunFeed
 from tflaunch.features.web.samples import FIELDS, read_samples
 from tflaunch.plan import selectors
+from tflaunch.records import as_json
 from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
 from tflaunch.tui.escapes import as_text
@@ -146,8 +147,7 @@ class _Server:
     def show_stacks(self, request: Request) -> Response:
         status, found, silent = requests.request_stacks(_directory(request))
         verdict = hang.verdict(status, {each.task: each for each in found})
-        tasks = [each.as_json() for each in found]
-        return JSONResponse({**verdict.as_json(), "silent_hosts": silent, "tasks": tasks})
+        return JSONResponse({**as_json(verdict), "silent_hosts": silent, "tasks": as_json(found)})
 
     def search_logs(self, request: Request) -> Response:
         """Return the last lines of the chosen tasks that contain a text, whatever its case."""

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tflaunch import records
 from tflaunch.client.observer import ObservedStep, Observer, Outcome
 from tflaunch.client.status import current_status
 from tflaunch.errors import TflaunchError
@@ -128,7 +129,7 @@ class RunFeed:
             self._record(current)
         if steps or "timeline" not in self.pieces:
             self._publish("timeline", {**self._timeline.as_json(), "messages": self._messages[-_MOST_MESSAGES:]})
-        self._publish("status", {**current.as_json(), "explanation": explained.as_json(), "now": time.time()})
+        self._publish("status", {**current.as_json(), "explanation": records.as_json(explained), "now": time.time()})
         self.pieces.pop("trouble", None)
         if observer.outcome is Outcome.LIVE:
             time.sleep(_MIN_INTERVAL + _PER_TASK * len(current.tasks))
