@@ -19,7 +19,7 @@ ROOM = Room(
             "Run",
             "Show the runs that wait for hosts and GPUs.",
             after="rerun",
-            output="tflaunch.features.queue.output:QUEUE",
+            output="tflaunch.features.queue.queue_list:Waiting",
         ),
     },
 )

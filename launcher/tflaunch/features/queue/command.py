@@ -34,6 +34,7 @@ def queue(slots: int | None, as_json: bool) -> None:
       tflaunch queue
       tflaunch queue --slots 4
     """
+    from tflaunch import records
     from tflaunch.features.queue import queue_list, queue_wake, run_queue
 
     if slots is not None:
@@ -43,7 +44,7 @@ def queue(slots: int | None, as_json: bool) -> None:
     for path in run_queue.read_entries()[1]:
         say(f"warning: {path} is damaged and does not begin; remove it, and start its spec again")
     if as_json:
-        click.echo(json.dumps(entries, indent=2))
+        click.echo(json.dumps(records.as_json(entries), indent=2))
     elif entries:
         click.echo(queue_list.table(entries, time.time()), nl=False)
     else:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.explain import wording
@@ -18,12 +18,25 @@ _COLUMNS = ("RUN", "QUEUED", "NEEDS", "WAITS FOR")
 _SHOWN = 3  # runs in a sentence
 
 
-def overview() -> list[dict[str, Any]]:
-    """Return the entries of the queue, the oldest first.
+class QueueEntry(NamedTuple):
+    """A run that waits, since `queued` (seconds since 1970); `needs`: machine to number of GPUs, null for all of it.
 
-    Each has ``run``, ``queued`` (seconds since 1970), ``needs`` (machine to its number of GPUs, None for all that it
-    has), ``values`` (of `--matrix`), ``obstacles`` (``machine``, ``runs``, ``is_ahead``: they are in the queue, too)
-    and ``reason``, a sentence.
+    ``values`` are those of `--matrix`; ``reason`` is a sentence.
+    """
+
+    run: str
+    queued: float
+    needs: Mapping[str, int | None]
+    values: Mapping[str, str]
+    obstacles: tuple[Obstacle, ...]
+    reason: str
+
+
+Waiting = list[QueueEntry]
+
+
+def overview() -> Waiting:
+    """Return the entries of the queue, the oldest first.
 
     Raises:
         TflaunchError: another user could have put entries there.
@@ -37,8 +50,7 @@ def overview() -> list[dict[str, Any]]:
 
 def reason_of(run: str) -> str:
     """Return what a run waits for, "" if it does not wait, or begins just now."""
-    about = next((entry for entry in overview() if entry["run"] == run), None)
-    return about["reason"] if about is not None and about["obstacles"] else ""
+    return next((entry.reason for entry in overview() if entry.run == run and entry.obstacles), "")
 
 
 def _begins(entry: Entry) -> bool:
@@ -47,15 +59,10 @@ def _begins(entry: Entry) -> bool:
     return run_queue.has_begun(path) or run_lock.is_locked(path)
 
 
-def _about(entry: Entry, verdict: Verdict) -> dict[str, Any]:
-    return {
-        "run": entry.run,
-        "queued": entry.queued,
-        "needs": {machine: share.gpus for machine, share in entry.needs.items()},
-        "values": dict(entry.values),
-        "obstacles": [{**obstacle._asdict(), "runs": list(obstacle.runs)} for obstacle in verdict.obstacles],
-        "reason": _reason(entry, verdict.obstacles),
-    }
+def _about(entry: Entry, verdict: Verdict) -> QueueEntry:
+    needs = {machine: share.gpus for machine, share in entry.needs.items()}
+    reason = _reason(entry, verdict.obstacles)
+    return QueueEntry(entry.run, entry.queued, needs, dict(entry.values), verdict.obstacles, reason)
 
 
 def _reason(entry: Entry, obstacles: Sequence[Obstacle]) -> str:
@@ -74,18 +81,17 @@ def _sentence(entry: Entry, obstacle: Obstacle) -> str:
     return f"{names}{more} on {what}" if len(obstacle.runs) == 1 else f"{names}{more}, which have {what}"
 
 
-def table(entries: Sequence[dict[str, Any]], now: float) -> str:
+def table(entries: Sequence[QueueEntry], now: float) -> str:
     """Return the entries as aligned text; ``now`` is in seconds since 1970."""
     from tflaunch.client.run_list import aligned, time_ago
 
     rows = [
-        (entry["run"], f"{time_ago(now - entry['queued'])} ago", _shown_needs(entry["needs"]), entry["reason"])
-        for entry in entries
+        (entry.run, f"{time_ago(now - entry.queued)} ago", _shown_needs(entry.needs), entry.reason) for entry in entries
     ]
     return aligned([_COLUMNS, *rows])
 
 
-def _shown_needs(needs: dict[str, int | None]) -> str:
+def _shown_needs(needs: Mapping[str, int | None]) -> str:
     words = (
         f"{wording.counted(gpus, 'GPU')} of {_shown_machine(machine)}" if gpus else _shown_machine(machine)
         for machine, gpus in needs.items()

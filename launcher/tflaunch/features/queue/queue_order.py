@@ -27,7 +27,7 @@ class Holder(NamedTuple):
 
 
 class Obstacle(NamedTuple):
-    """Why an entry does not begin: these runs hold ``machine``, or, if ``is_ahead``, need it too and are older."""
+    """Runs that hold a machine; with `is_ahead`, they wait for it as well, and were queued before."""
 
     machine: str
     runs: tuple[str, ...]
