@@ -11,7 +11,7 @@ ROOM = Room(
             "Look at runs",
             "Profile tasks of a live run.",
             after="stacks",
-            output="tflaunch.features.profile.output:PROFILE",
+            output="tflaunch.features.profile.profiling:Profile",
         ),
     },
     watchers=(Watching("tflaunch.features.profile.profiler:Profiler", requests=("profile",)),),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING
 
 import click
 
@@ -30,6 +31,7 @@ def profile(duration: str, as_json: bool, words: tuple[str, ...]) -> int:
     Example:
       tflaunch profile --for 5s worker:0 worker:1
     """
+    from tflaunch import records
     from tflaunch.client import runs
     from tflaunch.features.profile import profiling
     from tflaunch.plan import selectors
@@ -48,12 +50,11 @@ def profile(duration: str, as_json: bool, words: tuple[str, ...]) -> int:
         say("interrupted; the tasks go on, and unfinished profiles are discarded")
         return _INTERRUPTED
     if as_json:
-        about: dict[str, Any] = {"run": directory.name, "seconds": seconds, "tasks": [each.as_json() for each in made]}
-        click.echo(json.dumps(about, indent=2))
+        click.echo(json.dumps(records.as_json(profiling.Profile(directory.name, seconds, made)), indent=2))
     paths = [each.path for each in made if each.path is not None]
     if not paths:
         return EXIT_INTERNAL
-    say(f"the flame graphs are in {paths[0].parent}; browsers show them")
+    say(f"the flame graphs are in {os.path.dirname(paths[0])}; browsers show them")
     return 0
 
 

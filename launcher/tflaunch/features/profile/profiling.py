@@ -17,11 +17,11 @@ _PATIENCE = 60.0  # seconds after the end, which a busy host and its link may ne
 
 
 class TaskProfile(NamedTuple):
-    """The profile of a task, or why there is none.
+    """The profile of a task: sampled stacks with a `flame_graph`, or the `problem` with it.
 
     Args:
         task: its name.
-        problem: "" unless there is none.
+        problem: why there is none.
         path: where it is stored.
         samples: how often its Python stacks were sampled.
         hottest: in which function the main thread was most often.
@@ -29,22 +29,19 @@ class TaskProfile(NamedTuple):
     """
 
     task: str
-    problem: str
-    path: Path | None = None
+    problem: str | None
+    path: str | None = None
     samples: int = 0
-    hottest: str = ""
-    flame_graph: Path | None = None
+    hottest: str | None = None
+    flame_graph: str | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return it with the names of `tflaunch profile --json`."""
-        return {
-            "task": self.task,
-            "problem": self.problem or None,
-            "path": None if self.path is None else str(self.path),
-            "samples": self.samples,
-            "hottest": self.hottest or None,
-            "flame_graph": None if self.flame_graph is None else str(self.flame_graph),
-        }
+
+class Profile(NamedTuple):
+    """What the tasks of a run did for some seconds."""
+
+    run: str
+    seconds: float
+    tasks: Sequence[TaskProfile]
 
 
 def make_profiles(directory: Path, tasks: Sequence[str], seconds: float) -> Iterator[TaskProfile]:
@@ -97,4 +94,4 @@ def _draw(task: str, path: Path) -> TaskProfile:
     drawing = path.with_suffix(".svg")
     private_files.write_text(drawing, flame_graph.draw(task, stacks))
     samples, hottest = flame_graph.samples_of(stacks), flame_graph.hottest(stacks)
-    return TaskProfile(task, "", path, samples=samples, hottest=hottest, flame_graph=drawing)
+    return TaskProfile(task, None, str(path), samples=samples, hottest=hottest or None, flame_graph=str(drawing))
