@@ -13,7 +13,7 @@ ROOM = Room(
             "Act on runs",
             "Remove what old runs have left.",
             after="warm",
-            output="tflaunch.features.prune.output:PRUNE",
+            output="tflaunch.features.prune.prune:Pruned",
         ),
     },
 )

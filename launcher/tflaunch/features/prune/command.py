@@ -7,17 +7,18 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from tflaunch import records
 from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import WholeNumber, json_option, say, seconds_in
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
     from tflaunch.features.prune.agent_caches import Cached
-    from tflaunch.features.prune.prune import Findings, OldRun
+    from tflaunch.features.prune.prune import Findings, OldRun, Pruned
 
 _KEEP = 10
 _OLDER_THAN = "7d"
@@ -184,7 +185,7 @@ class _Report:
         for kept in self._found.kept:
             self._print(f"kept {kept.name}, which {kept.reason}")
         if self._as_json:
-            click.echo(json.dumps(self._all(freed), indent=2))
+            click.echo(json.dumps(records.as_json(self._all(freed)), indent=2))
         else:
             from tflaunch.explain import figures
 
@@ -202,22 +203,16 @@ class _Report:
             say(str(error))
             return False
 
-    def _all(self, freed: int) -> dict[str, Any]:
-        return {
-            "dry_run": self._is_dry_run,
-            "removed": [
-                {"run": run.name, "state": run.state, "ended": run.ended, "size": run.size, "logs_kept": run.logs}
-                for run in self._runs
-            ],
-            "caches": {
-                kind: {"count": len(sizes), "size": sum(sizes)}
-                for kind in _KINDS
-                for sizes in [[cached.size for cached in self._cached if cached.kind == kind]]
-            },
-            "kept": [kept._asdict() for kept in self._found.kept],
-            "failures": self._failures,
-            "freed": freed,
+    def _all(self, freed: int) -> Pruned:
+        from tflaunch.features.prune.prune import Pruned, RemovedCache, RemovedRun
+
+        removed = [RemovedRun(run.name, run.state, run.ended, run.size, run.logs) for run in self._runs]
+        caches = {
+            kind: RemovedCache(count=len(sizes), size=sum(sizes))
+            for kind in _KINDS
+            for sizes in [[cached.size for cached in self._cached if cached.kind == kind]]
         }
+        return Pruned(self._is_dry_run, removed, caches, self._found.kept, self._failures, freed)
 
     def _print(self, *lines: str) -> None:
         if not self._as_json:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from tflaunch.client import run_list, runs
 from tflaunch.client.file_tree import TRASH, delete_run, delete_tree, is_directory, tree_size
@@ -73,6 +73,34 @@ class Findings(NamedTuple):
     runs: list[OldRun]
     kept: list[KeptRun]
     cached: list[Cached]
+
+
+class RemovedRun(NamedTuple):
+    """A run that was removed, or would be; `logs_kept`: where its logs stay, if they are elsewhere."""
+
+    run: str
+    state: str
+    ended: float | None
+    size: int
+    logs_kept: str | None
+
+
+class RemovedCache(TypedDict):
+    """What was removed of a cache; sizes are in bytes."""
+
+    count: int
+    size: int
+
+
+class Pruned(NamedTuple):
+    """What was removed, or with --dry-run would be."""
+
+    dry_run: bool
+    removed: Sequence[RemovedRun]
+    caches: Mapping[str, RemovedCache]
+    kept: Sequence[KeptRun]
+    failures: Sequence[str]
+    freed: int
 
 
 class _KeptError(Exception):
@@ -190,7 +218,7 @@ def _end_of(path: Path, written: float, now: float, is_named: bool) -> tuple[str
     """
     is_recent = now - written < PATIENCE
     entry = run_list.entry_of(path)
-    state: str = entry["state"]
+    state = entry["state"]
     is_over = entry["exit_code"] is not None
     if not is_over and state not in _DEAD:
         raise _KeptError(f"is live; to end it: tflaunch down {path.name}")
