@@ -14,7 +14,7 @@ ROOM = Room(
             "Look at runs",
             "Show what differs between two runs.",
             after="fetch",
-            output="tflaunch.features.records.output:DIFF",
+            output="tflaunch.features.records.run_diff:Differences",
         ),
     },
     watchers=(

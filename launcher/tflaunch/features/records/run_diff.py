@@ -38,7 +38,10 @@ class Difference(NamedTuple):
         return f"{self.section}: {printable(self.name, 200)}: {_shown(self.first)} -> {_shown(self.second)}"
 
 
-def compare(first: Path, second: Path) -> list[Difference]:
+Differences = list[Difference]
+
+
+def compare(first: Path, second: Path) -> Differences:
     """Return what differs between two runs.
 
     Args:
@@ -51,7 +54,7 @@ def compare(first: Path, second: Path) -> list[Difference]:
     return list(_differences(_facts(first), _facts(second)))
 
 
-def compare_records(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Difference]:
+def compare_records(first: Mapping[str, Any], second: Mapping[str, Any]) -> Differences:
     """Return what differs between what two runs are made of."""
     return list(_differences(_facts_of_record(first), _facts_of_record(second)))
 

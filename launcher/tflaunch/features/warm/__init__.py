@@ -12,7 +12,7 @@ ROOM = Room(
             "Act on runs",
             "Start, list or end the processes that keep modules imported.",
             after="kill",
-            output="tflaunch.features.warm.output:WARM",
+            output="tflaunch.features.warm.warm_servers:WarmServers",
         ),
     },
 )

@@ -39,7 +39,10 @@ class WarmServer(NamedTuple):
     idle_left: Seconds
 
 
-def living(host: str = LOCALHOST) -> list[WarmServer]:
+WarmServers = list[WarmServer]
+
+
+def living(host: str = LOCALHOST) -> WarmServers:
     """Return the warm servers below TFLAUNCH_HOME; ``host`` is what this machine is called.
 
     Raises:
@@ -48,7 +51,7 @@ def living(host: str = LOCALHOST) -> list[WarmServer]:
     return [read_server(host, status) for status in warm_client.describe_servers(_directory())]
 
 
-def stop(host: str = LOCALHOST) -> list[WarmServer]:
+def stop(host: str = LOCALHOST) -> WarmServers:
     """End all warm servers that `living` returns, and return them once they are gone."""
     return [read_server(host, status) for status in warm_client.stop_servers(_directory())]
 
