@@ -262,9 +262,9 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_hostile_agents.py"),
     ),
     "the lines of a stack are lost on their way to a terminal": Edit(
-        "tflaunch.core.evidence.Evidence.as_json",
-        "list(frame.values())",
-        "list(frame.values())[:1]",
+        "tflaunch.core.evidence.Frame.write_json",
+        "list(self)",
+        "list(self)[:1]",
         Suite("features/hang/test_hang.py"),
     ),
     "all but the first metric of a program are lost": Edit(
