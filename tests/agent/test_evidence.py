@@ -16,7 +16,7 @@ import pytest
 
 from support.agent_client import Agent
 from support.processes import wait_until_waiting
-from tflaunch.core.evidence import Evidence
+from tflaunch.features.hang.evidence import Evidence
 from tflaunch.records import as_json, read_record
 from tflaunch_worker.inspect import python_runtime, python_stacks
 from tflaunch_worker.inspect.python_runtime import UnreadableError

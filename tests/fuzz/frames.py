@@ -18,7 +18,6 @@ from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.session import Session, Terms
 from tflaunch.agents.user_code import Code, File
 from tflaunch.core import step
-from tflaunch.core.evidence import USUAL, Evidence
 from tflaunch.core.job_state import Breakpoint
 from tflaunch.core.measures import HostVitals, Measure
 from tflaunch.errors import TflaunchError
@@ -28,7 +27,10 @@ from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink
 from tflaunch.features.checkpoints.checkpoint_link import File as CheckpointFile
 from tflaunch.features.debug.debugger_link import REASONS, Debugging
 from tflaunch.features.hang import hang
+from tflaunch.features.hang.evidence import USUAL, Evidence
+from tflaunch.features.hang.evidence_collector import gather_evidence
 from tflaunch.features.memory.memory_growth import MemoryGrowth
+from tflaunch.features.memory.vitals_monitor import watch_memory
 from tflaunch.features.metrics.metrics import families
 from tflaunch.features.profile.profiler import profile
 from tflaunch.records import as_json as record_as_json
@@ -118,7 +120,7 @@ def check(case: bytes) -> None:
         way, later = AgentConnector(lines[1:]), mailbox.call
         sessions[host] = Session(host, way, terms, mailbox, words, later)  # type: ignore[arg-type]
         LeftFiles(sessions[host], FileStore())
-        measurement_link.watch_memory(sessions[host], _check_vitals)
+        watch_memory(sessions[host], _check_vitals)
     run = Run(
         step.begin_job("run", plan, mailbox.now()),
         Collaborators(mailbox, Records(), words, sessions, said.append, "logs", _CODE),  # type: ignore[arg-type]
@@ -156,7 +158,7 @@ def check(case: bytes) -> None:
 def _call(session: Session) -> None:
     """Begin a call of each kind."""
     measurement_link.measure(session, _check_measures, lambda: None)
-    measurement_link.gather_evidence(session, USUAL, _check_evidence, lambda _: None)
+    gather_evidence(session, USUAL, _check_evidence, lambda _: None)
     profile(session.calls, "worker:0", 0, 1.0, lambda problem, _: check_sentence(problem))
     Debugging(session.calls, "worker:0", 0, _Terminal())
     link = CheckpointLink(session.calls.begin, lambda: None)

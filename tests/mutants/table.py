@@ -262,7 +262,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_hostile_agents.py"),
     ),
     "the lines of a stack are lost on their way to a terminal": Edit(
-        "tflaunch.core.evidence.Frame.write_json",
+        "tflaunch.features.hang.evidence.Frame.write_json",
         "list(self)",
         "list(self)[:1]",
         Suite("features/hang/test_hang.py"),

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.client.run_location import locate_run
-from tflaunch.core.evidence import USUAL, Evidence, Sampling
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.run_status import Status, read_status
 from tflaunch.interruptible import wait_readable
 from tflaunch.printable import printable
-from tflaunch.records import read_record
-from tflaunch_worker import fields, linux, wire
+from tflaunch_worker import linux, wire
 
 _PATIENCE = 10.0  # seconds for a reply, which is ample: a supervisor never blocks
 _RECEIVE = 1024 * 1024
@@ -48,9 +46,10 @@ class ControlClient:
             TflaunchError: the supervisor refuses, with the reason, or does not answer within 10 s.
         """
         self.say(kind, **about)
-        return self._next_answer()
+        return self.next_answer()
 
-    def _next_answer(self) -> dict[str, Any]:
+    def next_answer(self) -> dict[str, Any]:
+        """Return the next reply to the last request, as `ask` does."""
         answer = self.hear(_PATIENCE)
         if answer is None:
             raise TflaunchError(f"the supervisor of {self._run} {self._why_silent()}", EXIT_INTERNAL)
@@ -69,26 +68,10 @@ class ControlClient:
         try:
             return read_status(answer.get("status"))
         except ValueError as error:
-            raise self._malformed("status", error) from None
+            raise self.malformed("status", error) from None
 
-    def ask_stacks(self, sampling: Sampling = USUAL) -> tuple[Status, list[Evidence], list[str]]:
-        """Return the run's status, where its tasks are, and the hosts that did not answer.
-
-        Raises:
-            NoSupervisorError: the supervisor has exited.
-            TflaunchError: the supervisor does not answer within 10 s, or what it sends cannot be read.
-        """
-        found = []
-        answer = self.ask("stacks", **sampling.as_json())
-        try:
-            while answer["kind"] == "evidence":
-                found.append(read_record(Evidence, answer))
-                answer = self._next_answer()
-            return read_status(answer.get("status")), found, fields.texts(answer, "silent_hosts")
-        except ValueError as error:
-            raise self._malformed("answer", error) from None
-
-    def _malformed(self, what: str, error: ValueError) -> TflaunchError:
+    def malformed(self, what: str, error: ValueError) -> TflaunchError:
+        """Return the error for an answer that cannot be read."""
         message = f"the supervisor of {self._run} sent a malformed {what}: {printable(str(error))}"
         return TflaunchError(f"{message}; use the version of tflaunch that started the run", EXIT_INTERNAL)
 

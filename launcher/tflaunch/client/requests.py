@@ -12,9 +12,7 @@ from tflaunch.client.follow import lost
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import locate_run
 from tflaunch.core import policy
-from tflaunch.core.evidence import Evidence
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.explain.run_status import Status
 
 
 def request_stop(directory: Path, grace: float | None) -> None:
@@ -52,18 +50,6 @@ def request_signal(directory: Path, number: int, tasks: Sequence[str]) -> list[s
     """
     answer = _ask(directory, "signal", tasks=list(tasks), signal=number)
     return [str(task) for task in answer.get("tasks", tasks)]
-
-
-def request_stacks(directory: Path) -> tuple[Status, list[Evidence], list[str]]:
-    """Return a run's status, where its tasks are, and the hosts that did not answer.
-
-    Raises:
-        TflaunchError: the supervisor does not answer, or there is none.
-    """
-    try:
-        return ControlClient(directory).ask_stacks()
-    except NoSupervisorError:
-        raise why_over(directory) from None
 
 
 def require_live(directory: Path) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from support.statuses import RUN, TASK
-from tflaunch.core.evidence import Evidence, Frame, Process, Socket, Thread
 from tflaunch.core.measures import Progress
 from tflaunch.explain.run_status import TaskStatus
 from tflaunch.features.hang import hang
+from tflaunch.features.hang.evidence import Evidence, Frame, Process, Socket, Thread
 from tflaunch.features.hang.hang import Verdict
 from tflaunch.records import as_json, read_record
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tflaunch.core.evidence import Evidence, Frame, Process, Thread
+from tflaunch.features.hang.evidence import Evidence, Frame, Process, Thread
 from tflaunch.features.scale import scaling, scaling_table
 from tflaunch.features.scale.scaling import HostUse, Limit, Measured, TaskUse
 

@@ -13,7 +13,7 @@ from tflaunch.cli.arguments.spec import json_option, say
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tflaunch.core.evidence import Evidence
+    from tflaunch.features.hang.evidence import Evidence
     from tflaunch.features.hang.position import Group
 
 
@@ -32,14 +32,15 @@ def stacks(verbose: bool, as_json: bool, words: tuple[str, ...]) -> None:
       tflaunch stacks
     """
     from tflaunch import records
-    from tflaunch.client import requests, runs
+    from tflaunch.client import runs
     from tflaunch.explain.wording import listed
     from tflaunch.features.hang import hang
+    from tflaunch.features.hang.asking import request_stacks
     from tflaunch.plan import selectors
 
     directory, wanted = choose(words)
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
-    status, found, silent = requests.request_stacks(directory)
+    status, found, silent = request_stacks(directory)
     evidence = {each.task: each for each in found}
     verdict = hang.verdict(status, evidence)
     shown = [name for name in evidence if not tasks or name in tasks]

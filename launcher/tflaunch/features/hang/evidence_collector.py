@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tflaunch.agents import measurement_link
+from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
-from tflaunch.core.evidence import USUAL, Evidence, Sampling
+from tflaunch.features.hang.evidence import USUAL, Evidence, Sampling
 from tflaunch.mailbox import Mailbox
+from tflaunch.records import read_record
 
 _PATIENCE = 5.0  # seconds for an agent's answer, which needs two
+
+
+def gather_evidence(
+    session: Session, sampling: Sampling, take: Callable[[Evidence], None], ended: Callable[[bool], None]
+) -> None:
+    """Call ``take`` with the evidence of each task, then ``ended`` with whether that was all: the link may be lost."""
+
+    def told(message: dict[str, Any], body: bytes) -> None:
+        evidence = read_record(Evidence, message)
+        if session.has_started(evidence.task, evidence.attempt):
+            take(evidence)
+
+    waiter = Waiter(lambda *_: ended(True), lambda: ended(False), told)
+    session.calls.begin("gather_evidence", waiter, **sampling.as_json())
 
 
 class Findings(NamedTuple):
@@ -46,7 +61,7 @@ class EvidenceCollector:
         self._mailbox.call_at(self._mailbox.now() + _PATIENCE, lambda: self._finish(current))
         for host, session in self._sessions.items():
             take = lambda evidence: current.evidence.update({evidence.task: evidence})  # noqa: E731
-            measurement_link.gather_evidence(session, sampling, take, partial(end, host))
+            gather_evidence(session, sampling, take, partial(end, host))
 
     def _finish(self, finished: _Round) -> None:
         if self._round is not finished:

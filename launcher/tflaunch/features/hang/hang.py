@@ -11,9 +11,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from tflaunch.core.evidence import Evidence, Socket
 from tflaunch.explain.run_status import Status, TaskStatus
 from tflaunch.explain.wording import lasted, listed
+from tflaunch.features.hang.evidence import Evidence, Socket
 from tflaunch.features.hang.position import IDLE, LONG, Group, Kind, Position, grouped, position_of
 from tflaunch.plan.model import SIDECAR
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from tflaunch.core.evidence import Evidence, Frame, Place, Process, Thread
 from tflaunch.explain.run_status import TaskStatus
 from tflaunch.explain.summary import signal_name
+from tflaunch.features.hang.evidence import Evidence, Frame, Place, Process, Thread
 
 LONG = 30.0
 """Seconds without a step or output, after which tasks that compute keep others waiting too long."""

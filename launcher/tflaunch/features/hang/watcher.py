@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from tflaunch import records
 from tflaunch.core import policy
 from tflaunch.core.events import HangExplained
-from tflaunch.core.evidence import Sampling
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.explain.run_status import Status
+from tflaunch.features.hang.evidence import Sampling
 from tflaunch.printable import printable
 from tflaunch.runtime.control_server import Caller
 from tflaunch.runtime.watchers import Supervision, Watcher

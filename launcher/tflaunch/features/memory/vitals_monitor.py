@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-from tflaunch.agents import measurement_link
+from tflaunch.agents.calls import Waiter
+from tflaunch.agents.session import Session
 from tflaunch.core.annotations import Annotations
 from tflaunch.core.events import MemoryGrew
 from tflaunch.core.job_state import Job, Phase, TaskPhase, TaskState
 from tflaunch.core.measures import HostVitals, TaskVitals
 from tflaunch.features.memory.memory_growth import MemoryGrowth, seconds_left
+from tflaunch.records import read_record
 from tflaunch.runtime.watchers import Supervision, Watcher
+from tflaunch_worker import fields
 
 _BETWEEN_GROWTHS = 600.0  # seconds after which a prediction is renewed
 _SOONER = 0.5  # of the time that was left, after which it is renewed earlier
@@ -25,7 +30,7 @@ class VitalsMonitor(Watcher):
         self._mailbox = supervision.mailbox
         self._memory: dict[str, tuple[int, MemoryGrowth]] = {}
         for host, session in supervision.sessions.items():
-            measurement_link.watch_memory(session, partial(self._take, host))
+            watch_memory(session, partial(self._take, host))
 
     def watch(self, job: Job, now: float) -> None:
         """Take the job's state after a step."""
@@ -76,3 +81,15 @@ class VitalsMonitor(Watcher):
 def _is_running(task: TaskVitals, state: TaskState) -> bool:
     is_running = state.phase is TaskPhase.RUNNING and not state.is_stopping and state.breakpoint is None
     return state.attempt == task.attempt and is_running
+
+
+def watch_memory(session: Session, take: Callable[[HostVitals, float], None]) -> None:
+    """Call ``take`` with the memory that the agent measures at intervals, and when."""
+
+    def told(message: dict[str, Any], body: bytes) -> None:
+        known = read_record(HostVitals, message)
+        moment = session.ours(fields.number(message, "time"))
+        tasks = {task: one for task, one in known.tasks.items() if session.has_started(task, one.attempt)}
+        take(known._replace(tasks=tasks), moment)
+
+    session.calls.keep("watch_memory", Waiter(told=told))

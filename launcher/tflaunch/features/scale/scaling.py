@@ -12,8 +12,8 @@ from enum import Enum
 from statistics import median
 from typing import NamedTuple
 
-from tflaunch.core.evidence import Evidence
 from tflaunch.explain.wording import counted, lasted, listed
+from tflaunch.features.hang.evidence import Evidence
 from tflaunch.features.hang.position import Activity, activity_of
 
 _FEWEST = 10  # samples of a task's stacks: shares of fewer tell little

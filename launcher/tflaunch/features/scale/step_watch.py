@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch.client.control_client import ControlClient, NoSupervisorError
-from tflaunch.core.evidence import Evidence, Sampling
 from tflaunch.explain.run_status import Status, TaskStatus
+from tflaunch.features.hang.asking import ask_stacks
+from tflaunch.features.hang.evidence import Evidence, Sampling
 from tflaunch.features.scale import scaling
 from tflaunch.features.scale.scaling import HostUse, Measured, TaskUse
 from tflaunch.plan.model import Plan
@@ -174,7 +175,7 @@ class StepWatcher:
     def _ask_stacks(self, *, with_use: bool) -> dict[str, Evidence]:
         client = ControlClient(self._directory)
         try:
-            _, found, _ = client.ask_stacks(Sampling(_BETWEEN, with_use))
+            _, found, _ = ask_stacks(client, Sampling(_BETWEEN, with_use))
         finally:
             client.close()
         return {each.task: each for each in found}

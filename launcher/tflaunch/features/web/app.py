@@ -23,6 +23,7 @@ from tflaunch.client import requests, run_list, runs
 from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.hang import hang
+from tflaunch.features.hang.asking import request_stacks
 from tflaunch.features.web import inspection
 from tflaunch.features.web.feed import Feeds, RunFeed
 from tflaunch.features.web.samples import FIELDS, read_samples
@@ -145,7 +146,7 @@ class _Server:
         return JSONResponse({"fields": FIELDS, "samples": read_samples(_directory(request))})
 
     def show_stacks(self, request: Request) -> Response:
-        status, found, silent = requests.request_stacks(_directory(request))
+        status, found, silent = request_stacks(_directory(request))
         verdict = hang.verdict(status, {each.task: each for each in found})
         return JSONResponse({**as_json(verdict), "silent_hosts": silent, "tasks": as_json(found)})
 
