@@ -42,7 +42,11 @@ def execute(plan: Plan, config: RunConfig, connectors: Mapping[str, AgentConnect
     mailbox = Mailbox()
     job = step.begin_job(config.directory.run, plan, mailbox.now())
 
-    return _supervise(job, config, connectors, mailbox, lambda run, _: run.execute(links))
+    def begin(run: Run, runtime: Runtime) -> None:
+        runtime.watchers.begin()
+        run.execute(links)
+
+    return _supervise(job, config, connectors, mailbox, begin)
 
 
 def resume(

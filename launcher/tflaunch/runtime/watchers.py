@@ -53,6 +53,9 @@ class Found(NamedTuple):
 class Watcher:
     """The base of watchers: does nothing. Their constructors take the `Supervision` and may raise `TflaunchError`."""
 
+    def begin(self) -> None:
+        """Begin what takes time, before the agents of a new run are reached; what fails ends the run in order."""
+
     def watch(self, job: Job, now: float) -> None:
         """Take the job's state after a step at time ``now``."""
 
@@ -109,6 +112,11 @@ class Watchers:
         if watching not in self._made:
             self._made[watching] = load(watching.place)(self._supervision)
         return self._made[watching]
+
+    def begin(self) -> None:
+        """Let all begin."""
+        for watcher in self._made.values():
+            watcher.begin()
 
     def watch(self, job: Job, now: float) -> None:
         """Show the job's state after a step to all."""

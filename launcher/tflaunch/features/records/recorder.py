@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-from tflaunch.core.job_state import Job
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Found, Supervision, Watcher
 
@@ -18,11 +17,10 @@ class Recorder(Watcher):
         self._supervision = supervision
         self._thread: threading.Thread | None = None
 
-    def watch(self, job: Job, now: float) -> None:
-        """Begin with the first step: if there is no room for a thread, the run ends as for any other."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write, daemon=True)
-            self._thread.start()
+    def begin(self) -> None:
+        """Begin while agents start: later, it would delay the first tasks."""
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
 
     def _write(self) -> None:
         from tflaunch.features.records import run_record
