@@ -17,7 +17,7 @@ ROOM = Room(
     },
     watchers=(
         Watching(
-            "tflaunch.features.files.live_collection:Collector",
+            "tflaunch.features.files.collector:Collector",
             lambda supervision: bool(supervision.job.original.collect),
         ),
     ),
