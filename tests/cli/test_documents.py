@@ -6,14 +6,13 @@ import itertools
 import json
 import shutil
 import socket
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from support.documents import blocks, check_usage, difference, pages, run_block, shown_commands
+from support.documents import blocks, check_usage, difference, pages, run_block, shell_of, shown_commands
 from support.launch import PATIENCE, Launch, read_until
 from support.specs import REPOSITORY
 
@@ -37,25 +36,11 @@ def test_commands_print_what_the_page_shows(page: Path, launch: Launch) -> None:
     """In a directory with the example specs, in which the page's own files appear as one reads on."""
     shutil.copytree(REPOSITORY / "cluster_specs", launch.directory / "cluster_specs")
 
-    def shell(command: str) -> tuple[int, str]:
-        ended = subprocess.run(
-            ["bash", "-c", command],
-            cwd=launch.directory,
-            env=launch.env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        return ended.returncode, ended.stdout
-
     def write(name: str, text: str) -> None:
         (launch.directory / name).write_text(text)
 
     for block in blocks(page):
-        run_block(block, write, shell)
+        run_block(block, write, shell_of(launch))
 
 
 class Editor:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 import tomllib
 
-from support.documents import Block, blocks, run_block
-from support.launch import PATIENCE, Launch
+from support.documents import Block, blocks, run_block, shell_of
+from support.launch import Launch
 from support.specs import REPOSITORY
 
 pytestmark = pytest.mark.cli
@@ -38,19 +37,6 @@ def test_the_package_of_the_page_works(launch: Launch) -> None:
     page = list(blocks(PAGE))
     install(page, launch.directory / "site")
 
-    def shell(command: str) -> tuple[int, str]:
-        ended = subprocess.run(
-            ["bash", "-c", command],
-            cwd=launch.directory,
-            env={**launch.env, "PYTHONPATH": str(launch.directory / "site")},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        return ended.returncode, ended.stdout
-
+    launch.env["PYTHONPATH"] = str(launch.directory / "site")
     (commands,) = (block for block in page if block.kind == "console")
-    run_block(commands._replace(mark=""), lambda *_: None, shell)
+    run_block(commands._replace(mark=""), lambda *_: None, shell_of(launch))

@@ -6,40 +6,15 @@ import os
 import socket
 import subprocess
 import sys
-import urllib.request
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from support.fake_tensorboard import Said, busy, left_alone, stand_in
+from support.fake_tensorboard import UNTIL_GO, URL, Said, answers, busy, job, left_alone, stand_in
 from support.launch import PATIENCE, Launch
 from support.specs import written
 
 pytestmark = pytest.mark.cli
-
-URL = r"TensorBoard: http://localhost:(\d+)/"
-UNTIL_GO = "echo up; until test -e go; do sleep 0.05; done; "
-QUICK = {"lease": 60, "grace": 5}
-ONCE = {"max": 1, "backoff": [0, 0]}
-
-
-def job(launch: Launch, script: str, **fields: Any) -> Path:
-    """Write the spec of a worker that runs a shell script, with a TensorBoard."""
-    if not (launch.directory / "tensorboard").exists():
-        stand_in(launch.directory)
-    return launch.shell(
-        script, **{"workers": 1, "strategy": "none", "tensorboard": "logs/", "timeouts": QUICK, **fields}
-    )
-
-
-def answers(port: int) -> bool:
-    """Whether pages are served on a port of the loopback address."""
-    with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE) as page:
-        return page.status == 200
-    return False
 
 
 def board(launch: Launch) -> psutil.Process:

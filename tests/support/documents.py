@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
+from support.launch import PATIENCE, Launch
 from support.specs import REPOSITORY
 from tflaunch.cli.main import tflaunch
 
@@ -88,6 +90,26 @@ def blocks(page: Path) -> list[Block]:
         Block(name, text.count("\n", 0, found.start()) + 1, found["kind"], found["text"], found["mark"] or "")
         for found in _FENCE.finditer(text)
     ]
+
+
+def shell_of(launch: Launch) -> Shell:
+    """Return what runs commands in a directory, and in its environment."""
+
+    def shell(command: str) -> tuple[int, str]:
+        ended = subprocess.run(
+            ["bash", "-c", command],
+            cwd=launch.directory,
+            env=launch.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return ended.returncode, ended.stdout
+
+    return shell
 
 
 def run_block(block: Block, write: Callable[[str, str], None], shell: Shell) -> None:

@@ -11,11 +11,13 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from support.launch import PATIENCE
+from support.launch import PATIENCE, Launch
 
 _PROGRAM = """
 import argparse, http.server, os, signal, sys
@@ -36,6 +38,11 @@ except OSError:
     sys.exit(255)
 server.serve_forever()
 """
+
+URL = r"TensorBoard: http://localhost:(\d+)/"
+UNTIL_GO = "echo up; until test -e go; do sleep 0.05; done; "
+QUICK = {"lease": 60, "grace": 5}
+ONCE = {"max": 1, "backoff": [0, 0]}
 
 
 def stand_in(directory: Path) -> None:
@@ -108,3 +115,19 @@ class Said:
         while line := self._queue.get(timeout=PATIENCE):
             found.append(line.rstrip("\n"))
         return found
+
+
+def job(launch: Launch, script: str, **fields: Any) -> Path:
+    """Write the spec of a worker that runs a shell script, with a TensorBoard."""
+    if not (launch.directory / "tensorboard").exists():
+        stand_in(launch.directory)
+    return launch.shell(
+        script, **{"workers": 1, "strategy": "none", "tensorboard": "logs/", "timeouts": QUICK, **fields}
+    )
+
+
+def answers(port: int) -> bool:
+    """Return whether pages are served on a port of the loopback address."""
+    with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE) as page:
+        return bool(page.status == 200)
+    return False
