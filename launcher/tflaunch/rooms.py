@@ -75,8 +75,8 @@ class Watching(NamedTuple):
     requests: tuple[str, ...] = ()
 
 
-class Place(NamedTuple):
-    """A place where runs can live other than this machine.
+class Location(NamedTuple):
+    """Where runs can live other than on this machine.
 
     Args:
         marks: names of files; the directory of a run that lives there has one of them.
@@ -126,7 +126,7 @@ class Room(NamedTuple):
             directory and its `Status`, a mapping from task to title to number.
         note: where the function is that returns a sentence for the end of `ps`, or "".
         fields: fields of a spec that have an effect only with this room.
-        places: where runs can live.
+        locations: where runs can live.
         engines: values of ``--on``.
         starting: other ways to start a run.
         discover: how hosts are found: names in a spec, and the places of each `tflaunch.discovery.base.Engine`.
@@ -140,7 +140,7 @@ class Room(NamedTuple):
     columns: str = ""
     note: str = ""
     fields: tuple[str, ...] = ()
-    places: tuple[Place, ...] = ()
+    locations: tuple[Location, ...] = ()
     engines: Mapping[str, Engine] = {}
     starting: tuple[Starting, ...] = ()
     discover: Mapping[str, str] = {}
@@ -183,7 +183,7 @@ def _rooms_of_others() -> dict[str, Room]:
 
 
 def _offers_rooms(path: str) -> bool:
-    """Return whether a package in a directory has rooms: reading all metadata takes a fifth of a start of tflaunch."""
+    """Return whether a package in a directory has rooms: reading all metadata takes a quarter of an `up`."""
     try:
         with os.scandir(path or ".") as entries:
             places = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]

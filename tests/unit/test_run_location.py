@@ -10,7 +10,7 @@ import pytest
 from tflaunch.client import requests, run_list, run_location
 from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.run_location import RunLocation, locate_run
-from tflaunch.rooms import Place, Room
+from tflaunch.rooms import Location, Room
 from tflaunch.store import run_lock
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 
@@ -34,10 +34,10 @@ class TestFinding:
         (path / "ours").touch()
         (path / "theirs").touch()
         places = (
-            Place(("no",), "no.module:no"),
-            *(Place((name,), f"{__name__}:{name}") for name in ("ours", "theirs")),
+            Location(("no",), "no.module:no"),
+            *(Location((name,), f"{__name__}:{name}") for name in ("ours", "theirs")),
         )
-        monkeypatch.setattr(run_location, "rooms", lambda: {"some": Room(places=places)})
+        monkeypatch.setattr(run_location, "rooms", lambda: {"some": Room(locations=places)})
         assert locate_run(path) is THEIRS
 
 

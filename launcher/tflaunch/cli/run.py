@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shlex
@@ -47,7 +48,7 @@ class _Run(click.Command):
     help="Print the spec, or write it to FILE, instead of running it.",
 )
 @set_option
-@launch_options
+@functools.partial(launch_options, is_run=True)
 def run(
     command: tuple[str, ...],
     roles: ClusterOptions,

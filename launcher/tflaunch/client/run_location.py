@@ -1,7 +1,7 @@
-"""Where a run lives: on this machine, or in a place that a room adds, such as a batch system.
+"""Where a run lives: on this machine, or where a room adds, such as a batch system.
 
 `locate_run` tells it by the files in the run's directory. Commands ask the location that it returns, and do not know
-which places there are.
+which others there are.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 def locate_run(directory: Path) -> RunLocation:
     """Return where the run in a directory lives; a directory that does not exist is on this machine, too."""
-    for place in (place for room in rooms().values() for place in room.places):
-        if any(os.path.lexists(f"{directory}/{mark}") for mark in place.marks):
-            location: RunLocation | None = load(place.finder)(directory)
-            if location is not None:
-                return location
+    for declared in (location for room in rooms().values() for location in room.locations):
+        if any(os.path.lexists(f"{directory}/{mark}") for mark in declared.marks):
+            found: RunLocation | None = load(declared.finder)(directory)
+            if found is not None:
+                return found
     return RunLocation(directory)
 
 

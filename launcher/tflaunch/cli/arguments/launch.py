@@ -48,9 +48,14 @@ class LaunchOptions(NamedTuple):
     settings: Mapping[str, Any] = {}
 
     @property
+    def begins_later(self) -> bool:
+        """Whether another process begins the run."""
+        return any(room_options()[name].is_for_later for name in self.extras)
+
+    @property
     def outlives_terminal(self) -> bool:
         """Whether the run goes on without the terminal that has started it."""
-        return self.detach or any(room_options()[name].is_for_later for name in self.extras)
+        return self.detach or self.begins_later
 
 
 class Launching(NamedTuple):
@@ -84,7 +89,7 @@ class RoomOption(NamedTuple):
         check: raises `click.UsageError` or `TflaunchError` if a value does not go with how the run is started.
         is_for_run: whether `run` has it, too.
         goes_with_resume: whether it goes with `up --resume`.
-        is_for_later: whether the run then goes on without the terminal that has started it.
+        is_for_later: whether another process then begins the run, so that it goes on without this terminal.
         setting: the field of the spec that it sets; its value is then no extra of the run.
     """
 
@@ -133,9 +138,11 @@ def engine_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
-def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the shared options, and those of rooms, to a command, which receives their values as ``options``."""
-    is_run = command.__name__ == "run"
+def launch_options(command: Callable[..., Any], *, is_run: bool = False) -> Callable[..., Any]:
+    """Add the shared options, and those of rooms, to a command, which receives their values as ``options``.
+
+    ``is_run``: leave out what rooms add to `up` alone.
+    """
     extra = [option for option in room_options().values() if option.is_for_run or not is_run]
 
     @functools.wraps(command)

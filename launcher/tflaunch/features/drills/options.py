@@ -10,7 +10,7 @@ _FLAG = "--drill"
 
 
 def _check(value: str, launching: Launching) -> None:
-    if launching.options.extras.keys() & {"queue", "matrix"}:
+    if launching.options.begins_later:
         raise click.UsageError(f"{_FLAG} goes with a run that begins now; leave out --queue and --matrix")
     if launching.plan is not None:
         from tflaunch.features.drills import drill

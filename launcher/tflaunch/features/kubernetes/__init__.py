@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Engine, Place, Room, Starting
+from tflaunch.rooms import Engine, Location, Room, Starting
 
 ROOM = Room(
     fields=("kubernetes",),
     # The setting makes the object, without changing what the spec has in it: keys that begin with x- are ignored.
     engines={"kubernetes": Engine("in Kubernetes pods", ("kubernetes.x-on=true",))},
     options="tflaunch.features.kubernetes.options:OPTIONS",
-    places=(Place(("launcher.json",), "tflaunch.features.kubernetes.location:find_kubernetes_run"),),
+    locations=(Location(("launcher.json",), "tflaunch.features.kubernetes.location:find_kubernetes_run"),),
     starting=(
         Starting(
             "tflaunch.features.kubernetes.start_detached:start_in_cluster",

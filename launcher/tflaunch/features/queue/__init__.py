@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Place, Room, Starting, Verb, Watching, always
+from tflaunch.rooms import Location, Room, Starting, Verb, Watching, always
 
 ROOM = Room(
     options="tflaunch.features.queue.options:OPTIONS",
-    places=(Place(("queued.json", "refused.json"), "tflaunch.features.queue.location:QueuedRun"),),
+    locations=(Location(("queued.json", "refused.json"), "tflaunch.features.queue.location:QueuedRun"),),
     starting=(
         Starting(
             "tflaunch.features.queue.starter:submit", lambda run: bool(run.options.extras.keys() & {"queue", "matrix"})
