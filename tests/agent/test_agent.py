@@ -10,6 +10,7 @@ import socket
 import stat
 import sys
 import time
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -177,8 +178,9 @@ def test_a_task_that_is_suspended_before_it_is_stopped_is_told_apart(
     agent.talk.start("worker:1", "sleep", "300")
     agent.talk.wait_for("task_started", "worker:1")
     stopped = child if is_child else leader
+    poll(lambda: psutil.Process(child).name() == "sleep")  # no longer the shell that was forked
     os.kill(stopped, signal.SIGSTOP)
-    wait_until_stopped(stopped)
+    poll(lambda: psutil.Process(stopped).status() == psutil.STATUS_STOPPED)
     for task in ("worker:1", "worker:0"):
         agent.talk.say("stop_task", task=task, attempt=0, grace=grace)
     command = "sleep 300" if is_child else f"sh -c {PRINT_PIDS}"
@@ -187,10 +189,10 @@ def test_a_task_that_is_suspended_before_it_is_stopped_is_told_apart(
     assert not agent.talk.wait_for("task_exited", "worker:1")["suspended"]
 
 
-def wait_until_stopped(pid: int) -> None:
-    """Wait until the kernel has stopped a process."""
+def poll(condition: Callable[[], bool]) -> None:
+    """Wait until a process is as it should be, which no message tells."""
     end = time.monotonic() + PATIENCE
-    while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
 

@@ -55,6 +55,8 @@ STANDARD = (1 << 31) - 1
 TOLD = "{umask}\n64\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nup\n"
 KINDS = {"bin/tflaunch", "tflaunch-agent:", "queue_dispatcher", "supervisor_process", "tflaunch-forkserver:"}
 KINDS |= {"tflaunch-warm:"}
+CANNOT_EXECUTE = 126
+"""The exit code of a task that could not be forked."""
 BOOT = "sys.stdin.buffer.read"
 """What passes the agent's messages on, and ends with the command that carries them; it forks guard and agent."""
 DOCKER = '#!/bin/sh\nshift 3  # exec --interactive NAME\nexec {parent} "$@"\n'
@@ -228,7 +230,7 @@ def test_no_room_for_threads_is_one_sentence(launch: Launch, processes: int, det
     if "[Errno 11]" in ended.stderr:  # the guard was the one too many
         assert (ended.returncode, len(ended.stderr.splitlines())) == (EXIT_PREFLIGHT, 1), ended
         return
-    assert ended.returncode in (EXIT_PREFLIGHT, EXIT_INTERNAL), ended
+    assert ended.returncode in (EXIT_PREFLIGHT, EXIT_INTERNAL, CANNOT_EXECUTE), ended
     sentence = f"no room here for another thread or process, or for memory; raise `ulimit -u` ({processes})"
     assert sentence in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -241,10 +243,16 @@ def test_no_room_for_threads_is_one_sentence(launch: Launch, processes: int, det
 
 
 def test_no_memory_is_one_sentence(launch: Launch) -> None:
-    """However little there is, once the command line is read."""
+    """However little there is, once the command line is read; but where none is left for an error, Python aborts."""
     spec = launch.shell("true", workers=1, strategy="none")
-    for megabytes in (25, 30):
+    codes = set()
+    for megabytes in range(24, 32):
         launch.prefix = ["prlimit", f"--as={megabytes * 1_000_000}"]
         ended = launch.run("check", spec)
-        assert (ended.returncode, len(ended.stderr.splitlines())) == (EXIT_INTERNAL, 1), ended
-        assert f"`ulimit -v` ({megabytes}000000 bytes)" in ended.stderr
+        codes.add(ended.returncode)
+        if ended.returncode == -signal.SIGABRT:
+            assert "Fatal Python error" in ended.stderr
+        else:
+            assert (ended.returncode, len(ended.stderr.splitlines())) == (EXIT_INTERNAL, 1), ended
+            assert f"`ulimit -v` ({megabytes}000000 bytes)" in ended.stderr
+    assert EXIT_INTERNAL in codes

@@ -19,6 +19,7 @@ from tflaunch.errors import (
 )
 from tflaunch.rooms import Verb, load, rooms
 
+_reserve = [bytearray(1 << 20)]  # what telling of a lack of memory needs
 _GROUPS = ("Run", "Look at runs", "Act on runs", "Before a run", "Help")
 _OWN_VERBS = {
     "up": Verb("tflaunch.cli.up:up", "Run", "Run a spec and wait for its end."),
@@ -143,6 +144,7 @@ def _run() -> int:
 
 def _end_with(error: Exception) -> int:
     """Print a sentence about an error of the system, and return the exit code; raise any other error again."""
+    _reserve.clear()
     sentence = describe_os_error(error) if isinstance(error, OSError) else no_room(error)
     if not sentence:
         raise error
