@@ -115,13 +115,42 @@ class Starting(NamedTuple):
     is_wanted: Callable[[Launching], bool]
 
 
+class Option(NamedTuple):
+    """An option of `up` that a room adds. Its value is in the ``extras`` of `LaunchOptions` and `RunConfig`.
+
+    Args:
+        summary: what it does, for `tflaunch up --help`.
+        metavar: what stands for its value there; "" for an option without a value.
+        is_repeated: whether it can be given several times; its value is then a tuple of texts.
+        read: where the function is that returns the value of a text, or raises `click.UsageError`; else it is the text.
+        check: where the function is that raises `click.UsageError` or `TflaunchError`, given a value and `Launching`,
+            if the value does not go with how the run is started.
+        engine: the value of ``--on`` that it goes with; "" for any or none.
+        setting: the field of the spec that it sets; its value is then no extra of the run.
+        is_for_run: whether `run` has it, too.
+        goes_with_resume: whether it goes with `up --resume`.
+        is_for_later: whether another process then begins the run, so that it goes on without this terminal.
+    """
+
+    summary: str
+    metavar: str = ""
+    is_repeated: bool = False
+    read: str = ""
+    check: str = ""
+    engine: str = ""
+    setting: str = ""
+    is_for_run: bool = True
+    goes_with_resume: bool = False
+    is_for_later: bool = False
+
+
 class Room(NamedTuple):
     """What a room adds to tflaunch. A place is ``package.module:name``.
 
     Args:
         verbs: commands by their names.
         watchers: what takes part in the supervision of a run.
-        options: where the `RoomOption`s are that it adds to `up`.
+        options: options of `up` by the names of their values: ``metrics_port`` for ``--metrics-port``.
         columns: where the function is that returns the values of columns of `ps` and of the page: given the run's
             directory and its `Status`, a mapping from task to title to number.
         note: where the function is that returns a sentence for the end of `ps`, or "".
@@ -136,7 +165,7 @@ class Room(NamedTuple):
 
     verbs: Mapping[str, Verb] = {}
     watchers: tuple[Watching, ...] = ()
-    options: str = ""
+    options: Mapping[str, Option] = {}
     columns: str = ""
     note: str = ""
     fields: tuple[str, ...] = ()

@@ -595,7 +595,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_last_output.py"),
     ),
     "a crash counts as an exception that every task raises": Edit(
-        "tflaunch_worker.agent.last_output.failure_signature",
+        "tflaunch_worker.failures.failure_signature",
         "failure is not None and failure.kind",
         "failure is not None",
         Suite("unit/test_failures.py"),

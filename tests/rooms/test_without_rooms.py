@@ -22,7 +22,8 @@ import pytest
 
 from support.launch import LONG, PATIENCE
 from support.specs import REPOSITORY
-from tflaunch.rooms import Room, load, rooms
+from tflaunch.cli.arguments.launch import flag_of
+from tflaunch.rooms import Room, rooms
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -138,8 +139,8 @@ def test_its_verbs_are_refused(copy: Copy) -> None:
 def test_its_options_are_refused(copy: Copy) -> None:
     """As any other that does not exist; so are its engines."""
     for room in copy.rooms.values():
-        for option in load(room.options) if room.options else ():
-            assert "No such option" in copy.refuses("up", "cluster_specs/hello.json", option.flag)
+        for name in room.options:
+            assert "No such option" in copy.refuses("up", "cluster_specs/hello.json", flag_of(name))
         for engine in room.engines:
             assert engine in copy.refuses("up", "cluster_specs/hello.json", "--on", engine)
 

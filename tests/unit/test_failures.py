@@ -16,8 +16,7 @@ import yaml
 
 from tflaunch.core import policy
 from tflaunch.explain.hints import clipped, failure_words, last_traceback
-from tflaunch_worker.agent.last_output import failure_signature
-from tflaunch_worker.failures import bounded, find_failure
+from tflaunch_worker.failures import bounded, failure_signature, find_failure
 
 pytestmark = pytest.mark.unit
 

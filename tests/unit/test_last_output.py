@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tflaunch_worker.agent.last_output import KEPT, LastOutput, failure_signature
+from tflaunch_worker.agent.last_output import KEPT, LastOutput
+from tflaunch_worker.failures import failure_signature
 
 pytestmark = pytest.mark.unit
 

@@ -44,10 +44,8 @@ def test_what_a_room_declares_is_there(name: str) -> None:
     """Each place can be imported."""
     room = rooms()[name]
     places = [entry.place for entries in (room.watchers, room.starting, room.verbs.values()) for entry in entries]
-    places += [verb.output for verb in room.verbs.values()] + [
-        room.options,
-        *(place.finder for place in room.locations),
-    ]
+    places += [verb.output for verb in room.verbs.values()] + [place.finder for place in room.locations]
+    places += [place for option in room.options.values() for place in (option.read, option.check)]
     places += [engine.submit for engine in room.engines.values()]
     places += [*room.discover.values(), *room.host_makers.values(), *room.programs.values()]
     for place in filter(None, places):

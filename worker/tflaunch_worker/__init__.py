@@ -20,3 +20,6 @@ CHECKPOINTS_NAME = "checkpoints"
 
 TASKS_NAME = "tasks"
 """Directory of the tasks' private scratch directories, inside the agent's directory."""
+
+OUTPUT_SIGNATURE = "output "
+"""Prefix of a failure's signature that is a digest of the last lines, used when they contain no traceback."""

@@ -23,11 +23,15 @@ from __future__ import annotations
 import re
 from typing import Iterable, NamedTuple, Sequence
 
+from tflaunch_worker import OUTPUT_SIGNATURE
+
 HEAD = "Traceback (most recent call last):"
 LOG_LINE = re.compile(
     r"[IWEF]\d{4} |\d{4}-\d\d-\d\d[ T]|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL):|---- tflaunch: "
     r"|WARNING: All log messages before absl"
 )
+LONGEST = 200
+"""Maximum number of characters of a signature."""
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
 _DIRECT = CHAINED[1]
@@ -37,6 +41,7 @@ _MESSAGE_LINES = 40
 _WRAPPED_LINES = 400  # the traceback inside the message of a wrapped exception may be long
 _MOST_CAUSES = 5
 _SHORT = 200
+_COMPARED_LINES = 3
 
 _EXCEPTION = re.compile(r"[^\W\d]\w{0,80}(?:\.\w{1,80}){0,9}(?:: .*|:?)$", re.DOTALL)
 _INNER = re.compile(
@@ -146,6 +151,28 @@ def find_failure(lines: Sequence[str]) -> Failure | None:
         between = lines[raised.end : fatal.start]
         return fatal if any(line and not LOG_LINE.match(line) for line in between) else raised
     return fatal or _group(lines) or raised
+
+
+def failure_signature(tail: bytes) -> str:
+    """Return the signature of a failure, such as ``ValueError at train.py:41``; "" without output.
+
+    The supervisor compares signatures to decide whether a restart is worthwhile.
+
+    Args:
+        tail: the last few KiB of the program's output.
+    """
+    lines = bounded(tail.decode("utf-8", "replace").split("\n"))
+    failure = find_failure(lines)
+    if failure is not None and failure.kind:
+        return failure.identity[:LONGEST]
+    said = [failure.sentence, failure.place] if failure is not None else lines
+    last = [line.strip() for line in said if line.strip()][-_COMPARED_LINES:]
+    if not last:
+        return ""
+    import hashlib  # it loads OpenSSL, and most tasks never fail
+
+    same = without_numbers("\n".join(last))
+    return OUTPUT_SIGNATURE + hashlib.sha256(same.encode("utf-8", "replace")).hexdigest()[:12]
 
 
 def without_numbers(text: str) -> str:

@@ -15,6 +15,7 @@ from tflaunch.cli.arguments.launch import (
     LaunchOptions,
     check_extras,
     engine_option,
+    flag_of,
     launch_options,
     room_options,
     settings_of,
@@ -85,7 +86,7 @@ def up(
       tflaunch up --resume cluster-20260102-030405-6789
     """
     if resume is not None:
-        with_it = [option.flag for option in room_options().values() if option.goes_with_resume]
+        with_it = [flag_of(name) for name, option in room_options().items() if option.goes_with_resume]
         taken = (spec, command, settings, options.name, options.log_dir, options.preload, engine, options.settings)
         if any(taken) or not all(room_options()[name].goes_with_resume for name in options.extras):
             *words, last = ["-d", "-q", "-v", *with_it]

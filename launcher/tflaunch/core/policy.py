@@ -31,7 +31,7 @@ from tflaunch.core.restart_budget import ALIKE, QUICK, Failure, Reached
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan, role_of
 from tflaunch.plan.tf_config import has_cluster, members
-from tflaunch_worker.agent import last_output
+from tflaunch_worker import OUTPUT_SIGNATURE
 
 WARN_AFTER = 60.0
 """Seconds until tasks that do not listen are reported; importing TensorFlow may take that long."""
@@ -377,7 +377,7 @@ def _kind(end: Culprit | TaskExited, failure: str, is_quick: bool) -> tuple[str,
 
 def is_raised(failure: str) -> bool:
     """Whether a failure signature is that of an exception."""
-    return bool(failure) and not failure.startswith(last_output.OUTPUT_SIGNATURE)
+    return bool(failure) and not failure.startswith(OUTPUT_SIGNATURE)
 
 
 def failure_of_all(job: Job) -> str:

@@ -10,8 +10,6 @@ which backspaces redraw in place::
 ``Epoch 3/10`` is on a line before the bar, except in a `fit` of one epoch. `evaluate` draws the same bar without it.
 So a bar without that line is another epoch only if no line ever came and it has as many steps as the first bar.
 
-Signatures distinguish a program's failures: the supervisor compares them to decide whether a restart is worthwhile.
-
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
@@ -21,8 +19,6 @@ import re
 from collections import deque
 from itertools import islice
 from typing import NamedTuple
-
-from tflaunch_worker import failures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,37 +69,10 @@ class LastOutput:
         return known
 
     def failure(self) -> str:
-        """Return the signature of the program's failure (see `failure_signature`)."""
-        return failure_signature(b"".join(self._pieces)[-KEPT:])
+        """Return the signature of the program's failure (see `failures.failure_signature`)."""
+        from tflaunch_worker import failures  # compiles patterns that only a failure needs
 
-
-OUTPUT_SIGNATURE = "output "
-"""Prefix of a signature that is a digest of the last lines, used when they contain no traceback."""
-
-LONGEST = 200
-"""Maximum number of characters of a signature."""
-
-_COMPARED_LINES = 3
-
-
-def failure_signature(tail: bytes) -> str:
-    """Return the signature of a failure, such as ``ValueError at train.py:41``; "" without output.
-
-    Args:
-        tail: the last few KiB of the program's output.
-    """
-    lines = failures.bounded(tail.decode("utf-8", "replace").split("\n"))
-    failure = failures.find_failure(lines)
-    if failure is not None and failure.kind:
-        return failure.identity[:LONGEST]
-    said = [failure.sentence, failure.place] if failure is not None else lines
-    last = [line.strip() for line in said if line.strip()][-_COMPARED_LINES:]
-    if not last:
-        return ""
-    import hashlib  # it loads OpenSSL, and most tasks never fail
-
-    same = failures.without_numbers("\n".join(last))
-    return OUTPUT_SIGNATURE + hashlib.sha256(same.encode("utf-8", "replace")).hexdigest()[:12]
+        return failures.failure_signature(b"".join(self._pieces)[-KEPT:])
 
 
 MOST_METRICS = 20

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from tflaunch.cli.arguments.spec import name_option, quiet_option, verbose_option
-from tflaunch.rooms import engines, load, rooms
+from tflaunch.rooms import Option, engines, load, rooms
 
 if TYPE_CHECKING:
     from tflaunch.plan.model import Plan
@@ -76,41 +76,15 @@ class Launching(NamedTuple):
     spec: bytes = b""
 
 
-def _accept(value: Any, launching: Launching) -> None:
-    """Accept a value."""
-
-
-class RoomOption(NamedTuple):
-    """An option of `up` that a room adds. Its value is in the ``extras`` of `LaunchOptions` and `RunConfig`.
-
-    Args:
-        flag: the option, such as ``--metrics-port``.
-        option: what adds it to a command.
-        check: raises `click.UsageError` or `TflaunchError` if a value does not go with how the run is started.
-        is_for_run: whether `run` has it, too.
-        goes_with_resume: whether it goes with `up --resume`.
-        is_for_later: whether another process then begins the run, so that it goes on without this terminal.
-        setting: the field of the spec that it sets; its value is then no extra of the run.
-    """
-
-    flag: str
-    option: Callable[[Callable[..., Any]], Callable[..., Any]]
-    check: Callable[[Any, Launching], None] = _accept
-    is_for_run: bool = True
-    goes_with_resume: bool = False
-    is_for_later: bool = False
-    setting: str = ""
-
-    @property
-    def name(self) -> str:
-        """The name of its value."""
-        return self.flag.removeprefix("--").replace("-", "_")
+def flag_of(name: str) -> str:
+    """Return the flag of an option, given the name of its value."""
+    return "--" + name.replace("_", "-")
 
 
 @functools.cache
-def room_options() -> Mapping[str, RoomOption]:
+def room_options() -> Mapping[str, Option]:
     """Return the options of rooms by the names of their values."""
-    return {option.name: option for room in rooms().values() if room.options for option in load(room.options)}
+    return {name: option for room in rooms().values() for name, option in room.options.items()}
 
 
 def check_extras(launching: Launching) -> None:
@@ -121,7 +95,11 @@ def check_extras(launching: Launching) -> None:
         TflaunchError: it cannot be used.
     """
     for name, value in {**launching.options.settings, **launching.options.extras}.items():
-        room_options()[name].check(value, launching)
+        option = room_options()[name]
+        if option.engine and launching.engine != option.engine:
+            raise click.UsageError(f"{flag_of(name)} has no effect here; add --on {option.engine}")
+        if option.check:
+            load(option.check)(value, launching)
 
 
 def settings_of(launching: Launching) -> tuple[str, ...]:
@@ -138,16 +116,28 @@ def engine_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
+def _click_option(name: str, option: Option) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    if not option.metavar:
+        return click.option(flag_of(name), is_flag=True, help=option.summary)
+
+    def read(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        return load(option.read)(value) if option.read and value is not None else value
+
+    return click.option(
+        flag_of(name), metavar=option.metavar, multiple=option.is_repeated, callback=read, help=option.summary
+    )
+
+
 def launch_options(command: Callable[..., Any], *, is_run: bool = False) -> Callable[..., Any]:
     """Add the shared options, and those of rooms, to a command, which receives their values as ``options``.
 
     ``is_run``: leave out what rooms add to `up` alone.
     """
-    extra = [option for option in room_options().values() if option.is_for_run or not is_run]
+    extra = {name: option for name, option in room_options().items() if option.is_for_run or not is_run}
 
     @functools.wraps(command)
     def with_wishes(**values: Any) -> Any:
-        given = {option.name: values.pop(option.name) for option in extra}
+        given = {name: values.pop(name) for name in extra}
         given = {name: value for name, value in given.items() if not (value is None or value is False or value == ())}
         settings = {name: value for name, value in given.items() if room_options()[name].setting}
         extras = {name: value for name, value in given.items() if name not in settings}
@@ -155,8 +145,8 @@ def launch_options(command: Callable[..., Any], *, is_run: bool = False) -> Call
         return command(options=LaunchOptions(**shared, extras=extras, settings=settings), **values)
 
     decorated: Callable[..., Any] = with_wishes
-    for option in reversed(extra):
-        decorated = option.option(decorated)
+    for name in reversed(extra):
+        decorated = _click_option(name, extra[name])(decorated)
     for own in reversed(_OPTIONS):
         decorated = own(decorated)
     return decorated

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Watching, if_given
+from tflaunch.rooms import Option, Room, Watching, if_given
 
 ROOM = Room(
-    options="tflaunch.features.drills.options:OPTIONS",
+    options={
+        "drill": Option(
+            "Inject these faults into the running job, and report if it recovers.",
+            "TEXT",
+            check="tflaunch.features.drills.drill:check_start",
+            is_for_run=False,
+        ),
+    },
     watchers=(Watching("tflaunch.features.drills.faults:FaultInjector", if_given("drill")),),
 )

@@ -6,13 +6,18 @@
 from __future__ import annotations
 
 import signal
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
 
 from tflaunch.clusterspec.values import parse_duration
 from tflaunch.core.job_state import Job
 from tflaunch.core.policy import gang_runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import Plan
+
+if TYPE_CHECKING:
+    from tflaunch.cli.arguments.launch import Launching
 
 _SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}
 _EXAMPLE = "write for example 'kill worker:1 after 20s; stop ps:0 for 10s; cut host=b for 5s'"
@@ -37,6 +42,19 @@ class Fault(NamedTuple):
         target = self.task or f"host={self.host}"
         lasts = "" if self.lasts is None else f" for {self.lasts:g} s"
         return f"{self.verb} {target} after {self.after:g} s{lasts}"
+
+
+def check_start(text: str, launching: Launching) -> None:
+    """Require that a drill goes with how a run is started.
+
+    Raises:
+        click.UsageError: it does not.
+        TflaunchError: the text cannot be parsed or does not fit the plan.
+    """
+    if launching.options.begins_later:
+        raise click.UsageError("--drill goes with a run that begins now; leave out --queue and --matrix")
+    if launching.plan is not None:
+        parse_drill(text, launching.plan)
 
 
 def parse_drill(text: str, plan: Plan) -> tuple[Fault, ...]:

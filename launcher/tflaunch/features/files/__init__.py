@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Verb, Watching
+from tflaunch.rooms import Option, Room, Verb, Watching
 
 ROOM = Room(
     fields=("collect",),
-    options="tflaunch.features.files.options:OPTIONS",
+    options={
+        "collect_every": Option(
+            "Fetch the files of the spec's `collect` at this interval, too, while the tasks run.",
+            "DURATION",
+            read="tflaunch.features.files.collector:read_interval",
+            check="tflaunch.features.files.collector:check_start",
+        ),
+    },
     verbs={
         "fetch": Verb(
             "tflaunch.features.files.fetch:fetch",

@@ -5,16 +5,48 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
+from tflaunch.cli.arguments.spec import seconds_in
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.features.files.collect import Collection, FileAgent
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Found, Supervision, Watcher
 from tflaunch.transport.base import LinkError
+
+if TYPE_CHECKING:
+    from tflaunch.cli.arguments.launch import Launching
+
+_FLAG = "--collect-every"
+
+
+def read_interval(text: str) -> float:
+    """Return the seconds that an interval names.
+
+    Raises:
+        click.UsageError: it is not a duration.
+    """
+    seconds = seconds_in(text)
+    if not seconds:
+        raise click.UsageError(f"{_FLAG} {text!r} is not a valid duration; write for example 10m")
+    return seconds
+
+
+def check_start(value: float, launching: Launching) -> None:
+    """Require that there is something to collect, and who does it.
+
+    Raises:
+        click.UsageError: there is not.
+    """
+    if launching.engine == "slurm":
+        raise click.UsageError(f"{_FLAG} is not for --on slurm, where a batch job supervises the tasks")
+    if launching.plan is not None and not launching.plan.collect:
+        raise click.UsageError(f'{_FLAG} needs files to collect: write for example "collect": ["outputs/**"]')
 
 
 class Collector(Watcher):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Engine, Location, Room, Starting
+from tflaunch.rooms import Engine, Location, Option, Room, Starting
 
 ROOM = Room(
     fields=("kubernetes",),
     # The setting makes the object, without changing what the spec has in it: keys that begin with x- are ignored.
     engines={"kubernetes": Engine("in Kubernetes pods", ("kubernetes.x-on=true",))},
-    options="tflaunch.features.kubernetes.options:OPTIONS",
+    options={
+        name: Option(f"{does} With --on kubernetes.", "NAME", engine="kubernetes", setting=setting, is_for_run=False)
+        for name, does, setting in (
+            ("namespace", "Create the pods in this namespace.", "kubernetes.namespace"),
+            ("context", "Use this kubectl context.", "kubernetes.context"),
+            ("image", "Run the tasks in this image.", "container.image"),
+        )
+    },
     locations=(Location(("launcher.json",), "tflaunch.features.kubernetes.location:find_kubernetes_run"),),
     starting=(
         Starting(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tflaunch.cli.arguments.launch import Launching, room_options
+from tflaunch.cli.arguments.launch import Launching, flag_of
 from tflaunch.cli.arguments.spec import say
 
 
@@ -16,7 +16,7 @@ def start_in_cluster(launching: Launching) -> int:
     options, plan = launching.options, launching.plan
     assert plan is not None
     flags = ["--log-dir"] if options.log_dir is not None else []
-    flags += [room_options()[name].flag for name in options.extras]
+    flags += [flag_of(name) for name in options.extras]
     if flags:
         raise click.UsageError(
             f"{flags[0]} needs the supervisor on this machine, and -d has it in the cluster; leave out one of them"

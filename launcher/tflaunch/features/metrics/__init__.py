@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Watching, if_given
+from tflaunch.rooms import Option, Room, Watching, if_given
 
 ROOM = Room(
-    options="tflaunch.features.metrics.options:OPTIONS",
+    options={
+        "metrics_port": Option(
+            "Serve metrics for Prometheus on this port of 127.0.0.1; 0 for any.",
+            "PORT",
+            read="tflaunch.features.metrics.metrics:read_port",
+            goes_with_resume=True,
+        ),
+    },
     watchers=(Watching("tflaunch.features.metrics.metrics:Metrics", if_given("metrics_port")),),
 )

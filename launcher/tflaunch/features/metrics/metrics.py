@@ -10,6 +10,7 @@ import psutil
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from tflaunch.cli.arguments.spec import WholeNumber
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
@@ -29,6 +30,15 @@ _OF_TASKS: tuple[tuple[str, Callable[[TaskStatus], float | None], str], ...] = (
     ("memory_full_timestamp_seconds", lambda task: task.memory_full_at, "When its host's memory is full at that rate."),
     ("refused_connections", lambda task: task.refused_connections, "Connections from outside the cluster, refused."),
 )
+
+
+def read_port(text: str) -> int:
+    """Return the port that a text names.
+
+    Raises:
+        click.UsageError: it names none.
+    """
+    return int(WholeNumber(0, 65535).convert(text, None, None))
 
 
 class Metrics(Watcher):

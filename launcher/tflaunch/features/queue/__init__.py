@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Location, Room, Starting, Verb, Watching, always
+from tflaunch.rooms import Location, Option, Room, Starting, Verb, Watching, always
 
 ROOM = Room(
-    options="tflaunch.features.queue.options:OPTIONS",
+    options={
+        "queue": Option(
+            "Begin when no other run of this user holds the hosts and GPUs (`tflaunch queue`).",
+            check="tflaunch.features.queue.starter:check_start",
+            is_for_later=True,
+        ),
+        "matrix": Option(
+            "Queue a run for each value of {matrix.NAME}; with several --matrix, for each combination.",
+            "NAME=V1,V2",
+            is_repeated=True,
+            check="tflaunch.features.queue.starter:check_start",
+            is_for_later=True,
+        ),
+    },
     locations=(Location(("queued.json", "refused.json"), "tflaunch.features.queue.location:QueuedRun"),),
     starting=(
         Starting(

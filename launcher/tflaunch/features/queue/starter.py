@@ -27,6 +27,16 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _EXAMPLE = "write --matrix lr=0.1,0.01"
 
 
+def check_start(value: object, launching: Launching) -> None:
+    """Require that a run can wait in the queue.
+
+    Raises:
+        click.UsageError: it is for an engine.
+    """
+    if launching.engine is not None:
+        raise click.UsageError(f"--on {launching.engine} has a queue of its own; leave out --queue and --matrix")
+
+
 def submit(launching: Launching) -> int:
     """Put a run of a plan into the queue, or a run for each combination of `--matrix`; follow them unless detached.
 

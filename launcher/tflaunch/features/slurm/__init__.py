@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Engine, Location, Room
+from tflaunch.rooms import Engine, Location, Option, Room
 
 ROOM = Room(
     fields=("slurm",),
     engines={"slurm": Engine("as a Slurm job", submit="tflaunch.features.slurm.submission:submit_spec")},
-    options="tflaunch.features.slurm.options:OPTIONS",
+    options={
+        name: Option(f"{does} With --on slurm.", "VALUE", engine="slurm", setting=setting, is_for_run=False)
+        for name, does, setting in (
+            ("partition", "Submit to this partition.", "slurm.partition"),
+            ("account", "Charge this account.", "slurm.account"),
+            ("time", "Time limit, in the format of sbatch.", "slurm.time"),
+            ("nodes", "Number of nodes to spread tasks given as a count over.", "slurm.nodes"),
+            ("gpus_per_node", "Number of GPUs on each node.", "slurm.gpus-per-node"),
+        )
+    },
     locations=(Location(("slurm.json",), "tflaunch.features.slurm.location:find_slurm_run"),),
     discover={"slurm": "tflaunch.features.slurm.discovery:Slurm"},
     programs={"supervise": "tflaunch.features.slurm.supervise:supervise"},

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Verb, Watching, if_given
+from tflaunch.rooms import Option, Room, Verb, Watching, if_given
 
 ROOM = Room(
-    options="tflaunch.features.web.options:OPTIONS",
+    options={
+        "web": Option(
+            "Show the run in a browser, too: print a link to a page about it.",
+            check="tflaunch.features.web.page_beside:check_start",
+        ),
+    },
     watchers=(Watching("tflaunch.features.web.page_beside:PageBeside", if_given("web")),),
     verbs={
         "web": Verb("tflaunch.features.web.command:web", "Look at runs", "Show runs in a browser.", after="events"),

@@ -5,8 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
+import click
+
+from tflaunch.features.web.command import require_server
 from tflaunch.runtime.watchers import Supervision, Watcher
+
+if TYPE_CHECKING:
+    from tflaunch.cli.arguments.launch import Launching
+
+
+def check_start(value: object, launching: Launching) -> None:
+    """Require that a run has a terminal, and its page what serves it.
+
+    Raises:
+        click.UsageError: it has no terminal.
+        TflaunchError: packages are missing.
+    """
+    if launching.options.outlives_terminal or launching.engine is not None:
+        raise click.UsageError("--web goes with a run in this terminal; `tflaunch web` shows any other one")
+    require_server()
 
 
 class PageBeside(Watcher):
