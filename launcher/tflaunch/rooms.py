@@ -1,8 +1,8 @@
 """Find the rooms: features in folders of their own, which the rest of tflaunch does not know by name.
 
-A room is a package in `tflaunch/features`, or one that another distribution names as an entry point of the group
-`tflaunch.rooms`. Its `ROOM` declares what it adds to tflaunch. Declarations are imported by every command that asks for
-them, so they import nothing but this module; what they name is imported when it is used.
+A room is a package in `tflaunch/features`, or an entry point of the group `tflaunch.rooms` in a distribution with
+``tflaunch`` in its name. Its `ROOM` declares what it adds to tflaunch. Declarations are imported by every command that
+asks for them, so they import nothing but this module; what they name is imported when it is used.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tflaunch_worker import rooms as rooms_of_agents
 
@@ -207,23 +207,43 @@ def _rooms_of_others() -> dict[str, Room]:
             found[point.name] = point.load()
         except Exception as error:  # noqa: BLE001 (whatever it is, runs must remain within reach)
             package = "a package" if point.dist is None else point.dist.name
-            print(f"tflaunch: room {point.name} of {package} is left out: {error!r}", file=sys.stderr)
+            print(f"tflaunch: {left_out(f'room {point.name} of {package}', error)}", file=sys.stderr)
     return found
+
+
+def left_out(what: str, error: Exception) -> str:
+    """Return a sentence about what another package has added, and is not used as it has failed."""
+    return f"{what} is left out, as it has failed: {error!r}"
+
+
+def is_own(place: str) -> bool:
+    """Return whether a place is in tflaunch itself."""
+    return place.startswith("tflaunch.")
+
+
+def ask(place: str, *about: Any) -> Any:
+    """Return what a function of a room returns; None, with a sentence on stderr, if one of another package fails."""
+    try:
+        return load(place)(*about)
+    except Exception as error:
+        if is_own(place):
+            raise
+        print(f"tflaunch: {left_out(place, error)}", file=sys.stderr)
+        return None
 
 
 def _offers_rooms(path: str) -> bool:
     """Return whether a package in a directory has rooms: reading all metadata takes a quarter of an `up`."""
     try:
-        with os.scandir(path or ".") as entries:
-            places = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
+        names = os.listdir(path or ".")
     except OSError:
         return False
-    return any(map(_names_group, places))
+    return any(_names_group(path, name) for name in names if "tflaunch" in name and name.endswith("-info"))
 
 
-def _names_group(place: str) -> bool:
+def _names_group(path: str, name: str) -> bool:
     try:
-        with open(os.path.join(place, "entry_points.txt"), encoding="utf-8") as file:
+        with open(os.path.join(path, name, "entry_points.txt"), encoding="utf-8") as file:
             return f"[{_ENTRY_POINTS}]" in file.read()
     except (OSError, ValueError):
         return False

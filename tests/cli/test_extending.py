@@ -1,42 +1,91 @@
-"""docs/extending.md: its package adds a verb, a watcher and a request."""
+"""Packages add rooms: that of docs/extending.md works, and one that fails costs no run."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 import tomllib
 
-from support.documents import Block, blocks, run_block, shell_of
-from support.launch import Launch
+from support.documents import blocks, run_block, shell_of
+from support.launch import PATIENCE, Launch, read_until
 from support.specs import REPOSITORY
+from tflaunch.client.control_client import ControlClient
+from tflaunch.errors import TflaunchError
 
 pytestmark = pytest.mark.cli
 
 PAGE = REPOSITORY / "docs" / "extending.md"
 
 
-def install(page: list[Block], site: Path) -> None:
-    """Write the package's modules, and what pip would write from its pyproject.toml."""
+PROJECT = """
+[project]
+name = "tflaunch-broken"
+version = "1.0"
+
+[project.entry-points."tflaunch.rooms"]
+broken = "tflaunch_broken:ROOM"
+"""
+
+
+def install(launch: Launch, files: dict[str, str]) -> None:
+    """Write the modules of a package, and what pip would write from its pyproject.toml."""
+    site = launch.directory / "site"
     site.mkdir()
-    for block in page:
-        if block.file.endswith(".py"):
-            (site / block.file).write_text(block.text)
-    (text,) = (block.text for block in page if block.file == "pyproject.toml")
-    project = tomllib.loads(text)["project"]
+    for name, text in files.items():
+        (site / name).write_text(text)
+    project = tomllib.loads(files["pyproject.toml"])["project"]
     about = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
     (group,) = project["entry-points"]
     points = "".join(f"{name} = {value}\n" for name, value in project["entry-points"][group].items())
     (about / "entry_points.txt").write_text(f"[{group}]\n{points}")
+    launch.env["PYTHONPATH"] = str(site)
 
 
 def test_the_package_of_the_page_works(launch: Launch) -> None:
     """Its commands print what the page shows."""
     page = list(blocks(PAGE))
-    install(page, launch.directory / "site")
-
-    launch.env["PYTHONPATH"] = str(launch.directory / "site")
+    install(launch, {block.file: block.text for block in page if block.file})
     (commands,) = (block for block in page if block.kind == "console")
     run_block(commands._replace(mark=""), lambda *_: None, shell_of(launch))
+
+
+BROKEN = """
+from tflaunch.rooms import Room, Watching, always
+from tflaunch.runtime.watchers import Watcher
+
+class Broken(Watcher):
+    def {moment}(self, *about):
+        raise KeyError("lost")
+
+def columns(directory, status):
+    raise KeyError("lost")
+
+ROOM = Room(columns="tflaunch_broken:columns", watchers=(Watching("tflaunch_broken:Broken", always, ("broken",)),))
+"""
+
+
+@pytest.mark.parametrize("moment", ["__init__", "begin", "watch", "finish", "judge", "close", "follow_up"])
+def test_a_package_that_fails_costs_no_run(launch: Launch, moment: str) -> None:
+    """One sentence says that it is left out."""
+    install(launch, {"tflaunch_broken.py": BROKEN.format(moment=moment), "pyproject.toml": PROJECT})
+    ended = launch.run("up", launch.shell("exit 7", workers=1, strategy="none", restart={"max": 0}))
+    told = [line for line in ended.stderr.splitlines() if "tflaunch_broken" in line]
+    sentence = "tflaunch: warning: tflaunch_broken:Broken is left out, as it has failed: KeyError('lost')"
+    assert (ended.returncode, told) == (7, [sentence]), ended.stderr
+    shown = launch.run("ps")
+    assert shown.returncode == 0
+    assert shown.stderr == "tflaunch: tflaunch_broken:columns is left out, as it has failed: KeyError('lost')\n"
+
+
+def test_a_package_that_fails_at_a_request(launch: Launch) -> None:
+    """The request is refused, and the run goes on."""
+    install(launch, {"tflaunch_broken.py": BROKEN.format(moment="answer"), "pyproject.toml": PROJECT})
+    process = launch.start("up", launch.shell("echo up; until test -e go; do sleep 0.05; done", workers=1))
+    read_until(process, "| up")
+    (directory,) = launch.home.glob("runs/*")
+    with pytest.raises(TflaunchError, match="tflaunch_broken:Broken has failed"):
+        ControlClient(directory).ask("broken")
+    (launch.directory / "go").touch()
+    _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, "left out" in err) == (0, True)

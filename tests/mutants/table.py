@@ -594,6 +594,12 @@ MUTANTS: Mapping[str, Edit] = {
         "found[0]",
         Suite("unit/test_last_output.py"),
     ),
+    "a bar of an evaluation goes on with the training": Edit(
+        "tflaunch_worker.agent.last_output._with_bar",
+        "return shown._replace(is_over=True)",
+        "return shown",
+        Suite("unit/test_last_output.py"),
+    ),
     "a crash counts as an exception that every task raises": Edit(
         "tflaunch_worker.failures.failure_signature",
         "failure is not None and failure.kind",

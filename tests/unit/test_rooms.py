@@ -27,9 +27,9 @@ SHOW = "from tflaunch.cli.main import verbs; print(*verbs())"
 def offer(directory: Path, declaration: str) -> None:
     """Install a package that offers a room."""
     (directory / "greetings.py").write_text(declaration)
-    about = directory / "greetings-1.0.dist-info"
+    about = directory / "tflaunch_greetings-1.0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: greetings\nVersion: 1.0\n")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tflaunch-greetings\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[tflaunch.rooms]\ngreetings = greetings:ROOM\n")
 
 
@@ -78,7 +78,7 @@ def test_a_room_that_cannot_be_imported_is_left_out(tmp_path: Path) -> None:
     assert "down" in done.stdout.split()
     assert "greet" not in done.stdout.split()
     assert done.stderr == (
-        "tflaunch: room greetings of greetings is left out: "
+        "tflaunch: room greetings of tflaunch-greetings is left out, as it has failed: "
         "ModuleNotFoundError(\"No module named 'nothing_like_this'\")\n"
     )
 

@@ -12,7 +12,7 @@ import click
 
 from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import json_option, say
-from tflaunch.rooms import load, rooms
+from tflaunch.rooms import ask, rooms
 
 if TYPE_CHECKING:
     from tflaunch.explain.run_status import Status
@@ -58,7 +58,7 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     click.echo(table(current), nl=False)
     for sentence in cluster_formation.ended_sentence(missed):
         say(sentence)
-    for note in filter(None, (load(room.note)() for room in rooms().values() if room.note)):
+    for note in filter(None, (ask(room.note) for room in rooms().values() if room.note)):
         say(note)
 
 

@@ -11,7 +11,7 @@ from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.observer import Observer, Outcome
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.explain.status import StatusInputs, status
-from tflaunch.rooms import load, rooms
+from tflaunch.rooms import ask, rooms
 from tflaunch.store.log_writer import tail
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.connect import connectors_for
@@ -25,7 +25,7 @@ def current_status(directory: Path) -> Status:
     """
     current = _status_of_supervisor(directory) or _status_of_journal(directory)
     logs = Path(current.logs)
-    columns = [load(room.columns)(directory, current) for room in rooms().values() if room.columns]
+    columns = [ask(room.columns, directory, current) or {} for room in rooms().values() if room.columns]
 
     def complete(task: TaskStatus) -> TaskStatus:
         told = {title: value for values in columns for title, value in values.get(task.task, {}).items()}

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from tflaunch.agents.session import Session
 from tflaunch.core.annotations import Annotations
 from tflaunch.core.job_state import Job
+from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import Status
 from tflaunch.mailbox import Mailbox
-from tflaunch.rooms import Watching, load, rooms
-from tflaunch.runtime.control_server import Caller
+from tflaunch.rooms import Watching, is_own, left_out, load, rooms
+from tflaunch.runtime.control_server import Caller, RefusedError
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store.journal import Journal
+
+_T = TypeVar("_T")
 
 
 class Supervision(NamedTuple):
@@ -51,7 +55,10 @@ class Found(NamedTuple):
 
 
 class Watcher:
-    """The base of watchers: does nothing. Their constructors take the `Supervision` and may raise `TflaunchError`."""
+    """The base of watchers: does nothing."""
+
+    def __init__(self, supervision: Supervision) -> None:
+        """Take part in the supervision of a run; may raise `TflaunchError`."""
 
     def begin(self) -> None:
         """Begin what takes time, before the agents of a new run are reached; what fails ends the run in order."""
@@ -106,65 +113,83 @@ class Watchers:
         self._answering = {kind: watching for watching in declared for kind in watching.requests}
         for watching in declared:
             if watching.is_wanted(supervision):
-                self._find(watching)
+                self._guard(watching, partial(self._find, watching))
 
     def _find(self, watching: Watching) -> Watcher:
         if watching not in self._made:
             self._made[watching] = load(watching.place)(self._supervision)
         return self._made[watching]
 
+    def _guard(self, watching: Watching, moment: Callable[[], _T], *told: type[Exception]) -> list[_T]:
+        """Return what a watcher answers; that of another package is left out from its first untold error on."""
+        try:
+            return [moment()]
+        except Exception as error:
+            if is_own(watching.place) or isinstance(error, (TflaunchError, *told)):
+                raise
+            self._made.pop(watching, None)
+            self._supervision.say(f"warning: {left_out(watching.place, error)}")
+            return []
+
+    def _each(self, moment: Callable[[Watcher], _T]) -> list[_T]:
+        """Return what all watchers answer."""
+        answers = []
+        for watching, watcher in tuple(self._made.items()):
+            answers += self._guard(watching, partial(moment, watcher))
+        return answers
+
     def begin(self) -> None:
         """Let all begin."""
-        for watcher in self._made.values():
-            watcher.begin()
+        self._each(lambda watcher: watcher.begin())
 
     def watch(self, job: Job, now: float) -> None:
         """Show the job's state after a step to all."""
         self._supervision = self._supervision._replace(job=job)
-        for watcher in self._made.values():
-            watcher.watch(job, now)
+        self._each(lambda watcher: watcher.watch(job, now))
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> bool:
         """Have a request answered as `Watcher.answer` does; return whether a room answers its kind."""
         watching = self._answering.get(message["kind"])
-        if watching is not None:
-            self._find(watching).answer(caller, message)
-        return watching is not None
+        if watching is None:
+            return False
+        if not self._guard(watching, lambda: self._find(watching).answer(caller, message), RefusedError, ValueError):
+            raise RefusedError(f"{watching.place} has failed")
+        return True
 
     def recall(self, records: list[dict[str, Any]]) -> None:
         """Show all the journal's records after the first."""
-        for watcher in self._made.values():
-            watcher.recall(records)
+        self._each(lambda watcher: watcher.recall(records))
 
     def finish(self, run: Run) -> Found:
         """Let all do what is left to do, and return what they tell."""
-        found = [watcher.finish(run) for watcher in self._made.values()]
+        found = self._each(lambda watcher: watcher.finish(run))
         return Found([note for each in found for note in each.notes], [line for each in found for line in each.results])
 
     def judge(self, exit_code: int) -> tuple[list[str], int]:
         """Return the notes of all on how the run ended, and its exit code."""
         notes: list[str] = []
-        for watcher in self._made.values():
+
+        def ask(watcher: Watcher) -> None:
+            nonlocal exit_code
             more, exit_code = watcher.judge(exit_code)
-            notes += more
+            notes.extend(more)
+
+        self._each(ask)
         return notes, exit_code
 
     def take_annotations(self, known: Annotations) -> None:
         """Show all what is known after another annotation."""
-        for watcher in self._made.values():
-            watcher.take_annotations(known)
+        self._each(lambda watcher: watcher.take_annotations(known))
 
     def tell_end(self, job: Job, known: Annotations, state: str, rest: Iterable[str]) -> None:
         """Tell all the end of the run."""
-        for watcher in self._made.values():
-            watcher.tell_end(job, known, state, rest)
+        self._each(lambda watcher: watcher.tell_end(job, known, state, rest))
 
     def close(self) -> None:
         """End all."""
-        for watcher in self._made.values():
-            watcher.close()
+        self._each(lambda watcher: watcher.close())
 
     def follow_up(self, say: Callable[[str], None]) -> None:
         """Let all do what the end of the run makes possible."""
-        for watcher in self._made.values():
-            watcher.follow_up(say)
+        self._supervision = self._supervision._replace(say=say)
+        self._each(lambda watcher: watcher.follow_up(say))
