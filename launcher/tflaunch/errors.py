@@ -47,6 +47,12 @@ class Problem(NamedTuple):
         return printable(f"{place}{self.message}{remedy}", _LONGEST_SENTENCE)
 
 
+def missing_room(where: str) -> Problem:
+    """Return the problem of something that only a room does which is not installed."""
+    message = "needs a part of tflaunch that is missing from this installation"
+    return Problem.error(where, message, "remove it, or install all of tflaunch")
+
+
 def describe_os_error(error: OSError, place: object = "") -> str:
     """Return an error of the system with its place, or with ``place`` if it names none, and the remedy if known."""
     if sentence := no_room(error):

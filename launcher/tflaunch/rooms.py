@@ -160,6 +160,7 @@ class Room(NamedTuple):
         starting: other ways to start a run.
         discover: how hosts are found: names in a spec, and the places of each `tflaunch.discovery.base.Engine`.
         host_makers: fields of a spec, and the `HostMaker` class that makes the hosts of a spec that has the field.
+        connectors: kinds of hosts (`HostPlan.kind`), and the `Connectors` class that reaches the hosts of each.
         programs: commands that programs of the room call, which are not listed: names, and the places of each.
     """
 
@@ -174,6 +175,7 @@ class Room(NamedTuple):
     starting: tuple[Starting, ...] = ()
     discover: Mapping[str, str] = {}
     host_makers: Mapping[str, str] = {}
+    connectors: Mapping[str, str] = {}
     programs: Mapping[str, str] = {}
 
 
@@ -193,6 +195,11 @@ def find_host_maker(made: Spec | Plan) -> HostMaker | None:
     makers = (item for room in rooms().values() for item in room.host_makers.items())
     found = next((place for field, place in makers if getattr(made, field, None) is not None), None)
     return None if found is None else load(found)()
+
+
+def find_connectors(kind: str) -> str | None:
+    """Return where the `Connectors` class for a kind of hosts is; None if no room reaches them."""
+    return next((room.connectors[kind] for room in rooms().values() if kind in room.connectors), None)
 
 
 def _rooms_of_others() -> dict[str, Room]:

@@ -21,8 +21,8 @@ MODULE = "tflaunch_worker/agent/agent.py"
 def connector(home: Path, run: str = "test") -> CommandConnector:
     """Return a connector for a host with this home whose shell has no umask."""
     host = HostPlan("here", is_local=False, home=str(home))
-    return CommandConnectors(run, 240.0).connector_to(
-        host, CommandAccess(("/bin/sh", "-c", 'umask 000; exec "$@"', "sh"), holds=True)
+    return CommandConnector(
+        CommandConnectors(run, 240.0), host, CommandAccess(("/bin/sh", "-c", 'umask 000; exec "$@"', "sh"), holds=True)
     )
 
 

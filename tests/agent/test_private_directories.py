@@ -28,7 +28,7 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def connector(home: Path) -> CommandConnector:
     """A connector whose agent is started by a shell with umask 000."""
-    return CommandConnectors("test", 120.0).connector_to(HostPlan("here", is_local=False, home=str(home)), UMASK)
+    return CommandConnector(CommandConnectors("test", 120.0), HostPlan("here", is_local=False, home=str(home)), UMASK)
 
 
 def end(connector: CommandConnector, link: Link) -> None:

@@ -173,6 +173,17 @@ def test_a_spec_that_asks_for_it_is_refused(copy: Copy) -> None:
         )
 
 
+def test_hosts_that_only_it_reaches_are_refused(copy: Copy) -> None:
+    """In one sentence, before anything starts."""
+    spec = copy.directory / "far.json"
+    spec.write_text(json.dumps({"cluster": {"worker": ["far.invalid"]}, "command": ["true"]}))
+    if any(room.connectors for room in copy.rooms.values()):
+        assert copy.refuses("up", str(spec)) == (
+            "tflaunch: host far.invalid: needs a part of tflaunch that is missing from this installation; "
+            "remove it, or install all of tflaunch"
+        )
+
+
 def test_the_unit_tests_of_the_spine_pass(copy: Copy) -> None:
     """All but the largest, which visits the states of the core and so sees no room."""
     if not (LONG or copy.lacks == ALL):

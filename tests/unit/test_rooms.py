@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 
 from fuzz.recorded_run import record
-from support.specs import made
+from support.specs import MACHINE, made, planned
 from tflaunch.client import status as current
+from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import Status
 from tflaunch.plan import lint, setting_rules
+from tflaunch.plan.model import HostPlan
 from tflaunch.rooms import Room, load, rooms
+from tflaunch.store.run_dir import RunDirectory
+from tflaunch.transport.connect import connectors_for
 
 pytestmark = pytest.mark.unit
 
@@ -47,7 +51,7 @@ def test_what_a_room_declares_is_there(name: str) -> None:
     places += [verb.output for verb in room.verbs.values()] + [place.finder for place in room.locations]
     places += [place for option in room.options.values() for place in (option.read, option.check)]
     places += [engine.submit for engine in room.engines.values()]
-    places += [*room.discover.values(), *room.host_makers.values(), *room.programs.values()]
+    places += [*room.discover.values(), *room.host_makers.values(), *room.connectors.values(), *room.programs.values()]
     for place in filter(None, places):
         assert load(place) is not None
 
@@ -58,6 +62,7 @@ def test_no_two_rooms_claim_the_same() -> None:
         [verb for room in rooms().values() for verb in room.verbs],
         [kind for room in rooms().values() for watching in room.watchers for kind in watching.requests],
         [field for room in rooms().values() for field in room.fields],
+        [kind for room in rooms().values() for kind in room.connectors],
     ):
         assert len(claims) == len(set(claims))
 
@@ -93,6 +98,37 @@ def test_a_spec_that_asks_for_a_missing_room_is_refused(monkeypatch: pytest.Monk
     assert problem.sentence() == (
         "notify: needs a part of tflaunch that is missing from this installation; remove it, or install all of tflaunch"
     )
+
+
+def test_a_host_that_only_a_missing_room_reaches_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one sentence; this machine and containers need no room."""
+    spec = {"cluster": {"worker": ["near", "far", "boxed"]}, "command": ["true"], "hosts": {"boxed": {"docker": "box"}}}
+    plan = planned(spec, MACHINE._replace(local_names=frozenset({"near"})))
+    directory = RunDirectory.existing(tmp_path, tmp_path)
+    monkeypatch.setattr("tflaunch.rooms.rooms", lambda: {"some": Room(connectors={"ssh": f"{__name__}:Reaching"})})
+    assert connectors_for(plan, directory)["far"] is Reaching.connector
+    monkeypatch.setattr("tflaunch.rooms.rooms", lambda: {"other": Room()})
+    with pytest.raises(TflaunchError) as refused:
+        connectors_for(plan, directory)
+    assert str(refused.value) == (
+        "host far: needs a part of tflaunch that is missing from this installation; remove it, or install all of "
+        "tflaunch"
+    )
+    near = plan._replace(hosts=tuple(host for host in plan.hosts if host.host != "far"))
+    assert connectors_for(near, directory).keys() == {"near", "boxed"}
+
+
+class Reaching:
+    """The connectors of a room, which are one."""
+
+    connector = object()
+
+    def __init__(self, run: str, patience: float) -> None:
+        """Take the run's name, and the timeout for reaching a host."""
+
+    def connector_to(self, host: HostPlan, warm: str | None) -> object:
+        """Return the connector to a host."""
+        return self.connector
 
 
 def test_columns_of_rooms_are_in_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

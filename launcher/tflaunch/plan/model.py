@@ -28,6 +28,9 @@ OWN_PORT = "{port}"
 FENCED, FENCED_OR_FAIL, PRIVATE, OPEN = "fenced", "fenced-or-fail", "private", "open"
 """Who may reach the tasks' ports: the cluster's hosts; the same, or the job does not run; its tasks only; everybody."""
 
+COMMAND = "command"
+"""The kind of hosts that are reached through a command such as ``docker exec``."""
+
 POD = "kubernetes"
 """The engine of hosts that are pods (see `KubernetesPlan`)."""
 
@@ -107,6 +110,11 @@ class HostPlan(NamedTuple):
     inherits: bool = False
     address: str | None = None
     devices: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """What reaches it unless it is this machine: `COMMAND`, or a key of `Room.connectors`."""
+        return "ssh" if self.docker is None and self.engine is None else COMMAND
 
     @property
     def is_like_here(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from tflaunch.clusterspec.model import SERVED_BY_ROOMS, Host, Role, Spec
 from tflaunch.clusterspec.values import EVERY_HOST, ROLES
-from tflaunch.errors import Problem
+from tflaunch.errors import Problem, missing_room
 from tflaunch.plan import placeholders, placement
 from tflaunch.plan.gpu_shares import trains_on_gpu
 from tflaunch.rooms import rooms
@@ -254,8 +254,7 @@ def _missing_rooms(spec: Spec) -> Iterator[Problem]:
     served = {field for room in rooms().values() for field in room.fields}
     for field in SERVED_BY_ROOMS:
         if field in spec.model_fields_set and field not in served:
-            message = "needs a part of tflaunch that is missing from this installation"
-            yield Problem.error(field, message, "remove it, or install all of tflaunch")
+            yield missing_room(field)
 
 
 RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (

@@ -11,6 +11,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tflaunch.discovery import base
+from tflaunch.discovery.base import NotFoundError
+from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport import bootstrap
 from tflaunch.transport.base import AgentGoneError, LinkError
@@ -47,9 +50,13 @@ class CommandConnectors:
         self.patience = patience
         self.archive: Archive = bootstrap.build_archive()
 
-    def connector_to(self, host: HostPlan, access: CommandAccess) -> CommandConnector:
-        """Return the connector for a host."""
-        return CommandConnector(self, host, access)
+    def connector_to(self, host: HostPlan, warm: str | None) -> CommandConnector:
+        """Return the connector to a host; no server stays warm in what such a command enters.
+
+        Raises:
+            TflaunchError: the host needs a discovery engine that is not installed here.
+        """
+        return CommandConnector(self, host, _access_to(host))
 
 
 class CommandConnector:
@@ -206,3 +213,15 @@ class CommandLink:
         if not self._is_kept:
             self._process.terminate()
         self._process = None
+
+
+def _access_to(host: HostPlan) -> CommandAccess:
+    if host.docker is not None:
+        return CommandAccess(("docker", "exec", "--interactive", host.docker))
+    name, handle = base.split_source(host.engine or "")
+    try:
+        engine = base.find_engine(name)
+        words = engine.words(host.host, handle) or ()
+    except NotFoundError as error:
+        raise TflaunchError(f"{host.host}: {error}; {error.hint}", EXIT_USAGE) from None
+    return CommandAccess(tuple(words), engine.holds, lambda: engine.is_over(handle))

@@ -35,7 +35,7 @@ class SshConnectors:
         self._config: SshConfig | None = None
         self._lock = threading.Lock()
 
-    def connector_to(self, host: HostPlan, warm: str | None = None) -> SshConnector:
+    def connector_to(self, host: HostPlan, warm: str | None) -> SshConnector:
         """Return the connector for a host; ``warm`` is as in `bootstrap.request`."""
         return SshConnector(self, host, warm)
 

@@ -1,0 +1,7 @@
+"""Reach hosts over SSH."""
+
+from __future__ import annotations
+
+from tflaunch.rooms import Room
+
+ROOM = Room(connectors={"ssh": "tflaunch.transport.ssh:SshConnectors"})
