@@ -23,9 +23,9 @@ from tflaunch.features.files import collect
 from tflaunch.features.kubernetes import kubectl, pod_state
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.queue import run_queue
+from tflaunch.features.ssh import config_lookup
 from tflaunch.features.warm import warm_servers
 from tflaunch.features.web.access import Access, Guarded
-from tflaunch.transport import ssh_lookup
 from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire
 from tflaunch_worker.agent.calls import Calls
@@ -140,7 +140,7 @@ def _check_queue(case: bytes) -> None:
 
 def _check_ssh(case: bytes) -> None:
     try:
-        values = ssh_lookup.parse_answer(case, "h1")
+        values = config_lookup.parse_answer(case, "h1")
     except LinkError as error:
         check_sentence(str(error))
         return

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import SSHCertificateBuilder, SSHCertificateType
 
 from fuzz.borders import MEMORY, Border
+from tflaunch.features.ssh.known_hosts import KnownHosts
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.known_hosts import KnownHosts
 
 _BETWEEN = b"\n\0\n"  # separates the file and what the host presents
 _SECONDS = 2.0

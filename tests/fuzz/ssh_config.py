@@ -11,10 +11,10 @@ from pathlib import Path
 from unittest import mock
 
 from fuzz.borders import MEMORY, Border
+from tflaunch.features.ssh.config_lookup import Lookup, ParamikoReader, parse_answer
+from tflaunch.features.ssh.ssh_config import SshConfig, Target
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.ssh_config import SshConfig, Target
-from tflaunch.transport.ssh_lookup import Lookup, ParamikoReader, parse_answer
 
 _SECONDS = 2.0
 _ANSWER = (b"hostname alpha", b"user ann", b"port 22")

@@ -85,7 +85,7 @@ class SimLink:
 
 
 class SimConnector:
-    """A connector for a host over the network, like `transport.ssh` and the worker's `boot`."""
+    """A connector for a host over the network, like `features.ssh.connectors` and the worker's `boot`."""
 
     def __init__(self, host: SimHost, patience: float) -> None:
         self.host = host

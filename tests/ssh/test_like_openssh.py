@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from support.sshd import Keyring, public
+from tflaunch.features.ssh.known_hosts import KnownHosts, fingerprint
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.known_hosts import KnownHosts, fingerprint
 
 pytestmark = pytest.mark.ssh
 

@@ -26,12 +26,13 @@ from support.install import need
 from support.launch import LONG
 from support.processes import all_processes, command_of
 from support.sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
+from tflaunch.features.ssh import config_lookup, proxy_command, user_keys
+from tflaunch.features.ssh import transport as ssh_transport
+from tflaunch.features.ssh.connections import Connector
+from tflaunch.features.ssh.known_hosts import fingerprint
+from tflaunch.features.ssh.ssh_config import SshConfig, Target
 from tflaunch.plan.model import HostPlan
-from tflaunch.transport import ssh_keys, ssh_lookup, ssh_proxy, ssh_transport
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.known_hosts import fingerprint
-from tflaunch.transport.ssh_config import SshConfig, Target
-from tflaunch.transport.ssh_connect import Connector
 
 pytestmark = pytest.mark.ssh
 
@@ -497,7 +498,7 @@ class TestAgentsThatDoNotHelp:
         self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The wait for it is short, even if it does not accept connections."""
-        monkeypatch.setattr(ssh_keys, "_LIST_PATIENCE", 1.0)
+        monkeypatch.setattr(user_keys, "_LIST_PATIENCE", 1.0)
         path = str(machine.directory / "agent.sock")
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
@@ -513,14 +514,14 @@ class TestAgentsThatDoNotHelp:
         """It may wait for the user to touch a device, within the timeout."""
         agent = machine.agent(machine.keys["client"])
         target = machine.target(sshd(), identity_files=(), agent=agent)
-        sign = ssh_keys.AgentKey.sign_ssh_data
+        sign = user_keys.AgentKey.sign_ssh_data
         limit = 3 * SOON
 
-        def slow(key: ssh_keys.AgentKey, data: bytes, algorithm: str | None = None) -> paramiko.Message:
+        def slow(key: user_keys.AgentKey, data: bytes, algorithm: str | None = None) -> paramiko.Message:
             time.sleep(2 * limit)
             return sign(key, data, algorithm)
 
-        monkeypatch.setattr(ssh_keys.AgentKey, "sign_ssh_data", slow)
+        monkeypatch.setattr(user_keys.AgentKey, "sign_ssh_data", slow)
         sentence = the_error_of(connector, target, limit)
         assert "takes the ssh-agent (does it ask you for something?) or" in sentence
         assert "longer than 3 s" in sentence
@@ -627,7 +628,7 @@ class TestPlacesWithoutSsh:
         def connect(*_: object) -> None:
             raise OSError(getattr(errno, number), "no way")
 
-        monkeypatch.setattr(ssh_proxy.WakingSocket, "connect", connect)
+        monkeypatch.setattr(proxy_command.WakingSocket, "connect", connect)
         assert the_error_of(connector, machine.closed(22)).startswith(
             "there is no route to 127.0.0.9:22; is it running"
         )
@@ -780,7 +781,7 @@ class TestJumpHosts:
         entries = gate.client_config("gate") + host.client_config("host") + "  ProxyJump gate\n"
         (home / ".ssh" / "config").write_text(f"{entries}Host *\n  IdentitiesOnly yes\n  IdentityAgent none\n")
         monkeypatch.setenv("HOME", str(home))
-        config = SshConfig(ssh_lookup.find_lookup(Path("/nonexistent")))
+        config = SshConfig(config_lookup.find_lookup(Path("/nonexistent")))
         target = config.resolve("worker", HostPlan("alpha", is_local=False, ssh="host"))
         assert said_by(connector.connect(target, PATIENCE)).split()[2] == host.address
 
@@ -975,7 +976,7 @@ while True:
         (home / ".ssh" / "config").write_text(f"{entries}Host *\n  IdentitiesOnly yes\n  IdentityAgent none\n")
         monkeypatch.setenv("HOME", str(home))
         monkeypatch.setenv("SHELL", "/bin/sh")
-        target = SshConfig(ssh_lookup.find_lookup(Path("/nonexistent"))).resolve(
+        target = SshConfig(config_lookup.find_lookup(Path("/nonexistent"))).resolve(
             "worker", HostPlan("alpha", is_local=False, ssh="host")
         )
         assert said_by(connector.connect(target, PATIENCE)).split()[2] == host.address
@@ -1026,8 +1027,8 @@ while True:
         target = self.target(machine, sshd(), *options)
         program = """if True:
             import sys, time
-            from tflaunch.transport.ssh_config import Target
-            from tflaunch.transport.ssh_connect import Connector
+            from tflaunch.features.ssh.ssh_config import Target
+            from tflaunch.features.ssh.connections import Connector
             transport = Connector().connect(eval(sys.argv[1]), 20.0)
             print("connected", flush=True)
             time.sleep(1000)
@@ -1064,8 +1065,8 @@ def test_nothing_is_printed(tmp_path: Path) -> None:
     program = """if True:
         import socket, threading
         from tflaunch.transport.base import LinkError
-        from tflaunch.transport.ssh_config import Target
-        from tflaunch.transport.ssh_connect import Connector
+        from tflaunch.features.ssh.connections import Connector
+        from tflaunch.features.ssh.ssh_config import Target
         server = socket.create_server(("127.0.0.9", 0))
         def speak():
             for words in (b"junk", b"SSH-2.0-x", b"SSH-2.0-x\\r\\n" + b"x" * 1000, b"SSH-2.0-x\\r\\n"):

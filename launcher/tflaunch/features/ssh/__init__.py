@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from tflaunch.rooms import Room
 
-ROOM = Room(connectors={"ssh": "tflaunch.transport.ssh:SshConnectors"})
+ROOM = Room(connectors={"ssh": "tflaunch.features.ssh.connectors:SshConnectors"})

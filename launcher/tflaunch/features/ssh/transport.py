@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import paramiko
 from paramiko.packet import Packetizer
 
+from tflaunch.features.ssh.proxy_command import ProxySocket, WakingSocket
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.ssh_proxy import ProxySocket, WakingSocket
 
 # paramiko logs errors with their tracebacks, which Python prints if there is no handler.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -129,7 +129,7 @@ class Transport(paramiko.Transport):
         Args:
             stream: the stream to run it over.
             key_types: the host key algorithms to prefer.
-            algorithms: the user's lists, by the keywords of `ssh_algorithms`.
+            algorithms: the user's lists, by keyword (`KEYWORDS`).
 
         Raises:
             LinkError: a list leaves no usable algorithm.
@@ -243,7 +243,7 @@ def shake_hands(
         there: its destination, for messages.
         key_types: the host key algorithms to prefer.
         limit: the timeout.
-        algorithms: the user's lists, by the keywords of `ssh_algorithms`.
+        algorithms: the user's lists, by keyword (`KEYWORDS`).
 
     Raises:
         LinkError: there is no usable SSH server, or the configuration leaves no usable algorithm.

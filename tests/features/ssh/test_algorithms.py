@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
+from tflaunch.features.ssh.transport import KEYWORDS, Transport, allowed_algorithms
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.ssh_transport import KEYWORDS, Transport, allowed_algorithms
 
 pytestmark = pytest.mark.unit
 

@@ -1,4 +1,4 @@
-"""Resolve how to reach a host over SSH: by the spec, then by the user's configuration (`ssh_lookup`).
+"""Resolve how to reach a host over SSH: by the spec, then by the user's configuration (`config_lookup`).
 
 `StrictHostKeyChecking` is ignored on purpose: host keys are always checked.
 """
@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
+from tflaunch.features.ssh.config_lookup import Lookup, Values, find_lookup, shown
+from tflaunch.features.ssh.transport import KEYWORDS
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.ssh_lookup import Lookup, Values, find_lookup, shown
-from tflaunch.transport.ssh_transport import KEYWORDS
 
 DEFAULT_PORT = 22
 
@@ -51,7 +51,7 @@ class Target(NamedTuple):
         jumps: the jump hosts in the order to connect to them, including the jump hosts of each.
         proxy_command: the command whose input and output are the connection, "" for none; not with jump hosts.
         connect_timeout: the timeout for the connection and the handshake, in seconds.
-        algorithms: the user's Ciphers and the like (`ssh_algorithms.KEYWORDS`), by keyword.
+        algorithms: the user's Ciphers and the like (`transport.KEYWORDS`), by keyword.
         rsa_bits: the minimum size of an RSA host key, in bits.
         command: the command to connect by hand, which asks whether to accept an unknown host key.
     """

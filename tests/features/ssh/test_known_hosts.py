@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.serialization import SSHCertificateBuilder, 
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tflaunch.transport import known_hosts
+from tflaunch.features.ssh import known_hosts
+from tflaunch.features.ssh.known_hosts import KnownHosts, fingerprint, matches
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.known_hosts import KnownHosts, fingerprint, matches
 
 pytestmark = pytest.mark.unit
 

@@ -11,12 +11,12 @@ from concurrent.futures import TimeoutError as FutureTimeout
 
 import paramiko
 
+from tflaunch.features.ssh.known_hosts import KnownHosts
+from tflaunch.features.ssh.proxy_command import ProxySocket
+from tflaunch.features.ssh.ssh_config import DEFAULT_PORT, Target
+from tflaunch.features.ssh.transport import Limit, Transport, dial, shake_hands, spot, tunnel
+from tflaunch.features.ssh.user_keys import AgentKey, Keys, Offer
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.known_hosts import KnownHosts
-from tflaunch.transport.ssh_config import DEFAULT_PORT, Target
-from tflaunch.transport.ssh_keys import AgentKey, Keys, Offer
-from tflaunch.transport.ssh_proxy import ProxySocket
-from tflaunch.transport.ssh_transport import Limit, Transport, dial, shake_hands, spot, tunnel
 
 _LOOK = 1.0  # seconds between checks whether a connection is alive
 _ANSWER_PATIENCE = 3.0  # seconds for a jump host that is already connected to answer

@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
+from tflaunch.features.ssh.ssh_config import Target
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.ssh_config import Target
 
 MAX_BYTES = 1024 * 1024
 

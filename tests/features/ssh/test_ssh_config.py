@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from support.install import need
+from tflaunch.features.ssh import config_lookup
+from tflaunch.features.ssh.config_lookup import OpenSshReader, ParamikoReader, Values, find_lookup, parse_answer
+from tflaunch.features.ssh.ssh_config import SshConfig, Target
 from tflaunch.plan.model import HostPlan
-from tflaunch.transport import ssh_lookup
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.ssh_config import SshConfig, Target
-from tflaunch.transport.ssh_lookup import OpenSshReader, ParamikoReader, Values, find_lookup, parse_answer
 
 pytestmark = pytest.mark.unit
 
@@ -340,7 +340,7 @@ class TestOpenSshsClient:
 
     def test_a_condition_that_does_not_end(self, with_client: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is killed, with its child processes."""
-        monkeypatch.setattr(ssh_lookup, "_TIMEOUT", 1.0)
+        monkeypatch.setattr(config_lookup, "_TIMEOUT", 1.0)
         config = with_client('Match exec "sleep 1000; true"\n Port 1\n')
         begin = time.monotonic()
         with pytest.raises(LinkError, match="`ssh -G alpha` does not end within 1 s; see `Match exec`"):

@@ -25,8 +25,8 @@ from typing import Any
 
 import paramiko
 
+from tflaunch.features.ssh.transport import KEYWORDS
 from tflaunch.transport.base import LinkError
-from tflaunch.transport.ssh_transport import KEYWORDS
 
 SYSTEM_FILE = Path("/etc/ssh/ssh_config")
 MAX_BYTES = 4 * 1024 * 1024

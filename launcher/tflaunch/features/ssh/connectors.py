@@ -9,11 +9,11 @@ import time
 
 import paramiko
 
+from tflaunch.features.ssh.connections import Connector
+from tflaunch.features.ssh.ssh_config import SshConfig, Target
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport import bootstrap
 from tflaunch.transport.base import AgentGoneError, LinkError
-from tflaunch.transport.ssh_config import SshConfig, Target
-from tflaunch.transport.ssh_connect import Connector
 
 _CHUNK = 256 * 1024
 
