@@ -19,7 +19,8 @@ PROGRAM = """
 import os, sys
 from tflaunch.cli.main import run_command_line
 code = run_command_line()
-imported = {name.partition(".")[0] for name in sys.modules} & {"psutil", "pydantic", "pydantic_core", "yaml"}
+slow = {"paramiko", "psutil", "pydantic", "pydantic_core", "yaml"}
+imported = {name.partition(".")[0] for name in sys.modules} & slow
 elsewhere = {
     *("tflaunch.features.slurm.batch", "tflaunch.features.slurm.commands", "tflaunch.features.slurm.location"),
     *("tflaunch.features.kubernetes.kubectl", "tflaunch.features.kubernetes.location"),

@@ -1,1 +1,1 @@
-"""Open a byte stream to a host's agent: locally, through a command, or over SSH."""
+"""Open a byte stream to a host's agent: on this machine, or through a command."""
