@@ -12,7 +12,7 @@ from process_tree import workshop
 from rounds import Found, Sample, figures, in_turn, median, ratio, table
 
 from tflaunch.clusterspec import load
-from tflaunch.core import step
+from tflaunch.core import step, time_limits
 from tflaunch.core.actions import Action, HoldPorts, LookUpNames, ProbePeers, StartTask
 from tflaunch.core.events import (
     Event,
@@ -57,7 +57,7 @@ class _Job:
         self.now += 1e-6
         before = self.job
         self.job, actions = step.step(before, event, self.now)
-        step.next_deadline(self.job)
+        time_limits.next_deadline(self.job)
         messages_about(before, event, self.job, self.now, LOGS)
         return actions
 

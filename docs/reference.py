@@ -8,13 +8,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import tflaunch
 from tflaunch.cli.json_output import schema_of_output, with_output
 from tflaunch.clusterspec.schema import json_schema
 from tflaunch.core import event_records
 from tflaunch.core import events as core_events
+from tflaunch.core.annotations import Annotation
 
 _SECTIONS = {"Args:": "Arguments", "Attributes:": "Attributes", "Raises:": "Raises", "Returns:": "Returns"}
 _WIDTH = 100
@@ -138,7 +139,7 @@ def events() -> str:
         "kind. Between the events are the actions of the supervisor, in the imperative (`start_task`), and records "
         "such as `plan` and `ended`.\n"
     )
-    return "\n".join([head, *map(_event, get_args(core_events.Event | core_events.Annotation))])
+    return "\n".join([head, *map(_event, get_args(core_events.Event | Annotation))])
 
 
 def _event(kind: Any) -> str:
@@ -148,7 +149,7 @@ def _event(kind: Any) -> str:
 
 
 def _event_fields(kind: Any) -> Iterator[str]:
-    for name, declared in kind.__annotations__.items():
+    for name, declared in get_type_hints(kind, include_extras=True).items():
         yield f"| `{name}` | {_cell(_event_type(declared))} |"
 
 

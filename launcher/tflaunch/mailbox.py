@@ -6,7 +6,8 @@ import os
 from collections import deque
 from collections.abc import Callable
 
-from tflaunch.core.events import Annotation, Event, Superseded
+from tflaunch.core.annotations import Annotation
+from tflaunch.core.events import Event, Superseded
 from tflaunch_worker.event_loop import Loop
 
 Mail = Event | Annotation | Superseded

@@ -24,7 +24,7 @@ from support.processes import is_agent
 from support.specs import TFLAUNCH
 from tflaunch.clusterspec import load
 from tflaunch.core import event_records, replay, step
-from tflaunch.core.events import Annotation
+from tflaunch.core.annotations import Annotation
 from tflaunch.core.job_state import Phase
 from tflaunch.discovery import local_machine
 from tflaunch.plan import planner

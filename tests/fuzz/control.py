@@ -18,7 +18,8 @@ from fuzz.stages import check_sentence
 from support.job_history import mirrored
 from support.supervising import supervision
 from tflaunch.agents.calls import Calls
-from tflaunch.core.events import FaultInjected, RestartRequested, StopRequested
+from tflaunch.core.annotations import FaultInjected
+from tflaunch.core.events import RestartRequested, StopRequested
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_requests import Service
 from tflaunch.runtime.watchers import Watchers

@@ -18,8 +18,8 @@ from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.session import Session, Terms
 from tflaunch.agents.user_code import Code, File
 from tflaunch.core import step
-from tflaunch.core.job_state import Breakpoint
 from tflaunch.core.measures import HostVitals, Measure
+from tflaunch.core.task_state import Breakpoint
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import read_status
 from tflaunch.explain.status import StatusInputs, status

@@ -13,7 +13,8 @@ from tflaunch.agents.left_files import LeftFile
 from tflaunch.agents.output import Times
 from tflaunch.core import event_records
 from tflaunch.core.actions import Action
-from tflaunch.core.events import Annotation, Event
+from tflaunch.core.annotations import Annotation
+from tflaunch.core.events import Event
 from tflaunch.mailbox import Mail
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker import wire

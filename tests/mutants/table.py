@@ -22,7 +22,7 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("protocol", 1),
     ),
     "a job is given up although another task has trained": Edit(
-        "tflaunch.core.policy.is_start_failure",
+        "tflaunch.core.failure_rules.is_start_failure",
         "any(_has_trained(job.tasks[each.task]) for each in gang_tasks(job))",
         "_has_trained(ended)",
         Suite("unit/test_forming.py"),
@@ -113,10 +113,10 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("I3", 180),
     ),
     "the exit code of a task ended by a signal lacks 128": Edit(
-        "tflaunch.core.policy.exit_code", "128 + culprit.signal", "culprit.signal", Invariant("I3", 8)
+        "tflaunch.core.failure_rules.exit_code", "128 + culprit.signal", "culprit.signal", Invariant("I3", 8)
     ),
     "a program's exit code 124 looks like a limit": Edit(
-        "tflaunch.core.policy.exit_code",
+        "tflaunch.core.failure_rules.exit_code",
         "1 if culprit.code in (EXIT_TIMEOUT, EXIT_INTERNAL) else culprit.code",
         "culprit.code",
         Invariant("I3", 83),
@@ -147,23 +147,38 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.core.restart_budget.Reached.is_beyond", "any(mine > theirs for", "any(False for", Invariant("I4", 194)
     ),
     "a preempted task is charged": Edit(
-        "tflaunch.core.policy.is_preemption",
+        "tflaunch.core.failure_rules.is_preemption",
         "code in _PREEMPTED or number == _TERM",
         "False",
         Suite("unit/test_supervisor.py"),
     ),
     # ---- core: the job goes on
     "TimePassed is not scheduled": Edit(
-        "tflaunch.core.step.next_deadline",
+        "tflaunch.core.time_limits.next_deadline",
         "case Phase.BACKING_OFF if policy.are_hosts_settled(job)",
         "case Phase.BACKING_OFF if False",
         Invariant("I5", 85),
     ),
+    "a spare host with a flaw takes over": Edit(
+        "tflaunch.core.host_state.HostState.can_take_over",
+        "is_whole and not self.flaw",
+        "is_whole",
+        Suite("unit/test_spares.py"),
+    ),
+    "a host that was replaced keeps its tasks": Edit(
+        "tflaunch.core.job_state.Job.places",
+        'if host.stands_for not in ("", name)',
+        "if False",
+        Suite("unit/test_spares.py"),
+    ),
     "fences are not scheduled": Edit(
-        "tflaunch.core.step.next_deadline", "times = [job.first_fence_at(),", "times = [None,", Invariant("I5", 10)
+        "tflaunch.core.time_limits.next_deadline",
+        "times = [job.first_fence_at(),",
+        "times = [None,",
+        Invariant("I5", 10),
     ),
     "a task whose children live counts as gone": Edit(
-        "tflaunch.core.job_state.TaskState.is_alive",
+        "tflaunch.core.task_state.TaskState.is_alive",
         "(TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.EXITED)",
         "(TaskPhase.STARTING, TaskPhase.RUNNING)",
         Invariant("protocol", 1),

@@ -13,7 +13,8 @@ from simulator.case import Fault, Moment
 from simulator.links import TO_AGENT, TO_SUPERVISOR
 from tflaunch.core import policy
 from tflaunch.core.events import Interrupted, RestartRequested, StopRequested
-from tflaunch.core.job_state import Phase, TaskPhase
+from tflaunch.core.job_state import Phase
+from tflaunch.core.task_state import TaskPhase
 from tflaunch_worker import wire
 
 if TYPE_CHECKING:

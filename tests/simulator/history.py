@@ -26,8 +26,8 @@ from tflaunch.agents import session as sessions
 from tflaunch.agents.left_files import LeftFiles
 from tflaunch.core import event_records, policy, step
 from tflaunch.core.actions import Action
-from tflaunch.core.annotations import NOTHING, Annotations
-from tflaunch.core.events import Annotation, Event, HangExplained, Interrupted, MemoryGrew, TaskStarted
+from tflaunch.core.annotations import NOTHING, Annotation, Annotations, HangExplained, MemoryGrew
+from tflaunch.core.events import Event, Interrupted, TaskStarted
 from tflaunch.core.job_state import Job
 from tflaunch.core.restart_budget import MOST_FREE
 from tflaunch.explain.messages import Logs, messages_about

@@ -18,8 +18,10 @@ from simulator.world import Violation, World
 from tflaunch.agents.left_files import LeftFile
 from tflaunch.core.actions import Action, StartTask, StopTask
 from tflaunch.core.events import Event, HostLeaving, Interrupted, StopRequested, TaskGone
-from tflaunch.core.job_state import Cause, HostPhase, Job, Phase, TaskPhase
+from tflaunch.core.host_state import HostPhase
+from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.core.restart_budget import ALIKE, MOST_FREE
+from tflaunch.core.task_state import TaskPhase
 from tflaunch.plan.model import Plan
 from tflaunch.store.log_writer import path_of
 from tflaunch_worker.agent.left_files import PART

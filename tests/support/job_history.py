@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from support.specs import clustered
-from tflaunch.core import step
+from tflaunch.core import step, time_limits
 from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, ProbePeers, StartTask, StopTask
-from tflaunch.core.annotations import NOTHING
+from tflaunch.core.annotations import NOTHING, Annotation
 from tflaunch.core.events import (
-    Annotation,
     Event,
     HostJoined,
     HostLost,
@@ -49,7 +48,7 @@ class History:
 
     def wait(self) -> History:
         """Advance the time to the supervisor's next deadline."""
-        deadline = step.next_deadline(self.job)
+        deadline = time_limits.next_deadline(self.job)
         assert deadline is not None
         self.now = max(self.now, deadline)
         return self.happens(TimePassed())
@@ -139,7 +138,7 @@ class Willing(History):
     def waits(self, seconds: float) -> Willing:
         """Advance the time, and process every deadline on the way."""
         end = self.now + seconds
-        while (deadline := step.next_deadline(self.job)) is not None and deadline <= end:
+        while (deadline := time_limits.next_deadline(self.job)) is not None and deadline <= end:
             self.now = max(self.now, deadline)
             self.happens(TimePassed())
         self.now = end

@@ -12,8 +12,7 @@ import pytest
 
 from support.specs import DIRECTORY, MACHINE, made
 from tflaunch.clusterspec.values import ROLES, STRATEGIES
-from tflaunch.plan import lint, planner
-from tflaunch.plan import model as planning
+from tflaunch.plan import attempts, lint, planner
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.tf_config import has_cluster
 
@@ -94,7 +93,7 @@ def plan_of(data: dict[str, Any]) -> Plan:
     """A plan in which every task has a port and a TF_CONFIG."""
     plan = planner.make_plan(made({"command": ["python", "train.py"], **data}), DIRECTORY, MACHINE)
     ports = {task.task: FIRST_PORT + number for number, task in enumerate(plan.tasks)}
-    return planning.with_tf_configs(planning.resolve(plan, ports))
+    return attempts.with_tf_configs(attempts.resolve(plan, ports))
 
 
 @pytest.mark.parametrize(("strategy", "cluster", "task", "role"), CASES, ids=IDS)

@@ -8,8 +8,8 @@ import pytest
 
 from support.job_history import HERE, History, mirrored
 from tflaunch.core import replay
-from tflaunch.core.annotations import Growth
-from tflaunch.core.events import FaultInjected, HangExplained, MemoryGrew, TaskExited
+from tflaunch.core.annotations import FaultInjected, Growth, HangExplained, MemoryGrew
+from tflaunch.core.events import TaskExited
 from tflaunch.core.job_state import Phase
 from tflaunch.core.record_check import DamagedRecordError
 

@@ -11,12 +11,12 @@ from support.job_history import HERE, History
 from support.specs import SMALLEST_LOCAL, clustered, made, planned
 from tflaunch.core.actions import HoldPorts, StartTask
 from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, PortsRefused, RestartRequested, TaskStarted
-from tflaunch.core.job_state import Phase, TaskPhase
+from tflaunch.core.job_state import Phase
+from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status
-from tflaunch.plan import lint, placeholders, serialize, tensorboard
-from tflaunch.plan import model as planning
+from tflaunch.plan import attempts, lint, placeholders, serialize, tensorboard
 from tflaunch.plan.model import Plan, TaskPlan
 
 pytestmark = pytest.mark.unit
@@ -74,7 +74,7 @@ class TestPlan:
         plan = planned(SPEC)
         assert of().argv[3:] == ("--logdir", "logs/", "--host", "127.0.0.1", "--port", "{port}")
         for port in ("auto", "6006", "6007"):
-            plan = planning.resolve(plan, {} if port == "auto" else {NAME: int(port)})
+            plan = attempts.resolve(plan, {} if port == "auto" else {NAME: int(port)})
             assert command_of(plan)[-2:] == ("--port", port)
             assert str(plan.find(NAME).address) == f"localhost:{port}"
         assert serialize.from_json(json.loads(json.dumps(serialize.as_json(plan)))) == plan
@@ -82,7 +82,7 @@ class TestPlan:
     def test_only_a_port_of_its_own_is_filled_in(self) -> None:
         """What looks like its placeholder is the user's own elsewhere."""
         plan = planned({**SPEC, "command": ["serve", "{port}"], "sidecars": {"s": {"command": ["serve", "{port}"]}}})
-        plan = planning.resolve(plan, {NAME: 6006, "worker:0": 10000})
+        plan = attempts.resolve(plan, {NAME: 6006, "worker:0": 10000})
         assert [placeholders.shown(plan).find(task).argv[-1] for task in ("worker:0", "s", NAME)] == [
             "{port}",
             "{port}",

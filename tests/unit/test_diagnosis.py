@@ -8,7 +8,7 @@ import pytest
 
 from support.job_history import HERE, History, mirrored, parameter_server
 from support.specs import MACHINE, clustered, planned
-from tflaunch.core import step
+from tflaunch.core import time_limits
 from tflaunch.core.events import (
     Event,
     HostJoined,
@@ -55,7 +55,7 @@ def starting(cluster: dict[str, int], opened: tuple[str, ...] = (), **fields: ob
 
 def after_a_minute(history: History) -> list[str]:
     """Return the messages when the warning is due."""
-    history.now = step.next_deadline(history.job) or 0.0
+    history.now = time_limits.next_deadline(history.job) or 0.0
     return news_of(history, TimePassed())
 
 
@@ -93,7 +93,7 @@ def test_one_task_alone_is_not_waited_for() -> None:
     history = starting({"worker": 1})
     assert after_a_minute(history) == []
     assert history.job.formation.is_past_start
-    assert step.next_deadline(starting({"worker": 2}, strategy="none").job) is None
+    assert time_limits.next_deadline(starting({"worker": 2}, strategy="none").job) is None
 
 
 def test_a_cluster_that_had_not_formed_is_in_the_summary() -> None:

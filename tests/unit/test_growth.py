@@ -15,7 +15,8 @@ from tflaunch.core.events import TaskExited
 from tflaunch.core.job_state import Phase
 from tflaunch.core.task_table import StateTable
 from tflaunch.plan import serialize
-from tflaunch.plan.model import Plan, addresses, with_tf_configs
+from tflaunch.plan.attempts import addresses, with_tf_configs
+from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit
 

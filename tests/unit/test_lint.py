@@ -13,7 +13,8 @@ from support.specs import GOOD, SMALLEST, SMALLEST_LOCAL, made, planned
 from tflaunch.clusterspec.values import ROLES, STRATEGIES
 from tflaunch.errors import Problem
 from tflaunch.plan import lint, preloading
-from tflaunch.plan.model import addresses, problems
+from tflaunch.plan.attempts import addresses
+from tflaunch.plan.model import problems
 
 pytestmark = pytest.mark.unit
 

@@ -11,7 +11,7 @@ from support.specs import clustered
 from tflaunch.core.actions import JoinHost
 from tflaunch.core.events import HostLost, HostUnreachable, Interrupted, StopRequested, TimePassed
 from tflaunch.core.job_state import Cause, Phase
-from tflaunch.core.step import next_deadline
+from tflaunch.core.time_limits import next_deadline
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.explain.wording import absence_words

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from support.specs import DIRECTORY, made, planned
-from tflaunch.plan import lint, placeholders, serialize
-from tflaunch.plan import model as planning
+from tflaunch.plan import attempts, lint, placeholders, serialize
 from tflaunch.plan.model import TaskPlan
 
 pytestmark = pytest.mark.unit
@@ -25,7 +24,7 @@ def started(task: str = "worker:1", **fields: Any) -> TaskPlan:
     """Return a task of a run at its third start."""
     cluster = {"chief": ["a:1"], "worker": ["b:1", "c"], "ps": ["d:1"]}
     plan = planned({"cluster": cluster, "command": TRAIN, **fields})
-    plan = planning.resolve(plan, {"worker:1": 4567})
+    plan = attempts.resolve(plan, {"worker:1": 4567})
     return placeholders.fill(plan.find(task), plan, "mine-1f2e", "2")
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from support.specs import DIRECTORY, GOOD, MACHINE, SMALLEST, SMALLEST_LOCAL, planned
 from tflaunch.clusterspec.values import Address
-from tflaunch.plan import model as planning
-from tflaunch.plan import placeholders, serialize
+from tflaunch.plan import attempts, placeholders, serialize
 from tflaunch.plan.model import HostPlan, Plan, TaskPlan, problems
 
 pytestmark = pytest.mark.unit
@@ -32,7 +31,7 @@ def task_of(base: dict[str, Any], task: str = "worker:0", **fields: Any) -> Task
 
 def clusters_of(plan: Plan) -> list[dict[str, list[str]]]:
     """Return the clusters in the TF_CONFIGs of all tasks."""
-    return [json.loads(task.env["TF_CONFIG"])["cluster"] for task in planning.with_tf_configs(plan).tasks]
+    return [json.loads(task.env["TF_CONFIG"])["cluster"] for task in attempts.with_tf_configs(plan).tasks]
 
 
 class TestShape:
@@ -95,39 +94,39 @@ class TestResolve:
 
     def test_ports_get_into_every_address_and_every_tf_config(self):
         """Of all tasks, so that they find each other."""
-        resolved = planning.resolve(plan_of(SMALLEST_LOCAL), {"worker:0": 4001, "worker:1": 4002})
+        resolved = attempts.resolve(plan_of(SMALLEST_LOCAL), {"worker:0": 4001, "worker:1": 4002})
         assert [task.address for task in resolved.tasks] == [Address("localhost", 4001), Address("localhost", 4002)]
         assert clusters_of(resolved) == [{"worker": ["localhost:4001", "localhost:4002"]}] * 2
 
     def test_a_task_without_a_new_port_keeps_what_it_has(self):
         """A port of the spec, or none yet."""
-        resolved = planning.resolve(plan_of(GOOD["chosen-ports"]), {})
+        resolved = attempts.resolve(plan_of(GOOD["chosen-ports"]), {})
         assert clusters_of(resolved)[0] == {"worker": ["alpha:auto", "beta:2222"]}
 
     def test_resolving_again_replaces_the_ports_of_the_last_attempt(self):
         """A new attempt may need others."""
-        once = planning.resolve(plan_of(SMALLEST_LOCAL), {"worker:0": 4001, "worker:1": 4002})
-        twice = planning.resolve(once, {"worker:0": 5001, "worker:1": 5002})
-        assert twice == planning.resolve(plan_of(SMALLEST_LOCAL), {"worker:0": 5001, "worker:1": 5002})
+        once = attempts.resolve(plan_of(SMALLEST_LOCAL), {"worker:0": 4001, "worker:1": 4002})
+        twice = attempts.resolve(once, {"worker:0": 5001, "worker:1": 5002})
+        assert twice == attempts.resolve(plan_of(SMALLEST_LOCAL), {"worker:0": 5001, "worker:1": 5002})
 
     def test_resolving_changes_nothing_but_addresses(self):
         """Neither commands nor variables."""
         before = plan_of(SMALLEST_LOCAL)
-        after = planning.resolve(before, {"worker:0": 4001, "worker:1": 4002})
+        after = attempts.resolve(before, {"worker:0": 4001, "worker:1": 4002})
         assert [task._replace(address=None) for task in after.tasks] == [
             task._replace(address=None) for task in before.tasks
         ]
 
     def test_a_plan_asks_for_the_ports_of_the_spec_and_zero_for_a_free_one(self):
         """For each task."""
-        assert planning.wanted_ports(plan_of(GOOD["chosen-ports"])) == {"worker:0": 0, "worker:1": 2222}
+        assert attempts.wanted_ports(plan_of(GOOD["chosen-ports"])) == {"worker:0": 0, "worker:1": 2222}
 
     @given(st.lists(st.integers(1, 65_535), min_size=5, max_size=5))
     @settings(max_examples=50, deadline=None)
     def test_a_resolved_plan_has_no_auto_left_in_a_tf_config(self, ports: list[int]):
         """TensorFlow could not parse it."""
         plan = plan_of(PARAMETER_SERVER)
-        resolved = planning.resolve(plan, dict(zip(planning.wanted_ports(plan), ports, strict=True)))
+        resolved = attempts.resolve(plan, dict(zip(attempts.wanted_ports(plan), ports, strict=True)))
         assert "auto" not in str(clusters_of(resolved))
 
 

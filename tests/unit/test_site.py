@@ -18,6 +18,7 @@ from tflaunch.cli.json_output import with_output
 from tflaunch.cli.main import tflaunch as command_group
 from tflaunch.clusterspec.model import Spec, written_fields
 from tflaunch.core import event_records, events
+from tflaunch.core.annotations import Annotation
 
 pytestmark = pytest.mark.unit
 
@@ -58,7 +59,7 @@ def test_the_reference_has_everything_that_the_code_has(site: Path) -> None:
     assert headings(site, "commands.html") >= {f"tflaunch-{verb}" for verb in verbs}
     assert headings(site, "api.html") >= {name.lower() for name in tflaunch.__all__ if name != "__version__"}
     assert headings(site, "events.html") == {
-        event_records.kind_of(kind) for kind in get_args(events.Event | events.Annotation)
+        event_records.kind_of(kind) for kind in get_args(events.Event | Annotation)
     }
     assert headings(site, "json.html") == {*with_output(), "events"}
     fields = (site / "fields.html").read_text()

@@ -10,8 +10,9 @@ from support.job_history import Willing
 from support.specs import clustered
 from tflaunch.core.actions import StopTask
 from tflaunch.core.events import HostLeaving, HostLost, TaskExited, TaskGone
-from tflaunch.core.job_state import Cause, HostPhase, Phase
-from tflaunch.plan.model import addresses
+from tflaunch.core.host_state import HostPhase
+from tflaunch.core.job_state import Cause, Phase
+from tflaunch.plan.attempts import addresses
 
 pytestmark = pytest.mark.unit
 

@@ -18,9 +18,10 @@ from tflaunch.core.events import (
     TaskExited,
     TaskGone,
 )
-from tflaunch.core.job_state import Cause, HostPhase, Phase
+from tflaunch.core.host_state import HostPhase
+from tflaunch.core.job_state import Cause, Phase
 from tflaunch.explain import moves
-from tflaunch.plan import moving, serialize
+from tflaunch.plan import attempts, serialize
 from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit
@@ -180,11 +181,11 @@ def test_tasks_look_as_the_host_wants_them() -> None:
         {"worker": ["a", "b"]}, hosts={"a": {"env": {"DATA": "/data/a"}}, "s": there}, command=["python", "train.py"]
     )
     assert serialize.from_json(serialize.as_json(plan)) == plan
-    task = moving.moved(plan, {"a": "s"}).find("worker:0")
+    task = attempts.moved(plan, {"a": "s"}).find("worker:0")
     assert (task.argv, task.workdir, task.env["DATA"]) == (("/opt/s/python", "train.py"), "/s", "/data/s")
     assert (task.host, str(task.address)) == ("s", "s:auto")
-    assert moving.moved(plan, {"a": "s"}).find("worker:1") == plan.find("worker:1")
-    back = moving.moved(plan, {"b": "a"}).find("worker:1")
+    assert attempts.moved(plan, {"a": "s"}).find("worker:1") == plan.find("worker:1")
+    back = attempts.moved(plan, {"b": "a"}).find("worker:1")
     assert (back.host, back.env["DATA"], back.env["TFLAUNCH_TASK"]) == ("a", "/data/a", "worker:1")
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from support.job_history import HERE, History, mirrored, parameter_server
 from support.specs import clustered
-from tflaunch.core import step
+from tflaunch.core import time_limits
 from tflaunch.core.actions import HoldPorts, StartTask, StopTask
+from tflaunch.core.annotations import HangExplained
 from tflaunch.core.events import (
-    HangExplained,
     HostJoined,
     HostLost,
     Interrupted,
@@ -26,8 +26,9 @@ from tflaunch.core.events import (
     TaskNotStarted,
     TaskStarted,
 )
-from tflaunch.core.job_state import Cause, Phase, TaskPhase
-from tflaunch.plan.model import addresses
+from tflaunch.core.job_state import Cause, Phase
+from tflaunch.core.task_state import TaskPhase
+from tflaunch.plan.attempts import addresses
 
 pytestmark = pytest.mark.unit
 
@@ -154,7 +155,7 @@ def test_plain_processes_wait_for_nobody() -> None:
         HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1, "worker:1": 2}), TaskStarted(HERE, "worker:0", 0, 1, 0.0)
     )
     history.happens(PortOpened(HERE, "worker:0", 0))
-    assert step.next_deadline(history.job) is None
+    assert time_limits.next_deadline(history.job) is None
 
 
 def test_a_command_that_cannot_start_is_not_retried() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from support.job_history import HERE, History
 from support.specs import clustered
-from tflaunch.core import step
+from tflaunch.core import time_limits
 from tflaunch.core.events import PortOpened, TaskExited, TaskGone, TaskStarted
 from tflaunch.core.task_table import StateTable
 from tflaunch.explain.messages import Logs, messages_about
@@ -77,7 +77,7 @@ def _looks(workers: int, strategy: str, monkeypatch: pytest.MonkeyPatch) -> list
         ):
             counted, before = 0, history.job
             history.happens(event)
-            step.next_deadline(history.job)
+            time_limits.next_deadline(history.job)
             messages_about(before, event, history.job, history.now, Logs("", lambda *_: []))
             looks.append(counted)
     return looks

@@ -13,7 +13,7 @@ import pytest
 
 from support.launch import LONG
 from support.specs import clustered, planned
-from tflaunch.core import lost_hosts, policy, step
+from tflaunch.core import lost_hosts, policy, step, time_limits
 from tflaunch.core.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, ProbePeers, StartTask, StopTask
 from tflaunch.core.events import (
     Event,
@@ -36,8 +36,9 @@ from tflaunch.core.events import (
     TaskStarted,
     TimePassed,
 )
-from tflaunch.core.job_state import Cause, Job, Phase, Stop
+from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.core.restart_budget import Budget
+from tflaunch.core.task_state import Stop
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan
 
@@ -154,7 +155,7 @@ class State(NamedTuple):
                 confirm_by=self._from_now(self.job.deadlines.confirm_by),
             ),
         )
-        return job, self.world, self._from_now(step.next_deadline(self.job))
+        return job, self.world, self._from_now(time_limits.next_deadline(self.job))
 
     def _from_now(self, time: float | None) -> float | None:
         return None if time is None else max(time - self.now, 0.0)
@@ -182,7 +183,7 @@ def possible(state: State) -> list[tuple[Event, World, float]]:
         found.append((Interrupted(2), world._replace(interrupts=world.interrupts + 1), now))
     if world.requests < 1 and world.lost == OF_SAFE and job.phase is Phase.RUNNING and not _is_wide(job):
         found += _requests(job, world._replace(requests=1), now)
-    deadline = step.next_deadline(job)
+    deadline = time_limits.next_deadline(job)
     if deadline is not None and (world.may_stick or deadline != job.deadlines.confirm_by):
         late = max(now, deadline)
         found.append((TimePassed(), _after_fences(job, world, late), late))

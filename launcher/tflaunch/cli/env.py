@@ -39,10 +39,9 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
         raise TflaunchError(
             f"{source_name(spec)}: there is no task {task!r}; the tasks are {', '.join(names)}", EXIT_USAGE
         )
-    from tflaunch.plan import model as planning
-    from tflaunch.plan import placeholders, tensorboard
+    from tflaunch.plan import attempts, placeholders, tensorboard
 
-    made = planning.resolve(made, {tensorboard.NAME: tensorboard.USUAL_PORT})
+    made = attempts.resolve(made, {tensorboard.NAME: tensorboard.USUAL_PORT})
     unknown = [process.task for process in made.tasks if process.address and process.address.port is None]
     if unknown:
         hint = 'give it in the spec, for example "localhost:12345"'

@@ -11,8 +11,8 @@ from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.run_location import locate_run
 from tflaunch.core import replay
-from tflaunch.core.annotations import Annotations
-from tflaunch.core.events import Annotation, Event
+from tflaunch.core.annotations import Annotation, Annotations
+from tflaunch.core.events import Event
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.store import run_lock

@@ -1,4 +1,4 @@
-"""What people want to know of a run, and no decision depends on; rebuilt from the annotations in its journal. Pure."""
+"""Annotations: what people want to know of a run, and no decision depends on; the journal has them beside events."""
 
 from __future__ import annotations
 
@@ -6,8 +6,45 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tflaunch.core import policy
-from tflaunch.core.events import Annotation, HangExplained, MemoryGrew
-from tflaunch.core.job_state import Job, TaskState
+from tflaunch.core.events import Attempt, Metric, Reason, Seconds
+from tflaunch.core.job_state import Job
+from tflaunch.core.task_state import TaskState
+
+
+class MemoryGrew(NamedTuple):
+    """The memory of the task grows steadily, by ``rate`` bytes per second, and its host's is full in ``left`` seconds.
+
+    With a rate of 0, it no longer does.
+    """
+
+    host: str
+    task: str
+    attempt: Attempt
+    rate: Metric
+    left: Seconds
+
+
+class CheckpointNotCopied(NamedTuple):
+    """A checkpoint that a task on ``host`` has written could not be copied."""
+
+    host: str
+    reason: Reason
+
+
+class FaultInjected(NamedTuple):
+    """A drill or the user disturbed a task or link."""
+
+    what: str
+
+
+class HangExplained(NamedTuple):
+    """Why tasks hang, found from their stacks before they are stopped."""
+
+    sentence: Reason
+
+
+Annotation = MemoryGrew | HangExplained | CheckpointNotCopied | FaultInjected
+"""What people want to know, and the job does not react to; the journal has it between the events."""
 
 
 class Growth(NamedTuple):

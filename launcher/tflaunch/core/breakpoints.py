@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from tflaunch.core import policy
 from tflaunch.core.events import BreakpointLeft, BreakpointReached
-from tflaunch.core.job_state import AT_BREAKPOINT, Breakpoint, Job, Phase, TaskState
+from tflaunch.core.job_state import Job, Phase
+from tflaunch.core.task_state import AT_BREAKPOINT, Breakpoint, TaskState
 
 
 def is_debugged(job: Job) -> bool:

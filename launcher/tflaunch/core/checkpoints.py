@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from tflaunch.core.actions import PlaceCheckpoint
 from tflaunch.core.events import CheckpointCopied
-from tflaunch.core.job_state import CHECKPOINT, CopiedCheckpoint, Job
+from tflaunch.core.host_state import CHECKPOINT
+from tflaunch.core.job_state import CopiedCheckpoint, Job
 from tflaunch.core.policy import in_gang
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import TaskPlan

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tflaunch.core import policy, restart_budget, spares
-from tflaunch.core.job_state import HostPhase, Job
+from tflaunch.core.host_state import HostPhase
+from tflaunch.core.job_state import Job
 from tflaunch.plan.model import Plan, TaskPlan
 
 _LONGEST_REST = 3600.0

@@ -14,7 +14,8 @@ from typing import Any
 
 from tflaunch.core import events
 from tflaunch.core.actions import Action
-from tflaunch.core.events import AgentEvent, Annotation, Event
+from tflaunch.core.annotations import Annotation
+from tflaunch.core.events import AgentEvent, Event
 from tflaunch.records import read_record
 
 

@@ -259,19 +259,6 @@ class BreakpointLeft(NamedTuple):
     is_quit: bool = False
 
 
-class MemoryGrew(NamedTuple):
-    """The memory of the task grows steadily, by ``rate`` bytes per second, and its host's is full in ``left`` seconds.
-
-    With a rate of 0, it no longer does.
-    """
-
-    host: str
-    task: str
-    attempt: Attempt
-    rate: Metric
-    left: Seconds
-
-
 class TaskGone(NamedTuple):
     """None of the task's processes is left.
 
@@ -339,25 +326,6 @@ class CheckpointCopied(NamedTuple):
     hosts: OwnAddresses
 
 
-class CheckpointNotCopied(NamedTuple):
-    """A checkpoint that a task on ``host`` has written could not be copied."""
-
-    host: str
-    reason: Reason
-
-
-class FaultInjected(NamedTuple):
-    """A drill or the user disturbed a task or link."""
-
-    what: str
-
-
-class HangExplained(NamedTuple):
-    """Why tasks hang, found from their stacks before they are stopped."""
-
-    sentence: Reason
-
-
 class Superseded(NamedTuple):
     """A host has accepted another supervisor of this run, so this one must not act any more; not in the journal."""
 
@@ -365,7 +333,7 @@ class Superseded(NamedTuple):
 
 
 class TimePassed(NamedTuple):
-    """The deadline that the job waited for has passed (see `step.next_deadline`)."""
+    """The deadline that the job waited for has passed (see `time_limits.next_deadline`)."""
 
 
 HostEvent = HostJoined | HostDelayed | HostUnreachable | LinkLost | LinkRestored | HostLeaving | HostLost
@@ -399,8 +367,6 @@ UserRequest = Interrupted | StopRequested | RestartRequested
 
 Event = HostEvent | PreparationEvent | FenceEvent | TaskEvent | UserRequest | TimePassed
 
-Annotation = MemoryGrew | HangExplained | CheckpointNotCopied | FaultInjected
-"""What people want to know, and the job does not react to; the journal has it between the events."""
 
 AgentEvent = HostLeaving | HostAnswer | FenceEvent | TaskEvent
 """What agents report."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tflaunch.core import elastic, lost_hosts, policy, restart_budget, spares
+from tflaunch.core import elastic, failure_rules, lost_hosts, policy, restart_budget, spares
 from tflaunch.core.actions import AbandonHost, Action, SendFiles
 from tflaunch.core.events import (
     HostDelayed,
@@ -20,20 +20,11 @@ from tflaunch.core.events import (
     LinkLost,
     LinkRestored,
 )
-from tflaunch.core.job_state import (
-    CODE,
-    Cause,
-    Culprit,
-    HostPhase,
-    HostState,
-    Job,
-    Phase,
-    TaskPhase,
-    TaskState,
-    Unended,
-)
+from tflaunch.core.host_state import CODE, HostPhase, HostState
+from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail, welcome
 from tflaunch.core.restart_budget import Failure
+from tflaunch.core.task_state import TaskPhase, TaskState, Unended
 from tflaunch.plan import gpu_shares
 from tflaunch.plan.model import TaskPlan
 
@@ -196,7 +187,7 @@ def _refuse_restart(job: Job, host: str) -> Job:
     is_cause = culprit is not None and (culprit.cause, culprit.name) == (Cause.HOST, host)
     if culprit is None or not is_cause or job.exit_code is not None or elastic.can_do_without(job, {host}):
         return job
-    code = policy.exit_code(culprit, job.has_started)
+    code = failure_rules.exit_code(culprit, job.has_started)
     job = job.with_restarts(no_retry_reason=f"the same would happen on {host} again")
     return job._replace(exit_code=code)
 
@@ -241,7 +232,7 @@ def _accuse_instead(job: Job, culprit: Culprit, since: float) -> Job:
         return job
     if accused.host == culprit.host or since > job.failed_at + policy.BLAME_WINDOW:
         return job
-    code = None if job.exit_code is None else policy.exit_code(culprit, has_started=True)
+    code = None if job.exit_code is None else failure_rules.exit_code(culprit, has_started=True)
     return job._replace(culprit=culprit, exit_code=code)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tflaunch.core import elastic, policy
-from tflaunch.core.job_state import Cause, Culprit, HostState, Job, Phase
+from tflaunch.core.host_state import HostState
+from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds between two tries
 _PAUSES = 4  # a pause is this part of the time that the host has been away

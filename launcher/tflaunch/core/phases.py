@@ -8,28 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tflaunch.core import breakpoints, checkpoints, elastic, lost_hosts, policy, preflight, restart_budget, spares
-from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
-from tflaunch.core.job_state import (
-    CHECKPOINT,
-    CODE,
-    NAMES,
-    PEERS,
-    SPARE,
-    Cause,
-    Culprit,
-    Deadlines,
-    HostPhase,
-    Job,
-    Phase,
-    Preflight,
-    Stop,
-    TaskPhase,
-    TaskState,
+from tflaunch.core import (
+    breakpoints,
+    checkpoints,
+    elastic,
+    failure_rules,
+    lost_hosts,
+    policy,
+    preflight,
+    spares,
 )
+from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
+from tflaunch.core.host_state import CHECKPOINT, CODE, NAMES, PEERS, SPARE, HostPhase
+from tflaunch.core.job_state import Cause, Culprit, Deadlines, Job, Phase, Preflight
+from tflaunch.core.task_state import Stop, TaskPhase, TaskState
 from tflaunch.errors import EXIT_INTERNAL
-from tflaunch.plan import model as planning
-from tflaunch.plan import moving
+from tflaunch.plan import attempts
 from tflaunch.plan.model import SIDECAR, TaskPlan
 from tflaunch.plan.tf_config import has_cluster
 
@@ -121,7 +115,7 @@ def _prepare(job: Job) -> Step:
     alive (evaluators, sidecars) keep what they have.
     """
     down = frozenset(job.hosts_in(HostPhase.DOWN))
-    plan = planning.without(moving.moved(job.original, job.places), down)
+    plan = attempts.without(attempts.moved(job.original, job.places), down)
     tasks = {process.task: job.tasks[process.task] for process in plan.processes()}
     excluded = {name: TaskState(name, attempt=task.attempt) for name, task in job.tasks.items() if name not in tasks}
     ports = {task: port for task, port in job.ports.items() if task in tasks and tasks[task].is_alive}
@@ -167,7 +161,7 @@ def _hold_ports(job: Job, tasks: Iterable[TaskPlan]) -> list[Action]:
         return []
     wanted: dict[str, dict[str, int]] = {}
     for task in tasks:
-        wanted.setdefault(task.host, {})[task.task] = planning.wanted_port(task)
+        wanted.setdefault(task.host, {})[task.task] = attempts.wanted_port(task)
     return [HoldPorts(host, ports_there) for host, ports_there in wanted.items()]
 
 
@@ -183,7 +177,7 @@ def _preparing(job: Job, now: float) -> Step:
     is_awaited = job.hosts.count(CODE, NAMES, PEERS, CHECKPOINT) > 0
     if is_awaited or not _are_ports_held(job) or not spares.are_checked(job):
         return job, []
-    plan = planning.resolve(job.plan, job.ports)
+    plan = attempts.resolve(job.plan, job.ports)
     if not job.preflight.are_peers_probed and not job.has_started:
         wanted = preflight.peers_to_try(plan, _to_check(job))
         asked = {host: job.hosts[host]._replace(awaits=job.hosts[host].awaits | {PEERS}) for host in wanted}
@@ -298,7 +292,7 @@ def fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
     job = job._replace(phase=Phase.STOPPING, culprit=culprit, failed_at=now)
     grace = policy.stop_grace(job.plan, culprit)
     if not may_retry:
-        job = job._replace(exit_code=policy.exit_code(culprit, job.has_started))
+        job = job._replace(exit_code=failure_rules.exit_code(culprit, job.has_started))
         return stop_all(job, grace, now, policy.has_hung(culprit))
     return stop_gang(job, grace, now, policy.has_hung(culprit))
 
@@ -352,20 +346,10 @@ def _judge(job: Job, now: float) -> Job:
     assert culprit is not None
     if culprit.cause in (Cause.GROWTH, Cause.REQUEST) and not job.unended():
         return job.with_restarts(requested=job.restarts.requested + 1).with_deadlines(resume_at=now)
-    budget = job.restarts.budget
-    if left := job.unended():
-        answer = restart_budget.Answer(budget, None, f"{', '.join(task.task for task in left)} may still run")
-    elif culprit.cause is Cause.TASK and policy.is_start_failure(job, culprit.name):
-        answer = restart_budget.Answer(budget, None, "it failed during start-up, so a retry would fail too")
-    elif culprit.cause is Cause.TASK and job.plan.restart.max and (alike := policy.failure_of_all(job)):
-        no_retry_reason = f"every task failed alike, so a restart would fail too: {alike}"
-        answer = restart_budget.Answer(budget, None, no_retry_reason)
-    else:
-        failure = policy.failure_of_gang(job, culprit)
-        answer = restart_budget.decide_restart(budget, job.plan.restart, failure, now, job.run)
+    answer = failure_rules.decide(job, culprit, now)
     job = job.with_restarts(budget=answer.budget, no_retry_reason=answer.no_retry_reason)
     if answer.wait is None:
-        return job._replace(exit_code=policy.exit_code(culprit, job.has_started))
+        return job._replace(exit_code=failure_rules.exit_code(culprit, job.has_started))
     is_moving = culprit.cause in (Cause.HOST, Cause.DRAIN) and spares.ready(job)
     return job.with_deadlines(resume_at=now if is_moving else now + answer.wait)
 

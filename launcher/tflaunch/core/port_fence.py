@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tflaunch.core.actions import Action, UpdateFence
 from tflaunch.core.events import FenceEvent, OutsiderRefused, PeerSeen, PortUnfenced
-from tflaunch.core.job_state import Cause, Culprit, HostPhase, Job, Phase
+from tflaunch.core.host_state import HostPhase
+from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail
 from tflaunch.plan.model import FENCED, FENCED_OR_FAIL, Plan
 from tflaunch.plan.tf_config import has_cluster

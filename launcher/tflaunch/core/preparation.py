@@ -21,9 +21,11 @@ from tflaunch.core.events import (
     PortsRefused,
     PreparationEvent,
 )
-from tflaunch.core.job_state import CHECKPOINT, CODE, NAMES, PEERS, Cause, Culprit, HostPhase, Job, Phase, TaskPhase
+from tflaunch.core.host_state import CHECKPOINT, CODE, NAMES, PEERS, HostPhase
+from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail
-from tflaunch.plan import model as planning
+from tflaunch.core.task_state import TaskPhase
+from tflaunch.plan import attempts
 
 _MOST_SHOWN = 8
 _OTHER_PORT = 'end what has the port, or give the task another one in "cluster"; "HOST" alone has a free one chosen'
@@ -109,7 +111,7 @@ def _on_ports_held(job: Job, event: PortsHeld) -> Job:
     job = job._replace(ports={**job.ports, **event.ports})
     # A host has returned with tasks that restart alone, or a sidecar can start; neither waits for the other ports.
     if job.phase is Phase.RUNNING or own:
-        job = job._replace(plan=planning.resolve(job.plan, event.ports))
+        job = job._replace(plan=attempts.resolve(job.plan, event.ports))
     return job
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tflaunch.core import event_records
-from tflaunch.core.events import Annotation, Event
+from tflaunch.core.annotations import Annotation
+from tflaunch.core.events import Event
 from tflaunch.core.job_state import Job
 from tflaunch.printable import printable
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from tflaunch.core import event_records, step
 from tflaunch.core.actions import Action
-from tflaunch.core.annotations import Annotations
-from tflaunch.core.events import Annotation, Event, TimePassed
+from tflaunch.core.annotations import Annotation, Annotations
+from tflaunch.core.events import Event, TimePassed
 from tflaunch.core.job_state import Job
 from tflaunch.core.record_check import DAMAGES, DamagedRecordError, check_known, reason_of
 from tflaunch.plan import serialize

@@ -11,9 +11,9 @@ from collections.abc import Hashable
 
 from tflaunch.core import policy, restart_budget
 from tflaunch.core.actions import Action, ImportModules
-from tflaunch.core.job_state import COLD, NAMES, PEERS, SPARE, HostPhase, Job
-from tflaunch.plan import model as planning
-from tflaunch.plan import moving, preloading
+from tflaunch.core.host_state import COLD, NAMES, PEERS, SPARE, HostPhase
+from tflaunch.core.job_state import Job
+from tflaunch.plan import attempts, preloading
 from tflaunch.plan.model import Plan
 
 _SHORTEST_REST, _LONGEST_REST = 1.0, 60.0  # seconds until a spare host is tried again
@@ -37,7 +37,7 @@ def replace_lost(job: Job, now: float) -> Job:
 def move_now(job: Job, host: str, spare: str, now: float) -> Job:
     """Put a spare host in the place of a lost one in the current attempt, whose other tasks go on."""
     job = _swap(job, host, spare, now)
-    rebuilt = planning.without(moving.moved(job.original, job.places), job.excluded_hosts)
+    rebuilt = attempts.without(attempts.moved(job.original, job.places), job.excluded_hosts)
     tasks = tuple(rebuilt.find(task.task) if task.host == host else task for task in job.plan.tasks)
     sidecars = tuple(rebuilt.find(task.task) if task.host == host else task for task in job.plan.sidecars)
     return job._replace(plan=job.plan._replace(tasks=tasks, sidecars=sidecars))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import signal
 
-from tflaunch.core import breakpoints, elastic, lost_hosts, policy
-from tflaunch.core.actions import AbandonHost
+from tflaunch.core import breakpoints, elastic, failure_rules, policy
 from tflaunch.core.events import (
     BreakpointLeft,
     BreakpointReached,
@@ -32,27 +31,16 @@ from tflaunch.core.events import (
     TimePassed,
     UserRequest,
 )
-from tflaunch.core.hosts import give_up, not_reached, on_host_event, replace_alone
-from tflaunch.core.job_state import (
-    SPARE,
-    TIMED,
-    Cause,
-    Culprit,
-    Exit,
-    Formation,
-    HostPhase,
-    HostState,
-    Job,
-    Phase,
-    TaskPhase,
-    TaskState,
-    Unended,
-)
-from tflaunch.core.phases import Step, advance, fail, hold_own_ports, stop, stop_all, stop_gang
+from tflaunch.core.host_state import HostPhase, HostState
+from tflaunch.core.hosts import give_up, on_host_event, replace_alone
+from tflaunch.core.job_state import Cause, Culprit, Formation, Job, Phase
+from tflaunch.core.phases import Step, advance, fail, hold_own_ports, stop, stop_all
 from tflaunch.core.port_fence import on_fence_event, updates
 from tflaunch.core.preparation import on_preparation
 from tflaunch.core.restart_budget import Reached
+from tflaunch.core.task_state import Exit, TaskPhase, TaskState, Unended
 from tflaunch.core.task_table import StateTable
+from tflaunch.core.time_limits import on_time
 from tflaunch.plan.model import Plan, TaskPlan
 
 _NOT_AWAITED = "it was not waited for after the third signal"
@@ -97,42 +85,6 @@ def step(job: Job, event: Event, now: float) -> Step:
     return job, [*actions, *more, *updates(before, job)]
 
 
-def next_deadline(job: Job) -> float | None:
-    """Return when `step` needs a `TimePassed` if no other event comes first; None for never."""
-    times = [job.first_fence_at(), job.deadlines.confirm_by]
-    if job.exit_code is None and job.phase is not Phase.STOPPING:
-        times.append(_deadline_at(job))
-    if job.hosts.count(HostPhase.JOINING, (SPARE, HostPhase.JOINING)):
-        times.append(job.join_by)
-    match job.phase:
-        case Phase.RUNNING:
-            times += _deadlines_while_running(job)
-        case Phase.WAITING_FOR_HOSTS:
-            is_short = not elastic.can_do_without(job, job.hosts_in(HostPhase.DOWN))
-            times += [lost_hosts.wait_ends_at(job), job.first_retry_at() if is_short else None]
-        case Phase.SAVING:
-            times.append(job.deadlines.save_by)
-        case Phase.DRAINING:
-            times.append(job.deadlines.finish_by)
-        case Phase.BACKING_OFF if policy.are_hosts_settled(job):
-            times.append(job.deadlines.resume_at)
-    return min((time for time in times if time is not None), default=None)
-
-
-def _deadlines_while_running(job: Job) -> list[float | None]:
-    times = [job.first_retry_at(), elastic.grows_at(job), breakpoints.stalls_at(job)]
-    times.append(None if job.deadlines.was_late else job.deadlines.late_at)
-    for process in policy.waiting(job):
-        task = job.tasks[process.task]
-        if task.phase is TaskPhase.GONE and task.resume_at is not None and policy.is_ready(job, process):
-            times.append(task.resume_at)
-    if breakpoints.is_debugged(job):
-        return times
-    if not job.formation.is_complete:
-        times += [_start_limit_at(job), None if job.formation.was_warned else _warn_at(job)]
-    return [*times, job.deadlines.finish_by]
-
-
 # ---- events
 
 
@@ -146,7 +98,7 @@ def _react(job: Job, event: Event, now: float) -> Step:
     if isinstance(event, UserRequest):
         return _on_request(job, event, now)
     if isinstance(event, TimePassed):
-        return _on_time(job, now)
+        return on_time(job, now)
     return _on_task_event(job, event, now)
 
 
@@ -236,13 +188,13 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     if ended.was_cut_short:
         resume_at = now if policy.restarts_alone(job.plan, process) else None
         return job.with_task(job.tasks[task.task], resume_at=resume_at), []
-    is_start_failure = policy.in_gang(process) and policy.is_start_failure(job, task.task)
+    is_start_failure = policy.in_gang(process) and failure_rules.is_start_failure(job, task.task)
     is_hopeless = event.went_to_background or is_start_failure
     if policy.restarts_alone(job.plan, process) and not is_hopeless:
-        return replace_alone(job, task.task, policy.failure_of_task(job, event, lived), now)
+        return replace_alone(job, task.task, failure_rules.failure_of_task(job, event, lived), now)
     culprit = culprit_of(event)
     # Peers of a preempted task may be saving the same checkpoint, and get the grace for it.
-    if policy.is_preemption(event.code, event.signal) and event.signal is None:
+    if failure_rules.is_preemption(event.code, event.signal) and event.signal is None:
         job = job.with_deadlines(save_by=now + job.plan.timeouts.grace)
         return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now), []
     return fail(job, culprit, now, may_retry=not event.went_to_background)
@@ -260,14 +212,14 @@ def _reconsider(job: Job, event: TaskExited) -> Job:
     culprit = job.culprit
     if culprit is None or culprit.cause is not Cause.TASK:
         return job
-    if event.suspended and policy.may_have_lost_peer(culprit):
+    if event.suspended and failure_rules.may_have_lost_peer(culprit):
         accused = Culprit(Cause.SUSPENDED, event.task, event.attempt, culprit.code, culprit.signal, event.suspended)
         explanation = f"it did not answer its peers, and {culprit.name} failed"
         return job._replace(culprit=accused._replace(host=event.host, explanation=explanation))
     if event.was_told or event.host == culprit.host or event.at >= culprit.time:
         return job
     earlier = culprit_of(event)
-    code = None if job.exit_code is None else policy.exit_code(earlier, has_started=True)
+    code = None if job.exit_code is None else failure_rules.exit_code(earlier, has_started=True)
     return job._replace(culprit=earlier, exit_code=code)
 
 
@@ -312,7 +264,7 @@ def _stop_for_user(job: Job, where: str, grace: float, now: float) -> Step:
     """Stop the job as its user asks with `tflaunch down` or in a debugger; less grace than before stops it sooner."""
     if job.exit_code is None:
         culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, int(signal.SIGTERM), f"ended by {where}")
-        job = job._replace(culprit=culprit, exit_code=policy.exit_code(culprit, job.has_started))
+        job = job._replace(culprit=culprit, exit_code=failure_rules.exit_code(culprit, job.has_started))
     return _end(job, grace, now, is_urgent=grace == 0)
 
 
@@ -338,85 +290,4 @@ def _on_restart_requested(job: Job, event: RestartRequested, now: float) -> Step
     return stop(job, [process], job.plan.timeouts.grace, now)
 
 
-def _on_time(job: Job, now: float) -> Step:
-    fenced = job.hosts.values() if job.hosts.count(TIMED) else ()
-    over = [host for host in fenced if host.fence_at is not None and now >= host.fence_at]
-    within = f"for {policy.fence(job.plan):g} s"
-    silent = [host for host in over if host.phase is HostPhase.DISCONNECTED]
-    dead = {host.host: f"{host.reason}, and it was not heard again {within}" for host in silent}
-    job, actions = give_up(job, dead, now, is_silent=True)
-    leaving = {host.host: f"{host.reason}, and it has not ended {within}" for host in over if host not in silent}
-    job, more = give_up(job, {**leaving, **_stuck(job, now)}, now, is_unconfirmed=True)
-    actions += more
-    job = job.with_deadlines(confirm_by=policy.first_confirm_by(job))
-    late = [*job.hosts_in(HostPhase.JOINING), *job.spares_in(HostPhase.JOINING)] if now >= job.join_by else []
-    for host in late:
-        job, more = not_reached(job, host, f"its agent did not answer within {job.plan.timeouts.connect:g} s", now)
-        actions += [AbandonHost(host), *more]
-    job, more = _on_time_of_job(job, now)
-    return job, actions + more
-
-
-def _stuck(job: Job, now: float) -> dict[str, str]:
-    """Return the hosts that have not confirmed in time that stopped tasks have ended, each with a sentence."""
-    if job.deadlines.confirm_by is None or now < job.deadlines.confirm_by:
-        return {}
-    times = ((task.task, policy.confirm_by(job, task)) for task in job.alive())
-    late = [task for task, time in times if time is not None and time <= now]
-    return {job.plan.find(task).host: f"{task} does not end there after KILL" for task in late}
-
-
-def _on_time_of_job(job: Job, now: float) -> Step:
-    deadline = _deadline_at(job)
-    is_open = job.exit_code is None and job.phase is not Phase.STOPPING
-    if deadline is not None and now >= deadline and is_open:
-        limit = f"{job.plan.timeouts.deadline:g} s"
-        message = f"stopped: not finished within timeouts.deadline ({limit}); raise it, e.g. --set timeouts.deadline=1h"
-        return fail(job, _limit("deadline", job, message), now, may_retry=False)
-    if job.phase is Phase.SAVING and job.deadlines.save_by is not None and now >= job.deadlines.save_by:
-        return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan), now)
-    if job.phase is Phase.RUNNING:
-        return _on_time_running(job, now)
-    if job.phase is Phase.DRAINING and job.deadlines.finish_by is not None and now >= job.deadlines.finish_by:
-        return stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace, now)
-    return job, []
-
-
-def _on_time_running(job: Job, now: float) -> Step:
-    limit, is_debugged = _start_limit_at(job), breakpoints.is_debugged(job)
-    if limit is not None and now >= limit and not job.formation.is_complete and not is_debugged:
-        waiting = ", ".join(policy.unopened(job))
-        within = f"timeouts.start ({job.plan.timeouts.start:g} s)"
-        message = f"stopped: cluster not formed within {within}: {waiting} did not listen"
-        return fail(job, _limit("start", job, message), now, may_retry=False)
-    if job.deadlines.finish_by is not None and now >= job.deadlines.finish_by and not is_debugged:
-        late = ", ".join(name for name in job.success_tasks if not job.tasks[name].has_succeeded)
-        after = f"{job.plan.timeouts.finish:g} s after the first task had finished"
-        message = f"stopped: {late} still ran {after} (timeouts.finish)"
-        return fail(job, _limit("finish", job, message), now, may_retry=False)
-    if now >= _warn_at(job) and not job.formation.is_complete and not is_debugged:
-        job = job.with_formation(was_warned=True, is_past_start=True)
-    if job.deadlines.late_at is not None and now >= job.deadlines.late_at:
-        job = job.with_deadlines(was_late=True)
-    return job, []
-
-
-def _limit(name: str, job: Job, message: str) -> Culprit:
-    return Culprit(Cause.TIME, name, job.attempt, None, None, message)
-
-
 # ---- limits
-
-
-def _deadline_at(job: Job) -> float | None:
-    limit = job.plan.timeouts.deadline
-    return None if limit is None else job.started_at + limit
-
-
-def _start_limit_at(job: Job) -> float | None:
-    limit = job.plan.timeouts.start
-    return None if limit is None else breakpoints.start_of_limits(job) + limit
-
-
-def _warn_at(job: Job) -> float:
-    return breakpoints.start_of_limits(job) + policy.WARN_AFTER

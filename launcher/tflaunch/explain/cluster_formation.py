@@ -6,7 +6,8 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from tflaunch.core import policy
-from tflaunch.core.job_state import Job, TaskPhase
+from tflaunch.core.job_state import Job
+from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.wording import listed
 from tflaunch.plan.model import Plan, TaskPlan
 

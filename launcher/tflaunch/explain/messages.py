@@ -6,19 +6,15 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tflaunch.core import policy, port_fence
-from tflaunch.core.annotations import NOTHING, Annotations
+from tflaunch.core.annotations import NOTHING, Annotation, Annotations, CheckpointNotCopied, HangExplained, MemoryGrew
 from tflaunch.core.events import (
-    Annotation,
     BreakpointReached,
-    CheckpointNotCopied,
     CheckpointPlaced,
     Event,
-    HangExplained,
     HostDelayed,
     HostJoined,
     LinkLost,
     LinkRestored,
-    MemoryGrew,
     OutsiderRefused,
     PortOpened,
     PortUnfenced,
@@ -28,7 +24,9 @@ from tflaunch.core.events import (
     TaskNotStarted,
     TaskStarted,
 )
-from tflaunch.core.job_state import CHECKPOINT, HAS_RUN, Cause, HostPhase, Job, Phase, TaskState
+from tflaunch.core.host_state import CHECKPOINT, HostPhase
+from tflaunch.core.job_state import Cause, Job, Phase
+from tflaunch.core.task_state import HAS_RUN, TaskState
 from tflaunch.explain import cluster_formation, moves, summary
 from tflaunch.explain.summary import describe, describe_exit
 from tflaunch.explain.wording import away_words, counted, growth_words, lasted, listed, place_of, process_of

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tflaunch.core import spares
-from tflaunch.core.job_state import HostPhase, HostState, Job
+from tflaunch.core.host_state import HostPhase, HostState
+from tflaunch.core.job_state import Job
 from tflaunch.explain.wording import counted, listed
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tflaunch.core import lost_hosts, policy
+from tflaunch.core import failure_rules, lost_hosts, policy
 from tflaunch.core.annotations import NOTHING, Annotations
-from tflaunch.core.job_state import Cause, Culprit, HostPhase, HostState, Job, Phase, TaskPhase, TaskState
+from tflaunch.core.host_state import HostPhase, HostState
+from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.measures import Measure
+from tflaunch.core.task_state import TaskPhase, TaskState
 from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus
@@ -98,7 +100,7 @@ def _last_failure(job: Job) -> str | None:
 
 def _reason(culprit: Culprit, job: Job) -> str:
     """Return a sentence about a culprit, with the exception's name and place if it raised one."""
-    exception = f" ({culprit.failure})" if policy.is_raised(culprit.failure) else ""
+    exception = f" ({culprit.failure})" if failure_rules.is_raised(culprit.failure) else ""
     return summary.describe(culprit, job.plan) + exception
 
 

@@ -7,12 +7,13 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from tflaunch.core import policy, preflight
+from tflaunch.core import failure_rules, preflight
 from tflaunch.core.annotations import NOTHING, Annotations
-from tflaunch.core.job_state import Cause, Culprit, Job, TaskState
+from tflaunch.core.job_state import Cause, Culprit, Job
+from tflaunch.core.task_state import TaskState
 from tflaunch.explain import cluster_formation, moves
 from tflaunch.explain.wording import counted, lasted, listed, process_of
-from tflaunch.plan import moving
+from tflaunch.plan import attempts
 from tflaunch.plan.model import CODE_DIRECTORY, HostPlan, Plan, TaskPlan
 from tflaunch.printable import printable
 
@@ -311,7 +312,7 @@ def exception_of(task: TaskState, tail: Callable[[str, int], list[str]]) -> str:
     """
     from tflaunch.explain import hints
 
-    signature = task.exit.failure if policy.is_raised(task.exit.failure) else ""
+    signature = task.exit.failure if failure_rules.is_raised(task.exit.failure) else ""
     exception = printable(hints.failure_words(tail(task.task, _LOOKED_AT)) or signature)
     return f" ({exception})" if exception else ""
 
@@ -381,7 +382,7 @@ def where_results_are(job: Job) -> list[str]:
         is_lost = not job.plan.collect and any(host.code for host in job.hosts.values())
         return ["what was written to relative paths is deleted with the pods; `collect` brings files here"] * is_lost
     lines = []
-    moved = moving.moved(job.original, job.places)
+    moved = attempts.moved(job.original, job.places)
     for host in () if job.plan.collect else job.original.hosts:
         code = job.hosts[host.host].code
         in_copy = any(process.workdir.startswith(CODE_DIRECTORY) for process in moved.on_host(host.host))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tflaunch.explain import figures
 
 if TYPE_CHECKING:
-    from tflaunch.core.job_state import Breakpoint, Job
+    from tflaunch.core.job_state import Job
+    from tflaunch.core.task_state import Breakpoint
     from tflaunch.explain.run_status import HostStatus
 
 _MANY = 8

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import bisect
 import functools
-import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from tflaunch.clusterspec.values import ROLES, Address
 from tflaunch.errors import Problem
-from tflaunch.plan.tf_config import compile_tf_config
 from tflaunch.records import Range
 from tflaunch_worker import function
-from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
 AUTO = "auto"
 """Placeholder for a value that is known only at the start."""
@@ -278,7 +275,7 @@ class Plan(_Fields):
     that has sent it searches modules, and the tasks do as well. ``secrets``: variable of all processes to where this
     machine has its value, which is in no plan. ``collect``: patterns of the files that are fetched from the working
     directories when the job ends. ``matrix``: the values with which `--matrix` has made this run of a spec. ``spares``:
-    hosts without tasks, which take the place of lost ones; ``variants``: what changes in tasks that move (`moving`).
+    hosts without tasks, which take the place of lost ones; ``variants``: what changes in tasks that move (`attempts`).
     """
 
     @property
@@ -386,71 +383,6 @@ def problems(plan: Plan) -> list[Problem]:
         message = f"0 would end the tasks on {others[0]} at the first hiccup of the network"
         return [Problem("error", "timeouts.lease", message, "leave it out, or give the time that a cut may last")]
     return []
-
-
-def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:
-    """Return the plan with these ports in its addresses.
-
-    Args:
-        plan: a plan, resolved or not.
-        ports: task to its port; other tasks keep their ports.
-    """
-    tasks = tuple(_placed(task, ports) for task in plan.tasks)
-    sidecars = tuple(_placed(sidecar, ports) for sidecar in plan.sidecars)
-    return plan._replace(tasks=tasks, sidecars=sidecars)
-
-
-def addresses(plan: Plan) -> dict[str, list[str]]:
-    """Return role to the ``host:port`` of its tasks, in the order of their index."""
-    found: dict[str, list[str]] = {}
-    for task in plan.tasks:
-        found.setdefault(task.role, []).append(str(task.address))
-    return found
-
-
-def with_tf_configs(plan: Plan) -> Plan:
-    """Return the plan with TF_CONFIG in the environments of its tasks, where agents add it at the start.
-
-    Each of N tasks needs the addresses of all N, so plans that are kept or compared go without.
-    """
-    cluster = addresses(plan)
-
-    def configured(task: TaskPlan) -> TaskPlan:
-        text = compile_tf_config(plan.strategy, cluster, task.role, task.task_index)
-        return task if text is None else task._replace(env={**task.env, TF_CONFIG: text})
-
-    return plan._replace(tasks=tuple(map(configured, plan.tasks)))
-
-
-def _placed(task: TaskPlan, ports: Mapping[str, int]) -> TaskPlan:
-    """Return the task with its port in its address."""
-    if task.address is None or task.task not in ports:
-        return task
-    return task._replace(address=Address(task.address.host, ports[task.task]))
-
-
-def without(plan: Plan, hosts: Collection[str]) -> Plan:
-    """Return the plan without the workers on these hosts; TensorFlow needs the others renumbered."""
-    kept = [task for task in plan.tasks if task.role != "worker" or task.host not in hosts]
-    numbers = itertools.count()
-    return plan._replace(
-        tasks=tuple(_renumbered(task, next(numbers)) if task.role == "worker" else task for task in kept)
-    )
-
-
-def _renumbered(task: TaskPlan, index: int) -> TaskPlan:
-    name = f"{task.role}:{index}"
-    return task._replace(task=name, env={**task.env, "TFLAUNCH_TASK": name})
-
-
-def wanted_ports(plan: Plan) -> dict[str, int]:
-    """Return task to the port in an unresolved plan, 0 for a port still to be chosen."""
-    return {task.task: wanted_port(task) for task in plan.tasks}
-
-
-def wanted_port(task: TaskPlan) -> int:
-    """Return the port that a task requests, 0 for a port still to be chosen."""
-    return (task.address.port if task.address is not None else None) or 0
 
 
 class Machine(NamedTuple):

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from tflaunch.clusterspec.values import ROLES
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.plan.model import AUTO, OWN_PORT, Plan, TaskPlan, addresses, with_tf_configs
+from tflaunch.plan.attempts import addresses, with_tf_configs
+from tflaunch.plan.model import AUTO, OWN_PORT, Plan, TaskPlan
 from tflaunch_worker import host_vars
 
 RUN, ATTEMPT, LEADER = "run", "attempt", "chief.host"

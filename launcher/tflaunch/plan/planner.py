@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tflaunch.clusterspec.model import Role, Secret, Spec
 from tflaunch.clusterspec.values import LOCALHOST, ROLES, Address
 from tflaunch.plan import placeholders, placement, tensorboard
+from tflaunch.plan.attempts import resolve
 from tflaunch.plan.gpu_shares import Member
 from tflaunch.plan.model import (
     CODE_DIRECTORY,
@@ -29,7 +30,6 @@ from tflaunch.plan.model import (
     SyncPlan,
     TaskPlan,
     TimeoutsPlan,
-    resolve,
 )
 from tflaunch.plan.task_env import Environments, Places
 from tflaunch.rooms import find_host_maker

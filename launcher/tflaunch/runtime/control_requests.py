@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.agents.session import Session
-from tflaunch.core.annotations import Annotations
-from tflaunch.core.events import FaultInjected, RestartRequested, StopRequested
-from tflaunch.core.job_state import Job, Phase, TaskPhase
+from tflaunch.core.annotations import Annotations, FaultInjected
+from tflaunch.core.events import RestartRequested, StopRequested
+from tflaunch.core.job_state import Job, Phase
+from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.mailbox import Mailbox

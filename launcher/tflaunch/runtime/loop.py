@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tflaunch.agents.session import Session
-from tflaunch.core import policy, port_fence, replay, step
+from tflaunch.core import policy, port_fence, replay, step, time_limits
 from tflaunch.core.actions import (
     AbandonHost,
     Action,
@@ -23,14 +23,15 @@ from tflaunch.core.actions import (
     StopTask,
     UpdateFence,
 )
-from tflaunch.core.annotations import NOTHING, Annotations
-from tflaunch.core.events import Annotation, Event, Interrupted, Superseded, TimePassed
+from tflaunch.core.annotations import NOTHING, Annotation, Annotations
+from tflaunch.core.events import Event, Interrupted, Superseded, TimePassed
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.mailbox import Mailbox
-from tflaunch.plan import moving, placeholders, preloading, task_env
-from tflaunch.plan.model import PRIVATE, Plan, TaskPlan, addresses
+from tflaunch.plan import attempts, placeholders, preloading, task_env
+from tflaunch.plan.attempts import addresses
+from tflaunch.plan.model import PRIVATE, Plan, TaskPlan
 from tflaunch.plan.tf_config import has_cluster, visible_roles
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import Link
@@ -154,7 +155,7 @@ class Run:
 
     def _serve(self) -> None:
         mailbox = self._collaborators.mailbox
-        deadline = step.next_deadline(self._job)
+        deadline = time_limits.next_deadline(self._job)
         while self._job.phase is not Phase.ENDED:
             event = mailbox.take(deadline)
             now = mailbox.now()
@@ -183,7 +184,7 @@ class Run:
         for watcher in self._collaborators.watchers:
             watcher.watch(self._job, now)
         self._tell(before, event, now)
-        return step.next_deadline(self._job)
+        return time_limits.next_deadline(self._job)
 
     def _annotate(self, annotation: Annotation, now: float) -> None:
         """Record what the job does not react to, and tell it."""
@@ -247,7 +248,7 @@ class Run:
     def _import_modules(self, session: Session, task: str) -> None:
         """Have a spare host import the modules of a task that it may get."""
         original = self._job.original
-        process = moving.task_on(original, original.find(task), session.host)
+        process = attempts.task_on(original, original.find(task), session.host)
         process = placeholders.fill(process, self._job.plan, self._job.run, "0")
         session.order("import_modules", task=task, **self._program(process, 0))
 

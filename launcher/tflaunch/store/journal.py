@@ -13,8 +13,9 @@ from typing import Any
 from tflaunch import private_files
 from tflaunch.core import replay
 from tflaunch.core.actions import Action
+from tflaunch.core.annotations import Annotation
 from tflaunch.core.event_records import kind_of
-from tflaunch.core.events import Annotation, Event
+from tflaunch.core.events import Event
 from tflaunch.core.job_state import Job
 from tflaunch.core.record_check import JOURNAL_FORMAT, DamagedRecordError, OtherFormatError, check_record
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError

@@ -16,10 +16,10 @@ from support.played_agent import PlayedAgent
 from support.specs import clustered
 from support.supervising import supervision
 from tflaunch.agents.calls import Calls
-from tflaunch.core import step
+from tflaunch.core import time_limits
 from tflaunch.core.actions import PlaceCheckpoint
+from tflaunch.core.annotations import Annotation
 from tflaunch.core.events import (
-    Annotation,
     CheckpointPlaced,
     CheckpointRefused,
     Event,
@@ -401,7 +401,7 @@ class _Cluster:
         self.hosts[name].destroy()
         self.happens(HostLost(name, "no power"))
         while self.job.job.phase is not Phase.RUNNING:
-            deadline = step.next_deadline(self.job.job)
+            deadline = time_limits.next_deadline(self.job.job)
             assert deadline is not None, self.job.job.phase
             self.job.now = max(self.job.now, deadline)
             self.happens(TimePassed())

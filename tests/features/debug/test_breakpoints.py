@@ -10,9 +10,10 @@ import pytest
 from support.job_history import HERE, History, mirrored
 from support.played_agent import PlayedAgent
 from support.specs import clustered
-from tflaunch.core import step
+from tflaunch.core import time_limits
 from tflaunch.core.events import BreakpointLeft, BreakpointReached, Event, OutputStalled, TimePassed
-from tflaunch.core.job_state import Breakpoint, Phase
+from tflaunch.core.job_state import Phase
+from tflaunch.core.task_state import Breakpoint
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.run_status import read_status
 from tflaunch.explain.status import StatusInputs, status
@@ -32,7 +33,7 @@ STALLS = (OutputStalled(HERE, "worker:0", 0), OutputStalled(HERE, "worker:1", 0)
 def test_a_job_does_not_stall_while_a_task_is_debugged() -> None:
     """Afterwards the limit starts again."""
     history = mirrored(timeouts={"stall": 20}).happens(REACHED, *STALLS)
-    assert step.next_deadline(history.job) is None
+    assert time_limits.next_deadline(history.job) is None
     history.now += 3600
     history.happens(TimePassed(), LEFT)
     assert history.job.phase is Phase.RUNNING
@@ -44,12 +45,12 @@ def test_a_job_does_not_stall_while_a_task_is_debugged() -> None:
 def test_the_limit_begins_after_the_last_breakpoint() -> None:
     """Two tasks wait, and one that has ended does not count."""
     history = mirrored(timeouts={"stall": 20}).happens(REACHED, REACHED._replace(task="worker:0"), *STALLS, LEFT)
-    assert step.next_deadline(history.job) is None
+    assert time_limits.next_deadline(history.job) is None
     history.now += 100
     history.happens(BreakpointLeft(HERE, "worker:0", 0))
-    assert step.next_deadline(history.job) == history.now + 20
+    assert time_limits.next_deadline(history.job) == history.now + 20
     alone = mirrored(timeouts={"stall": 20}).happens(REACHED, *STALLS).ends("worker:1", 0)
-    assert step.next_deadline(alone.job) == alone.now + 20
+    assert time_limits.next_deadline(alone.job) == alone.now + 20
 
 
 def test_the_limits_of_start_and_finish_wait_too() -> None:
@@ -70,7 +71,7 @@ def test_a_cluster_that_cannot_form_is_not_reported() -> None:
     """The limit of the start starts again, too."""
     plan = clustered({"worker": 2}, timeouts={"start": 100})
     history = History(plan).start_without_ports().happens(REACHED)
-    assert step.next_deadline(history.job) is None
+    assert time_limits.next_deadline(history.job) is None
     history.now += 1000
     history.happens(TimePassed())
     assert not history.job.formation.was_warned

@@ -14,7 +14,7 @@ import pytest
 from support.specs import planned
 from tflaunch.agents.rpc import AgentRpc
 from tflaunch.core import step
-from tflaunch.core.job_state import TaskPhase
+from tflaunch.core.task_state import TaskPhase
 from tflaunch.features.files.collect import _Listing, workdirs_of
 from tflaunch.features.files.collected_files import CollectedFiles
 from tflaunch.plan.setting_rules import is_pattern

@@ -17,8 +17,7 @@ from support.played_agent import PlayedAgent
 from support.still_loop import StillLoop
 from support.supervising import supervision
 from tflaunch.agents.session import Session
-from tflaunch.core.annotations import Annotations
-from tflaunch.core.events import Annotation, MemoryGrew
+from tflaunch.core.annotations import Annotation, Annotations, MemoryGrew
 from tflaunch.core.measures import HostVitals
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status

@@ -14,8 +14,7 @@ from support.rendering import hostile, plan_of, rendered, shipped, to_render
 from support.schemas import expanded, need_schemas
 from support.specs import GOOD, MACHINE, made
 from tflaunch.features.render import targets
-from tflaunch.plan import model as planning
-from tflaunch.plan import planner
+from tflaunch.plan import attempts, planner
 
 pytestmark = pytest.mark.unit
 KINDS = ("jobset", "tfjob")
@@ -111,7 +110,7 @@ def test_tf_config_in_a_pod_is_that_of_plan() -> None:
         role: [f"job-{role}-0-{index}.job:2222" for index in range(count)] for role, count in data["cluster"].items()
     }
     directory = PurePath("/here")
-    plan = planning.with_tf_configs(planner.make_plan(made({**data, "cluster": cluster}), directory, MACHINE))
+    plan = attempts.with_tf_configs(planner.make_plan(made({**data, "cluster": cluster}), directory, MACHINE))
     expected = {task.task: task.env["TF_CONFIG"] for task in plan.tasks}
     found = {}
     for container in _containers(rendered(data, "jobset")):

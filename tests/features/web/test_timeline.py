@@ -6,7 +6,8 @@ import pytest
 
 from support.job_history import HERE, History
 from support.specs import clustered
-from tflaunch.core.events import Annotation, Event, HostJoined, HostLost, PortsHeld, TaskExited, TaskNotStarted
+from tflaunch.core.annotations import Annotation
+from tflaunch.core.events import Event, HostJoined, HostLost, PortsHeld, TaskExited, TaskNotStarted
 from tflaunch.features.web.timeline import Timeline
 from tflaunch.plan.model import Plan
 

@@ -11,8 +11,10 @@ import time
 from functools import partial
 
 from tflaunch.core import checkpoints
-from tflaunch.core.events import CheckpointCopied, CheckpointNotCopied
-from tflaunch.core.job_state import CHECKPOINT, HostPhase, Job, Phase
+from tflaunch.core.annotations import CheckpointNotCopied
+from tflaunch.core.events import CheckpointCopied
+from tflaunch.core.host_state import CHECKPOINT, HostPhase
+from tflaunch.core.job_state import Job, Phase
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint
 from tflaunch.features.checkpoints.checkpoint_restore import Restore

@@ -8,8 +8,10 @@ from functools import partial
 from typing import NamedTuple
 
 from tflaunch.core import checkpoints
-from tflaunch.core.events import CheckpointNotCopied, CheckpointPlaced, CheckpointRefused
-from tflaunch.core.job_state import CHECKPOINT, HostPhase, Job
+from tflaunch.core.annotations import CheckpointNotCopied
+from tflaunch.core.events import CheckpointPlaced, CheckpointRefused
+from tflaunch.core.host_state import CHECKPOINT, HostPhase
+from tflaunch.core.job_state import Job
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint, Missing
 from tflaunch.mailbox import Mailbox

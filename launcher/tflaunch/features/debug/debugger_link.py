@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from tflaunch.agents.calls import Calls, Waiter
-from tflaunch.core.job_state import Breakpoint
+from tflaunch.core.task_state import Breakpoint
 from tflaunch.records import read_record
 from tflaunch_worker import fields
 from tflaunch_worker.features.debug.breakpoints import MOST_OUTPUT

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tflaunch.core.job_state import AT_BREAKPOINT, Breakpoint, Job
+from tflaunch.core.job_state import Job
+from tflaunch.core.task_state import AT_BREAKPOINT, Breakpoint
 from tflaunch.features.debug.debugger_link import Debugging, Terminal
 from tflaunch.runtime.control_server import Caller, require_tasks
 from tflaunch.runtime.watchers import Supervision, Watcher

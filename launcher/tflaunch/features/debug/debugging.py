@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tflaunch.client import requests
 from tflaunch.client.control_client import ControlClient, NoSupervisorError
-from tflaunch.core.job_state import Breakpoint
+from tflaunch.core.task_state import Breakpoint
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.explain.wording import place_of
 from tflaunch_worker import fields

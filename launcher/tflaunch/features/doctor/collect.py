@@ -16,8 +16,7 @@ import tflaunch_worker
 from tflaunch.agents.rpc import AgentRpc
 from tflaunch.core import policy, preflight
 from tflaunch.features.doctor.findings import Host
-from tflaunch.plan import model as planning
-from tflaunch.plan import moving
+from tflaunch.plan import attempts
 from tflaunch.plan.model import PRIVATE, Plan, TaskPlan
 from tflaunch.store.run_dir import home
 from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
@@ -85,7 +84,7 @@ class _Visit:
     @property
     def tasks(self) -> tuple[TaskPlan, ...]:
         """The tasks and sidecars of the host, or those that a spare host would get."""
-        return moving.processes_for(self.plan, self.known.host)
+        return attempts.processes_for(self.plan, self.known.host)
 
 
 def name_check() -> str:
@@ -176,7 +175,7 @@ def _program(plan: Plan, task: TaskPlan) -> dict[str, Any]:
 
 
 def _hold_ports(visit: _Visit, interview: AgentRpc) -> None:
-    wanted = planning.wanted_ports(visit.plan)
+    wanted = attempts.wanted_ports(visit.plan)
     mine = {task.task: wanted[task.task] for task in visit.tasks if task.task in wanted}
     if not mine or visit.known.host in visit.plan.spares or not policy.forms_cluster(visit.plan):
         return
@@ -192,7 +191,7 @@ def _peers(plan: Plan, visits: list[_Visit], run: str) -> dict[str, dict[str, An
     ports = {task: port for visit in visits for task, port in visit.ports.items()}
     secret = os.urandom(16).hex()
     wanted = {}
-    for host, action in preflight.peers_to_try(planning.resolve(plan, ports), plan.spares).items():
+    for host, action in preflight.peers_to_try(attempts.resolve(plan, ports), plan.spares).items():
         mine = {task: port for task, port in action.ports.items() if task in ports}
         others = {task: place for task, place in action.peers.items() if task in ports}
         wanted[host] = {"ports": mine, "peers": others, "run": run, "secret": secret}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tflaunch.core import policy, port_fence, preflight
 from tflaunch.errors import Problem
 from tflaunch.explain.wording import counted, listed
-from tflaunch.plan import moving, tensorboard
+from tflaunch.plan import attempts, tensorboard
 from tflaunch.plan.gpu_shares import gpus_assigned
 from tflaunch.plan.model import AUTO, FENCED_OR_FAIL, OPEN, PRIVATE, SIDECAR, Plan, TaskPlan
 from tflaunch.plan.tf_config import has_cluster
@@ -275,7 +275,7 @@ def _room(plan: Plan, host: Host) -> Iterator[Finding]:
     for place, free in (host.facts.get("disk") or {}).items():
         if free < _LITTLE_DISK:
             yield Finding("disk", "warning", host.host, f"{free // 2**20} MiB are free at {place}", "make room there")
-    tasks = [task for task in moving.processes_for(plan, host.host) if task.role != SIDECAR]
+    tasks = [task for task in attempts.processes_for(plan, host.host) if task.role != SIDECAR]
     available = (host.facts.get("memory") or {}).get("available")
     if available is not None and tasks and plan.strategy != "none" and available < _LITTLE_MEMORY * len(tasks):
         message = f"{available // 2**20} MiB of memory are available for {counted(len(tasks), 'task')}"
@@ -296,7 +296,7 @@ def _gpus(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:
             continue
         if any(task.host == host.host and task.role in ("chief", "worker") for task in plan.tasks):
             counts.setdefault(len(gpus), []).append(host.host)
-        wanted = gpus_assigned(moving.processes_for(plan, host.host))
+        wanted = gpus_assigned(attempts.processes_for(plan, host.host))
         if wanted > len(gpus):
             message = f"its tasks get {wanted} GPUs, and it has {len(gpus)}"
             yield Finding("gpus", "error", host.host, message, "correct gpus in roles")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tflaunch.agents.session import Session
-from tflaunch.core.events import FaultInjected
+from tflaunch.core.annotations import FaultInjected
 from tflaunch.core.job_state import Job
 from tflaunch.core.policy import gang_runs
 from tflaunch.errors import EXIT_INTERNAL

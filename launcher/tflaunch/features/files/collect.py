@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from tflaunch.agents.left_files import LeftFile
 from tflaunch.agents.rpc import AgentRpc
-from tflaunch.core.job_state import Job, TaskPhase
+from tflaunch.core.job_state import Job
+from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.wording import counted, listed
 from tflaunch.features.files.collected_files import CollectedFiles
 from tflaunch.plan import placeholders, tensorboard

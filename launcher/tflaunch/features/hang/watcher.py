@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tflaunch import records
 from tflaunch.core import policy
-from tflaunch.core.events import HangExplained
+from tflaunch.core.annotations import HangExplained
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.explain.run_status import Status
 from tflaunch.printable import printable

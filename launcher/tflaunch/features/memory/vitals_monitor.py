@@ -8,10 +8,10 @@ from typing import Any
 
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
-from tflaunch.core.annotations import Annotations
-from tflaunch.core.events import MemoryGrew
-from tflaunch.core.job_state import Job, Phase, TaskPhase, TaskState
+from tflaunch.core.annotations import Annotations, MemoryGrew
+from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.measures import HostVitals, TaskVitals
+from tflaunch.core.task_state import TaskPhase, TaskState
 from tflaunch.features.memory.memory_growth import MemoryGrowth, seconds_left
 from tflaunch.records import read_record
 from tflaunch.runtime.watchers import Supervision, Watcher

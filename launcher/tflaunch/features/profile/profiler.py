@@ -10,7 +10,8 @@ from typing import Any
 
 from tflaunch import private_files
 from tflaunch.agents import calls
-from tflaunch.core.job_state import Job, TaskPhase
+from tflaunch.core.job_state import Job
+from tflaunch.core.task_state import TaskPhase
 from tflaunch.printable import printable
 from tflaunch.runtime.control_server import Caller, RefusedError, require_tasks
 from tflaunch.runtime.watchers import Supervision, Watcher

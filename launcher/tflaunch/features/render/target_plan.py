@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from tflaunch.clusterspec.model import Spec
+from tflaunch.plan import attempts, placeholders, planner, tensorboard
 from tflaunch.plan import model as planning
-from tflaunch.plan import placeholders, planner, tensorboard
 from tflaunch.plan.gpu_shares import HIDDEN
 from tflaunch.plan.model import Machine, Plan, TaskPlan
 from tflaunch.plan.task_env import AT_START
@@ -44,7 +44,7 @@ def fixed(
     hosts = {name: host.only("address", "env", "gpus") for name, host in spec.hosts.items()}
     bare = machine._replace(environ={}, python_directory=None, server_program=SERVER_PROGRAM)
     plan = planner.make_plan(spec.model_copy(update={"hosts": hosts, "sync": None}), directory, bare)
-    plan = placeholders.shown(planning.resolve(plan, _ports(plan, first_port)), run=plan.name)
+    plan = placeholders.shown(attempts.resolve(plan, _ports(plan, first_port)), run=plan.name)
     given = {name for env in _environments(spec) for name in env}
     return plan._replace(
         tasks=tuple(_serving(_without_ours(task, given), server) for task in plan.tasks),

@@ -9,7 +9,7 @@ from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.features.report.redaction import HIDDEN, Redactor, looks_secret
 from tflaunch.features.report.support_bundle import secrets_of
-from tflaunch.plan import model, moving, placeholders
+from tflaunch.plan import attempts, placeholders
 from tflaunch.plan.tf_config import compile_tf_config
 from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
@@ -27,12 +27,12 @@ def task_plan(directory: Path, job: Job, name: str) -> dict[str, Any]:
     Raises:
         TflaunchError: there is no such task.
     """
-    plan = model.resolve(moving.moved(job.original, job.places), job.ports)
+    plan = attempts.resolve(attempts.moved(job.original, job.places), job.ports)
     if name not in job.tasks:
         raise TflaunchError(f"run {job.run} has no task {name!r}", EXIT_USAGE)
     process = plan.find(name)
     filled = placeholders.fill(process, plan, job.run, str(job.tasks[name].attempt))
-    config = compile_tf_config(plan.strategy, model.addresses(plan), process.role, process.task_index)
+    config = compile_tf_config(plan.strategy, attempts.addresses(plan), process.role, process.task_index)
     redactor = Redactor(secrets_of(directory))
     env = {key: HIDDEN.decode() if looks_secret(key) else _shown(redactor, value) for key, value in filled.env.items()}
     return {

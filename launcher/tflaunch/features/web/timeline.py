@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tflaunch.core import policy
+from tflaunch.core import failure_rules
 from tflaunch.core.events import HostLost, TaskExited, TaskGone, TaskNotStarted, TaskStarted, TimePassed
-from tflaunch.core.job_state import Job, Phase, TaskState
+from tflaunch.core.job_state import Job, Phase
+from tflaunch.core.task_state import TaskState
 from tflaunch.explain import summary
 from tflaunch.explain.status import outcome_of
 
@@ -98,5 +99,5 @@ def _reason(task: TaskState, evidence: str) -> str | None:
     """Return why a task failed, None if it did not."""
     if outcome_of(task) != "failed":
         return None
-    raised = f" ({task.exit.failure})" if policy.is_raised(task.exit.failure) else ""
+    raised = f" ({task.exit.failure})" if failure_rules.is_raised(task.exit.failure) else ""
     return summary.describe_exit(task) + raised + (f": {evidence}" if evidence else "")

@@ -1,0 +1,142 @@
+"""What a failure says: whether another attempt may help, whose fault it is, and what tflaunch's exit code is. Pure."""
+
+from __future__ import annotations
+
+from tflaunch.core.events import TaskExited
+from tflaunch.core.job_state import Cause, Culprit, Job
+from tflaunch.core.policy import gang_tasks, trainers, waits_for_lost_hosts
+from tflaunch.core.restart_budget import ALIKE, QUICK, Answer, Failure, Reached, decide_restart
+from tflaunch.core.task_state import TaskState
+from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
+from tflaunch_worker import OUTPUT_SIGNATURE
+
+_ABORT, _KILL, _TERM = 6, 9, 15
+
+_FROM_OUTSIDE = (1, 2, _KILL, _TERM)  # HUP, INT, KILL, TERM
+
+_ERRORS_OF_PEERS = frozenset(
+    {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "TimeoutError", "BrokenPipeError"}
+    | {"ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError"}
+)
+"""Ends of the names of exceptions caused by a peer or the network; if all tasks raise one, a restart may still help."""
+
+_PREEMPTED = (42, 128 + _TERM)  # exit codes of PreemptionCheckpointHandler (failure_handling_util.py)
+
+_LAST_SIGNAL = 64
+
+_PLAIN_CODES = frozenset(range(1, 256)) - frozenset(range(129, 129 + _LAST_SIGNAL))  # no shell codes for signals
+
+
+def is_preemption(code: int | None, number: int | None) -> bool:
+    """Whether a task that tflaunch did not stop was preempted, by its exit code or a TERM from outside."""
+    return code in _PREEMPTED or number == _TERM
+
+
+def is_start_failure(job: Job, task: str) -> bool:
+    """Whether the exit of a task is an ordinary error of its program during start-up.
+
+    A failing import or a wrong argument will fail again in the same way. Start-up is over when the cluster has
+    formed, when a task of the gang has begun to train, or after `WARN_AFTER` for a program that never opens its ports:
+    it may have a cluster of its own. A checkpoint says nothing: it may be that of an earlier run.
+    """
+    ended = job.tasks[task].exit
+    is_over = job.formation.is_start_over or any(_has_trained(job.tasks[each.task]) for each in gang_tasks(job))
+    return ended.code in _PLAIN_CODES and ended.code not in _PREEMPTED and not is_over
+
+
+def _has_trained(task: TaskState) -> bool:
+    return bool(task.reached.step or task.reached.epoch)
+
+
+def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
+    """Return the failure of an attempt of the gang, as `restart_budget.decide_restart` needs it."""
+    reached = Reached()
+    for task in job.plan.tasks:
+        reached = reached.furthest(job.tasks[task.task].reached)
+    if culprit.cause is Cause.TASK:
+        is_free = is_preemption(culprit.code, culprit.signal)
+        failure = job.tasks[culprit.name].exit.failure
+        kind, what = _kind(culprit, failure, is_quick=job.failed_at - job.attempt_started_at < QUICK)
+        # Where a chief trains alone, no other task can show at once that all fail alike.
+        is_alone = culprit.name == "chief:0" and job.plan.strategy == "parameter_server"
+        return Failure(kind, is_free, reached, what, most=2 if is_alone and is_own_error(failure) else ALIKE)
+    kind = culprit.name if culprit.cause is Cause.TIME else ""
+    is_free = culprit.cause is Cause.DRAIN or (culprit.cause is Cause.HOST and waits_for_lost_hosts(job))
+    return Failure(kind, is_free, reached, f"timeouts.{kind}" if kind else "")
+
+
+def failure_of_task(job: Job, event: TaskExited, lived: float) -> Failure:
+    """Return the failure, for its own budget, of a task that restarts alone and ran ``lived`` seconds.
+
+    The others continue to train, so a failure that takes longer than the window to recur is not counted.
+    """
+    kind, what = _kind(event, event.failure, is_quick=lived < QUICK)
+    is_rare = lived >= job.plan.restart.window
+    is_free = is_preemption(event.code, event.signal)
+    return Failure("" if is_rare else kind, is_free, Reached(event.step, event.epoch), what)
+
+
+def _kind(end: Culprit | TaskExited, failure: str, is_quick: bool) -> tuple[str, str]:
+    """Return what identifies a failure of a program, for the budget and for users.
+
+    It leaves out the task's name: if all tasks fail alike, the first one differs from attempt to attempt. A kill
+    from outside is not the program's failure, but one that always comes soon after the start may be.
+    """
+    if end.signal is None:
+        return f"exit {end.code} {failure}", failure if is_raised(failure) else f"exit code {end.code}"
+    evidence = end.message if isinstance(end, Culprit) else end.evidence
+    is_own = end.signal not in _FROM_OUTSIDE or bool(evidence)
+    return f"signal {end.signal}" if is_own or is_quick else "", f"signal {end.signal}"
+
+
+def is_raised(failure: str) -> bool:
+    """Whether a failure signature is that of an exception."""
+    return bool(failure) and not failure.startswith(OUTPUT_SIGNATURE)
+
+
+def failure_of_all(job: Job) -> str:
+    """Return the exception that all tasks of a failed attempt raised at the same line; "" if none."""
+    failures = {job.tasks[task.task].exit.failure for task in trainers(job.plan)}
+    if len(failures) != 1 or len(trainers(job.plan)) < 2:
+        return ""
+    failure = failures.pop()
+    return failure if is_own_error(failure) else ""
+
+
+def is_own_error(failure: str) -> bool:
+    """Whether a failure signature is that of an exception that neither a peer nor the network has caused."""
+    return is_raised(failure) and not failure.partition(" at ")[0].endswith(tuple(_ERRORS_OF_PEERS))
+
+
+def may_have_lost_peer(culprit: Culprit) -> bool:
+    """Whether a task ended like TensorFlow, which raises or aborts, or JAX, which exits with 1, without an answer."""
+    return (culprit.code, culprit.signal) in ((1, None), (None, _ABORT)) and not is_own_error(culprit.failure)
+
+
+def exit_code(culprit: Culprit, has_started: bool) -> int:
+    """Return tflaunch's exit code for a job that ended because of ``culprit``.
+
+    Args:
+        culprit: the first cause.
+        has_started: whether any task was started.
+    """
+    if culprit.signal is not None:
+        return 128 + culprit.signal
+    if culprit.cause is Cause.TIME:
+        return EXIT_TIMEOUT
+    if culprit.code is None:
+        return EXIT_INTERNAL if has_started else EXIT_PREFLIGHT
+    # 124 and 125 have a meaning of their own in tflaunch; a program that exits with them has merely failed.
+    return 1 if culprit.code in (EXIT_TIMEOUT, EXIT_INTERNAL) else culprit.code
+
+
+def decide(job: Job, culprit: Culprit, now: float) -> Answer:
+    """Return whether another attempt of the gang follows, whose tasks have all ended."""
+    budget = job.restarts.budget
+    if left := job.unended():
+        return Answer(budget, None, f"{', '.join(task.task for task in left)} may still run")
+    if culprit.cause is Cause.TASK and is_start_failure(job, culprit.name):
+        return Answer(budget, None, "it failed during start-up, so a retry would fail too")
+    if culprit.cause is Cause.TASK and job.plan.restart.max and (alike := failure_of_all(job)):
+        return Answer(budget, None, f"every task failed alike, so a restart would fail too: {alike}")
+    return decide_restart(budget, job.plan.restart, failure_of_gang(job, culprit), now, job.run)

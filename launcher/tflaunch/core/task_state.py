@@ -1,0 +1,145 @@
+"""The state of one task: an immutable value, replaced only by `step.step`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from enum import Enum
+from typing import NamedTuple
+
+from tflaunch.core.events import Count, Reason
+from tflaunch.core.restart_budget import Budget, Reached
+from tflaunch.plan.model import role_of
+
+STARTED, HAS_RUN, SUCCEEDED, WAITING = "started", "has_run", "succeeded", "waiting"
+"""Tags of tasks: an attempt was started; a process was seen; see `TaskState`; will restart alone."""
+
+AT_BREAKPOINT = "at_breakpoint"
+"""Tag of tasks with a process that waits for a debugger."""
+
+ALIVE, STALLED, NOT_LISTENING = "alive", "stalled", "not_listening"
+"""Tags of tasks, paired with the role: see `TaskState`; alive without output; started, port not open."""
+
+
+class TaskPhase(Enum):
+    """Phase of a task in its current attempt."""
+
+    IDLE = "idle"
+    """Not started yet."""
+    STARTING = "starting"
+    """The agent was asked to start it."""
+    RUNNING = "running"
+    """Its program is running."""
+    EXITED = "exited"
+    """Its process has exited; other processes of its session may be alive."""
+    GONE = "gone"
+    """None of its processes is left."""
+
+
+class Breakpoint(NamedTuple):
+    """Where a process waits for a debugger; as in `events.BreakpointReached`."""
+
+    file: Reason
+    line: Count
+    function: Reason
+
+
+class Stop(NamedTuple):
+    """How a task was last stopped.
+
+    ``grace`` is the number of seconds between TERM and KILL, None if stacks were dumped instead of sending TERM;
+    ``kill_at`` is the time of that KILL.
+    """
+
+    grace: float | None
+    kill_at: float
+
+
+class Exit(NamedTuple):
+    """How the process of a task has exited; ``code`` and ``signal`` are None before that, or if that is not known.
+
+    ``failure`` is as in `events.TaskExited`. ``was_stopped``: it had been stopped before; ``outlived_grace``: it was
+    killed by that KILL. ``was_cut_short``: its host was leaving and had told it to end, so that exit code 0 does not
+    mean that it is done.
+    """
+
+    code: int | None = None
+    signal: int | None = None
+    failure: str = ""
+    was_stopped: bool = False
+    was_cut_short: bool = False
+    outlived_grace: bool = False
+
+
+class Unended(NamedTuple):
+    """A process that may outlive its task: its number, 0 if unknown, and why it has not ended."""
+
+    pid: int
+    reason: str
+
+
+class TaskState(NamedTuple):
+    """State of one task. ``since`` and ``resume_at`` are seconds of the supervisor's clock.
+
+    ``stop``: it was asked to stop. ``resume_at``: it restarts alone at this time, or as soon as its host is ready;
+    ``budget`` is what such restarts have used. ``preload`` and ``tensorflow`` are as in `events.TaskStarted`;
+    ``reached`` is the progress of the attempt, ``metrics`` its last reported metrics. ``breakpoint`` is where it waits
+    for a debugger. ``unended``: it was killed and has not ended, or its host has not confirmed that; it may still run
+    even if it counts as gone.
+    """
+
+    task: str
+    phase: TaskPhase = TaskPhase.IDLE
+    attempt: int = 0
+    since: float = 0.0
+    pid: int | None = None
+    preload: str = ""
+    tensorflow: str = ""
+    is_port_open: bool = False
+    is_stalled: bool = False
+    breakpoint: Breakpoint | None = None
+    stop: Stop | None = None
+    exit: Exit = Exit()
+    unended: Unended | None = None
+    reached: Reached = Reached()
+    metrics: tuple[tuple[str, float], ...] = ()
+    resume_at: float | None = None
+    budget: Budget = Budget()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self.stop is not None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a process of the task may be alive."""
+        return self.phase in (TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.EXITED)
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether its program exited with code 0 by itself and will not be restarted."""
+        has_ended = self.phase in (TaskPhase.EXITED, TaskPhase.GONE)
+        return has_ended and self.exit.code == 0 and not self.exit.was_cut_short and self.resume_at is None
+
+    @property
+    def tags(self) -> list[Hashable]:
+        """The tags by which the task table counts this task."""
+        tags: list[Hashable] = []
+        if self.phase is not TaskPhase.IDLE:
+            role = role_of(self.task)
+            tags.append(STARTED)
+            if self.is_alive:
+                tags.append((ALIVE, role))
+                if self.is_stalled:
+                    tags.append((STALLED, role))
+            if not self.is_port_open:
+                tags.append((NOT_LISTENING, role))
+        if self.breakpoint is not None and self.phase is TaskPhase.RUNNING:
+            tags.append(AT_BREAKPOINT)
+        if self.pid is not None:
+            tags.append(HAS_RUN)
+        if self.has_succeeded:
+            tags.append(SUCCEEDED)
+        if self.resume_at is not None:
+            tags.append(WAITING)
+        return tags
