@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from support.launch import Launch
-from tflaunch.explain.hints import Facts, find_hint, last_traceback, saw_peer_vanish
+from tflaunch.explain.hints import Facts, find_hint, saw_peer_vanish
+from tflaunch.explain.tracebacks import last_traceback
 
 pytestmark = [
     pytest.mark.tensorflow,

@@ -23,7 +23,7 @@ from tflaunch.core.events import (
     TimePassed,
 )
 from tflaunch.core.job_state import Cause, Culprit
-from tflaunch.explain import cluster_formation, summary
+from tflaunch.explain import causes, cluster_formation, summary
 from tflaunch.explain.explanation import explain_run
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status
@@ -355,7 +355,7 @@ def test_a_program_without_its_interpreter_gets_one() -> None:
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (15, "SIGTERM"), (99, "signal 99")])
 def test_signals_have_names(number: int, name: str) -> None:
     """Where the system has a name for it."""
-    assert summary.signal_name(number) == name
+    assert causes.signal_name(number) == name
 
 
 ON_H1 = MACHINE._replace(local_names=frozenset({"h1"}))
@@ -371,7 +371,7 @@ def test_a_failure_names_the_host_unless_it_is_this_machine() -> None:
     plan = planned(TWO_HOSTS, ON_H1)
     for host, name in [("h1", "worker:0"), ("h2", "worker:1 on h2")]:
         culprit = Culprit(Cause.TASK, name.partition(" ")[0], 0, 1, None, "", host=host)
-        assert summary.describe(culprit, plan) == f"{name} exited with code 1"
+        assert causes.describe(culprit, plan) == f"{name} exited with code 1"
 
 
 def test_a_module_missing_elsewhere_is_told_with_host_and_interpreter() -> None:

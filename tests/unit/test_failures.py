@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tflaunch.core import failure_rules
-from tflaunch.explain.hints import clipped, failure_words, last_traceback
+from tflaunch.explain.tracebacks import clipped, failure_words, last_traceback
 from tflaunch_worker.failures import bounded, failure_signature, find_failure
 
 pytestmark = pytest.mark.unit

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tflaunch.explain import hints
-from tflaunch.explain.hints import Facts, find_hint, last_traceback, saw_peer_vanish
+from tflaunch.explain.hints import Facts, find_hint, saw_peer_vanish
+from tflaunch.explain.tracebacks import last_traceback
 from tflaunch_worker import failures
 
 pytestmark = pytest.mark.unit

@@ -14,7 +14,7 @@ from tflaunch.core.host_state import HostPhase, HostState
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.measures import Measure
 from tflaunch.core.task_state import TaskPhase, TaskState
-from tflaunch.explain import cluster_formation, summary
+from tflaunch.explain import causes, cluster_formation, summary
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus
 from tflaunch.explain.wording import place_of
@@ -101,7 +101,7 @@ def _last_failure(job: Job) -> str | None:
 def _reason(culprit: Culprit, job: Job) -> str:
     """Return a sentence about a culprit, with the exception's name and place if it raised one."""
     exception = f" ({culprit.failure})" if failure_rules.is_raised(culprit.failure) else ""
-    return summary.describe(culprit, job.plan) + exception
+    return causes.describe(culprit, job.plan) + exception
 
 
 def _forming(job: Job, inputs: StatusInputs) -> Forming | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,14 +11,14 @@ from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Culprit, Job
 from tflaunch.core.task_state import TaskState
 from tflaunch.explain import cluster_formation, moves
+from tflaunch.explain.causes import describe
+from tflaunch.explain.results import where_results_are
 from tflaunch.explain.wording import counted, lasted, listed, process_of
-from tflaunch.plan import attempts
-from tflaunch.plan.model import CODE_DIRECTORY, HostPlan, Plan, TaskPlan
+from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.printable import printable
 
 if TYPE_CHECKING:
     from tflaunch.explain.hints import Facts
-
 
 _FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
@@ -171,9 +170,9 @@ def _end_of(said: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the traceback that a log ends with, or else its last lines."""
     if not said:
         return (), ()
-    from tflaunch.explain import hints  # compiles a hundred patterns that only a failure needs
+    from tflaunch.explain import tracebacks  # compiles patterns that only a failure needs
 
-    traceback = hints.last_traceback(said)
+    traceback = tracebacks.last_traceback(said)
     return (tuple(traceback), ()) if traceback else ((), tuple([line for line in said if line.strip()][-_TAIL_LINES:]))
 
 
@@ -187,9 +186,9 @@ def _evidence(found: JobFailure, is_shown: bool) -> list[str]:
     """Return the lines of a summary about what the culprit wrote last."""
     wrote = f"{found.task} ({found.python})" if found.python else found.task
     if found.traceback:
-        from tflaunch.explain import hints
+        from tflaunch.explain import tracebacks
 
-        clipped = hints.clipped(list(found.traceback), _SHOWN_LINES if is_shown else _TAIL_LINES)
+        clipped = tracebacks.clipped(list(found.traceback), _SHOWN_LINES if is_shown else _TAIL_LINES)
         return [f"traceback of {wrote}:", *map(_quoted, clipped)]
     if found.last_lines:
         return [f"last lines of {wrote}:", *map(_quoted, found.last_lines)]
@@ -202,7 +201,7 @@ def _quoted(line: str) -> str:
 
 def _hint_about_task(job: Job, task: str, said: list[str], tail: Callable[[str, int], list[str]]) -> str | None:
     """Return a hint about the culprit; if it blames its peers, what one of them gives as the cause comes first."""
-    from tflaunch.explain import hints
+    from tflaunch.explain import hints, tracebacks
 
     hint = hints.find_hint(said, _facts(job, task))
     if not hints.saw_peer_vanish(said):
@@ -211,7 +210,7 @@ def _hint_about_task(job: Job, task: str, said: list[str], tail: Callable[[str, 
     for other in others[:_ASKED]:
         words = tail(other, _LOOKED_AT)
         if words and not hints.saw_peer_vanish(words):
-            remedy = hints.find_hint(words, _facts(job, other)) or hints.failure_words(words)
+            remedy = hints.find_hint(words, _facts(job, other)) or tracebacks.failure_words(words)
             if remedy is not None:
                 return f"{other} tells the cause: {printable(remedy)}"
     return hint or "it says that a peer had vanished, though no other task failed before it"
@@ -310,102 +309,8 @@ def exception_of(task: TaskState, tail: Callable[[str, int], list[str]]) -> str:
 
     Falls back to the agent's failure signature, as the last output may not have arrived yet.
     """
-    from tflaunch.explain import hints
+    from tflaunch.explain import tracebacks
 
     signature = task.exit.failure if failure_rules.is_raised(task.exit.failure) else ""
-    exception = printable(hints.failure_words(tail(task.task, _LOOKED_AT)) or signature)
+    exception = printable(tracebacks.failure_words(tail(task.task, _LOOKED_AT)) or signature)
     return f" ({exception})" if exception else ""
-
-
-def describe(culprit: Culprit, plan: Plan) -> str:
-    """Return a sentence about the first cause; the host of a task is named unless it is this machine."""
-    match culprit.cause:
-        case Cause.TASK:
-            evidence = f": {culprit.message}" if culprit.message else ""
-            task = named(culprit.name, culprit.host, plan)
-            return f"{task} {_exit_words(culprit.code, culprit.signal)}{evidence}"
-        case Cause.BACKGROUND:
-            return left_behind(named(culprit.name, culprit.host, plan), culprit.message)
-        case Cause.SUSPENDED:
-            return f"{named(culprit.name, culprit.host, plan)} was stopped by SIGSTOP or a debugger ({culprit.message})"
-        case Cause.NOT_STARTED:
-            where = f" on {culprit.host}" if culprit.host else ""
-            return f"{culprit.name} did not start{where}: {culprit.message}"
-        case Cause.PORTS | Cause.NAMES | Cause.FILES | Cause.UNREACHABLE | Cause.REQUEST | Cause.PEERS | Cause.TIME:
-            return culprit.message
-        case Cause.HOST | Cause.DRAIN:
-            how = "was lost" if culprit.cause is Cause.HOST else "is being emptied"
-            return f"host {culprit.name} {how}: {culprit.message}"
-        case Cause.GROWTH:
-            return f"{culprit.message}; the gang restarts with it"
-        case Cause.SIGNAL:
-            return culprit.message or f"interrupted by {signal_name(culprit.signal or 0)}"
-
-
-def named(task: str, host: str, plan: Plan) -> str:
-    """Return ``worker:0 on h2``; without the host if that is this machine."""
-    return task if not host or plan.is_local(host) else f"{task} on {host}"
-
-
-def left_behind(task: str, evidence: str) -> str:
-    """Return that a task ended with 0 before other processes of its own, as the agent's ``evidence`` says."""
-    return f"{task} ended with 0 while {evidence} in the background; a task ends with its first process"
-
-
-def describe_exit(task: TaskState) -> str:
-    """Return how a task's process ended, for example ``exited with code 7``."""
-    return _exit_words(task.exit.code, task.exit.signal)
-
-
-def _exit_words(code: int | None, number: int | None) -> str:
-    return f"exited with code {code}" if number is None else f"was killed by {signal_name(number)}"
-
-
-def signal_name(number: int) -> str:
-    """Return ``SIGKILL`` for 9; ``signal 99`` for a number without a name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-_SHOWN = 8
-
-
-def where_results_are(job: Job) -> list[str]:
-    """Return, per host whose tasks ran in a copy of the user's code, a command that fetches the copy.
-
-    Files that a task writes to a relative path are in that copy. Hosts that report a directory with unprintable
-    characters are left out, and so are all if the spec says what is fetched (`collect`).
-    """
-    if job.plan.kubernetes is not None:
-        is_lost = not job.plan.collect and any(host.code for host in job.hosts.values())
-        return ["what was written to relative paths is deleted with the pods; `collect` brings files here"] * is_lost
-    lines = []
-    moved = attempts.moved(job.original, job.places)
-    for host in () if job.plan.collect else job.original.hosts:
-        code = job.hosts[host.host].code
-        in_copy = any(process.workdir.startswith(CODE_DIRECTORY) for process in moved.on_host(host.host))
-        if in_copy and code.startswith("/") and code.isprintable():
-            lines.append(f"  {_command(host, code, f'{job.run}-{host.host}')}")
-    if not lines:
-        return []
-    more = [f"  and {counted(len(lines) - _SHOWN, 'host')} more"] if len(lines) > _SHOWN else []
-    return ["what was written to relative paths is on the hosts, beside the copied code; to copy it here:"] + (
-        lines[:_SHOWN] + more
-    )
-
-
-def _command(host: HostPlan, code: str, target: str) -> str:
-    """Return the command that fetches a host's directory, or its location if no command is known."""
-    if host.docker is not None:
-        return shlex.join(["docker", "cp", f"{host.docker}:{code}", target])
-    if host.engine is not None:
-        return f"{host.host}: {code}"
-    user, at, address = (host.ssh or host.host).rpartition("@")
-    name, colon, port = address.rpartition(":")
-    if not (colon and port.isdecimal()) or name.endswith(":"):  # no port, or an IPv6 address
-        name, port = address, ""
-    name = f"[{name.strip('[]')}]" if ":" in name else name
-    options = [*(["-P", port] if port else []), *(["-i", host.identity_file] if host.identity_file else [])]
-    return shlex.join(["scp", "-r", *options, f"{user}{at}{name}:{code}", target])

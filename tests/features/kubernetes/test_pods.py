@@ -17,7 +17,7 @@ from tflaunch.core import policy
 from tflaunch.core.events import HostDelayed
 from tflaunch.discovery import prepare
 from tflaunch.errors import SpecError
-from tflaunch.explain import summary
+from tflaunch.explain import results
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.features.kubernetes import kubectl
 from tflaunch.features.kubernetes import pod_connectors as transport
@@ -407,11 +407,11 @@ def test_tensorboard_in_a_pod_is_reached_through_kubectl() -> None:
 
 def test_files_in_pods_are_said_to_be_deleted() -> None:
     job = History(_plan()).job
-    assert summary.where_results_are(job) == []
+    assert results.where_results_are(job) == []
     job = job.with_host("night-ly-chief-0", code="/root/code")
-    assert "deleted with the pods; `collect`" in "\n".join(summary.where_results_are(job))
+    assert "deleted with the pods; `collect`" in "\n".join(results.where_results_are(job))
     collecting = _plan(collect=["out/**"])
-    assert summary.where_results_are(job._replace(plan=collecting, original=collecting)) == []
+    assert results.where_results_are(job._replace(plan=collecting, original=collecting)) == []
 
 
 def test_an_answer_of_an_unexpected_form_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

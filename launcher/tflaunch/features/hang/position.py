@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from tflaunch.explain.causes import signal_name
 from tflaunch.explain.run_status import TaskStatus
-from tflaunch.explain.summary import signal_name
 from tflaunch.features.hang.evidence import Evidence, Frame, Place, Process, Thread
 
 LONG = 30.0

@@ -19,7 +19,7 @@ from tflaunch import private_files
 from tflaunch.core import policy, replay
 from tflaunch.core.annotations import Annotations
 from tflaunch.core.job_state import Cause, Job, Phase
-from tflaunch.explain import summary, wording
+from tflaunch.explain import causes, summary, wording
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store.log_writer import tail
 
@@ -55,11 +55,11 @@ def occurrences(before: Job, after: Job) -> Iterator[Occurrence]:
     """Yield what has happened between two states of a job, apart from its end."""
     culprit = after.culprit
     if culprit is not before.culprit and culprit is not None and (culprit.cause, culprit.name) == (Cause.TIME, "stall"):
-        yield Occurrence("stalled", f"stalled-{after.attempt}", summary.describe(culprit, after.plan))
+        yield Occurrence("stalled", f"stalled-{after.attempt}", causes.describe(culprit, after.plan))
     if after.phase is Phase.WAITING_FOR_HOSTS is not before.phase:
         yield Occurrence("waiting", f"waiting-{after.attempt}", f"waiting for {wording.away_words(after)}")
     if after.attempt != before.attempt:
-        why = "" if before.culprit is None else f": {summary.describe(before.culprit, before.plan)}"
+        why = "" if before.culprit is None else f": {causes.describe(before.culprit, before.plan)}"
         yield Occurrence("restarted", f"restarted-{after.attempt}", f"{summary.restart_name(after)}{why}")
     elif after.phase is before.phase is Phase.RUNNING:
         for process in policy.waiting(before):
@@ -164,5 +164,5 @@ class Notifier(Watcher):
                 self._say(f"warning: notify.exec still runs after {PATIENCE:g} s, and is not waited for")
                 return
             if code:
-                how = f"exited with code {code}" if code > 0 else f"was killed by {summary.signal_name(-code)}"
+                how = f"exited with code {code}" if code > 0 else f"was killed by {causes.signal_name(-code)}"
                 self._say(f"warning: notify.exec {how}; its output is in {self._path / LOG_NAME}")

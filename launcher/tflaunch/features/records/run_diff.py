@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from tflaunch.client import runs
 from tflaunch.core.job_state import Job
-from tflaunch.explain import status, summary
+from tflaunch.explain import causes, status, summary
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.printable import printable
@@ -125,7 +125,7 @@ def _results(job: Job, code: int | None) -> dict[str, Any]:
     return {
         "state": status.state_of_run(job, code),
         "exit code": code,
-        "cause": "" if job.culprit is None or not code else summary.describe(job.culprit, job.plan),
+        "cause": "" if job.culprit is None or not code else causes.describe(job.culprit, job.plan),
         "restarts": summary.restarts(job),
         "tasks": {
             task.task: {"step": task.reached.step, "epoch": task.reached.epoch, **dict(task.metrics)}

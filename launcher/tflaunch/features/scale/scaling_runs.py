@@ -13,7 +13,7 @@ from tflaunch.clusterspec import load
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import local_machine, prepare
 from tflaunch.errors import EXIT_INTERNAL, EXIT_TIMEOUT, EXIT_USAGE, Problem, SpecError, TflaunchError
-from tflaunch.explain import summary
+from tflaunch.explain import causes
 from tflaunch.explain.wording import counted, lasted
 from tflaunch.features.scale import scaled_spec
 from tflaunch.features.scale.scaling import Measured
@@ -153,6 +153,6 @@ def _require_success(directory: RunDirectory, who: str) -> None:
     code, culprit = observer.exit_code, observer.job.culprit
     if code == 0:
         return
-    reason = summary.describe(culprit, observer.job.plan) if culprit is not None else "its supervisor was killed"
+    reason = causes.describe(culprit, observer.job.plan) if culprit is not None else "its supervisor was killed"
     remedy = f"`tflaunch explain {directory.run}` says more"
     raise TflaunchError(f"{who}: the run failed: {reason}; {remedy}", EXIT_INTERNAL if code is None else code)

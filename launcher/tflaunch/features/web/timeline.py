@@ -8,7 +8,7 @@ from tflaunch.core import failure_rules
 from tflaunch.core.events import HostLost, TaskExited, TaskGone, TaskNotStarted, TaskStarted, TimePassed
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.task_state import TaskState
-from tflaunch.explain import summary
+from tflaunch.explain import causes
 from tflaunch.explain.status import outcome_of
 
 
@@ -91,7 +91,7 @@ class Timeline:
         self._attempts[-1] = self._attempts[-1]._replace(
             ended=at,
             culprit=None if culprit is None else culprit.name,
-            reason=None if culprit is None else summary.describe(culprit, job.plan),
+            reason=None if culprit is None else causes.describe(culprit, job.plan),
         )
 
 
@@ -100,4 +100,4 @@ def _reason(task: TaskState, evidence: str) -> str | None:
     if outcome_of(task) != "failed":
         return None
     raised = f" ({task.exit.failure})" if failure_rules.is_raised(task.exit.failure) else ""
-    return summary.describe_exit(task) + raised + (f": {evidence}" if evidence else "")
+    return causes.describe_exit(task) + raised + (f": {evidence}" if evidence else "")

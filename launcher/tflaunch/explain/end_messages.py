@@ -1,0 +1,149 @@
+"""Messages about tasks and attempts that end or do not end, as the user reads them while a job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tflaunch.core import policy
+from tflaunch.core.events import Event, PortOpened, TaskExited, TaskGone, TaskNotStarted
+from tflaunch.core.job_state import Cause, Job, Phase
+from tflaunch.core.task_state import TaskState
+from tflaunch.explain import cluster_formation, summary
+from tflaunch.explain.causes import describe, describe_exit, left_behind, named
+from tflaunch.explain.wording import listed
+
+if TYPE_CHECKING:
+    from tflaunch.explain.messages import Logs
+
+
+def quiet_disaster(alone: list[str]) -> list[str]:
+    """Return a warning about tasks that succeeded without opening a port: each may have trained alone."""
+    if not alone:
+        return []
+    return [
+        f"warning: {listed(alone)} never opened their ports of TF_CONFIG: unless the program finds its cluster in "
+        "another way, each task has trained alone",
+        "hint: a program that sets or drops TF_CONFIG, or is started through sudo, ssh or env -i, loses the one "
+        'that tflaunch set; for tasks that do not train together, set "strategy": "none"',
+    ]
+
+
+def hint_news(before: Job, event: Event, after: Job, logs: Logs) -> list[str]:
+    """Return a hint for an evaluator or sidecar that failed for good; no summary will mention it."""
+    task = after.tasks.get(event.task) if isinstance(event, TaskGone) else None
+    if task is None or task is before.tasks[task.task] or not task.exit.code:
+        return []
+    if after.culprit is not None or task.resume_at is not None or task.is_stopping:
+        return []
+    if policy.in_gang(after.plan.find(task.task)):
+        return []
+    hint = summary.hint_for(after, task.task, logs.tail)
+    return [f"hint: {hint}"] if hint is not None else []
+
+
+def task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, logs: Logs) -> list[str]:
+    """Return messages about a single task that ended while the job continues."""
+    task = after.tasks.get(event.task)
+    if task is None or task is before.tasks[event.task]:
+        return []
+    name = named(task.task, event.host, after.plan)
+    if task.exit.code == 0 and not task.exit.was_cut_short:
+        if isinstance(event, TaskExited) and event.evidence:
+            return [f"warning: {left_behind(name, event.evidence)}"]
+        missed = cluster_formation.servers_among(after.plan, [task.task] if after.phase is Phase.RUNNING else [])
+        return cluster_formation.ended_sentence(missed)
+    if after.phase is Phase.RUNNING:
+        what = f"{name} {event.reason if isinstance(event, TaskNotStarted) else describe_exit(task)}"
+        if isinstance(event, TaskExited) and event.went_to_background:
+            what = left_behind(name, event.evidence)
+        if task.resume_at is not None:
+            exception = summary.exception_of(task, logs.tail) if task.exit.code else ""
+            return [f"{what}{exception}; it restarts alone in {task.resume_at - task.since:.2g} s"]
+        return [f"{what}; the job goes on without it"]
+    if after.phase is Phase.DRAINING and not task.is_stopping:
+        return [f"{name} {describe_exit(task)}, after the job had succeeded"]
+    return []
+
+
+def failure_news(before: Job, job: Job) -> list[str]:
+    """Return messages about a failure: what failed, and which tasks are ended for it."""
+    assert job.culprit is not None
+    living = [task.task for task in job.alive() if task.is_stopping and task.task != job.culprit.name]
+    grace = job.plan.timeouts.grace
+    if job.culprit.cause is Cause.SIGNAL:
+        return stop_news(job, living)
+    if job.exit_code is not None:
+        return []  # the summary will report it
+    if job.phase is Phase.SAVING:
+        return [f"{describe(job.culprit, job.plan)}: preempted; the others have {grace:g} s to save"]
+    if before.culprit is not None and job.phase is before.phase:
+        return [f"{describe(job.culprit, job.plan)} before that"]
+    return [describe(job.culprit, job.plan) + (f"; ending {listed(living)}" if living else "")]
+
+
+def stop_news(job: Job, living: list[str]) -> list[str]:
+    """Return the message for a stop requested by a signal or from another terminal."""
+    if not living:
+        return []
+    assert job.culprit is not None
+    grace = _grace_of(job.tasks[name] for name in living)
+    who = job.culprit.message.removeprefix("ended by ")
+    why = f", as {who} asks" if who else ""
+    waits = f": waiting up to {grace:g} s for them to save" if grace else ""
+    remedy = "; press Ctrl-C again to kill" if grace and not job.culprit.message else ""
+    is_deaf = job.plan.strategy == "multi_worker_mirrored" and job.formation.is_start_over and grace
+    note = " (TensorFlow catches TERM in these tasks and goes on, so it may take all of that)" if is_deaf else ""
+    return [f"ending {listed(living)}{why}{waits}{note}{remedy}"]
+
+
+def killed_news(before: Job, event: Event, after: Job) -> list[str]:
+    """Return one message about all tasks that outlived their grace, once they are gone."""
+    if isinstance(event, TaskExited) and after.phase is before.phase is Phase.RUNNING:
+        ended = [after.tasks[event.task]] if after.tasks[event.task] is not before.tasks[event.task] else []
+    elif before.phase is Phase.STOPPING and after.phase is not Phase.STOPPING:
+        ended = list(after.tasks.values())
+    else:
+        return []
+    killed = [task for task in ended if task.exit.outlived_grace]
+    if not killed:
+        return []
+    grace = _grace_of(killed)
+    names = " and ".join(task.task for task in killed) if len(killed) == 2 else listed([task.task for task in killed])
+    verb = "was" if len(killed) == 1 else "were"
+    remedy = "raise timeouts.grace if a checkpoint needs longer"
+    return [f"{names} {verb} killed: still running {grace:g} s after TERM; {remedy}"]
+
+
+def _grace_of(tasks: Iterable[TaskState]) -> float:
+    """Return the longest time between TERM and KILL of tasks that were stopped."""
+    return max((task.stop.grace or 0.0 for task in tasks if task.stop is not None), default=0.0)
+
+
+def late_news(job: Job) -> list[str]:
+    """Return a message about tasks that outlast others: they may wait for data or a lost peer."""
+    late, finished = policy.late(job), policy.finished(job)
+    if not late or not finished:
+        return []
+    verb = "runs" if len(late) == 1 else "run"
+    limit = "" if job.plan.timeouts.finish is not None else "; timeouts.finish limits that"
+    return [f"{listed(late)} still {verb} {policy.LATE_AFTER:g} s after {listed(finished)} finished{limit}"]
+
+
+def return_news(before: Job, event: PortOpened, after: Job) -> list[str]:
+    """Return a message if a worker that restarted alone listens again."""
+    task = after.tasks.get(event.task)
+    if task is None or task is before.tasks[event.task] or not before.formation.is_complete:
+        return []
+    is_back = task.attempt > 0 and policy.listens(after.plan, task.task)
+    return [f"{task.task} is back: it listens again (attempt {task.attempt})"] if is_back else []
+
+
+def verdict_news(before: Job, job: Job, now: float, logs: Logs) -> str:
+    """Return the message that another attempt follows, with its cause and wait."""
+    assert job.deadlines.resume_at is not None
+    wait = max(job.deadlines.resume_at - now, 0.0)
+    has_advanced = job.restarts.budget.advanced > before.restarts.budget.advanced
+    why = f" (not charged: {job.restarts.budget.furthest} is further than before)" if has_advanced else ""
+    cause = summary.cause_of_restart(job, logs.tail)
+    return f"{cause}; {summary.restart_name(job)} in {wait:.2g} s{why}"
