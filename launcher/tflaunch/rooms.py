@@ -154,6 +154,7 @@ class Room(NamedTuple):
         columns: where the function is that returns the values of columns of `ps` and of the page: given the run's
             directory and its `Status`, a mapping from task to title to number.
         note: where the function is that returns a sentence for the end of `ps`, or "".
+        hints: where the `tflaunch.explain.hints.HintRule`s are about why tasks fail, tried in their order.
         fields: fields of a spec that have an effect only with this room.
         locations: where runs can live.
         engines: values of ``--on``.
@@ -169,6 +170,7 @@ class Room(NamedTuple):
     options: Mapping[str, Option] = {}
     columns: str = ""
     note: str = ""
+    hints: str = ""
     fields: tuple[str, ...] = ()
     locations: tuple[Location, ...] = ()
     engines: Mapping[str, Engine] = {}

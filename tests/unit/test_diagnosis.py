@@ -374,32 +374,6 @@ def test_a_failure_names_the_host_unless_it_is_this_machine() -> None:
         assert causes.describe(culprit, plan) == f"{name} exited with code 1"
 
 
-def test_a_module_missing_elsewhere_is_told_with_host_and_interpreter() -> None:
-    """And the field of the spec that chooses another one."""
-    job = History(planned(TWO_HOSTS, ON_H1)).job
-    log = [TRACEBACK[0], '  File "train.py", line 1, in <module>', "ModuleNotFoundError: No module named 'tensorflow'"]
-    here, there = (summary.hint_for(job, task, lambda *_: log) for task in ("worker:0", "worker:1"))
-    assert here == "tensorflow is not installed for python; if it is your own module, set `workdir` to its directory"
-    assert there == (
-        "tensorflow is not installed for /opt/py/bin/python on h2: install it there, or set hosts.h2.python to a "
-        "Python that has it; `sync` copies modules of your own"
-    )
-    culprit = Culprit(Cause.TASK, "worker:1", 0, 1, None, "", host="h2")
-    text = summary.summary(job._replace(culprit=culprit, exit_code=1), "/logs", lambda *_: log)
-    assert "\ntraceback of worker:1 (/opt/py/bin/python on h2):\n" in text
-
-
-def test_of_tasks_that_blame_each_other_the_one_that_names_a_cause_is_believed() -> None:
-    """The first to exit may only have heard of it."""
-    history = mirrored(2, restart={"max": 0}).ends("worker:0", 1).ends("worker:1", 1)
-    heard = "UnavailableError: Collective ops is aborted by: Error reported from /job:worker/replica:0/task:1: failed"
-    cause = "InternalError: Collective ops is aborted by: NCCL: invalid usage"
-    frame = '  File "train.py", line 9, in <module>'
-    logs = {"worker:0": [TRACEBACK[0], frame, heard], "worker:1": [TRACEBACK[0], frame, cause]}
-    hint = summary.failure(history.job, lambda task, _: logs[task], history.known).hint or ""
-    assert hint.startswith("worker:1 tells the cause: two tasks use one GPU")
-
-
 @pytest.mark.parametrize(
     ("code", "signal", "failure", "culprit"),
     [

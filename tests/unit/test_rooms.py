@@ -49,6 +49,7 @@ def test_what_a_room_declares_is_there(name: str) -> None:
     room = rooms()[name]
     places = [entry.place for entries in (room.watchers, room.starting, room.verbs.values()) for entry in entries]
     places += [verb.output for verb in room.verbs.values()] + [place.finder for place in room.locations]
+    places += [room.hints, room.columns, room.note]
     places += [place for option in room.options.values() for place in (option.read, option.check)]
     places += [engine.submit for engine in room.engines.values()]
     places += [*room.discover.values(), *room.host_makers.values(), *room.connectors.values(), *room.programs.values()]

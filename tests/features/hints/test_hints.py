@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.explain import hints
 from tflaunch.explain.hints import Facts, find_hint, saw_peer_vanish
 from tflaunch.explain.tracebacks import last_traceback
+from tflaunch.features.hints import hint_rules
 from tflaunch_worker import failures
 
 pytestmark = pytest.mark.unit
@@ -310,5 +310,5 @@ def test_values_are_not_taken_for_the_table() -> None:
 
 def test_the_table_has_a_case_for_every_sentence() -> None:
     """No two rules give the same hint; every rule can be reached."""
-    assert len({(rule.sentence, rule.pattern) for rule in hints.RULES}) == len(hints.RULES)
-    assert all(len(rule.sentence) < 200 and not rule.sentence.endswith(".") for rule in hints.RULES)
+    assert len({(rule.sentence, rule.pattern) for rule in hint_rules.RULES}) == len(hint_rules.RULES)
+    assert all(len(rule.sentence) < 200 and not rule.sentence.endswith(".") for rule in hint_rules.RULES)

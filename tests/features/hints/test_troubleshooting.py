@@ -9,7 +9,7 @@ import re
 import pytest
 
 from support.specs import REPOSITORY
-from tflaunch.explain.hints import RULES
+from tflaunch.features.hints.hint_rules import RULES
 
 pytestmark = pytest.mark.unit
 

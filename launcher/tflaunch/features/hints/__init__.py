@@ -1,0 +1,7 @@
+"""What is known about problems of TensorFlow, Keras and their environment."""
+
+from __future__ import annotations
+
+from tflaunch.rooms import Room
+
+ROOM = Room(hints="tflaunch.features.hints.hint_rules:RULES")
