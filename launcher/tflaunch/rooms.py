@@ -162,6 +162,8 @@ class Room(NamedTuple):
         discover: how hosts are found: names in a spec, and the places of each `tflaunch.discovery.base.Engine`.
         host_makers: fields of a spec, and the `HostMaker` class that makes the hosts of a spec that has the field.
         connectors: kinds of hosts (`HostPlan.kind`), and the `Connectors` class that reaches the hosts of each.
+        code: where the function is that returns the `UserCode` of a plan with ``sync``, given that and the directory of
+            its run, or None.
         programs: commands that programs of the room call, which are not listed: names, and the places of each.
     """
 
@@ -178,6 +180,7 @@ class Room(NamedTuple):
     discover: Mapping[str, str] = {}
     host_makers: Mapping[str, str] = {}
     connectors: Mapping[str, str] = {}
+    code: str = ""
     programs: Mapping[str, str] = {}
 
 

@@ -374,10 +374,10 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/profile/test_profiles.py"),
     ),
     "code is sent twice": Edit(
-        "tflaunch.agents.code_upload.CodeUpload._checked",
+        "tflaunch.agents.user_code.CodeUpload._checked",
         "and sha256 not in offsets",
         "",
-        Suite("unit/test_hostile_agents.py"),
+        Suite("unit/test_code.py"),
     ),
     "output is taken twice": Edit(
         "tflaunch.agents.output.Output._read_bytes",
@@ -476,13 +476,13 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_borders.py"),
     ),
     "a pattern excludes only whole paths": Edit(
-        "tflaunch.agents.user_code._is_excluded",
+        "tflaunch.agents.selected_files._is_excluded",
         " or fnmatch.fnmatchcase(name, pattern)",
         "",
         Suite("unit/test_code.py"),
     ),
     "a file that was edited before it was copied counts as the one that was offered": Edit(
-        "tflaunch.agents.code_copy._copy",
+        "tflaunch.agents.user_code._copy",
         "digest.hexdigest() == file.sha256",
         "True",
         Suite("unit/test_code_copy.py"),

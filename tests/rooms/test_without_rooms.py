@@ -184,6 +184,18 @@ def test_hosts_that_only_it_reaches_are_refused(copy: Copy) -> None:
         )
 
 
+def test_code_that_only_it_copies_is_refused(copy: Copy) -> None:
+    """In one sentence, before anything starts."""
+    spec = copy.directory / "copied.json"
+    boxed = {"cluster": {"worker": ["boxed"]}, "hosts": {"boxed": {"docker": "box"}}}
+    spec.write_text(json.dumps({**boxed, "command": ["true"], "sync": {}}))
+    if any(room.code for room in copy.rooms.values()):
+        assert copy.refuses("up", str(spec)) == (
+            "tflaunch: sync: needs a part of tflaunch that is missing from this installation; "
+            "remove it, or install all of tflaunch"
+        )
+
+
 def test_the_unit_tests_of_the_spine_pass(copy: Copy) -> None:
     """All but the largest, which visits the states of the core and so sees no room."""
     if not (LONG or copy.lacks == ALL):

@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
+from support.joined_host import Host, joined_host
 from support.played_agent import PlayedAgent
-from tflaunch.agents import user_code
-from tflaunch.agents.code_upload import CodeUpload
-from tflaunch.agents.user_code import PART, Code, File, gather
+from tflaunch.agents import selected_files
+from tflaunch.agents.selected_files import gather
+from tflaunch.agents.user_code import PART, Code, CodeUpload, File
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import SyncPlan
 
 pytestmark = pytest.mark.unit
+
+_HASH = "ab" * 32
 
 
 def tree(root: Path, *paths: str) -> Path:
@@ -186,7 +189,7 @@ class TestGather:
     def test_too_many_files_are_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         """A limit on their number applies."""
         tree(tmp_path, "a", "b", "c")
-        monkeypatch.setattr(user_code, "_MOST_FILES", 2)
+        monkeypatch.setattr(selected_files, "_MOST_FILES", 2)
         assert "more than 2 files" in refused(tmp_path)
 
 
@@ -283,3 +286,28 @@ def test_an_upload_that_has_failed_sends_nothing_any_more(tmp_path: Path) -> Non
     for message in agent.sent[2:]:
         agent.answer(message["call"])
     assert len(agent.sent) == sent
+
+
+@pytest.fixture
+def host() -> Host:
+    """A host whose agent has joined."""
+    return joined_host()
+
+
+def test_what_was_not_asked_for_does_not_start_an_upload(host: Host) -> None:
+    """Each part that is answered triggers the next: answers to unsent parts would make us send a whole file at once."""
+    code = Code(Path("/dev"), (File("null", 0o644, _HASH, 0),), ())
+    host.session.send_files(code)
+    host.tells("answered", call=2, wanted=[[_HASH, 0]])
+    host.tells("answered", call=3)
+    assert not host.lost()
+    host.tells("answered", call=4)
+    assert "must be an integer from 1 to 3" in host.lost()
+
+
+@pytest.mark.parametrize("wanted", [[[_HASH, 0]] * 2, [["00" * 32, 0]], [[_HASH, 1]], [[_HASH, -1]], [_HASH], [[0, 0]]])
+def test_only_what_was_offered_is_sent(host: Host, wanted: list[Any]) -> None:
+    """Each once, and from a valid offset."""
+    host.session.send_files(Code(Path("/dev"), (File("null", 0o644, _HASH, 0),), ()))
+    host.tells("answered", call=2, wanted=wanted)
+    assert "not offered" in host.lost()

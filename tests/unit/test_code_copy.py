@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.agents import code_copy
-from tflaunch.agents.user_code import Code, gather
+from tflaunch.agents import user_code
+from tflaunch.agents.selected_files import gather
+from tflaunch.agents.user_code import Code, read_copy
 from tflaunch.plan.model import SyncPlan
 
 pytestmark = pytest.mark.unit
@@ -37,37 +38,37 @@ def contents(code: Code) -> dict[str, bytes]:
 def test_what_is_edited_later_is_sent_as_it_was(tmp_path: Path, code: Code) -> None:
     """Also by another supervisor."""
     before = contents(code)
-    kept = code_copy.keep(code, tmp_path / "run")
+    kept = code.keep(tmp_path / "run")
     (tmp_path / "project/train.py").write_text("import other\n")
     (tmp_path / "project/pkg/model.py").unlink()
     assert contents(kept) == before
-    assert kept == code_copy.read(tmp_path / "run")
+    assert kept == read_copy(tmp_path / "run")
     assert (kept.links, [file[:4] for file in kept.files]) == (code.links, [file[:4] for file in code.files])
-    assert code_copy.keep(kept, tmp_path / "run") is kept
+    assert kept.keep(tmp_path / "run") is kept
 
 
 def test_only_the_user_can_read_it(tmp_path: Path, code: Code) -> None:
     """Whatever the mode of the original; hosts get that."""
-    code_copy.keep(code, tmp_path / "run")
+    code.keep(tmp_path / "run")
     for path in (tmp_path / "run").rglob("*"):
         assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600)
 
 
 def test_large_files_stay_where_they_are(tmp_path: Path, code: Code, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a program, there may be data."""
-    monkeypatch.setattr(code_copy, "MOST_COPIED", 500)
+    monkeypatch.setattr(user_code, "MOST_COPIED", 500)
     before = contents(code)
-    kept = code_copy.keep(code, tmp_path / "run")
+    kept = code.keep(tmp_path / "run")
     assert contents(kept) == before
     assert sorted(path.name for path in (tmp_path / "run/code").rglob("*.*")) == ["model.py", "train.py"]
     assert not (tmp_path / "run/code/data").exists()
-    assert kept == code_copy.read(tmp_path / "run")
+    assert kept == read_copy(tmp_path / "run")
 
 
 def test_a_file_that_changes_before_it_is_copied_is_not_taken_for_the_same(tmp_path: Path, code: Code) -> None:
     """A copy would be refused by each host, as it has another hash; the original may be restored."""
     (tmp_path / "project/train.py").write_text("import other\n")
-    kept = code_copy.keep(code, tmp_path / "run")
+    kept = code.keep(tmp_path / "run")
     (found,) = [file for file in kept.files if file.path == "train.py"]
     assert found.source == tmp_path / "project/train.py"
     assert not (tmp_path / "run/code/train.py").exists()
@@ -76,34 +77,36 @@ def test_a_file_that_changes_before_it_is_copied_is_not_taken_for_the_same(tmp_p
 def test_files_that_cannot_be_copied_are_read_where_they_are(tmp_path: Path, code: Code) -> None:
     """Without room for instance."""
     (tmp_path / "run/code").write_text("in the way")
-    assert contents(code_copy.keep(code, tmp_path / "run")) == contents(code)
+    assert contents(code.keep(tmp_path / "run")) == contents(code)
     (tmp_path / "run/code.json").unlink()
     (tmp_path / "run/code.json").mkdir()
-    assert code_copy.keep(code, tmp_path / "run") is code
+    assert code.keep(tmp_path / "run") is code
 
 
 def test_a_supervisor_in_a_cluster_gets_all_of_it(tmp_path: Path, code: Code, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the directory of the run, which is sent to its pod."""
-    monkeypatch.setattr(code_copy, "MOST_COPIED", 0)
+    monkeypatch.setattr(user_code, "MOST_COPIED", 0)
     there = tmp_path / "there"
-    shutil.copytree(tmp_path / "project", there / "code", symlinks=True)
-    (there / "code.json").write_text(code_copy.describe(code))
-    found = code_copy.read(there)
+    there.joinpath("code").mkdir(parents=True)
+    for path, name in code.export(there):
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, there / name)
+    found = read_copy(there)
     assert found is not None
     assert contents(found) == contents(code)
-    assert code_copy.keep(found, there) is found
+    assert found.keep(there) is found
 
 
 def test_a_run_without_a_copy(tmp_path: Path) -> None:
     """Its tasks run where the code is, or it was begun by an earlier version."""
-    assert code_copy.read(tmp_path) is None
+    assert read_copy(tmp_path) is None
 
 
 @pytest.mark.parametrize("text", ["", '{"files": [', "[]", '{"files": [["a"]], "links": []}', '{"files": 3}'])
 def test_a_description_that_is_incomplete(tmp_path: Path, text: str) -> None:
     """Of a disk that was full; the code is read where it is."""
     (tmp_path / "code.json").write_text(text)
-    assert code_copy.read(tmp_path) is None
+    assert read_copy(tmp_path) is None
 
 
 def test_names_that_are_not_text(tmp_path: Path) -> None:
@@ -111,6 +114,6 @@ def test_names_that_are_not_text(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "run").mkdir()
     Path(os.fsdecode(os.fsencode(tmp_path / "project") + b"/\xff")).write_text("x")
-    kept = code_copy.keep(gather(SyncPlan(str(tmp_path / "project"), (".",), ())), tmp_path / "run")
-    assert code_copy.read(tmp_path / "run") == kept
+    kept = gather(SyncPlan(str(tmp_path / "project"), (".",), ())).keep(tmp_path / "run")
+    assert read_copy(tmp_path / "run") == kept
     assert contents(kept) == {"\udcff": b"x"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from support.joined_host import Host, joined_host
 from tflaunch.agents import measurement_link, replies
 from tflaunch.agents.calls import Waiter
-from tflaunch.agents.user_code import Code, File
 from tflaunch.core.events import HostJoined, HostLost, LinkLost, LinkRestored, TaskExited, TaskStarted
 from tflaunch_worker import wire
 from tflaunch_worker.agent import orders
@@ -187,25 +185,6 @@ def test_a_host_that_drops_every_link_is_given_up() -> None:
     assert number == 11
     assert isinstance(host.last(), HostLost)
     assert "8 links in a row" in host.last().reason
-
-
-def test_what_was_not_asked_for_does_not_start_an_upload(host: Host) -> None:
-    """Each part that is answered triggers the next: answers to unsent parts would make us send a whole file at once."""
-    code = Code(Path("/dev"), (File("null", 0o644, HASH, 0),), ())
-    host.session.send_files(code)
-    host.tells("answered", call=2, wanted=[[HASH, 0]])
-    host.tells("answered", call=3)
-    assert not host.lost()
-    host.tells("answered", call=4)
-    assert "must be an integer from 1 to 3" in host.lost()
-
-
-@pytest.mark.parametrize("wanted", [[[HASH, 0]] * 2, [["00" * 32, 0]], [[HASH, 1]], [[HASH, -1]], [HASH], [[0, 0]]])
-def test_only_what_was_offered_is_sent(host: Host, wanted: list[Any]) -> None:
-    """Each once, and from a valid offset."""
-    host.session.send_files(Code(Path("/dev"), (File("null", 0o644, HASH, 0),), ()))
-    host.tells("answered", call=2, wanted=wanted)
-    assert "not offered" in host.lost()
 
 
 def test_output_may_not_come_faster_than_it_is_acknowledged(host: Host) -> None:

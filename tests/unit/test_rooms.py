@@ -16,6 +16,7 @@ from tflaunch.explain.run_status import Status
 from tflaunch.plan import lint, setting_rules
 from tflaunch.plan.model import HostPlan
 from tflaunch.rooms import Room, load, rooms
+from tflaunch.runtime import launch
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.connect import connectors_for
 
@@ -49,7 +50,7 @@ def test_what_a_room_declares_is_there(name: str) -> None:
     room = rooms()[name]
     places = [entry.place for entries in (room.watchers, room.starting, room.verbs.values()) for entry in entries]
     places += [verb.output for verb in room.verbs.values()] + [place.finder for place in room.locations]
-    places += [room.hints, room.columns, room.note]
+    places += [room.hints, room.columns, room.note, room.code]
     places += [place for option in room.options.values() for place in (option.read, option.check)]
     places += [engine.submit for engine in room.engines.values()]
     places += [*room.discover.values(), *room.host_makers.values(), *room.connectors.values(), *room.programs.values()]
@@ -117,6 +118,18 @@ def test_a_host_that_only_a_missing_room_reaches_is_refused(tmp_path: Path, monk
     )
     near = plan._replace(hosts=tuple(host for host in plan.hosts if host.host != "far"))
     assert connectors_for(near, directory).keys() == {"near", "boxed"}
+
+
+def test_code_for_other_hosts_is_refused_without_the_room_that_copies_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one sentence; where all tasks are on this machine, nothing is copied."""
+    far = planned({"cluster": {"worker": ["far"]}, "command": ["true"], "sync": {}})
+    monkeypatch.setattr(launch, "rooms", lambda: {"other": Room()})
+    assert launch.code_for_hosts(far._replace(hosts=())) is None
+    with pytest.raises(TflaunchError) as refused:
+        launch.code_for_hosts(far)
+    assert str(refused.value) == (
+        "sync: needs a part of tflaunch that is missing from this installation; remove it, or install all of tflaunch"
+    )
 
 
 class Reaching:

@@ -6,14 +6,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tflaunch.agents import calls
-from tflaunch.agents.code_upload import CodeUpload
 from tflaunch.core import event_records
 from tflaunch.printable import printable
 from tflaunch.transport.base import Link, LinkError
 from tflaunch_worker import wire
 
 if TYPE_CHECKING:
-    from tflaunch.agents.user_code import Code
+    from tflaunch.agents.transfer import UserCode
 
 _RECEIVE = 256 * 1024
 _MOST_UNASKED = 1000  # messages received before a request asks for them
@@ -63,7 +62,7 @@ class AgentRpc:
         self._say(kind, order=self._order, **about)
         return self._wait_for(events, wait)
 
-    def send_code(self, code: Code, wait: float) -> None:
+    def send_code(self, code: UserCode, wait: float) -> None:
         """Send the user's code to the host as a run does.
 
         The agent has ``wait`` seconds to acknowledge each part.
@@ -72,7 +71,7 @@ class AgentRpc:
             LinkError: the host cannot store it, a file can no longer be read, or the agent does not answer.
         """
         problems: list[str] = []
-        CodeUpload(code, self._calls.begin, problems.append).offer()
+        code.upload(self._calls.begin, problems.append).offer()
         while not any(message["kind"] in _SYNCED for message in self._heard) and not problems:
             self._receive(time.monotonic() + wait)
         if not problems:

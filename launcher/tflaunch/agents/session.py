@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tflaunch.agents import calls, output, replies
 from tflaunch.agents.clock_sync import HostClock
-from tflaunch.agents.code_upload import CodeUpload
 from tflaunch.agents.frames import Frame, Frames
 from tflaunch.agents.link_state import LinkHealth, LinkState, Takeover
 from tflaunch.agents.outbox import CommandOutbox
@@ -25,7 +24,7 @@ from tflaunch.transport.base import AgentConnector, DelayTeller, Link
 from tflaunch_worker import fields, wire
 
 if TYPE_CHECKING:
-    from tflaunch.agents.user_code import Code
+    from tflaunch.agents.transfer import CodeUpload, UserCode
 
 _BEATS = 3  # keep-alives per heartbeat timeout: two may be late without harm
 _LONGEST_REASON = 200
@@ -285,7 +284,7 @@ class Session:
         if self._frames is not None:
             self._lose(f"it was cut for {seconds:g} s")
 
-    def send_files(self, code: Code) -> None:
+    def send_files(self, code: UserCode) -> None:
         """Send the user's code to the host; `FilesSynced` or `FilesRefused` will follow.
 
         An upload that an earlier attempt has begun goes on.
@@ -293,7 +292,7 @@ class Session:
         self._expected.note_files()
         if self._upload is not None:
             return
-        self._upload = CodeUpload(code, self.calls.begin, self._refuse_files)
+        self._upload = code.upload(self.calls.begin, self._refuse_files)
         if self.is_greeted:
             self._upload.offer()
 

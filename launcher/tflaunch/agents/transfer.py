@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from tflaunch.agents.calls import Begin, Waiter
 from tflaunch.printable import printable
@@ -11,6 +12,33 @@ from tflaunch_worker import fields
 from tflaunch_worker.agent.left_files import PART
 
 _LONGEST_PROBLEM = 500
+
+
+class CodeUpload(Protocol):
+    """An upload of the user's code to one agent."""
+
+    def offer(self) -> None:
+        """Offer all of it to the agent; repeated over each new link."""
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+
+
+class UserCode(Protocol):
+    """The user's code, of which hosts get a copy."""
+
+    def keep(self, run: Path) -> UserCode:
+        """Copy the code to the directory of a run; return the same code with its contents from there."""
+
+    def export(self, run: Path) -> list[tuple[Path, str]]:
+        """Describe the code in the directory of a run as if all of it was kept there.
+
+        Returns:
+            Its files, each with its path in the copy of that directory to which they must be added.
+        """
+
+    def upload(self, begin: Begin, failed: Callable[[str], None]) -> CodeUpload:
+        """Return an upload, which begins calls with ``begin``; ``failed`` takes why a file can no longer be read."""
 
 
 class Source(NamedTuple):

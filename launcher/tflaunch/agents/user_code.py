@@ -1,27 +1,35 @@
-"""Collect the user's code for all hosts, and read it in parts."""
+"""The user's code: what hosts get of it, a copy in the directory of its run, and the upload to an agent.
+
+Hosts that need the code later get what the others got, even if it was edited meanwhile. An agent is offered all files
+by hash, and sent what it lacks.
+"""
 
 from __future__ import annotations
 
-import errno
-import fnmatch
 import hashlib
+import json
 import os
-import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from tflaunch.agents.transfer import Piece
-from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.plan.model import FUNCTION_DIRECTORY, SyncPlan
-from tflaunch_worker.function import SEARCHED
+from tflaunch import private_files
+from tflaunch.agents.calls import Begin
+from tflaunch.agents.transfer import Piece, Upload
+from tflaunch_worker import fields, wire
 
 PART = 64 * 1024
 """Bytes of a file in one frame."""
+DIRECTORY = "code"
+"""The directory of the copies, in that of a run."""
+MOST_COPIED = 16 << 20
+"""Bytes of a run's copies: programs are small, and data next to them would fill the disk with each run."""
 
-_MOST_FILES = 50_000  # the list of their hashes must fit into one message
+_NAME = "code.json"  # the file that says what the code has, and where its contents are
 _OFFERED_AT_ONCE = 200  # files, which fit into one message even with the longest paths
-_READ = 1024 * 1024
+_AHEAD = 8  # parts: few enough that a slow link still delivers heartbeats in time
+_READ = 1 << 20
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class File(NamedTuple):
@@ -61,138 +69,142 @@ class Code(NamedTuple):
         """
         files = {file.sha256: file for file in self.files}
         for sha256, offset in wanted:
-            file = files[sha256]
-            yield from _parts_of(file.source or self.directory / file.path, file, offset)
+            yield from _parts_of(self.source_of(files[sha256]), files[sha256], offset)
 
+    def upload(self, begin: Begin, failed: Callable[[str], None]) -> CodeUpload:
+        """Return an upload to one agent, which begins calls with ``begin``; see `CodeUpload`."""
+        return CodeUpload(self, begin, failed)
 
-def gather(sync: SyncPlan, function: Path | None = None) -> Code:
-    """Return the files selected by a spec's ``sync``, and those of the function that the tasks call.
+    def keep(self, run: Path) -> Code:
+        """Copy the code to the directory of a run, and return the same code with its contents from there.
 
-    Args:
-        sync: the selection.
-        function: the directory of that function, None if the tasks run commands.
-
-    Raises:
-        TflaunchError: a path does not exist or cannot be read, or there are too many files.
-    """
-    root = Path(sync.directory)
-    real_root = os.path.realpath(root)
-    files: dict[str, File] = {}
-    links: dict[str, str] = {}
-    for name in sync.paths:
-        start = root / name
-        if _kind(start) is None:
-            raise TflaunchError(
-                f"sync.paths: {start} does not exist; correct it: paths are relative to the spec's file", EXIT_USAGE
-            )
-        if not _is_below(real_root, start.parent if start != root else start):
-            message = f"sync.paths: {start} lies behind a link that leads out of {root}; name a path inside"
-            raise TflaunchError(message, EXIT_USAGE)
-        for path in _walk(root, start, _patterns(sync.exclude)):
-            relative = path.relative_to(root).as_posix()
-            if _kind(path) == "directory" or (path.is_symlink() and not _is_below(real_root, path)):
-                links[relative] = _target(root, path)
-            else:
-                files[relative] = _file(path, relative)
-            if len(files) + len(links) > _MOST_FILES:
-                message = f"sync.paths: more than {_MOST_FILES} files; name fewer paths, or exclude some"
-                raise TflaunchError(message, EXIT_USAGE)
-    _refuse_files_behind_links(files, links)
-    if function is not None:
-        files |= _in_function(function)
-    return Code(root, tuple(files.values()), tuple(links.items()))
-
-
-def _in_function(directory: Path) -> dict[str, File]:
-    """Return the files of the function that the tasks call, by their paths on hosts."""
-    found = {}
-    for source in directory.rglob("*"):
-        path = f"{FUNCTION_DIRECTORY}/{source.relative_to(directory)}"
-        if source.is_file() and source.name != SEARCHED:
-            found[path] = _file(source, path)._replace(source=source)
-    return found
-
-
-def _refuse_files_behind_links(files: Iterable[str], links: Collection[str]) -> None:
-    for inner in [*files, *links]:
-        for parent in PurePosixPath(inner).parents:
-            if str(parent) in links:
-                message = f"sync.paths: {inner} lies behind the link {parent}; name only one of them"
-                raise TflaunchError(message, EXIT_USAGE)
-
-
-def _cannot(path: Path, error: OSError) -> TflaunchError:
-    return TflaunchError(f"sync.paths: {path}: {error.strerror}; exclude it?", EXIT_USAGE)
-
-
-def _patterns(exclude: Sequence[str]) -> list[str]:
-    return [pattern.rstrip("/") for pattern in exclude]
-
-
-def _walk(root: Path, start: Path, exclude: Sequence[str]) -> Iterator[Path]:
-    """Yield every file and link below ``start`` that is not excluded."""
-    if start != root and _is_excluded(start.relative_to(root).as_posix(), exclude):
-        return
-    kind = _kind(start)
-    if kind == "directory" and (start == root or not start.is_symlink()):
+        The largest files beyond `MOST_COPIED`, files that cannot be copied and those that change meanwhile are still
+        read where they are. Code that comes from there already is returned as it is.
+        """
+        if self.directory == run / DIRECTORY:
+            return self
+        copied: set[str] = set()
+        room = MOST_COPIED
+        for file in sorted(self.files, key=lambda file: file.size):
+            room -= file.size
+            if room < 0:
+                break
+            if file.source is None and _copy(self.source_of(file), file, run / DIRECTORY / file.path):
+                copied.add(file.path)
+        files = [file if file.path in copied else file._replace(source=self.source_of(file)) for file in self.files]
+        kept = Code(run / DIRECTORY, tuple(files), self.links)
         try:
-            names = sorted(os.listdir(start))
-        except OSError as error:
-            raise _cannot(start, error) from None
-        for name in names:
-            yield from _walk(root, start / name, exclude)
-    elif kind in ("directory", "file"):
-        yield start
+            _describe(kept, run)
+        except OSError:
+            return self  # the disk is full, which the journal will tell
+        return kept
+
+    def export(self, run: Path) -> list[tuple[Path, str]]:
+        """Describe the code in the directory of a run as if all of it was kept there.
+
+        Returns:
+            Its files, each with its path in the copy of that directory to which they must be added.
+        """
+        _describe(self._replace(files=tuple(file._replace(source=None) for file in self.files)), run)
+        return [(self.source_of(file), f"{DIRECTORY}/{file.path}") for file in self.files]
+
+    def source_of(self, file: File) -> Path:
+        """Return where the content of a file is."""
+        return file.source or self.directory / file.path
 
 
-def _kind(path: Path) -> str | None:
-    """Return "directory", "file", or "other" for pipes etc.; None for a missing file or a dangling link."""
+class CodeUpload:
+    """An upload of the user's code to one agent."""
+
+    def __init__(self, code: Code, begin: Begin, failed: Callable[[str], None]) -> None:
+        """Prepare it; ``failed`` takes the reason if a file can no longer be read."""
+        self._code = code
+        self._begin = begin
+        self._failed = failed
+        self._upload: Upload | None = None
+
+    def offer(self) -> None:
+        """Offer all files to the agent; repeated over each new link."""
+        self._send(Upload(self._begin, "offer_files", self._code.offers(), self._offered, _AHEAD))
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+        if self._upload is not None:
+            self._upload.stop()
+
+    def _send(self, upload: Upload) -> None:
+        self._upload = upload
+        upload.send()
+
+    def _offered(self, answer: dict[str, Any], problem: str) -> None:
+        parts = self._code.parts(self._checked(fields.items(answer, "wanted")))
+        self._send(Upload(self._begin, "write_file", parts, self._sent, _AHEAD))
+
+    def _sent(self, answer: dict[str, Any], problem: str) -> None:
+        if problem:
+            self._failed(problem)
+
+    def _checked(self, wanted: list[Any]) -> list[tuple[str, int]]:
+        """Return what the agent lacks: a content's hash, and the byte to continue at, each.
+
+        Raises:
+            ValueError: the agent asks for a file that was not offered, or for one twice.
+        """
+        sizes = {file.sha256: file.size for file in self._code.files}
+        offsets: dict[str, int] = {}
+        for item in wanted:
+            match item:
+                case [str(sha256), offset] if (
+                    type(offset) is int and 0 <= offset <= sizes.get(sha256, -1) and sha256 not in offsets
+                ):
+                    offsets[sha256] = offset
+                case _:
+                    raise ValueError("it asks for a file that was not offered, or for one twice")
+        return list(offsets.items())
+
+
+def _describe(code: Code, run: Path) -> None:
+    files = [(*file[:4], None if file.source is None else str(file.source)) for file in code.files]
+    private_files.write_text(run / _NAME, json.dumps({"files": files, "links": code.links}))
+
+
+def read_copy(run: Path) -> Code | None:
+    """Return the code that was kept in the directory of a run; None if there is none, or half of it."""
     try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            return None
-        raise _cannot(path, error) from None
-    if stat.S_ISDIR(mode):
-        return "directory"
-    return "file" if stat.S_ISREG(mode) else "other"
+        found = wire.parse((run / _NAME).read_bytes())
+        files = tuple(
+            File(path, mode, sha256, size, None if source is None else Path(source))
+            for path, mode, sha256, size, source in found["files"]
+        )
+        links = tuple((path, target) for path, target in found["links"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None  # for instance, its disk was full
+    return Code(run / DIRECTORY, files, links)
 
 
-def _is_below(real_root: str, path: Path) -> bool:
-    """Return whether a path with all links resolved is inside the code; only then may it be copied."""
-    return os.path.commonpath([real_root, os.path.realpath(path)]) == real_root
-
-
-def _target(root: Path, path: Path) -> str:
-    """Return the target of a link on a host.
-
-    A link to a path inside the code becomes relative, and so works there, too. A link to a path outside of it, relative
-    or not, becomes absolute: there it leads to a shared file system, or nowhere.
-    """
+def _copy(source: Path, file: File, target: Path) -> bool:
+    """Copy a file; return whether the copy has the content that its hash promises."""
+    digest = hashlib.sha256()
+    has_all = False
     try:
-        target = os.path.normpath(path.parent / os.readlink(path))
-    except OSError as error:
-        raise _cannot(path, error) from None
-    is_inside = os.path.commonpath([root, target]) == str(root)
-    return os.path.relpath(target, path.parent) if is_inside else target
-
-
-def _is_excluded(relative: str, exclude: Sequence[str]) -> bool:
-    name = relative.rpartition("/")[2]
-    return any(fnmatch.fnmatchcase(relative, pattern) or fnmatch.fnmatchcase(name, pattern) for pattern in exclude)
-
-
-def _file(path: Path, relative: str) -> File:
-    digest, size = hashlib.sha256(), 0
-    try:
-        with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            while data := file.read(_READ):
+        private_files.make_directories(target.parent)
+        with source.open("rb") as original, open(os.open(target, _FLAGS, 0o600), "wb") as copy:
+            while data := original.read(_READ):
                 digest.update(data)
-                size += len(data)
-    except OSError as error:
-        raise _cannot(path, error) from None
-    return File(relative, mode, digest.hexdigest(), size)
+                copy.write(data)
+        has_all = digest.hexdigest() == file.sha256
+    except OSError:
+        pass  # it is read where it is, and so are errors
+    if not has_all:
+        _remove(target)
+    return has_all
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        pass  # its directory could not be created
 
 
 def _parts_of(path: Path, file: File, offset: int) -> Iterator[Piece]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tflaunch.client.secret_values import find_secrets, read_secrets
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, missing_room
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
-from tflaunch.rooms import find_host_maker
+from tflaunch.rooms import find_host_maker, load, rooms
 from tflaunch.runtime.run_config import RunConfig, on_screen
 from tflaunch.store import run_lock
 from tflaunch.store.run_dir import RunDirectory
@@ -23,7 +23,7 @@ _UNRECORDED_PROTOCOL = 5  # that of 0.2.0, whose journals do not name it
 
 # Slow imports come after starting this machine's agents, so that both happen in parallel.
 if TYPE_CHECKING:
-    from tflaunch.agents.user_code import Code
+    from tflaunch.agents.transfer import UserCode
     from tflaunch.client.output_sink import OutputSink
     from tflaunch.core.events import StopRequested
     from tflaunch.core.job_state import Job
@@ -40,9 +40,7 @@ def start(plan: Plan, config: RunConfig) -> int:
     if maker is not None:
         plan = maker.create_hosts(plan, config.directory.run)
     if config.code is not None:
-        from tflaunch.agents import code_copy  # most runs on this machine alone send none
-
-        config = config._replace(code=code_copy.keep(config.code, config.directory.path))
+        config = config._replace(code=config.code.keep(config.directory.path))
     connectors = connectors_for(plan, config.directory)
 
     def supervise(config: RunConfig) -> int:
@@ -258,17 +256,16 @@ def _hang_up(connector: AgentConnector, link: Link) -> None:
     connector.end()
 
 
-def code_for_hosts(plan: Plan, directory: Path | None = None) -> Code | None:
+def code_for_hosts(plan: Plan, directory: Path | None = None) -> UserCode | None:
     """Return the user's code if some host needs a copy of it: that which was kept in the run's ``directory``, if any.
 
     Raises:
-        TflaunchError: part of it cannot be read.
+        TflaunchError: part of it cannot be read, or no room copies code.
     """
     if plan.sync is None or all(host.is_like_here for host in plan.hosts):
         return None
-    from tflaunch.agents import code_copy
-    from tflaunch.agents.user_code import gather
-
-    if directory is not None and (kept := code_copy.read(directory)) is not None:
-        return kept
-    return gather(plan.sync, None if plan.function is None else Path(plan.function))
+    place = next((room.code for room in rooms().values() if room.code), "")
+    if not place:
+        raise TflaunchError(missing_room("sync").sentence(), EXIT_USAGE)
+    code: UserCode = load(place)(plan, directory)
+    return code

@@ -38,7 +38,7 @@ from tflaunch.transport.base import Link
 from tflaunch_worker import function
 
 if TYPE_CHECKING:
-    from tflaunch.agents.user_code import Code
+    from tflaunch.agents.transfer import UserCode
 
 _LONGEST_COLLECTION = 7 * 86400.0  # seconds; the rest is left to `tflaunch fetch`
 _LEAVE_PATIENCE = 10.0  # seconds; an agent that does not even leave is left to its guard and its lease
@@ -72,7 +72,7 @@ class Collaborators(NamedTuple):
     sessions: Mapping[str, Session]
     say: Callable[[str], None]
     logs: str
-    code: Code | None = None
+    code: UserCode | None = None
     watchers: tuple[Watcher, ...] = ()
     readers: tuple[Callable[[Annotations], None], ...] = ()
     secrets: Mapping[str, str | None] = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tflaunch.client.secret_values import NO_SECRETS, Secrets
 
 if TYPE_CHECKING:
-    from tflaunch.agents.user_code import Code
+    from tflaunch.agents.transfer import UserCode
     from tflaunch.client.output_sink import OutputSink
     from tflaunch.store.run_dir import RunDirectory
 
@@ -32,7 +32,7 @@ class RunConfig(NamedTuple):
     """
 
     directory: RunDirectory
-    code: Code | None
+    code: UserCode | None
     say: Callable[[str], None]
     extras: Mapping[str, Any] = {}
     is_detached: bool = False

@@ -23,7 +23,7 @@ from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 
 if TYPE_CHECKING:
-    from tflaunch.agents.user_code import Code
+    from tflaunch.agents.transfer import UserCode
 
 _AT_ONCE = 128
 _PATIENCE = 30.0  # seconds to wait for what should take one
@@ -92,7 +92,7 @@ def name_check() -> str:
     return f"doctor-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
 
 
-def examine(plan: Plan, code: Code | None, run: str) -> dict[str, Host]:
+def examine(plan: Plan, code: UserCode | None, run: str) -> dict[str, Host]:
     """Return the facts about every host of a plan. All hosts are queried in parallel, in rounds.
 
     First each host gets the user's code as `up` would send it, is examined, and holds the ports of its tasks.
@@ -128,7 +128,7 @@ def examine(plan: Plan, code: Code | None, run: str) -> dict[str, Host]:
 # ---- the steps
 
 
-def _bring_code(visit: _Visit, interview: AgentRpc, code: Code) -> None:
+def _bring_code(visit: _Visit, interview: AgentRpc, code: UserCode) -> None:
     if not visit.plan.is_like_here(visit.known.host):
         visit.has_code = True
         interview.send_code(code, _PATIENCE)

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tflaunch import __version__, private_files
-from tflaunch.agents import code_copy
+from tflaunch import __version__
 from tflaunch.client.secret_values import read_secrets
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl, launcher_note, launcher_objects
@@ -81,15 +80,13 @@ def _order(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory) -> byte
     there = cluster._replace(objects="", context=None, config=None)
     sources = {name: SecretSource(env=name) for name in plan.secrets}
     ordered = serialize.as_json(plan._replace(kubernetes=there, secrets=sources))
-    if code is not None:
-        private_files.write_text(directory.path / code_copy.NAME, code_copy.describe(code))
+    files = [] if code is None else code.export(directory.path)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz", dereference=True) as archive:
         for path in sorted(path for path in directory.path.iterdir() if path.is_file()):
             add_file(archive, path, path.name)
-        if code is not None:
-            for file in code.files:
-                add_file(archive, file.source or code.directory / file.path, f"{code_copy.DIRECTORY}/{file.path}")
+        for path, name in files:
+            add_file(archive, path, name)
     order = (
         json.dumps({"version": __version__, "plan": ordered, "secrets": values}).encode() + b"\n" + packed.getvalue()
     )
