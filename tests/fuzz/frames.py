@@ -16,7 +16,6 @@ from support.statuses import RUN, TASK
 from tflaunch.agents import measurement_link
 from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.session import Session, Terms
-from tflaunch.agents.user_code import Code, File
 from tflaunch.core import step
 from tflaunch.core.measures import HostVitals, Measure
 from tflaunch.core.task_state import Breakpoint
@@ -25,6 +24,7 @@ from tflaunch.explain.run_status import read_status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink
 from tflaunch.features.checkpoints.checkpoint_link import File as CheckpointFile
+from tflaunch.features.code.user_code import Code, File
 from tflaunch.features.debug.debugger_link import REASONS, Debugging
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence import USUAL, Evidence

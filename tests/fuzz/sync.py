@@ -12,8 +12,8 @@ from typing import Any
 
 from fuzz.borders import MEMORY, Border
 from fuzz.mutations import any_value, as_json, mutate
-from tflaunch.agents.selected_files import gather
 from tflaunch.errors import TflaunchError
+from tflaunch.features.code.selected_files import gather
 from tflaunch.plan.model import SyncPlan
 from tflaunch_worker import CODE_NAME, TASKS_NAME, wire
 from tflaunch_worker.agent.arriving_files import FilesError

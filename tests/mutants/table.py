@@ -374,10 +374,10 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/profile/test_profiles.py"),
     ),
     "code is sent twice": Edit(
-        "tflaunch.agents.user_code.CodeUpload._checked",
+        "tflaunch.features.code.user_code.CodeUpload._checked",
         "and sha256 not in offsets",
         "",
-        Suite("unit/test_code.py"),
+        Suite("features/code/test_code.py"),
     ),
     "output is taken twice": Edit(
         "tflaunch.agents.output.Output._read_bytes",
@@ -440,7 +440,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_left_files.py"),
     ),
     "files are sent without waiting for receipts": Edit(
-        "tflaunch.agents.transfer.Upload._send_more", "self._room and", "", Suite("unit/test_code.py")
+        "tflaunch.agents.transfer.Upload._send_more", "self._room and", "", Suite("features/code/test_code.py")
     ),
     "the last part of a checkpoint is not marked": Edit(
         "tflaunch.features.checkpoints.checkpoint_link._pieces",
@@ -476,16 +476,16 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_borders.py"),
     ),
     "a pattern excludes only whole paths": Edit(
-        "tflaunch.agents.selected_files._is_excluded",
+        "tflaunch.features.code.selected_files._is_excluded",
         " or fnmatch.fnmatchcase(name, pattern)",
         "",
-        Suite("unit/test_code.py"),
+        Suite("features/code/test_code.py"),
     ),
     "a file that was edited before it was copied counts as the one that was offered": Edit(
-        "tflaunch.agents.user_code._copy",
+        "tflaunch.features.code.user_code._copy",
         "digest.hexdigest() == file.sha256",
         "True",
-        Suite("unit/test_code_copy.py"),
+        Suite("features/code/test_code_copy.py"),
     ),
     # ---- agent: leases, links and orders
     "a lease that is never over": Edit(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simulator.file_system import FileSystem, SimPath, fill
-from tflaunch.agents.user_code import Code, File
+from tflaunch.features.code.user_code import Code, File
 from tflaunch_worker import CODE_NAME
 
 if TYPE_CHECKING:

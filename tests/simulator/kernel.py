@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.file_system import FileSystem, OsCalls, TreeCalls
 from simulator.host import SimCheckpointCopies, SimEvidenceCollector, SimVitals
-from tflaunch.agents import user_code
+from tflaunch.features.code import user_code
 from tflaunch.store import append_file, log_index, log_reader, log_sink, log_writer
 from tflaunch.tui import backlog
 from tflaunch_worker import orphans, process_state, spawn

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from tflaunch.rooms import Room
 
-ROOM = Room(code="tflaunch.agents.selected_files:find_code")
+ROOM = Room(code="tflaunch.features.code.selected_files:find_code")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.agents import user_code
-from tflaunch.agents.selected_files import gather
-from tflaunch.agents.user_code import Code, read_copy
+from tflaunch.features.code import user_code
+from tflaunch.features.code.selected_files import gather
+from tflaunch.features.code.user_code import Code, read_copy
 from tflaunch.plan.model import SyncPlan
 
 pytestmark = pytest.mark.unit

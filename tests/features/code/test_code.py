@@ -12,10 +12,10 @@ import pytest
 
 from support.joined_host import Host, joined_host
 from support.played_agent import PlayedAgent
-from tflaunch.agents import selected_files
-from tflaunch.agents.selected_files import gather
-from tflaunch.agents.user_code import PART, Code, CodeUpload, File
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.features.code import selected_files
+from tflaunch.features.code.selected_files import gather
+from tflaunch.features.code.user_code import PART, Code, CodeUpload, File
 from tflaunch.plan.model import SyncPlan
 
 pytestmark = pytest.mark.unit

@@ -10,8 +10,8 @@ import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from tflaunch.agents.user_code import Code, File, read_copy
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.features.code.user_code import Code, File, read_copy
 from tflaunch.plan.model import FUNCTION_DIRECTORY, Plan, SyncPlan
 from tflaunch_worker.function import SEARCHED
 
