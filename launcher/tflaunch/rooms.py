@@ -202,11 +202,6 @@ def find_host_maker(made: Spec | Plan) -> HostMaker | None:
     return None if found is None else load(found)()
 
 
-def find_connectors(kind: str) -> str | None:
-    """Return where the `Connectors` class for a kind of hosts is; None if no room reaches them."""
-    return next((room.connectors[kind] for room in rooms().values() if kind in room.connectors), None)
-
-
 def _rooms_of_others() -> dict[str, Room]:
     """Return the rooms of other packages; one that cannot be imported is left out, with a sentence on stderr."""
     if not any(map(_offers_rooms, sys.path)):

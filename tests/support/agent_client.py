@@ -14,7 +14,7 @@ from support.launch import PRELOADED
 from support.processes import parent_of
 from support.sshd import Sshd
 from tflaunch.plan.model import HostPlan
-from tflaunch.rooms import find_connectors, load
+from tflaunch.rooms import load, rooms
 from tflaunch.transport.base import Link
 from tflaunch.transport.local import LocalConnector
 from tflaunch_worker import LOG_NAME, SOCKET_NAME, wire
@@ -186,7 +186,7 @@ class SshAgent:
 
     def __init__(self, host: Sshd) -> None:
         self.directory = host.home / ".local/state/tflaunch/runs/test/agents" / host.name
-        self.connector = load(find_connectors("ssh") or "")("test", PATIENCE).connector_to(
+        self.connector = load(rooms()["ssh"].connectors["ssh"])("test", PATIENCE).connector_to(
             HostPlan(host.name, is_local=False), None
         )
         self.links: list[Link] = [self.connector.open()]

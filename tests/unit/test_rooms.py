@@ -18,7 +18,7 @@ from tflaunch.plan.model import HostPlan
 from tflaunch.rooms import Room, load, rooms
 from tflaunch.runtime import launch
 from tflaunch.store.run_dir import RunDirectory
-from tflaunch.transport.connect import connectors_for
+from tflaunch.transport import connect
 
 pytestmark = pytest.mark.unit
 
@@ -107,17 +107,17 @@ def test_a_host_that_only_a_missing_room_reaches_is_refused(tmp_path: Path, monk
     spec = {"cluster": {"worker": ["near", "far", "boxed"]}, "command": ["true"], "hosts": {"boxed": {"docker": "box"}}}
     plan = planned(spec, MACHINE._replace(local_names=frozenset({"near"})))
     directory = RunDirectory.existing(tmp_path, tmp_path)
-    monkeypatch.setattr("tflaunch.rooms.rooms", lambda: {"some": Room(connectors={"ssh": f"{__name__}:Reaching"})})
-    assert connectors_for(plan, directory)["far"] is Reaching.connector
-    monkeypatch.setattr("tflaunch.rooms.rooms", lambda: {"other": Room()})
+    monkeypatch.setattr(connect, "rooms", lambda: {"some": Room(connectors={"ssh": f"{__name__}:Reaching"})})
+    assert connect.connectors_for(plan, directory)["far"] is Reaching.connector
+    monkeypatch.setattr(connect, "rooms", lambda: {"other": Room()})
     with pytest.raises(TflaunchError) as refused:
-        connectors_for(plan, directory)
+        connect.connectors_for(plan, directory)
     assert str(refused.value) == (
         "host far: needs a part of tflaunch that is missing from this installation; remove it, or install all of "
         "tflaunch"
     )
     near = plan._replace(hosts=tuple(host for host in plan.hosts if host.host != "far"))
-    assert connectors_for(near, directory).keys() == {"near", "boxed"}
+    assert connect.connectors_for(near, directory).keys() == {"near", "boxed"}
 
 
 def test_code_for_other_hosts_is_refused_without_the_room_that_copies_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from tflaunch.agents import calls
+from tflaunch.agents.transfer import UserCode
 from tflaunch.core import event_records
 from tflaunch.printable import printable
-from tflaunch.transport.base import Link, LinkError
+from tflaunch.transport.base import AgentConnector, Link, LinkError
 from tflaunch_worker import wire
-
-if TYPE_CHECKING:
-    from tflaunch.agents.transfer import UserCode
 
 _RECEIVE = 256 * 1024
 _MOST_UNASKED = 1000  # messages received before a request asks for them
@@ -126,6 +126,21 @@ class AgentRpc:
         self._heard.append(message)
         if len(self._heard) > _MOST_UNASKED:
             raise ValueError("it sends more than it was asked for")
+
+
+@contextmanager
+def visiting(connector: AgentConnector, run: str) -> Iterator[AgentRpc]:
+    """Start an agent that only answers requests, and dismiss it at the end.
+
+    Raises:
+        AgentGoneError, LinkError: it cannot be started.
+    """
+    agent = AgentRpc(connector.open(), run)
+    try:
+        yield agent
+    finally:
+        agent.close()
+        connector.end()
 
 
 def _checked(message: dict[str, Any]) -> dict[str, Any]:

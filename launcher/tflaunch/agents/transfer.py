@@ -31,11 +31,7 @@ class UserCode(Protocol):
         """Copy the code to the directory of a run; return the same code with its contents from there."""
 
     def export(self, run: Path) -> list[tuple[Path, str]]:
-        """Describe the code in the directory of a run as if all of it was kept there.
-
-        Returns:
-            Its files, each with its path in the copy of that directory to which they must be added.
-        """
+        """Describe in the directory of a run a copy with all of the code; return its files, and their paths there."""
 
     def upload(self, begin: Begin, failed: Callable[[str], None]) -> CodeUpload:
         """Return an upload, which begins calls with ``begin``; ``failed`` takes why a file can no longer be read."""

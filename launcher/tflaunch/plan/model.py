@@ -25,9 +25,6 @@ OWN_PORT = "{port}"
 FENCED, FENCED_OR_FAIL, PRIVATE, OPEN = "fenced", "fenced-or-fail", "private", "open"
 """Who may reach the tasks' ports: the cluster's hosts; the same, or the job does not run; its tasks only; everybody."""
 
-COMMAND = "command"
-"""The kind of hosts that are reached through a command such as ``docker exec``."""
-
 POD = "kubernetes"
 """The engine of hosts that are pods (see `KubernetesPlan`)."""
 
@@ -110,8 +107,8 @@ class HostPlan(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What reaches it unless it is this machine: `COMMAND`, or a key of `Room.connectors`."""
-        return "ssh" if self.docker is None and self.engine is None else COMMAND
+        """What reaches it unless it is this machine: a command such as ``docker exec``, or ssh (`Room.connectors`)."""
+        return "ssh" if self.docker is None and self.engine is None else "command"
 
     @property
     def is_like_here(self) -> bool:

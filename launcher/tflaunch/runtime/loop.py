@@ -6,9 +6,10 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tflaunch.agents.session import Session
+from tflaunch.agents.transfer import UserCode
 from tflaunch.core import policy, port_fence, replay, step, time_limits
 from tflaunch.core.actions import (
     AbandonHost,
@@ -36,9 +37,6 @@ from tflaunch.plan.tf_config import has_cluster, visible_roles
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import Link
 from tflaunch_worker import function
-
-if TYPE_CHECKING:
-    from tflaunch.agents.transfer import UserCode
 
 _LONGEST_COLLECTION = 7 * 86400.0  # seconds; the rest is left to `tflaunch fetch`
 _LEAVE_PATIENCE = 10.0  # seconds; an agent that does not even leave is left to its guard and its lease

@@ -9,8 +9,6 @@ import socket
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from tflaunch.plan.model import HostPlan
-
 
 class LinkError(Exception):
     """A host could not be reached; the message is one sentence."""
@@ -51,17 +49,6 @@ class AgentConnector(Protocol):
 
     def end(self) -> None:
         """Wait until no process of the run is left, once the agent was asked to leave and closed the link."""
-
-
-class Connectors(Protocol):
-    """Creates the connectors to all hosts of one kind; made with the run's name and the timeout for reaching a host."""
-
-    def connector_to(self, host: HostPlan, warm: str | None) -> AgentConnector:
-        """Return the connector to a host, without connecting; ``warm`` is as in `bootstrap.request`.
-
-        Raises:
-            TflaunchError: the host needs something that is not installed here.
-        """
 
 
 @runtime_checkable

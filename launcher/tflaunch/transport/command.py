@@ -17,7 +17,6 @@ from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport import bootstrap
 from tflaunch.transport.base import AgentGoneError, LinkError
-from tflaunch.transport.bootstrap import Archive
 
 _CHUNK = 64 * 1024
 _END_PATIENCE = 5.0  # seconds for a command to exit once its link is closed
@@ -36,19 +35,8 @@ class CommandAccess(NamedTuple):
     is_over: Callable[[], bool] = lambda: False
 
 
-class CommandConnectors:
-    """Creates the connectors for all such hosts of one run."""
-
-    def __init__(self, run: str, patience: float) -> None:
-        """Prepare what the connectors share.
-
-        Args:
-            run: the run's name.
-            patience: the timeout for reaching a host, in seconds.
-        """
-        self.run = run
-        self.patience = patience
-        self.archive: Archive = bootstrap.build_archive()
+class CommandConnectors(bootstrap.Connectors):
+    """Creates the connectors to all such hosts of one run."""
 
     def connector_to(self, host: HostPlan, warm: str | None) -> CommandConnector:
         """Return the connector to a host; no server stays warm in what such a command enters.
@@ -69,23 +57,14 @@ class CommandConnector:
         self._holding: subprocess.Popen[bytes] | None = None
 
     def open(self) -> CommandLink:
-        """Start an agent.
-
-        Raises:
-            LinkError: it cannot be started, and why.
-        """
+        """Start an agent; see `AgentConnector`."""
         link = self._reach("start")
         if self._access.holds:
             self._holding = link.keep()
         return link
 
     def resume(self) -> CommandLink:
-        """Reconnect to the agent that was started before.
-
-        Raises:
-            AgentGoneError: it has exited.
-            LinkError: it cannot be reached at present, and why.
-        """
+        """Reconnect to the agent that was started before; see `AgentConnector`."""
         try:
             return self._reach("resume")
         except LinkError as error:

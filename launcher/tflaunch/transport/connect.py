@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tflaunch.errors import EXIT_USAGE, TflaunchError, missing_room
 from tflaunch.plan import preloading
-from tflaunch.plan.model import COMMAND, HostPlan, Plan
-from tflaunch.rooms import find_connectors, find_host_maker, load
-from tflaunch.transport.base import AgentConnector, Connectors
+from tflaunch.plan.model import HostPlan, Plan
+from tflaunch.rooms import find_host_maker, load, rooms
+from tflaunch.transport.base import AgentConnector
 from tflaunch.transport.local import LocalConnector
 
-_COMMAND_CONNECTORS = "tflaunch.transport.command:CommandConnectors"
+if TYPE_CHECKING:
+    from tflaunch.transport.bootstrap import Connectors  # hosts that are this machine need none
+
+_OURS = {"command": "tflaunch.transport.command:CommandConnectors"}
 
 
 class Directory(Protocol):
@@ -47,7 +50,7 @@ def connectors_for(plan: Plan, directory: Directory) -> dict[str, AgentConnector
 
 
 def _place_of_connectors(host: HostPlan) -> str:
-    place = _COMMAND_CONNECTORS if host.kind == COMMAND else find_connectors(host.kind)
-    if place is None:
-        raise TflaunchError(missing_room(f"host {host.host}").sentence(), EXIT_USAGE)
-    return place
+    for connectors in (_OURS, *(room.connectors for room in rooms().values())):
+        if host.kind in connectors:
+            return connectors[host.kind]
+    raise TflaunchError(missing_room(f"host {host.host}").sentence(), EXIT_USAGE)

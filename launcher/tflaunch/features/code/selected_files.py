@@ -42,6 +42,7 @@ def gather(sync: SyncPlan, function: Path | None = None) -> Code:
     """
     root = Path(sync.directory)
     real_root = os.path.realpath(root)
+    exclude = [pattern.rstrip("/") for pattern in sync.exclude]
     files: dict[str, File] = {}
     links: dict[str, str] = {}
     for name in sync.paths:
@@ -53,7 +54,7 @@ def gather(sync: SyncPlan, function: Path | None = None) -> Code:
         if not _is_below(real_root, start.parent if start != root else start):
             message = f"sync.paths: {start} lies behind a link that leads out of {root}; name a path inside"
             raise TflaunchError(message, EXIT_USAGE)
-        for path in _walk(root, start, _patterns(sync.exclude)):
+        for path in _walk(root, start, exclude):
             relative = path.relative_to(root).as_posix()
             if _kind(path) == "directory" or (path.is_symlink() and not _is_below(real_root, path)):
                 links[relative] = _target(root, path)
@@ -88,10 +89,6 @@ def _refuse_files_behind_links(files: Iterable[str], links: Collection[str]) -> 
 
 def _cannot(path: Path, error: OSError) -> TflaunchError:
     return TflaunchError(f"sync.paths: {path}: {error.strerror}; exclude it?", EXIT_USAGE)
-
-
-def _patterns(exclude: Sequence[str]) -> list[str]:
-    return [pattern.rstrip("/") for pattern in exclude]
 
 
 def _walk(root: Path, start: Path, exclude: Sequence[str]) -> Iterator[Path]:

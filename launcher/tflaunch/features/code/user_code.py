@@ -100,11 +100,7 @@ class Code(NamedTuple):
         return kept
 
     def export(self, run: Path) -> list[tuple[Path, str]]:
-        """Describe the code in the directory of a run as if all of it was kept there.
-
-        Returns:
-            Its files, each with its path in the copy of that directory to which they must be added.
-        """
+        """Describe in the directory of a run a copy with all of the code; return its files, and their paths there."""
         _describe(self._replace(files=tuple(file._replace(source=None) for file in self.files)), run)
         return [(self.source_of(file), f"{DIRECTORY}/{file.path}") for file in self.files]
 

@@ -10,37 +10,24 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tflaunch_worker
 from tflaunch.agents.rpc import AgentRpc
+from tflaunch.agents.transfer import UserCode
 from tflaunch.core import policy, preflight
 from tflaunch.features.doctor.findings import Host
 from tflaunch.plan import attempts
 from tflaunch.plan.model import PRIVATE, Plan, TaskPlan
-from tflaunch.store.run_dir import home
+from tflaunch.store.run_dir import RunDirectory, home
 from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
-
-if TYPE_CHECKING:
-    from tflaunch.agents.transfer import UserCode
 
 _AT_ONCE = 128
 _PATIENCE = 30.0  # seconds to wait for what should take one
 _OF_TASK = ("TFLAUNCH_TASK", "TF_CONFIG", "CUDA_VISIBLE_DEVICES")
 _PYTHON = re.compile(r"python[\d.]*")
 _DIRECTORY_OPTION = re.compile(r"--[\w-]*(dir|ckpt|checkpoint|backup|state)[\w-]*")
-
-
-class _Place:
-    """The directories of this machine's agents during the check, as `connectors_for` expects them."""
-
-    def __init__(self, run: str) -> None:
-        self.run = run
-
-    def agent_directory(self, host: str) -> Path:
-        """Return the directory of the local agent that serves ``host``; the agent removes it at its end."""
-        return home() / "doctor" / self.run / "agents" / host
 
 
 class _Visit:
@@ -104,8 +91,9 @@ def examine(plan: Plan, code: UserCode | None, run: str) -> dict[str, Host]:
         code: what ``sync`` names, if some hosts get it; removed from them afterwards.
         run: the name of this check.
     """
-    place = _Place(run)
-    visits = [_Visit(plan, host, connector, place.run) for host, connector in connectors_for(plan, place).items()]
+    path = home() / "doctor" / run  # this machine's agent removes what it has there
+    connectors = connectors_for(plan, RunDirectory.existing(path, path / "logs"))
+    visits = [_Visit(plan, host, connector, run) for host, connector in connectors.items()]
     with ThreadPoolExecutor(min(len(visits), _AT_ONCE), "visit") as pool:
 
         def everywhere(step: Callable[[_Visit, AgentRpc], None], chosen: Iterable[_Visit] = visits) -> None:
@@ -117,7 +105,7 @@ def examine(plan: Plan, code: UserCode | None, run: str) -> dict[str, Host]:
                 everywhere(lambda visit, interview: _bring_code(visit, interview, code))
             everywhere(_ask_about_itself)
             everywhere(_hold_ports)
-            wanted = _peers(plan, visits, place.run)
+            wanted = _peers(plan, visits, run)
             everywhere(lambda visit, interview: _probe_peers(visit, interview, wanted))
             _compare_directories(visits, everywhere)
         finally:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from tflaunch.agents.left_files import LeftFile
-from tflaunch.agents.rpc import AgentRpc
+from tflaunch.agents.rpc import visiting
 from tflaunch.core.job_state import Job
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.wording import counted, listed
@@ -19,7 +19,7 @@ from tflaunch.plan import placeholders, tensorboard
 from tflaunch.plan.model import Plan
 from tflaunch.printable import printable
 from tflaunch.store.run_dir import RunDirectory, collected_files_in
-from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
+from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 from tflaunch_worker import fields
 from tflaunch_worker.agent.left_files import PART, is_inside
@@ -251,18 +251,7 @@ def _is_entry(path: str, size: int, sha256: str) -> bool:
 def _new_agents(plan: Plan, path: Path) -> Reach:
     """Return how to reach agents that are started for it, and dismissed at the end."""
     connectors = connectors_for(plan, RunDirectory.existing(path, path / "logs"))
-
-    @contextmanager
-    def reach(host: str) -> Iterator[FileAgent]:
-        connector: AgentConnector = connectors[host]
-        agent = AgentRpc(connector.open(), path.name)
-        try:
-            yield agent
-        finally:
-            agent.close()
-            connector.end()
-
-    return reach
+    return lambda host: visiting(connectors[host], path.name)
 
 
 def _shortened(sentences: list[str]) -> list[str]:

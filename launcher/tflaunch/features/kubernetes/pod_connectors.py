@@ -60,11 +60,7 @@ class PodConnector:
         self._tell = tell
 
     def open(self) -> CommandLink:
-        """Start an agent, once the pod runs.
-
-        Raises:
-            LinkError: it cannot be started, and why.
-        """
+        """Start an agent, once the pod runs; see `AgentConnector`."""
         waiting = _Waiting(self._tell)
         end = time.monotonic() + self._pending
         refused_at: float | None = None
@@ -90,12 +86,7 @@ class PodConnector:
             time.sleep(_POLL)
 
     def resume(self) -> CommandLink:
-        """Reconnect to the agent that was started before.
-
-        Raises:
-            AgentGoneError: it has exited.
-            LinkError: it cannot be reached at present, and why.
-        """
+        """Reconnect to the agent that was started before; see `AgentConnector`."""
         try:
             return self._command.resume()
         except AgentGoneError as gone:

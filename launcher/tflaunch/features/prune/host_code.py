@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tflaunch.agents.rpc import AgentRpc
+from tflaunch.agents.rpc import visiting
 from tflaunch.client import runs
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.plan.model import Plan
@@ -54,14 +54,8 @@ def remove_code(path: Path) -> None:
 def _remove_on(host: str, connector: AgentConnector, run: str) -> str:
     """Have an agent in the run's directory on a host remove the copy; return what failed, or ""."""
     try:
-        agent = AgentRpc(connector.open(), run)
+        with visiting(connector, run) as agent:
+            agent.call("remove_code", _PATIENCE)
     except (LinkError, AgentGoneError) as error:
         return f"{host}: {error}"
-    try:
-        agent.call("remove_code", _PATIENCE)
-    except LinkError as error:
-        return f"{host}: {error}"
-    finally:
-        agent.close()
-        connector.end()
     return ""

@@ -18,19 +18,11 @@ from tflaunch.transport.base import AgentGoneError, LinkError
 _CHUNK = 256 * 1024
 
 
-class SshConnectors:
+class SshConnectors(bootstrap.Connectors):
     """Creates connectors for a run's SSH hosts, which share jump host connections, keys, and the agent."""
 
     def __init__(self, run: str, patience: float) -> None:
-        """Prepare what the connectors share.
-
-        Args:
-            run: the run's name.
-            patience: the timeout for reaching a host, in seconds.
-        """
-        self.run = run
-        self.patience = patience
-        self.archive = bootstrap.build_archive()
+        super().__init__(run, patience)
         self.connector = Connector()
         self._config: SshConfig | None = None
         self._lock = threading.Lock()
@@ -60,20 +52,11 @@ class SshConnector:
         self._warm = warm
 
     def open(self) -> SshLink:
-        """Start an agent.
-
-        Raises:
-            LinkError: it cannot be started, and why.
-        """
+        """Start an agent; see `AgentConnector`."""
         return self._reach("start")
 
     def resume(self) -> SshLink:
-        """Reconnect to the agent that was started before.
-
-        Raises:
-            AgentGoneError: it has exited.
-            LinkError: it cannot be reached at present, and why.
-        """
+        """Reconnect to the agent that was started before; see `AgentConnector`."""
         return self._reach("resume")
 
     def end(self) -> None:

@@ -351,12 +351,7 @@ def _shown(raw: bytes, most: int = _MOST_SHOWN) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in text)[:most]
 
 
-KEYWORDS = {
-    "ciphers": "Ciphers",
-    "macs": "MACs",
-    "kexalgorithms": "KexAlgorithms",
-    "hostkeyalgorithms": "HostKeyAlgorithms",
-}
+KEYWORDS = {name.lower(): name for name in ("Ciphers", "MACs", "KexAlgorithms", "HostKeyAlgorithms")}
 """The keywords of ssh_config that choose algorithms, by their names in lower case."""
 
 _HOST_KEYS = (

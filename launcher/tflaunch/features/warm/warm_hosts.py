@@ -6,7 +6,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from tflaunch.agents.rpc import AgentRpc
+from tflaunch.agents.rpc import visiting
 from tflaunch.features.warm import warm_servers
 from tflaunch.features.warm.warm_servers import WarmServer
 from tflaunch.plan.model import Plan
@@ -54,10 +54,6 @@ def _visit(host: str, connector: AgentConnector, run: str, is_stop: bool) -> lis
         AgentGoneError: it cannot be started.
         ValueError: the answer is not one.
     """
-    agent = AgentRpc(connector.open(), run)
-    try:
+    with visiting(connector, run) as agent:
         answer, _ = agent.call("look_for_warm", _PATIENCE, stop=is_stop)
-        return [warm_servers.read_server(host, status) for status in fields.items(answer, "servers")]
-    finally:
-        agent.close()
-        connector.end()
+    return [warm_servers.read_server(host, status) for status in fields.items(answer, "servers")]
