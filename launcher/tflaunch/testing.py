@@ -166,7 +166,7 @@ def _command_in_task(item: pytest.Function) -> list[str]:
 
 def _warmth(item: pytest.Function) -> dict[str, Any]:
     """Return the fields of a spec that keep what the test imports for the next one, as far as that is safe."""
-    from tflaunch_worker.forkserver import program_source
+    from tflaunch_worker import program_source
 
     above = [directory for directory in item.path.parents if directory.is_relative_to(item.config.rootpath)]
     modules = {"pytest"}

@@ -16,7 +16,8 @@ import psutil
 
 from support.processes import command_of, processes_with, without_forks
 from support.specs import TFLAUNCH
-from tflaunch_worker.forkserver import program_source, warm_client
+from tflaunch_worker import program_source
+from tflaunch_worker.forkserver import warm_client
 
 PATIENCE = 600
 LONG = bool(os.environ.get("TFLAUNCH_TEST_LONG"))

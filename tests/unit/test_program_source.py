@@ -10,7 +10,7 @@ import pytest
 
 from support.specs import SMALLEST_LOCAL, planned
 from tflaunch.plan import preloading, serialize
-from tflaunch_worker.forkserver import program_source
+from tflaunch_worker import program_source
 
 pytestmark = pytest.mark.unit
 

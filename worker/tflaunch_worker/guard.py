@@ -29,7 +29,7 @@ import sys
 
 from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, orphans, process_state
 from tflaunch_worker.agent.daemon import serve
-from tflaunch_worker.forkserver.messages import receive_message, send_message
+from tflaunch_worker.socket_messages import receive_message, send_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from types import CodeType, FunctionType
 
-from tflaunch_worker.forkserver import program_source
+from tflaunch_worker import program_source
 
 _MOST_OPERATIONS = 500_000  # of the pickler, which take 0.2 s to look at
 _SKIPPED = ("CACHE", "COPY", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL")

@@ -41,7 +41,7 @@ def prospect(plan: Plan, process: TaskPlan) -> str | None:
 
 def reason_against(argv: tuple[str, ...]) -> str:
     """Return why a command cannot be forked; "" if it can."""
-    from tflaunch_worker.forkserver import program_source  # slow to import, and few plans need it
+    from tflaunch_worker import program_source  # slow to import, and few plans need it
 
     return program_source.check_command(list(argv))
 

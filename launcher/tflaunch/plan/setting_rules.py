@@ -241,7 +241,7 @@ def _preload(spec: Spec) -> Iterator[Problem]:
             yield Problem.error(f"preload[{index}]", message, 'write for example "tensorflow"')
     if not (spec.preload or spec.warm):
         return
-    from tflaunch_worker.forkserver import program_source  # slow to import, and few specs need it
+    from tflaunch_worker import program_source  # slow to import, and few specs need it
 
     commands = {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
     for where, command in {"command": spec.command, **commands}.items():

@@ -14,9 +14,9 @@ import socket
 import sys
 import types
 
-from tflaunch_worker import linux
-from tflaunch_worker.forkserver import process_title, program_source
-from tflaunch_worker.forkserver.messages import receive_message
+from tflaunch_worker import linux, program_source
+from tflaunch_worker.forkserver import process_title
+from tflaunch_worker.socket_messages import receive_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

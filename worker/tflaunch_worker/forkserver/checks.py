@@ -12,7 +12,7 @@ import importlib.machinery
 import os
 import sys
 
-from tflaunch_worker.forkserver import program_source
+from tflaunch_worker import program_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ import signal
 import socket
 from collections import deque
 
-from tflaunch_worker import linux, spawn
-from tflaunch_worker.forkserver import program_source, warm_client
-from tflaunch_worker.forkserver.messages import encode_message, receive_message, send_message
+from tflaunch_worker import linux, program_source, spawn
+from tflaunch_worker.forkserver import warm_client
+from tflaunch_worker.socket_messages import encode_message, receive_message, send_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ import tempfile
 import time
 
 from tflaunch_worker.forkserver import become, checks, clone, process_title
-from tflaunch_worker.forkserver.messages import receive_message
+from tflaunch_worker.socket_messages import receive_message
 
 _MAX_IMPORT_OUTPUT = 64 * 1024
 _MAX_REASON = 500

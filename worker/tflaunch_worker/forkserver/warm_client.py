@@ -13,13 +13,13 @@ import socket
 
 from tflaunch_worker import linux, process_state
 from tflaunch_worker.forkserver import fingerprint
-from tflaunch_worker.forkserver.messages import receive_message, send_message
+from tflaunch_worker.socket_messages import receive_message, send_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Mapping, Sequence
 
-    from tflaunch_worker.forkserver.messages import Message
+    from tflaunch_worker.socket_messages import Message
 
 DIRECTORY = "TFLAUNCH_WARM_DIR"
 """Variable with the directory of the servers' sockets; by default, it is in the home of tflaunch."""

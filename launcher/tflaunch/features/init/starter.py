@@ -137,7 +137,7 @@ def _remote_hosts(cluster: dict[str, Any]) -> list[str]:
 
 
 def _can_preload(command: list[str]) -> bool:
-    from tflaunch_worker.forkserver import program_source  # slow to import
+    from tflaunch_worker import program_source  # slow to import
 
     return not program_source.check_command(command)
 

@@ -18,7 +18,7 @@ import struct
 
 from tflaunch_worker import linux
 from tflaunch_worker.agent.network import pasta
-from tflaunch_worker.forkserver.messages import receive_message, send_message
+from tflaunch_worker.socket_messages import receive_message, send_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Messages between the processes of this package: JSON over a Unix socket, with descriptors.
+"""Messages between processes of this machine: JSON over a Unix socket, with descriptors.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
