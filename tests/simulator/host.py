@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from simulator.hosts import SimHost
     from simulator.loop import SimLoop
 
+_SETTINGS = process_state.TaskSettings(0o022, (1024, 1024), 0)
+
 
 class SimPorts:
     """Holds simulated ports, which are mere numbers."""
@@ -213,21 +215,17 @@ class SimZygotePool:
         self._loop = loop
         self._ready_at = loop.now() + host.world.within(0.001, 8.0)
 
-    def fork_task(
-        self,
-        command: Command,
-        settings: process_state.TaskSettings,
-        on_started: Callable[[spawn.Child], None],
-        on_refused: Callable[[], None],
+    def start_task(
+        self, command: Command, started: Callable[[spawn.Child], None], refused: Callable[[], None]
     ) -> SimPendingFork:
         """Fork a task from a zygote."""
         pending = SimPendingFork()
 
         def decide() -> None:
             if not pending.is_cancelled and self._host.world.chance(0.8):
-                on_started(tasks.spawn.start_process(command, settings))  # type: ignore[attr-defined]
+                started(tasks.spawn.start_process(command, _SETTINGS))  # type: ignore[attr-defined]
             elif not pending.is_cancelled:
-                on_refused()
+                refused()
 
         self._loop.call_at(max(self._ready_at, self._loop.now()) + self._host.world.within(0.0001, 0.01), decide)
         return pending
@@ -293,13 +291,10 @@ class SimAgentHost:
     def progress(self, came: Callable[[], None]) -> None:
         """Return nothing: programs here only print."""
 
-    def start(self, task: Task, is_preloaded: bool) -> None:
+    def start(self, task: Task, starter: None) -> None:
         """Start a task."""
         zygotes = self._zygotes if self._host.world.chance(0.3) else None
-        task.start(process_state.TaskSettings(0o022, (1024, 1024), 0), zygotes)  # type: ignore[arg-type]
-
-    def import_modules(self, command: Command) -> None:
-        """Import nothing."""
+        task.start(_SETTINGS, zygotes)  # type: ignore[arg-type]
 
     def usable_memory(self) -> None:
         """Nothing is known of memory."""

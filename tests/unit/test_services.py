@@ -10,6 +10,7 @@ from support.played_agent import Answers, agent_parts
 from tflaunch_worker import fields, spawn
 from tflaunch_worker.agent.services import Service, Services
 from tflaunch_worker.rooms import Room, load, rooms
+from tflaunch_worker.rooms import start_guard as start_guard_by_room
 
 pytestmark = pytest.mark.unit
 
@@ -65,9 +66,23 @@ class Watcher(Service):
         self.noted.append(taken)
 
 
+class Starter(Service):
+    """Starts tasks, and leaves a process."""
+
+    def outlive_run(self) -> list[int]:
+        """Return the pid of what it leaves."""
+        return [42]
+
+
+def start_guard(recipe: str, python: Any, directory: str, title: str, link: Any) -> int | None:
+    """Start a guard where the recipe is known."""
+    return 7 if recipe == "known" else None
+
+
 ROOMS = {
     "counter": Room(f"{__name__}:Counter", calls=("count",)),
     "watcher": Room(f"{__name__}:Watcher", moments=("begin_task",)),
+    "starter": Room(f"{__name__}:Starter", moments=("start_task",), guards=f"{__name__}:start_guard"),
 }
 
 
@@ -128,6 +143,30 @@ def test_a_task_that_hangs_is_ended_when_all_have_looked_at_it(services: Service
     assert taken[1:] in ([b"seen, counted"], [b"countedseen, "])
 
 
+def test_a_task_that_names_modules_may_be_started_by_a_room(services: Services) -> None:
+    """Others are executed as they are; what has started none leaves nothing for later runs."""
+    assert services.find_starter(spawn.Command(["python"], {}, "/")) is None
+    assert services.outlive_run() == []
+    assert isinstance(services.find_starter(spawn.Command(["python"], {}, "/", ("json",))), Starter)
+    assert services.outlive_run() == [42]
+
+
+def test_a_room_without_another_way_has_a_task_executed() -> None:
+    """At once."""
+    refused: list[bool] = []
+    base: Any = Service(agent_parts())
+    assert base.start_task(spawn.Command([], {}, "/"), None, lambda: refused.append(True)) is None
+    assert refused == [True]
+
+
+def test_a_room_may_start_the_guard_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it has what the recipe asks for."""
+    monkeypatch.setattr("tflaunch_worker.rooms.rooms", lambda: ROOMS)
+    nothing: Any = None
+    assert start_guard_by_room("known", [], "/", "", nothing) == 7
+    assert start_guard_by_room("other", [], "/", "", nothing) is None
+
+
 @pytest.mark.parametrize("name", rooms())
 def test_what_a_room_declares_is_there(name: str) -> None:
     """It serves the calls that it checks, and takes part in moments that there are."""
@@ -136,6 +175,7 @@ def test_what_a_room_declares_is_there(name: str) -> None:
     assert sorted(service.CALLS) == sorted(room.calls)
     assert all(callable(getattr(service, kind)) for kind in room.calls)
     assert all(callable(getattr(Service, moment)) for moment in room.moments)
+    assert not room.guards or callable(load(room.guards))
 
 
 def test_no_two_rooms_serve_the_same_calls() -> None:

@@ -5,7 +5,7 @@ It is sent as source and reads one request (a line of JSON) from its input:
     {"mode": "start" or "resume", "run", "host", "home": path or null, "inherits": whether TFLAUNCH_HOME of the
      environment applies when "home" is null, "agent": SHA-256 of the agent's modules, "size": their bytes, "patience":
      seconds, "holds": whether the processes we start end with us, so that we stay until the agent has ended,
-     "warm": the recipe of tasks for which a warm server may start the agent, or null, "names": [of the socket, the
+     "warm": the recipe of a process of an earlier run that may start the agent, or null, "names": [of the socket, the
      lock and the log in an agent's directory]}
 
 It answers in lines of JSON, distinguished by ``kind``: ``send`` (the agent's modules are not in this host's cache,
@@ -189,21 +189,20 @@ def _start(request: dict[str, Any], place: _Place, modules: _Modules) -> tuple[s
     place.make()
     if not place.is_free(request["patience"]):
         raise BootError("an earlier agent of this run has not ended there")
-    connection = _started_warm(place.directory, request)
+    connection = _started_by_other(place.directory, request)
     return (connection, None) if connection is not None else _spawn(place.directory, bool(request.get("holds")))
 
 
-def _started_warm(directory: str, request: dict[str, Any]) -> socket.socket | None:
-    """Have a warm server start guard and agent; return a link to the agent, or None if it does not."""
+def _started_by_other(directory: str, request: dict[str, Any]) -> socket.socket | None:
+    """Have another process start guard and agent; return a link to the agent, or None if there is none."""
     if not request.get("warm"):
         return None
-    from tflaunch_worker.forkserver import warm_client
+    from tflaunch_worker.rooms import start_guard
 
     ours, theirs = socket.socketpair()
     with theirs:
-        path = warm_client.socket_path(directory, request["warm"], os.environ)
         python = (sys.executable, "-E", "-s", "-S")  # as this process was started
-        guard = warm_client.request_guard(path, python, directory, f"tflaunch-agent:{request['run']}", theirs)
+        guard = start_guard(request["warm"], python, directory, f"tflaunch-agent:{request['run']}", theirs)
     if guard is None:
         ours.close()
         return None

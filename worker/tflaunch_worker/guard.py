@@ -8,11 +8,7 @@ starts anything, and so does every command that inspects the run (`orphans`).
 
 Usage: python -c '<import and call main>' SOCKET-DESCRIPTOR DIRECTORY TITLE
 
-A warm server (`forkserver.warm_server`) forks guard and agent, which then execute `main_with_agent` and
-`main_of_agent`. The only differences: the agent exists before its guard runs, so it waits until the guard holds the
-lock, and it has a child that has imported modules.
-
-At its end the agent names what it leaves behind on purpose, processes that become warm servers; the guard spares them.
+At its end the agent names what it leaves behind on purpose, for later runs; the guard spares that.
 
 While it lives it holds a lock in the directory, so that a host has at most one agent per run.
 
@@ -30,10 +26,6 @@ import sys
 from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, orphans, process_state
 from tflaunch_worker.agent.daemon import serve
 from tflaunch_worker.socket_messages import receive_message, send_message
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from tflaunch_worker.forkserver.pool import WarmZygote
 
 _HOLDER_DIES = 1.0  # seconds for a killed agent to let go of its lock
 _OTHERS_PATIENCE = 1.0  # seconds for orphans of other agents to die
@@ -55,54 +47,22 @@ def guard(directory: str, descriptor: int) -> None:
     process_state.set_own_state([descriptor])
     os.set_inheritable(descriptor, False)  # it is for us, not for the tasks
     umask = os.umask(0o077)
-    _prepare(directory)
+    prepare(directory)
     # Taken before the fork: if we die in between, the agent finds another parent and ends.
     parent = os.getpid()
     channel, theirs = socket.socketpair()
     agent = os.fork()
     if agent == 0:
         channel.close()
-        _run_agent(directory, descriptor, umask, parent, theirs)
+        run_agent(directory, descriptor, umask, parent, theirs)
     theirs.close()
     os.close(descriptor)
-    _guard_until_end(directory, agent, channel)
+    guard_until_end(directory, agent, channel)
 
 
-def main_with_agent() -> None:
-    """Guard an agent that exists already. Arguments: a socket to it, its pid, the directory and a title."""
-    gc.set_threshold(50_000)
-    channel, agent, directory = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), sys.argv[3]
-    process_state.set_own_state([channel.fileno()])
-    channel.set_inheritable(False)
-    os.umask(0o077)
-    lock = _prepare(directory)
-    send_message(channel, {"kind": "guarded"}, [lock])
-    _guard_until_end(directory, agent, channel)
-
-
-def main_of_agent() -> None:
-    """Run the agent in this process, whose parent becomes its guard.
-
-    Arguments: sockets to the guard, to the first client and to the child that has imported modules; the pid of this
-    child, and the key of its tasks; the directory and a title.
-    """
-    from tflaunch_worker.forkserver.pool import WarmZygote  # other agents import it when they need it
-
-    gc.set_threshold(50_000)
-    channel, link, zygote_link, zygote = map(int, sys.argv[1:5])
-    process_state.set_own_state([channel, link, zygote_link])
-    for descriptor in (channel, link, zygote_link):
-        os.set_inheritable(descriptor, False)
-    directory, umask = sys.argv[6], os.umask(0o077)
-    theirs = socket.socket(fileno=channel)
-    receive_message(theirs)  # it has a descriptor of the lock, which stays open
-    _detach(directory)
-    _run_agent(directory, link, umask, os.getppid(), theirs, WarmZygote(zygote, zygote_link, sys.argv[5]))
-
-
-def _prepare(directory: str) -> int:
+def prepare(directory: str) -> int:
     """Become the only guard in a directory, without a terminal; return the descriptor of the lock."""
-    _detach(directory)
+    detach(directory)
     was_there, lock = _lock(directory)
     # The lock file outlives only an agent that was killed: an orderly end removes it.
     if was_there:
@@ -111,7 +71,7 @@ def _prepare(directory: str) -> int:
     return lock
 
 
-def _guard_until_end(directory: str, agent: int, channel: socket.socket) -> None:
+def guard_until_end(directory: str, agent: int, channel: socket.socket) -> None:
     """Guard the agent until it exits, then kill what it has left. Never returns."""
     _pass_on_term(agent)
     # Not before the fork: the agent need not wait until all processes have been looked at.
@@ -130,15 +90,13 @@ def _spared(channel: socket.socket) -> set[int]:
         return set()  # it was not asked to keep any
 
 
-def _run_agent(
-    directory: str, descriptor: int, umask: int, parent: int, channel: socket.socket, warm: WarmZygote | None = None
-) -> None:
+def run_agent(directory: str, descriptor: int, umask: int, parent: int, channel: socket.socket) -> None:
     """Run the agent in this process. Never returns."""
     code = 1
     try:
         linux.die_with_parent(signal.SIGTERM)
         if os.getppid() == parent:
-            spared = serve(directory, socket.socket(fileno=descriptor), umask, warm)
+            spared = serve(directory, socket.socket(fileno=descriptor), umask)
             # A guard that was killed can no longer clean up, so the agent, which is ending anyway, does it.
             if os.getppid() != parent or linux.is_exiting(parent):
                 orphans.sweep(directory, is_held=True)  # the dying guard adopts nothing, and we look only below it
@@ -152,7 +110,7 @@ def _run_agent(
         os._exit(code)
 
 
-def _detach(directory: str) -> None:
+def detach(directory: str) -> None:
     """Detach from the terminal: read from /dev/null, write to our own log."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     try:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator, Mapping
+    import socket
+    from typing import Any, Iterator, Mapping, Sequence
 
 _FEATURES = "tflaunch_worker.features"
 
@@ -40,12 +41,14 @@ class Room(NamedTuple):
         calls: the kinds of calls that it serves.
         variables: what the environments of tasks get, by name.
         moments: the methods of `Service` for which it is made; at other moments it takes part if a call came before.
+        guards: the place of a function that does what `start_guard` does.
     """
 
     service: str
     calls: tuple[str, ...] = ()
     moments: tuple[str, ...] = ()
     variables: Mapping[str, Variable] = {}
+    guards: str = ""
 
 
 def load(place: str) -> Any:
@@ -63,6 +66,21 @@ def _import(module: str) -> Any:
 def rooms() -> Mapping[str, Room]:
     """Return the rooms of agents by their names."""
     return find_rooms(_FEATURES)
+
+
+def start_guard(recipe: str, python: Sequence[str], directory: str, title: str, link: socket.socket) -> int | None:
+    """Have a process of an earlier run start guard and agent; return the guard's pidfd, None if there is none.
+
+    Args:
+        recipe: what the plan says of that process.
+        python: the interpreter for guard and agent, with its options.
+        directory: the agent's private directory, which exists.
+        title: for people who list processes.
+        link: the socket to the agent's first client, which stays open here.
+    """
+    starters = (load(room.guards) for room in rooms().values() if room.guards)
+    guards: Iterator[int | None] = (start(recipe, python, directory, title, link) for start in starters)
+    return next((guard for guard in guards if guard is not None), None)
 
 
 def find_rooms(package: str) -> dict[str, Any]:

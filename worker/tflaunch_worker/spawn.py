@@ -14,6 +14,8 @@ from tflaunch_worker import linux, process_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from tflaunch_worker.process_state import TaskSettings
 
 NOT_FOUND = 127
@@ -37,10 +39,10 @@ class Command:
         workdir: the working directory.
         secrets: the rest of the environment, which only the task's own process gets.
         namespaces: descriptors of the namespaces that the process joins (see `agent.network.private_network`).
-        modules: the task may be forked from a process that has imported these (see `forkserver`).
+        modules: the task may be forked from a process that has imported these (see `agent.services`).
         argv0: the ``argv[0]`` that the program gets; "" for the name in ``argv``.
         search: if the task calls a function, directories in which it searches modules after its interpreter's own.
-        warm: how the process with these modules outlives the run; None if it does not.
+        warm: how the process with these modules outlives the run: its ``recipe`` and, in seconds, its ``idle`` limit.
         preload: how it was started: the modules imported beforehand, or "no: " and the reason; "" without any.
         facts: what is reported to the supervisor about this host with the start.
     """
@@ -56,17 +58,9 @@ class Command:
         self.search: list[str] | None = None
         self.secrets: dict[str, str] = {}
         self.namespaces: tuple[int, ...] = ()
-        self.warm: WarmOrder | None = None
+        self.warm: dict[str, Any] | None = None
         self.preload = ""
         self.facts: dict[str, object] = {}
-
-
-class WarmOrder:
-    """How a zygote outlives its run as a warm server: the path of its socket, and its idle limit in seconds."""
-
-    def __init__(self, path: str, idle: float) -> None:
-        self.path = path
-        self.idle = idle
 
 
 class Child:

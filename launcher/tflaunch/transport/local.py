@@ -12,7 +12,7 @@ from pathlib import Path
 import tflaunch_worker
 from tflaunch import private_files
 from tflaunch.transport.base import AgentGoneError, LinkError
-from tflaunch_worker import linux, orphans
+from tflaunch_worker import linux, orphans, rooms
 from tflaunch_worker.linux import short_path
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard import main; main()"
@@ -32,7 +32,7 @@ class LocalConnector:
         Args:
             directory: a private directory for the agent's socket, spools and log; created if it is missing.
             run: the run's name, shown in process lists.
-            warm: the recipe of the tasks for which a warm server may start them (see `plan.preloading`).
+            warm: the recipe of a process of an earlier run that may start them (see `rooms.start_guard`).
         """
         self._directory = directory
         self._run = run
@@ -58,7 +58,7 @@ class LocalConnector:
         ]
         try:
             private_files.make_directories(self._directory)
-            if self._is_started_warm(theirs):
+            if self._is_started_by_other(theirs):
                 return LocalLink(ours)
             self.guard = subprocess.Popen(
                 argv, pass_fds=[theirs.fileno()], start_new_session=True, stdin=subprocess.DEVNULL
@@ -71,14 +71,12 @@ class LocalConnector:
         self._guard_end = linux.open_pidfd(self.guard.pid)
         return LocalLink(ours)
 
-    def _is_started_warm(self, link: socket.socket) -> bool:
-        """Have a warm server start guard and agent; return whether it did."""
+    def _is_started_by_other(self, link: socket.socket) -> bool:
+        """Have another process start guard and agent; return whether it did."""
         if self._warm is None:
             return False
-        from tflaunch_worker.forkserver import warm_client  # most runs are not warm
-
-        path = warm_client.socket_path(str(self._directory), self._warm, os.environ)
-        self._guard_end = warm_client.request_guard(path, _PYTHON, str(self._directory), f"{_TITLE}{self._run}", link)
+        place = str(self._directory)
+        self._guard_end = rooms.start_guard(self._warm, _PYTHON, place, f"{_TITLE}{self._run}", link)
         return self._guard_end is not None
 
     def resume(self) -> LocalLink:

@@ -101,9 +101,9 @@ class Agent:
         """Close the connection to the supervisor."""
         self._link.disconnect()
 
-    def keep_warm(self) -> list[int]:
-        """Let processes outlive the run that later runs can use, if the supervisor has ended this one."""
-        return self._host.keep_warm() if self._was_dismissed else []
+    def outlive_run(self) -> list[int]:
+        """Let processes stay for later runs, if the supervisor has ended this one; return their pids."""
+        return self._services.outlive_run() if self._was_dismissed else []
 
     def drain(self) -> None:
         """Stop the tasks with their grace period, then exit: the host is being drained."""
@@ -234,16 +234,19 @@ class Agent:
         self._services.begin_task(task, command)
         if message.get("stall"):
             self._stall_watches[name] = StallWatch(self._loop, message["stall"], task, self._link)
-        self._host.start(task, bool(command.modules))
+        self._host.start(task, self._services.find_starter(command))
         if self._is_leaving:
             task.stop(self._grace)  # the order crossed our `host_leaving`; we end once no task lives
 
     def _import_modules(self, message: dict[str, Any]) -> None:
         """Import the modules of a task that may be started here later."""
         try:
-            self._host.import_modules(self._host.command(message["task"], message, None))
+            command = self._host.command(message["task"], message, None)
         except host_vars.UnknownValueError:
-            pass  # reported when the task is started
+            return  # reported when the task is started
+        starter = self._services.find_starter(command)
+        if starter is not None:
+            starter.expect_task(command)
 
     def _stop_task(self, message: dict[str, Any]) -> None:
         task = self._tasks.get(message["task"])

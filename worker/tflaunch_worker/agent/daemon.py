@@ -15,28 +15,23 @@ from tflaunch_worker.agent.agent import Agent
 from tflaunch_worker.agent.host import Host
 from tflaunch_worker.event_loop import Loop
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from tflaunch_worker.forkserver.pool import WarmZygote
 
-
-def serve(directory: str, connection: socket.socket, umask: int, warm: WarmZygote | None = None) -> list[int]:
+def serve(directory: str, connection: socket.socket, umask: int) -> list[int]:
     """Run the agent of this host until the run ends or the lease expires; return the pids of what outlives it.
 
     Args:
         directory: the agent's private directory.
         connection: its first client.
         umask: the umask that tasks get.
-        warm: a child that has imported modules already.
     """
     loop = Loop()
-    agent = Agent(loop, Host(directory, loop, umask, warm))
+    agent = Agent(loop, Host(directory, loop, umask))
     _listen(directory, loop, agent)
     _watch_signals(loop, agent)
     agent.connect(connection)
     loop.run()
-    spared = agent.keep_warm()
-    agent.disconnect()  # last: it ends the run for the launcher, and the next run may need a warm server at once
+    spared = agent.outlive_run()
+    agent.disconnect()  # last: it ends the run for the launcher, and the next run may need what stays at once
     return spared
 
 

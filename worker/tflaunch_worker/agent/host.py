@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from tflaunch_worker.agent.checkpoints import Finder
     from tflaunch_worker.agent.network.private_network import PrivateNetwork
+    from tflaunch_worker.agent.services import Service
     from tflaunch_worker.agent.task import Listener, Observer
     from tflaunch_worker.event_loop import Loop
-    from tflaunch_worker.forkserver.pool import WarmZygote, ZygotePool
 
 
 class Host:
@@ -39,7 +39,7 @@ class Host:
     ``directory`` is the agent's own.
     """
 
-    def __init__(self, directory: str, loop: Loop, umask: int, warm: WarmZygote | None = None) -> None:
+    def __init__(self, directory: str, loop: Loop, umask: int) -> None:
         self.directory = directory
         self._environments = TaskEnvironments(directory)
         self.fence = Fence(loop)
@@ -47,12 +47,10 @@ class Host:
         self._loop = loop
         self.gpus = linux.count_gpus()
         self.max_files = process_state.raise_file_limit()
-        self._settings = TaskSettings(umask, self.max_files, linux.be_punctual())
+        self.settings = TaskSettings(umask, self.max_files, linux.be_punctual())
         self._oom = OomWatch()
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)
-        self._warm = warm
-        self._zygotes: ZygotePool | None = None
         self._checkpoints: Finder | None = None
         self._network: PrivateNetwork | None = None
 
@@ -98,25 +96,9 @@ class Host:
         """Return a new attempt of a task, which reports its events to ``listener``."""
         return Task(name, attempt, command, stream, self._loop, listener, observer)
 
-    def start(self, task: Task, is_preloaded: bool) -> None:
-        """Start a task; if ``is_preloaded``, it may be forked from a process that has imported its modules."""
-        task.start(self._settings, self._zygote_pool() if is_preloaded else None)
-
-    def import_modules(self, command: spawn.Command) -> None:
-        """Import the modules of a task before it is started here, if that saves time then."""
-        if command.modules:
-            self._zygote_pool().import_modules(command, self._settings)
-
-    def _zygote_pool(self) -> ZygotePool:
-        if self._zygotes is None:
-            from tflaunch_worker.forkserver.pool import ZygotePool  # most runs preload nothing
-
-            self._zygotes = ZygotePool(self._loop, self.measurer.forks, self._warm)
-        return self._zygotes
-
-    def keep_warm(self) -> list[int]:
-        """Let the processes that have imported modules outlive the run where it asks for that; return their pids."""
-        return [] if self._zygotes is None else self._zygotes.keep_warm()
+    def start(self, task: Task, starter: Service | None) -> None:
+        """Start a task, or have a room start it."""
+        task.start(self.settings, starter)
 
     def usable_memory(self) -> int | None:
         """Return how many bytes the tasks can still use, None if unknown."""

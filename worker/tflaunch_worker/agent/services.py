@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.left_files import LeftFiles
     from tflaunch_worker.agent.orders import Check
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
-    from tflaunch_worker.agent.task import Task
+    from tflaunch_worker.agent.task import Pending, Task
     from tflaunch_worker.event_loop import Loop
     from tflaunch_worker.rooms import Room
 
@@ -71,6 +71,19 @@ class Service:
     def begin_task(self, task: Task, command: spawn.Command) -> None:
         """A task is about to start."""
 
+    def start_task(
+        self, command: spawn.Command, started: Callable[[spawn.Child], None], refused: Callable[[], None]
+    ) -> Pending | None:
+        """A task that names modules starts; call ``started`` with its process, or ``refused`` to have it executed.
+
+        Returns what is to be cancelled if the task is stopped before, or None if one of them was called.
+        """
+        refused()
+        return None
+
+    def expect_task(self, command: spawn.Command) -> None:
+        """A task that names modules may be started here later."""
+
     def stop_task(self, name: str) -> None:
         """A task is being stopped, and told so."""
 
@@ -87,6 +100,10 @@ class Service:
 
     def leave(self) -> None:
         """The run has ended: its supervisor dismisses the agent."""
+
+    def outlive_run(self) -> list[int]:
+        """The dismissed agent ends; return the pids of its children that stay for later runs."""
+        return []
 
 
 class Services:
@@ -125,6 +142,11 @@ class Services:
         kind = message["kind"]
         serve: Serve = getattr(self._find(self._serving[kind]), kind)
         serve(call, message)
+
+    def find_starter(self, command: spawn.Command) -> Service | None:
+        """Return what may start a task in another way than by executing its command."""
+        starters = (room for room in self._rooms if "start_task" in room.moments)
+        return next(map(self._find, starters), None) if command.modules else None
 
     # ---- moments in the lives of tasks, as `Service` describes them
 
@@ -165,3 +187,7 @@ class Services:
         """Tell all that the run has ended."""
         for service in self._at("leave"):
             service.leave()
+
+    def outlive_run(self) -> list[int]:
+        """Return the pids of all children of this process that stay for later runs."""
+        return [pid for service in self._made.values() for pid in service.outlive_run()]

@@ -20,10 +20,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Protocol
 
+    from tflaunch_worker.agent.services import Service
     from tflaunch_worker.agent.task_output import Stream
     from tflaunch_worker.event_loop import Loop, Timer
-    from tflaunch_worker.forkserver.pool import PendingFork, ZygotePool
     from tflaunch_worker.process_state import TaskSettings
+
+    class Pending(Protocol):
+        """A start that is under way."""
+
+        def cancel(self) -> None:
+            """Let no program run, and call nothing."""
 
     class Listener(Protocol):
         """Receives the events of a task."""
@@ -97,7 +103,7 @@ class Task:
         self._loop = loop
         self._listener = listener
         self._observer = observer
-        self._pending: PendingFork | Timer | None = None
+        self._pending: Pending | None = None
         self._child: spawn.Child | None = None
         self._pidfd: int | None = None
         self.has_exited = False
@@ -119,14 +125,14 @@ class Task:
             os.fsencode(f"TFLAUNCH_ATTEMPT={attempt}"),
         }
 
-    def start(self, settings: TaskSettings, zygotes: ZygotePool | None = None) -> None:
-        """Start the attempt, or fork it from a zygote; the listener gets the result."""
-        if zygotes is None:
+    def start(self, settings: TaskSettings, starter: Service | None = None) -> None:
+        """Start the attempt, or have it started; the listener gets the result."""
+        if starter is None:
             # Deferred until this batch of orders is prepared: after a fork, each page that the agent writes is copied.
             self._pending = self._loop.call_at(self._loop.now(), lambda: self._start_process(settings))
         else:
             fall_back = lambda: self._start_process(settings)  # noqa: E731
-            self._pending = zygotes.fork_task(self._command, settings, self._on_started, fall_back)
+            self._pending = starter.start_task(self._command, self._on_started, fall_back)
 
     def _start_process(self, settings: TaskSettings) -> None:
         try:

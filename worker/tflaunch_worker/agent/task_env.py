@@ -102,15 +102,9 @@ class TaskEnvironments:
         command = spawn.Command(argv, env, workdir, modules)
         command.secrets = secrets
         command.search = message.get("search")
-        if modules and message.get("warm") is not None and not message.get("private"):
-            command.warm = self._warm_order(**message["warm"])
+        command.warm = message.get("warm")
         command.facts = self._facts(argv, env)
         return command
-
-    def _warm_order(self, recipe: str, idle: float) -> spawn.WarmOrder:
-        from tflaunch_worker.forkserver import warm_client  # most runs are not warm
-
-        return spawn.WarmOrder(warm_client.socket_path(self._directory, recipe, self._environ), idle)
 
     def _facts(self, argv: list[str], env: dict[str, str]) -> dict[str, object]:
         """Return facts that may differ silently between hosts: the command's TensorFlow."""

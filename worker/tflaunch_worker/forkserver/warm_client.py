@@ -47,12 +47,6 @@ _NOISE = frozenset(
 """Variables that differ between runs and change nothing that a module does while it is imported."""
 
 
-def boot_code(root: str, function: str) -> bytes:
-    """Return the program that calls a function of `tflaunch_worker.guard`, found in ``root``."""
-    code = f"import sys; sys.path.insert(0, {root!r}); from tflaunch_worker import guard; guard.{function}()"
-    return code.encode("utf-8", "surrogateescape")
-
-
 def without_noise(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that imports may depend on."""
     return {name: value for name, value in environ.items() if name not in _NOISE and not name.startswith(_OWN_PREFIX)}
@@ -98,17 +92,9 @@ def _own_version() -> list[list[object]]:
     return sorted(found)
 
 
-def request_guard(path: str, python: Sequence[str], directory: str, title: str, link: socket.socket) -> int | None:
-    """Have a server start a run's guard and agent; return the guard's pidfd, or None if it does not.
-
-    Args:
-        path: the server's socket.
-        python: the interpreter for guard and agent, with its options.
-        directory: the agent's private directory, which exists.
-        title: for people who list processes.
-        link: the socket to the agent's first client, which stays open here.
-    """
-    server = _connect(path)
+def request_guard(recipe: str, python: Sequence[str], directory: str, title: str, link: socket.socket) -> int | None:
+    """Have a server start a run's guard and agent, as `rooms.start_guard` describes it."""
+    server = _connect(socket_path(directory, recipe, os.environ))
     if server is None:
         return None
     with server:

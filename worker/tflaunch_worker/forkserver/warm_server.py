@@ -219,7 +219,7 @@ class _Server:
             env = receive_message(client)[0]  # only what executes another program may know secrets
             send_message(channel, env)
             channel.set_inheritable(True)
-            code = warm_client.boot_code(request["root"], "main_with_agent")
+            code = _program(request["root"], "main_of_guard")
             numbers = [b"%d" % number for number in (channel.fileno(), agent)]
             os.execve(words[0], [*words, code, *numbers, *place], _encoded(env))
         linux.die_with_parent(signal.SIGTERM)
@@ -236,7 +236,7 @@ class _Server:
             kept = [theirs.fileno(), link, zygote_link.fileno()]
             for descriptor in kept:
                 os.set_inheritable(descriptor, True)
-            code = warm_client.boot_code(request["root"], "main_of_agent")
+            code = _program(request["root"], "main_of_agent")
             numbers = [b"%d" % number for number in (*kept, zygote)]
             os.execve(words[0], [*words, code, *numbers, self._key.encode("ascii"), *place], _encoded(env))
         linux.die_with_parent(signal.SIGKILL)
@@ -247,6 +247,12 @@ class _Server:
         zygote_link.close()
         process_title.set_process_title([f"tflaunch-forkserver: {','.join(self._modules)}"], os.environ)
         return zygote_end
+
+
+def _program(root: str, function: str) -> bytes:
+    """Return the program that calls a function of `warm_start`, found in ``root``."""
+    place = f"from {__package__} import warm_start; warm_start.{function}()"
+    return f"import sys; sys.path.insert(0, {root!r}); {place}".encode("utf-8", "surrogateescape")
 
 
 def _encoded(message: Message) -> dict[bytes, bytes]:

@@ -1,7 +1,12 @@
-"""Show and end the warm servers of a host."""
+"""Fork tasks from processes that have imported their modules, also across runs."""
 
 from __future__ import annotations
 
 from tflaunch_worker.rooms import Room
 
-ROOM = Room("tflaunch_worker.features.warm.warm_servers:WarmServers", calls=("look_for_warm",))
+ROOM = Room(
+    "tflaunch_worker.forkserver.pool:ZygotePool",
+    calls=("look_for_warm",),
+    moments=("start_task", "expect_task"),
+    guards="tflaunch_worker.forkserver.warm_client:request_guard",
+)

@@ -1,0 +1,293 @@
+"""A zygote as its agent uses it: its start, requests for forks, and forks that are under way.
+
+A task is forked in three steps, so that no program runs without the agent's knowledge, even if a process dies or is
+slow: the zygote gets the request with the ends of two connections; the fork sends its pid over one of them; it
+continues only after the agent's answer, which has the task's secrets. If the connection ends without a pid, the task
+is started as usual.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import signal
+import socket
+from collections import deque
+
+from tflaunch_worker import linux, spawn
+from tflaunch_worker.socket_messages import encode_message, receive_message, send_message
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from tflaunch_worker.event_loop import Loop
+    from tflaunch_worker.process_state import TaskSettings
+    from tflaunch_worker.socket_messages import Message
+
+PRELOAD = "TFLAUNCH_PRELOAD"
+"""Variable that lists the modules imported for a task, or holds "no: " and the reason."""
+TASK_VARIABLES = ("TF_CONFIG", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", PRELOAD)
+"""Variables in which tasks differ that are forked from the same zygote."""
+
+_FEWER_THREADS = {"OPENBLAS_NUM_THREADS": "1"}  # OpenBLAS would start its threads during its import
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# "", the working directory, is replaced because it may contain a module of any name.
+_CODE = f"import sys; sys.path[: sys.path[:1] == ['']] = [{_ROOT!r}]; from {__package__} import server; server.main()"
+_IMPORT_TIMEOUT = 120.0  # seconds
+_STAY_PATIENCE = 3.0  # seconds for a zygote to look at all files that it has imported
+_GO_PATIENCE = 2.0  # seconds for a fork to read what it is waiting for
+_REAP_INTERVAL = 0.05  # seconds
+_READ = 64 * 1024
+
+
+class PendingFork:
+    """A requested fork. Until it is started, no process runs any part of the task's program."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        output: int,
+        report: socket.socket,
+        secrets: dict[str, str],
+        on_started: Callable[[spawn.Child], None],
+        on_refused: Callable[[str], None],
+    ) -> None:
+        self._loop = loop
+        self._output = output
+        self._report = report
+        self._secrets = secrets
+        self._on_started = on_started
+        self._on_refused = on_refused
+        self._received = b""
+        self._is_cancelled = False
+        self.on_answer: Callable[[bool], None] = lambda _: None
+        """Called when the result is known, with whether the zygote has answered."""
+        loop.watch(report.fileno(), self._read_report)
+
+    def cancel(self) -> None:
+        """Cancel the fork; a process already forked for it is killed before it runs anything."""
+        self._is_cancelled = True
+
+    def _read_report(self) -> None:
+        try:
+            data = self._report.recv(_READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._received += data
+        if data and b"\n" not in self._received:
+            return
+        self._loop.forget(self._report.fileno())
+        kind, _, rest = self._received.decode("utf-8", "replace").partition("\n")[0].partition(" ")
+        self.on_answer(bool(data))
+        if kind == "pid" and rest.isdecimal() and linux.parent_of(int(rest)) == os.getpid():
+            self._continue_fork(int(rest))
+        else:
+            self._close_fds()
+            if not self._is_cancelled:
+                self._on_refused(rest if kind == "no:" else "the process that imports for it has died")
+
+    def _continue_fork(self, pid: int) -> None:
+        if self._is_cancelled:
+            self._close_fds()
+            _kill_and_reap(self._loop, pid)
+            return
+        self._report.settimeout(_GO_PATIENCE)
+        try:  # secrets go past the zygote, which may outlive the run
+            send_message(self._report, {"kind": "go", "secrets": self._secrets})
+        except OSError:
+            pass  # the fork has died, and so has the task
+        self._report.setblocking(False)
+        self._on_started(spawn.Child(pid, self._output, self._report.detach()))
+
+    def _close_fds(self) -> None:
+        self._report.close()
+        os.close(self._output)
+
+
+class Zygote:
+    """A process that imports modules, with the requests sent to it."""
+
+    def __init__(
+        self, loop: Loop, pid: int, link: socket.socket, on_ended: Callable[[bool], None], stay: Message | None
+    ) -> None:
+        """Use a child of this process as a zygote.
+
+        Args:
+            loop: the agent's.
+            pid: the child.
+            link: the connection to it.
+            on_ended: called with whether it has ever answered.
+            stay: the order to become a warm server, None if it must not.
+        """
+        self.pid = pid
+        self._order_to_stay = stay
+        self._loop = loop
+        self._on_ended = on_ended
+        self._has_answered = False
+        self._unsent: deque[tuple[bytes, list[int]]] = deque()
+        link.setblocking(False)
+        self._link = link
+        loop.watch(link.fileno(), self._on_link_ready)
+
+    def request_fork(
+        self, command: spawn.Command, on_started: Callable[[spawn.Child], None], on_refused: Callable[[str], None]
+    ) -> PendingFork:
+        """Request a fork for a task.
+
+        Raises:
+            OSError: no descriptors are left.
+        """
+        output, output_end = spawn.make_output_pipe()
+        report, report_end = socket.socketpair()
+        report.setblocking(False)
+        set_preload(command, ",".join(command.modules))
+        place = {"workdir": command.workdir, "is_function": command.search is not None}
+        fields = {"kind": "fork", "argv": command.argv, "env": command.env, **place}
+        self._unsent.append((encode_message(fields), [output_end, report_end.detach()]))
+        pending = PendingFork(self._loop, output, report, command.secrets, on_started, on_refused)
+
+        def give_up() -> None:
+            linux.kill(self.pid, None, signal.SIGKILL)
+
+        timer = self._loop.call_at(self._loop.now() + _IMPORT_TIMEOUT, give_up)
+
+        def on_answer(has_answered: bool) -> None:
+            timer.cancel()
+            self._has_answered = self._has_answered or has_answered
+
+        pending.on_answer = on_answer
+        self._send_requests()
+        return pending
+
+    def stay(self) -> bool:
+        """Order the zygote to become a warm server; return whether it did, and lives on when this process ends."""
+        if self._order_to_stay is None:
+            return False
+        self._link.settimeout(_STAY_PATIENCE)
+        try:
+            send_message(self._link, self._order_to_stay)
+            return bool(receive_message(self._link)[0]["kind"] == "warm")
+        except (OSError, EOFError, ValueError, LookupError):
+            return False
+
+    def _on_link_ready(self) -> None:
+        """Send requests when the link is writable, and notice its end.
+
+        The zygote sends nothing over it, so it is readable only at its end.
+        """
+        try:
+            if not self._link.recv(1):
+                self._on_link_closed()
+                return
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._on_link_closed()
+            return
+        self._send_requests()
+
+    def _send_requests(self) -> None:
+        while self._unsent and self._link.fileno() >= 0:
+            data, descriptors = self._unsent[0]
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+            try:
+                sent = self._link.sendmsg([data], rights, socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                break
+            except OSError:
+                break  # the read side notices the end of the link
+            for descriptor in descriptors:
+                os.close(descriptor)
+            self._unsent[0] = data[sent:], []
+            if sent == len(data):
+                self._unsent.popleft()
+        self._loop.watch_writable(self._link.fileno(), bool(self._unsent))
+
+    def _on_link_closed(self) -> None:
+        """Close the unsent requests, so that every request is answered.
+
+        The kernel closes those that the zygote had received.
+        """
+        self._loop.forget(self._link.fileno())
+        self._link.close()
+        _kill_and_reap(self._loop, self.pid)
+        for _, descriptors in self._unsent:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        self._unsent.clear()
+        self._on_ended(self._has_answered)
+
+
+def start_import(loop: Loop, command: spawn.Command, path: str, settings: TaskSettings) -> tuple[socket.socket, int]:
+    """Start a process that imports the modules of a task; return the connection to it, and its pid.
+
+    Raises:
+        OSError: the system refuses another process.
+    """
+    link, theirs = socket.socketpair()
+    try:
+        theirs.set_inheritable(True)
+        arguments = ["-c", _CODE, str(theirs.fileno()), ",".join(command.modules), *search_path(command)]
+        env = {name: value for name, value in command.env.items() if name not in TASK_VARIABLES}
+        own = spawn.Command(
+            [path, *unbuffered_flag(command.argv), *arguments],
+            {**env, **_FEWER_THREADS},
+            command.workdir,
+            argv0=command.argv[0],
+        )
+        child = spawn.start_process(own, settings)
+    except OSError:
+        link.close()
+        raise
+    finally:
+        theirs.close()
+    _discard_output(loop, child)
+    return link, child.pid
+
+
+def _discard_output(loop: Loop, child: spawn.Child) -> None:
+    """Discard a zygote's output, so that it never blocks; tasks write the imports' output themselves."""
+
+    def discard() -> None:
+        try:
+            data = os.read(child.output, _READ)
+        except BlockingIOError:
+            return
+        if not data:
+            close(child.output)
+
+    def close(descriptor: int) -> None:
+        loop.forget(descriptor)
+        os.close(descriptor)
+
+    loop.watch(child.output, discard)
+    loop.watch(child.start_report, lambda: close(child.start_report))
+
+
+def _kill_and_reap(loop: Loop, pid: int) -> None:
+    """Kill a child of this process and reap it, without blocking."""
+    linux.kill(pid, None, signal.SIGKILL)
+    found, _ = os.waitpid(pid, os.WNOHANG)
+    if not found:
+        loop.call_at(loop.now() + _REAP_INTERVAL, lambda: _kill_and_reap(loop, pid))
+
+
+def set_preload(command: spawn.Command, value: str) -> None:
+    """Tell a task, and the supervisor, which modules were imported for it, or why none."""
+    command.preload = command.env[PRELOAD] = value
+
+
+def search_path(command: spawn.Command) -> list[str]:
+    """Return the directories that a task's function searches after its interpreter's own; its first is the current."""
+    here = os.path.realpath(command.workdir)
+    return [place for place in command.search or () if place != here]
+
+
+def unbuffered_flag(argv: list[str]) -> list[str]:
+    """Return the option of a command that its zygote must have, too."""
+    return ["-u"] if argv[1:2] == ["-u"] else []
