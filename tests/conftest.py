@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, settings
 from support.disks import MakeDisk, small_disks
 from support.launch import Launch, clean_launch
 from support.sshd import Keyring, Sshd, StartSshd, need_sshd
-from tflaunch_worker.forkserver import warm_client
 
 os.environ["TFLAUNCH_CONFIG"] = ""  # a developer's own defaults must not affect tests
 
@@ -45,6 +44,8 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 @pytest.fixture(scope="session")
 def warm_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The directory of warm servers that live as long as these tests."""
+    from tflaunch_worker.forkserver import warm_client  # only the tests of a room need it
+
     directory = tmp_path_factory.mktemp("warm")
     (directory / warm_client.OWNER_NAME).write_text(str(os.getpid()))
     yield directory

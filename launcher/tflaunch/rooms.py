@@ -127,6 +127,7 @@ class Option(NamedTuple):
             if the value does not go with how the run is started.
         engine: the value of ``--on`` that it goes with; "" for any or none.
         setting: the field of the spec that it sets; its value is then no extra of the run.
+        value: the value of an option without a metavar.
         is_for_run: whether `run` has it, too.
         goes_with_resume: whether it goes with `up --resume`.
         is_for_later: whether another process then begins the run, so that it goes on without this terminal.
@@ -139,6 +140,7 @@ class Option(NamedTuple):
     check: str = ""
     engine: str = ""
     setting: str = ""
+    value: Any = True
     is_for_run: bool = True
     goes_with_resume: bool = False
     is_for_later: bool = False
@@ -165,6 +167,8 @@ class Room(NamedTuple):
         code: where the function is that returns the `UserCode` of a plan with ``sync``, given that and the directory of
             its run, or None.
         programs: commands that programs of the room call, which are not listed: names, and the places of each.
+        task_starters: fields of a spec, and the `TaskStarter` class for the tasks of a spec that has the field.
+        testing: where the class is of what takes part in sessions of pytest, a `tflaunch.testing.SessionPart`.
     """
 
     verbs: Mapping[str, Verb] = {}
@@ -182,6 +186,8 @@ class Room(NamedTuple):
     connectors: Mapping[str, str] = {}
     code: str = ""
     programs: Mapping[str, str] = {}
+    task_starters: Mapping[str, str] = {}
+    testing: str = ""
 
 
 @functools.cache
@@ -193,6 +199,11 @@ def rooms() -> Mapping[str, Room]:
 def engines() -> Mapping[str, Engine]:
     """Return what ``--on`` can name."""
     return {name: engine for room in rooms().values() for name, engine in room.engines.items()}
+
+
+def served_fields() -> frozenset[str]:
+    """Return the fields of a spec that have an effect because of a room."""
+    return frozenset(field for room in rooms().values() for field in room.fields)
 
 
 def find_host_maker(made: Spec | Plan) -> HostMaker | None:

@@ -10,17 +10,31 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tflaunch.clusterspec.values import ROLES
-from tflaunch_worker.forkserver import warm_client
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from tflaunch.api import Result
+
+    class SessionPart(Protocol):
+        """What a room does in a session of pytest: made with a new directory, when a test first needs a home."""
+
+        def environ(self) -> Mapping[str, str]:
+            """Return variables for the tests that have a home."""
+
+        def fields_for(self, item: pytest.Item, given: Mapping[str, Any]) -> Mapping[str, Any]:
+            """Return further fields for the spec of a marked test, which has given some."""
+
+        def end(self) -> None:
+            """The session has ended."""
+
 
 MARKER = "tflaunch"
 _IN_TASK = "TFLAUNCH_TEST"
@@ -30,12 +44,8 @@ _TIME_FOR_STACKS = 2.0  # seconds between the dump of all stacks and the end of 
 _SHOWN_LINES = 200
 _DEADLINE = "deadline"  # the culprit of a job that exceeds its limit
 
-_WARM = "10m"  # how long what a test has imported is kept for the next one
-_IMPORTED_FOR = "tensorflow"
-_SLOW = frozenset(("tensorflow", "keras", "tf_keras"))
-
 _RUNS = pytest.StashKey[list["Result"]]()
-_SERVERS = pytest.StashKey[Path]()
+_PARTS = pytest.StashKey[list["SessionPart"]]()
 _OUTCOME = pytest.StashKey[dict[str, str]]()
 
 
@@ -55,17 +65,22 @@ def tflaunch_home(
     """A directory for the runs of this test alone."""
     home = tmp_path_factory.mktemp("tflaunch", numbered=True)
     monkeypatch.setenv("TFLAUNCH_HOME", str(home))
-    if _SERVERS not in pytestconfig.stash:
-        pytestconfig.stash[_SERVERS] = tmp_path_factory.mktemp("tflaunch-warm", numbered=True)
-        (pytestconfig.stash[_SERVERS] / warm_client.OWNER_NAME).write_text(str(os.getpid()))  # they end with us
-    monkeypatch.setenv(warm_client.DIRECTORY, str(pytestconfig.stash[_SERVERS]))
+    if _PARTS not in pytestconfig.stash:
+        from tflaunch.rooms import load, rooms
+
+        places = {name: room.testing for name, room in rooms().items() if room.testing}
+        made = [load(place)(tmp_path_factory.mktemp(f"tflaunch-{name}")) for name, place in places.items()]
+        pytestconfig.stash[_PARTS] = made
+    for part in pytestconfig.stash[_PARTS]:
+        for name, value in part.environ().items():
+            monkeypatch.setenv(name, value)
     return home
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End the session's warm servers."""
-    if _SERVERS in session.config.stash:
-        warm_client.stop_servers(str(session.config.stash[_SERVERS]))
+    """Let rooms end what they have begun in the session."""
+    for part in session.config.stash.get(_PARTS, []):
+        part.end()
 
 
 @pytest.fixture
@@ -120,8 +135,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     reports.mkdir()
     order = {"reports": str(reports), "late": time.time() + timeout}
     fields["env"] = {**fields.get("env", {}), _IN_TASK: json.dumps(order)}
-    if not fields.keys() & {"preload", "warm"}:
-        fields |= _warmth(pyfuncitem)
+    for part in pyfuncitem.config.stash[_PARTS]:
+        fields |= part.fields_for(pyfuncitem, fields)
     result = _run(counts, _command_in_task(pyfuncitem), timeout + _TIME_FOR_STACKS, fields)
     pyfuncitem.stash.setdefault(_RUNS, []).append(result)
     if result.culprit == _DEADLINE:
@@ -162,22 +177,6 @@ def _command_in_task(item: pytest.Function) -> list[str]:
     words += ["-n", "0"] if config.pluginmanager.hasplugin("xdist") else []
     words += ["-c", str(config.inipath)] if config.inipath is not None else []
     return [*words, f"{item.path}{item.nodeid[len(item.nodeid.split('::')[0]) :]}"]
-
-
-def _warmth(item: pytest.Function) -> dict[str, Any]:
-    """Return the fields of a spec that keep what the test imports for the next one, as far as that is safe."""
-    from tflaunch_worker import program_source
-
-    above = [directory for directory in item.path.parents if directory.is_relative_to(item.config.rootpath)]
-    modules = {"pytest"}
-    for path in (item.path, *(directory / "conftest.py" for directory in above)):
-        if path.exists():
-            command = [sys.executable, str(path)]
-            reason, imported = program_source.check_source(command, str(Path.cwd()), [], sys.path, os.environ)
-            if reason:
-                return {}
-            modules |= {_IMPORTED_FOR} if imported & _SLOW else set()
-    return {"warm": _WARM, "preload": sorted(modules)}
 
 
 def _adopt_outcome(result: Result, reports: Path) -> None:

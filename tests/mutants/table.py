@@ -510,7 +510,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.agent.Agent._link_lost",
         "self._lease.seconds == 0 or not self._lease.has_begun",
         "True",
-        Invariant("I8", 540),
+        Invariant("I8", 646),
     ),
     "a drained agent keeps a task that is ordered late": Edit(
         "tflaunch_worker.agent.agent.Agent._start_task",

@@ -41,8 +41,10 @@ SERVED: dict[str, Any] = {
     "collect": ["*.txt"],
     "kubernetes": {"namespace": "train"},
     "notify": {"exec": ["true"]},
+    "preload": ["json"],
     "retention": {"keep": 3},
     "slurm": {"nodes": 1},
+    "warm": "10m",
 }
 """A value for each field that a room declares."""
 ALL_UNIT_TESTS = 900.0  # seconds

@@ -17,7 +17,6 @@ import psutil
 from support.processes import command_of, processes_with, without_forks
 from support.specs import TFLAUNCH
 from tflaunch_worker import program_source
-from tflaunch_worker.forkserver import warm_client
 
 PATIENCE = 600
 LONG = bool(os.environ.get("TFLAUNCH_TEST_LONG"))
@@ -30,6 +29,8 @@ TensorFlow once for all of them takes a fraction of the time. `make nightly` run
 """
 WARM = "10m"
 """How long a server with what was preloaded waits for a later test."""
+WARM_DIRECTORY = "TFLAUNCH_WARM_DIR"
+"""Variable with the directory of such servers."""
 
 
 class Launch:
@@ -97,7 +98,7 @@ class Launch:
     def share_imports(self, servers: Path) -> None:
         """Let all runs share an import of TensorFlow, which servers in a directory keep."""
         self.preload = SHARED
-        self.env[warm_client.DIRECTORY] = str(servers)
+        self.env[WARM_DIRECTORY] = str(servers)
 
     def run_directory(self) -> Path:
         """Return the directory of the only run."""
@@ -115,8 +116,11 @@ class Launch:
 
     def survivors(self) -> list[psutil.Process]:
         """Return every process with this home in its environment, tasks included, but no server for later tests."""
-        directory = self.env.get(warm_client.DIRECTORY, "")
-        others = (os.getpid(), *(server["pid"] for server in warm_client.living_servers(directory).values()))
+        others = {os.getpid()}
+        if WARM_DIRECTORY in self.env:
+            from tflaunch_worker.forkserver import warm_client  # only the tests of a room need it
+
+            others.update(server["pid"] for server in warm_client.living_servers(self.env[WARM_DIRECTORY]).values())
         return [process for process in processes_with("TFLAUNCH_HOME", str(self.home)) if process.pid not in others]
 
     def end(self) -> None:
@@ -159,7 +163,7 @@ class Launch:
         commands = [spec.get("command"), *(role.get("command") for role in spec.get("roles", {}).values())]
         if "--" in arguments or any(isinstance(words, str) or not _is_python(words) for words in commands if words):
             return arguments
-        warm = ["--set", f"warm={WARM}"] if warm_client.DIRECTORY in self.env else []
+        warm = ["--set", f"warm={WARM}"] if WARM_DIRECTORY in self.env else []
         return ["up", "--set", f"preload={json.dumps(self.preload)}", *warm, *arguments[1:]]
 
     def wait_for_log(self, task: str, words: str, count: int = 1, run: str = "") -> None:

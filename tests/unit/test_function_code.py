@@ -176,8 +176,8 @@ def test_what_only_this_program_searches(monkeypatch: pytest.MonkeyPatch) -> Non
     own = subprocess.check_output([sys.executable, "-c", "import sys; print(*sys.path[1:], sep='\\n')"], text=True)
     monkeypatch.setattr(sys, "path", ["/mine", *own.splitlines(), "/other", "__editable__.finder.__path_hook__"])
     call = Call(imports, (), {})
-    plan = planned({**SMALLEST_LOCAL, "command": command, "preload": ["json"], "workdir": "/"})
+    plan = planned({**SMALLEST_LOCAL, "command": command, "workdir": "/"})._replace(preload=("json",))
     assert call.places_beside(plan) == ["/mine", "/other"]
     assert call.places_beside(planned({**SMALLEST_LOCAL, "command": command})) == call.searched
-    without = planned({**SMALLEST_LOCAL, "command": ["/missing/python", "train.py"], "preload": ["json"]})
+    without = planned({**SMALLEST_LOCAL, "command": ["/missing/python", "train.py"]})._replace(preload=("json",))
     assert call.places_beside(without) == call.searched

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.specs import GOOD, SMALLEST, SMALLEST_LOCAL, made, planned
 from tflaunch.clusterspec.values import ROLES, STRATEGIES
 from tflaunch.errors import Problem
-from tflaunch.plan import lint, preloading
+from tflaunch.plan import lint
 from tflaunch.plan.attempts import addresses
 from tflaunch.plan.model import problems
 
@@ -305,21 +305,6 @@ class TestProcesses:
         assert error.where == "roles.worker.required"
         assert not problems_of(GOOD["evaluator"], roles={"evaluator": {"required": True}})
 
-    @pytest.mark.parametrize("name", ["", "tensor flow", "a..b", "tf-keras", "1a", "a,b"])
-    def test_what_is_preloaded_are_modules(self, name: str):
-        """Their names are those used in `import`."""
-        assert the_error(SMALLEST_LOCAL, preload=["tensorflow.keras", name]).where == "preload[1]"
-        assert not problems_of(SMALLEST_LOCAL, preload=["tensorflow.keras"])
-
-    @pytest.mark.parametrize("command", ["sh train.sh", "python -O train.py", "/usr/bin/env python train.py"])
-    def test_a_command_that_cannot_be_preloaded_is_pointed_out(self, command: str):
-        """It runs, but gains nothing."""
-        (warning,) = problems_of(SMALLEST_LOCAL, preload=["tensorflow"], command=command)
-        assert (warning.severity, warning.where) == ("warning", "preload")
-        (warning,) = problems_of(SMALLEST_LOCAL, warm="10m", command=command)
-        assert (warning.severity, warning.where) == ("warning", "warm")
-        assert "does nothing for 'command'" in warning.message
-
 
 class TestSync:
     """Which paths can be copied to hosts."""
@@ -501,12 +486,3 @@ class TestPrivateNetworks:
         plan = planned(data)
         assert problems(plan) == []
         assert addresses(plan) == {"worker": ["localhost:1", "localhost:2"]}
-
-    @pytest.mark.parametrize("fields", [{"preload": ["json"]}, {"warm": "10m"}])
-    def test_nothing_is_preloaded(self, fields: dict[str, Any]):
-        """A warning says so, and the plan does not claim otherwise."""
-        data = {**SMALLEST_LOCAL, "network": "private", **fields}
-        (warning,) = lint.check_spec(made(data))
-        assert (warning.severity, warning.where) == ("warning", next(iter(fields)))
-        plan = planned(data)
-        assert {preloading.modules_for(plan, task) for task in plan.tasks} == {()}

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.specs import SMALLEST_LOCAL, planned
-from tflaunch.plan import preloading, serialize
 from tflaunch_worker import program_source
 
 pytestmark = pytest.mark.unit
@@ -170,51 +167,3 @@ def test_an_installed_program_is_searched_but_not_all_that_is_installed(tmp_path
     (tmp_path / "mine" / "a.py").write_text("x = 'TF_X'")
     assert _reason(argv, "/", [], [str(tmp_path)]) == "a.py mentions TF_X, which is read while modules are imported"
     assert "cannot be found" in _reason(argv, "/", [], [])
-
-
-def test_a_plan_says_who_will_be_preloaded_as_far_as_is_known() -> None:
-    """In its JSON, which can be read back."""
-    spec = {**SMALLEST_LOCAL, "cluster": {"worker": 1, "evaluator": 1}, "preload": ["tensorflow", "tf_keras"]}
-    roles = {"evaluator": {"command": "sh evaluate.sh"}}
-    plan = planned({**spec, "roles": roles, "sidecars": {"board": {"command": "python board.py"}}})
-    shown = serialize.as_json(plan)
-    assert shown["preload"] == ["tensorflow", "tf_keras"]
-    assert [task["preload"] for task in (*shown["tasks"], *shown["sidecars"])] == [
-        "tensorflow,tf_keras",
-        "no: its command does not start with a Python",
-        None,
-    ]
-    assert serialize.from_json(shown) == plan
-    assert preloading.prospect(planned(SMALLEST_LOCAL), plan.tasks[0]) is None
-
-
-def test_what_warm_servers_are_for() -> None:
-    """The first of a host's tasks, TensorFlow by default; not in containers, and not for commands of no Python."""
-    spec = {**SMALLEST_LOCAL, "cluster": {"worker": 2}, "warm": "10m", "command": ["python", "train.py"]}
-    plan = planned(spec)
-    assert (plan.preload, plan.warm) == (("tensorflow",), 600.0)
-    recipe = preloading.warm_recipe(plan, "localhost")
-    assert recipe is not None
-    assert [preloading.warm_order(plan, task) for task in plan.tasks] == [{"recipe": recipe, "idle": 600.0}] * 2
-    change: dict[str, Any]
-    for change in ({"preload": ["json"]}, {"env": {"A": "1"}}, {"command": ["python3", "train.py"]}):
-        assert preloading.warm_recipe(planned({**spec, **change}), "localhost") not in (None, recipe)
-    for change in ({"name": "other"}, {"command": ["python", "eval.py"]}, {"env": {"TFLAUNCH_X": "1"}}):
-        assert preloading.warm_recipe(planned({**spec, **change}), "localhost") == recipe
-    buffered = planned({**spec, "command": ["python", "-u", "train.py"]})
-    importing = preloading.only_importing(buffered._replace(collect=("*.h5",)))
-    assert (importing.collect, importing.notify) == ((), None)
-    assert [task.argv for task in importing.tasks] == [("python", "-u", "-c", "pass")]
-    assert preloading.warm_recipe(importing, "localhost") == recipe
-    called = plan.with_function(Path("/f"), ["/here", "/lib"])
-    assert serialize.from_json(serialize.as_json(called)) == called
-    assert preloading.search_path(plan, plan.tasks[0]) is None
-    assert preloading.search_path(called, called.tasks[0]) == ("/here", "/lib")
-    assert preloading.warm_recipe(called, "localhost") not in (None, recipe)
-    for off in ({"warm": 0}, {"command": ["sh", "train.sh"]}):
-        assert preloading.warm_recipe(planned({**spec, **off}), "localhost") is None
-    assert not planned({**spec, "warm": 0}).preload
-    there = {**spec, "cluster": {"worker": ["h1:22", "h2:22"]}, "hosts": {"h1": {"docker": "c"}, "h2": {"ssh": "u@h2"}}}
-    known = [preloading.warm_recipe(planned(there), host) for host in ("h1", "h2")]
-    assert known[0] is None
-    assert known[1] not in (None, recipe)

@@ -13,7 +13,7 @@ from support.specs import MACHINE, made, planned
 from tflaunch.client import status as current
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import Status
-from tflaunch.plan import lint, setting_rules
+from tflaunch.plan import lint
 from tflaunch.plan.model import HostPlan
 from tflaunch.rooms import Room, load, rooms
 from tflaunch.runtime import launch
@@ -54,6 +54,7 @@ def test_what_a_room_declares_is_there(name: str) -> None:
     places += [place for option in room.options.values() for place in (option.read, option.check)]
     places += [engine.submit for engine in room.engines.values()]
     places += [*room.discover.values(), *room.host_makers.values(), *room.connectors.values(), *room.programs.values()]
+    places += [*room.task_starters.values(), room.testing]
     for place in filter(None, places):
         assert load(place) is not None
 
@@ -93,9 +94,9 @@ def test_a_room_that_cannot_be_imported_is_left_out(tmp_path: Path) -> None:
 def test_a_spec_that_asks_for_a_missing_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one sentence."""
     spec = made({"cluster": {"worker": 2}, "command": ["true"], "notify": {"exec": ["true"]}})
-    monkeypatch.setattr(setting_rules, "rooms", lambda: {"other": Room(fields=("notify",))})
+    monkeypatch.setattr("tflaunch.rooms.rooms", lambda: {"other": Room(fields=("notify",))})
     assert lint.check_spec(spec) == []
-    monkeypatch.setattr(setting_rules, "rooms", lambda: {"other": Room()})
+    monkeypatch.setattr("tflaunch.rooms.rooms", lambda: {"other": Room()})
     (problem,) = lint.check_spec(spec)
     assert problem.sentence() == (
         "notify: needs a part of tflaunch that is missing from this installation; remove it, or install all of tflaunch"

@@ -47,7 +47,8 @@ def hosts(job: Willing) -> dict[str, str]:
 
 def test_it_has_no_task_at_first() -> None:
     """But an agent, and what the tasks import."""
-    job = gang(preload=["tensorflow"])
+    plan = planned({"worker": ["a", "b", "c"]})
+    job = Willing(plan._replace(preload=("tensorflow",)))
     assert hosts(job) == {"worker:0": "a", "worker:1": "b", "worker:2": "c"}
     assert job.job.hosts["s"].phase is HostPhase.CONNECTED
     assert ImportModules("s", "worker:0") in job.seen

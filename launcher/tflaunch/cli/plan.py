@@ -58,7 +58,7 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
 
 
 def _plan_as_text(plan: Plan, origins: Mapping[str, str]) -> str:
-    from tflaunch.plan import preloading
+    from tflaunch.plan.task_starter import find_task_starter
 
     lines = [f"{plan.name}: {plan.strategy}, done when {_done_rule(plan)}"]
     lines += [f"  default  {place} from {file}" for place, file in origins.items()]
@@ -73,7 +73,7 @@ def _plan_as_text(plan: Plan, origins: Mapping[str, str]) -> str:
         for name, source in sorted(plan.secrets.items()):
             lines.append(f"  secret   {name} from {source.env or source.file}")
         lines.append(f"  unset    {' '.join(process.unset)}")
-        if (prospect := preloading.prospect(plan, process)) is not None:
+        if (prospect := find_task_starter(plan).prospect(plan, process)) is not None:
             lines.append(f"  preload  {prospect}")
     return "\n".join(lines)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, name_from
-from tflaunch.cli.arguments.launch import PRELOADED, Launching, LaunchOptions, launch_options
+from tflaunch.cli.arguments.launch import Launching, LaunchOptions, launch_options, settings_of
 from tflaunch.cli.arguments.spec import propose_option, say, set_option, warn
 from tflaunch.cli.up import start
 
@@ -74,12 +74,10 @@ def run(
     data = {"name": options.name or name_from(command), "cluster": cluster_of(roles), "command": list(command)}
     if tensorboard is not None:
         data["tensorboard"] = tensorboard
-    if options.preload:
-        data["preload"] = [PRELOADED]
     from tflaunch.clusterspec import load
     from tflaunch.discovery import prepare
 
-    data = load.apply_settings(_SOURCE, data, settings)
+    data = load.apply_settings(_SOURCE, data, (*settings_of(Launching(options)), *settings))
     spec = load.spec_from_data(_SOURCE, data, os.environ, Path())
     spec, warnings = prepare.complete(_SOURCE, Path(), spec)
     text = json.dumps(data, indent=2) + "\n"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tflaunch.cli.arguments.launch import (
-    PRELOADED,
     Launching,
     LaunchOptions,
     check_extras,
@@ -87,7 +86,7 @@ def up(
     """
     if resume is not None:
         with_it = [flag_of(name) for name, option in room_options().items() if option.goes_with_resume]
-        taken = (spec, command, settings, options.name, options.log_dir, options.preload, engine, options.settings)
+        taken = (spec, command, settings, options.name, options.log_dir, engine, options.settings)
         if any(taken) or not all(room_options()[name].goes_with_resume for name in options.extras):
             *words, last = ["-d", "-q", "-v", *with_it]
             raise click.UsageError(
@@ -99,7 +98,7 @@ def up(
     launching = Launching(options, engine)
     check_extras(launching)
     file = read_file(spec)
-    settings += (f'preload=["{PRELOADED}"]',) * options.preload + settings_of(launching)
+    settings += settings_of(launching)
     if engine is not None and engines()[engine].submit:
         from tflaunch.runtime.submitting import SpecOrder
 

@@ -50,7 +50,7 @@ EXTENSION = "x-"
 
 TASK_FIELDS = ("cluster", "discover", "sidecars")
 
-SERVED_BY_ROOMS = ("checkpoints", "collect", "kubernetes", "notify", "retention", "slurm")
+SERVED_BY_ROOMS = ("checkpoints", "collect", "kubernetes", "notify", "preload", "retention", "slurm", "warm")
 """Fields that have an effect only with a room that declares them."""
 
 

@@ -13,8 +13,8 @@ from tflaunch.core import policy, restart_budget
 from tflaunch.core.actions import Action, ImportModules
 from tflaunch.core.host_state import COLD, NAMES, PEERS, SPARE, HostPhase
 from tflaunch.core.job_state import Job
-from tflaunch.plan import attempts, preloading
-from tflaunch.plan.model import Plan
+from tflaunch.plan import attempts
+from tflaunch.plan.model import PRIVATE, Plan
 
 _SHORTEST_REST, _LONGEST_REST = 1.0, 60.0  # seconds until a spare host is tried again
 
@@ -71,7 +71,7 @@ def rest_after(failures: int) -> float:
 
 def warm_up(job: Job) -> tuple[Job, list[Action]]:
     """Have spare hosts import what most tasks import."""
-    if not job.plan.preload or not job.hosts.count(COLD):
+    if not job.plan.preload or job.plan.network == PRIVATE or not job.hosts.count(COLD):
         return job, []
     task = _most_usual(job.original)
     actions: list[Action] = []
@@ -87,9 +87,8 @@ def _most_usual(plan: Plan) -> str | None:
     kinds: dict[Hashable, str] = {}
     counts: Counter[Hashable] = Counter()
     for task in filter(policy.in_gang, plan.tasks):
-        if preloading.modules_for(plan, task):
-            env = tuple(sorted((name, value) for name, value in task.env.items() if name != "TFLAUNCH_TASK"))
-            kind = (task.argv[0], task.argv[1:2] == ("-u",), task.workdir, env)
-            kinds.setdefault(kind, task.task)
-            counts[kind] += 1
+        env = tuple(sorted((name, value) for name, value in task.env.items() if name != "TFLAUNCH_TASK"))
+        kind = (task.argv[0], task.argv[1:2] == ("-u",), task.workdir, env)
+        kinds.setdefault(kind, task.task)
+        counts[kind] += 1
     return kinds[counts.most_common(1)[0][0]] if counts else None

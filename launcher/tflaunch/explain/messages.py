@@ -28,9 +28,10 @@ from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.task_state import HAS_RUN
 from tflaunch.explain import cluster_formation, end_messages, moves, summary
 from tflaunch.explain.wording import away_words, counted, growth_words, lasted, listed, place_of, process_of
-from tflaunch.plan import preloading, tensorboard
+from tflaunch.plan import tensorboard
 from tflaunch.plan.gpu_shares import gpus_assigned, sharing_tasks
 from tflaunch.plan.model import FENCED_OR_FAIL
+from tflaunch.plan.task_starter import REFUSED
 
 _MOST_OUTSIDERS = 16
 
@@ -197,14 +198,14 @@ def _start_news(before: Job, event: TaskStarted, after: Job, logs: Logs) -> list
 
 def _preload_news(before: Job, event: TaskStarted) -> list[str]:
     """Return why tasks start without preload, once for all tasks with the same program and reason."""
-    if not event.preload.startswith(preloading.REFUSED):
+    if not event.preload.startswith(REFUSED):
         return []
     program = before.plan.find(event.task).argv
     alike = [process.task for process in before.plan.processes() if process.argv == program]
     if any(before.tasks[name].preload == event.preload for name in alike):
         return []
     verb = "starts" if len(alike) == 1 else "start"
-    return [f"{listed(alike)} {verb} without preload: {event.preload.removeprefix(preloading.REFUSED)}"]
+    return [f"{listed(alike)} {verb} without preload: {event.preload.removeprefix(REFUSED)}"]
 
 
 def _sharing_news(event: HostJoined, job: Job) -> list[str]:

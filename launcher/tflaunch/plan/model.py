@@ -266,13 +266,13 @@ class _Fields(NamedTuple):
 class Plan(_Fields):
     """Everything that `up` needs to run a job. Times are in seconds.
 
-    ``preload``: modules that each host imports once for its tasks (see `preloading`). ``warm``: how long the processes
-    that have imported them stay unused after the run; None if they end with it. ``function``: the directory on this
-    machine with the function that the tasks call, None if they run commands. ``searched``: where the program
-    that has sent it searches modules, and the tasks do as well. ``secrets``: variable of all processes to where this
-    machine has its value, which is in no plan. ``collect``: patterns of the files that are fetched from the working
-    directories when the job ends. ``matrix``: the values with which `--matrix` has made this run of a spec. ``spares``:
-    hosts without tasks, which take the place of lost ones; ``variants``: what changes in tasks that move (`attempts`).
+    ``preload``: modules that each host imports once for its tasks. ``warm``: how long the processes that have imported
+    them stay unused after the run; None if they end with it. ``function``: the directory on this machine with the
+    function that the tasks call, None if they run commands. ``searched``: where the program that has sent it searches
+    modules, and the tasks do as well. ``secrets``: variable of all processes to where this machine has its value, which
+    is in no plan. ``collect``: patterns of the files that are fetched from the working directories when the job ends.
+    ``matrix``: the values with which `--matrix` has made this run of a spec. ``spares``: hosts without tasks, which
+    take the place of lost ones; ``variants``: what changes in tasks that move (`attempts`).
     """
 
     @property
@@ -323,6 +323,10 @@ class Plan(_Fields):
     def is_local(self, host: str) -> bool:
         """Whether a host of the plan is the machine on which tflaunch runs."""
         return host in self._hosts_by_name and self._hosts_by_name[host].is_local
+
+    def calls_function(self, process: TaskPlan) -> bool:
+        """Whether a process calls the function of the run."""
+        return self.function is not None and process.role != SIDECAR
 
     def is_warm_host(self, host: str) -> bool:
         """Return whether processes may outlive the run on a host: not in a job or container that is not theirs."""

@@ -6,15 +6,60 @@ The host checks the rest before each start: `tflaunch_worker.forkserver.pool`.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 
+from tflaunch.clusterspec.model import Spec
+from tflaunch.errors import Problem
 from tflaunch.plan.model import PRIVATE, SIDECAR, Plan, TaskPlan
+from tflaunch.plan.task_starter import REFUSED, TaskStarter
+from tflaunch_worker import program_source
 
-REFUSED = "no: "
-"""Prefix of a task's ``preload``, followed by the reason, if the task is not forked."""
 _OWN_PREFIX = "TFLAUNCH_"
 
 
-def modules_for(plan: Plan, process: TaskPlan) -> tuple[str, ...]:
+class Preloading(TaskStarter):
+    """Forks tasks from processes that have imported their modules."""
+
+    def find_problems(self, spec: Spec) -> Iterator[Problem]:
+        """Yield names that are not those of modules, and why tasks are not forked."""
+        for index, module in enumerate(spec.preload):
+            if not all(part.isidentifier() for part in module.split(".")):
+                message = f"{module!r} is not a valid module name"
+                yield Problem.error(f"preload[{index}]", message, 'write for example "tensorflow"')
+        field = "preload" if spec.preload else "warm"
+        commands = {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
+        for where, command in {"command": spec.command, **commands}.items():
+            if command and (reason := program_source.check_command(list(command))):
+                message = f"does nothing for {where!r}: {reason}"
+                yield Problem.warning(field, message, "remove it, or run Python directly")
+        if spec.network == PRIVATE:
+            message = "has no effect in a private network, whose tasks are not forked from other processes"
+            yield Problem.warning(field, message, "leave it out")
+
+    def prospect(self, plan: Plan, process: TaskPlan) -> str | None:
+        """Return the modules, or `REFUSED` and the reason in the command; None for those that are never forked."""
+        modules = _modules_for(plan, process)
+        reason = program_source.check_command(list(process.argv)) if modules else ""
+        return f"{REFUSED}{reason}" if reason else ",".join(modules) or None
+
+    def order(self, plan: Plan, process: TaskPlan) -> Mapping[str, object]:
+        """Return the modules, where a function searches its own, and how the process with them outlives the run."""
+        modules, search = _modules_for(plan, process), _search_path(plan, process)
+        return {"preload": modules, "search": search, "warm": _warm_order(plan, process)}
+
+    def recipe(self, plan: Plan, host: str) -> str | None:
+        """Return the recipe of the tasks on a host for which a warm server is used and kept; None for no tasks.
+
+        A recipe is a hash of everything in the plan that decides what a task's process imports beforehand, and how,
+        followed by ``=NAME`` for each variable with a secret. If the tasks of a host differ in that, its first one
+        decides.
+        """
+        if plan.warm is None or not plan.is_warm_host(host):
+            return None
+        return next((recipe for process in plan.on_host(host) if (recipe := _recipe(plan, process))), None)
+
+
+def _modules_for(plan: Plan, process: TaskPlan) -> tuple[str, ...]:
     """Return the modules to preload for a process.
 
     () for sidecars, which do not train, and in a private network: a fork that joins its user namespace would keep
@@ -23,43 +68,16 @@ def modules_for(plan: Plan, process: TaskPlan) -> tuple[str, ...]:
     return () if process.role == SIDECAR or plan.network == PRIVATE else plan.preload
 
 
-def search_path(plan: Plan, process: TaskPlan) -> tuple[str, ...] | None:
+def _search_path(plan: Plan, process: TaskPlan) -> tuple[str, ...] | None:
     """Return the directories in which a process' function also searches modules, None if it does not call one."""
-    if plan.function is None or process.role == SIDECAR:
+    if not plan.calls_function(process):
         return None
     return plan.searched if plan.is_like_here(process.host) else ()
 
 
-def prospect(plan: Plan, process: TaskPlan) -> str | None:
-    """Return the modules, or ``no: `` and the reason in the command; None if preload is not requested."""
-    modules = modules_for(plan, process)
-    if not modules:
-        return None
-    reason = reason_against(process.argv)
-    return f"{REFUSED}{reason}" if reason else ",".join(modules)
-
-
-def reason_against(argv: tuple[str, ...]) -> str:
-    """Return why a command cannot be forked; "" if it can."""
-    from tflaunch_worker import program_source  # slow to import, and few plans need it
-
-    return program_source.check_command(list(argv))
-
-
-def warm_recipe(plan: Plan, host: str) -> str | None:
-    """Return the recipe of the tasks on a host for which a warm server is used and kept; None for no tasks.
-
-    A recipe is a hash of everything in the plan that decides what a task's process imports beforehand, and how,
-    followed by ``=NAME`` for each variable with a secret. If the tasks of a host differ in that, its first one decides.
-    """
-    if plan.warm is None or not plan.is_warm_host(host):
-        return None
-    return next((recipe for process in plan.on_host(host) if (recipe := _recipe(plan, process))), None)
-
-
-def warm_order(plan: Plan, process: TaskPlan) -> dict[str, object] | None:
+def _warm_order(plan: Plan, process: TaskPlan) -> dict[str, object] | None:
     """Return how the process that imports a task's modules outlives the run; None if it does not."""
-    recipe = warm_recipe(plan, process.host)
+    recipe = Preloading().recipe(plan, process.host)
     return {"recipe": recipe, "idle": plan.warm} if recipe is not None and recipe == _recipe(plan, process) else None
 
 
@@ -99,12 +117,12 @@ def _doing_nothing(argv: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _recipe(plan: Plan, process: TaskPlan) -> str | None:
-    modules = modules_for(plan, process)
-    if not modules or reason_against(process.argv):
+    modules = _modules_for(plan, process)
+    if not modules or program_source.check_command(list(process.argv)):
         return None
     env = {name: value for name, value in process.env.items() if not name.startswith(_OWN_PREFIX)}
     inherits = plan.inherits_environment(process.host)
-    search = [place for place in search_path(plan, process) or () if place != process.workdir]
+    search = [place for place in _search_path(plan, process) or () if place != process.workdir]
     known = [process.argv[0], modules, search, sorted(env.items()), sorted(process.unset), inherits]
     sources = {source.env for source in plan.secrets.values() if source.env is not None}
     names = sorted({*plan.secrets, *sources})

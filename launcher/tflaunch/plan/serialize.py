@@ -9,8 +9,9 @@ from typing import Any
 
 from tflaunch import records
 from tflaunch.clusterspec.values import ROLES, STRATEGIES
-from tflaunch.plan import preloading, task_env, tensorboard
+from tflaunch.plan import task_env, tensorboard
 from tflaunch.plan.model import OPEN, SIDECAR, Plan, SecretSource, TaskPlan
+from tflaunch.plan.task_starter import find_task_starter
 from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
 _SHELL_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -33,8 +34,9 @@ def as_json(plan: Plan) -> dict[str, Any]:
         for variant, of_plan in zip(data["variants"], plan.variants, strict=True)
         for kept, task in zip(variant["tasks"], of_plan.tasks, strict=True)
     ]
+    starter = find_task_starter(plan)
     for kept, task in (*processes, *moved):
-        kept["preload"] = preloading.prospect(plan, task)
+        kept["preload"] = starter.prospect(plan, task)
     return data
 
 

@@ -10,7 +10,8 @@ from tflaunch.clusterspec.values import EVERY_HOST, ROLES
 from tflaunch.errors import Problem, missing_room
 from tflaunch.plan import placeholders, placement
 from tflaunch.plan.gpu_shares import trains_on_gpu
-from tflaunch.rooms import rooms
+from tflaunch.plan.task_starter import find_task_starter
+from tflaunch.rooms import served_fields
 
 _SHORTEST_HEARTBEAT = 0.5
 
@@ -218,7 +219,7 @@ def _required(spec: Spec) -> Iterator[Problem]:
 
 
 def _private(spec: Spec) -> Iterator[Problem]:
-    """Check that tasks in a private network are on one host, and that nothing is to be preloaded."""
+    """Check that tasks in a private network are on one host."""
     if spec.network != "private":
         return
     others = [*(sidecar.host for sidecar in spec.sidecars.values()), *placement.spare_hosts(spec)]
@@ -228,32 +229,15 @@ def _private(spec: Spec) -> Iterator[Problem]:
         hint = 'write "fenced", with WireGuard between the hosts against who listens on the wire, a NetworkPolicy on'
         hint += " Kubernetes against other pods, and nodes of your own (Slurm: --exclusive) against other users of them"
         yield Problem.error("network", message, hint)
-    if spec.preload or spec.warm:
-        where = "preload" if spec.preload else "warm"
-        message = "has no effect in a private network, whose tasks are not forked from other processes"
-        yield Problem.warning(where, message, "leave it out")
 
 
-def _preload(spec: Spec) -> Iterator[Problem]:
-    for index, module in enumerate(spec.preload):
-        if not all(part.isidentifier() for part in module.split(".")):
-            message = f"{module!r} is not a valid module name"
-            yield Problem.error(f"preload[{index}]", message, 'write for example "tensorflow"')
-    if not (spec.preload or spec.warm):
-        return
-    from tflaunch_worker import program_source  # slow to import, and few specs need it
-
-    commands = {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
-    for where, command in {"command": spec.command, **commands}.items():
-        if command and (reason := program_source.check_command(list(command))):
-            message = f"does nothing for {where!r}: {reason}"
-            yield Problem.warning("preload" if spec.preload else "warm", message, "remove it, or run Python directly")
+def _starts(spec: Spec) -> Iterator[Problem]:
+    yield from find_task_starter(spec).find_problems(spec)
 
 
 def _missing_rooms(spec: Spec) -> Iterator[Problem]:
-    served = {field for room in rooms().values() for field in room.fields}
     for field in SERVED_BY_ROOMS:
-        if field in spec.model_fields_set and field not in served:
+        if field in spec.model_fields_set and field not in served_fields():
             yield missing_room(field)
 
 
@@ -272,6 +256,6 @@ RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _collect,
     _checkpoints,
     _required,
-    _preload,
+    _starts,
     _private,
 )

@@ -30,9 +30,10 @@ from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.mailbox import Mailbox
-from tflaunch.plan import attempts, placeholders, preloading, task_env
+from tflaunch.plan import attempts, placeholders, task_env
 from tflaunch.plan.attempts import addresses
 from tflaunch.plan.model import PRIVATE, Plan, TaskPlan
+from tflaunch.plan.task_starter import find_task_starter
 from tflaunch.plan.tf_config import has_cluster, visible_roles
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import Link
@@ -246,9 +247,10 @@ class Run:
     def _import_modules(self, session: Session, task: str) -> None:
         """Have a spare host import the modules of a task that it may get."""
         original = self._job.original
-        process = attempts.task_on(original, original.find(task), session.host)
-        process = placeholders.fill(process, self._job.plan, self._job.run, "0")
-        session.order("import_modules", task=task, **self._program(process, 0))
+        plan, moved = self._job.plan, attempts.task_on(original, original.find(task), session.host)
+        process = placeholders.fill(moved, plan, self._job.run, "0")
+        order = find_task_starter(plan).order(plan, moved)
+        session.order("import_modules", task=task, **self._program(process, 0), **order)
 
     def _abandon(self, session: Session) -> None:
         """Give up a host, and the output of what was started there: by now, these tasks may be elsewhere."""
@@ -275,17 +277,16 @@ class Run:
     def _start_order(self, action: StartTask, process: TaskPlan) -> dict[str, object]:
         plan = self._job.plan
         roles = visible_roles(plan.strategy, process.role)
-        program = self._program(process, action.attempt)
         return {
             "task": action.task,
             "attempt": action.attempt,
-            **program,
+            **self._program(process, action.attempt),
+            **find_task_starter(plan).order(plan, plan.find(action.task)),
             "tf_config": roles and {"roles": roles, "role": process.role, "index": process.task_index},
             "port": self._job.ports.get(action.task, 0),
             "exclusive": process.own_port is not None,
-            "warm": preloading.warm_order(plan, plan.find(action.task)),
             "stall": plan.timeouts.stall if policy.in_gang(process) else None,
-            "left_files": {function.OUTCOME: function.MOST_BYTES} if program["search"] is not None else {},
+            "left_files": {function.OUTCOME: function.MOST_BYTES} if plan.calls_function(process) else {},
             "private": plan.network == PRIVATE and process.own_port is None,  # that port is for programs outside
         }
 
@@ -298,8 +299,6 @@ class Run:
             "unset": process.unset,
             "workdir": process.workdir,
             "inherit": plan.inherits_environment(process.host),
-            "preload": preloading.modules_for(plan, process),
-            "search": preloading.search_path(plan, process),
             "secrets": dict(self._collaborators.secrets),
         }
 

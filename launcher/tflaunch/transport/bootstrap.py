@@ -84,7 +84,7 @@ def request(
     """Return the request to `tflaunch_worker.boot`, to ``start`` a run's agent or to ``resume`` it.
 
     ``holds``: the agent ends with the command that starts it, so that command must outlive the link. ``warm``: the
-    recipe of the tasks for which a warm server may start it (see `plan.preloading`).
+    recipe of a process of an earlier run that may start it (see `plan.task_starter`).
     """
     return {
         "mode": mode,

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tflaunch.errors import EXIT_USAGE, TflaunchError, missing_room
-from tflaunch.plan import preloading
 from tflaunch.plan.model import HostPlan, Plan
+from tflaunch.plan.task_starter import find_task_starter
 from tflaunch.rooms import find_host_maker, load, rooms
 from tflaunch.transport.base import AgentConnector
 from tflaunch.transport.local import LocalConnector
@@ -36,10 +36,11 @@ def connectors_for(plan: Plan, directory: Directory) -> dict[str, AgentConnector
     maker = find_host_maker(plan)
     if maker is not None:
         return maker.connectors_for(plan, directory.run)
+    starter = find_task_starter(plan)
     by_kind: dict[str, Connectors] = {}
     found: dict[str, AgentConnector] = {}
     for host in plan.hosts:
-        warm = preloading.warm_recipe(plan, host.host)
+        warm = starter.recipe(plan, host.host)
         if host.is_local:
             found[host.host] = LocalConnector(directory.agent_directory(host.host), directory.run, warm)
             continue

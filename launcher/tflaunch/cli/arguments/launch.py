@@ -15,10 +15,6 @@ from tflaunch.rooms import Option, engines, load, rooms
 if TYPE_CHECKING:
     from tflaunch.plan.model import Plan
 
-PRELOADED = "tensorflow"
-"""The module that --preload imports."""
-
-
 _OPTIONS = (
     name_option,
     click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write task logs to DIR."),
@@ -28,9 +24,6 @@ _OPTIONS = (
     click.option("-d", "--detach", is_flag=True, help="Run in the background; return when its tasks are running."),
     verbose_option,
     quiet_option,
-    click.option(
-        "--preload", is_flag=True, help=f"Import {PRELOADED} once per host; fork the tasks from that process."
-    ),
 )
 
 
@@ -43,7 +36,6 @@ class LaunchOptions(NamedTuple):
     detach: bool
     verbose: bool
     quiet: bool
-    preload: bool
     extras: Mapping[str, Any] = {}
     settings: Mapping[str, Any] = {}
 
@@ -118,7 +110,7 @@ def engine_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _click_option(name: str, option: Option) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     if not option.metavar:
-        return click.option(flag_of(name), is_flag=True, help=option.summary)
+        return click.option(flag_of(name), is_flag=True, flag_value=option.value, help=option.summary)
 
     def read(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         return load(option.read)(value) if option.read and value is not None else value

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from tflaunch.clusterspec.schema import SCHEMA_URL
 from tflaunch.clusterspec.servers import without_server
 from tflaunch.clusterspec.values import LOCALHOST, parse_address
+from tflaunch.rooms import served_fields
+from tflaunch_worker import program_source
 
 FORMATS = (".yaml", ".yml", ".toml", ".json")
 """The suffixes of the files that a spec can be written to."""
@@ -89,7 +91,7 @@ def _fields(name: str, cluster: dict[str, Any], command: list[str]) -> Iterator[
         "grace: the time that tasks have to save when they are stopped (default: 10s).\n"
         "stall: the time without output or progress after which a job has failed (default: no limit).",
     )
-    if _can_preload(command):
+    if "preload" in served_fields() and not program_source.check_command(command):
         yield _Field(
             "preload", ["tensorflow"], "Import TensorFlow once per host, and fork the tasks from that process."
         )
@@ -134,12 +136,6 @@ def _remote_hosts(cluster: dict[str, Any]) -> list[str]:
     addresses = [address for tasks in cluster.values() if isinstance(tasks, list) for address in tasks]
     hosts = dict.fromkeys(parse_address(address).host for address in addresses)
     return [host for host in hosts if host != LOCALHOST and not host.startswith("127.")]
-
-
-def _can_preload(command: list[str]) -> bool:
-    from tflaunch_worker import program_source  # slow to import
-
-    return not program_source.check_command(command)
 
 
 def _block(field: _Field, is_toml: bool) -> str:

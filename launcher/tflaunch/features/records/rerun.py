@@ -48,7 +48,7 @@ def rerun(run: str, log_dir: Path | None, detach: bool) -> int:
     if len(found) > _MOST_DIFFERENCES:
         say(f"and {len(found) - _MOST_DIFFERENCES} more; `tflaunch diff` compares the runs when this one has begun")
     spec = next(iter(sorted(path.glob("spec.*"))), None)
-    options = LaunchOptions(None, log_dir, plan.preflight, detach, preload=False, verbose=False, quiet=False)
+    options = LaunchOptions(None, log_dir, plan.preflight, detach, verbose=False, quiet=False)
     written = (spec.suffix, spec.read_bytes()) if spec else (".json", b"{}")
     return start(Launching(options, None, plan, *written))
 

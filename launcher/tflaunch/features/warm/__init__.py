@@ -1,11 +1,23 @@
-"""Keep modules imported between runs."""
+"""Fork tasks from processes that have imported their modules, also across runs."""
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Verb
+from tflaunch.rooms import Option, Room, Verb
+
+_STARTER = "tflaunch.plan.preloading:Preloading"
 
 ROOM = Room(
+    fields=("preload", "warm"),
+    task_starters={"preload": _STARTER, "warm": _STARTER},
+    options={
+        "preload": Option(
+            "Import tensorflow once per host; fork the tasks from that process.",
+            setting="preload",
+            value='["tensorflow"]',
+        ),
+    },
     note="tflaunch.features.warm.warm_servers:note_living",
+    testing="tflaunch.features.warm.between_tests:BetweenTests",
     verbs={
         "warm": Verb(
             "tflaunch.features.warm.command:warm",

@@ -9,6 +9,7 @@ from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.plan import preloading
 from tflaunch.plan.model import Plan
+from tflaunch.plan.task_starter import REFUSED
 from tflaunch.runtime import launch, supervisor_process
 
 
@@ -34,7 +35,7 @@ def start_servers(plan: Plan) -> None:
         raise TflaunchError("\n".join(["the modules could not be imported", *messages]), code)
     shutil.rmtree(directory.path, ignore_errors=True)
     reasons = {observer.job.plan.find(name).host: task.preload for name, task in observer.job.tasks.items()}
-    refused = {host: text for host, text in reasons.items() if text.startswith(preloading.REFUSED)}
+    refused = {host: text for host, text in reasons.items() if text.startswith(REFUSED)}
     if refused:
-        text = "; ".join(f"{host}: {text.removeprefix(preloading.REFUSED)}" for host, text in refused.items())
+        text = "; ".join(f"{host}: {text.removeprefix(REFUSED)}" for host, text in refused.items())
         raise TflaunchError(f"no warm server stays on {text}", EXIT_INTERNAL)

@@ -1,0 +1,96 @@
+"""What a plan says of preloading: which tasks are forked, and from what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.specs import SMALLEST_LOCAL, made, planned
+from tflaunch.errors import Problem
+from tflaunch.plan import lint, serialize
+from tflaunch.plan.preloading import Preloading, only_importing
+
+pytestmark = pytest.mark.unit
+
+
+def problem_of(**fields: Any) -> Problem:
+    """Return the only problem of a spec with some fields."""
+    (problem,) = lint.check_spec(made({**SMALLEST_LOCAL, **fields}))
+    return problem
+
+
+@pytest.mark.parametrize("name", ["", "tensor flow", "a..b", "tf-keras", "1a", "a,b"])
+def test_what_is_preloaded_are_modules(name: str) -> None:
+    """Their names are those used in `import`."""
+    problem = problem_of(preload=["tensorflow.keras", name])
+    assert (problem.severity, problem.where) == ("error", "preload[1]")
+    assert not lint.check_spec(made({**SMALLEST_LOCAL, "preload": ["tensorflow.keras"]}))
+
+
+@pytest.mark.parametrize("fields", [{"preload": ["tensorflow"]}, {"warm": "10m"}])
+@pytest.mark.parametrize("command", ["sh train.sh", "python -O train.py", "/usr/bin/env python train.py"])
+def test_a_command_that_cannot_be_preloaded_is_pointed_out(command: str, fields: dict[str, Any]) -> None:
+    """It runs, but gains nothing."""
+    warning = problem_of(command=command, **fields)
+    assert (warning.severity, warning.where) == ("warning", next(iter(fields)))
+    assert "does nothing for 'command'" in warning.message
+
+
+@pytest.mark.parametrize("fields", [{"preload": ["json"]}, {"warm": "10m"}])
+def test_nothing_is_preloaded_in_a_private_network(fields: dict[str, Any]) -> None:
+    """A warning says so, and the plan does not claim otherwise."""
+    warning = problem_of(network="private", **fields)
+    assert (warning.severity, warning.where) == ("warning", next(iter(fields)))
+    plan = planned({**SMALLEST_LOCAL, "network": "private", **fields})
+    assert {Preloading().prospect(plan, task) for task in plan.tasks} == {None}
+    assert {Preloading().order(plan, task)["preload"] for task in plan.tasks} == {()}
+
+
+def test_a_plan_says_who_will_be_preloaded_as_far_as_is_known() -> None:
+    """In its JSON, which can be read back."""
+    spec = {**SMALLEST_LOCAL, "cluster": {"worker": 1, "evaluator": 1}, "preload": ["tensorflow", "tf_keras"]}
+    roles = {"evaluator": {"command": "sh evaluate.sh"}}
+    plan = planned({**spec, "roles": roles, "sidecars": {"board": {"command": "python board.py"}}})
+    shown = serialize.as_json(plan)
+    assert shown["preload"] == ["tensorflow", "tf_keras"]
+    assert [task["preload"] for task in (*shown["tasks"], *shown["sidecars"])] == [
+        "tensorflow,tf_keras",
+        "no: its command does not start with a Python",
+        None,
+    ]
+    assert serialize.from_json(shown) == plan
+    assert Preloading().prospect(planned(SMALLEST_LOCAL), plan.tasks[0]) is None
+
+
+def test_what_warm_servers_are_for() -> None:
+    """The first of a host's tasks, TensorFlow by default; not in containers, and not for commands of no Python."""
+    spec = {**SMALLEST_LOCAL, "cluster": {"worker": 2}, "warm": "10m", "command": ["python", "train.py"]}
+    plan = planned(spec)
+    assert (plan.preload, plan.warm) == (("tensorflow",), 600.0)
+    recipe = Preloading().recipe(plan, "localhost")
+    assert recipe is not None
+    orders = [Preloading().order(plan, task) for task in plan.tasks]
+    assert orders == [{"preload": ("tensorflow",), "search": None, "warm": {"recipe": recipe, "idle": 600.0}}] * 2
+    change: dict[str, Any]
+    for change in ({"preload": ["json"]}, {"env": {"A": "1"}}, {"command": ["python3", "train.py"]}):
+        assert Preloading().recipe(planned({**spec, **change}), "localhost") not in (None, recipe)
+    for change in ({"name": "other"}, {"command": ["python", "eval.py"]}, {"env": {"TFLAUNCH_X": "1"}}):
+        assert Preloading().recipe(planned({**spec, **change}), "localhost") == recipe
+    buffered = planned({**spec, "command": ["python", "-u", "train.py"]})
+    importing = only_importing(buffered._replace(collect=("*.h5",)))
+    assert (importing.collect, importing.notify) == ((), None)
+    assert [task.argv for task in importing.tasks] == [("python", "-u", "-c", "pass")]
+    assert Preloading().recipe(importing, "localhost") == recipe
+    called = plan.with_function(Path("/f"), ["/here", "/lib"])
+    assert serialize.from_json(serialize.as_json(called)) == called
+    assert Preloading().order(called, called.tasks[0])["search"] == ("/here", "/lib")
+    assert Preloading().recipe(called, "localhost") not in (None, recipe)
+    for off in ({"warm": 0}, {"command": ["sh", "train.sh"]}):
+        assert Preloading().recipe(planned({**spec, **off}), "localhost") is None
+    assert not planned({**spec, "warm": 0}).preload
+    there = {**spec, "cluster": {"worker": ["h1:22", "h2:22"]}, "hosts": {"h1": {"docker": "c"}, "h2": {"ssh": "u@h2"}}}
+    known = [Preloading().recipe(planned(there), host) for host in ("h1", "h2")]
+    assert known[0] is None
+    assert known[1] not in (None, recipe)
