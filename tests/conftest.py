@@ -44,7 +44,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 @pytest.fixture(scope="session")
 def warm_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The directory of warm servers that live as long as these tests."""
-    from tflaunch_worker.forkserver import warm_client  # only the tests of a room need it
+    from tflaunch_worker.features.preload import warm_client  # only the tests of a room need it
 
     directory = tmp_path_factory.mktemp("warm")
     (directory / warm_client.OWNER_NAME).write_text(str(os.getpid()))

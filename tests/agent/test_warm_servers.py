@@ -24,7 +24,7 @@ from support.launch import LONG
 from support.processes import command_of, memory_has
 from tflaunch.transport.local import LocalConnector
 from tflaunch_worker import LOCK_NAME, LOG_NAME, linux
-from tflaunch_worker.forkserver import warm_client
+from tflaunch_worker.features.preload import warm_client
 
 pytestmark = pytest.mark.agent
 

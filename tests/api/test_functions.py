@@ -21,7 +21,7 @@ import tflaunch
 from support.api_runs import take_until
 from support.launch import PATIENCE, Launch
 from support.processes import all_processes, command_of
-from tflaunch.features.warm import warm_servers
+from tflaunch.features.preload import warm_servers
 from tflaunch_worker import function as caller
 
 pytestmark = pytest.mark.api

@@ -269,7 +269,7 @@ def test_nothing_is_left_when_pytest_is_ended_in_a_later_test(project: Project, 
 def test_what_a_test_has_imported_is_kept_for_the_next(project: Project) -> None:
     """For this session only; a test that sets a variable which is read during imports is started as usual."""
     tests = """
-from tflaunch_worker.forkserver import warm_client
+from tflaunch_worker.features.preload import warm_client
 
 @pytest.fixture(autouse=True)
 def uses(tflaunch_home, number):

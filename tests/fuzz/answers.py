@@ -22,9 +22,9 @@ from tflaunch.explain import run_status
 from tflaunch.features.files import collect
 from tflaunch.features.kubernetes import kubectl, pod_state
 from tflaunch.features.kubernetes.kubectl import KubectlError
+from tflaunch.features.preload import warm_servers
 from tflaunch.features.queue import run_queue
 from tflaunch.features.ssh import config_lookup
-from tflaunch.features.warm import warm_servers
 from tflaunch.features.web.access import Access, Guarded
 from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire

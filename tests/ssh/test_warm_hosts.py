@@ -12,7 +12,7 @@ import pytest
 from support.agent_client import wait_gone
 from support.launch import Launch
 from support.sshd import Sshd, StartSshd
-from tflaunch_worker.forkserver import warm_client
+from tflaunch_worker.features.preload import warm_client
 
 from .test_hosts import shell_on
 

@@ -11,7 +11,7 @@ import pytest
 
 from support.launch import Launch
 from support.warm_python import StartWarm, WarmPython, warm_tensorflow
-from tflaunch_worker.forkserver import warm_client
+from tflaunch_worker.features.preload import warm_client
 
 
 @pytest.fixture(scope="module")

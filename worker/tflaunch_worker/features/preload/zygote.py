@@ -33,7 +33,7 @@ TASK_VARIABLES = ("TF_CONFIG", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TA
 """Variables in which tasks differ that are forked from the same zygote."""
 
 _FEWER_THREADS = {"OPENBLAS_NUM_THREADS": "1"}  # OpenBLAS would start its threads during its import
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_ROOT = os.path.abspath(__file__ + "/../../../..")
 # "", the working directory, is replaced because it may contain a module of any name.
 _CODE = f"import sys; sys.path[: sys.path[:1] == ['']] = [{_ROOT!r}]; from {__package__} import server; server.main()"
 _IMPORT_TIMEOUT = 120.0  # seconds

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tflaunch.features.warm import warm_servers
+from tflaunch.features.preload import warm_servers
 
 pytestmark = pytest.mark.unit
 

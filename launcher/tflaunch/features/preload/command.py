@@ -14,7 +14,7 @@ from tflaunch.cli.arguments.spec import json_option, read_file, say, seconds_in,
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
-    from tflaunch.features.warm.warm_servers import WarmServer
+    from tflaunch.features.preload.warm_servers import WarmServer
     from tflaunch.plan.model import Plan
 
 _SOURCE = "command line"
@@ -69,7 +69,7 @@ def warm(
         raise click.UsageError("--list and --stop take no other options than SPEC and --set.")
     if spec is not None and (python is not None or roles != ClusterOptions()):
         raise click.UsageError("SPEC says which interpreter and cluster; change it by --set, or leave it out.")
-    from tflaunch.features.warm import warm_servers
+    from tflaunch.features.preload import warm_servers
 
     if spec is None and not starting:
         found = warm_servers.stop() if stop else warm_servers.living()
@@ -78,10 +78,10 @@ def warm(
     given += [f"warm={json.dumps(_seconds(idle))}"] if idle else []
     plan = _plan(spec, python or _PYTHON, roles, (*settings, *given))
     if not (stop or is_list):
-        from tflaunch.features.warm import warm_up
+        from tflaunch.features.preload import warm_up
 
         warm_up.start_servers(plan)
-    from tflaunch.features.warm import warm_hosts
+    from tflaunch.features.preload import warm_hosts
 
     return _show(*warm_hosts.on_hosts(plan, is_stop=stop), stop, as_json)
 
@@ -116,7 +116,7 @@ def _plan(spec: Path | None, python: str, roles: ClusterOptions, settings: tuple
 def _show(found: list[WarmServer], problems: list[str], is_stop: bool, as_json: bool) -> int:
     """Print servers and problems; return the exit code."""
     from tflaunch.explain.wording import counted
-    from tflaunch.features.warm import warm_servers
+    from tflaunch.features.preload import warm_servers
 
     if as_json:
         click.echo(json.dumps([server._asdict() for server in found], indent=2))

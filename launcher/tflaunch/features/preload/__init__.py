@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tflaunch.rooms import Option, Room, Verb
 
-_STARTER = "tflaunch.plan.preloading:Preloading"
+_STARTER = "tflaunch.features.preload.preloading:Preloading"
 
 ROOM = Room(
     fields=("preload", "warm"),
@@ -16,15 +16,15 @@ ROOM = Room(
             value='["tensorflow"]',
         ),
     },
-    note="tflaunch.features.warm.warm_servers:note_living",
-    testing="tflaunch.features.warm.between_tests:BetweenTests",
+    note="tflaunch.features.preload.warm_servers:note_living",
+    testing="tflaunch.features.preload.between_tests:BetweenTests",
     verbs={
         "warm": Verb(
-            "tflaunch.features.warm.command:warm",
+            "tflaunch.features.preload.command:warm",
             "Act on runs",
             "Start, list or end the processes that keep modules imported.",
             after="kill",
-            output="tflaunch.features.warm.warm_servers:WarmServers",
+            output="tflaunch.features.preload.warm_servers:WarmServers",
         ),
     },
 )

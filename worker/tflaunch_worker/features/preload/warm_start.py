@@ -35,7 +35,7 @@ def main_of_agent() -> None:
     Arguments: sockets to the guard, to the first client and to the child that has imported modules; the pid of this
     child, and the key of its tasks; the directory and a title.
     """
-    from tflaunch_worker.forkserver.pool import WarmZygote, ZygotePool  # the guard does without
+    from tflaunch_worker.features.preload.pool import WarmZygote, ZygotePool  # the guard does without
 
     gc.set_threshold(50_000)
     channel, link, zygote_link, zygote = map(int, sys.argv[1:5])

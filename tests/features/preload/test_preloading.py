@@ -9,8 +9,8 @@ import pytest
 
 from support.specs import SMALLEST_LOCAL, made, planned
 from tflaunch.errors import Problem
+from tflaunch.features.preload.preloading import Preloading, only_importing
 from tflaunch.plan import lint, serialize
-from tflaunch.plan.preloading import Preloading, only_importing
 
 pytestmark = pytest.mark.unit
 

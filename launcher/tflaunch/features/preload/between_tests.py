@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tflaunch_worker import program_source
-from tflaunch_worker.forkserver import warm_client
+from tflaunch_worker.features.preload import warm_client
 
 if TYPE_CHECKING:
     import pytest

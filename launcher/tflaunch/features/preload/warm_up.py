@@ -7,7 +7,7 @@ import shutil
 from tflaunch.client import follow
 from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.plan import preloading
+from tflaunch.features.preload import preloading
 from tflaunch.plan.model import Plan
 from tflaunch.plan.task_starter import REFUSED
 from tflaunch.runtime import launch, supervisor_process

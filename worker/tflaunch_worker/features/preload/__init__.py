@@ -5,8 +5,8 @@ from __future__ import annotations
 from tflaunch_worker.rooms import Room
 
 ROOM = Room(
-    "tflaunch_worker.forkserver.pool:ZygotePool",
+    "tflaunch_worker.features.preload.pool:ZygotePool",
     calls=("look_for_warm",),
     moments=("start_task", "expect_task"),
-    guards="tflaunch_worker.forkserver.warm_client:request_guard",
+    guards="tflaunch_worker.features.preload.warm_client:request_guard",
 )

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 
-from tflaunch_worker.forkserver import become, checks, clone, process_title
+from tflaunch_worker.features.preload import become, checks, clone, process_title
 from tflaunch_worker.socket_messages import receive_message
 
 _MAX_IMPORT_OUTPUT = 64 * 1024
@@ -51,7 +51,7 @@ def main() -> None:
         if request["kind"] == "stay":
             if failure:
                 os._exit(0)
-            from tflaunch_worker.forkserver import warm_server  # most zygotes end with their run
+            from tflaunch_worker.features.preload import warm_server  # most zygotes end with their run
 
             link = warm_server.stay(link, request, modules, imported_at)
             continue

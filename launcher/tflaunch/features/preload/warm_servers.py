@@ -12,7 +12,7 @@ from tflaunch.explain.wording import counted
 from tflaunch.records import read_record
 from tflaunch.store.run_dir import home
 from tflaunch_worker import fields
-from tflaunch_worker.forkserver import warm_client
+from tflaunch_worker.features.preload import warm_client
 
 _COLUMNS = ("HOST", "PYTHON", "MODULES", "MEMORY", "RUNS", "ENDS IN")
 

@@ -22,12 +22,12 @@ import sys
 import time
 
 from tflaunch_worker import linux
-from tflaunch_worker.forkserver import checks, fingerprint, process_title, warm_client
+from tflaunch_worker.features.preload import checks, fingerprint, process_title, warm_client
 from tflaunch_worker.socket_messages import receive_message, send_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tflaunch_worker.forkserver.fingerprint import Fingerprint
+    from tflaunch_worker.features.preload.fingerprint import Fingerprint
     from tflaunch_worker.socket_messages import Message
 
 _PATIENCE = 5.0  # seconds for a client to send its request, and to answer

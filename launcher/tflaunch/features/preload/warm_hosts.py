@@ -7,8 +7,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from tflaunch.agents.rpc import visiting
-from tflaunch.features.warm import warm_servers
-from tflaunch.features.warm.warm_servers import WarmServer
+from tflaunch.features.preload import warm_servers
+from tflaunch.features.preload.warm_servers import WarmServer
 from tflaunch.plan.model import Plan
 from tflaunch.store.run_dir import RunDirectory, home
 from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError

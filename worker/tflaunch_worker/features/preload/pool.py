@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from tflaunch_worker import fields, offload, program_source, spawn
 from tflaunch_worker.agent.services import Service
-from tflaunch_worker.forkserver import warm_client
-from tflaunch_worker.forkserver.zygote import (
+from tflaunch_worker.features.preload import warm_client
+from tflaunch_worker.features.preload.zygote import (
     TASK_VARIABLES,
     PendingFork,
     Zygote,

@@ -1,6 +1,6 @@
 """Decide, as far as the plan tells, which tasks to fork from a process with preloaded modules. Pure.
 
-The host checks the rest before each start: `tflaunch_worker.forkserver.pool`.
+The host checks the rest before each start: `tflaunch_worker.features.preload.pool`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import select
 import socket
 
 from tflaunch_worker import linux, process_state
-from tflaunch_worker.forkserver import fingerprint
+from tflaunch_worker.features.preload import fingerprint
 from tflaunch_worker.socket_messages import receive_message, send_message
 
 TYPE_CHECKING = False
@@ -36,7 +36,9 @@ _SUFFIX = ".sock"
 # 3,000 files take 0.02 s, and longer on a busy machine.
 _PATIENCE = 5.0
 _END_PATIENCE = 5.0  # seconds for a server to end
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_ROOM = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.dirname(os.path.dirname(_ROOM))
+_ROOT = os.path.dirname(_PACKAGE)
 _OWN_PREFIX = "TFLAUNCH_"
 _NOISE = frozenset(
     (
@@ -82,9 +84,8 @@ def home_of(agent_directory: str) -> str:
 
 def _own_version() -> list[list[object]]:
     """Return what changes when this package does: a server has the modules of its start in memory."""
-    package = os.path.dirname(os.path.abspath(__file__))
     found = []
-    for directory in (os.path.dirname(package), package):
+    for directory in (_PACKAGE, _ROOM):
         for entry in os.scandir(directory):
             if entry.name.endswith(".py"):
                 status = entry.stat()

@@ -15,7 +15,7 @@ import sys
 import types
 
 from tflaunch_worker import linux, program_source
-from tflaunch_worker.forkserver import process_title
+from tflaunch_worker.features.preload import process_title
 from tflaunch_worker.socket_messages import receive_message
 
 TYPE_CHECKING = False
