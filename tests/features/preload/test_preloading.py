@@ -9,7 +9,8 @@ import pytest
 
 from support.specs import SMALLEST_LOCAL, made, planned
 from tflaunch.errors import Problem
-from tflaunch.features.preload.preloading import Preloading, only_importing
+from tflaunch.features.preload.preloading import Preloading
+from tflaunch.features.preload.warm_up import only_importing
 from tflaunch.plan import lint, serialize
 
 pytestmark = pytest.mark.unit

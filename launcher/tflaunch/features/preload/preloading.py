@@ -81,41 +81,6 @@ def _warm_order(plan: Plan, process: TaskPlan) -> dict[str, object] | None:
     return {"recipe": recipe, "idle": plan.warm} if recipe is not None and recipe == _recipe(plan, process) else None
 
 
-def only_importing(plan: Plan) -> Plan:
-    """Return a plan that leaves the warm servers for another one: on each host one task, which ends at once."""
-    first = [
-        next((process for process in plan.on_host(host.host) if _recipe(plan, process)), None)
-        for host in plan.hosts
-        if plan.is_warm_host(host.host)
-    ]
-    chosen = [process for process in first if process is not None]
-    tasks = tuple(
-        process._replace(task=f"worker:{index}", argv=_doing_nothing(process.argv))
-        for index, process in enumerate(chosen)
-    )
-    hosts = tuple(host for host in plan.hosts if any(task.host == host.host for task in tasks))
-    return plan._replace(
-        strategy="none",
-        success="all",
-        tasks=tasks,
-        sidecars=(),
-        hosts=hosts,
-        restart=plan.restart._replace(max=0),
-        elastic=None,
-        spares=(),
-        variants=(),
-        preflight=False,
-        collect=(),
-        notify=None,
-        checkpoints=None,
-    )
-
-
-def _doing_nothing(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a command with the interpreter of another one that does nothing."""
-    return (argv[0], *(["-u"] if argv[1:2] == ("-u",) else []), "-c", "pass")
-
-
 def _recipe(plan: Plan, process: TaskPlan) -> str | None:
     modules = _modules_for(plan, process)
     if not modules or program_source.check_command(list(process.argv)):

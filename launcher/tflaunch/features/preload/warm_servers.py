@@ -85,19 +85,11 @@ def in_one_line(servers: list[WarmServer]) -> str:
 
 def table(servers: list[WarmServer]) -> str:
     """Format the servers as aligned text."""
-    rows = [_COLUMNS, *map(_row, servers)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-    return "".join(f"{line}\n" for line in lines)
+    from tflaunch.client.run_list import aligned
+
+    return aligned([_COLUMNS, *map(_row, servers)])
 
 
 def _row(server: WarmServer) -> tuple[str, ...]:
-    left = figures.duration(server.idle_left)
-    return (
-        server.host,
-        server.python,
-        ",".join(server.modules),
-        figures.memory(server.memory_bytes),
-        str(server.uses),
-        left,
-    )
+    uses, left = str(server.uses), figures.duration(server.idle_left)
+    return server.host, server.python, ",".join(server.modules), figures.memory(server.memory_bytes), uses, left

@@ -7,8 +7,8 @@ import shutil
 from tflaunch.client import follow
 from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.features.preload import preloading
-from tflaunch.plan.model import Plan
+from tflaunch.features.preload.preloading import Preloading
+from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.task_starter import REFUSED
 from tflaunch.runtime import launch, supervisor_process
 
@@ -19,7 +19,7 @@ def start_servers(plan: Plan) -> None:
     Raises:
         TflaunchError: no server can stay on a host; says why.
     """
-    importing = preloading.only_importing(plan)
+    importing = only_importing(plan)
     if left := sorted({process.host for process in plan.tasks} - {task.host for task in importing.tasks}):
         message = "its commands are not Python's, its network is private, or the host is a container or a job"
         raise TflaunchError(f"no warm server can stay on {', '.join(left)}: {message}", EXIT_INTERNAL)
@@ -39,3 +39,27 @@ def start_servers(plan: Plan) -> None:
     if refused:
         text = "; ".join(f"{host}: {text.removeprefix(REFUSED)}" for host, text in refused.items())
         raise TflaunchError(f"no warm server stays on {text}", EXIT_INTERNAL)
+
+
+def only_importing(plan: Plan) -> Plan:
+    """Return a plan that leaves the warm servers for another one: on each host one task, which ends at once."""
+    chosen: dict[str, TaskPlan] = {}
+    for process in plan.processes():
+        if Preloading().order(plan, process)["warm"]:
+            argv = (process.argv[0], *(["-u"] if process.argv[1:2] == ("-u",) else []), "-c", "pass")
+            chosen.setdefault(process.host, process._replace(task=f"worker:{len(chosen)}", argv=argv))
+    return plan._replace(
+        strategy="none",
+        success="all",
+        tasks=tuple(chosen.values()),
+        sidecars=(),
+        hosts=tuple(host for host in plan.hosts if host.host in chosen),
+        restart=plan.restart._replace(max=0),
+        elastic=None,
+        spares=(),
+        variants=(),
+        preflight=False,
+        collect=(),
+        notify=None,
+        checkpoints=None,
+    )

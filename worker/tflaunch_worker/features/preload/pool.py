@@ -16,15 +16,7 @@ from typing import NamedTuple
 from tflaunch_worker import fields, offload, program_source, spawn
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features.preload import warm_client
-from tflaunch_worker.features.preload.zygote import (
-    TASK_VARIABLES,
-    PendingFork,
-    Zygote,
-    search_path,
-    set_preload,
-    start_import,
-    unbuffered_flag,
-)
+from tflaunch_worker.features.preload.zygote import Kind, PendingFork, Zygote, kind_of, set_preload, start_import
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,8 +44,8 @@ class ZygotePool(Service):
 
     def __init__(self, agent: AgentParts) -> None:
         super().__init__(agent)
-        self._zygotes: dict[tuple[object, ...], Zygote] = {}
-        self._unusable: dict[tuple[object, ...], str] = {}
+        self._zygotes: dict[Kind, Zygote] = {}
+        self._unusable: dict[Kind, str] = {}
 
     def start_task(
         self, command: spawn.Command, started: Callable[[spawn.Child], None], refused: Callable[[], None]
@@ -68,10 +60,10 @@ class ZygotePool(Service):
             set_preload(command, f"no: {reason}")
             refused()
 
-        path, reason = self._check(command)
+        kind, reason = self._check(command)
         if not reason:
             try:
-                return self._zygote_for(command, path).request_fork(command, note_fork, refuse)
+                return self._zygote_for(kind, command).request_fork(command, note_fork, refuse)
             except OSError as error:
                 reason = f"no process: {error.strerror}"
         refuse(reason)
@@ -79,10 +71,10 @@ class ZygotePool(Service):
 
     def expect_task(self, command: spawn.Command) -> None:
         """Start the zygote for tasks with this command, if they can be forked, so that the first of them finds it."""
-        path, reason = self._check(command)
+        kind, reason = self._check(command)
         if not reason:
             try:
-                self._zygote_for(command, path)
+                self._zygote_for(kind, command)
             except OSError:
                 pass  # the first task tries again, and tells the reason
 
@@ -96,62 +88,49 @@ class ZygotePool(Service):
         look = warm_client.stop_servers if message["stop"] else warm_client.describe_servers
         offload.run_in_fork(self.agent.loop, lambda: look(directory), lambda found: call.answer(servers=found or []))
 
-    def _check(self, command: spawn.Command) -> tuple[str, str]:
-        """Return the path of a command's interpreter, and why it cannot be forked ("" if it can)."""
+    def _check(self, command: spawn.Command) -> tuple[Kind, str]:
+        """Return the kind of a task, and why it cannot be forked ("" if it can)."""
         reason = program_source.check_command(command.argv)
-        path = "" if reason else spawn.find_executable(command)
-        if not reason and not path:
-            reason = f"{command.argv[0]} is not the interpreter itself"
-        return path, reason or self._unusable.get(_zygote_key(command, path), "")
+        kind = kind_of(command, "" if reason else spawn.find_executable(command))
+        if not reason and not kind.path:
+            reason = f"{kind.argv0} is not the interpreter itself"
+        return kind, reason or self._unusable.get(kind, "")
 
-    def _zygote_for(self, command: spawn.Command, path: str) -> Zygote:
-        """Return the zygote for tasks with a command, started if there is none.
+    def _zygote_for(self, kind: Kind, command: spawn.Command) -> Zygote:
+        """Return the zygote for tasks of a kind, started if there is none.
 
         Raises:
             OSError: the system refuses another process.
         """
-        key = _zygote_key(command, path)
-        if key in self._zygotes:
-            return self._zygotes[key]
+        if kind in self._zygotes:
+            return self._zygotes[kind]
 
         def end(has_answered: bool) -> None:
-            del self._zygotes[key]
+            del self._zygotes[kind]
             if not has_answered:
-                self._unusable[key] = "the process that imports for it has died of that"
+                self._unusable[kind] = "the process that imports for it has died of that"
 
-        warm_key, inherited = _warm_key(command, path), ZygotePool.inherited
-        if inherited is not None and inherited.key == warm_key:
+        host, loop = self.agent.host, self.agent.loop
+        key, inherited = _warm_key(kind), ZygotePool.inherited
+        if inherited is not None and inherited.key == key:
             ZygotePool.inherited = None
             link, pid = socket.socket(fileno=inherited.link), inherited.pid
         else:
-            link, pid = start_import(self.agent.loop, command, path, self.agent.host.settings)
-        stay = self._order_to_stay(command, warm_key)
-        self._zygotes[key] = Zygote(self.agent.loop, pid, link, end, stay)
-        return self._zygotes[key]
-
-    def _order_to_stay(self, command: spawn.Command, warm_key: str) -> Message | None:
-        """Return the message by which a zygote becomes a warm server, None if it must not."""
-        if command.warm is None or not warm_key:
-            return None
-        path = warm_client.socket_path(self.agent.host.directory, command.warm["recipe"], os.environ)
-        return {"kind": "stay", "path": path, "idle": command.warm["idle"], "key": warm_key}
+            link, pid = start_import(loop, kind, host.settings)
+        stay: Message | None = None
+        if command.warm is not None and key:
+            path = warm_client.socket_path(host.directory, command.warm["recipe"], os.environ)
+            stay = {"kind": "stay", "path": path, "idle": command.warm["idle"], "key": key}
+        self._zygotes[kind] = Zygote(loop, pid, link, end, stay)
+        return self._zygotes[kind]
 
 
-def _zygote_key(command: spawn.Command, path: str) -> tuple[object, ...]:
-    """Return the properties that tasks must share to be forked from the same zygote."""
-    env = sorted(item for item in command.env.items() if item[0] not in TASK_VARIABLES)
-    flags, search = tuple(unbuffered_flag(command.argv)), tuple(search_path(command))
-    return path, command.argv[0], flags, command.modules, search, command.workdir, tuple(env)
-
-
-def _warm_key(command: spawn.Command, path: str) -> str:
+def _warm_key(kind: Kind) -> str:
     """Return a hash of the properties that tasks of different runs must share to be forked from the same zygote.
 
     Returns "" if they depend on the working directory.
     """
-    if not all(place.startswith("/") for place in command.env.get("PYTHONPATH", "/").split(":")):
+    env = warm_client.without_noise(dict(kind.env))
+    if not all(place.startswith("/") for place in env.get("PYTHONPATH", "/").split(":")):
         return ""
-    env = {name: value for name, value in warm_client.without_noise(command.env).items() if name not in TASK_VARIABLES}
-    flags, search = unbuffered_flag(command.argv), search_path(command)
-    known = [path, command.argv[0], flags, command.modules, search, sorted(env.items())]
-    return hashlib.sha256(json.dumps(known).encode("ascii")).hexdigest()
+    return hashlib.sha256(json.dumps(kind._replace(workdir="", env=tuple(env.items()))).encode("ascii")).hexdigest()

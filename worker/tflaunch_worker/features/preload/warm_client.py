@@ -30,15 +30,15 @@ GO = b"g"
 FAILED = b"!"
 """What it answers if it cannot."""
 
+ROOT = os.path.abspath(__file__ + "/../../../..")
+"""Where this package is imported from."""
+
 _DEFAULT_NAME = "warm"
 _SUFFIX = ".sock"
 # Seconds for a server to answer: not more than importing TensorFlow takes, which it saves. Its checks of TensorFlow's
 # 3,000 files take 0.02 s, and longer on a busy machine.
 _PATIENCE = 5.0
 _END_PATIENCE = 5.0  # seconds for a server to end
-_ROOM = os.path.dirname(os.path.abspath(__file__))
-_PACKAGE = os.path.dirname(os.path.dirname(_ROOM))
-_ROOT = os.path.dirname(_PACKAGE)
 _OWN_PREFIX = "TFLAUNCH_"
 _NOISE = frozenset(
     (
@@ -70,7 +70,7 @@ def socket_path(agent_directory: str, recipe: str, environ: Mapping[str, str]) -
     """
     secrets = recipe.split("=")[1:]
     env = {variable: value for variable, value in without_noise(environ).items() if variable not in secrets}
-    known = [recipe, _ROOT, sorted(env.items()), _own_version()]
+    known = [recipe, ROOT, sorted(env.items()), _own_version()]
     name = hashlib.sha256(json.dumps(known).encode("ascii")).hexdigest()[:16]
     return os.path.join(servers_directory(home_of(agent_directory), environ), name + _SUFFIX)
 
@@ -85,7 +85,7 @@ def home_of(agent_directory: str) -> str:
 def _own_version() -> list[list[object]]:
     """Return what changes when this package does: a server has the modules of its start in memory."""
     found = []
-    for directory in (_PACKAGE, _ROOM):
+    for directory in (os.path.join(ROOT, __name__.partition(".")[0]), os.path.dirname(__file__)):
         for entry in os.scandir(directory):
             if entry.name.endswith(".py"):
                 status = entry.stat()
@@ -118,7 +118,7 @@ def _guard_request(python: Sequence[str], directory: str, title: str) -> Message
     return {
         "kind": "guard",
         "python": [_text(os.fsencode(word)) for word in (*python, "-c")],
-        "root": _ROOT,
+        "root": ROOT,
         "directory": _text(os.fsencode(directory)),
         "title": _text(os.fsencode(title)),
         "cwd": os.getcwd(),

@@ -15,8 +15,10 @@ import os
 import signal
 import socket
 from collections import deque
+from typing import NamedTuple
 
 from tflaunch_worker import linux, spawn
+from tflaunch_worker.features.preload.warm_client import ROOT
 from tflaunch_worker.socket_messages import encode_message, receive_message, send_message
 
 TYPE_CHECKING = False
@@ -29,18 +31,47 @@ if TYPE_CHECKING:
 
 PRELOAD = "TFLAUNCH_PRELOAD"
 """Variable that lists the modules imported for a task, or holds "no: " and the reason."""
-TASK_VARIABLES = ("TF_CONFIG", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", PRELOAD)
-"""Variables in which tasks differ that are forked from the same zygote."""
+_TASK_VARIABLES = ("TF_CONFIG", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", PRELOAD)
 
 _FEWER_THREADS = {"OPENBLAS_NUM_THREADS": "1"}  # OpenBLAS would start its threads during its import
-_ROOT = os.path.abspath(__file__ + "/../../../..")
 # "", the working directory, is replaced because it may contain a module of any name.
-_CODE = f"import sys; sys.path[: sys.path[:1] == ['']] = [{_ROOT!r}]; from {__package__} import server; server.main()"
+_CODE = f"import sys; sys.path[: sys.path[:1] == ['']] = [{ROOT!r}]; from {__package__} import server; server.main()"
 _IMPORT_TIMEOUT = 120.0  # seconds
 _STAY_PATIENCE = 3.0  # seconds for a zygote to look at all files that it has imported
 _GO_PATIENCE = 2.0  # seconds for a fork to read what it is waiting for
 _REAP_INTERVAL = 0.05  # seconds
 _READ = 64 * 1024
+
+
+class Kind(NamedTuple):
+    """What tasks must share to be forked from the same zygote.
+
+    Attributes:
+        path: their interpreter.
+        argv0: what the command calls it.
+        flags: its options.
+        modules: what is imported.
+        search: the directories that functions search after the interpreter's own; their first is the current one.
+        workdir: the working directory.
+        env: the environment.
+    """
+
+    path: str
+    argv0: str
+    flags: tuple[str, ...]
+    modules: tuple[str, ...]
+    search: tuple[str, ...]
+    workdir: str
+    env: tuple[tuple[str, str], ...]
+
+
+def kind_of(command: spawn.Command, path: str) -> Kind:
+    """Return the kind of a task, given the path of its interpreter."""
+    flags = ("-u",) if command.argv[1:2] == ["-u"] else ()
+    here = os.path.realpath(command.workdir)
+    search = tuple(place for place in command.search or () if place != here)
+    env = sorted(item for item in command.env.items() if item[0] not in _TASK_VARIABLES)
+    return Kind(path, command.argv[0], flags, command.modules, search, command.workdir, tuple(env))
 
 
 class PendingFork:
@@ -54,17 +85,18 @@ class PendingFork:
         secrets: dict[str, str],
         on_started: Callable[[spawn.Child], None],
         on_refused: Callable[[str], None],
+        on_answer: Callable[[bool], None],
     ) -> None:
+        """Wait for the answer; calls ``on_answer`` with whether the zygote has given one, then one of the others."""
         self._loop = loop
         self._output = output
         self._report = report
         self._secrets = secrets
         self._on_started = on_started
         self._on_refused = on_refused
+        self._on_answer = on_answer
         self._received = b""
         self._is_cancelled = False
-        self.on_answer: Callable[[bool], None] = lambda _: None
-        """Called when the result is known, with whether the zygote has answered."""
         loop.watch(report.fileno(), self._read_report)
 
     def cancel(self) -> None:
@@ -83,7 +115,7 @@ class PendingFork:
             return
         self._loop.forget(self._report.fileno())
         kind, _, rest = self._received.decode("utf-8", "replace").partition("\n")[0].partition(" ")
-        self.on_answer(bool(data))
+        self._on_answer(bool(data))
         if kind == "pid" and rest.isdecimal() and linux.parent_of(int(rest)) == os.getpid():
             self._continue_fork(int(rest))
         else:
@@ -149,18 +181,17 @@ class Zygote:
         place = {"workdir": command.workdir, "is_function": command.search is not None}
         fields = {"kind": "fork", "argv": command.argv, "env": command.env, **place}
         self._unsent.append((encode_message(fields), [output_end, report_end.detach()]))
-        pending = PendingFork(self._loop, output, report, command.secrets, on_started, on_refused)
 
         def give_up() -> None:
             linux.kill(self.pid, None, signal.SIGKILL)
 
         timer = self._loop.call_at(self._loop.now() + _IMPORT_TIMEOUT, give_up)
 
-        def on_answer(has_answered: bool) -> None:
+        def note_answer(has_answered: bool) -> None:
             timer.cancel()
             self._has_answered = self._has_answered or has_answered
 
-        pending.on_answer = on_answer
+        pending = PendingFork(self._loop, output, report, command.secrets, on_started, on_refused, note_answer)
         self._send_requests()
         return pending
 
@@ -223,8 +254,8 @@ class Zygote:
         self._on_ended(self._has_answered)
 
 
-def start_import(loop: Loop, command: spawn.Command, path: str, settings: TaskSettings) -> tuple[socket.socket, int]:
-    """Start a process that imports the modules of a task; return the connection to it, and its pid.
+def start_import(loop: Loop, kind: Kind, settings: TaskSettings) -> tuple[socket.socket, int]:
+    """Start a process that imports the modules of tasks of a kind; return the connection to it, and its pid.
 
     Raises:
         OSError: the system refuses another process.
@@ -232,15 +263,10 @@ def start_import(loop: Loop, command: spawn.Command, path: str, settings: TaskSe
     link, theirs = socket.socketpair()
     try:
         theirs.set_inheritable(True)
-        arguments = ["-c", _CODE, str(theirs.fileno()), ",".join(command.modules), *search_path(command)]
-        env = {name: value for name, value in command.env.items() if name not in TASK_VARIABLES}
-        own = spawn.Command(
-            [path, *unbuffered_flag(command.argv), *arguments],
-            {**env, **_FEWER_THREADS},
-            command.workdir,
-            argv0=command.argv[0],
-        )
-        child = spawn.start_process(own, settings)
+        arguments = ["-c", _CODE, str(theirs.fileno()), ",".join(kind.modules), *kind.search]
+        env = {**dict(kind.env), **_FEWER_THREADS}
+        command = spawn.Command([kind.path, *kind.flags, *arguments], env, kind.workdir, argv0=kind.argv0)
+        child = spawn.start_process(command, settings)
     except OSError:
         link.close()
         raise
@@ -280,14 +306,3 @@ def _kill_and_reap(loop: Loop, pid: int) -> None:
 def set_preload(command: spawn.Command, value: str) -> None:
     """Tell a task, and the supervisor, which modules were imported for it, or why none."""
     command.preload = command.env[PRELOAD] = value
-
-
-def search_path(command: spawn.Command) -> list[str]:
-    """Return the directories that a task's function searches after its interpreter's own; its first is the current."""
-    here = os.path.realpath(command.workdir)
-    return [place for place in command.search or () if place != here]
-
-
-def unbuffered_flag(argv: list[str]) -> list[str]:
-    """Return the option of a command that its zygote must have, too."""
-    return ["-u"] if argv[1:2] == ["-u"] else []
