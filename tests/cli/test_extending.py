@@ -84,7 +84,7 @@ def test_a_package_that_fails_at_a_request(launch: Launch) -> None:
     process = launch.start("up", launch.shell("echo up; until test -e go; do sleep 0.05; done", workers=1))
     read_until(process, "| up")
     (directory,) = launch.home.glob("runs/*")
-    with pytest.raises(TflaunchError, match="tflaunch_broken:Broken has failed"):
+    with pytest.raises(TflaunchError, match="tflaunch_broken:Broken is left out, as it has failed"):
         ControlClient(directory).ask("broken")
     (launch.directory / "go").touch()
     _, err = process.communicate(timeout=PATIENCE)

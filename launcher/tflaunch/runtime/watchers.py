@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from tflaunch.agents.session import Session
@@ -113,29 +113,34 @@ class Watchers:
         self._answering = {kind: watching for watching in declared for kind in watching.requests}
         for watching in declared:
             if watching.is_wanted(supervision):
-                self._guard(watching, partial(self._find, watching))
+                with self._guard(watching):
+                    self._find(watching)
 
     def _find(self, watching: Watching) -> Watcher:
         if watching not in self._made:
             self._made[watching] = load(watching.place)(self._supervision)
         return self._made[watching]
 
-    def _guard(self, watching: Watching, moment: Callable[[], _T], *told: type[Exception]) -> list[_T]:
-        """Return what a watcher answers; that of another package is left out from its first untold error on."""
+    @contextmanager
+    def _guard(self, watching: Watching, told: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+        """Leave out a watcher of another package at an error that it need not raise, and tell who asks (``told``)."""
         try:
-            return [moment()]
+            yield
         except Exception as error:
             if is_own(watching.place) or isinstance(error, (TflaunchError, *told)):
                 raise
             self._made.pop(watching, None)
-            self._supervision.say(f"warning: {left_out(watching.place, error)}")
-            return []
+            sentence = left_out(watching.place, error)
+            self._supervision.say(f"warning: {sentence}")
+            if told:
+                raise RefusedError(sentence) from None
 
     def _each(self, moment: Callable[[Watcher], _T]) -> list[_T]:
         """Return what all watchers answer."""
         answers = []
         for watching, watcher in tuple(self._made.items()):
-            answers += self._guard(watching, partial(moment, watcher))
+            with self._guard(watching):
+                answers.append(moment(watcher))
         return answers
 
     def begin(self) -> None:
@@ -152,8 +157,8 @@ class Watchers:
         watching = self._answering.get(message["kind"])
         if watching is None:
             return False
-        if not self._guard(watching, lambda: self._find(watching).answer(caller, message), RefusedError, ValueError):
-            raise RefusedError(f"{watching.place} has failed")
+        with self._guard(watching, (RefusedError, ValueError)):
+            self._find(watching).answer(caller, message)
         return True
 
     def recall(self, records: list[dict[str, Any]]) -> None:
