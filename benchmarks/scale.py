@@ -22,7 +22,8 @@ from rounds import Found, Sample, figures, in_turn, median, table
 from simulated_hosts import FINISH, KILL, Door, SimulatedHosts
 
 from tflaunch import descriptors
-from tflaunch.agents.session import Session, Terms
+from tflaunch.agents.link_state import Terms
+from tflaunch.agents.session import Session
 from tflaunch.clusterspec import load
 from tflaunch.core import step
 from tflaunch.core.job_state import Job, Phase

@@ -15,7 +15,8 @@ from support.specs import planned
 from support.statuses import RUN, TASK
 from tflaunch.agents import measurement_link
 from tflaunch.agents.left_files import LeftFiles
-from tflaunch.agents.session import Session, Terms
+from tflaunch.agents.link_state import Terms
+from tflaunch.agents.session import Session
 from tflaunch.core import step
 from tflaunch.core.measures import HostVitals, Measure
 from tflaunch.core.task_state import Breakpoint

@@ -307,9 +307,9 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("I12", 51),
     ),
     "a process that has left its session is not found": Edit(
-        "tflaunch_worker.agent.task.Task._members",
-        "linux.session_of(pid) == self.pid or self._marks <= environment",
-        "linux.session_of(pid) == self.pid",
+        "tflaunch_worker.agent.task_processes.TaskProcesses.members",
+        "linux.session_of(pid) == self.leader or self._marks <= environment",
+        "linux.session_of(pid) == self.leader",
         Invariant("I1", 24),
     ),
     "127.0.1.1 is taken for a way to another host": Edit(

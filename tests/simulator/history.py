@@ -22,6 +22,7 @@ from simulator.oracle import Oracle
 from simulator.output import Reader, SimRunDirectory
 from simulator.programs import Stage
 from simulator.world import Violation, World
+from tflaunch.agents import link_state
 from tflaunch.agents import session as sessions
 from tflaunch.agents.left_files import LeftFiles
 from tflaunch.core import event_records, policy, step
@@ -240,7 +241,7 @@ class History:
         self._supervisors += 1
         clock = f"clock {self._supervisors}"
         limits, is_private = (plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat), plan.network == PRIVATE
-        terms = sessions.Terms("run", *limits, clock=clock, private=is_private)
+        terms = link_state.Terms("run", *limits, clock=clock, private=is_private)
         made = {}
         self.connectors = {}
         for name, host in self.hosts.items():

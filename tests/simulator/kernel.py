@@ -22,7 +22,7 @@ from tflaunch.features.code import user_code
 from tflaunch.store import append_file, log_index, log_reader, log_sink, log_writer
 from tflaunch.tui import backlog
 from tflaunch_worker import orphans, process_state, spawn
-from tflaunch_worker.agent import agent, arriving_files, task, task_output
+from tflaunch_worker.agent import agent, arriving_files, task, task_output, task_processes
 from tflaunch_worker.agent.network import port_watch
 from tflaunch_worker.features.checkpoints import checkpoint_copies
 from tflaunch_worker.features.code import files
@@ -304,6 +304,8 @@ def _find(pid: int) -> Process | None:
 _MODULES: tuple[tuple[Any, str, object], ...] = (
     (task, "os", _Os),
     (task, "linux", _Linux),
+    (task_processes, "os", _Os),
+    (task_processes, "linux", _Linux),
     (task, "spawn", _Spawn),
     (task_evidence, "EvidenceCollector", SimEvidenceCollector),
     (task_evidence, "cores", _Cores),

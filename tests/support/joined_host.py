@@ -6,7 +6,8 @@ from typing import Any
 
 from fuzz.stages import AgentConnector, FileStore, Line, OutputWriter, StillMailbox
 from tflaunch.agents.left_files import LeftFiles
-from tflaunch.agents.session import Session, Terms
+from tflaunch.agents.link_state import Terms
+from tflaunch.agents.session import Session
 from tflaunch.core.events import HostJoined, LinkLost
 from tflaunch.mailbox import Mail
 from tflaunch_worker import wire
@@ -24,7 +25,7 @@ class Host:
         way, later = AgentConnector(self.lines[1:]), self.mailbox.call
         self.session = Session("a", way, terms, self.mailbox, self.words, later)  # type: ignore[arg-type]
         LeftFiles(self.session, self.files)
-        self.session.join_over(self.lines[0])
+        self.session.join(self.lines[0])
         self.events: list[Mail] = []
         self.orders = 0
 

@@ -9,7 +9,8 @@ from typing import Any
 from support.job_history import HERE, mirrored
 from support.session_links import Line, StillMailbox
 from support.supervising import supervision
-from tflaunch.agents.session import Session, Terms
+from tflaunch.agents.link_state import Terms
+from tflaunch.agents.session import Session
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_requests import Service
 from tflaunch.runtime.watchers import Watchers
@@ -60,7 +61,7 @@ class UngreetedRun:
         self.service = Service(self.history.job, "logs", self.mailbox, sessions)
         self.watchers = Watchers(supervision(self.history.job, directory, self.mailbox, sessions))
         self.service.listen(directory, self.watchers.answer)
-        self.session.join_over(line)
+        self.session.join(line)
         self.agent, self.later_agent = (Peer(self.mailbox, theirs) for _, theirs in pairs)
         caller = socket.socket(socket.AF_UNIX)
         caller.connect(str(directory / SOCKET_NAME))

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from support.session_links import Line, StillMailbox
-from tflaunch.agents.session import Session, Terms
+from tflaunch.agents.link_state import Terms
+from tflaunch.agents.session import Session
 from tflaunch.core.events import HostJoined, LinkLost
 from tflaunch.mailbox import Mail
 from tflaunch_worker import wire
@@ -25,7 +26,7 @@ class Conversation:
         line = Line(ours)
         terms = Terms("run", lease=30.0, grace=1.0, heartbeat=5.0)
         self.session = Session("a", line, terms, self.mailbox, None, lambda _: None)  # type: ignore[arg-type]
-        self.session.join_over(line)
+        self.session.join(line)
         self.says("greeted", streams=[], addresses=[], is_leaving=False, **self.pulse())
 
     def pulse(self) -> dict[str, float]:

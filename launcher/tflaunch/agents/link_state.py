@@ -1,8 +1,10 @@
-"""The state of the link to an agent, and when it shows that the link or the host is to be given up. Pure."""
+"""The state of the link to an agent, and when it shows that the link or the host is to be given up."""
 
 from __future__ import annotations
 
+import os
 from enum import Enum
+from typing import NamedTuple
 
 from tflaunch.agents.reconnect import STEADY
 
@@ -97,3 +99,23 @@ class LinkHealth:
         """Note a violation of the protocol; return their number if it is too high, else 0."""
         self._violations += 1
         return self._violations if self._violations >= _MOST_VIOLATIONS else 0
+
+
+_CLOCK = os.urandom(8).hex()
+
+
+class Terms(NamedTuple):
+    """The terms sent to an agent when a session begins. Times are in seconds.
+
+    ``fencing`` is the supervisor's number in the run: an agent that has seen a higher one refuses its commands.
+    ``clock`` identifies the clock of this process, with which agents compare theirs. ``private``: tasks are in a
+    private network.
+    """
+
+    run: str
+    lease: float
+    grace: float
+    heartbeat: float
+    fencing: int = 0
+    clock: str = _CLOCK
+    private: bool = False

@@ -6,14 +6,13 @@ until the agent has executed them; output continues at its byte offset.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from tflaunch.agents import calls, output, replies
 from tflaunch.agents.clock_sync import HostClock
 from tflaunch.agents.frames import Frame, Frames
-from tflaunch.agents.link_state import LinkHealth, LinkState, Takeover
+from tflaunch.agents.link_state import LinkHealth, LinkState, Takeover, Terms
 from tflaunch.agents.outbox import CommandOutbox
 from tflaunch.agents.reconnect import Reconnector
 from tflaunch.agents.replies import EventCursor, ExpectedReplies
@@ -27,24 +26,6 @@ from tflaunch_worker import fields, wire
 _BEATS = 3  # keep-alives per heartbeat timeout: two may be late without harm
 _LONGEST_REASON = 200
 _BEFORE_GREETING = ("superseded", "refused", "greeted")
-_CLOCK = os.urandom(8).hex()
-
-
-class Terms(NamedTuple):
-    """The terms sent to an agent when a session begins. Times are in seconds.
-
-    ``fencing`` is the supervisor's number in the run: an agent that has seen a higher one refuses its commands.
-    ``clock`` identifies the clock of this process, with which agents compare theirs. ``private``: tasks are in a
-    private network.
-    """
-
-    run: str
-    lease: float
-    grace: float
-    heartbeat: float
-    fencing: int = 0
-    clock: str = _CLOCK
-    private: bool = False
 
 
 class Session:
@@ -126,16 +107,13 @@ class Session:
 
     # ---- reaching the agent
 
-    def join(self) -> None:
-        """Start an agent; `HostJoined` or `HostUnreachable` will follow."""
+    def join(self, link: Link | None = None) -> None:
+        """Start an agent, or use the link to one; `HostJoined` or `HostUnreachable` will follow."""
         self._begin()
-        if self._takeover is not Takeover.RECALLING:
+        if link is not None:
+            self._use(link)
+        elif self._takeover is not Takeover.RECALLING:
             self._reconnector.start(self._unreachable)
-
-    def join_over(self, link: Link) -> None:
-        """Use the link to an agent that is already started."""
-        self._begin()
-        self._use(link)
 
     def _begin(self) -> None:
         self.abandon()
@@ -243,33 +221,16 @@ class Session:
     # ---- sending
 
     def order(self, kind: str, body: bytes = b"", /, **about: Any) -> None:
-        """Send a command that the agent executes exactly once, even if the link is lost in between.
-
-        Args:
-            kind: the command's kind.
-            body: what it carries in addition to its fields.
-            **about: the command's fields.
-        """
+        """Send a command of this kind with its fields; the agent executes it exactly once, whatever links are lost."""
         self._expected.note(kind, about)
         frame = self._outbox.add(kind, body, **about)
         if self.is_greeted:
             self._send(frame)
 
-    def set_cluster(self, addresses: bytes) -> None:
-        """Send the addresses of all tasks, as JSON, unless the agent already has them."""
-        self._order_if_new("set_cluster", addresses)
-
-    def set_fence(self, addresses: bytes) -> None:
-        """Send the addresses from which connections may reach tasks, as JSON, unless the agent already has them."""
-        self._order_if_new("set_fence", addresses)
-
-    def _order_if_new(self, kind: str, body: bytes) -> None:
+    def order_if_new(self, kind: str, body: bytes) -> None:
+        """Send a command with a body, unless the agent already has the same: addresses, for example."""
         if body != self._outbox.last_bodies.get(kind):
             self.order(kind, body)
-
-    def signal(self, task: str, attempt: int, number: int) -> None:
-        """Send a signal to a task, if its agent is connected."""
-        self.request("signal_task", task=task, attempt=attempt, signal=number)
 
     def request(self, kind: str, **about: Any) -> None:
         """Send an order that needs no answer and is not sent again, if the agent is connected."""

@@ -148,5 +148,6 @@ class Service:
                 raise RefusedError(f"{session.host}, where {task} runs, cannot be heard")
         for task in living:
             self._mailbox.put(FaultInjected(f"kill -s {name.removeprefix('SIG')} {task}"))
-            self._sessions[job.plan.find(task).host].signal(task, job.tasks[task].attempt, number)
+            session = self._sessions[job.plan.find(task).host]
+            session.request("signal_task", task=task, attempt=job.tasks[task].attempt, signal=number)
         return living

@@ -116,10 +116,7 @@ class Run:
             TflaunchError: this process is not allowed as many open files as it needs.
         """
         for host, session in self._collaborators.sessions.items():
-            if host in links:
-                session.join_over(links[host])
-            else:
-                session.join()
+            session.join(links.get(host))
         self._serve()
         self._leave()
 
@@ -240,7 +237,7 @@ class Run:
         plan = self._job.plan
         process = placeholders.fill(plan.find(action.task), plan, self._job.run, str(action.attempt))
         if has_cluster(plan.strategy):
-            session.set_cluster(self._addresses(plan))
+            session.order_if_new("set_cluster", self._addresses(plan))
         self._set_fence(session)
         session.order("start_task", **self._start_order(action, process))
 
@@ -266,7 +263,7 @@ class Run:
         if self._fence[0] != known:
             self._fence = known, json.dumps(port_fence.admitted(self._job), separators=(",", ":")).encode("ascii")
         # Connections from a host to itself may come from any of its addresses: without them, it has no fence.
-        session.set_fence(self._fence[1] if self._job.hosts[session.host].addresses else b"[]")
+        session.order_if_new("set_fence", self._fence[1] if self._job.hosts[session.host].addresses else b"[]")
 
     def _addresses(self, plan: Plan) -> bytes:
         """Return the addresses of a plan's tasks as JSON, always the same object for the same plan."""

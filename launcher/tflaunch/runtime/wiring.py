@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch import __version__
 from tflaunch.agents.left_files import LeftFiles
-from tflaunch.agents.session import Session, Terms
+from tflaunch.agents.link_state import Terms
+from tflaunch.agents.session import Session
 from tflaunch.client.output_sink import OutputSink
 from tflaunch.core.events import StopRequested
 from tflaunch.core.job_state import Job

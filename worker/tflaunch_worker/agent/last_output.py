@@ -15,10 +15,13 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from itertools import islice
 from typing import NamedTuple
+
+from tflaunch_worker.agent.progress import ProgressStats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +40,8 @@ class LastOutput:
         self._pieces: deque[bytes] = deque()
         self._size = 0
         self._shown = Shown()
+        self._stats = ProgressStats()
+        self._step: object = None
         self._open = b"\n"  # the last line as far as it came, with what delimits it
 
     def note(self, data: bytes) -> None:
@@ -67,6 +72,17 @@ class LastOutput:
             step = (shown.epoch - 1) * shown.steps + shown.done
             known.update({"step": step, "steps_per_epoch": shown.steps, "metrics": shown.metrics})
         return known
+
+    def progress_at(self, now: float) -> dict[str, object]:
+        """Return `progress` with the speed of the training between calls; ``now`` is the time in seconds."""
+        known = self.progress()
+        if not known:
+            return {}
+        if "step" in known and known["step"] != self._step:
+            self._step = known["step"]
+            self._stats.take(json.dumps({"step": known["step"]}).encode("ascii"), now)
+        speed = self._stats.known(now).get("steps_per_second")
+        return {**known, "is_from_output": True, **({} if speed is None else {"steps_per_second": speed})}
 
     def failure(self) -> str:
         """Return the signature of the program's failure (see `failures.failure_signature`)."""

@@ -80,4 +80,4 @@ class HostMeasurements:
     def known_progress(self, task: Task) -> dict[str, object]:
         """Return a task's reported progress, or else the progress that its Keras output shows."""
         reported = self._progress[task.name].known() if task.name in self._progress else {}
-        return reported or task.shown_progress()
+        return reported or task.last_output.progress_at(self._loop.now())

@@ -6,15 +6,13 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import errno
-import json
 import os
-import re
 import signal
 import time
 
 from tflaunch_worker import linux, spawn
 from tflaunch_worker.agent.last_output import LastOutput
-from tflaunch_worker.agent.progress import ProgressStats
+from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE, TaskProcesses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,13 +66,6 @@ _LOOK_AGAIN = 0.02  # seconds
 _MOST_LOOKS = 10  # a process that has cleared its environment for good cannot be found
 _DIES_WITHIN = 2.0  # seconds; what lives for longer after KILL waits in the kernel: a dead disk, a frozen cgroup
 _MORE_LOOKS = 250  # 5 s: a process may take long to execute another program on a busy machine
-_PATIENCE = 2.0  # seconds for what a successful program has left behind to end by itself
-_LAST_ACT = 10.0  # seconds
-_NO_WORK = 0.1  # seconds of CPU that a program may use which only starts another one
-_SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "busybox"))
-_MOST_NAMED = 3
-_LONGEST_COMMAND = 60
-_HELPERS = re.compile(r"multiprocessing[.-]|\bloky\b")  # they end with their parent, or soon after
 
 
 class Task:
@@ -96,8 +87,6 @@ class Task:
         self.is_gone = False
         self.last_output = LastOutput()
         self.wrote_at: float | None = None
-        self._shown = ProgressStats()
-        self._shown_step: object = None
         self._command = command
         self._stream = stream
         self._loop = loop
@@ -119,11 +108,7 @@ class Task:
         self._kill_at: float | None = None
         self._kill_timer: Timer | None = None
         self._lingering: Timer | None = None
-        self._marks = {
-            os.fsencode(f"TFLAUNCH_RUN={command.env.get('TFLAUNCH_RUN', '')}"),
-            os.fsencode(f"TFLAUNCH_TASK={name}"),
-            os.fsencode(f"TFLAUNCH_ATTEMPT={attempt}"),
-        }
+        self._processes = TaskProcesses(name, attempt, command.env)
 
     def start(self, settings: TaskSettings, starter: Service | None = None) -> None:
         """Start the attempt, or have it started; the listener gets the result."""
@@ -147,7 +132,7 @@ class Task:
         self._pending = None
         self._child = started
         self._began_at = time.time()
-        self.pid = started.pid
+        self.pid = self._processes.leader = started.pid
         self._loop.watch(self._child.output, self._read_output)
         self._loop.watch(self._child.start_report, self._read_start_report)
         self._pidfd = linux.open_pidfd(self.pid)
@@ -175,7 +160,9 @@ class Task:
         grace = 0 if self._waits_until else grace  # nothing is left but what ends with it anyway
         kill_at = self._loop.now() + grace
         if self._kill_at is None:
-            self._suspended = self._find_suspended()  # before CONT and KILL, which end that state
+            self._suspended = self._processes.find_suspended(
+                self.has_exited
+            )  # before CONT and KILL, which end that state
         if self._kill_at is None and grace > 0:
             if with_stacks:
                 self._observer.take_stacks(self, self._command.env, self._keep_stacks)
@@ -190,17 +177,6 @@ class Task:
             self._kill_timer = self._loop.call_at(kill_at, self._kill)
         if grace <= 0:
             self._kill()
-
-    def _find_suspended(self) -> str:
-        """Return which process of the task SIGSTOP or a debugger has stopped, so that it answers no peer; else ""."""
-        pids = [] if self.has_exited else [self.pid]
-        for pid in pids:
-            state = linux.describe_wait(pid)[:7]
-            if state in ("state T", "state t"):
-                return f"{state}, pid {pid}: {_command_of(pid)}"
-            # Not those of other threads: a program may have hundreds, and its peers wait to be ended.
-            pids += map(int, (linux.read(f"/proc/{pid}/task/{pid}/children") or "").split())
-        return ""
 
     def _stop_pending(self, number: int) -> None:
         """Cancel a task that has no process yet; report it as killed by the signal."""
@@ -238,7 +214,7 @@ class Task:
     def _report_lingering(self) -> None:
         """Report a process that has not ended after KILL: nothing here can end it."""
         if not self.is_gone:
-            living = self._members()[0] if self.has_exited else [self.pid]
+            living = self._processes.members()[0] if self.has_exited else [self.pid]
             reason = linux.describe_wait(living[0]) if living else ""
             if reason:  # it has not ended meanwhile
                 self._say("task_lingers", pid=living[0], reason=reason)
@@ -288,18 +264,6 @@ class Task:
             os.close(self._child.output)
             self._child.output = -1
 
-    def shown_progress(self) -> dict[str, object]:
-        """Return the progress that the output of Keras shows, if any; the speed is that between calls."""
-        known = self.last_output.progress()
-        if not known:
-            return {}
-        now = self._loop.now()
-        if "step" in known and known["step"] != self._shown_step:
-            self._shown_step = known["step"]
-            self._shown.take(json.dumps({"step": known["step"]}).encode("ascii"), now)
-        speed = self._shown.known(now).get("steps_per_second")
-        return {**known, "is_from_output": True, **({} if speed is None else {"steps_per_second": speed})}
-
     # ---- start and end
 
     def _read_start_report(self) -> None:
@@ -332,7 +296,7 @@ class Task:
         was_told = self._kill_at is not None
         # What a success leaves behind may be writing its last file; after a failure it would only hinder the restart.
         if code == 0 and not was_told:
-            self._waits_until = exited_at + _PATIENCE
+            self._waits_until = exited_at + SUCCESS_PATIENCE
             self._loop.call_at(self._waits_until, self._settle)
         elif self._kill_at is None or self._loop.now() >= self._kill_at:
             self.signal(signal.SIGKILL)  # before its pid can be reused
@@ -356,32 +320,20 @@ class Task:
         self._settle()
 
     def _report_exit(self, members: list[int]) -> None:
-        """Report the exit, once, with what a program that ended with 0 has left behind in ``members``.
-
-        A shell, or a program that has done no work itself, which ends right after it has started others has put the
-        training in the background: the task has not succeeded. What other programs leave behind, or what was started
-        longer before the end or after progress was reported, is a helper of a training that is done.
-        """
+        """Report the exit, once, with what a program that ended with 0 has left behind in ``members``."""
         if not self._exit:
             return
         told, self._exit = self._exit, {}
-        left = [(pid, linux.age_of(pid), command) for pid in members if (command := _command_of(pid))]
-        left = [each for each in left if not _HELPERS.search(each[2])]
-        if left and self._kill_at is None:
-            shown = ", ".join(f"{pid} ({command})" for pid, _, command in left[:_MOST_NAMED])
-            more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
-            told["evidence"] = f"its process{'es' if len(left) > 1 else ''} {shown}{more} still ran"
-            is_last_act = any(age is not None and age < _LAST_ACT + _PATIENCE for _, age, _ in left)
-            first = os.path.basename(self._command.argv[0])
-            is_script = first in _SHELLS or first.endswith(".sh") or self._worked < _NO_WORK
-            told["went_to_background"] = is_last_act and is_script and not (told.get("step") or told.get("epoch"))
+        if self._kill_at is None:
+            has_trained = bool(told.get("step") or told.get("epoch"))
+            told.update(self._processes.describe_left(members, self._command.argv, self._worked, has_trained))
         self._say("task_exited", **told)
 
     def _settle(self) -> None:
         """End the attempt when no process of the session is left; until then wait for the next one to die."""
         if self.is_gone:
             return
-        members, unknown = self._members()
+        members, unknown = self._processes.members()
         most = _MORE_LOOKS if any(map(linux.is_between_programs, unknown)) else _MOST_LOOKS
         if not members and unknown and self._looks < most:
             self._looks += 1
@@ -411,26 +363,6 @@ class Task:
             self._settle()
 
         self._loop.watch(pidfd, died, urgent=True)
-
-    def _members(self) -> tuple[list[int], list[int]]:
-        """Return the task's processes that the guard adopted, wherever they moved, and those that may be further ones.
-
-        A process that is just executing another program shows no environment; the caller checks again.
-        """
-        members, unknown = [], []
-        guard, agent = os.getppid(), os.getpid()
-        found = linux.descendants(guard, without=agent)
-        for pid in found:
-            environment = linux.environment_of(pid)
-            if linux.is_zombie(pid):
-                continue
-            if linux.session_of(pid) == self.pid or self._marks <= environment:
-                members.append(pid)
-            elif not environment:
-                unknown.append(pid)
-        if found:  # the guard may have adopted the children of one that has exited meanwhile
-            unknown += set(linux.descendants(guard, without=agent)).difference(found)
-        return members, unknown
 
     def _end(self) -> None:
         if self._kill_timer is not None:
@@ -462,9 +394,3 @@ class Task:
 
     def _say(self, kind: str, **fields: object) -> None:
         self._listener.say(kind, task=self.name, attempt=self.attempt, **fields)
-
-
-def _command_of(pid: int) -> str:
-    """Return the command line of a process, cut and printable; "" if it is gone."""
-    words = (linux.read(f"/proc/{pid}/cmdline") or "").rstrip("\0").replace("\0", " ")
-    return "".join(letter if letter.isprintable() else "?" for letter in words[:_LONGEST_COMMAND])

@@ -81,14 +81,14 @@ class FaultInjector(Watcher):
         if process is None:
             return  # the gang has shrunk and no longer has this task
         session, attempt = self._sessions[process.host], job.tasks[process.task].attempt
-        session.signal(process.task, attempt, fault.signal)
+        session.request("signal_task", task=process.task, attempt=attempt, signal=fault.signal)
         if fault.lasts is not None:
             self._mailbox.call_at(now + fault.lasts, partial(self._continue, session, process.task, attempt))
 
     def _continue(self, session: Session, task: str, attempt: int) -> None:
         """Continue a task that was stopped, as soon as its agent takes commands."""
         if session.is_greeted:
-            session.signal(task, attempt, int(signal.SIGCONT))
+            session.request("signal_task", task=task, attempt=attempt, signal=int(signal.SIGCONT))
         else:
             self._stopped.append(partial(self._continue, session, task, attempt))
 
