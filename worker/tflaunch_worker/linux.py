@@ -16,6 +16,7 @@ import struct
 import sys
 import time
 from contextlib import contextmanager
+from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -305,8 +306,7 @@ def _children(pid: int) -> list[int]:
 
 def _children_by_scan(pid: int) -> list[int]:
     """Return a process's children by scanning /proc, for kernels built without the ``children`` file."""
-    processes = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return [process for process in processes if _stat_field(process, 1) == pid]
+    return [process for process in pids() if _stat_field(process, 1) == pid]
 
 
 def is_exiting(pid: int) -> bool:
@@ -373,29 +373,24 @@ def _stat_field(pid: int, index: int) -> int | None:
     return None if text is None else int(text.rpartition(")")[2].split()[index])
 
 
-class Process:
+class Process(NamedTuple):
     """A process: its parent, its session, its memory, and the CPU time of itself and its reaped children."""
 
-    def __init__(self, parent: int, session: int, cpu_seconds: float, rss_bytes: int) -> None:
-        self.parent = parent
-        self.session = session
-        self.cpu_seconds = cpu_seconds
-        self.rss_bytes = rss_bytes
+    parent: int
+    session: int
+    cpu_seconds: float
+    rss_bytes: int
 
 
 def processes() -> dict[int, Process]:
     """Return all processes of this machine by pid, or none if they cannot be read."""
     found = {}
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return {}
-    for name in names:
-        text = read(f"/proc/{name}/stat") if name.isdigit() else None
+    for pid in pids():
+        text = read(f"/proc/{pid}/stat")
         if text:
             fields = text.rpartition(")")[2].split()  # starting with the state letter
             ticks = sum(map(int, fields[11:15]))
-            found[int(name)] = Process(int(fields[1]), int(fields[3]), ticks / _TICKS, int(fields[21]) * _PAGE)
+            found[pid] = Process(int(fields[1]), int(fields[3]), ticks / _TICKS, int(fields[21]) * _PAGE)
     return found
 
 

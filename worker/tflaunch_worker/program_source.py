@@ -76,7 +76,27 @@ def check_source(
         environ: the environment of the zygote; setting a variable to the same value is harmless.
     """
     names: set[str] = set()
-    return _check_source(argv, workdir, python_path, path, environ, names), names
+    program = find_program(argv)
+    assert program is not None
+    kind, index = program
+    name = argv[index]
+    if kind == TEXT:
+        return _reason_in([""], [workdir, *python_path], "", names, environ, text=name), names
+    if kind == SCRIPT:
+        file = os.path.realpath(os.path.join(workdir, name))
+        if not os.path.isfile(file):
+            return f"{name} is not a file", names
+        return _reason_in([file], [os.path.dirname(file), *python_path], "", names, environ), names
+    parts = name.split(".")
+    for root in (workdir, *path):
+        found = _module_file(os.path.join(root, *parts), is_program=True)
+        if found:
+            above = [_module_file(os.path.join(root, *parts[: count + 1])) for count in range(len(parts))]
+            files = [found, *(file for file in above if file)]
+            if root in (workdir, *python_path):
+                return _reason_in(files, [workdir, *python_path], "", names, environ), names
+            return _reason_in(files, [root], os.path.join(root, parts[0]), names, environ), names
+    return f"the module {name} cannot be found beforehand", names
 
 
 def check_function(
@@ -101,37 +121,6 @@ def check_function(
     places = [place for name in about["imports"] for place in _places_of(name.split("."), roots)]
     files = [found for place in places for found in [_module_file(place)] if found]
     return about["reason"] or _reason_in(files, roots, "", names, environ), names
-
-
-def _check_source(
-    argv: list[str],
-    workdir: str,
-    python_path: list[str],
-    path: list[str],
-    environ: Mapping[str, str],
-    names: set[str],
-) -> str:
-    program = find_program(argv)
-    assert program is not None
-    kind, index = program
-    name = argv[index]
-    if kind == TEXT:
-        return _reason_in([""], [workdir, *python_path], "", names, environ, text=name)
-    if kind == SCRIPT:
-        file = os.path.realpath(os.path.join(workdir, name))
-        if not os.path.isfile(file):
-            return f"{name} is not a file"
-        return _reason_in([file], [os.path.dirname(file), *python_path], "", names, environ)
-    parts = name.split(".")
-    for root in (workdir, *path):
-        found = _module_file(os.path.join(root, *parts), is_program=True)
-        if found:
-            above = [_module_file(os.path.join(root, *parts[: count + 1])) for count in range(len(parts))]
-            files = [found, *(file for file in above if file)]
-            if root in (workdir, *python_path):
-                return _reason_in(files, [workdir, *python_path], "", names, environ)
-            return _reason_in(files, [root], os.path.join(root, parts[0]), names, environ)
-    return f"the module {name} cannot be found beforehand"
 
 
 def _reason_in(

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 
-from tflaunch_worker.features.preload import become, checks, clone, process_title
+from tflaunch_worker.features.preload import become, checks, clone
 from tflaunch_worker.socket_messages import receive_message
 
 _MAX_IMPORT_OUTPUT = 64 * 1024
@@ -81,7 +81,7 @@ def _prepare(modules: list[str]) -> tuple[bytes, str]:
     if not clone.is_fork_supported():
         return b"", "this system cannot fork a process for another one"
     try:
-        process_title.set_process_title([f"tflaunch-forkserver: {','.join(modules)}"], os.environ)
+        become.set_process_title([f"tflaunch-forkserver: {','.join(modules)}"], os.environ)
     except OSError:
         return b"", "this kernel cannot change what /proc shows of a process"
     # The collector is off during imports, because it takes a fifth of the time of importing TensorFlow. Afterwards all

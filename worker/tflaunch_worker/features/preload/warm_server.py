@@ -22,7 +22,7 @@ import sys
 import time
 
 from tflaunch_worker import linux
-from tflaunch_worker.features.preload import checks, fingerprint, process_title, warm_client
+from tflaunch_worker.features.preload import become, checks, fingerprint, warm_client
 from tflaunch_worker.socket_messages import receive_message, send_message
 
 TYPE_CHECKING = False
@@ -87,7 +87,7 @@ def _leave_agent(modules: list[str]) -> None:
     os.chdir("/")
     _close_streams()
     env = {name: value for name, value in os.environ.items() if name not in _SHOWN_LESS}
-    process_title.set_process_title([f"tflaunch-warm: {','.join(modules)}"], env)
+    become.set_process_title([f"tflaunch-warm: {','.join(modules)}"], env)
 
 
 def _close_streams() -> None:
@@ -245,7 +245,7 @@ class _Server:
         os.setsid()
         theirs.close()
         zygote_link.close()
-        process_title.set_process_title([f"tflaunch-forkserver: {','.join(self._modules)}"], os.environ)
+        become.set_process_title([f"tflaunch-forkserver: {','.join(self._modules)}"], os.environ)
         return zygote_end
 
 
