@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch_worker import linux
+from tflaunch_worker import procfs
 
 pytestmark = pytest.mark.agent
 
@@ -61,8 +61,8 @@ def test_a_child_is_found_while_others_are_reaped(family: subprocess.Popen[bytes
             text += os.read(printed, 4096)
         *lines, rest = text.rsplit(b"\n", 2)
         text, steady = b"\n".join([*lines[-1:], rest]), int(lines[-1])
-        is_found = steady in linux.descendants(family.pid, without=0)
-        assert is_found or linux.parent_of(steady) != family.pid or linux.is_zombie(steady)
+        is_found = steady in procfs.descendants(family.pid, without=0)
+        assert is_found or procfs.parent_of(steady) != family.pid or procfs.is_zombie(steady)
 
 
 def test_a_process_that_executes_another_program_may_belong_to_anybody(tmp_path: Path) -> None:
@@ -75,9 +75,9 @@ def test_a_process_that_executes_another_program_may_belong_to_anybody(tmp_path:
     ):
         was_seen = False
         while not was_seen and busy.poll() is None:  # as long as it takes: a busy machine may leave it no CPU
-            was_seen = not linux.environment_of(busy.pid) and linux.is_between_programs(busy.pid)
+            was_seen = not procfs.environment_of(busy.pid) and procfs.is_between_programs(busy.pid)
         busy.kill()
         assert was_seen
-        while linux.environment_of(bare.pid) or linux.is_between_programs(bare.pid):
+        while procfs.environment_of(bare.pid) or procfs.is_between_programs(bare.pid):
             assert bare.poll() is None
         bare.kill()

@@ -18,7 +18,7 @@ import pytest
 from support.agent_client import PATIENCE, Agent, LocalAgent, Talk, wait_gone
 from support.preload_cases import PRELOAD_CASES, PreloadCase
 from support.processes import command_of, memory_has
-from tflaunch_worker import linux
+from tflaunch_worker import procfs
 
 pytestmark = pytest.mark.agent
 
@@ -429,7 +429,7 @@ def test_secrets_go_past_the_process_that_imports(local: LocalAgent, tmp_path: P
     started = told(local.talk, "task_started", "worker:0")
     assert started["preload"] == ",".join(MODULES)
     local.talk.wait_until(lambda: local.talk.output.get(("worker:0", 0)) == f"{value}\n".encode())
-    assert f"API_KEY={value}".encode() in linux.environment_of(started["pid"])
+    assert f"API_KEY={value}".encode() in procfs.environment_of(started["pid"])
     (zygote,) = zygotes(local)
     assert not memory_has(zygote, value)
     assert memory_has(started["pid"], value)

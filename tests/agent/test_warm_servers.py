@@ -23,7 +23,7 @@ from support.agent_client import Talk, wait_gone
 from support.launch import LONG
 from support.processes import command_of, memory_has
 from tflaunch.transport.local import LocalConnector
-from tflaunch_worker import LOCK_NAME, LOG_NAME, linux
+from tflaunch_worker import LOCK_NAME, LOG_NAME, linux, procfs
 from tflaunch_worker.features.preload import warm_client
 
 pytestmark = pytest.mark.agent
@@ -152,7 +152,7 @@ class Run:
         agent = int(self.talk.wait_for("greeted")["pid"])
         children = psutil.Process(agent).children()
         (zygote,) = [child.pid for child in children if any("forkserver" in word for word in command_of(child)[:1])]
-        guard = linux.parent_of(agent)
+        guard = procfs.parent_of(agent)
         assert guard is not None
         return guard, agent, zygote
 
@@ -180,7 +180,7 @@ def test_later_runs_are_forked_from_what_the_first_has_imported(warm: Warm) -> N
         assert warm.run() == first, number
     assert warm.servers() == [server]
     assert psutil.Process(server).ppid() != os.getpid()
-    assert not any(entry.startswith(b"TFLAUNCH_RUN=") for entry in linux.environment_of(server))
+    assert not any(entry.startswith(b"TFLAUNCH_RUN=") for entry in procfs.environment_of(server))
     children = psutil.Process(server).children()
     assert not children, children
 
@@ -192,13 +192,13 @@ def test_the_processes_of_a_run_have_their_usual_parents(warm: Warm) -> None:
         warm.start(run.talk, PRINT_PID_AND_WAIT)
         task = run.talk.wait_for("task_started")["pid"]
         guard, agent, zygote = run.processes()
-        assert linux.parent_of(guard) == warm.server()
-        assert [linux.parent_of(pid) for pid in (agent, zygote, task)] == [guard, agent, agent]
-        assert [linux.session_of(pid) for pid in (guard, zygote, task)] == [guard, zygote, task]
+        assert procfs.parent_of(guard) == warm.server()
+        assert [procfs.parent_of(pid) for pid in (agent, zygote, task)] == [guard, agent, agent]
+        assert [procfs.session_of(pid) for pid in (guard, zygote, task)] == [guard, zygote, task]
         assert psutil.Process(guard).exe() == psutil.Process(agent).exe() == os.path.realpath(sys.executable)
         for pid in (guard, agent):
             assert os.readlink(f"/proc/{pid}/fd/1") == str(run.directory / LOG_NAME)
-            assert os.environb.items() <= dict(e.split(b"=", 1) for e in linux.environment_of(pid) if e).items()
+            assert os.environb.items() <= dict(e.split(b"=", 1) for e in procfs.environment_of(pid) if e).items()
     for pid in (guard, agent, zygote, task):
         wait_gone(pid)
 

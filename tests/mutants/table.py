@@ -308,8 +308,8 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "a process that has left its session is not found": Edit(
         "tflaunch_worker.agent.task_processes.TaskProcesses.members",
-        "linux.session_of(pid) == self.leader or self._marks <= environment",
-        "linux.session_of(pid) == self.leader",
+        "procfs.session_of(pid) == self.leader or self._marks <= environment",
+        "procfs.session_of(pid) == self.leader",
         Invariant("I1", 24),
     ),
     "127.0.1.1 is taken for a way to another host": Edit(
@@ -671,13 +671,13 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("agent/test_fence.py::test_a_fence_does_not_count_as_a_task_that_listens"),
     ),
     "a process that executes another program is taken for a stranger": Edit(
-        "tflaunch_worker.linux.environment_of",
+        "tflaunch_worker.procfs.environment_of",
         'set(filter(None, file.read().split(b"\\0")))',
         'set(file.read().split(b"\\0"))',
         Suite("agent/test_descendants.py::test_a_process_that_executes_another_program_may_belong_to_anybody"),
     ),
     "a child that the kernel does not list is missed": Edit(
-        "tflaunch_worker.linux.descendants",
+        "tflaunch_worker.procfs.descendants",
         "if found == before:",
         "if True:",
         Suite("agent/test_descendants.py::test_a_child_is_found_while_others_are_reaped"),

@@ -18,7 +18,7 @@ from support.agent_client import Agent, LocalAgent, SshAgent, wait_gone
 from support.processes import all_processes, command_of
 from support.sshd import StartSshd, home_for_client
 from tflaunch.transport.base import AgentGoneError
-from tflaunch_worker import LOCK_NAME, linux, orphans
+from tflaunch_worker import LOCK_NAME, orphans, procfs
 
 pytestmark = pytest.mark.agent
 
@@ -221,7 +221,7 @@ def test_a_guard_does_not_wait_for_its_own_tasks(monkeypatch: pytest.MonkeyPatch
     seen = []
     with subprocess.Popen(["true"]) as exited:
         os.waitid(os.P_PID, exited.pid, os.WEXITED | os.WNOWAIT)
-        monkeypatch.setattr(linux, "pids", lambda: seen.append(exited.pid) or [os.getppid(), exited.pid])  # type: ignore[func-returns-value]
+        monkeypatch.setattr(procfs, "pids", lambda: seen.append(exited.pid) or [os.getppid(), exited.pid])  # type: ignore[func-returns-value]
         assert orphans.sweep(is_guard=True) == []
         assert len(seen) == 1
         assert orphans.sweep() == []

@@ -1,4 +1,4 @@
-"""Replacements of os, linux, fork, files and clocks in agents, and of files and clocks in the supervisor.
+"""Replacements of os, linux, procfs, fork, files and clocks in agents, and of files and clocks in the supervisor.
 
 `installed` replaces the modules with these, and large sizes with small ones, so that short
 histories fill windows, segments and spools.
@@ -136,7 +136,7 @@ class _Os:
 
 
 class _Linux:
-    """linux, as `Task` and `orphans` use it."""
+    """linux and procfs, as `Task` and `orphans` use them."""
 
     @staticmethod
     def pids() -> list[int]:
@@ -304,8 +304,9 @@ def _find(pid: int) -> Process | None:
 _MODULES: tuple[tuple[Any, str, object], ...] = (
     (task, "os", _Os),
     (task, "linux", _Linux),
+    (task, "procfs", _Linux),
     (task_processes, "os", _Os),
-    (task_processes, "linux", _Linux),
+    (task_processes, "procfs", _Linux),
     (task, "spawn", _Spawn),
     (task_evidence, "EvidenceCollector", SimEvidenceCollector),
     (task_evidence, "cores", _Cores),
@@ -315,6 +316,7 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (agent, "os", _Os),
     (orphans, "os", _Os),
     (orphans, "linux", _Linux),
+    (orphans, "procfs", _Linux),
     (port_watch, "listening_sockets", _Listeners),
     (task_output, "os", _on_host),
     (files, "os", _CodeCalls(_there)),

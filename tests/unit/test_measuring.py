@@ -14,7 +14,7 @@ from tflaunch.core.measures import Measure, Progress
 from tflaunch_worker.agent import task_output
 from tflaunch_worker.agent.task_output import Times
 from tflaunch_worker.inspect import usage
-from tflaunch_worker.linux import Process
+from tflaunch_worker.procfs import Process
 
 pytestmark = pytest.mark.unit
 

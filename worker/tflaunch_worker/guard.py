@@ -23,7 +23,7 @@ import signal
 import socket
 import sys
 
-from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, orphans, process_state
+from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, orphans, process_state, procfs
 from tflaunch_worker.agent.daemon import serve
 from tflaunch_worker.socket_messages import receive_message, send_message
 
@@ -98,7 +98,7 @@ def run_agent(directory: str, descriptor: int, umask: int, parent: int, channel:
         if os.getppid() == parent:
             spared = serve(directory, socket.socket(fileno=descriptor), umask)
             # A guard that was killed can no longer clean up, so the agent, which is ending anyway, does it.
-            if os.getppid() != parent or linux.is_exiting(parent):
+            if os.getppid() != parent or procfs.is_exiting(parent):
                 orphans.sweep(directory, is_held=True)  # the dying guard adopts nothing, and we look only below it
             elif spared:
                 send_message(channel, {"spared": spared})
@@ -196,7 +196,7 @@ def _wait_for(agent: int) -> int:
 def _kill_the_rest(spared: set[int]) -> None:
     """Kill every process that we have adopted, and those that we adopt as they die."""
     while True:
-        left = [pid for pid in linux.descendants(os.getpid(), without=0) if pid not in spared]
+        left = [pid for pid in procfs.descendants(os.getpid(), without=0) if pid not in spared]
         # Looked for in each round: we may have adopted more meanwhile, or they may have forked.
         killed = [_kill(pid) for pid in left]
         if left and not any(killed):

@@ -1,4 +1,4 @@
-"""Access Linux-only features (prctl, pidfd, /proc); elsewhere every function has a harmless fallback.
+"""Access Linux-only features (prctl, pidfd, locks); elsewhere every function has a harmless fallback.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -16,7 +16,6 @@ import struct
 import sys
 import time
 from contextlib import contextmanager
-from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30}
 _IOPRIO_WHO_PROCESS, _IOPRIO_CLASS_IDLE = 1, 3
 NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
 """Kinds of namespaces: CLONE_NEWUSER, CLONE_NEWNET."""
-_PF_EXITING = 0x4  # of linux/sched.h
-_MOST_WALKS = 20  # of a tree of processes that changes all the time
 NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 """File that exists where NVIDIA's driver is loaded."""
 
@@ -41,9 +38,6 @@ _NVIDIA_GPUS = "/proc/driver/nvidia/gpus"
 _OTHER_GPUS = ("/dev/kfd", "/dev/dxg")  # AMD's, and those that WSL passes through: not counted here
 
 _CHECKS_END, _LOCK_WAIT = 10.0, 0.005  # seconds
-
-_TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @functools.lru_cache(maxsize=None)
@@ -254,183 +248,6 @@ def _is_only_checked(descriptor: int) -> bool:
     return True
 
 
-def pids() -> list[int]:
-    """Return all pids of this machine, or none if they cannot be read."""
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return []
-
-
-def threads_of(pid: int) -> list[str]:
-    """Return the numbers of a process's threads, or none if it is gone."""
-    try:
-        return os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return []
-
-
-def descendants(pid: int, without: int) -> list[int]:
-    """Return the processes below ``pid``, except the subtree of ``without``.
-
-    The kernel's list of children can hide one while another is reaped, and a process moves when its parent exits. So
-    the tree is read until nothing has changed. In the usual case there are none, which costs two small reads.
-    """
-    found = _read_descendants(pid, without)
-    for _ in range(_MOST_WALKS):
-        before, found = found, _read_descendants(pid, without)
-        if found == before:
-            break
-    return found
-
-
-def _read_descendants(pid: int, without: int) -> list[int]:
-    found: list[int] = []
-    queue = [child for child in _children(pid) if child != without]
-    while queue:
-        process = queue.pop()
-        found.append(process)
-        queue.extend(_children(process))
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    children: list[int] = []
-    for thread in threads_of(pid):
-        text = read(f"/proc/{pid}/task/{thread}/children")
-        if text is None:
-            return _children_by_scan(pid)
-        children.extend(int(word) for word in text.split())
-    return children
-
-
-def _children_by_scan(pid: int) -> list[int]:
-    """Return a process's children by scanning /proc, for kernels built without the ``children`` file."""
-    return [process for process in pids() if _stat_field(process, 1) == pid]
-
-
-def is_exiting(pid: int) -> bool:
-    """Return whether a process is gone, or has begun to exit and adopts no others any more."""
-    flags = _stat_field(pid, 6)
-    return flags is None or bool(flags & _PF_EXITING)
-
-
-def session_of(pid: int) -> int | None:
-    """Return the session id of a process, or None if it is gone."""
-    return _stat_field(pid, 3)
-
-
-def parent_of(pid: int) -> int | None:
-    """Return the parent of ``pid``, which started or adopted it; None if unknown."""
-    return _stat_field(pid, 1)
-
-
-def age_of(pid: int) -> float | None:
-    """Return how many seconds ago a process was forked, or None if it is gone."""
-    ticks = _stat_field(pid, 19)
-    return None if ticks is None else time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / _TICKS
-
-
-def is_zombie(pid: int) -> bool:
-    """Return whether the process has exited and waits to be reaped."""
-    text = read(f"/proc/{pid}/stat")
-    return text is not None and text.rpartition(")")[2].split()[0] == "Z"
-
-
-def describe_wait(pid: int) -> str:
-    """Return a process's state and the kernel function in which it waits: ``state D in rpc_wait``; "" if it is gone."""
-    text, place = read(f"/proc/{pid}/stat"), read(f"/proc/{pid}/wchan") or ""
-    if text is None:
-        return ""
-    state = text.rpartition(")")[2].split()[0]
-    return f"state {state} in {place}" if place.strip("0") else f"state {state}"
-
-
-def may_be_program(pid: int) -> bool:
-    """Return whether a process of this user runs a program or, now a zombie, did; kernel threads never do.
-
-    A zombie may have forked just before it exited, and init may be slow to reap it.
-    """
-    try:
-        is_ours = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
-    except OSError:
-        return True
-    return is_ours and (_stat_field(pid, 20) != 0 or is_zombie(pid))  # field 20: the size of its memory
-
-
-def is_between_programs(pid: int) -> bool:
-    """Return whether a process of this user is just executing another program: it shows no environment until it runs.
-
-    For a program that was started without an environment, the kernel knows where that would be.
-    """
-    has_memory = may_be_program(pid) and bool(_stat_field(pid, 20))  # as above; a zombie has none
-    return has_memory and _stat_field(pid, 48) == 0  # field 48: the end of its environment
-
-
-def _stat_field(pid: int, index: int) -> int | None:
-    """Return a field of /proc/<pid>/stat, counted from the state letter, which follows the name."""
-    text = read(f"/proc/{pid}/stat")
-    return None if text is None else int(text.rpartition(")")[2].split()[index])
-
-
-class Process(NamedTuple):
-    """A process: its parent, its session, its memory, and the CPU time of itself and its reaped children."""
-
-    parent: int
-    session: int
-    cpu_seconds: float
-    rss_bytes: int
-
-
-def processes() -> dict[int, Process]:
-    """Return all processes of this machine by pid, or none if they cannot be read."""
-    found = {}
-    for pid in pids():
-        text = read(f"/proc/{pid}/stat")
-        if text:
-            fields = text.rpartition(")")[2].split()  # starting with the state letter
-            ticks = sum(map(int, fields[11:15]))
-            found[pid] = Process(int(fields[1]), int(fields[3]), ticks / _TICKS, int(fields[21]) * _PAGE)
-    return found
-
-
-def memory() -> dict[str, int]:
-    """Return the machine's memory in bytes: ``total``, and ``available`` to new processes."""
-    known = dict(line.split(":", 1) for line in (read("/proc/meminfo") or "").splitlines() if ":" in line)
-    names = {"total": "MemTotal", "available": "MemAvailable"}
-    return {name: int(known[field].split()[0]) * 1024 for name, field in names.items() if field in known}
-
-
-def shared_memory(pid: int) -> int:
-    """Return how many bytes of a process's memory are shared; slow, since every page is visited."""
-    return _memory_sum(pid, "Shared_Clean", "Shared_Dirty")
-
-
-def proportional_memory(pid: int) -> int:
-    """Return a process's memory in bytes, with its part of each shared page; slow, since every page is visited."""
-    return _memory_sum(pid, "Pss")
-
-
-def _memory_sum(pid: int, *names: str) -> int:
-    known = dict(line.split(":", 1) for line in (read(f"/proc/{pid}/smaps_rollup") or "").splitlines()[1:])
-    return sum(int(known[name].split()[0]) * 1024 for name in names if name in known)
-
-
-def environment_of(pid: int) -> set[bytes]:
-    """Return the ``NAME=value`` entries that a process was started with; empty if unreadable, or not there yet."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return set(filter(None, file.read().split(b"\0")))
-    except OSError:
-        return set()
-
-
-def first_ephemeral_port() -> int:
-    """Return the lowest port that the kernel may give to an outgoing connection."""
-    text = read("/proc/sys/net/ipv4/ip_local_port_range")
-    return int(text.split()[0]) if text else 32768
-
-
 def is_same_user(connection: socket.socket) -> bool:
     """Return whether the process at the other end of a Unix socket belongs to this user or to root."""
     if not hasattr(socket, "SO_PEERCRED"):
@@ -443,15 +260,6 @@ def peer_of(connection: socket.socket) -> tuple[int, int]:
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, user, _ = struct.unpack("3i", credentials)
     return pid, user
-
-
-def read(path: str) -> str | None:
-    """Return the content of a kernel file, or None if it cannot be read."""
-    try:
-        with open(path, "rb", buffering=0) as file:  # text mode would take three times as long
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return None
 
 
 def count_gpus() -> int | None:

@@ -15,7 +15,7 @@ import select
 import signal
 import time
 
-from tflaunch_worker import LOCK_NAME, TASKS_NAME, linux
+from tflaunch_worker import LOCK_NAME, TASKS_NAME, linux, procfs
 
 PATIENCE = 5.0
 """Seconds for killed processes to die; one that waits for an unresponsive disk may take longer."""
@@ -44,7 +44,7 @@ def sweep(directory: str = "", is_held: bool = False, patience: float = PATIENCE
     while True:
         found, unknown = kill_once(directory, is_held)
         if unknown and is_guard:
-            unknown.difference_update(linux.descendants(os.getpid(), without=0))
+            unknown.difference_update(procfs.descendants(os.getpid(), without=0))
         left = until - time.monotonic()
         in_vain = 0 if found else in_vain + 1
         if (not found and unknown <= seen) or in_vain == _MOST_IN_VAIN or left <= 0:
@@ -65,7 +65,7 @@ def kill_once(directory: str = "", is_held: bool = False) -> tuple[list[int], se
     for pid, agent in candidates.items():
         pidfd = linux.open_pidfd(pid)
         try:
-            is_same = _agent_of(linux.environment_of(pid)) == agent  # otherwise the pid was reused
+            is_same = _agent_of(procfs.environment_of(pid)) == agent  # otherwise the pid was reused
             if is_same and (is_held or _is_free(pid, agent)) and linux.kill(pid, pidfd, signal.SIGKILL):
                 found.append(pid)
         finally:
@@ -77,19 +77,19 @@ def kill_once(directory: str = "", is_held: bool = False) -> tuple[list[int], se
 def _candidates(directory: str) -> tuple[dict[int, str], set[int]]:
     """Return the tasks' processes as pid to agent directory, and the processes that may also be some."""
     ancestors = _ancestors()
-    spared = {_agent_of(linux.environment_of(pid)) for pid in ancestors}
+    spared = {_agent_of(procfs.environment_of(pid)) for pid in ancestors}
     wanted = os.path.realpath(directory) if directory else ""
     candidates, unknown = {}, set()
-    for pid in reversed(linux.pids()):  # the youngest first, since they may exit soon
+    for pid in reversed(procfs.pids()):  # the youngest first, since they may exit soon
         if pid in ancestors:
             continue
-        environment = linux.environment_of(pid)
+        environment = procfs.environment_of(pid)
         if not environment:
-            if linux.may_be_program(pid):
+            if procfs.may_be_program(pid):
                 unknown.add(pid)
             continue
         agent = _agent_of(environment)
-        if agent and agent not in spared and wanted in ("", os.path.realpath(agent)) and not linux.is_zombie(pid):
+        if agent and agent not in spared and wanted in ("", os.path.realpath(agent)) and not procfs.is_zombie(pid):
             candidates[pid] = agent
     return candidates, unknown
 
@@ -113,7 +113,7 @@ def _ancestors() -> list[int]:
     pid: int | None = os.getpid()
     while pid:
         found.append(pid)
-        pid = linux.parent_of(pid)
+        pid = procfs.parent_of(pid)
     return found
 
 

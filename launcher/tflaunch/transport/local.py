@@ -12,7 +12,7 @@ from pathlib import Path
 import tflaunch_worker
 from tflaunch import private_files
 from tflaunch.transport.base import AgentGoneError, LinkError
-from tflaunch_worker import linux, orphans, rooms
+from tflaunch_worker import linux, orphans, procfs, rooms
 from tflaunch_worker.linux import short_path
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard import main; main()"
@@ -130,7 +130,7 @@ class LocalConnector:
             connection.close()
             return None
         agent, _ = linux.peer_of(connection)
-        guard = linux.parent_of(agent)
+        guard = procfs.parent_of(agent)
         self._guard_end = None if guard is None else linux.open_pidfd(guard)
         return LocalLink(connection)
 

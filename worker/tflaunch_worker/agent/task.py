@@ -10,7 +10,7 @@ import os
 import signal
 import time
 
-from tflaunch_worker import linux, spawn
+from tflaunch_worker import linux, procfs, spawn
 from tflaunch_worker.agent.last_output import LastOutput
 from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE, TaskProcesses
 
@@ -142,7 +142,7 @@ class Task:
 
     def check_exit(self) -> None:
         """Check whether the process has exited; called at every SIGCHLD on hosts without pidfd."""
-        if self._pidfd is None and self.pid and not self.has_exited and linux.is_zombie(self.pid):
+        if self._pidfd is None and self.pid and not self.has_exited and procfs.is_zombie(self.pid):
             self._reap()
 
     # ---- the stop ladder
@@ -215,7 +215,7 @@ class Task:
         """Report a process that has not ended after KILL: nothing here can end it."""
         if not self.is_gone:
             living = self._processes.members()[0] if self.has_exited else [self.pid]
-            reason = linux.describe_wait(living[0]) if living else ""
+            reason = procfs.describe_wait(living[0]) if living else ""
             if reason:  # it has not ended meanwhile
                 self._say("task_lingers", pid=living[0], reason=reason)
 
@@ -334,7 +334,7 @@ class Task:
         if self.is_gone:
             return
         members, unknown = self._processes.members()
-        most = _MORE_LOOKS if any(map(linux.is_between_programs, unknown)) else _MOST_LOOKS
+        most = _MORE_LOOKS if any(map(procfs.is_between_programs, unknown)) else _MOST_LOOKS
         if not members and unknown and self._looks < most:
             self._looks += 1
             self._loop.call_at(self._loop.now() + _LOOK_AGAIN, self._settle)

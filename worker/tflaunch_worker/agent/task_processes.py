@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 
-from tflaunch_worker import linux
+from tflaunch_worker import procfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,28 +44,28 @@ class TaskProcesses:
         """
         members, unknown = [], []
         guard, agent = os.getppid(), os.getpid()
-        found = linux.descendants(guard, without=agent)
+        found = procfs.descendants(guard, without=agent)
         for pid in found:
-            environment = linux.environment_of(pid)
-            if linux.is_zombie(pid):
+            environment = procfs.environment_of(pid)
+            if procfs.is_zombie(pid):
                 continue
-            if linux.session_of(pid) == self.leader or self._marks <= environment:
+            if procfs.session_of(pid) == self.leader or self._marks <= environment:
                 members.append(pid)
             elif not environment:
                 unknown.append(pid)
         if found:  # the guard may have adopted the children of one that has exited meanwhile
-            unknown += set(linux.descendants(guard, without=agent)).difference(found)
+            unknown += set(procfs.descendants(guard, without=agent)).difference(found)
         return members, unknown
 
     def find_suspended(self, has_exited: bool) -> str:
         """Return which process of the task SIGSTOP or a debugger has stopped, so that it answers no peer; else ""."""
         pids = [] if has_exited else [self.leader]
         for pid in pids:
-            state = linux.describe_wait(pid)[:7]
+            state = procfs.describe_wait(pid)[:7]
             if state in ("state T", "state t"):
                 return f"{state}, pid {pid}: {_command_of(pid)}"
             # Not those of other threads: a program may have hundreds, and its peers wait to be ended.
-            pids += map(int, (linux.read(f"/proc/{pid}/task/{pid}/children") or "").split())
+            pids += map(int, (procfs.read(f"/proc/{pid}/task/{pid}/children") or "").split())
         return ""
 
     def describe_left(
@@ -83,7 +83,7 @@ class TaskProcesses:
             worked: how many seconds of CPU the leader has used.
             has_trained: whether progress was reported.
         """
-        left = [(pid, linux.age_of(pid), command) for pid in members if (command := _command_of(pid))]
+        left = [(pid, procfs.age_of(pid), command) for pid in members if (command := _command_of(pid))]
         left = [each for each in left if not _HELPERS.search(each[2])]
         if not left:
             return {}
@@ -100,5 +100,5 @@ class TaskProcesses:
 
 def _command_of(pid: int) -> str:
     """Return the command line of a process, cut and printable; "" if it is gone."""
-    words = (linux.read(f"/proc/{pid}/cmdline") or "").rstrip("\0").replace("\0", " ")
+    words = (procfs.read(f"/proc/{pid}/cmdline") or "").rstrip("\0").replace("\0", " ")
     return "".join(letter if letter.isprintable() else "?" for letter in words[:_LONGEST_COMMAND])

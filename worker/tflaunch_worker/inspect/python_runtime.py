@@ -10,7 +10,7 @@ import re
 import struct
 import sys
 
-from tflaunch_worker import linux
+from tflaunch_worker import procfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def find_runtime(pid: int) -> Tuple[str, int]:
     Raises:
         UnreadableError: it runs no Python, or its memory map cannot be read.
     """
-    maps = linux.read(f"/proc/{pid}/maps")
+    maps = procfs.read(f"/proc/{pid}/maps")
     if maps is None:
         raise UnreadableError("its memory map cannot be read")
     starts: Dict[str, int] = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import linux, offload
+from tflaunch_worker import linux, offload, procfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Measurer:
 
 def _figures(pids: dict[str, int], rows: Rows) -> Figures:
     """Sum up what the processes of each task use, from one snapshot of all processes."""
-    processes = linux.processes()
+    processes = procfs.processes()
     owners = owners_of(processes, {pid: task for task, pid in pids.items()})
     figures: Figures = {task: {} for task in pids}
     for pid, task in owners.items():
@@ -99,7 +99,7 @@ def _figures(pids: dict[str, int], rows: Rows) -> Figures:
     return figures
 
 
-def owners_of(processes: dict[int, linux.Process], leaders: dict[int, str]) -> dict[int, str]:
+def owners_of(processes: dict[int, procfs.Process], leaders: dict[int, str]) -> dict[int, str]:
     """Return the task of each process that descends from a task's leader or belongs to its session."""
     owners: dict[int, str | None] = {}
     for pid in processes:
@@ -139,7 +139,7 @@ def _ask_others(program: str, sharing: list[int]) -> Rows:
     """Query the GPU tool and the shared memory of these processes, where given. Runs in a fork."""
     rows = _ask_program(program) if program else {}
     if sharing:
-        rows["shared"] = [[str(pid), str(linux.shared_memory(pid))] for pid in sharing]
+        rows["shared"] = [[str(pid), str(procfs.shared_memory(pid))] for pid in sharing]
     return rows
 
 

@@ -16,7 +16,7 @@ from tflaunch import __version__, private_files
 from tflaunch.features.records import packages
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.store.run_dir import PATCH_NAME, RECORD_NAME
-from tflaunch_worker import linux
+from tflaunch_worker import linux, procfs
 from tflaunch_worker.inspect import cores
 
 MOST_PATCH = 16 * 1024 * 1024
@@ -65,13 +65,13 @@ def _machine() -> dict[str, Any]:
         "architecture": platform.machine(),
         "processor": _processor(),
         "cores": cores.usable(),
-        "memory": linux.memory().get("total"),
+        "memory": procfs.memory().get("total"),
         "gpus": linux.count_gpus(),
     }
 
 
 def _processor() -> str:
-    lines = (linux.read("/proc/cpuinfo") or "").splitlines()
+    lines = (procfs.read("/proc/cpuinfo") or "").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 

@@ -15,7 +15,7 @@ import socket
 import struct
 from collections import namedtuple
 
-from tflaunch_worker import linux, netlink
+from tflaunch_worker import netlink, procfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def ports_beside(pid: int) -> set[int]:
 def is_listening(port: int, session: int) -> bool:
     """Return whether a process of a session listens on a port."""
     links = _links(port)
-    names = [name for name in os.listdir("/proc") if name.isdigit() and linux.session_of(int(name)) == session]
+    names = [name for name in os.listdir("/proc") if name.isdigit() and procfs.session_of(int(name)) == session]
     return any(_holds_any(name, links) for name in names)
 
 
@@ -77,7 +77,7 @@ def owner(port: int) -> str | None:
 
 def _command(pid: str) -> str:
     """Return the command line of a process on one line, without control characters."""
-    text = (linux.read(f"/proc/{pid}/cmdline") or "").replace("\0", " ")
+    text = (procfs.read(f"/proc/{pid}/cmdline") or "").replace("\0", " ")
     words = "".join(sign if sign.isprintable() else " " for sign in text).split()
     return " ".join(words)[:_LONGEST_COMMAND] or "unknown command"
 
@@ -89,7 +89,7 @@ def _variables(pid: str) -> dict[str, str]:
             return {}
     except OSError:
         return {}
-    entries = (entry.decode("utf-8", "replace").partition("=") for entry in linux.environment_of(int(pid)))
+    entries = (entry.decode("utf-8", "replace").partition("=") for entry in procfs.environment_of(int(pid)))
     return {name: value for name, equals, value in entries if equals}
 
 
@@ -145,7 +145,7 @@ def from_kernel(family: int) -> Iterator[Listener]:
 def from_tables(directory: str = "/proc/net") -> Iterator[Listener]:
     """Yield the TCP listeners in the kernel's tables of text, which every kernel has."""
     for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
-        for line in (linux.read(f"{directory}/{table}") or "").splitlines()[1:]:
+        for line in (procfs.read(f"{directory}/{table}") or "").splitlines()[1:]:
             words = line.split()
             if len(words) > 9 and int(words[3], 16) == _LISTENING:
                 address, _, port = words[1].rpartition(":")

@@ -14,7 +14,7 @@ import shutil
 import signal
 import time
 
-from tflaunch_worker import linux, process_state
+from tflaunch_worker import linux, process_state, procfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _is_connected(pid: int) -> bool:
     """Wait until pasta has made a default route in this network; return False if it ends before, or takes too long."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        routes = (linux.read("/proc/self/net/route") or "").splitlines()[1:]
+        routes = (procfs.read("/proc/self/net/route") or "").splitlines()[1:]
         if any(route.split()[1] == "00000000" for route in routes):
             return True
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:

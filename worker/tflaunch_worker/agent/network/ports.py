@@ -20,7 +20,7 @@ import itertools
 import os
 import socket
 
-from tflaunch_worker import linux
+from tflaunch_worker import procfs
 from tflaunch_worker.agent.network import listening_sockets
 
 TYPE_CHECKING = False
@@ -108,7 +108,7 @@ def _chosen() -> Iterator[int]:
 @functools.lru_cache(maxsize=None)
 def _width() -> int:
     """Return how many ports there are to choose from; cached, so that the kernel is asked once."""
-    return max(linux.first_ephemeral_port() - LOWEST_CHOSEN, 1000)
+    return max(procfs.first_ephemeral_port() - LOWEST_CHOSEN, 1000)
 
 
 def _bind(port: int) -> socket.socket:

@@ -16,7 +16,7 @@ import signal
 import socket
 import struct
 
-from tflaunch_worker import linux
+from tflaunch_worker import linux, procfs
 from tflaunch_worker.agent.network import pasta
 from tflaunch_worker.socket_messages import receive_message, send_message
 
@@ -112,6 +112,6 @@ def _make_namespaces(channel: socket.socket) -> None:
 def _reason(error: OSError) -> str:
     """Return what keeps this user from making the namespaces."""
     for setting, value in _FORBIDDING:
-        if (linux.read(f"/proc/sys/{setting}") or "").strip() == value:
+        if (procfs.read(f"/proc/sys/{setting}") or "").strip() == value:
             return f"this host does not let users make namespaces: {setting.replace('/', '.')} is {value}"
     return f"this host, or the container that it is, does not let users make namespaces: {error.strerror}"

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 
-from tflaunch_worker import linux, spawn
+from tflaunch_worker import linux, procfs, spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def examine(directory: str, commands: List[Tuple[spawn.Command, bool]], files: T
     return {
         "python": platform.python_version(),
         "cores": os.cpu_count() or 1,
-        "memory": linux.memory(),
+        "memory": procfs.memory(),
         "disk": {place: free for place in dict.fromkeys(places) if (free := _free(place)) is not None},
         "files": list(files),
         "gpus": _gpus(),

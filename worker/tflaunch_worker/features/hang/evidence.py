@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 
-from tflaunch_worker import linux
+from tflaunch_worker import procfs
 from tflaunch_worker.features.hang import process_use
 from tflaunch_worker.inspect import python_stacks
 from tflaunch_worker.inspect.python_runtime import UnreadableError
@@ -81,7 +81,7 @@ class EvidenceCollector:
         """Sample one task per round of the loop, then call ``done``."""
         leaders = {pid: task for task, pid in pids.items()}
         members: dict[str, list[int]] = {task: [] for task in pids}
-        for pid, task in owners_of(linux.processes(), leaders).items():
+        for pid, task in owners_of(procfs.processes(), leaders).items():
             members[task].append(pid)
         left = list(members.items())
 
@@ -130,8 +130,8 @@ class _ThreadSample:
         self.frames = frames
         place = f"/proc/{pid}/task/{number}"
         self.state = _stat(place)[1] if number else ""
-        self.wchan = (linux.read(f"{place}/wchan") or "").strip("0\n") if number else ""
-        self.switches = _switches(linux.read(f"{place}/status") or "") if number else None
+        self.wchan = (procfs.read(f"{place}/wchan") or "").strip("0\n") if number else ""
+        self.switches = _switches(procfs.read(f"{place}/status") or "") if number else None
         self.target = _target(pid, place) if any(part in self.wchan for part in _ON_DESCRIPTOR) else ""
 
     def has_moved(self, earlier: _ThreadSample) -> bool:
@@ -163,14 +163,14 @@ def _read_process(pid: int, at: float) -> _Sample | None:
 
 def _waiting_for_files(pid: int, without: list[int]) -> list[int]:
     """Return the threads of a process that wait in the kernel for a file."""
-    others = sorted({int(name) for name in linux.threads_of(pid)}.difference(without))
-    waits = {number: linux.read(f"/proc/{pid}/task/{number}/wchan") or "" for number in others}
+    others = sorted({int(name) for name in procfs.threads_of(pid)}.difference(without))
+    waits = {number: procfs.read(f"/proc/{pid}/task/{number}/wchan") or "" for number in others}
     return [number for number, wchan in waits.items() if any(part in wchan for part in _ON_FILE)][:_MOST_PROCESSES]
 
 
 def _stat(place: str) -> tuple[str, str, int]:
     """Return name, state letter and CPU time in ticks of a process or thread; "" for one that is gone."""
-    head, _, rest = (linux.read(f"{place}/stat") or "").rpartition(")")
+    head, _, rest = (procfs.read(f"{place}/stat") or "").rpartition(")")
     fields = rest.split()
     return (head.partition("(")[2], fields[0], int(fields[11]) + int(fields[12])) if fields else ("", "", 0)
 
@@ -183,7 +183,7 @@ def _switches(status: str) -> int | None:
 
 def _target(pid: int, place: str) -> str:
     """Return what the descriptor refers to on which a thread waits, "" if unknown."""
-    words = (linux.read(f"{place}/syscall") or "").split()
+    words = (procfs.read(f"{place}/syscall") or "").split()
     try:
         target = os.readlink(os.fsencode(f"/proc/{pid}/fd/{int(words[1], 16)}"))
         return target.decode("utf-8", "replace")[-_LONGEST_PATH:]
@@ -263,7 +263,7 @@ def _connections(directory: str) -> dict[str, dict[str, Any]]:
     """Return the TCP sockets in a namespace that listen, connect or are connected, by ``socket:[INODE]``."""
     found = {}
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
-        for line in (linux.read(f"{directory}/{name}") or "").splitlines()[1:]:
+        for line in (procfs.read(f"{directory}/{name}") or "").splitlines()[1:]:
             words = line.split()
             state = _STATES.get(int(words[3], 16)) if len(words) > 9 else None
             if state is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from tflaunch_worker import linux
+from tflaunch_worker import procfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _cpu_seconds(pid: int) -> float:
 
 def _cpu_wait(pid: int) -> float | None:
     found = None
-    for thread in linux.threads_of(pid):
+    for thread in procfs.threads_of(pid):
         try:
             file = os.open(f"/proc/{pid}/task/{thread}/schedstat", os.O_RDONLY)  # a file object takes twice as long
         except OSError:
@@ -51,6 +51,6 @@ def _cpu_wait(pid: int) -> float | None:
 
 def busy_seconds() -> float:
     """Return for how long the CPUs of this machine have worked, for any program, in sum."""
-    words = (linux.read("/proc/stat") or "cpu").partition("\n")[0].split()[1:9]
+    words = (procfs.read("/proc/stat") or "cpu").partition("\n")[0].split()[1:9]
     times = [int(word) for word in words]
     return (sum(times) - sum(times[3:5])) / _TICKS  # without idle and iowait

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 
-from tflaunch_worker import linux
+from tflaunch_worker import procfs
 from tflaunch_worker.agent.oom import in_words
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features.memory.memory_series import MemorySeries
@@ -103,7 +103,7 @@ class VitalsReporter:
         leaders = {pid: task for task, watched in self._tasks.items() if (pid := watched.pid())}
         for watched in self._tasks.values():
             watched.pids = [watched.pid()] if watched.pid() else []
-        for pid, task in sorted(owners_of(linux.processes(), leaders).items()):
+        for pid, task in sorted(owners_of(procfs.processes(), leaders).items()):
             if pid not in self._tasks[task].pids:
                 self._tasks[task].pids.append(pid)
         youngest = min(now - watched.since for watched in self._tasks.values())
@@ -178,7 +178,7 @@ class _Watched:
 
 def _rss_of(pids: list[int]) -> int:
     """Return the resident memory of these processes in bytes."""
-    words = [(linux.read(f"/proc/{pid}/statm") or "").split() for pid in pids]
+    words = [(procfs.read(f"/proc/{pid}/statm") or "").split() for pid in pids]
     return sum(int(each[1]) for each in words if len(each) > 1) * _PAGE
 
 

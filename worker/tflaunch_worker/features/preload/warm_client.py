@@ -11,7 +11,7 @@ import os
 import select
 import socket
 
-from tflaunch_worker import linux, process_state
+from tflaunch_worker import linux, process_state, procfs
 from tflaunch_worker.features.preload import fingerprint
 from tflaunch_worker.socket_messages import receive_message, send_message
 
@@ -178,7 +178,7 @@ def living_servers(directory: str) -> dict[str, Message]:
 def describe_servers(directory: str) -> list[Message]:
     """Return what `living_servers` does, with ``memory_bytes``: a server's memory with its part of shared pages."""
     found = living_servers(directory).values()
-    return [{**status, "memory_bytes": linux.proportional_memory(status["pid"])} for status in found]
+    return [{**status, "memory_bytes": procfs.proportional_memory(status["pid"])} for status in found]
 
 
 def stop_servers(directory: str) -> list[Message]:
@@ -206,7 +206,7 @@ def open_owner(directory: str) -> int | None:
     Raises:
         ProcessLookupError: that process has ended.
     """
-    text = linux.read(os.path.join(directory, OWNER_NAME))
+    text = procfs.read(os.path.join(directory, OWNER_NAME))
     if text is None:
         return None
     owner = linux.open_pidfd(int(text))

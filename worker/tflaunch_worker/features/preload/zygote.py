@@ -17,7 +17,7 @@ import socket
 from collections import deque
 from typing import NamedTuple
 
-from tflaunch_worker import linux, spawn
+from tflaunch_worker import linux, procfs, spawn
 from tflaunch_worker.features.preload.warm_client import ROOT
 from tflaunch_worker.socket_messages import encode_message, receive_message, send_message
 
@@ -116,7 +116,7 @@ class PendingFork:
         self._loop.forget(self._report.fileno())
         kind, _, rest = self._received.decode("utf-8", "replace").partition("\n")[0].partition(" ")
         self._on_answer(bool(data))
-        if kind == "pid" and rest.isdecimal() and linux.parent_of(int(rest)) == os.getpid():
+        if kind == "pid" and rest.isdecimal() and procfs.parent_of(int(rest)) == os.getpid():
             self._continue_fork(int(rest))
         else:
             self._close_fds()
