@@ -168,6 +168,8 @@ class Room(NamedTuple):
             its run, or None.
         programs: commands that programs of the room call, which are not listed: names, and the places of each.
         task_starters: fields of a spec, and the `TaskStarter` class for the tasks of a spec that has the field.
+        functions: where the function is that returns what hosts are told of a function that tasks call: given its name,
+            the functions that are pickled by value, and the pickle.
         testing: where the class is of what takes part in sessions of pytest, a `tflaunch.testing.SessionPart`.
     """
 
@@ -187,6 +189,7 @@ class Room(NamedTuple):
     code: str = ""
     programs: Mapping[str, str] = {}
     task_starters: Mapping[str, str] = {}
+    functions: str = ""
     testing: str = ""
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.specs import SMALLEST_LOCAL, planned
 from tflaunch.api.functions import Call
+from tflaunch_worker.function import ABOUT, read_file
 
 pytestmark = pytest.mark.unit
 
@@ -123,8 +124,17 @@ def imports() -> None:
         print(wave, json.tool, charset)
 
 
+def described(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """Return what tasks find of a function that was sent."""
+    with tempfile.TemporaryDirectory() as directory:
+        Call(function, arguments, {}).write(Path(directory, "call"))
+        return read_file(str(Path(directory, "call")), ABOUT)
+
+
 def reason_against(function: Callable[..., Any], *arguments: Any) -> str:
-    return Call(function, arguments, {}).reason
+    """Return the reason without the function's name."""
+    about = described(function, *arguments)
+    return str(about["reason"]).removeprefix(f"{about['name']} ")
 
 
 def test_what_cannot_matter_is_no_reason() -> None:
@@ -165,19 +175,6 @@ def test_modules_that_must_come_first() -> None:
 
 
 def test_imports() -> None:
-    names = Call(imports, (), {}).imports
+    names = set(described(imports)["imports"])
     assert {"json.tool", "email", "email.charset", "wave"} <= names
     assert "__main__" not in names
-
-
-def test_what_only_this_program_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If it matters, and the interpreter tells: then tasks share a process with those of other programs."""
-    command = [sys.executable, "train.py"]
-    own = subprocess.check_output([sys.executable, "-c", "import sys; print(*sys.path[1:], sep='\\n')"], text=True)
-    monkeypatch.setattr(sys, "path", ["/mine", *own.splitlines(), "/other", "__editable__.finder.__path_hook__"])
-    call = Call(imports, (), {})
-    plan = planned({**SMALLEST_LOCAL, "command": command, "workdir": "/"})._replace(preload=("json",))
-    assert call.places_beside(plan) == ["/mine", "/other"]
-    assert call.places_beside(planned({**SMALLEST_LOCAL, "command": command})) == call.searched
-    without = planned({**SMALLEST_LOCAL, "command": ["/missing/python", "train.py"]})._replace(preload=("json",))
-    assert call.places_beside(without) == call.searched

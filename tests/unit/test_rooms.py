@@ -54,7 +54,7 @@ def test_what_a_room_declares_is_there(name: str) -> None:
     places += [place for option in room.options.values() for place in (option.read, option.check)]
     places += [engine.submit for engine in room.engines.values()]
     places += [*room.discover.values(), *room.host_makers.values(), *room.connectors.values(), *room.programs.values()]
-    places += [*room.task_starters.values(), room.testing]
+    places += [*room.task_starters.values(), room.functions, room.testing]
     for place in filter(None, places):
         assert load(place) is not None
 

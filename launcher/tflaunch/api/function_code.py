@@ -25,25 +25,32 @@ _STORES = ("DELETE_SUBSCR", "STORE_SLICE", "STORE_SUBSCR")
 _REORDERS = ("insert", "pop", "remove", "reverse")
 
 
-def reason_against_preload(functions: Sequence[FunctionType], data: bytes) -> str:
-    """Return why modules must not be imported before functions are called, or "" if they may.
+def describe(name: str, functions: Sequence[FunctionType], data: bytes) -> dict[str, object]:
+    """Return the modules that a function may import, and why none must be imported before it, "" if they may.
 
     Args:
+        name: the function's.
         functions: those that are pickled by value.
         data: the pickle.
     """
+    reason = _reason_against(functions, data)
+    return {"imports": sorted(_find_imports(functions, data)), "reason": reason and f"{name} {reason}"}
+
+
+def _reason_against(functions: Sequence[FunctionType], data: bytes) -> str:
+    """Return why modules must not be imported before functions are called, or "" if they may."""
     if not functions:
         return "is part of a package, so what it does first is not known beforehand"
     texts = _texts(data)
     if texts is None:
         return "has too many objects in its arguments to look for names of variables there"
     reasons = [program_source.reason_in_word(text) for text in sorted(texts)]
-    reasons += [program_source.reason_in_import(name) for name in sorted(find_imports(functions, data))]
+    reasons += [program_source.reason_in_import(name) for name in sorted(_find_imports(functions, data))]
     reasons += [_reason_in_code(code) for function in functions for code in _codes(function.__code__)]
     return next(filter(None, reasons), "")
 
 
-def find_imports(functions: Sequence[FunctionType], data: bytes) -> set[str]:
+def _find_imports(functions: Sequence[FunctionType], data: bytes) -> set[str]:
     """Return the names of modules that functions import, and those of modules that their pickle may refer to."""
     found = {text for text in _texts(data) or () if text in sys.modules and text != "__main__"}
     for function in functions:

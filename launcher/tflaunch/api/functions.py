@@ -22,6 +22,7 @@ from typing import Any
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, how_to_install
 from tflaunch.plan.model import FUNCTION_PROGRAM, Plan
 from tflaunch.printable import printable
+from tflaunch.rooms import load, rooms
 from tflaunch_worker import function as caller
 from tflaunch_worker import wire
 
@@ -57,8 +58,6 @@ class Call:
         Raises:
             TflaunchError: they cannot be pickled, or cloudpickle is not installed.
         """
-        from tflaunch.api import function_code  # slow to import
-
         self.searched = [os.path.abspath(entry) for entry in sys.path if _is_place(entry)]
         """The directories in which this program searches modules."""
         self._name = name_of(function)
@@ -69,10 +68,9 @@ class Call:
         except Exception as error:
             message = f"{self._name} cannot be sent to the tasks: {error}; create what cannot be pickled inside of it"
             raise TflaunchError(message, EXIT_USAGE) from error
-        self.imports = function_code.find_imports(sent, self._data)
-        """The modules that tasks may import for it."""
-        self.reason = function_code.reason_against_preload(sent, self._data)
-        """Why modules must not be imported before it, "" if they may."""
+        self._known: dict[str, object] = {"name": self._name, "python": list(sys.version_info[:2])}
+        for describe in (load(room.functions) for room in rooms().values() if room.functions):
+            self._known.update(describe(self._name, sent, self._data))
 
     def places_beside(self, plan: Plan) -> list[str]:
         """Return where this program searches modules and the interpreter of a plan's tasks, as far as known, does not.
@@ -100,17 +98,11 @@ class Call:
             TflaunchError: there is no room for it.
         """
         package = Path(self._cloudpickle.__file__ or "").parent
-        about = {
-            "name": self._name,
-            "python": list(sys.version_info[:2]),
-            "imports": sorted(self.imports),
-            "reason": self.reason and f"{self._name} {self.reason}",
-        }
         try:
             directory.mkdir(mode=0o700)
             shutil.copyfile(caller.__file__, directory / caller.PROGRAM)
             shutil.copytree(package, directory / package.name, ignore=shutil.ignore_patterns("__pycache__"))
-            (directory / caller.ABOUT).write_text(json.dumps(about))
+            (directory / caller.ABOUT).write_text(json.dumps(self._known))
             (directory / caller.SEARCHED).write_text(json.dumps(self.searched))
             (directory / caller.CALL).write_bytes(self._data)
         except OSError as error:
