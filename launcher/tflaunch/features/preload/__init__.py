@@ -17,7 +17,7 @@ ROOM = Room(
         ),
     },
     note="tflaunch.features.preload.warm_servers:note_living",
-    functions="tflaunch.api.function_code:describe",
+    functions="tflaunch.features.preload.function_code:describe",
     testing="tflaunch.features.preload.between_tests:BetweenTests",
     verbs={
         "warm": Verb(
