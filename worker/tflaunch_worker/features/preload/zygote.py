@@ -46,14 +46,8 @@ _READ = 64 * 1024
 class Kind(NamedTuple):
     """What tasks must share to be forked from the same zygote.
 
-    Attributes:
-        path: their interpreter.
-        argv0: what the command calls it.
-        flags: its options.
-        modules: what is imported.
-        search: the directories that functions search after the interpreter's own; their first is the current one.
-        workdir: the working directory.
-        env: the environment.
+    ``path``, ``argv0`` and ``flags``: their interpreter, what the command calls it, and its options. ``search``: the
+    directories that functions search after the interpreter's own, whose first is the current one.
     """
 
     path: str
