@@ -72,9 +72,14 @@ def test_the_output_about_specs_fits(launch: Launch) -> None:
 
 
 def test_every_event_fits(launch: Launch) -> None:
-    """One record per line."""
+    """One record per line; a record without a field of its kind would not."""
     assert launch.up(launch.shell("true")).returncode == 0
-    lines = launch.run("events", "--json").stdout.splitlines()
-    assert len(lines) > 5
-    for line in lines:
-        jsonschema.validate(json.loads(line), schema_of_output("events"))
+    records = [json.loads(line) for line in launch.run("events", "--json").stdout.splitlines()]
+    assert len(records) > 5
+    schema = schema_of_output("events")
+    for record in records:
+        jsonschema.validate(record, schema)
+    joined = next(record for record in records if record["kind"] == "host_joined")
+    del joined["host"]
+    with pytest.raises(jsonschema.ValidationError, match="'host' is a required property"):
+        jsonschema.validate(joined, schema)

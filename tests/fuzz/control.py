@@ -77,9 +77,10 @@ class _Session:
     def __init__(self) -> None:
         self.calls = Calls(lambda _: None)
 
-    def signal(self, task: str, attempt: int, number: int) -> None:
+    def request(self, kind: str, task: str, attempt: int, signal: int) -> None:
         """Signal a task."""
-        assert 0 < number < 65
+        assert kind == "signal_task"
+        assert 0 < signal < 65
 
 
 class _Stage:

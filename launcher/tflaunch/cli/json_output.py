@@ -9,6 +9,10 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from tflaunch.cli.main import verbs
+from tflaunch.core.actions import Action
+from tflaunch.core.annotations import Annotation
+from tflaunch.core.event_records import kind_of
+from tflaunch.core.events import Event
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.rooms import load
 
@@ -30,7 +34,7 @@ class Output(NamedTuple):
 
 # The modules to preload, and fields that come from files of defaults.
 PLAN = Output(Plan, {TaskPlan: {"preload": str | None}, Plan: {"origins": Mapping[str, str]}})
-_EVENT = {
+_RECORD = {
     "type": "object",
     "description": "A record of the journal; the other fields depend on its kind.",
     "properties": {
@@ -49,8 +53,19 @@ def with_output() -> list[str]:
 
 def schema_of_output(verb: str) -> dict[str, Any]:
     """Return the JSON Schema of what a command prints with --json; for `events`, of each line."""
-    body = _EVENT if verb == "events" else _schema_of(load(verbs()[verb].output))
+    body = _schema_of_records() if verb == "events" else _schema_of(load(verbs()[verb].output))
     return {"$schema": _DIALECT, "title": f"tflaunch {verb} --json", **body}
+
+
+def _schema_of_records() -> dict[str, Any]:
+    """Return the schema of a record of the journal, with the fields of each kind."""
+    schemas = _Schemas({})
+    fields = {kind_of(kind): schemas.of(kind) for kind in typing.get_args(Event | Annotation | Action)}
+    rules = [
+        {"if": {"properties": {"kind": {"const": kind}}}, "then": {**schema, "additionalProperties": True}}
+        for kind, schema in fields.items()
+    ]
+    return {**_RECORD, "allOf": rules}
 
 
 def _schema_of(output: Any) -> dict[str, Any]:

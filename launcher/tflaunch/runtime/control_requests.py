@@ -6,25 +6,44 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.agents.session import Session
 from tflaunch.core.annotations import Annotations, FaultInjected
-from tflaunch.core.events import RestartRequested, StopRequested
+from tflaunch.core.events import RestartRequested, Seconds, SignalNumber, StopRequested
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
+from tflaunch.records import read_record
 from tflaunch.runtime.control_server import Caller, ControlServer, RefusedError, require_tasks
 from tflaunch.runtime.sampler import ResourceSampler
-from tflaunch_worker import fields
 
 _LONGEST_GRACE = 86_400.0
 
 AnswerOther = Callable[[Caller, dict[str, Any]], bool]
 """Answers a request, unless it returns False."""
+
+
+class StopRequest(NamedTuple):
+    """Stop the run, with ``grace`` seconds between TERM and KILL; None for the spec's value."""
+
+    grace: Seconds | None = None
+
+
+class RestartRequest(NamedTuple):
+    """Restart these tasks, or with none all that train."""
+
+    tasks: tuple[str, ...]
+
+
+class SignalRequest(NamedTuple):
+    """Send a signal to these tasks."""
+
+    tasks: tuple[str, ...]
+    signal: SignalNumber
 
 
 class Service:
@@ -107,36 +126,33 @@ class Service:
                 caller.follows = True
                 caller.say("changed")
             case "stop":
-                self._stop(message, job)
+                self._stop(read_record(StopRequest, message), job)
                 caller.say("done")
             case "restart":
-                self._restart(fields.texts(message, "tasks"), job)
+                self._restart(read_record(RestartRequest, message), job)
                 caller.say("done")
             case "signal":
-                caller.say(
-                    "done",
-                    tasks=self._signal(fields.texts(message, "tasks"), fields.integer(message, "signal", 1, 64), job),
-                )
+                caller.say("done", tasks=self._signal(read_record(SignalRequest, message), job))
             case kind if self._answer_other is None or not self._answer_other(caller, message):
                 raise RefusedError(
                     f"{printable(kind, 40)!r} is unknown to this supervisor: it is of another version of tflaunch, or "
                     "without that feature"
                 )
 
-    def _stop(self, message: dict[str, Any], job: Job) -> None:
-        is_default = message.get("grace") is None
-        wanted = job.plan.timeouts.grace if is_default else fields.number(message, "grace", 0)
+    def _stop(self, request: StopRequest, job: Job) -> None:
+        wanted = job.plan.timeouts.grace if request.grace is None else request.grace
         self._mailbox.put(StopRequested(min(wanted, _LONGEST_GRACE)))
 
-    def _restart(self, tasks: list[str], job: Job) -> None:
+    def _restart(self, request: RestartRequest, job: Job) -> None:
         if job.phase is not Phase.RUNNING:
             raise RefusedError(f"the job is {job.phase.value}: tasks can be restarted while it is running")
-        require_tasks(tasks, job)
-        for task in tasks or [""]:
+        require_tasks(request.tasks, job)
+        for task in request.tasks or ("",):
             self._mailbox.put(RestartRequested(task))
 
-    def _signal(self, tasks: list[str], number: int, job: Job) -> list[str]:
+    def _signal(self, request: SignalRequest, job: Job) -> list[str]:
         """Send a signal to the given tasks that are running, and return those."""
+        tasks, number = request
         require_tasks(tasks, job)
         name = signal.Signals(number).name
         living = [task for task in tasks if job.tasks[task].phase is TaskPhase.RUNNING]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class RefusedError(Exception):
     """A request cannot be fulfilled; the message is one sentence."""
 
 
-def require_tasks(tasks: list[str], job: Job) -> None:
+def require_tasks(tasks: Collection[str], job: Job) -> None:
     """Require that a job has these tasks.
 
     Raises:
