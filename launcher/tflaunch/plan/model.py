@@ -31,8 +31,6 @@ POD = "kubernetes"
 POD_CONTAINER = "tensorflow"
 """The container of a pod in which its task runs."""
 
-RUN_LABEL = "tflaunch/run"
-"""The label with the name of the run to which an object of Kubernetes belongs."""
 
 Seconds = Annotated[float, Range(-(2.0**40), 2.0**40)]
 """A duration."""

@@ -15,8 +15,8 @@ import tflaunch_worker
 from support.specs import clustered
 from tflaunch.errors import TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, kubectl
-from tflaunch.features.kubernetes.kubectl import KubectlError
-from tflaunch.plan.model import RUN_LABEL, KubernetesPlan, Plan
+from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
+from tflaunch.plan.model import KubernetesPlan, Plan
 
 pytestmark = pytest.mark.unit
 OBJECTS = [

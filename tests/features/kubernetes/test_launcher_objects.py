@@ -14,8 +14,9 @@ from support.specs import DIRECTORY, MACHINE, made
 from tflaunch.discovery import prepare
 from tflaunch.features.kubernetes import cluster_runs, kubectl, launcher_objects
 from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
+from tflaunch.features.kubernetes.kubectl import RUN_LABEL
 from tflaunch.plan import planner
-from tflaunch.plan.model import RUN_LABEL, KubernetesPlan
+from tflaunch.plan.model import KubernetesPlan
 
 pytestmark = pytest.mark.unit
 RUN = "night-ly-20260102-030405-6789"

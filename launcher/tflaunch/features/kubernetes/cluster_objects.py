@@ -13,8 +13,8 @@ from typing import Any
 import tflaunch_worker
 from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
 from tflaunch.features.kubernetes import kubectl
-from tflaunch.features.kubernetes.kubectl import KubectlError
-from tflaunch.plan.model import RUN_LABEL, KubernetesPlan, Plan
+from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
+from tflaunch.plan.model import KubernetesPlan, Plan
 
 _KINDS = "statefulsets,services,pods"
 _DELETE_PATIENCE = 120.0  # seconds for Kubernetes to take a request

@@ -12,6 +12,9 @@ from typing import Any
 from tflaunch.plan.model import POD_CONTAINER, KubernetesPlan
 from tflaunch.printable import printable
 
+RUN_LABEL = "tflaunch/run"
+"""The label with the name of the run to which an object of Kubernetes belongs."""
+
 _PATIENCE = 30.0  # seconds
 _LONGEST = 600  # characters of an error
 _ADVICE = "; if you choose to ignore these errors"
