@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tflaunch import private_files
-from tflaunch.agents.left_files import LeftFile
+
+if TYPE_CHECKING:
+    from tflaunch.agents.left_files import LeftFile
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tflaunch.agents.output import Times
 from tflaunch.mailbox import Mailbox
 from tflaunch.store.log_line import Kept
 from tflaunch.store.log_writer import Marks, TaskLog, missing, path_of, times_of
 from tflaunch_worker import process_state
+
+if TYPE_CHECKING:
+    from tflaunch.agents.output import Times
 
 
 class OutputScreen(Protocol):
