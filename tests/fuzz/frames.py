@@ -31,7 +31,7 @@ from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence import USUAL, Evidence
 from tflaunch.features.hang.evidence_collector import gather_evidence
 from tflaunch.features.memory.memory_growth import MemoryGrowth
-from tflaunch.features.memory.vitals_monitor import watch_memory
+from tflaunch.features.memory.memory_monitor import watch_memory
 from tflaunch.features.metrics.metrics import families
 from tflaunch.features.profile.profiler import profile
 from tflaunch.records import as_json as record_as_json

@@ -22,7 +22,7 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("protocol", 1),
     ),
     "a job is given up although another task has trained": Edit(
-        "tflaunch.core.failure_rules.is_start_failure",
+        "tflaunch.core.restart_rules.is_start_failure",
         "any(_has_trained(job.tasks[each.task]) for each in gang_tasks(job))",
         "_has_trained(ended)",
         Suite("unit/test_forming.py"),
@@ -113,10 +113,10 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("I3", 180),
     ),
     "the exit code of a task ended by a signal lacks 128": Edit(
-        "tflaunch.core.failure_rules.exit_code", "128 + culprit.signal", "culprit.signal", Invariant("I3", 8)
+        "tflaunch.core.restart_rules.exit_code", "128 + culprit.signal", "culprit.signal", Invariant("I3", 8)
     ),
     "a program's exit code 124 looks like a limit": Edit(
-        "tflaunch.core.failure_rules.exit_code",
+        "tflaunch.core.restart_rules.exit_code",
         "1 if culprit.code in (EXIT_TIMEOUT, EXIT_INTERNAL) else culprit.code",
         "culprit.code",
         Invariant("I3", 83),
@@ -147,7 +147,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.core.restart_budget.Reached.is_beyond", "any(mine > theirs for", "any(False for", Invariant("I4", 194)
     ),
     "a preempted task is charged": Edit(
-        "tflaunch.core.failure_rules.is_preemption",
+        "tflaunch.core.restart_rules.is_preemption",
         "code in _PREEMPTED or number == _TERM",
         "False",
         Suite("unit/test_supervisor.py"),
@@ -259,7 +259,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("cli/test_up.py::test_a_busy_port_is_named_before_anything_starts"),
     ),
     "an attempt starts before its checkpoint is in place": Edit(
-        "tflaunch.core.checkpoints.request_checkpoints",
+        "tflaunch.core.checkpoint_placement.request_checkpoints",
         "job.hosts[host].awaits | {CHECKPOINT}",
         "job.hosts[host].awaits",
         Suite("features/checkpoints/test_checkpoint_copies.py"),
@@ -425,7 +425,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_stall.py"),
     ),
     "a link over which messages come counts as silent": Edit(
-        "tflaunch.agents.frames.Frames.look",
+        "tflaunch.agents.frame_link.Frames.look",
         "self.heard_at = self._mailbox.now()",
         "pass",
         Invariant("I1", 47),
@@ -634,7 +634,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_oom.py"),
     ),
     "a new supervisor does not hear how memory has grown": Edit(
-        "tflaunch_worker.features.memory.vitals.VitalsReporter.resend_history",
+        "tflaunch_worker.features.memory.memory_reports.VitalsReporter.resend_history",
         "self._is_history_due = True",
         "self._is_history_due = False",
         Suite("features/memory/test_vitals.py"),
@@ -768,7 +768,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/files/test_collect.py"),
     ),
     "a checkpoint of an earlier attempt counts as new": Edit(
-        "tflaunch_worker.agent.checkpoints.newest",
+        "tflaunch_worker.agent.checkpoint_progress.newest",
         " and entry.stat().st_mtime >= since",
         "",
         Suite("features/checkpoints/test_checkpoints.py"),

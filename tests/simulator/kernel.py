@@ -27,7 +27,7 @@ from tflaunch_worker.agent.network import port_watch
 from tflaunch_worker.features.checkpoints import checkpoint_copies
 from tflaunch_worker.features.code import files
 from tflaunch_worker.features.hang import task_evidence
-from tflaunch_worker.features.memory import vitals
+from tflaunch_worker.features.memory import memory_reports
 
 if TYPE_CHECKING:
     from simulator.hosts import SimHost
@@ -312,7 +312,7 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (task_evidence, "cores", _Cores),
     (task_evidence, "native_stacks", _NativeStacks),
     (task_evidence, "process_use", _ProcessUse),
-    (vitals, "VitalsReporter", SimVitals),
+    (memory_reports, "VitalsReporter", SimVitals),
     (agent, "os", _Os),
     (orphans, "os", _Os),
     (orphans, "linux", _Linux),

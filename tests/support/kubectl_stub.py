@@ -75,7 +75,9 @@ def store(thing: dict[str, Any]) -> None:
     """Write an object."""
     path = path_of(thing["kind"], thing["metadata"]["name"])
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(thing))
+    written = path.with_name(f".{path.name}.{os.getpid()}")
+    written.write_text(json.dumps(thing))
+    written.replace(path)  # others read it at any time
 
 
 def make_pod(owner: dict[str, Any], name: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tflaunch.core import failure_rules
+from tflaunch.core import restart_rules
 from tflaunch.explain.tracebacks import clipped, failure_words, last_traceback
 from tflaunch_worker.failures import bounded, failure_signature, find_failure
 
@@ -55,7 +55,7 @@ def test_the_failure_is_the_same_in_every_task_and_attempt(name: str) -> None:
     output, draw = output_of(name), random.Random(name)
     signature = failure_signature(output.encode())
     assert signature
-    assert failure_rules.is_own_error(signature) is not EXPECTED[name]["may_be_retried"]
+    assert restart_rules.is_own_error(signature) is not EXPECTED[name]["may_be_retried"]
     for _ in range(3):
         name, address, pid = "".join(draw.choices("abc_019xyz", k=8)), hex(draw.getrandbits(48)), draw.randint(1, 99999)
         other = re.sub(r"(?<=__autograph_generated_file)\w{8}", name, output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from tflaunch.agents.frames import Frame
+from tflaunch.agents.frame_link import Frame
 from tflaunch_worker import fields, wire
 
 Take = Callable[[dict[str, Any], bytes], None]

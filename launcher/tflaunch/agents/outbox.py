@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from tflaunch.agents.frames import Frame
+from tflaunch.agents.frame_link import Frame
 from tflaunch_worker import wire
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tflaunch.agents import calls, output, replies
 from tflaunch.agents.clock_sync import HostClock
-from tflaunch.agents.frames import Frame, Frames
+from tflaunch.agents.frame_link import Frame, Frames
 from tflaunch.agents.link_state import LinkHealth, LinkState, Takeover, Terms
 from tflaunch.agents.outbox import CommandOutbox
 from tflaunch.agents.reconnect import Reconnector

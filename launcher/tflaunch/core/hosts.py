@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tflaunch.core import elastic, failure_rules, lost_hosts, policy, restart_budget, spares
+from tflaunch.core import elastic, lost_hosts, policy, restart_budget, restart_rules, spares
 from tflaunch.core.actions import AbandonHost, Action, SendFiles
 from tflaunch.core.events import (
     HostDelayed,
@@ -187,7 +187,7 @@ def _refuse_restart(job: Job, host: str) -> Job:
     is_cause = culprit is not None and (culprit.cause, culprit.name) == (Cause.HOST, host)
     if culprit is None or not is_cause or job.exit_code is not None or elastic.can_do_without(job, {host}):
         return job
-    code = failure_rules.exit_code(culprit, job.has_started)
+    code = restart_rules.exit_code(culprit, job.has_started)
     job = job.with_restarts(no_retry_reason=f"the same would happen on {host} again")
     return job._replace(exit_code=code)
 
@@ -232,7 +232,7 @@ def _accuse_instead(job: Job, culprit: Culprit, since: float) -> Job:
         return job
     if accused.host == culprit.host or since > job.failed_at + policy.BLAME_WINDOW:
         return job
-    code = None if job.exit_code is None else failure_rules.exit_code(culprit, has_started=True)
+    code = None if job.exit_code is None else restart_rules.exit_code(culprit, has_started=True)
     return job._replace(culprit=culprit, exit_code=code)
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from tflaunch.core import (
     breakpoints,
-    checkpoints,
+    checkpoint_placement,
     elastic,
-    failure_rules,
     lost_hosts,
     policy,
     preflight,
+    restart_rules,
     spares,
 )
 from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
@@ -136,7 +136,7 @@ def _prepare(job: Job) -> Step:
     )
     actions: list[Action] = [SendFiles(host) for host in job.hosts if policy.lacks_code(job, host)]
     actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
-    job, placing = checkpoints.request_checkpoints(job, to_prepare(job))
+    job, placing = checkpoint_placement.request_checkpoints(job, to_prepare(job))
     return job, actions + placing + _hold_ports(job, to_prepare(job)) + hold_own_ports(job)
 
 
@@ -292,7 +292,7 @@ def fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
     job = job._replace(phase=Phase.STOPPING, culprit=culprit, failed_at=now)
     grace = policy.stop_grace(job.plan, culprit)
     if not may_retry:
-        job = job._replace(exit_code=failure_rules.exit_code(culprit, job.has_started))
+        job = job._replace(exit_code=restart_rules.exit_code(culprit, job.has_started))
         return stop_all(job, grace, now, policy.has_hung(culprit))
     return stop_gang(job, grace, now, policy.has_hung(culprit))
 
@@ -346,10 +346,10 @@ def _judge(job: Job, now: float) -> Job:
     assert culprit is not None
     if culprit.cause in (Cause.GROWTH, Cause.REQUEST) and not job.unended():
         return job.with_restarts(requested=job.restarts.requested + 1).with_deadlines(resume_at=now)
-    answer = failure_rules.decide(job, culprit, now)
+    answer = restart_rules.decide(job, culprit, now)
     job = job.with_restarts(budget=answer.budget, no_retry_reason=answer.no_retry_reason)
     if answer.wait is None:
-        return job._replace(exit_code=failure_rules.exit_code(culprit, job.has_started))
+        return job._replace(exit_code=restart_rules.exit_code(culprit, job.has_started))
     is_moving = culprit.cause in (Cause.HOST, Cause.DRAIN) and spares.ready(job)
     return job.with_deadlines(resume_at=now if is_moving else now + answer.wait)
 

@@ -1,4 +1,4 @@
-"""Rules: when a job is done, which tasks restart together, how often, and what its exit code is.
+"""Rules: when a job is done, which tasks restart together, and how long is waited for what.
 
 They follow from how TensorFlow works. A MultiWorkerMirrored task can never rejoin its cluster, so the
 gang restarts together. Worker and ps of a parameter_server job never exit, so the chief's exit ends

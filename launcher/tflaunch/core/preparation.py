@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from tflaunch.core import checkpoints, preflight, spares
+from tflaunch.core import checkpoint_placement, preflight, spares
 from tflaunch.core.events import (
     CheckpointCopied,
     CheckpointPlaced,
@@ -72,7 +72,7 @@ def _on_files(job: Job, event: FilesSynced | FilesRefused, now: float) -> Step:
 
 def _on_checkpoint(job: Job, event: CheckpointCopied | CheckpointPlaced | CheckpointRefused, now: float) -> Step:
     if isinstance(event, CheckpointCopied):
-        return checkpoints.note_copy(job, event, now), []
+        return checkpoint_placement.note_copy(job, event, now), []
     job = _has_answered(job, event.host, CHECKPOINT)
     if isinstance(event, CheckpointPlaced):
         return job, []

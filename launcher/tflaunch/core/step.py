@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 
-from tflaunch.core import breakpoints, elastic, failure_rules, policy
+from tflaunch.core import breakpoints, elastic, policy, restart_rules
 from tflaunch.core.events import (
     BreakpointLeft,
     BreakpointReached,
@@ -188,13 +188,13 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     if ended.was_cut_short:
         resume_at = now if policy.restarts_alone(job.plan, process) else None
         return job.with_task(job.tasks[task.task], resume_at=resume_at), []
-    is_start_failure = policy.in_gang(process) and failure_rules.is_start_failure(job, task.task)
+    is_start_failure = policy.in_gang(process) and restart_rules.is_start_failure(job, task.task)
     is_hopeless = event.went_to_background or is_start_failure
     if policy.restarts_alone(job.plan, process) and not is_hopeless:
-        return replace_alone(job, task.task, failure_rules.failure_of_task(job, event, lived), now)
+        return replace_alone(job, task.task, restart_rules.failure_of_task(job, event, lived), now)
     culprit = culprit_of(event)
     # Peers of a preempted task may be saving the same checkpoint, and get the grace for it.
-    if failure_rules.is_preemption(event.code, event.signal) and event.signal is None:
+    if restart_rules.is_preemption(event.code, event.signal) and event.signal is None:
         job = job.with_deadlines(save_by=now + job.plan.timeouts.grace)
         return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now), []
     return fail(job, culprit, now, may_retry=not event.went_to_background)
@@ -212,14 +212,14 @@ def _reconsider(job: Job, event: TaskExited) -> Job:
     culprit = job.culprit
     if culprit is None or culprit.cause is not Cause.TASK:
         return job
-    if event.suspended and failure_rules.may_have_lost_peer(culprit):
+    if event.suspended and restart_rules.may_have_lost_peer(culprit):
         accused = Culprit(Cause.SUSPENDED, event.task, event.attempt, culprit.code, culprit.signal, event.suspended)
         explanation = f"it did not answer its peers, and {culprit.name} failed"
         return job._replace(culprit=accused._replace(host=event.host, explanation=explanation))
     if event.was_told or event.host == culprit.host or event.at >= culprit.time:
         return job
     earlier = culprit_of(event)
-    code = None if job.exit_code is None else failure_rules.exit_code(earlier, has_started=True)
+    code = None if job.exit_code is None else restart_rules.exit_code(earlier, has_started=True)
     return job._replace(culprit=earlier, exit_code=code)
 
 
@@ -264,7 +264,7 @@ def _stop_for_user(job: Job, where: str, grace: float, now: float) -> Step:
     """Stop the job as its user asks with `tflaunch down` or in a debugger; less grace than before stops it sooner."""
     if job.exit_code is None:
         culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, int(signal.SIGTERM), f"ended by {where}")
-        job = job._replace(culprit=culprit, exit_code=failure_rules.exit_code(culprit, job.has_started))
+        job = job._replace(culprit=culprit, exit_code=restart_rules.exit_code(culprit, job.has_started))
     return _end(job, grace, now, is_urgent=grace == 0)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tflaunch.core import failure_rules, lost_hosts, policy
+from tflaunch.core import lost_hosts, policy, restart_rules
 from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.host_state import HostPhase, HostState
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
@@ -100,7 +100,7 @@ def _last_failure(job: Job) -> str | None:
 
 def _reason(culprit: Culprit, job: Job) -> str:
     """Return a sentence about a culprit, with the exception's name and place if it raised one."""
-    exception = f" ({culprit.failure})" if failure_rules.is_raised(culprit.failure) else ""
+    exception = f" ({culprit.failure})" if restart_rules.is_raised(culprit.failure) else ""
     return causes.describe(culprit, job.plan) + exception
 
 

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from tflaunch.core import failure_rules, preflight
+from tflaunch.core import preflight, restart_rules
 from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Culprit, Job
 from tflaunch.core.task_state import TaskState
@@ -311,6 +311,6 @@ def exception_of(task: TaskState, tail: Callable[[str, int], list[str]]) -> str:
     """
     from tflaunch.explain import tracebacks
 
-    signature = task.exit.failure if failure_rules.is_raised(task.exit.failure) else ""
+    signature = task.exit.failure if restart_rules.is_raised(task.exit.failure) else ""
     exception = printable(tracebacks.failure_words(tail(task.task, _LOOKED_AT)) or signature)
     return f" ({exception})" if exception else ""

@@ -19,7 +19,7 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
 from tflaunch.records import read_record
 from tflaunch.runtime.control_server import Caller, ControlServer, RefusedError, require_tasks
-from tflaunch.runtime.sampler import ResourceSampler
+from tflaunch.runtime.usage_sampler import ResourceSampler
 
 _LONGEST_GRACE = 86_400.0
 

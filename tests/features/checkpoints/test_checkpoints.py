@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch_worker.agent import checkpoints
+from tflaunch_worker.agent import checkpoint_progress
 
 pytestmark = pytest.mark.unit
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.unit
 )
 def test_the_number_in_a_name(name: str, number: int) -> None:
     """It is the step or epoch; a loss in the name does not count."""
-    assert checkpoints.number_of(name) == number
+    assert checkpoint_progress.number_of(name) == number
 
 
 def write(path: Path, at: float) -> None:
@@ -45,9 +45,9 @@ def test_the_newest_of_an_attempt_is_that_with_the_highest_number(tmp_path: Path
     write(tmp_path / "state" / "ckpt-900.index", at=1000)
     write(tmp_path / "state" / "ckpt-12.index", at=2000)
     write(tmp_path / "state" / "ckpt-9.index", at=2001)
-    assert checkpoints.newest([str(tmp_path)], since=1500) == 12
-    assert checkpoints.newest([str(tmp_path)], since=500) == 900
-    assert checkpoints.newest([str(tmp_path / "missing")], since=0) == 0
+    assert checkpoint_progress.newest([str(tmp_path)], since=1500) == 12
+    assert checkpoint_progress.newest([str(tmp_path)], since=500) == 900
+    assert checkpoint_progress.newest([str(tmp_path / "missing")], since=0) == 0
 
 
 def test_a_large_tree_costs_little(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_large_tree_costs_little(tmp_path: Path) -> None:
         (tmp_path / f"image-{number}.png").touch()
     (tmp_path / "z").mkdir()
     write(tmp_path / "z" / "ckpt-1.index", at=2000)
-    assert checkpoints.newest([str(tmp_path)], since=0) == 0
+    assert checkpoint_progress.newest([str(tmp_path)], since=0) == 0
 
 
 def test_directories_are_those_that_the_command_names(tmp_path: Path) -> None:
@@ -64,5 +64,5 @@ def test_directories_are_those_that_the_command_names(tmp_path: Path) -> None:
     for name in ("work/state", "work/out", "far", "own"):
         (tmp_path / name).mkdir(parents=True)
     argv = ["python", "train.py", "--model_dir=state", "--out", "out", str(tmp_path / "far"), "/", "missing", "--x="]
-    found = checkpoints.directories(argv, str(tmp_path / "work"), str(tmp_path / "own"))
+    found = checkpoint_progress.directories(argv, str(tmp_path / "work"), str(tmp_path / "own"))
     assert found == [str(tmp_path / name) for name in ("work", "own", "work/state", "work/out", "far")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.joined_host import joined_host
-from tflaunch.features.memory.vitals_monitor import watch_memory
+from tflaunch.features.memory.memory_monitor import watch_memory
 
 pytestmark = pytest.mark.unit
 

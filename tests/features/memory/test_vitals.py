@@ -22,11 +22,11 @@ from tflaunch.core.measures import HostVitals
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.memory.memory_growth import MemoryGrowth
-from tflaunch.features.memory.vitals_monitor import VitalsMonitor
+from tflaunch.features.memory.memory_monitor import VitalsMonitor
 from tflaunch.features.metrics.metrics import families
 from tflaunch.records import read_record
 from tflaunch.tui import layout
-from tflaunch_worker.features.memory.vitals import VitalsReporter
+from tflaunch_worker.features.memory.memory_reports import VitalsReporter
 
 pytestmark = pytest.mark.unit
 

@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterable
 
-    from tflaunch_worker.agent.checkpoints import Finder
+    from tflaunch_worker.agent.checkpoint_progress import Finder
     from tflaunch_worker.agent.network.private_network import PrivateNetwork
     from tflaunch_worker.agent.services import Service
     from tflaunch_worker.agent.task import Listener, Observer
@@ -111,7 +111,7 @@ class Host:
     def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
         """Call ``found`` with the highest number of the checkpoints that a command has written."""
         if self._checkpoints is None:
-            from tflaunch_worker.agent.checkpoints import Finder  # most runs do not fail
+            from tflaunch_worker.agent.checkpoint_progress import Finder  # most runs do not fail
 
             self._checkpoints = Finder(self._loop, os.path.join(self.directory, TASKS_NAME))
         self._checkpoints.find(command.argv, command.workdir, since, found)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from tflaunch.core import checkpoints
+from tflaunch.core import checkpoint_placement
 from tflaunch.core.annotations import CheckpointNotCopied
 from tflaunch.core.events import CheckpointPlaced, CheckpointRefused
 from tflaunch.core.host_state import CHECKPOINT, HostPhase
@@ -105,18 +105,20 @@ class Restore:
             return self._awaiting()
         if writer is None and job.checkpoint is not None:
             writer = job.checkpoint.writer
-        task = checkpoints.writer(job)
+        task = checkpoint_placement.writer(job)
         if writer is None and task is not None:
             writer = task.host
         return [] if writer is None else [writer]
 
     def _ask(self, host: str) -> None:
-        job, task = self._job, checkpoints.writer(self._job)
-        workdirs = checkpoints.workdirs_on(job, host)
+        job, task = self._job, checkpoint_placement.writer(self._job)
+        workdirs = checkpoint_placement.workdirs_on(job, host)
         if task is not None and (not workdirs or task.host == host):
-            workdirs = [checkpoints.workdir_of(job, task)]
+            workdirs = [checkpoint_placement.workdir_of(job, task)]
         self._asked.add(host)
-        self._links[host].find(workdirs[0], checkpoints.directory_of(job), 0, partial(self._take, host), wait=False)
+        self._links[host].find(
+            workdirs[0], checkpoint_placement.directory_of(job), 0, partial(self._take, host), wait=False
+        )
 
     def _take(self, host: str, found: FoundCheckpoint | None, problem: str) -> None:
         self._asked.discard(host)
@@ -198,8 +200,8 @@ class Restore:
                 self._place(host, rounds - 1)
 
         age = max(time.time() - checkpoint.written_at, 0.0)
-        workdirs = checkpoints.workdirs_on(self._job, host)
-        link.place(workdirs, checkpoints.directory_of(self._job), files, age, placed)
+        workdirs = checkpoint_placement.workdirs_on(self._job, host)
+        link.place(workdirs, checkpoint_placement.directory_of(self._job), files, age, placed)
 
     def _refuse(self, host: str, problem: str) -> None:
         self._placing.discard(host)

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from tflaunch.rooms import Room, Watching, always
 
-ROOM = Room(watchers=(Watching("tflaunch.features.memory.vitals_monitor:VitalsMonitor", always),))
+ROOM = Room(watchers=(Watching("tflaunch.features.memory.memory_monitor:VitalsMonitor", always),))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tflaunch.core import failure_rules
+from tflaunch.core import restart_rules
 from tflaunch.core.events import HostLost, TaskExited, TaskGone, TaskNotStarted, TaskStarted, TimePassed
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.task_state import TaskState
@@ -99,5 +99,5 @@ def _reason(task: TaskState, evidence: str) -> str | None:
     """Return why a task failed, None if it did not."""
     if outcome_of(task) != "failed":
         return None
-    raised = f" ({task.exit.failure})" if failure_rules.is_raised(task.exit.failure) else ""
+    raised = f" ({task.exit.failure})" if restart_rules.is_raised(task.exit.failure) else ""
     return causes.describe_exit(task) + raised + (f": {evidence}" if evidence else "")

@@ -21,7 +21,7 @@ import re
 import struct
 import time
 
-from tflaunch_worker.agent.checkpoints import number_of
+from tflaunch_worker.agent.checkpoint_progress import number_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from tflaunch_worker.rooms import Room
 
-ROOM = Room("tflaunch_worker.features.memory.vitals:MemoryService", calls=("watch_memory",), moments=("begin_task",))
+ROOM = Room(
+    "tflaunch_worker.features.memory.memory_reports:MemoryService", calls=("watch_memory",), moments=("begin_task",)
+)

@@ -16,7 +16,14 @@ from typing import NamedTuple
 from tflaunch_worker import fields, offload, program_source, spawn
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features.preload import warm_client
-from tflaunch_worker.features.preload.zygote import Kind, PendingFork, Zygote, kind_of, set_preload, start_import
+from tflaunch_worker.features.preload.zygote_client import (
+    Kind,
+    PendingFork,
+    Zygote,
+    kind_of,
+    set_preload,
+    start_import,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -35,7 +35,8 @@ _TASK_VARIABLES = ("TF_CONFIG", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_T
 
 _FEWER_THREADS = {"OPENBLAS_NUM_THREADS": "1"}  # OpenBLAS would start its threads during its import
 # "", the working directory, is replaced because it may contain a module of any name.
-_CODE = f"import sys; sys.path[: sys.path[:1] == ['']] = [{ROOT!r}]; from {__package__} import server; server.main()"
+_SEARCH = f"import sys; sys.path[: sys.path[:1] == ['']] = [{ROOT!r}]"
+_CODE = f"{_SEARCH}; from {__package__}.zygote_server import main; main()"
 _IMPORT_TIMEOUT = 120.0  # seconds
 _STAY_PATIENCE = 3.0  # seconds for a zygote to look at all files that it has imported
 _GO_PATIENCE = 2.0  # seconds for a fork to read what it is waiting for

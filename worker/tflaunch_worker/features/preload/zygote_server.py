@@ -2,7 +2,7 @@
 
 It runs in the tasks' own interpreter, started by the agent (`pool`) as::
 
-    python -c 'import sys; sys.path[…] = [ROOT]; from … import server; server.main()' SOCKET MODULES DIRECTORY…
+    python -c 'import sys; sys.path[…] = [ROOT]; from ….zygote_server import main; main()' SOCKET MODULES DIRECTORY…
 
 where modules are searched in the directories after those of the interpreter;
 or it is a fork of a warm server (`warm_server`), which it may become itself at the end of the run.
