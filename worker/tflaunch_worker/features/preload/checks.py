@@ -16,22 +16,25 @@ from tflaunch_worker import program_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Sequence
 
 _OWN_PACKAGE = __name__.partition(".")[0]
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
-def check_program(request: dict[str, Any], modules_before: set[str], added: list[str]) -> tuple[str, set[str]]:
+def check_program(
+    request: dict[str, Any], modules_before: set[str], added: list[str], started_by: Sequence[str] = ()
+) -> tuple[str, set[str]]:
     """Return why a task must not be forked from this process ("" if it may), and the packages it imports.
 
     Args:
         request: ``argv``, ``env`` and ``workdir`` of the task, and whether it calls a function (``is_function``).
         modules_before: the modules that this process needs for itself.
         added: directories at the end of ``sys.path`` that are not the interpreter's own.
+        started_by: the modules whose import has started threads.
     """
     argv, workdir = request["argv"], request["workdir"]
-    reason = reason_in_process()
+    reason = reason_in_process(started_by)
     if reason:
         return reason, set()
     python_path = [os.path.abspath(place) for place in os.environ.get("PYTHONPATH", "").split(":") if place]
@@ -74,11 +77,49 @@ def _package_directories(module: str) -> list[str]:
     return found
 
 
-def reason_in_process() -> str:
-    """Return why this process must not be forked, or "" if it may."""
+class ThreadWatch:
+    """Notes the modules whose import starts threads: an importer that finds nothing, and sees each import begin."""
+
+    def __init__(self) -> None:
+        self.started_by: list[str] = []
+        self._threads = _count_threads()
+        self._begun: list[str] = []
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Look, note that this import begins, and find nothing."""
+        self.look()
+        self._begun.append(name)
+
+    def look(self) -> None:
+        """Blame new threads on the innermost import that goes on, or else on the outermost of those that have ended."""
+        ended = ""
+        while self._begun and not _is_importing(self._begun[-1]):
+            ended = self._begun.pop()
+        threads = _count_threads()
+        if threads > self._threads:
+            self.started_by.append(self._begun[-1] if self._begun else ended)
+        self._threads = threads
+
+
+def _is_importing(name: str) -> bool:
+    return bool(getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False))
+
+
+def _count_threads() -> int:
+    return os.stat("/proc/self/task").st_nlink  # two more, but quicker than a list, as every import asks
+
+
+def reason_in_process(started_by: Sequence[str] = ()) -> str:
+    """Return why this process must not be forked, or "" if it may.
+
+    ``started_by``: the modules whose import has started threads.
+    """
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
-        return f"the modules have started {'a thread' if threads == 2 else f'{threads - 1} threads'}"
+        what = f"has started {'a thread' if threads == 2 else f'{threads - 1} threads'}, which a fork would lack"
+        if not started_by:
+            return f"something {what}"
+        return f"importing {' and '.join(dict.fromkeys(started_by[:2]))} {what}; leave it out, or preload"
     for number in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{number}")

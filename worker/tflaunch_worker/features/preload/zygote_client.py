@@ -33,7 +33,10 @@ PRELOAD = "TFLAUNCH_PRELOAD"
 """Variable that lists the modules imported for a task, or holds "no: " and the reason."""
 _TASK_VARIABLES = ("TF_CONFIG", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", PRELOAD)
 
-_FEWER_THREADS = {"OPENBLAS_NUM_THREADS": "1"}  # OpenBLAS would start its threads during its import
+# Threads do not survive a fork, and these libraries start theirs when they are loaded: OpenBLAS, whose threads a fork
+# starts again (`become`), and the jemalloc in pyarrow, which keras imports through pandas. Its thread only gives memory
+# back to the system, and without it the threads that allocate do so.
+_FEWER_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 # "", the working directory, is replaced because it may contain a module of any name.
 _SEARCH = f"import sys; sys.path[: sys.path[:1] == ['']] = [{ROOT!r}]"
 _CODE = f"{_SEARCH}; from {__package__}.zygote_server import main; main()"

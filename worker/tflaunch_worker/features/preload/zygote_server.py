@@ -42,7 +42,8 @@ def main() -> None:
     sys.path += added
     modules = sys.argv[2].split(",")
     imported_at = time.time_ns()
-    import_output, failure = _prepare(modules)
+    watch = checks.ThreadWatch()
+    import_output, failure = _prepare(modules, watch)
     while True:
         try:
             request, descriptors = receive_message(link)
@@ -56,7 +57,9 @@ def main() -> None:
             link = warm_server.stay(link, request, modules, imported_at)
             continue
         output, report = descriptors
-        reason, imported = (failure, set()) if failure else checks.check_program(request, modules_before, added)
+        reason, imported = (
+            (failure, set()) if failure else checks.check_program(request, modules_before, added, watch.started_by)
+        )
         agent = os.getppid()
         pid = -1
         if not reason:
@@ -76,8 +79,8 @@ def main() -> None:
         os.close(report)
 
 
-def _prepare(modules: list[str]) -> tuple[bytes, str]:
-    """Import modules; return their output, and why nothing can be forked from here ("" if it can)."""
+def _prepare(modules: list[str], watch: checks.ThreadWatch) -> tuple[bytes, str]:
+    """Import modules, watched; return their output, and why nothing can be forked from here ("" if it can)."""
     if not clone.is_fork_supported():
         return b"", "this system cannot fork a process for another one"
     try:
@@ -88,9 +91,12 @@ def _prepare(modules: list[str]) -> tuple[bytes, str]:
     # objects are frozen, because a collection in a task would copy the pages that tasks share.
     thresholds = gc.get_threshold()
     gc.set_threshold(_NEVER, *thresholds[1:])
+    sys.meta_path.insert(0, watch)
     try:
         return _import_modules(modules)
     finally:
+        sys.meta_path.remove(watch)
+        watch.look()
         gc.freeze()
         if gc.get_threshold()[0] == _NEVER:  # otherwise a module has changed it, which applies to the tasks as well
             gc.set_threshold(*thresholds)
