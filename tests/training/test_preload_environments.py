@@ -44,6 +44,12 @@ PACKAGES = {
     "polars": (["polars"], "polars"),
     "opencv": (["opencv-python-headless"], "cv2"),
     "numba": (["numba"], "numba"),
+    "jax": (["jax"], "jax.numpy"),
+    "transformers": (["transformers"], "transformers"),
+    "tensorflow-datasets": (["tensorflow-datasets"], "tensorflow_datasets"),
+    "mlflow": (["mlflow-skinny"], "mlflow"),
+    "wandb": (["wandb"], "wandb"),
+    "grpcio": (["grpcio"], "grpc"),
 }
 PER_HOST = 50
 """Tasks of a run that are forked from one process."""
