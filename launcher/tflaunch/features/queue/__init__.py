@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tflaunch.rooms import Location, Option, Room, Starting, Verb, Watching, always
 
+DIRECTORY_NAME = "queue"
+"""The directory of the queue, in tflaunch's home."""
+
 ROOM = Room(
     options={
         "queue": Option(

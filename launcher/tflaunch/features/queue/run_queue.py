@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.features.queue import DIRECTORY_NAME
 from tflaunch.features.queue.host_shares import Share
 from tflaunch.store.run_dir import JOURNAL_NAME, home, runs_directory
 
@@ -92,7 +93,7 @@ def queue_directory() -> Path:
     Raises:
         TflaunchError: another user could have put entries there.
     """
-    path = home() / "queue"
+    path = home() / DIRECTORY_NAME
     try:
         private_files.require_own(path)
     except FileNotFoundError:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tflaunch.errors import TflaunchError
-from tflaunch.features.queue import run_queue
+from tflaunch.features.queue import DIRECTORY_NAME
 from tflaunch.runtime.watchers import Supervision, Watcher
+from tflaunch.store.run_dir import home
 
 
 class QueueWaker(Watcher):
@@ -18,9 +19,11 @@ class QueueWaker(Watcher):
     def follow_up(self, say: Callable[[str], None]) -> None:
         """Start it."""
         try:
-            if run_queue.has_entries():
-                from tflaunch.features.queue import queue_wake  # most runs have none waiting
+            if not (home() / DIRECTORY_NAME).exists():
+                return  # nothing was ever queued
+            from tflaunch.features.queue import queue_wake, run_queue  # most runs have none waiting
 
+            if run_queue.has_entries():
                 queue_wake.ensure_dispatcher()
         except TflaunchError:
             pass  # the next command that looks at the queue says why
