@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from fuzz.any_record import any_record
 from fuzz.borders import Border
 from fuzz.mutations import as_json, mutate, mutate_bytes
 from fuzz.stages import check_sentence
@@ -21,7 +22,7 @@ from tflaunch.agents.calls import Calls
 from tflaunch.core.annotations import FaultInjected
 from tflaunch.core.events import RestartRequested, StopRequested
 from tflaunch.mailbox import Mailbox
-from tflaunch.runtime.control_requests import Service
+from tflaunch.runtime.control_requests import RestartRequest, Service, SignalRequest, StopRequest
 from tflaunch.runtime.watchers import Watchers
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import wire
@@ -30,23 +31,27 @@ _REQUESTS: tuple[dict[str, Any], ...] = (
     {"kind": "status"},
     {"kind": "follow"},
     {"kind": "stacks"},
-    {"kind": "stop"},
-    {"kind": "stop", "grace": 3.5},
-    {"kind": "restart", "tasks": []},
-    {"kind": "restart", "tasks": ["worker:0"]},
-    {"kind": "signal", "tasks": ["worker:1"], "signal": 10},
     {"kind": "debug", "tasks": []},
     {"kind": "debug", "tasks": ["worker:1"]},
     {"kind": "debug_line", "text": "p loss"},
     {"kind": "debug_read"},
     {"kind": "debug_continue"},
 )
+_RECORDS = {"stop": StopRequest, "restart": RestartRequest, "signal": SignalRequest}
+
+
+def _any_request(chance: random.Random) -> dict[str, Any]:
+    """Return a valid request."""
+    if chance.random() < 0.6:
+        return chance.choice(_REQUESTS)
+    kind = chance.choice([*_RECORDS])
+    return {**any_record(_RECORDS[kind], chance), "kind": kind}
 
 
 def generate(chance: random.Random) -> bytes:
     """Return the bytes that a caller sends."""
     frames = []
-    for request in chance.choices(_REQUESTS, k=chance.choice((1, 1, 2, 5))):
+    for request in (_any_request(chance) for _ in range(chance.choice((1, 1, 2, 5)))):
         head = as_json(mutate(request, chance) if chance.random() < 0.8 else request)
         frames.append(struct.pack("!II", len(head), 0) + head)
     data = b"".join(frames)

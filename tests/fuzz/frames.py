@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from fuzz.any_record import any_record
 from fuzz.borders import Border
 from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes, mutate_order
 from fuzz.stages import AgentConnector, FileStore, Finished, Line, OutputWriter, Records, StillMailbox, check_sentence
@@ -18,6 +20,7 @@ from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.link_state import Terms
 from tflaunch.agents.session import Session
 from tflaunch.core import step
+from tflaunch.core.events import AgentEvent
 from tflaunch.core.measures import HostVitals, Measure
 from tflaunch.core.task_state import Breakpoint
 from tflaunch.errors import TflaunchError
@@ -241,7 +244,25 @@ def _mutated(script: list[Message], chance: random.Random) -> list[Message]:
         places = range(chance.choice((1, 1, 1, 3, 40)))
         where = chance.randrange(len(script) + 1)
         script[where:where] = [(mutate(extra, chance), b"") for _ in places]
+    if chance.random() < 0.2:
+        script = _with_events(script, chance)
     return script
+
+
+def _with_events(script: list[Message], chance: random.Random) -> list[Message]:
+    """Return a script with events that its agent might send at that time, or must not; their numbers follow."""
+    events: list[Message] = []
+    for _ in range(chance.choice((1, 1, 2, 5))):
+        event = any_record(chance.choice(get_args(AgentEvent)), chance)
+        del event["host"]
+        events.append(({**event, "seq": 0}, b""))
+    where = chance.randrange(len(script) + 1)
+    number = itertools.count(1)
+    longer = [*script[:where], *events, *script[where:]]
+    return [
+        ({**each, "seq": next(number)}, body) if isinstance(each, dict) and "seq" in each else (each, body)
+        for each, body in longer
+    ]
 
 
 def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
@@ -305,19 +326,11 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
 _EXTRAS: tuple[dict[str, Any], ...] = (
     {"kind": "superseded", "by": 3},
     {"kind": "refused", "reason": "no"},
-    {"kind": "host_leaving", "seq": 4, "reason": "terminated", "is_drain": True},
-    {"kind": "files_refused", "seq": 4, "reason": "no room"},
-    {"kind": "ports_refused", "seq": 6, "refused": {"worker:0": "in use"}},
-    {"kind": "peers_probed", "seq": 7, "failed": {"worker:2": "timed out"}},
-    {"kind": "task_not_started", "seq": 8, "task": "worker:0", "attempt": 0, "code": 127, "reason": "not found"},
-    {"kind": "task_exited", "seq": 9, "task": "worker:0", "attempt": 0, "code": None, "signal": 9, "at": 1.5},
-    {"kind": "task_exited", "seq": 9, "task": "worker:2", "attempt": 0, "code": 3, "signal": None, "at": 1.5},
     {"kind": "answered", "call": 3, "wanted": [[_HASH, 0]] * 9},
     {"kind": "answered", "call": 4},
     {"kind": "answered", "call": 99},
     {"kind": "told", "call": 1, "task": "worker:0", "attempt": 0, "name": "../../x", "size": 5},
     {"kind": "told", "call": 1, "task": "worker:0", "attempt": 0, "name": OUTCOME, "size": 2**40},
-    {"kind": "breakpoint_left", "seq": 9, "task": "worker:0", "attempt": 0, "is_quit": True},
     {"kind": "answered", "call": 7, "problem": ""},
     {"kind": "told", "call": 8, "what": "attached", "file": "a", "line": 1, "function": "f"},
     {"kind": "told", "call": 8, "what": "output"},

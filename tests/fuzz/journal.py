@@ -8,13 +8,17 @@ import os
 import random
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unittest import mock
 
+from fuzz.any_record import any_record
 from fuzz.borders import MEMORY, Border
 from fuzz.mutations import as_json, mutate, mutate_bytes, mutate_order
 from fuzz.recorded_run import record
 from fuzz.stages import check_sentence
+from tflaunch.core.actions import Action
+from tflaunch.core.annotations import Annotation
+from tflaunch.core.events import Event
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.store import journal
@@ -37,6 +41,10 @@ def generate(chance: random.Random) -> bytes:
         action = chance.random()
         if action < 0.15:
             lines = mutate_order(lines, chance)
+        elif action < 0.3:
+            kind = chance.choice(get_args(Event | Annotation | Action))
+            known = {"seq": len(lines), "time": 1e9, "now": chance.uniform(0, 100)}
+            lines.insert(chance.randrange(1, len(lines) + 1), as_json({**known, **any_record(kind, chance)}))
         else:
             place = chance.randrange(len(lines))
             lines[place] = _damaged(lines[place], chance)

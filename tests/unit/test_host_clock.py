@@ -7,6 +7,7 @@ import random
 import pytest
 
 from tflaunch.agents.clock_sync import HostClock
+from tflaunch.core.events import LONGEST_TIME
 
 pytestmark = pytest.mark.unit
 
@@ -42,3 +43,12 @@ def test_clocks_drift_so_that_old_comparisons_are_forgotten() -> None:
         sent = 3600.0 + number
         clock.compare(sent, sent + 1000.5 + 0.001, sent + 0.002)
     assert clock.ours(5000.5) == pytest.approx(4000.0)
+
+
+def test_a_converted_time_fits_into_an_event() -> None:
+    """A host may tell any time that an event can have; the journal could not be read with a later one."""
+    clock = HostClock()
+    clock.compare(sent=100.0, theirs=50.0, heard=100.0)
+    assert clock.ours(LONGEST_TIME) == LONGEST_TIME
+    clock.compare(sent=100.0, theirs=350.0, heard=100.0)
+    assert clock.ours(-LONGEST_TIME) == -LONGEST_TIME

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from tflaunch.core.events import LONGEST_TIME
+
 _RECENT = 16  # clocks drift by a few milliseconds per minute, so old samples must expire
 
 
@@ -27,4 +29,5 @@ class HostClock:
             return theirs
         most = min(most for most, _ in self._comparisons)
         least = max(least for _, least in self._comparisons)
-        return theirs - (most + least) / 2
+        moment = theirs - (most + least) / 2
+        return max(-LONGEST_TIME, min(moment, LONGEST_TIME))  # the journal must be readable, whatever a host tells

@@ -7,7 +7,8 @@ from typing import Annotated, NamedTuple
 
 from tflaunch.records import Line, Range
 
-_LONGEST_TIME = 1e12  # seconds: 30,000 years
+LONGEST_TIME = 1e12
+"""Seconds: 30,000 years."""
 
 Attempt = Annotated[int, Range(0, 2**31)]
 Count = Annotated[int, Range(0, 2**63 - 1)]
@@ -15,8 +16,8 @@ Pid = Annotated[int, Range(1, 2**31)]
 Port = Annotated[int, Range(1, 65535)]
 ExitCode = Annotated[int, Range(0, 255)]
 SignalNumber = Annotated[int, Range(1, 64)]
-Moment = Annotated[float, Range(-_LONGEST_TIME, _LONGEST_TIME)]
-Seconds = Annotated[float, Range(0, _LONGEST_TIME)]
+Moment = Annotated[float, Range(-LONGEST_TIME, LONGEST_TIME)]
+Seconds = Annotated[float, Range(0, LONGEST_TIME)]
 Metric = Annotated[float, Range(-(2.0**63), 2.0**63)]
 Reason = Annotated[str, Line(1000)]
 Addresses = Annotated[str, Line(4000)]
