@@ -320,7 +320,8 @@ class Oracle:
             if host.is_spare and not before.hosts[name].is_spare:
                 self.world.note("moved from", name)
                 self.moves += 1
-                left = [process for process in self.living() if process.host.name == name]
+                there = [process for process in self.living() if process.host.name == name]
+                left = [process for process in there if process not in self._beyond_reach]
                 if left and not self._is_given_up:
                     raise Violation("I11", f"tasks have moved from {name}, where {left[0]} lives")
 
