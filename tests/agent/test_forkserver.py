@@ -175,7 +175,7 @@ def test_only_an_interpreter_is_preloaded(local: LocalAgent, tmp_path: Path) -> 
         ("raise ValueError('not today')", "mine could not be imported: ValueError: not today"),
         (
             "import threading, time; threading.Thread(target=time.sleep, args=(99,), daemon=True).start()",
-            "importing mine has started a thread, which a fork would lack; leave it out, or preload",
+            "importing mine has started a thread, which a fork would lack; leave it out, or run without preload",
         ),
         ("import os; os.abort()", "has died"),
     ],

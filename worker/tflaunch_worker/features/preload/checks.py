@@ -119,7 +119,8 @@ def reason_in_process(started_by: Sequence[str] = ()) -> str:
         what = f"has started {'a thread' if threads == 2 else f'{threads - 1} threads'}, which a fork would lack"
         if not started_by:
             return f"something {what}"
-        return f"importing {' and '.join(dict.fromkeys(started_by[:2]))} {what}; leave it out, or preload"
+        modules = " and ".join(dict.fromkeys(started_by[:2]))
+        return f"importing {modules} {what}; leave it out, or run without preload"
     for number in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{number}")

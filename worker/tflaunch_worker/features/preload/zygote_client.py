@@ -33,10 +33,7 @@ PRELOAD = "TFLAUNCH_PRELOAD"
 """Variable that lists the modules imported for a task, or holds "no: " and the reason."""
 _TASK_VARIABLES = ("TF_CONFIG", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", PRELOAD)
 
-# Threads do not survive a fork, and these libraries start theirs when they are loaded: OpenBLAS, whose threads a fork
-# starts again (`become`), and the jemalloc in pyarrow, which keras imports through pandas. Its thread only gives memory
-# back to the system, and without it the threads that allocate do so.
-_FEWER_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+_JEMALLOC_OPTIONS = "JE_ARROW_MALLOC_CONF"
 # "", the working directory, is replaced because it may contain a module of any name.
 _SEARCH = f"import sys; sys.path[: sys.path[:1] == ['']] = [{ROOT!r}]"
 _CODE = f"{_SEARCH}; from {__package__}.zygote_server import main; main()"
@@ -262,7 +259,7 @@ def start_import(loop: Loop, kind: Kind, settings: TaskSettings) -> tuple[socket
     try:
         theirs.set_inheritable(True)
         arguments = ["-c", _CODE, str(theirs.fileno()), ",".join(kind.modules), *kind.search]
-        env = {**dict(kind.env), **_FEWER_THREADS}
+        env = _with_fewer_threads(dict(kind.env))
         command = spawn.Command([kind.path, *kind.flags, *arguments], env, kind.workdir, argv0=kind.argv0)
         child = spawn.start_process(command, settings)
     except OSError:
@@ -272,6 +269,18 @@ def start_import(loop: Loop, kind: Kind, settings: TaskSettings) -> tuple[socket
         theirs.close()
     _discard_output(loop, child)
     return link, child.pid
+
+
+def _with_fewer_threads(env: dict[str, str]) -> dict[str, str]:
+    """Return an environment in which libraries start no threads when they are loaded, as these do not survive a fork.
+
+    A fork has OpenBLAS start its threads (`become`). The jemalloc in pyarrow, which keras imports through pandas, has
+    one that gives memory back to the system; without it, threads that allocate do so. Its other options are kept, as
+    of two values for one option jemalloc takes the last.
+    """
+    options = [env[_JEMALLOC_OPTIONS]] if env.get(_JEMALLOC_OPTIONS) else []
+    options.append("background_thread:false")
+    return {**env, "OPENBLAS_NUM_THREADS": "1", _JEMALLOC_OPTIONS: ",".join(options)}
 
 
 def _discard_output(loop: Loop, child: spawn.Child) -> None:
