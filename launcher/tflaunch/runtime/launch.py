@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -90,6 +89,8 @@ def new_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: byt
         yield directory
     except BaseException:
         if not _has_begun(directory.path):
+            import shutil
+
             shutil.rmtree(directory.path, ignore_errors=True)
         raise
 
