@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tflaunch_worker import fields, offload, program_source, spawn
 from tflaunch_worker.agent.services import Service
-from tflaunch_worker.features.preload import warm_client
+from tflaunch_worker.features.preload import refusals, warm_client
 from tflaunch_worker.features.preload.zygote_client import (
     Kind,
     PendingFork,
@@ -91,7 +91,7 @@ class ZygotePool(Service):
 
     def look_for_warm(self, call: Call, message: dict[str, Any]) -> None:
         """Answer with the warm servers of this host, which ``stop`` ends."""
-        directory = warm_client.servers_directory(warm_client.home_of(self.agent.host.directory), os.environ)
+        directory = self._directory()
         look = warm_client.stop_servers if message["stop"] else warm_client.describe_servers
         offload.run_in_fork(self.agent.loop, lambda: look(directory), lambda found: call.answer(servers=found or []))
 
@@ -101,7 +101,17 @@ class ZygotePool(Service):
         kind = kind_of(command, "" if reason else spawn.find_executable(command))
         if not reason and not kind.path:
             reason = f"{kind.argv0} is not the interpreter itself"
-        return kind, reason or self._unusable.get(kind, "")
+        record = "" if reason else self._record_of(kind)
+        return kind, reason or self._unusable.get(kind, "") or (refusals.recall(record) if record else "")
+
+    def _record_of(self, kind: Kind) -> str:
+        """Return the path of what earlier runs remember about tasks of a kind, "" if that holds for no other run."""
+        key = _warm_key(kind)
+        return refusals.record_path(self._directory(), key) if key else ""
+
+    def _directory(self) -> str:
+        """Return the directory of this user's warm servers, and of what is remembered of others."""
+        return warm_client.servers_directory(warm_client.home_of(self.agent.host.directory), os.environ)
 
     def _zygote_for(self, kind: Kind, command: spawn.Command) -> Zygote:
         """Return the zygote for tasks of a kind, started if there is none.
@@ -123,7 +133,7 @@ class ZygotePool(Service):
             ZygotePool.inherited = None
             link, pid = socket.socket(fileno=inherited.link), inherited.pid
         else:
-            link, pid = start_import(loop, kind, host.settings)
+            link, pid = start_import(loop, kind, host.settings, self._record_of(kind))
         stay: Message | None = None
         if command.warm is not None and key:
             path = warm_client.socket_path(host.directory, command.warm["recipe"], os.environ)

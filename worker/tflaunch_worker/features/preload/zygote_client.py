@@ -249,8 +249,10 @@ class Zygote:
         self._on_ended(self._has_answered)
 
 
-def start_import(loop: Loop, kind: Kind, settings: TaskSettings) -> tuple[socket.socket, int]:
+def start_import(loop: Loop, kind: Kind, settings: TaskSettings, record: str) -> tuple[socket.socket, int]:
     """Start a process that imports the modules of tasks of a kind; return the connection to it, and its pid.
+
+    ``record``: where it remembers why nothing can be forked from it (`refusals`), "" to forget.
 
     Raises:
         OSError: the system refuses another process.
@@ -258,7 +260,7 @@ def start_import(loop: Loop, kind: Kind, settings: TaskSettings) -> tuple[socket
     link, theirs = socket.socketpair()
     try:
         theirs.set_inheritable(True)
-        arguments = ["-c", _CODE, str(theirs.fileno()), ",".join(kind.modules), *kind.search]
+        arguments = ["-c", _CODE, str(theirs.fileno()), record, ",".join(kind.modules), *kind.search]
         env = _with_fewer_threads(dict(kind.env))
         command = spawn.Command([kind.path, *kind.flags, *arguments], env, kind.workdir, argv0=kind.argv0)
         child = spawn.start_process(command, settings)

@@ -2,9 +2,9 @@
 
 It runs in the tasks' own interpreter, started by the agent (`pool`) as::
 
-    python -c 'import sys; sys.path[…] = [ROOT]; from ….zygote_server import main; main()' SOCKET MODULES DIRECTORY…
+    python -c 'import sys; sys.path[…] = [ROOT]; from ….zygote_server import main; main()' SOCKET RECORD MODULES PLACE…
 
-where modules are searched in the directories after those of the interpreter;
+where RECORD is a file of `refusals`, and modules are searched in the places after those of the interpreter;
 or it is a fork of a warm server (`warm_server`), which it may become itself at the end of the run.
 
 A fork is a child of the agent, not of this process. It sends the agent its pid, waits for permission, and takes on the
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 
-from tflaunch_worker.features.preload import become, checks, clone
+from tflaunch_worker.features.preload import become, checks, clone, refusals
 from tflaunch_worker.socket_messages import receive_message
 
 _MAX_IMPORT_OUTPUT = 64 * 1024
@@ -38,12 +38,12 @@ def main() -> None:
     link.set_inheritable(False)  # it is not for the tasks
     del sys.path[0]  # our own entry; a program gets its own first entry
     modules_before = set(sys.modules)
-    added = [place for place in sys.argv[3:] if place not in sys.path]  # as `tflaunch_worker.function` does it
+    added = [place for place in sys.argv[4:] if place not in sys.path]  # as `tflaunch_worker.function` does it
     sys.path += added
-    modules = sys.argv[2].split(",")
+    modules = sys.argv[3].split(",")
     imported_at = time.time_ns()
     watch = checks.ThreadWatch()
-    import_output, failure = _prepare(modules, watch)
+    import_output, failure = _prepare_and_remember(modules, watch, sys.argv[2])
     while True:
         try:
             request, descriptors = receive_message(link)
@@ -77,6 +77,15 @@ def main() -> None:
             _refuse(report, reason)
         os.close(output)
         os.close(report)
+
+
+def _prepare_and_remember(modules: list[str], watch: checks.ThreadWatch, record: str) -> tuple[bytes, str]:
+    """Do as `_prepare` does, and tell later runs if these modules, once imported, forbid any fork."""
+    places = refusals.search_places()
+    output, failure = _prepare(modules, watch)
+    if not failure:
+        refusals.remember(record, checks.reason_in_process(watch.started_by), places)
+    return output, failure
 
 
 def _prepare(modules: list[str], watch: checks.ThreadWatch) -> tuple[bytes, str]:

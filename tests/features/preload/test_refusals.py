@@ -1,0 +1,84 @@
+"""What cannot be forked from is imported for others once, and remembered until something is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support.launch import Launch
+from tflaunch_worker.features.preload import refusals
+
+MODULE = """
+import os, threading, time
+with open(os.environ["IMPORTS"], "a") as file:
+    file.write("x")
+threading.Thread(target=time.sleep, args=(99,), daemon=True).start()
+"""
+REASON = "no: importing mine has started a thread, which a fork would lack; leave it out, or run without preload"
+
+
+@pytest.mark.api
+def test_a_later_run_does_not_import_in_vain(launch: Launch) -> None:
+    """It says the same reason, until a directory with packages has changed."""
+    library, imports = launch.directory / "lib", launch.directory / "imports"
+    library.mkdir()
+    (library / "mine.py").write_text(MODULE)
+    launch.preload = []
+    launch.env.update(PYTHONPATH=str(library), IMPORTS=str(imports), PYTHONDONTWRITEBYTECODE="1")
+    spec = launch.spec(cluster={"worker": 2}, command=[sys.executable, "-c", "print('x')"], preload=["mine"])
+    for count, change in ((1, ""), (1, "installed"), (2, "")):
+        ended = launch.up(spec)
+        assert ended.returncode == 0, ended.stderr
+        reasons = {record["preload"] for record in launch.journal() if record["kind"] == "task_started"}
+        assert reasons == {REASON}
+        assert len(imports.read_text()) == count
+        if change:
+            (library / change).mkdir()
+        (launch.home / "runs").rename(launch.directory / f"runs-{os.urandom(4).hex()}")
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> str:
+    """The path of a record, in a directory that does not exist yet."""
+    return refusals.record_path(str(tmp_path / "warm"), "0123456789abcdef" * 4)
+
+
+def test_a_record_holds_while_the_directories_are_the_same(record: str, tmp_path: Path) -> None:
+    """One that is missing may not appear."""
+    path = [str(tmp_path / "lib"), str(tmp_path / "missing")]
+    Path(path[0]).mkdir()
+    refusals.remember(record, "it has a thread", refusals.search_places(path))
+    assert refusals.recall(record) == "it has a thread"
+    Path(path[1]).mkdir()
+    assert refusals.recall(record) == ""
+
+
+def test_an_old_record_is_ignored_and_removed(record: str) -> None:
+    """Something else may have changed since yesterday: a driver, a kernel."""
+    refusals.remember(record, "it has a thread", {})
+    os.utime(record, (0, time.time() - 25 * 3600))
+    assert refusals.recall(record) == ""
+    other = record.replace("0123", "4567")
+    refusals.remember(other, "it has another", {})
+    assert os.listdir(Path(record).parent) == [Path(other).name]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"reason": "x"}', json.dumps({"reason": "x", "places": 5})])
+def test_what_is_no_record_is_ignored(record: str, text: str) -> None:
+    """Whoever has written it."""
+    Path(record).parent.mkdir()
+    Path(record).write_text(text)
+    assert refusals.recall(record) == ""
+
+
+def test_where_nothing_can_be_written_nothing_is_remembered(tmp_path: Path) -> None:
+    """And nothing fails."""
+    (tmp_path / "warm").write_text("a file")
+    record = refusals.record_path(str(tmp_path / "warm"), "0" * 64)
+    refusals.remember(record, "it has a thread", {})
+    assert refusals.recall(record) == ""
