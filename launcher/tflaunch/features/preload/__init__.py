@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Option, Room, Verb
+from tflaunch.rooms import Option, Room, Verb, Watching
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tflaunch.runtime.watchers import Supervision
 
 _STARTER = "tflaunch.features.preload.preloading:Preloading"
+
+
+def _may_gain(supervision: Supervision) -> bool:
+    """Return whether the end of a run might say what preloading would have saved."""
+    plan = supervision.job.plan
+    return (
+        not (plan.preload or plan.function or supervision.config.is_quiet or supervision.has_taken_over)
+        and len(plan.tasks) > len(plan.hosts)
+        and any("python" in task.argv[0] for task in plan.tasks)
+    )
+
 
 ROOM = Room(
     fields=("preload", "warm"),
@@ -17,6 +32,7 @@ ROOM = Room(
         ),
     },
     note="tflaunch.features.preload.warm_servers:note_living",
+    watchers=(Watching("tflaunch.features.preload.import_hint:ImportHint", _may_gain),),
     functions="tflaunch.features.preload.function_code:describe",
     testing="tflaunch.features.preload.between_tests:BetweenTests",
     verbs={

@@ -6,7 +6,7 @@ from tflaunch_worker.rooms import Room
 
 ROOM = Room(
     "tflaunch_worker.features.preload.pool:ZygotePool",
-    calls=("look_for_warm",),
+    calls=("look_for_warm", "time_imports"),
     moments=("start_task", "expect_task"),
     guards="tflaunch_worker.features.preload.warm_client:request_guard",
 )

@@ -1,0 +1,115 @@
+"""Time how long tasks import TensorFlow, by looking at their stacks twice a second until they have.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from tflaunch_worker import procfs, program_source
+from tflaunch_worker.inspect import interpreter, python_stacks
+from tflaunch_worker.inspect.python_runtime import UnreadableError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Sequence
+
+    from tflaunch_worker.event_loop import Loop
+
+_INTERVAL = 0.5  # seconds
+_MOST_LOOKS = 240
+_LOOKS_AFTER = 2  # what has not imported for so long has ended its imports, but for a module here and there
+_IMPORTER = "<frozen importlib._bootstrap>"
+_PACKAGES = ("/tensorflow/", "/keras/")
+
+
+class Look(NamedTuple):
+    """What was seen of a process: when, in seconds, its CPU time until then in seconds, and whether it imports."""
+
+    at: float
+    cpu: float
+    imports: bool
+
+
+class ImportTimes:
+    """Looks at processes until each has imported TensorFlow, has ended, or was looked at for two minutes."""
+
+    def __init__(self, loop: Loop, pids: dict[str, int], done: Callable[[dict[str, list[Look]]], None]) -> None:
+        """Begin; calls ``done`` with what was seen of each process, the first look first."""
+        self._loop = loop
+        self._left = dict(pids)
+        self._readers: dict[int, python_stacks.PythonProcess] = {}
+        self._seen: dict[str, list[Look]] = {name: [] for name in pids}
+        self._done = done
+        self._timer = loop.call_at(loop.now(), self._look)
+
+    def cancel(self) -> None:
+        """Look no more; ``done`` is not called."""
+        self._timer.cancel()
+        self._left.clear()
+        self._close_unused()
+
+    def _look(self) -> None:
+        for name, pid in list(self._left.items()):
+            cpu = procfs.cpu_time(pid)
+            if cpu is None or has_imported(self._seen[name]) or len(self._seen[name]) == _MOST_LOOKS:
+                del self._left[name]
+            else:
+                self._seen[name].append(Look(self._loop.now(), cpu, self._is_importing(pid)))
+        self._close_unused()
+        if self._left:
+            self._timer = self._loop.call_at(self._loop.now() + _INTERVAL, self._look)
+        else:
+            self._done(self._seen)
+
+    def _is_importing(self, pid: int) -> bool:
+        try:
+            if pid not in self._readers:
+                self._readers[pid] = python_stacks.PythonProcess(pid)
+            threads = self._readers[pid].read_threads()
+        except UnreadableError:
+            return False  # its interpreter has not begun yet, or has ended
+        files = [frame.file for frame in threads[0].frames] if threads else []
+        return _IMPORTER in files and any(package in file for file in files for package in _PACKAGES)
+
+    def _close_unused(self) -> None:
+        for pid in self._readers.keys() - set(self._left.values()):
+            self._readers.pop(pid).close()
+
+
+def has_imported(looks: Sequence[Look]) -> bool:
+    """Return whether a process has imported TensorFlow, and seems to be through with it."""
+    return any(look.imports for look in looks) and not any(look.imports for look in looks[-_LOOKS_AFTER:])
+
+
+def span(looks: Sequence[Look]) -> tuple[float, float] | None:
+    """Return for how long a process has imported, and its CPU time in that; None if it was not seen to do so.
+
+    It began somewhere between two looks, and so it ended: the middles are taken.
+    """
+    places = [place for place, look in enumerate(looks) if look.imports]
+    if not places:
+        return None
+    first, last = places[0], places[-1]
+    begin = looks[max(first - 1, 0)], looks[first]
+    end = looks[last], looks[min(last + 1, len(looks) - 1)]
+    return _middle(end, 0) - _middle(begin, 0), _middle(end, 1) - _middle(begin, 1)
+
+
+def _middle(looks: tuple[Look, Look], field: int) -> float:
+    return (looks[0][field] + looks[1][field]) / 2
+
+
+def why_not_forked(pid: int) -> str:
+    """Return what in the program of a process forbids to fork it, "" for nothing."""
+    argv = (procfs.read(f"/proc/{pid}/cmdline") or "").split("\0")[:-1]
+    entries = (entry.decode("utf-8", "replace").partition("=") for entry in procfs.environment_of(pid))
+    env = {name: value for name, _, value in entries}
+    reason = program_source.check_command(argv)
+    if reason:
+        return reason
+    python_path = [place for place in env.get("PYTHONPATH", "").split(":") if place]
+    path = interpreter.package_directories(interpreter.find_python(argv[0], env), env)
+    return program_source.check_source(argv, os.readlink(f"/proc/{pid}/cwd"), python_path, path, env)[0]
