@@ -744,16 +744,16 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     # ---- agent: files and checkpoints
     "a file that has changed on its way is accepted": Edit(
-        "tflaunch_worker.features.code.files.Files._finish",
+        "tflaunch_worker.features.code.received_code.Files._finish",
         "part.sha256.hexdigest() != digest",
         "False",
-        Suite("features/code/test_files.py"),
+        Suite("features/code/test_received_code.py"),
     ),
     "a file that arrives is not hashed": Edit(
         "tflaunch_worker.agent.arriving_files.ArrivingFile.append",
         "self.sha256.update(data[:written])",
         "pass",
-        Suite("features/code/test_files.py"),
+        Suite("features/code/test_received_code.py"),
     ),
     "a listed file may lie behind a symbolic link": Edit(
         "tflaunch_worker.agent.left_files.open_inside",
@@ -827,13 +827,16 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     # ---- the user's code
     "files that were edited before another supervisor came are asked for": Edit(
-        "tflaunch_worker.features.code.files.Offer.offer_files",
+        "tflaunch_worker.features.code.received_code.Offer.offer_files",
         "(is_other and not files.is_being_placed)",
         "False",
         Suite("agent/test_offered_files.py"),
     ),
     "files that were refused are never offered again": Edit(
-        "tflaunch_worker.features.code.files.Offer.offer_files", "files.has_failed or", "", Invariant("I5", 5777)
+        "tflaunch_worker.features.code.received_code.Offer.offer_files",
+        "files.has_failed or",
+        "",
+        Invariant("I5", 5777),
     ),
     "tasks do not wait for the code": Edit(
         "tflaunch.core.policy.awaited_at_first", "plan.sync is not None and", "False and", Invariant("I15", 2)

@@ -25,7 +25,7 @@ from tflaunch_worker import orphans, process_state, spawn
 from tflaunch_worker.agent import agent, arriving_files, task, task_output, task_processes
 from tflaunch_worker.agent.network import port_watch
 from tflaunch_worker.features.checkpoints import checkpoint_copies
-from tflaunch_worker.features.code import files
+from tflaunch_worker.features.code import received_code
 from tflaunch_worker.features.hang import task_evidence
 from tflaunch_worker.features.memory import memory_reports
 
@@ -270,7 +270,7 @@ class _Cores:
 
 
 class _CodeCalls(OsCalls):
-    """os, as `files` uses it: now and then, no file can be created for the user's code."""
+    """os, as `received_code` uses it: now and then, no file can be created for the user's code."""
 
     def makedirs(self, path: str, mode: int, exist_ok: bool) -> None:
         if current.host.refuses_files:
@@ -319,14 +319,14 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (orphans, "procfs", _Linux),
     (port_watch, "listening_sockets", _Listeners),
     (task_output, "os", _on_host),
-    (files, "os", _CodeCalls(_there)),
+    (received_code, "os", _CodeCalls(_there)),
     (arriving_files, "os", _CodeCalls(_there)),
     (arriving_files, "open", _on_host.open_stream),
-    (files, "open", _on_host.open_stream),
+    (received_code, "open", _on_host.open_stream),
     (checkpoint_copies, "CheckpointCopies", SimCheckpointCopies),
-    (files, "shutil", TreeCalls(_there)),
-    (files, "offload", _Offload),
-    (files, "time", _Clock(_there)),
+    (received_code, "shutil", TreeCalls(_there)),
+    (received_code, "offload", _Offload),
+    (received_code, "time", _Clock(_there)),
     (task, "time", _Clock(_there)),
     (log_sink, "time", _Clock(_here)),
     (append_file, "os", _on_machine),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tflaunch_worker.agent.arriving_files import FilesError
-from tflaunch_worker.features.code.files import Files
+from tflaunch_worker.features.code.received_code import Files
 
 pytestmark = pytest.mark.unit
 
@@ -257,5 +257,6 @@ class TestForgetting:
     def test_two_runs_may_forget_the_same_file(self, host: Host, monkeypatch: pytest.MonkeyPatch):
         """One of them finds it already deleted."""
         host.bring(("a", b"x"))
-        monkeypatch.setattr("tflaunch_worker.features.code.files.os.listdir", lambda _: ["gone", digest_of(b"x")])
+        listed = ["gone", digest_of(b"x")]
+        monkeypatch.setattr("tflaunch_worker.features.code.received_code.os.listdir", lambda _: listed)
         host.bring(("a", b"x"))
