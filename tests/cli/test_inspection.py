@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -342,12 +343,22 @@ class TestHelp:
     """Help, and invalid command lines."""
 
     @pytest.mark.parametrize("flag", ["--help", "-h"])
-    def test_help_names_every_verb_and_an_example(self, flag: str, home: Path):
-        """On stdout, with exit code 0."""
+    def test_help_names_the_verbs_that_most_people_need_and_an_example(self, flag: str, home: Path):
+        """On stdout, with exit code 0; at most 24, those before a run first."""
         shown = tflaunch(flag, home=home)
         assert (shown.returncode, shown.stderr) == (0, "")
         assert "Example:\n    tflaunch up cluster.json" in shown.stdout
+        listed = re.findall(r"^  ([a-z]+) +[A-Z]", shown.stdout, re.MULTILINE)
+        assert len(listed) <= 24
+        assert listed[:5] == ["init", "run", "up", "check", "doctor"]
+        assert shown.stdout.endswith("\nMore: tflaunch help --all\n")
+
+    def test_help_names_every_verb_if_all_are_wanted(self, home: Path):
+        """The rest of them last."""
+        shown = tflaunch("help", "--all", home=home)
+        assert (shown.returncode, shown.stderr) == (0, "")
         assert all(f"\n  {verb} " in shown.stdout for verb in VERBS)
+        assert "\nMore:\n" in shown.stdout
 
     @pytest.mark.parametrize("verb", VERBS)
     def test_the_help_of_every_verb_has_an_example_of_it(self, verb: str, home: Path):

@@ -1,4 +1,4 @@
-"""`tflaunch scale` measures real trainings of one and two workers."""
+"""`tflaunch bench` measures real trainings of one and two workers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_limits_a_training_of_one_and_two_workers_is_found(launch: Launch) 
     """An input that sleeps: twice the examples per second, and the line that is slow."""
     (launch.directory / "train.py").write_text(PROGRAM)
     spec = launch.spec(cluster={"worker": 2}, command=["python", "train.py"], warm=WARM)
-    ended = launch.run("scale", spec, "--workers", "1,2", "--steps", "20", "--warm-up", "3", "--json")
+    ended = launch.run("bench", spec, "--workers", "1,2", "--steps", "20", "--warm-up", "3", "--json")
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout)
     line = next(number for number, text in enumerate(PROGRAM.splitlines(), 1) if text.endswith("# here"))

@@ -16,7 +16,7 @@ _FOREIGN = {
     "run": "srun torchrun mpirun mpiexec horovodrun accelerate deepspeed", "fetch": "download cp copy pull scp rsync",
     "up": "start launch submit apply create train deploy sbatch qsub", "web": "dashboard ui gui browse open page",
     "down": "stop end cancel terminate quit abort halt scancel qdel", "debug": "pdb breakpoint debugger debugpy vscode",
-    "scale": "benchmark scaling bench speed", "plan": "config dry-run dryrun preview", "queue": "squeue qstat waiting",
+    "bench": "benchmark scaling scale speed", "plan": "config dry-run dryrun preview", "queue": "squeue qstat waiting",
     "prune": "clean cleanup clear purge gc", "profile": "prof trace flamegraph perf", "explain": "diagnose why blame",
     "check": "validate lint verify test", "help": "doc docs man manual usage", "rerun": "retry redo repeat again",
     "stacks": "hang dump stack py-spy", "up --matrix": "sweep grid", "doctor": "sinfo preflight", "events": "journal",
@@ -31,8 +31,9 @@ _NEVER_GUESSED = {"up", "run", "rerun", "restart", "down", "kill", "prune"}
 
 @click.command("help")
 @click.argument("command", required=False)
+@click.option("--all", "with_more", is_flag=True, help="List all commands.")
 @click.pass_context
-def help_(context: click.Context, command: str | None) -> None:
+def help_(context: click.Context, command: str | None, with_more: bool) -> None:
     """Show how COMMAND is used, or which commands there are.
 
     \b
@@ -43,6 +44,7 @@ def help_(context: click.Context, command: str | None) -> None:
     assert parent is not None
     assert isinstance(parent.command, click.Group)
     if command is None:
+        parent.obj = with_more
         click.echo(parent.get_help())
         return
     _, found, _ = parent.command.resolve_command(parent, [command])

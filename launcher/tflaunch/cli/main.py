@@ -20,20 +20,24 @@ from tflaunch.errors import (
 from tflaunch.rooms import Verb, load, rooms
 
 _reserve = [bytearray(1 << 20)]  # what telling of a lack of memory needs
-_GROUPS = ("Run", "Look at runs", "Act on runs", "Before a run", "Help")
+_GROUPS = ("Before a run", "Look at runs", "Act on runs", "Help")
+_MORE = "More"  # the group of the commands that `tflaunch --help` leaves to `tflaunch help --all`
 _OWN_VERBS = {
-    "up": Verb("tflaunch.cli.up:up", "Run", "Run a spec and wait for its end."),
-    "run": Verb("tflaunch.cli.run:run", "Run", "Run a command as a cluster, without a spec."),
+    "run": Verb("tflaunch.cli.run:run", "Before a run", "Run a command as a cluster, without a spec."),
+    "up": Verb("tflaunch.cli.up:up", "Before a run", "Run a spec and wait for its end."),
+    "check": Verb(
+        "tflaunch.cli.check:check", "Before a run", "Find mistakes in specs.", output="tflaunch.cli.check:AllChecked"
+    ),
     "ps": Verb(
         "tflaunch.cli.ps:ps", "Look at runs", "Show the tasks of a run.", output="tflaunch.explain.run_status:Status"
     ),
+    "logs": Verb("tflaunch.cli.logs:logs", "Look at runs", "Show what tasks wrote."),
     "explain": Verb(
         "tflaunch.cli.explain:explain",
         "Look at runs",
         "Say why a run failed, and what helps further.",
         output="tflaunch.explain.explanation:Explanation",
     ),
-    "logs": Verb("tflaunch.cli.logs:logs", "Look at runs", "Show what tasks wrote."),
     "attach": Verb("tflaunch.cli.attach:attach", "Look at runs", "Follow a live run as if it had been started here."),
     "wait": Verb("tflaunch.cli.wait:wait", "Look at runs", "Wait for the end of a run."),
     "ls": Verb(
@@ -42,23 +46,16 @@ _OWN_VERBS = {
         "List all runs, and compare those of a matrix.",
         output="tflaunch.client.run_list:Listing",
     ),
-    "events": Verb("tflaunch.cli.events:events", "Look at runs", "Show what has happened in a run."),
+    "events": Verb("tflaunch.cli.events:events", _MORE, "Show what has happened in a run."),
     "down": Verb("tflaunch.cli.down:down", "Act on runs", "Stop a run."),
     "restart": Verb("tflaunch.cli.restart:restart", "Act on runs", "Restart tasks of a live run."),
-    "kill": Verb("tflaunch.cli.kill:kill", "Act on runs", "Send a signal to tasks."),
-    "check": Verb(
-        "tflaunch.cli.check:check", "Before a run", "Find mistakes in specs.", output="tflaunch.cli.check:AllChecked"
-    ),
-    "plan": Verb(
-        "tflaunch.cli.plan:plan", "Before a run", "Show what `up` would do.", output="tflaunch.cli.json_output:PLAN"
-    ),
-    "env": Verb("tflaunch.cli.env:env", "Before a run", "Print shell exports to run one task by hand."),
-    "schema": Verb(
-        "tflaunch.cli.schema:schema", "Before a run", "Print the JSON Schema of a spec, or of a command's --json."
-    ),
+    "kill": Verb("tflaunch.cli.kill:kill", _MORE, "Send a signal to tasks."),
+    "plan": Verb("tflaunch.cli.plan:plan", _MORE, "Show what `up` would do.", output="tflaunch.cli.json_output:PLAN"),
+    "env": Verb("tflaunch.cli.env:env", _MORE, "Print shell exports to run one task by hand."),
+    "schema": Verb("tflaunch.cli.schema:schema", _MORE, "Print the JSON Schema of a spec, or of a command's --json."),
     "help": Verb("tflaunch.cli.help:help_", "Help", "Show how a command is used."),
     "completion": Verb(
-        "tflaunch.cli.completion:completion", "Help", "Print the script that completes commands in a shell."
+        "tflaunch.cli.completion:completion", _MORE, "Print the script that completes commands in a shell."
     ),
 }
 
@@ -69,14 +66,15 @@ def verbs() -> dict[str, Verb]:
     found = dict(_OWN_VERBS)
     for room in rooms().values():
         found |= room.verbs
-    listed = list(_GROUPS)
+    groups = (*_GROUPS, _MORE)
+    listed = list(groups)
     waiting = list(found)
     while waiting:
         name = next((name for name in waiting if found[name].after not in waiting), waiting[0])
         waiting.remove(name)
         after = found[name].after
         listed.insert(listed.index(after) + 1 if after in listed else len(listed), name)
-    return {name: found[name] for group in _GROUPS for name in listed if name in found and found[name].group == group}
+    return {name: found[name] for group in groups for name in listed if name in found and found[name].group == group}
 
 
 class _Commands(click.Group):
@@ -87,12 +85,15 @@ class _Commands(click.Group):
         return list(verbs())
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what each command does, group by group."""
+        """Write what each command does, group by group; of all groups if the context's object is True."""
         width = max(map(len, verbs()))
-        for title in _GROUPS:
+        for title in (*_GROUPS, _MORE) if context.obj else _GROUPS:
             with formatter.section(title):
                 listed = [(name, verb.summary) for name, verb in verbs().items() if verb.group == title]
                 formatter.write_dl([(f"{name:<{width}}", summary) for name, summary in listed])
+        if not context.obj:
+            formatter.write_paragraph()
+            formatter.write_text("More: tflaunch help --all")
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Return the command with this name, None if there is none."""

@@ -1,4 +1,4 @@
-"""`tflaunch scale` runs a spec with several numbers of workers, and ends each run."""
+"""`tflaunch bench` runs a spec with several numbers of workers, and ends each run."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def live(launch: Launch) -> list[Path]:
 
 
 def test_a_local_spec_gets_more_workers_than_it_has(launch: Launch) -> None:
-    ended = launch.run("scale", spec(launch), "--workers", "3,1", "--warm-up", "2", "--batch", "8", "--json")
+    ended = launch.run("bench", spec(launch), "--workers", "3,1", "--warm-up", "2", "--batch", "8", "--json")
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout)
-    jsonschema.validate(found, schema_of_output("scale"))
+    jsonschema.validate(found, schema_of_output("bench"))
     assert [run["workers"] for run in found["runs"]] == [1, 3]
     assert [len(run["tasks"]) for run in found["runs"]] == [1, 3]
     assert found["scaling"] == "strong"
@@ -52,7 +52,7 @@ def test_a_local_spec_gets_more_workers_than_it_has(launch: Launch) -> None:
     ],
 )
 def test_a_run_that_cannot_be_measured_is_explained(launch: Launch, command: str, code: int, said: str) -> None:
-    ended = launch.run("scale", spec(launch, command), "--workers", "1,2")
+    ended = launch.run("bench", spec(launch, command), "--workers", "1,2")
     assert ended.returncode == code, ended.stderr
     assert said in ended.stderr
     assert "2 workers" not in ended.stderr
@@ -60,7 +60,7 @@ def test_a_run_that_cannot_be_measured_is_explained(launch: Launch, command: str
 
 
 def test_a_run_without_steps_ends_at_the_limit(launch: Launch) -> None:
-    ended = launch.run("scale", spec(launch, "sleep 300"), "--workers", "1", "--limit", "2s", "--json")
+    ended = launch.run("bench", spec(launch, "sleep 300"), "--workers", "1", "--limit", "2s", "--json")
     assert ended.returncode == 124
     assert json.loads(ended.stdout)["problem"].startswith(
         "1 worker: the run was stopped after --limit 2s without a step"
@@ -71,7 +71,7 @@ def test_a_run_without_steps_ends_at_the_limit(launch: Launch) -> None:
 def test_ctrl_c_prints_what_was_measured_and_leaves_nothing(launch: Launch) -> None:
     """During the second run."""
     command = f"[ $(ls $TFLAUNCH_HOME/runs | wc -l) = 1 ] || exec sleep 300; {STEPS}"
-    process = launch.start("scale", spec(launch, command), "--workers", "1,2")
+    process = launch.start("bench", spec(launch, command), "--workers", "1,2")
     read_errors_until(process, "2 workers: run ")
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate()

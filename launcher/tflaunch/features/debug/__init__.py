@@ -10,7 +10,7 @@ ROOM = Room(
             "tflaunch.features.debug.command:debug",
             "Look at runs",
             "Debug a task that waits at a breakpoint().",
-            after="profile",
+            after="stacks",
         ),
     },
     watchers=(

@@ -10,7 +10,7 @@ ROOM = Room(
             "tflaunch.features.doctor.command:doctor",
             "Before a run",
             "Check the hosts of a spec before running it.",
-            after="env",
+            after="check",
             output="tflaunch.features.doctor.findings:Diagnosis",
         ),
     }

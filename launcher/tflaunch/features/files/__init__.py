@@ -17,9 +17,9 @@ ROOM = Room(
     verbs={
         "fetch": Verb(
             "tflaunch.features.files.fetch:fetch",
-            "Look at runs",
+            "Act on runs",
             "Fetch files of an ended run from its hosts.",
-            after="report",
+            after="rerun",
         ),
     },
     watchers=(

@@ -38,7 +38,7 @@ ROOM = Room(
     verbs={
         "warm": Verb(
             "tflaunch.features.preload.command:warm",
-            "Act on runs",
+            "More",
             "Start, list or end the processes that keep modules imported.",
             after="kill",
             output="tflaunch.features.preload.warm_servers:WarmServers",

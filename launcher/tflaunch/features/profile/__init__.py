@@ -10,7 +10,7 @@ ROOM = Room(
             "tflaunch.features.profile.command:profile",
             "Look at runs",
             "Profile tasks of a live run.",
-            after="stacks",
+            after="debug",
             output="tflaunch.features.profile.profiling:Profile",
         ),
     },

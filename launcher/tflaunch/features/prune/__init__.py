@@ -12,7 +12,7 @@ ROOM = Room(
             "tflaunch.features.prune.command:prune",
             "Act on runs",
             "Remove what old runs have left.",
-            after="warm",
+            after="queue",
             output="tflaunch.features.prune.prune:Pruned",
         ),
     },

@@ -32,9 +32,9 @@ ROOM = Room(
     verbs={
         "queue": Verb(
             "tflaunch.features.queue.command:queue",
-            "Run",
+            "Act on runs",
             "Show the runs that wait for hosts and GPUs.",
-            after="rerun",
+            after="diff",
             output="tflaunch.features.queue.queue_list:Waiting",
         ),
     },

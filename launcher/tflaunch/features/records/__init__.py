@@ -7,11 +7,14 @@ from tflaunch.rooms import Room, Verb, Watching
 ROOM = Room(
     verbs={
         "rerun": Verb(
-            "tflaunch.features.records.rerun:rerun", "Run", "Run the plan of an earlier run again.", after="run"
+            "tflaunch.features.records.rerun:rerun",
+            "Act on runs",
+            "Run the plan of an earlier run again.",
+            after="restart",
         ),
         "diff": Verb(
             "tflaunch.features.records.diff:diff",
-            "Look at runs",
+            "Act on runs",
             "Show what differs between two runs.",
             after="fetch",
             output="tflaunch.features.records.run_diff:Differences",

@@ -8,9 +8,9 @@ ROOM = Room(
     verbs={
         "render": Verb(
             "tflaunch.features.render.command:render",
-            "Before a run",
+            "More",
             "Print a spec as files for another launcher.",
-            after="scale",
+            after="warm",
         ),
     }
 )

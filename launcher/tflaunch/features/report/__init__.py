@@ -8,9 +8,9 @@ ROOM = Room(
     verbs={
         "report": Verb(
             "tflaunch.features.report.command:report",
-            "Look at runs",
+            "More",
             "Pack a run into one file, without secrets.",
-            after="tensorboard",
+            after="events",
         ),
     }
 )

@@ -6,11 +6,11 @@ from tflaunch.rooms import Room, Verb
 
 ROOM = Room(
     verbs={
-        "scale": Verb(
+        "bench": Verb(
             "tflaunch.features.scale.command:scale",
-            "Before a run",
+            "More",
             "Measure how a training scales, and what limits it.",
-            after="doctor",
+            after="tensorboard",
             output="tflaunch.features.scale.output:Scale",
         ),
     }

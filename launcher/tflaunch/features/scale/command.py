@@ -1,4 +1,4 @@
-"""`scale`: run a spec with several numbers of workers, and show how its speed grows and what limits it."""
+"""`bench`: run a spec with several numbers of workers, and show how its speed grows and what limits it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def scale(
 
     \b
     Example:
-      tflaunch scale cluster.json --workers 1,2,4 --steps 50 --worker-batch 64
+      tflaunch bench cluster.json --workers 1,2,4 --steps 50 --worker-batch 64
     """
     from tflaunch.errors import TflaunchError
     from tflaunch.features.scale import scaling_runs

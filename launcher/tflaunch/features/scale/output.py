@@ -1,4 +1,4 @@
-"""What `scale` prints with --json."""
+"""What `bench` prints with --json."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Change a spec to another number of workers, as `tflaunch scale` runs it. Pure."""
+"""Change a spec to another number of workers, as `tflaunch bench` runs it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table and the plot of `tflaunch scale`, as text."""
+"""The table and the plot of `tflaunch bench`, as text."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ ROOM = Room(
     verbs={
         "tensorboard": Verb(
             "tflaunch.features.tensorboard.command:tensorboard",
-            "Look at runs",
+            "More",
             "Show the event files of a run with TensorBoard.",
-            after="web",
+            after="schema",
         ),
     }
 )

@@ -13,6 +13,6 @@ ROOM = Room(
     },
     watchers=(Watching("tflaunch.features.web.page_beside:PageBeside", if_given("web")),),
     verbs={
-        "web": Verb("tflaunch.features.web.command:web", "Look at runs", "Show runs in a browser.", after="events"),
+        "web": Verb("tflaunch.features.web.command:web", "Look at runs", "Show runs in a browser.", after="ls"),
     },
 )
