@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tflaunch.features.bench import scaling, scaling_table
+from tflaunch.features.bench.scaling import HostUse, Limit, Measured, TaskUse
 from tflaunch.features.hang.evidence import Evidence, Frame, Process, Thread
-from tflaunch.features.scale import scaling, scaling_table
-from tflaunch.features.scale.scaling import HostUse, Limit, Measured, TaskUse
 
 pytestmark = pytest.mark.unit
 

@@ -24,7 +24,7 @@ from tflaunch.cli.arguments.spec import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tflaunch.features.scale.scaling import Efficiency, Finding, Measured
+    from tflaunch.features.bench.scaling import Efficiency, Finding, Measured
 
 _MOST_WORKERS = 10_000
 _INTERRUPTED = 130
@@ -103,9 +103,9 @@ def scale(
       tflaunch bench cluster.json --workers 1,2,4 --steps 50 --worker-batch 64
     """
     from tflaunch.errors import TflaunchError
-    from tflaunch.features.scale import scaling_runs
-    from tflaunch.features.scale.scaling_runs import Batch
-    from tflaunch.features.scale.step_watch import Wanted
+    from tflaunch.features.bench import scaling_runs
+    from tflaunch.features.bench.scaling_runs import Batch
+    from tflaunch.features.bench.step_watch import Wanted
 
     if batch is not None and worker_batch is not None:
         raise click.UsageError("--batch and --worker-batch exclude each other; give the one that stays the same")
@@ -138,7 +138,7 @@ def _workers(run: Measured) -> str:
 
 def _show(name: str, runs: Sequence[Measured], steps: float, problem: str, *, as_json: bool) -> None:
     """Print what was measured."""
-    from tflaunch.features.scale import scaling
+    from tflaunch.features.bench import scaling
 
     efficiencies = [scaling.efficiency(run, runs[0]) for run in runs]
     findings = [scaling.find_limit(run, runs[0], steps) for run in runs]
@@ -176,7 +176,7 @@ def _as_json(run: Measured, efficiency: Efficiency, finding: Finding) -> dict[st
 def _print(
     runs: Sequence[Measured], efficiencies: Sequence[Efficiency], findings: Sequence[Finding], notes: Sequence[str]
 ) -> None:
-    from tflaunch.features.scale import scaling_table
+    from tflaunch.features.bench import scaling_table
 
     click.echo("\n".join(scaling_table.table_of(runs, efficiencies, findings)))
     if len(runs) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-from tflaunch.features.scale.scaling import HostUse, TaskUse
+from tflaunch.features.bench.scaling import HostUse, TaskUse
 
 
 class _ScaledRun(TypedDict):

@@ -15,9 +15,9 @@ from tflaunch.discovery import local_machine, prepare
 from tflaunch.errors import EXIT_INTERNAL, EXIT_TIMEOUT, EXIT_USAGE, Problem, SpecError, TflaunchError
 from tflaunch.explain import causes
 from tflaunch.explain.wording import counted, lasted
-from tflaunch.features.scale import scaled_spec
-from tflaunch.features.scale.scaling import Measured
-from tflaunch.features.scale.step_watch import HOW_STEPS, StepWatcher, Wanted
+from tflaunch.features.bench import scaled_spec
+from tflaunch.features.bench.scaling import Measured
+from tflaunch.features.bench.step_watch import HOW_STEPS, StepWatcher, Wanted
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch, supervisor_process
 from tflaunch.store import run_lock

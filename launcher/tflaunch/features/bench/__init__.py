@@ -7,11 +7,11 @@ from tflaunch.rooms import Room, Verb
 ROOM = Room(
     verbs={
         "bench": Verb(
-            "tflaunch.features.scale.command:scale",
+            "tflaunch.features.bench.command:scale",
             "More",
             "Measure how a training scales, and what limits it.",
             after="tensorboard",
-            output="tflaunch.features.scale.output:Scale",
+            output="tflaunch.features.bench.output:Scale",
         ),
     }
 )

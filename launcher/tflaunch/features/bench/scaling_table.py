@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tflaunch.explain.figures import duration, significant
-from tflaunch.features.scale.scaling import Efficiency, Finding, Measured
+from tflaunch.features.bench.scaling import Efficiency, Finding, Measured
 
 _WIDTH = 40  # columns of the longest bar
 _EIGHTHS = " ▏▎▍▌▋▊▉"

@@ -11,7 +11,7 @@ from tflaunch.clusterspec.load import spec_from_data
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.errors import SpecError
-from tflaunch.features.scale.scaled_spec import with_workers
+from tflaunch.features.bench.scaled_spec import with_workers
 
 pytestmark = pytest.mark.unit
 

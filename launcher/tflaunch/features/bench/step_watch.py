@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.explain.run_status import Status, TaskStatus
+from tflaunch.features.bench import scaling
+from tflaunch.features.bench.scaling import HostUse, Measured, TaskUse
 from tflaunch.features.hang.asking import ask_stacks
 from tflaunch.features.hang.evidence import Evidence, Sampling
-from tflaunch.features.scale import scaling
-from tflaunch.features.scale.scaling import HostUse, Measured, TaskUse
 from tflaunch.plan.model import Plan
 
 _INTERVAL = 0.6  # seconds; a supervisor reuses a measurement for half a second
