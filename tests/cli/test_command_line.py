@@ -152,6 +152,40 @@ class TestStandardInput:
         assert kept.read_text() == spec
 
 
+class TestUsualSpec:
+    """No SPEC at all."""
+
+    @pytest.mark.parametrize(("name", "text"), [("cluster.json", JSON), ("cluster.yml", YAML), ("cluster.toml", TOML)])
+    def test_the_spec_in_this_directory_is_taken(self, name: str, text: str, tmp_path: Path):
+        """By the commands that read one."""
+        (tmp_path / name).write_text(text)
+        checked = tflaunch("check", home=tmp_path, cwd=tmp_path)
+        assert (checked.returncode, checked.stdout) == (0, f"{name}: ok\n")
+        for command in (["plan"], ["render", "--to", "sh"]):
+            with_it = tflaunch(command[0], name, *command[1:], home=tmp_path, cwd=tmp_path)
+            without = tflaunch(*command, home=tmp_path, cwd=tmp_path)
+            assert (without.returncode, without.stdout) == (0, with_it.stdout)
+
+    def test_it_runs(self, tmp_path: Path):
+        """With a command of its own, if there is one."""
+        (tmp_path / "cluster.json").write_text(json.dumps({"cluster": {"worker": 1}, "command": ["false"]}))
+        done = tflaunch("up", "--", "echo", "hello", home=tmp_path, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, "worker:0 | hello\n")
+
+    @pytest.mark.parametrize("verb", ["up", "check", "plan", "doctor"])
+    def test_there_must_be_one_and_only_one(self, verb: str, tmp_path: Path):
+        """Otherwise it is said how to get one, or what is there."""
+        none = tflaunch(verb, home=tmp_path, cwd=tmp_path)
+        assert none.returncode == 2
+        assert "'SPEC'" in none.stderr
+        assert "no cluster.json, .yaml, .yml or .toml is here; `tflaunch init` writes one" in none.stderr
+        (tmp_path / "cluster.json").write_text(JSON)
+        (tmp_path / "cluster.yaml").write_text(YAML)
+        two = tflaunch(verb, home=tmp_path, cwd=tmp_path)
+        assert two.returncode == 2
+        assert "cluster.json and cluster.yaml are here; name one of them" in two.stderr
+
+
 class TestCheckOfMany:
     """`tflaunch check A B`."""
 

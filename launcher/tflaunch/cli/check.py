@@ -17,6 +17,7 @@ from tflaunch.cli.arguments.spec import (
     set_option,
     source_name,
     specs_argument,
+    usual_spec,
 )
 from tflaunch.errors import EXIT_USAGE, Problem, SpecError
 
@@ -31,16 +32,14 @@ if TYPE_CHECKING:
 def check(specs: tuple[Path, ...], command: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> int:
     """Find mistakes in each SPEC without touching a host: exit 0 when all can be run, 2 when one cannot.
 
-    A SPEC `-` is read from standard input.
+    A SPEC `-` is read from standard input; without SPEC, it is the cluster.json, .yaml, .yml or .toml here.
 
     \b
     Example:
       tflaunch check cluster.json
       tflaunch check cluster_specs/*.json
     """
-    if not specs:
-        raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
-    found = [_checked(spec, command, settings) for spec in specs]
+    found = [_checked(spec, command, settings) for spec in specs or [usual_spec()]]
     checked = [each for each, _ in found]
     shown: AllChecked = {
         "ok": all(each.ok for each in checked),

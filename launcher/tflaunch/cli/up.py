@@ -20,7 +20,15 @@ from tflaunch.cli.arguments.launch import (
     settings_of,
 )
 from tflaunch.cli.arguments.select import complete_runs
-from tflaunch.cli.arguments.spec import CommandAfterDashes, command_argument, read_file, say, set_option, warn
+from tflaunch.cli.arguments.spec import (
+    CommandAfterDashes,
+    command_argument,
+    read_file,
+    say,
+    set_option,
+    usual_spec,
+    warn,
+)
 from tflaunch.rooms import engines, load, rooms
 
 if TYPE_CHECKING:
@@ -53,7 +61,7 @@ def up(
 
     The exit code is the job's: 0, or that of the task that failed first. Ctrl-C ends the tasks with
     time to save; a second one kills them. COMMAND, after --, replaces the spec's. A SPEC `-` is read from
-    standard input.
+    standard input; without SPEC, it is the cluster.json, .yaml, .yml or .toml in this directory.
 
     --preload is --set 'preload=["tensorflow"]': Python tasks are forked from a process that has already imported
     TensorFlow, where that is safe.
@@ -93,11 +101,9 @@ def up(
                 f"--resume takes the rest from the run itself; only {', '.join(words)} and {last} go with it"
             )
         return take_over(resume, options.extras, options.detach, options.verbose, options.quiet)
-    if spec is None:
-        raise click.UsageError("Missing argument 'SPEC': the path of a cluster spec.")
     launching = Launching(options, engine)
     check_extras(launching)
-    file = read_file(spec)
+    file = read_file(spec or usual_spec())
     settings += settings_of(launching)
     if engine is not None and engines()[engine].submit:
         from tflaunch.runtime.submitting import SpecOrder

@@ -38,6 +38,16 @@ def test_a_rerun_has_the_same_plan(launch: Launch) -> None:
     same = launch.run("diff", first.name, first.name, "--json")
     assert (same.returncode, json.loads(same.stdout)) == (0, [])
 
+    assert launch.run("diff").stdout == launch.run("diff", second.name).stdout == compared.stdout
+    alone = launch.run("diff", first.name)
+    assert (alone.returncode, alone.stderr) == (
+        2,
+        f"tflaunch: {first.name} is the first run of mine: name another one\n",
+    )
+    again = launch.run("rerun")
+    assert again.returncode == 4
+    assert again.stderr.startswith(f"tflaunch: as {second.name}\n")
+
 
 def test_a_private_network_of_several_hosts_is_not_repeated(launch: Launch) -> None:
     """Version 0.2 had them; what it has recorded can be read."""

@@ -18,7 +18,32 @@ if TYPE_CHECKING:
 
 STDIN = Path("-")
 
-spec_argument = click.argument("spec", type=click.Path(readable=False, path_type=Path))
+_USUAL_SPECS = tuple(Path("cluster" + suffix) for suffix in (".json", ".yaml", ".yml", ".toml"))
+
+
+def usual_spec() -> Path:
+    """Return the spec in this directory, for commands that name none.
+
+    Raises:
+        click.MissingParameter: there is none, or more than one.
+    """
+    found = [path for path in _USUAL_SPECS if path.exists()]
+    if len(found) == 1:
+        return found[0]
+    message = f"{' and '.join(map(str, found))} are here; name one of them."
+    if not found:
+        usual = "cluster.json, .yaml, .yml or .toml"
+        message = f"Name the path of a cluster spec, as no {usual} is here; `tflaunch init` writes one."
+    raise click.MissingParameter(message, param_hint="'SPEC'", param_type="argument")
+
+
+def _or_usual(_: click.Context, __: click.Parameter, path: Path | None) -> Path:
+    return path or usual_spec()
+
+
+spec_argument = click.argument(
+    "spec", required=False, type=click.Path(readable=False, path_type=Path), callback=_or_usual
+)
 specs_argument = click.argument(  # click cannot parse a second variadic argument
     "specs", nargs=-1, metavar="SPEC... [-- COMMAND...]", type=click.Path(readable=False, path_type=Path)
 )

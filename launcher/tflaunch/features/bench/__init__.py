@@ -7,7 +7,7 @@ from tflaunch.rooms import Room, Verb
 ROOM = Room(
     verbs={
         "bench": Verb(
-            "tflaunch.features.bench.command:scale",
+            "tflaunch.features.bench.command:bench",
             "More",
             "Measure how a training scales, and what limits it.",
             after="tensorboard",

@@ -75,7 +75,7 @@ def _duration(context: click.Context, parameter: click.Parameter, value: str) ->
 )
 @click.option("--limit", callback=_duration, default="10m", metavar="DURATION", help="Longest run; default: 10m.")
 @json_option
-def scale(
+def bench(
     spec: Path,
     command: tuple[str, ...],
     settings: tuple[str, ...],

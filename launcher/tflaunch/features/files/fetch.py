@@ -10,14 +10,14 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 
 @click.command()
-@click.argument("run", shell_complete=complete_runs)
+@click.argument("run", required=False, shell_complete=complete_runs)
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
-def fetch(run: str, paths: tuple[str, ...]) -> int:
+def fetch(run: str | None, paths: tuple[str, ...]) -> int:
     """Fetch what matches PATH in the working directories of RUN's tasks, on all hosts, into the run's directory.
 
     PATH is relative to the working directories; * and ? match within a name, ** any number of directories, and a
-    directory matches everything in it. Without PATH, it is the spec's "collect". Only files whose content differs from
-    what is here are transferred, and an interrupted transfer is continued.
+    directory matches everything in it. Without PATH, it is the spec's "collect"; without RUN, it is the newest run.
+    Only files whose content differs from what is here are transferred, and an interrupted transfer is continued.
 
     \b
     Example:

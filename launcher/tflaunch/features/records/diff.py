@@ -11,12 +11,13 @@ from tflaunch.cli.arguments.spec import say
 
 
 @click.command()
-@click.argument("first", metavar="RUN", shell_complete=complete_runs)
-@click.argument("second", metavar="RUN", shell_complete=complete_runs)
+@click.argument("first", required=False, metavar="[RUN]", shell_complete=complete_runs)
+@click.argument("second", required=False, metavar="[RUN]", shell_complete=complete_runs)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def diff(first: str, second: str, as_json: bool) -> int:
+def diff(first: str | None, second: str | None, as_json: bool) -> int:
     """Print what differs between two runs: code, packages, spec, hosts and results.
 
+    Without a second RUN, the one before the first of the same job is compared with it; without any, the newest one.
     The exit code is 0 if nothing differs, else 1.
 
     \b
@@ -26,7 +27,8 @@ def diff(first: str, second: str, as_json: bool) -> int:
     from tflaunch.client import runs
     from tflaunch.features.records import run_diff
 
-    paths = runs.find_run(first), runs.find_run(second)
+    newer = runs.find_run(first)
+    paths = (newer, runs.find_run(second)) if second is not None else (runs.run_before(newer), newer)
     found = run_diff.compare(*paths)
     if as_json:
         click.echo(json.dumps([difference._asdict() for difference in found], indent=2))

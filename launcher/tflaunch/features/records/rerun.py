@@ -19,14 +19,14 @@ _MOST_DIFFERENCES = 8
 
 
 @click.command()
-@click.argument("run", shell_complete=complete_runs)
+@click.argument("run", required=False, shell_complete=complete_runs)
 @click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write task logs to DIR.")
 @click.option("-d", "--detach", is_flag=True, help="Run in the background; return when its tasks are running.")
-def rerun(run: str, log_dir: Path | None, detach: bool) -> int:
+def rerun(run: str | None, log_dir: Path | None, detach: bool) -> int:
     """Run exactly the plan of RUN again: its spec as it was then, with all that --set and others had changed.
 
-    What differs from then in code, packages and machine is printed, and nothing is changed: the commit is in
-    record.json of RUN's directory, and the patch in code.patch.
+    Without RUN, it is the newest one. What differs from then in code, packages and machine is printed, and nothing is
+    changed: the commit is in record.json of RUN's directory, and the patch in code.patch.
 
     \b
     Example:
@@ -38,6 +38,8 @@ def rerun(run: str, log_dir: Path | None, detach: bool) -> int:
     from tflaunch.features.records import run_diff, run_record
 
     path = runs.find_run(run)
+    if run is None:
+        say(f"as {path.name}")
     plan = runs.plan_of(path)
     _refuse_what_cannot_be_repeated(path, plan)
     locate_run(path).require_verb("rerun")
