@@ -353,6 +353,27 @@ class TestHelp:
         assert listed[:5] == ["init", "run", "up", "check", "doctor"]
         assert shown.stdout.endswith("\nMore: tflaunch help --all\n")
 
+    @pytest.mark.parametrize(
+        ("files", "steps"),
+        [
+            ((), ""),
+            (("a.py", "b.py"), ""),
+            (("model.py",), "tflaunch run -n 2 python model.py  Run model.py on two workers."),
+            (("a.py", "train.py"), "tflaunch run -n 2 python train.py  Run train.py on two workers."),
+            (("train.py", "cluster.yaml"), "tflaunch up  Run cluster.yaml."),
+            (("cluster.json", "cluster.toml"), "tflaunch up cluster.json  Run cluster.json."),
+        ],
+    )
+    def test_without_any_word_the_first_steps_are_shown(self, files: tuple[str, ...], steps: str, tmp_path: Path):
+        """What could be run in this directory, after the help."""
+        for name in files:
+            (tmp_path / name).touch()
+        shown = tflaunch(home=tmp_path, cwd=tmp_path)
+        assert (shown.returncode, shown.stdout) == (2, "")
+        _, _, told = shown.stderr.partition("More: tflaunch help --all\n")
+        assert (f"Here:\n  {steps}\n" if steps else "") in told
+        assert bool(told.strip()) == bool(steps)
+
     def test_help_names_every_verb_if_all_are_wanted(self, home: Path):
         """The rest of them last."""
         shown = tflaunch("help", "--all", home=home)

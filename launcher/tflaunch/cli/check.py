@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 import click
 
 from tflaunch import records
+from tflaunch.cli.arguments.here import usual_spec
 from tflaunch.cli.arguments.spec import (
     CommandAfterDashes,
     json_option,
@@ -17,7 +18,6 @@ from tflaunch.cli.arguments.spec import (
     set_option,
     source_name,
     specs_argument,
-    usual_spec,
 )
 from tflaunch.errors import EXIT_USAGE, Problem, SpecError
 

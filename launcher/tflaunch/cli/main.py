@@ -80,6 +80,15 @@ def verbs() -> dict[str, Verb]:
 class _Commands(click.Group):
     """The commands, listed in the groups of `_GROUPS`, and imported when they are used."""
 
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line; without any word, show the help, and what could be done in this directory."""
+        if not (args or context.resilient_parsing):
+            from tflaunch.cli.arguments.here import first_steps
+
+            click.echo("\n\n".join(filter(None, (self.get_help(context), first_steps()))), err=True)
+            context.exit(EXIT_USAGE)
+        return super().parse_args(context, args)
+
     def list_commands(self, context: click.Context) -> list[str]:
         """Return the names of the visible commands."""
         return list(verbs())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tflaunch.cli.arguments.here import usual_spec
 from tflaunch.cli.arguments.launch import (
     Launching,
     LaunchOptions,
@@ -26,7 +27,6 @@ from tflaunch.cli.arguments.spec import (
     read_file,
     say,
     set_option,
-    usual_spec,
     warn,
 )
 from tflaunch.rooms import engines, load, rooms

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tflaunch.cli.arguments.here import usual_spec
 from tflaunch.cli.arguments.removed import removed_option
 from tflaunch.errors import Problem
 
@@ -17,24 +18,6 @@ if TYPE_CHECKING:
     from tflaunch.clusterspec.spec_file import SpecFile
 
 STDIN = Path("-")
-
-_USUAL_SPECS = tuple(Path("cluster" + suffix) for suffix in (".json", ".yaml", ".yml", ".toml"))
-
-
-def usual_spec() -> Path:
-    """Return the spec in this directory, for commands that name none.
-
-    Raises:
-        click.MissingParameter: there is none, or more than one.
-    """
-    found = [path for path in _USUAL_SPECS if path.exists()]
-    if len(found) == 1:
-        return found[0]
-    message = f"{' and '.join(map(str, found))} are here; name one of them."
-    if not found:
-        usual = "cluster.json, .yaml, .yml or .toml"
-        message = f"Name the path of a cluster spec, as no {usual} is here; `tflaunch init` writes one."
-    raise click.MissingParameter(message, param_hint="'SPEC'", param_type="argument")
 
 
 def _or_usual(_: click.Context, __: click.Parameter, path: Path | None) -> Path:

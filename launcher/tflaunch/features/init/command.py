@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, host_slots, name_from
+from tflaunch.cli.arguments.here import likely_program
 from tflaunch.cli.arguments.spec import STDIN, CommandAfterDashes, command_argument, say, warn
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
@@ -23,7 +24,7 @@ _STDOUT = STDIN
 _DEFAULT = "cluster.yaml"
 _HERE = "this machine"
 _WORKERS_HERE = 2
-_PROGRAMS = ("train.py", "main.py")
+_PROGRAM = "train.py"
 
 
 @click.command(cls=CommandAfterDashes)
@@ -126,7 +127,7 @@ def _ask() -> tuple[tuple[str, ...], ClusterOptions]:
         TflaunchError: the user gives up, by Ctrl-C or Ctrl-D.
     """
     try:
-        command = _prompt("Which command trains?", f"python {_program()}", _command)
+        command = _prompt("Which command trains?", f"python {likely_program() or _PROGRAM}", _command)
         hosts = _prompt("On which hosts, such as h1,h2?", _HERE, _hosts)
         workers = _prompt("How many workers?", str(_workers(hosts)), _count(1))
         ps = _prompt("How many parameter servers?", "0", _count(0))
@@ -142,12 +143,6 @@ def _prompt(question: str, default: str, parse: Callable[[str], _T]) -> _T:
     """Ask on stderr, as stdout may be for the spec, until the answer can be used."""
     answer: _T = click.prompt(question, default, value_proc=parse, prompt_suffix=" ", err=True)
     return answer
-
-
-def _program() -> str:
-    """Return the likely training program in the working directory."""
-    found = sorted(path.name for path in Path().glob("*.py"))
-    return next((name for name in _PROGRAMS if name in found), found[0] if len(found) == 1 else _PROGRAMS[0])
 
 
 def _command(answer: str) -> tuple[str, ...]:
