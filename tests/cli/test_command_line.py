@@ -31,6 +31,18 @@ class TestRun:
         assert (saved.returncode, saved.stderr) == (0, "")
         assert json.loads(saved.stdout) == {"name": "mine", "cluster": {"worker": 2}, "command": command}
 
+    def test_variables_gpus_and_a_time_limit_have_options(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        """As docker has them: a variable of its own counts more than one in the file, one without a value is ours."""
+        (tmp_path / "job.env").write_text("# ours\nA=1 2\n\n  B=x=y\nOURS\n")
+        monkeypatch.setenv("OURS", "here")
+        options = ("-n2", "--chief", "--env-file", tmp_path / "job.env", "-e", "A=3", "--gpus", "1", "--timeout", "1h")
+        saved = tflaunch("run", *options, "--save=-", "python", "train.py", home=tmp_path)
+        assert (saved.returncode, saved.stderr) == (0, "")
+        spec = json.loads(saved.stdout)
+        assert spec["env"] == {"A": "3", "B": "x=y", "OURS": "here"}
+        assert spec["roles"] == {"chief": {"gpus": 1}, "worker": {"gpus": 1}}
+        assert spec["timeouts"] == {"deadline": "1h"}
+
     @pytest.mark.parametrize("attached", [(), ("-d",)], ids=["attached", "detached"])
     def test_quiet_shows_output_and_failures_only(self, attached: tuple[str, ...], launch: Launch):
         """In the background, only the name of the run."""
@@ -184,6 +196,25 @@ class TestUsualSpec:
         two = tflaunch(verb, home=tmp_path, cwd=tmp_path)
         assert two.returncode == 2
         assert "cluster.json and cluster.yaml are here; name one of them" in two.stderr
+
+
+def test_runs_are_listed_by_state_number_and_time(launch: Launch) -> None:
+    """Those that match all of it."""
+    for program in ("true", "false", "true"):
+        launch.run("run", "-q", *OPEN, "-n", 1, "--name", program, "--set", "restart.max=0", program)
+    launch.run("run", "-q", "-d", *OPEN, "-n", 1, "--name", "sleep", "sleep", 1000)
+
+    def names(*options: object) -> list[str]:
+        return [run["name"] for run in json.loads(launch.run("ls", "--json", *options).stdout)]
+
+    assert names() == ["sleep", "true", "false", "true"]
+    assert names("-n", 2) == ["sleep", "true"]
+    assert names("--state", "live") == names("--state", "running") == ["sleep"]
+    assert names("--state", "succeeded", "--state", "failed", "-n", 2) == ["true", "false"]
+    assert names("--since", "1h", "--state", "failed") == ["false"]
+    assert names("--since", "2099-01-01") == []
+    assert launch.run("ls", "--since", "2099-01-01").stderr == "tflaunch: no such runs\n"
+    assert launch.run("down", "sleep").returncode == 0
 
 
 class TestCheckOfMany:

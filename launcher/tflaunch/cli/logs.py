@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import time
 from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
-from tflaunch.cli.arguments.spec import WholeNumber, say, seconds_in
+from tflaunch.cli.arguments.spec import WholeNumber, moment_in, say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ def logs(
     from tflaunch.tui.log_printer import LogPrinter
 
     directory, wanted = choose(words)
-    moment = None if since is None else _moment(since)
+    moment = None if since is None else moment_in(since, "--since")
     chosen = selectors.select_tasks(runs.plan_of(directory), wanted)
     observer = Observer(directory)
     if attempt is not None:
@@ -113,15 +111,3 @@ def _follow(observer: Observer, reader: LogReader, printer: LogPrinter) -> None:
                 printer.flush()
     except KeyboardInterrupt:
         return
-
-
-def _moment(text: str) -> float:
-    """Convert a duration ago, or a date, to seconds since the epoch."""
-    seconds = seconds_in(text)
-    if seconds is not None:
-        return time.time() - seconds
-    try:
-        return dt.datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        message = f"--since {text!r} is not a valid time; use 90s, 10m or 2h for that long ago, or 2026-01-31T12:00:00"
-        raise TflaunchError(message, EXIT_USAGE) from None

@@ -8,14 +8,17 @@ import time
 import click
 
 from tflaunch.cli.arguments.select import complete_runs
-from tflaunch.cli.arguments.spec import json_option, say
+from tflaunch.cli.arguments.spec import WholeNumber, json_option, moment_in, say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 
 @click.command()
 @click.argument("run", required=False, shell_complete=complete_runs)
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only runs in this state, or `live` ones.")
+@click.option("-n", "most", type=WholeNumber(1), metavar="N", help="Only the N newest.")
+@click.option("--since", metavar="T", help="Only runs that began since T: 2h ago, or 2026-01-31T12:00:00.")
 @json_option
-def ls(run: str | None, as_json: bool) -> None:
+def ls(run: str | None, states: tuple[str, ...], most: int | None, since: str | None, as_json: bool) -> None:
     """List the runs of this user on this machine, the newest first; with RUN, those whose names begin with it.
 
     If some were made by --matrix, their values and the last metrics of all runs are columns, too.
@@ -25,16 +28,22 @@ def ls(run: str | None, as_json: bool) -> None:
     \b
     Example:
       tflaunch ls mnist
+      tflaunch ls --state failed --since 24h
       tflaunch ls --json
     """
-    from tflaunch.client.run_list import overview, table
+    from tflaunch.client.run_list import STATES, overview, table
     from tflaunch.store.run_dir import runs_directory
 
-    found = overview(run or "")
+    for state in states:
+        if state not in STATES:
+            raise click.BadParameter(f"{state!r} is none of {', '.join(STATES)}.", param_hint="'--state'")
+    found = overview(run or "", states, 0.0 if since is None else moment_in(since, "--since"), most)
     if as_json:
         click.echo(json.dumps(found, indent=2))
     elif found:
         click.echo(table(found, time.time()), nl=False)
+    elif states or since:
+        say("no such runs")
     elif run is not None:
         raise TflaunchError(f"no run begins with {run!r}; `tflaunch ls` lists all", EXIT_USAGE)
     else:

@@ -7,12 +7,14 @@ import json
 import os
 import shlex
 from pathlib import Path
+from typing import Any
 
 import click
 
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, name_from
+from tflaunch.cli.arguments.env import variables_of
 from tflaunch.cli.arguments.launch import Launching, LaunchOptions, launch_options, settings_of
-from tflaunch.cli.arguments.spec import propose_option, say, set_option, warn
+from tflaunch.cli.arguments.spec import WholeNumber, propose_option, say, set_option, warn
 from tflaunch.cli.up import start
 
 _SOURCE = "command line"
@@ -24,6 +26,7 @@ class _Run(click.Command):
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Parse options up to the first word of COMMAND."""
+        words = tuple(args)
         try:
             return super().parse_args(context, args)
         except click.NoSuchOption as error:
@@ -31,6 +34,10 @@ class _Run(click.Command):
         except click.MissingParameter:
             example = "tflaunch run -n 2 python train.py"
             raise click.UsageError(f"Missing COMMAND: what each task runs, for example: {example}", context) from None
+        except click.BadParameter:
+            if "-np" not in words:  # it is mpirun's, and here the number `p`
+                raise
+            raise click.UsageError("No such option '-np'. Did you mean '-n'?", context) from None
 
 
 @click.command(
@@ -39,6 +46,14 @@ class _Run(click.Command):
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
 @cluster_options
+@click.option(
+    "-e", "--env", multiple=True, metavar="NAME=VALUE", help="Set a variable of all tasks; NAME: as it is here."
+)
+@click.option(
+    "--env-file", type=click.Path(path_type=Path), metavar="FILE", help="Set the variables in FILE, one a line."
+)
+@click.option("--gpus", type=WholeNumber(0), metavar="N", help="Number of GPUs that each worker, and the chief, sees.")
+@click.option("--timeout", metavar="TIME", help="Stop the run after this time, for example 1h.")
 @click.option("--tensorboard", metavar="DIR", help="Show the event files in DIR with TensorBoard.")
 @click.option(
     "--save",
@@ -52,6 +67,10 @@ class _Run(click.Command):
 def run(
     command: tuple[str, ...],
     roles: ClusterOptions,
+    env: tuple[str, ...],
+    env_file: Path | None,
+    gpus: int | None,
+    timeout: str | None,
     tensorboard: str | None,
     save: str | None,
     settings: tuple[str, ...],
@@ -71,7 +90,14 @@ def run(
       tflaunch run -n 1 --ps 1 --chief --set restart.max=0 python train.py
       tflaunch run -H h1,h2 --save cluster.json -- python train.py
     """
-    data = {"name": options.name or name_from(command), "cluster": cluster_of(roles), "command": list(command)}
+    cluster = cluster_of(roles)
+    data: dict[str, Any] = {"name": options.name or name_from(command), "cluster": cluster, "command": list(command)}
+    if variables := variables_of(env, env_file):
+        data["env"] = variables
+    if gpus is not None:
+        data["roles"] = {role: {"gpus": gpus} for role in ("chief", "worker") if role in cluster}
+    if timeout is not None:
+        data["timeouts"] = {"deadline": timeout}
     if tensorboard is not None:
         data["tensorboard"] = tensorboard
     from tflaunch.clusterspec import load

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
 
@@ -16,6 +17,13 @@ from tflaunch.explain.wording import lasted
 from tflaunch.printable import printable
 from tflaunch.store import journal, run_dir, run_names
 from tflaunch.store.journal_reader import first_and_last_record
+
+LIVE = "live"
+"""The state of all runs that have not ended."""
+_ENDED = ("succeeded", "failed", "stopped", "interrupted", "lost", "unreadable")
+_LIVING = (*(phase.value for phase in Phase if phase is not Phase.ENDED), "queued", "elsewhere", "not begun")
+STATES = (LIVE, *_LIVING, *_ENDED)
+"""What a run's state can be."""
 
 _STATES = {0: "succeeded", 128 + signal.SIGINT: "interrupted", 128 + signal.SIGTERM: "stopped"}
 """The state that an exit code implies for a run whose journal does not name its state."""
@@ -48,12 +56,24 @@ class RunEntry(TypedDict):
 Listing = list[RunEntry]
 
 
-def overview(beginning: str = "") -> Listing:
-    """Return the runs whose names have this beginning, newest first.
+def overview(beginning: str = "", states: Collection[str] = (), since: float = 0.0, most: int | None = None) -> Listing:
+    """Return the newest runs whose names have this beginning, newest first.
 
     Of a lost run, what a killed agent has left on this machine is killed.
+
+    Args:
+        beginning: of their names.
+        states: one of which they have, by default any; `LIVE` is that of all that have not ended.
+        since: when they began at the earliest, in seconds since the epoch.
+        most: how many runs, by default all.
     """
-    return [entry_of(directory) for directory in run_names.newest_first() if directory.name.startswith(beginning)]
+    entries = (entry_of(path) for path in run_names.newest_first() if path.name.startswith(beginning))
+    wanted = (entry for entry in entries if _is_in(entry, states) and (entry["started"] or since) >= since)
+    return list(islice(wanted, most))
+
+
+def _is_in(entry: RunEntry, states: Collection[str]) -> bool:
+    return not states or entry["state"] in states or (LIVE in states and entry["state"] in _LIVING)
 
 
 def entry_of(directory: Path) -> RunEntry:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ import click
 
 from tflaunch.cli.arguments.here import usual_spec
 from tflaunch.cli.arguments.removed import removed_option
-from tflaunch.errors import Problem
+from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.spec_file import SpecFile
@@ -62,6 +64,8 @@ class WholeNumber(click.IntRange):
 _MEANT_OPTIONS = {
     **dict.fromkeys(("--background", "--bg", "--daemon"), "--detach"),
     **dict.fromkeys(("--env", "--restart", "--sync", "--workdir"), "--set"),
+    **dict.fromkeys(("--np", "--nproc", "--nproc-per-node", "--nproc_per_node", "--num-workers", "--ntasks"), "-n"),
+    **dict.fromkeys(("--nnodes", "--nodes", "--hostfile"), "-H"),
 }
 """Options of other tools, and fields of a spec that are taken for options: what does it here."""
 
@@ -116,6 +120,22 @@ def seconds_in(text: str) -> float | None:
     from tflaunch.clusterspec.values import parse_duration
 
     return parse_duration(float(text) if text.replace(".", "", 1).isdigit() else text)
+
+
+def moment_in(text: str, option: str) -> float:
+    """Parse the value of an option, a duration ago or a date, to seconds since the epoch.
+
+    Raises:
+        TflaunchError: it is neither.
+    """
+    seconds = seconds_in(text)
+    if seconds is not None:
+        return time.time() - seconds
+    try:
+        return dt.datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        usual = "90s, 10m or 2h for that long ago, or 2026-01-31T12:00:00"
+        raise TflaunchError(f"{option} {text!r} is not a valid time; use {usual}", EXIT_USAGE) from None
 
 
 def say(message: str) -> None:
