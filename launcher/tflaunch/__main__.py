@@ -25,6 +25,9 @@ def main() -> None:
     # Objects made at startup stay alive; collecting garbage among them would take a tenth of the startup time.
     gc.set_threshold(50_000)
     try:
+        from tflaunch import own_home
+
+        own_home.keep_compiled_modules()
         from tflaunch_worker import process_state
 
         process_state.set_own_state()

@@ -22,6 +22,7 @@ from tflaunch.store.run_dir import RunDirectory
 
 _PROGRAM = (
     "import json, os, sys; order = json.load(sys.stdin); sys.path[:] = order['path']; "
+    "from tflaunch import own_home; own_home.keep_compiled_modules(); "
     "from tflaunch.runtime import supervisor_process; supervisor_process.supervise(order)"
 )
 

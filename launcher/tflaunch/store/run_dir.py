@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tflaunch import private_files
+from tflaunch import own_home, private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
 
 JOURNAL_NAME = "events.jsonl"
@@ -41,13 +41,7 @@ def home() -> Path:
     Raises:
         TflaunchError: the directory exists, and another user could have put files into it.
     """
-    configured = os.environ.get("TFLAUNCH_HOME")
-    if configured:
-        path = Path(configured).absolute()
-    else:
-        import platformdirs
-
-        path = Path(platformdirs.user_state_dir("tflaunch", appauthor=False))
+    path = Path(own_home.home_path()).absolute()
     _require_own(path, is_base=True)
     return path
 

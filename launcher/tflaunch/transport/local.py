@@ -17,7 +17,7 @@ from tflaunch_worker.linux import short_path
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard import main; main()"
 # -I -S: nothing in the user's environment can change which agent starts, or how fast.
-_PYTHON = (sys.executable, "-I", "-S")
+_PYTHON = (sys.executable, "-I", "-S", *(("-X", f"pycache_prefix={sys.pycache_prefix}") if sys.pycache_prefix else ()))
 _TITLE = "tflaunch-agent:"
 _LAST_WORDS = 300
 _END_PATIENCE = 10.0

@@ -13,6 +13,7 @@ import pytest
 
 from support.job_history import HERE
 from support.specs import clustered
+from tflaunch import own_home
 from tflaunch.client import file_tree
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.prune import agent_caches, prune
@@ -422,6 +423,18 @@ class TestCaches:
         assert agent_caches.remove_cached(found)
         assert not agent_caches.remove_cached(found)
         assert not found.path.exists()
+
+    def test_compiled_modules_of_pythons_that_may_be_gone(self, home: Path) -> None:
+        """Other processes that use the directory compile again what they miss."""
+        place = home / own_home.COMPILED_NAME
+        (place / "usr/lib").mkdir(parents=True, mode=0o700)
+        (place / "usr/lib/os.cpython-311.pyc").write_bytes(b"x")
+        assert prune.find_old(WEEK, time.time()).cached == []
+        age(place, 30)
+        (found,) = prune.find_old(WEEK, NOW).cached
+        assert (found.kind, found.path) == ("compiled", place)
+        assert agent_caches.remove_cached(found)
+        assert not place.exists()
 
     def test_agents_of_other_versions(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Not that of this version, and none while an agent lives, which may import from it."""

@@ -1,4 +1,4 @@
-"""Find and remove what agents have cached on this machine: synced code, and agents of other versions."""
+"""Find and remove what is cached on this machine: synced code, agents of other versions, compiled modules."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tflaunch import private_files
 from tflaunch.client import runs
 from tflaunch.client.file_tree import delete_tree, is_directory, tree_size
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.own_home import COMPILED_NAME
 from tflaunch.store import run_dir, run_names
 from tflaunch.transport import bootstrap
 from tflaunch_worker import FILES_NAME
@@ -26,7 +27,7 @@ PATIENCE = 86_400.0
 
 
 class Cached(NamedTuple):
-    """Something in a cache of the agents on this machine: ``kind`` is ``code`` or ``agent``."""
+    """Something in a cache on this machine: ``kind`` is ``code``, ``agent`` or ``compiled``."""
 
     kind: str
     path: Path
@@ -36,7 +37,7 @@ class Cached(NamedTuple):
 def find_cached(older_than: float, now: float) -> list[Cached]:
     """Return what no agent has used for a number of seconds, but at least for `PATIENCE`."""
     limit = now - max(older_than, PATIENCE)
-    return [*_old_code(limit), *_old_agents(limit)]
+    return [*_old_code(limit), *_old_agents(limit), *_old_compiled(limit)]
 
 
 def _old_code(limit: float) -> Iterator[Cached]:
@@ -56,6 +57,13 @@ def _old_agents(limit: float) -> Iterator[Cached]:
     for path in found:
         if _is_hash(path.name.removesuffix(_UNPACKING)) and path.name != current:
             yield Cached("agent", path, tree_size(path))
+
+
+def _old_compiled(limit: float) -> Iterator[Cached]:
+    """Yield the directory of compiled modules if it was made before ``limit``: perhaps for Pythons that are gone."""
+    path = run_dir.home() / COMPILED_NAME
+    if is_directory(path) and path.lstat().st_mtime < limit:
+        yield Cached("compiled", path, tree_size(path))
 
 
 def _lives_any_agent() -> bool:
@@ -87,6 +95,9 @@ def remove_cached(cached: Cached) -> bool:
             return False
         if cached.kind == "code":
             cached.path.unlink()
+            return True
+        if cached.kind == "compiled":
+            delete_tree(cached.path)
             return True
         return _remove_agent(cached.path)
     except FileNotFoundError:

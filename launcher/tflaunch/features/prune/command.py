@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 _KEEP = 10
 _OLDER_THAN = "7d"
-_KINDS = {"code": "cached files of synced code", "agent": "cached agents of other versions"}
+_KINDS = {
+    "code": "cached files of synced code",
+    "agent": "cached agents of other versions",
+    "compiled": "cached compiled modules",
+}
 
 
 @click.command()
