@@ -4,7 +4,9 @@ Rules across fields (which roles a strategy needs, ...) are in `lint`. Annotatio
 pydantic would compile each of them a second time.
 """
 
+import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, model_validator
@@ -53,12 +55,28 @@ TASK_FIELDS = ("cluster", "discover", "sidecars")
 SERVED_BY_ROOMS = ("checkpoints", "collect", "kubernetes", "notify", "preload", "retention", "slurm", "warm")
 """Fields that have an effect only with a room that declares them."""
 
+_PLUGINS = "pydantic.plugin._loader"
+_NO_PLUGINS = ModuleType(_PLUGINS)
+_NO_PLUGINS.get_plugins = tuple  # type: ignore[attr-defined]
+
 
 class _Part(BaseModel):
     """A part of a spec, immutable. Unknown fields are errors, except the user's own ``x-`` keys."""
 
     # Built only as part of the spec instead of once more by itself, which halves the time of this import.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    @classmethod
+    def model_rebuild(cls, **options: Any) -> bool | None:
+        """Build as pydantic does, but without plugins, which it looks for in the metadata of all installed packages."""
+        loader = sys.modules.get(_PLUGINS)
+        sys.modules[_PLUGINS] = _NO_PLUGINS
+        try:
+            return super().model_rebuild(**options)
+        finally:
+            del sys.modules[_PLUGINS]
+            if loader is not None:
+                sys.modules[_PLUGINS] = loader
 
     @model_validator(mode="before")
     @classmethod
