@@ -55,7 +55,8 @@ class Frames:
         """Send a frame now, or queue it until the link is writable."""
         if self._is_open:
             self._out.extend(map(memoryview, frame))
-            self._flush()
+            if not self._is_full:
+                self._flush()
             if len(self._out) > _MOST_UNSENT:
                 self._mailbox.call(self._give_up_unread)
 

@@ -67,8 +67,8 @@ def remedy(job: Job) -> str:
 
 def servers_among(plan: Plan, names: Collection[str]) -> list[str]:
     """Return the tasks whose programs must not exit by themselves, as others need them for as long as they train."""
-    servers = [task.task for task in plan.tasks if policy.in_gang(task) and not policy.ends_by_itself(plan, task)]
-    return [name for name in servers if name in names]
+    tasks = (task for task in plan.tasks if task.task in names)  # first, as this is asked at the end of each task
+    return [task.task for task in tasks if policy.in_gang(task) and not policy.ends_by_itself(plan, task)]
 
 
 def servers_ended(job: Job) -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import bisect
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from tflaunch.clusterspec.values import ROLES, Address
+from tflaunch.clusterspec.values import Address
 from tflaunch.errors import Problem
 from tflaunch.records import Range
 from tflaunch_worker import function
@@ -292,15 +291,7 @@ class Plan(_Fields):
         Raises:
             KeyError: there is no such task.
         """
-        role, _, index = task.partition(":")
-        candidates = self.sidecars
-        if role in ROLES and index.isdecimal():  # tasks are sorted by role and index
-            place = bisect.bisect_left(self.tasks, (ROLES.index(role), int(index)), key=_rank)
-            candidates = self.tasks[place : place + 1]
-        for candidate in candidates:
-            if candidate.task == task:
-                return candidate
-        raise KeyError(task)
+        return self._processes_by_name[task]
 
     def on_host(self, host: str) -> tuple[TaskPlan, ...]:
         """Return the processes of one host."""
@@ -354,6 +345,10 @@ class Plan(_Fields):
         }
 
     @functools.cached_property
+    def _processes_by_name(self) -> dict[str, TaskPlan]:
+        return {process.task: process for process in self.processes()}
+
+    @functools.cached_property
     def _processes_by_host(self) -> dict[str, list[TaskPlan]]:
         found: dict[str, list[TaskPlan]] = {}
         for process in self.processes():
@@ -369,10 +364,6 @@ def role_of(task: str) -> str:
     """Return the role in a task's name."""
     role, colon, _ = task.partition(":")
     return role if colon else SIDECAR
-
-
-def _rank(task: TaskPlan) -> tuple[int, int]:
-    return ROLES.index(task.role), task.task_index
 
 
 def problems(plan: Plan) -> list[Problem]:
