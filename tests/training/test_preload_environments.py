@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from support.launch import LONG, PATIENCE, Launch
+from support.preload_environments import ENVIRONMENTS, PAGE, refusal, versions, with_row
 
 pytestmark = pytest.mark.tensorflow
 
@@ -29,83 +30,103 @@ x = tf.random.stateless_uniform((16, 3), (1, 2))
 model.fit(tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(4), epochs=2, verbose=0)
 print("weights", *(float(value) for value in model.get_weights()[0].ravel()))
 """
-ALLOCATE = """
-import pandas, pyarrow
-table = pyarrow.Table.from_pandas(pandas.DataFrame({"a": range(100_000)}))
-for pool in (pyarrow.jemalloc_memory_pool(), pyarrow.default_memory_pool()):
-    buffers = [pyarrow.allocate_buffer(1 << 20, memory_pool=pool) for _ in range(50)]
-    del buffers
-    pool.release_unused()
-print("sum", table.to_pandas().a.sum())
+USE = """
+import os, sys
+import numpy
+import tensorflow as tf
+import MODULES
+ones = numpy.ones((600, 600))  # large enough for the threads of OpenBLAS and Eigen
+assert (ones @ ones).sum() == 600**3 == float(tf.reduce_sum(tf.matmul(ones, ones)))
+PROGRAM
+print("result", result)
+sys.exit(int(sys.argv[1]))
 """
-PACKAGES = {
-    "pandas": (["pandas", "pyarrow"], "pandas, pyarrow"),
-    "scikit-learn": (["scikit-learn", "matplotlib"], "sklearn.linear_model, matplotlib.pyplot"),
-    "polars": (["polars"], "polars"),
-    "opencv": (["opencv-python-headless"], "cv2"),
-    "numba": (["numba"], "numba"),
-    "jax": (["jax"], "jax.numpy"),
-    "transformers": (["transformers"], "transformers"),
-    "tensorflow-datasets": (["tensorflow-datasets"], "tensorflow_datasets"),
-    "mlflow": (["mlflow-skinny"], "mlflow"),
-    "wandb": (["wandb"], "wandb"),
-    "grpcio": (["grpcio"], "grpc"),
-}
+WRITE_TABLE = bool(os.environ.get("TFLAUNCH_WRITE_TABLE"))
+"""Whether docs/warm_start.md gets what is found here; `make nightly` sets it."""
+ALWAYS = ("pandas", "grpcio", "small")
+"""Environments that are also tried when time is short: one with a thread of its own, and two that are small."""
 PER_HOST = 50
 """Tasks of a run that are forked from one process."""
-
-Python = Callable[[str], Path]
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Python:
-    """Make an environment with packages beside those of this one, and return its interpreter."""
-
-    @cache
-    def make(name: str) -> Path:
-        place = tmp_path_factory.mktemp(name)
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
-        interpreter = place / "bin/python"
-        packages = place / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
-        (packages / "base.pth").write_text(sysconfig.get_path("purelib"))
-        pip = [sys.executable, "-m", "pip", "--python", str(interpreter), "install", "--quiet", *PACKAGES[name][0]]
-        done = subprocess.run(pip, check=False, capture_output=True, text=True, timeout=PATIENCE * 10)
-        assert done.returncode == 0, done.stderr
-        return interpreter
-
-    return make
+RUNS = 4 if LONG else 1
 
 
-def run(launch: Launch, python: Path, program: str, workers: int, *preload: str, strategy: str) -> list[str]:
-    """Run a program, and return what its tasks have written; with ``preload``, they were all forked."""
+class Place(NamedTuple):
+    """An environment with packages beside those of this one."""
+
+    name: str
+    python: Path
+
+
+@pytest.fixture(scope="module", params=ENVIRONMENTS)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Make an environment for its tests, and remove it: all of them together take 10 GB."""
+    name: str = request.param
+    if not (LONG or name in ALWAYS):
+        pytest.skip("makes an environment for each package: TFLAUNCH_TEST_LONG=1")
+    directory = tmp_path_factory.mktemp(name)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
+    packages = directory / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
+    (packages / "base.pth").write_text(sysconfig.get_path("purelib"))
+    python = directory / "bin/python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-compile"]
+    wanted = ENVIRONMENTS[name].packages
+    done = subprocess.run([*pip, *wanted], check=False, capture_output=True, text=True, timeout=PATIENCE * 2)
+    assert done.returncode == 0, done.stderr
+    yield Place(name, python)
+    shutil.rmtree(directory)
+
+
+def run(
+    launch: Launch, place: Place, program: str, workers: int, *preload: str, code: int = 0, strategy: str = "none"
+) -> tuple[set[str], list[str]]:
+    """Run a program that exits with ``code``; return how its tasks were started, and what they have written."""
     launch.preload = []
     launch.env.pop("PYTHONPATH", None)
-    (launch.directory / "prog.py").write_text(program)
-    fields: dict[str, Any] = {"cluster": {"worker": workers}, "command": [str(python), "prog.py"], "strategy": strategy}
+    (launch.directory / "prog.py").write_text(program.replace("MODULES", ", ".join(ENVIRONMENTS[place.name].modules)))
+    command = [str(place.python), "prog.py", str(code)]
+    fields: dict[str, Any] = {"cluster": {"worker": workers}, "command": command, "strategy": strategy}
     ended = launch.up(launch.spec(**fields, preload=list(preload), restart={"max": 0}))
-    assert ended.returncode == 0, ended.stderr
-    starts = {record["preload"] for record in launch.journal() if record["kind"] == "task_started"}
-    assert starts == {",".join(preload)}
+    journal = launch.journal()
+    codes = [record["code"] for record in journal if record["kind"] == "task_exited"]
+    assert codes == [code] * workers, ended.stdout[-4000:] + ended.stderr[-4000:]
     (launch.home / "runs").rename(launch.directory / f"runs-{os.urandom(4).hex()}")
-    return sorted(line.partition(" | ")[2] for line in ended.stdout.splitlines() if " | " in line)
+    starts = {record["preload"] for record in journal if record["kind"] == "task_started"}
+    return starts, sorted(line.partition(" | ")[2] for line in ended.stdout.splitlines() if " | " in line)
 
 
-@pytest.mark.parametrize("name", PACKAGES)
-def test_forked_workers_train_the_same(launch: Launch, python: Python, name: str) -> None:
+def test_forked_workers_train_the_same(launch: Launch, place: Place) -> None:
     """As those that import everything themselves."""
-    if not (LONG or name == "pandas"):
-        pytest.skip("makes an environment for each package: TFLAUNCH_TEST_LONG=1")
-    program = TRAIN.replace("MODULES", PACKAGES[name][1])
+    if not (LONG or place.name == "pandas"):
+        pytest.skip("trains twice in each environment: TFLAUNCH_TEST_LONG=1")
     seen = []
     for preload in (["tensorflow"], []):
-        lines = run(launch, python(name), program, 2, *preload, strategy="multi_worker_mirrored")
+        starts, lines = run(launch, place, TRAIN, 2, *preload, strategy="multi_worker_mirrored")
+        assert starts == {",".join(preload)}
         seen.append([line for line in lines if line.startswith("weights")])
     assert len(seen[0]) == 2
     assert seen[0] == seen[1]
 
 
-def test_forks_allocate_with_what_was_imported_for_them(launch: Launch, python: Python) -> None:
-    """None hangs, though the thread that would give memory back is missing."""
-    for _ in range(4 if LONG else 1):
-        lines = run(launch, python("pandas"), ALLOCATE, PER_HOST, "pandas", "pyarrow", strategy="none")
-        assert [line for line in lines if line.startswith("sum")] == ["sum 4999950000"] * PER_HOST
+def test_forks_use_what_was_imported_for_them(launch: Launch, place: Place) -> None:
+    """As ordinary tasks do, with the same results and exit codes, and none hangs; or the module is named."""
+    _, modules, use, refused = ENVIRONMENTS[place.name]
+    program = USE.replace("PROGRAM", use)
+    starts, lines = run(launch, place, program, 1, code=7)
+    assert starts == {""}
+    (expected,) = [line for line in lines if line.startswith("result ")]
+    preload = ["tensorflow", *modules]
+    starts, lines = run(launch, place, program, 1, *preload, code=7)
+    assert expected in lines
+    if refused:
+        (reason,) = starts
+        assert reason.startswith(f"no: importing {refused} has started "), reason
+        result = refusal(refused)
+    else:
+        for _ in range(RUNS):
+            again, lines = run(launch, place, program, PER_HOST, *preload)
+            starts |= again
+            assert [line for line in lines if line.startswith("result ")] == [expected] * PER_HOST
+        assert starts == {",".join(preload)}
+        result = f"forked, {RUNS * PER_HOST} of {RUNS * PER_HOST}"
+    if WRITE_TABLE:
+        PAGE.write_text(with_row(PAGE.read_text(), place.name, versions(place.python, place.name), result))
