@@ -22,7 +22,7 @@ import sys
 import time
 
 from tflaunch_worker import linux
-from tflaunch_worker.features.preload import become, checks, fingerprint, warm_client
+from tflaunch_worker.features.preload import become, fingerprint, fork_checks, warm_client
 from tflaunch_worker.socket_messages import receive_message, send_message
 
 TYPE_CHECKING = False
@@ -50,7 +50,7 @@ def stay(link: socket.socket, order: Message, modules: list[str], imported_at: i
         to stay, ``link``.
     """
     state = fingerprint.take_fingerprint()
-    is_sound = not fingerprint.changed_since(state, imported_at) and not checks.reason_in_process()
+    is_sound = not fingerprint.changed_since(state, imported_at) and not fork_checks.reason_in_process()
     listener = _listen(order["path"]) if is_sound else None
     if listener is None:
         send_message(link, {"kind": "no"})
@@ -194,7 +194,7 @@ class _Server:
         different = [name for name in names if traits.get(name) != request["traits"].get(name)]
         if different:
             return f"it differs from this process in {', '.join(different)}"
-        return checks.reason_in_process()
+        return fork_checks.reason_in_process()
 
     def _become_run(self, client: socket.socket, request: Message, link: int) -> socket.socket:
         """Be the guard in this fork, the agent in a fork of it, and the zygote in a fork of that, which returns."""

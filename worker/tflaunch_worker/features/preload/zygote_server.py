@@ -9,7 +9,7 @@ or it is a fork of a warm server (`warm_server`), which it may become itself at 
 
 A fork is a child of the agent, not of this process. It sends the agent its pid, waits for permission, and takes on the
 state that the interpreter would have if it had been started with the task's command (`become`). Tasks that must not be
-forked are refused with the reason (`checks`).
+forked are refused with the reason (`fork_checks`).
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 
-from tflaunch_worker.features.preload import become, checks, clone, refusals
+from tflaunch_worker.features.preload import become, clone, fork_checks, refusals
 from tflaunch_worker.socket_messages import receive_message
 
 _MAX_IMPORT_OUTPUT = 64 * 1024
@@ -42,7 +42,7 @@ def main() -> None:
     sys.path += added
     modules = sys.argv[3].split(",")
     imported_at = time.time_ns()
-    watch = checks.ThreadWatch()
+    watch = fork_checks.ThreadWatch()
     import_output, failure = _prepare_and_remember(modules, watch, sys.argv[2])
     while True:
         try:
@@ -58,7 +58,7 @@ def main() -> None:
             continue
         output, report = descriptors
         reason, imported = (
-            (failure, set()) if failure else checks.check_program(request, modules_before, added, watch.started_by)
+            (failure, set()) if failure else fork_checks.check_program(request, modules_before, added, watch.started_by)
         )
         agent = os.getppid()
         pid = -1
@@ -79,16 +79,16 @@ def main() -> None:
         os.close(report)
 
 
-def _prepare_and_remember(modules: list[str], watch: checks.ThreadWatch, record: str) -> tuple[bytes, str]:
+def _prepare_and_remember(modules: list[str], watch: fork_checks.ThreadWatch, record: str) -> tuple[bytes, str]:
     """Do as `_prepare` does, and tell later runs if these modules, once imported, forbid any fork."""
     places = refusals.search_places()
     output, failure = _prepare(modules, watch)
     if not failure:
-        refusals.remember(record, checks.reason_in_process(watch.started_by), places)
+        refusals.remember(record, fork_checks.reason_in_process(watch.started_by), places)
     return output, failure
 
 
-def _prepare(modules: list[str], watch: checks.ThreadWatch) -> tuple[bytes, str]:
+def _prepare(modules: list[str], watch: fork_checks.ThreadWatch) -> tuple[bytes, str]:
     """Import modules, watched; return their output, and why nothing can be forked from here ("" if it can)."""
     if not clone.is_fork_supported():
         return b"", "this system cannot fork a process for another one"
