@@ -10,30 +10,33 @@ from peers import TFLAUNCH
 from process_tree import cpu_seconds, workshop
 from rounds import Found, Sample, in_turn, measured, remarks, table
 
-from training import ONE_STEP, PRELOAD, SCRIPT, VICTIM, WAYS, Workers
+from training import ENVIRONMENTS, ONE_STEP, PACKAGES, PRELOAD, SCRIPT, VICTIM, WAYS, Workers
 
 SIZES = (2, 4, 8)
 KILLED = 4  # one worker is killed in the run with this many
-TEXT = """\
+TEXT = f"""\
 N workers of MultiWorkerMirroredStrategy on this machine, from the start of the command until each has trained
 its first step. CPU is that of all processes until then: the workers, the process that imports, agent, launcher.
-The ratio is to the shell script.
+The ratio is to the shell script. The typical environment also has {", ".join(PACKAGES)}; of these, Keras imports
+pandas and pyarrow.
 """
 
 
 def measure(bench: Bench) -> dict[str, Found]:
     """Measure all ways of starting with each number of workers."""
-    _one(SIZES[0], SCRIPT)  # warm-up
     found = {}
-    for size in SIZES:
-        rounds = in_turn(f"first step, {size} workers", WAYS, bench.repeats, partial(_one, size))
-        found[str(size)] = Found(rounds, {})
+    for environment in ENVIRONMENTS:
+        _one(SIZES[0], environment, SCRIPT)  # warm-up
+        for size in SIZES:
+            what = f"first step, {environment}, {size} workers"
+            rounds = in_turn(what, WAYS, bench.repeats, partial(_one, size, environment))
+            found[f"{environment} {size}"] = Found(rounds, {})
     return found
 
 
-def _one(size: int, way: str) -> Sample:
+def _one(size: int, environment: str, way: str) -> Sample:
     with workshop("first-step") as (tree, scratch):
-        workers = Workers(tree, own_directory(scratch), way, size, ONE_STEP)
+        workers = Workers(tree, own_directory(scratch), way, size, ONE_STEP, environment)
         seconds = workers.wait_for() - workers.started.begun
         sample = {"seconds": seconds, "cpu": cpu_seconds(tree.living(), with_ended_children=True)}
         if size == KILLED and way != SCRIPT:
@@ -48,17 +51,21 @@ def section(found: dict[str, Found]) -> list[str]:
     """Return the lines of the document."""
     kinds = {"seconds": "s", "cpu": "CPU s"}
     tables = []
-    for name, unit in kinds.items():
-        head = ["until the first step", *(cell for size in found for cell in (f"N = {size}, {unit}", "ratio"))]
-        tables += [*table(head, [[way, *measured(found.values(), way, SCRIPT, name)] for way in WAYS]), ""]
-    again = [[way, *measured([found[str(KILLED)]], way, TFLAUNCH, "again")] for way in (TFLAUNCH, PRELOAD)]
+    for environment in ENVIRONMENTS:
+        sized = {name.split()[1]: one for name, one in found.items() if name.split()[0] == environment}
+        for name, unit in kinds.items():
+            cells = (cell for size in sized for cell in (f"N = {size}, {unit}", "ratio"))
+            rows = [[way, *measured(sized.values(), way, SCRIPT, name)] for way in WAYS]
+            tables += [*table([f"{environment} environment, until the first step", *cells], rows), ""]
+    killed = [found[f"{environment} {KILLED}"] for environment in ENVIRONMENTS]
+    again = [[way, *measured(killed, way, TFLAUNCH, "again")] for way in (TFLAUNCH, PRELOAD)]
     return [
         *tables,
         f"One of {KILLED} workers that have trained is killed (SIGKILL), until all {KILLED} train again:",
         "",
-        *table(["restarted by", "s", "ratio"], again),
+        *table(["restarted by", *(cell for name in ENVIRONMENTS for cell in (f"{name}, s", "ratio"))], again),
         "",
-        *remarks(found, "N = {}"),
+        *remarks(found),
     ]
 
 

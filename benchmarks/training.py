@@ -5,9 +5,12 @@ import os
 import random
 import shlex
 import socket
+import subprocess
 import sys
+import sysconfig
 import threading
 import time
+import venv
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +23,10 @@ SCRIPT = "a shell script, one `&` for each"
 PRELOAD = "tflaunch up --preload"
 WARM = "tflaunch up, warm"
 WAYS = (SCRIPT, TFLAUNCH, PRELOAD)
+BARE, TYPICAL = "bare", "typical"
+ENVIRONMENTS = (BARE, TYPICAL)
+PACKAGES = ("pandas", "pyarrow", "scikit-learn", "matplotlib")
+"""What the typical environment has beside TensorFlow."""
 VICTIM = 1  # not the leader, without which TensorFlow has no coordinator
 LIMIT = 120.0
 PROGRAM = """
@@ -64,12 +71,16 @@ while True:
 class Workers:
     """Workers that were started together, and their steps as they are reported."""
 
-    def __init__(self, tree: ProcessTree, directory: Path, way: str, count: int, what: str) -> None:
-        """Start ``count`` workers in one way; ``what`` makes them do one step or many."""
+    def __init__(
+        self, tree: ProcessTree, directory: Path, way: str, count: int, what: str, environment: str = BARE
+    ) -> None:
+        """Start ``count`` workers of an environment in one way; ``what`` makes them do one step or many."""
         (directory / "train.py").write_text(PROGRAM + what)
         self.count = count
         self._errors = directory / "errors"
-        self.started: Started = tree.start(_argv(directory, way, count), directory, None, self._errors)
+        self.started: Started = tree.start(
+            _argv(directory, way, count, python_of(environment)), directory, None, self._errors
+        )
         self.by_index: dict[int, int] = {}
         """The PID that did the last step, for each worker."""
         self._steps: dict[int, list[float]] = {}
@@ -102,13 +113,28 @@ class Workers:
                     self._changed.notify_all()
 
 
-def _argv(directory: Path, way: str, count: int) -> list[str]:
+def python_of(environment: str) -> str:
+    """Return the interpreter of an environment; one with more packages than this one is made when it is missing."""
+    if environment == BARE:
+        return sys.executable
+    place = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tflaunch-benchmarks" / environment
+    python, done = str(place / "bin/python"), place / "done"
+    if not done.exists():
+        venv.create(place, clear=True)
+        packages = place / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
+        (packages / "base.pth").write_text(sysconfig.get_path("purelib"))
+        subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", "-q", *PACKAGES], check=True)
+        done.touch()
+    return python
+
+
+def _argv(directory: Path, way: str, count: int, python: str) -> list[str]:
     if way == SCRIPT:
-        (directory / "start.sh").write_text(_script(count))
+        (directory / "start.sh").write_text(_script(count, python))
         return ["sh", "start.sh"]
     spec = {
         "cluster": {"worker": count},
-        "command": [sys.executable, "train.py"],
+        "command": [python, "train.py"],
         "restart": {"backoff": [0, 0]},  # the restart loop does not wait either
     }
     (directory / "job.json").write_text(json.dumps(spec))
@@ -116,13 +142,13 @@ def _argv(directory: Path, way: str, count: int) -> list[str]:
     return [peers.tflaunch(), "up", *options.get(way, []), "job.json"]
 
 
-def _script(count: int) -> str:
+def _script(count: int, python: str) -> str:
     cluster = {"worker": [f"127.0.0.1:{port}" for port in _free_ports(count)]}
     # The same share of the cores that tflaunch gives each worker.
     lines = [f"export TF_NUM_INTRAOP_THREADS={max(1, len(os.sched_getaffinity(0)) // count)}"]
     for index in range(count):
         config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
-        lines.append(f"TF_CONFIG={shlex.quote(config)} {shlex.quote(sys.executable)} train.py &")
+        lines.append(f"TF_CONFIG={shlex.quote(config)} {shlex.quote(python)} train.py &")
     return "\n".join([*lines, "wait", ""])
 
 

@@ -10,7 +10,7 @@ from parts import Bench, Part, own_directory
 from process_tree import StuckError, cpu_seconds, workshop
 from rounds import Found, Sample, in_turn, measured, remarks, table
 
-from training import LIMIT, ONE_STEP, PRELOAD, SCRIPT, WARM, Workers
+from training import ENVIRONMENTS, LIMIT, ONE_STEP, PRELOAD, SCRIPT, WARM, Workers
 
 SIZES = (2, 4)
 WAYS = (SCRIPT, PRELOAD, WARM)
@@ -40,21 +40,23 @@ def test_sum(number):
 def measure(bench: Bench) -> dict[str, Found]:
     """Measure all ways of starting with each number of workers, and the tests."""
     found = {}
-    for size in SIZES:
-        rounds = in_turn(f"second start, {size} workers", WAYS, bench.repeats, partial(_one, size))
-        found[str(size)] = Found(rounds, {})
+    for environment in ENVIRONMENTS:
+        for size in SIZES:
+            what = f"second start, {environment}, {size} workers"
+            rounds = in_turn(what, WAYS, bench.repeats, partial(_one, size, environment))
+            found[f"{environment} {size}"] = Found(rounds, {})
     samples = [_tests() for _ in range(max(1, bench.repeats // 2))]
     found["tests"] = Found({name: [sample[name] for sample in samples] for name in (FIRST, LATER)}, {})
     return found
 
 
-def _one(size: int, way: str) -> Sample:
+def _one(size: int, environment: str, way: str) -> Sample:
     with workshop("warm") as (tree, scratch):
         directory = own_directory(scratch)
         if way == WARM:
-            Workers(tree, directory, way, size, ENDS).started.wait(LIMIT)
+            Workers(tree, directory, way, size, ENDS, environment).started.wait(LIMIT)
         before = cpu_seconds(tree.living(), with_ended_children=True)
-        workers = Workers(tree, directory, way, size, ONE_STEP)
+        workers = Workers(tree, directory, way, size, ONE_STEP, environment)
         seconds = workers.wait_for() - workers.started.begun
         return {"seconds": seconds, "cpu": cpu_seconds(tree.living(), with_ended_children=True) - before}
 
@@ -76,10 +78,10 @@ def _tests() -> dict[str, Sample]:
 
 def section(found: dict[str, Found]) -> list[str]:
     """Return the lines of the document."""
-    starts = {size: one for size, one in found.items() if size != "tests"}
+    starts = {name: one for name, one in found.items() if name != "tests"}
     tables = []
     for name, unit in {"seconds": "s", "cpu": "CPU s"}.items():
-        head = ["until the first step", *(cell for size in starts for cell in (f"N = {size}, {unit}", "ratio"))]
+        head = ["until the first step", *(cell for start in starts for cell in (f"{start}, {unit}", "ratio"))]
         tables += [*table(head, [[way, *measured(starts.values(), way, SCRIPT, name)] for way in WAYS]), ""]
     tests = found["tests"]
     rows = [[name, *measured([tests], name, FIRST, "seconds")] for name in (FIRST, LATER)]
