@@ -1,4 +1,4 @@
-"""The session with one agent: turns frames into events and output, and actions into frames.
+"""The session with one agent: dispatches the kinds of its frames (`_kinds`), and turns actions into frames.
 
 A session outlives its links: a lost link is replaced while the agent's lease runs. Commands are numbered and resent
 until the agent has executed them; output continues at its byte offset.

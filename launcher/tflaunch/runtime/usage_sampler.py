@@ -1,4 +1,4 @@
-"""Measure the tasks' resource usage by asking the agents, only on demand."""
+"""Compute what tasks use, CPU in percent and memory, by asking the agents, only on demand."""
 
 from __future__ import annotations
 

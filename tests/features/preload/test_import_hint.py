@@ -16,7 +16,7 @@ from tflaunch_worker.features.preload import import_times
 from tflaunch_worker.features.preload.import_times import Look
 
 SLOW = "import time; time.sleep(4)"
-RUN = "import tensorflow, time; time.sleep(3)"
+RUN = "import tensorflow, time; time.sleep(5)"
 SETS = "import os; os.environ['TF_NUM_INTEROP_THREADS'] = '1'; "
 
 
