@@ -17,8 +17,8 @@ KILLED = 4  # one worker is killed in the run with this many
 TEXT = f"""\
 N workers of MultiWorkerMirroredStrategy on this machine, from the start of the command until each has trained
 its first step. CPU is that of all processes until then: the workers, the process that imports, agent, launcher.
-The ratio is to the shell script. The typical environment also has {", ".join(PACKAGES)}; of these, Keras imports
-pandas and pyarrow.
+The ratio is to the shell script. The typical environment also has {", ".join(PACKAGES)}: Keras imports all of
+them, tf_keras, which `tflaunch up` selects, pandas and pyarrow.
 """
 
 
