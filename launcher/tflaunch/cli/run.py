@@ -19,6 +19,7 @@ from tflaunch.cli.up import start
 
 _SOURCE = "command line"
 _STDOUT = "-"
+_SUFFIXES = (".json", ".yaml", ".yml")  # of files that JSON can be written to
 
 
 class _Run(click.Command):
@@ -90,6 +91,9 @@ def run(
       tflaunch run -n 1 --ps 1 --chief --set restart.max=0 python train.py
       tflaunch run -H h1,h2 --save cluster.json -- python train.py
     """
+    if save is not None and save != _STDOUT and Path(save).suffix not in _SUFFIXES:
+        remedy = "write --save=- to print the spec, or --save=FILE.json"
+        raise click.UsageError(f"--save: {save!r} does not look like the name of a spec; {remedy}.")
     cluster = cluster_of(roles)
     data: dict[str, Any] = {"name": options.name or name_from(command), "cluster": cluster, "command": list(command)}
     if variables := variables_of(env, env_file):
