@@ -86,7 +86,7 @@ def test_keras_shows_steps_of_fits_and_not_of_evaluations(warm_python: StartWarm
     loops, epoch, rest = ended.stdout.encode().partition(b"Epoch 1/2")
     output.note(loops)
     known = output.progress()
-    assert (known["step"], known["epoch"], known["steps_per_epoch"]) == (60, 3, 20)
+    assert (known["step"], known["epoch"], known["steps_per_epoch"]) == (60, 3, 20), loops
     loss = float(loops.rpartition(b"\nloss ")[2].split()[0])
     assert known["metrics"] == {"loss": pytest.approx(loss, rel=1e-2, abs=1e-4)}
     output.note(epoch + rest)
