@@ -120,7 +120,7 @@ def copy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def test_help_lists_all_verbs_but_those_of_the_room(copy: Copy) -> None:
     """No other verb misses it."""
-    done = copy.tflaunch("--help")
+    done = copy.tflaunch("help", "--all")
     assert (done.returncode, done.stderr) == (0, "")
     listed = re.findall(r"^  ([a-z]+)  ", done.stdout, re.MULTILINE)
     gone = [verb for room in copy.rooms.values() for verb in room.verbs]
