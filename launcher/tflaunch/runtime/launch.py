@@ -89,9 +89,7 @@ def new_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: byt
         yield directory
     except BaseException:
         if not _has_begun(directory.path):
-            import shutil
-
-            shutil.rmtree(directory.path, ignore_errors=True)
+            directory.discard()
         raise
 
 

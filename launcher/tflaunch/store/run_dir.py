@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,24 @@ class RunDirectory:
         descriptor = os.open(self.path / "plan.json", _FLAGS, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(json.dumps(plan, separators=(",", ":")) + "\n")
+
+    def discard(self) -> None:
+        """Remove the directory of a run that has not begun, as far as that is possible."""
+        # Not by shutil: importing it would slow each start, or, if it is imported here, give another Ctrl-C the time to
+        # come in between.
+        for place, directories, files in os.walk(self.path, topdown=False):
+            for name in (*directories, *files):
+                with suppress(OSError):
+                    _remove(os.path.join(place, name))
+        with suppress(OSError):
+            os.rmdir(self.path)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except IsADirectoryError:
+        os.rmdir(path)
 
 
 def _make_unique(runs: Path, name: str) -> Path:
