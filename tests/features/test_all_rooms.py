@@ -19,7 +19,7 @@ def test_a_verb_follows_the_one_that_it_names() -> None:
     """Or its heading."""
     names = list(verbs())
     assert names.index("stacks") == names.index("explain") + 1
-    assert names.index("init") + 1 == names.index("check")
+    assert names.index("init") + 1 == names.index("run")
 
 
 def test_every_suggestion_is_a_command() -> None:
