@@ -33,7 +33,7 @@ class Verb(NamedTuple):
 
     Args:
         place: where its click command is.
-        group: the heading of `tflaunch --help` under which it is listed.
+        group: the heading of `tflaunch --help` under which it is listed; ``More``: by `tflaunch help --all` only.
         summary: what it does, for that list.
         after: the command or heading that it follows there; if there is none, it comes last in its group.
         output: where the type of what it prints with --json is, or an `Output`.

@@ -22,7 +22,7 @@ def variables_of(given: Iterable[str], file: Path | None) -> dict[str, str]:
     for where, word in [*_lines_of(file), *(("-e", word) for word in given)]:
         name, equals, value = word.partition("=")
         if not name or any(letter.isspace() for letter in name):
-            raise click.UsageError(f"{where}: {word!r} is no variable; write NAME=VALUE.")
+            raise click.UsageError(f"{where}: {word!r} is not a variable; write NAME=VALUE.")
         if not equals and name not in os.environ:
             raise click.UsageError(f"{where}: {name} is not set here; write {name}=VALUE.")
         found[name] = value if equals else os.environ[name]

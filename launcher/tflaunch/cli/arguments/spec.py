@@ -30,7 +30,7 @@ spec_argument = click.argument(
     "spec", required=False, type=click.Path(readable=False, path_type=Path), callback=_or_usual
 )
 specs_argument = click.argument(  # click cannot parse a second variadic argument
-    "specs", nargs=-1, metavar="SPEC... [-- COMMAND...]", type=click.Path(readable=False, path_type=Path)
+    "specs", nargs=-1, metavar="[SPEC]... [-- COMMAND...]", type=click.Path(readable=False, path_type=Path)
 )
 command_argument = click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 set_option = click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Change a field of the spec.")

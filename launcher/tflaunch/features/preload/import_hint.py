@@ -38,32 +38,30 @@ class ImportTimes(NamedTuple):
 
 
 class ImportHint(Watcher):
-    """Has each host time the imports of its tasks' first start, if there are several."""
+    """Has the host with the most tasks that can be forked time their imports: one is enough, as each step asks."""
 
     def __init__(self, supervision: Supervision) -> None:
         plan, by_host = supervision.job.plan, dict[str, list[str]]()
         for task in plan.tasks:
             if plan.network != PRIVATE and not program_source.check_command(list(task.argv)):
                 by_host.setdefault(task.host, []).append(task.task)
-        self._waiting = {host: tasks for host, tasks in by_host.items() if len(tasks) > 1}
+        self._host = max(by_host, key=lambda host: len(by_host[host]), default="")
+        self._waiting = by_host.get(self._host, [])
         self._sessions = supervision.sessions
-        self._found: list[tuple[ImportTime, ...]] = []
+        self._found: tuple[ImportTime, ...] = ()
 
     def watch(self, job: Job, now: float) -> None:
-        """Ask a host about its tasks once all of them run."""
-        for host, names in list(self._waiting.items()):
-            phases = {job.tasks[name].phase for name in names}
-            if phases == {TaskPhase.RUNNING}:
-                del self._waiting[host]
-                self._sessions[host].calls.begin("time_imports", Waiter(self._take), tasks=names)
+        """Ask the host once all of these tasks run."""
+        if len(self._waiting) > 1 and all(job.tasks[name].phase is TaskPhase.RUNNING for name in self._waiting):
+            self._sessions[self._host].calls.begin("time_imports", Waiter(self._take), tasks=self._waiting)
+            self._waiting = []
 
     def _take(self, message: dict[str, Any], body: bytes) -> None:
-        self._found.append(read_record(ImportTimes, message).imports)
+        self._found = read_record(ImportTimes, message).imports
 
     def finish(self, run: Run) -> Found:
-        """Tell about the host where importing took longest."""
-        worst = max(self._found, key=_longest, default=())
-        sentence = describe(worst)
+        """Tell what preloading would have saved."""
+        sentence = describe(self._found)
         return Found([], [sentence] if sentence else [])
 
 
@@ -72,7 +70,7 @@ def describe(imports: tuple[ImportTime, ...]) -> str:
 
     A process that imports alone takes the least CPU time of those that did, since an import has one thread.
     """
-    seconds = _longest(imports)
+    seconds = max((each.seconds for each in imports), default=0.0)
     if len(imports) < 2 or seconds <= _LEAST:
         return ""
     alone = min(each.cpu_seconds for each in imports)
@@ -83,7 +81,3 @@ def describe(imports: tuple[ImportTime, ...]) -> str:
         f"importing TensorFlow took {seconds:.0f} s in {len(imports)} tasks at once; "
         f"`--preload` would have saved {saved}, and saves all of it when tasks are restarted"
     )
-
-
-def _longest(imports: tuple[ImportTime, ...]) -> float:
-    return max((each.seconds for each in imports), default=0.0)
