@@ -21,14 +21,7 @@ from tflaunch.cli.arguments.launch import (
     settings_of,
 )
 from tflaunch.cli.arguments.select import complete_runs
-from tflaunch.cli.arguments.spec import (
-    CommandAfterDashes,
-    command_argument,
-    read_file,
-    say,
-    set_option,
-    warn,
-)
+from tflaunch.cli.arguments.spec import CommandAfterDashes, command_argument, read_file, say, set_option, warn
 from tflaunch.rooms import engines, load, rooms
 
 if TYPE_CHECKING:

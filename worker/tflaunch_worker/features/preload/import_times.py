@@ -112,4 +112,8 @@ def why_not_forked(pid: int) -> str:
         return reason
     python_path = [place for place in env.get("PYTHONPATH", "").split(":") if place]
     path = interpreter.package_directories(interpreter.find_python(argv[0], env), env)
-    return program_source.check_source(argv, os.readlink(f"/proc/{pid}/cwd"), python_path, path, env)[0]
+    try:
+        workdir = os.readlink(f"/proc/{pid}/cwd")
+    except OSError as error:  # it has just ended, or has changed its user
+        return f"its working directory cannot be read: {error.strerror}"
+    return program_source.check_source(argv, workdir, python_path, path, env)[0]
