@@ -16,7 +16,7 @@ import yaml
 
 from tflaunch.core import restart_rules
 from tflaunch.explain.tracebacks import clipped, failure_words, last_traceback
-from tflaunch_worker.failures import bounded, failure_signature, find_failure
+from tflaunch_worker.failures import Frame, bounded, failure_signature, find_failure
 
 pytestmark = pytest.mark.unit
 
@@ -47,6 +47,16 @@ def test_the_sentence_and_the_line_of_the_user_are_found(name: str) -> None:
     words = failure_words(lines) or ""
     assert words.startswith(", ".join(filter(None, [wanted["sentence"], wanted.get("place")])))
     assert re.split("; caused by |; while it handled |$", words)[1] == wanted.get("cause", "")
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["tensorflow/dtensor/python/api.py", "tensorflow/python/eager/execute.py", "tf_keras/src/engine/training.py"],
+)
+def test_tensorflow_is_no_code_of_the_user_in_whatever_directory(file: str) -> None:
+    """`pip install --target` makes directories with names of their own."""
+    assert not Frame(f"/root/site/{file}", 64).is_own
+    assert Frame("/root/site/train.py", 64).is_own
 
 
 @pytest.mark.parametrize("name", EXPECTED)

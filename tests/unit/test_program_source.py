@@ -153,6 +153,14 @@ def test_what_a_program_imports_is_searched_too(files: dict[str, str], is_found:
         assert ("mentions TF_BAD" in said) == is_found
 
 
+def test_packages_installed_in_a_directory_of_pythonpath_are_not_the_users(tmp_path: Path) -> None:
+    """As those in site-packages."""
+    for name in ("site/numpy-2.0.dist-info", "mine", "site/numpy"):
+        (tmp_path / name).mkdir(parents=True)
+    python_path = f"site:{tmp_path}/mine::missing"
+    assert program_source.own_places(python_path, str(tmp_path)) == [f"{tmp_path}/mine", f"{tmp_path}/missing"]
+
+
 def test_an_installed_program_is_searched_but_not_all_that_is_installed(tmp_path: Path) -> None:
     """`python -m mine.train`, where `mine` is installed beside tensorflow."""
     for name, text in {

@@ -50,9 +50,11 @@ _INNER = re.compile(
     re.DOTALL,
 )
 _FRAME = re.compile(r' {0,80}File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9})')
-_LIBRARY = re.compile(
-    r"/(?:site|dist)-packages/|/lib/python\d|/tensorflow/python/|/(?:tf_)?keras/src/|/tflaunch_worker/|\.p(?:yx|xd|xi)$"
+LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/tensorflow/(?:python|dtensor)/|/(?:tf_)?keras/src/"
+    r"|/tflaunch_worker/(?!examples/)|\.p(?:yx|xd|xi)$"
 )
+"""Files that are not the user's; TensorFlow and Keras are known in any directory, as `pip install --target` fills."""
 _GENERATED = re.compile(r"(?:^|/)__autograph_generated_file|^<")
 _TYPED_IN = ("<string>", "<stdin>")
 _RANDOM_NAME = re.compile(r"\btmp[a-z0-9_]{8}(?![a-z0-9_])")
@@ -84,7 +86,7 @@ class Frame(NamedTuple):
     @property
     def is_own(self) -> bool:
         """Whether it is in a file of the user."""
-        return not (_LIBRARY.search(self.file) or _GENERATED.search(self.file))
+        return not (LIBRARY.search(self.file) or _GENERATED.search(self.file))
 
 
 class Failure(NamedTuple):

@@ -63,6 +63,23 @@ def check_command(argv: list[str]) -> str:
     return ""
 
 
+def own_places(python_path: str, workdir: str) -> list[str]:
+    """Return the directories of a PYTHONPATH in which the user's code may be.
+
+    A directory with a `*.dist-info` is one of installed packages, as `pip install --target` and the modules of a
+    cluster make them: numpy in it mentions OPENBLAS_MAIN_FREE, and is no more the user's than elsewhere.
+    """
+    places = [os.path.abspath(os.path.join(workdir, place)) for place in python_path.split(":") if place]
+    return [place for place in places if not any(name.endswith(".dist-info") for name in _names_in(place))]
+
+
+def _names_in(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
+
+
 def check_source(
     argv: list[str], workdir: str, python_path: list[str], path: list[str], environ: Mapping[str, str]
 ) -> tuple[str, set[str]]:
@@ -71,7 +88,7 @@ def check_source(
     Args:
         argv: the command of a Python program.
         workdir: its working directory.
-        python_path: the directories of PYTHONPATH, which may also contain the user's code.
+        python_path: the directories of PYTHONPATH that may contain the user's code (see `own_places`).
         path: all directories in which modules are searched.
         environ: the environment of the zygote; setting a variable to the same value is harmless.
     """

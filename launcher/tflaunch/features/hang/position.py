@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tflaunch.explain.causes import signal_name
 from tflaunch.explain.run_status import TaskStatus
 from tflaunch.features.hang.evidence import Evidence, Frame, Place, Process, Thread
+from tflaunch_worker import failures
 
 LONG = 30.0
 """Seconds without a step or output, after which tasks that compute keep others waiting too long."""
@@ -20,8 +21,10 @@ IDLE = ("sleeps", "runs from time to time")
 _BUSY = 0.2  # CPUs
 _STEPS = 2.0  # a step that takes less than this many times the usual is not late
 
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/tflaunch_worker/(?!examples/)|^<(?!string>)")
-_TENSORFLOW = re.compile(r"/(?:site|dist)-packages/(?:tensorflow|keras|tf_keras)/")
+_GENERATED = re.compile(r"^<(?!string>)")
+_TENSORFLOW = re.compile(
+    r"/(?:(?:site|dist)-packages/(?:tensorflow|(?:tf_)?keras)|tensorflow/python|(?:tf_)?keras/src)/"
+)
 _DEBUGGERS = ("/bdb.py", "/pdb.py", "/cmd.py", "/debugpy/", "/pydevd")
 _ON_ITS_HOST = re.compile(r".*/(?:agents/[^/]+/code|site-packages|dist-packages|lib(?:64)?/python\d[^/]*)/")
 """The part of a path that differs between hosts: a copy made by `sync`, or where Python is installed."""
@@ -268,7 +271,7 @@ def activity_of(evidence: Evidence) -> Doing:
 
 
 def _is_own(frame: Frame) -> bool:
-    return _LIBRARY.search(frame.file) is None
+    return not (failures.LIBRARY.search(frame.file) or _GENERATED.search(frame.file))
 
 
 def _own(frames: Sequence[Frame]) -> Frame | None:

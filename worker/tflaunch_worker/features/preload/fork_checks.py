@@ -37,7 +37,7 @@ def check_program(
     reason = reason_in_process(started_by)
     if reason:
         return reason, set()
-    python_path = [os.path.abspath(place) for place in os.environ.get("PYTHONPATH", "").split(":") if place]
+    python_path = program_source.own_places(os.environ.get("PYTHONPATH", ""), os.getcwd())
     if request["is_function"]:
         return _check_function(request, modules_before, [workdir, *python_path, *added])
     kind, index = program_source.find_program(argv) or ("", 0)

@@ -110,10 +110,10 @@ def why_not_forked(pid: int) -> str:
     reason = program_source.check_command(argv)
     if reason:
         return reason
-    python_path = [place for place in env.get("PYTHONPATH", "").split(":") if place]
     path = interpreter.package_directories(interpreter.find_python(argv[0], env), env)
     try:
         workdir = os.readlink(f"/proc/{pid}/cwd")
     except OSError as error:  # it has just ended, or has changed its user
         return f"its working directory cannot be read: {error.strerror}"
+    python_path = program_source.own_places(env.get("PYTHONPATH", ""), workdir)
     return program_source.check_source(argv, workdir, python_path, path, env)[0]
