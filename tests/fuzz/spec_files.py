@@ -21,7 +21,6 @@ from tflaunch.discovery import resolve
 from tflaunch.errors import Problem, SpecError
 from tflaunch.features.render import targets
 from tflaunch.plan import lint, placeholders, planner, serialize
-from tflaunch.plan import model as planning
 
 _SUFFIXES = {b"j": ".json", b"y": ".yaml", b"t": ".toml"}
 _LONGEST = 10.0  # seconds
@@ -122,6 +121,8 @@ def check(case: bytes) -> None:
         found = lint.check_spec(spec)
         if not any(problem.severity == "error" for problem in found):
             _plan(spec, len(case))
+    except load.InvalidFieldsError as error:
+        found = [*error.problems, *([] if error.remainder is None else lint.check_remainder(*error.remainder))]
     except SpecError as error:
         found = error.problems or [Problem("error", "", "", "")]
     _check_problems(found)
@@ -142,7 +143,6 @@ def _check_problems(problems: Sequence[Problem]) -> None:
 
 def _plan(spec: Spec, number: int) -> None:
     plan = planner.make_plan(spec, DIRECTORY, MACHINE)
-    _check_problems(planning.problems(plan))
     record = serialize.as_json(plan)
     assert serialize.from_json(json.loads(json.dumps(record))) == plan, "a plan does not survive the journal"
     if len(plan.tasks) > _MOST_TASKS:

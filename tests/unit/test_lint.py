@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.specs import GOOD, SMALLEST, SMALLEST_LOCAL, made, planned
+from tflaunch.clusterspec.problems import without_faults
+from tflaunch.clusterspec.spec_file import read_spec_file
 from tflaunch.clusterspec.values import ROLES, STRATEGIES
-from tflaunch.errors import Problem
+from tflaunch.discovery import prepare
+from tflaunch.errors import Problem, SpecError
 from tflaunch.plan import lint
 from tflaunch.plan.attempts import addresses
-from tflaunch.plan.model import problems
 
 pytestmark = pytest.mark.unit
 
@@ -47,6 +51,55 @@ class TestGoodSpecs:
     def test_a_good_spec_has_no_problem(self, data: dict[str, Any]):
         """Neither error nor warning; this includes the two smallest specs of the documentation."""
         assert problems_of(data) == []
+
+
+def faulty(data: Any) -> Iterator[Any]:
+    """Yield the data with one fault: a value of a wrong type in it, or a misspelt key."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            rest = {name: item for name, item in data.items() if name != key}
+            yield {**rest, key: {"x": [None]}}
+            yield {**rest, f"{key}x": value}
+            for changed in faulty(value):
+                yield {**rest, key: changed}
+
+
+class TestInvalidFields:
+    """Problems that the valid fields of a spec have with each other, told with those of invalid ones."""
+
+    @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
+    def test_an_invalid_field_makes_no_others_wrong(self, data: dict[str, Any]):
+        """Whatever is left out with it."""
+        for changed in faulty(data):
+            rest = without_faults(changed)
+            if rest is not None and rest.places:
+                found = lint.check_remainder(*rest)
+                assert [problem for problem in found if problem.severity == "error"] == [], changed
+
+    def test_problems_of_both_kinds_are_told_at_once(self, tmp_path: Path):
+        """In the fields, and between them."""
+        spec = {
+            "cluster": {"worker": 2},
+            "command": ["python", "train.py", "{task.number}"],
+            "retention": {"runs": "few"},
+            "restart": {"max": -1, "backoff": ["2m", "1m"]},
+        }
+        (tmp_path / "job.json").write_text(json.dumps(spec))
+        settings = ["name=a/b", "restart", "cluster.worker.x=1"]
+        with pytest.raises(SpecError) as raised:
+            prepare.load_spec(read_spec_file(tmp_path / "job.json"), settings[:1])
+        assert {problem.where for problem in raised.value.problems} == {
+            *("name", "command[2]", "retention.runs", "restart.max", "restart.backoff"),
+        }
+        with pytest.raises(SpecError) as raised:
+            prepare.load_spec(read_spec_file(tmp_path / "job.json"), settings)
+        assert len(raised.value.problems) == 2, "both settings that cannot be applied"
+
+    def test_tasks_on_other_hosts_need_a_lease(self):
+        """They would end with the connection."""
+        with pytest.raises(SpecError, match="lease"):
+            prepare.warnings_about("job.json", made({**SMALLEST, "timeouts": {"lease": 0}}))
+        assert prepare.warnings_about("job.json", made({**SMALLEST_LOCAL, "timeouts": {"lease": 0}})) == []
 
 
 class TestImages:
@@ -484,5 +537,4 @@ class TestPrivateNetworks:
         """Whatever the host is called outside."""
         data = {**SMALLEST, "cluster": {"worker": ["alpha:1", "alpha:2"]}, "network": "private"}
         plan = planned(data)
-        assert problems(plan) == []
         assert addresses(plan) == {"worker": ["localhost:1", "localhost:2"]}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.specs import DIRECTORY, GOOD, MACHINE, SMALLEST, SMALLEST_LOCAL, planned
 from tflaunch.clusterspec.values import Address
 from tflaunch.plan import attempts, placeholders, serialize
-from tflaunch.plan.model import HostPlan, Plan, TaskPlan, problems
+from tflaunch.plan.model import HostPlan, Plan, TaskPlan
 
 pytestmark = pytest.mark.unit
 
@@ -438,12 +438,6 @@ class TestOtherHosts:
         """Within the lease."""
         assert planned(SMALLEST).timeouts.heartbeat == 5
         assert planned({**SMALLEST, "timeouts": {"lease": 6}}).timeouts.heartbeat == 2
-
-    def test_no_lease_is_an_error_with_other_hosts(self):
-        """The tasks would end with the connection."""
-        (problem,) = problems(planned({**SMALLEST, "timeouts": {"lease": 0}}))
-        assert problem.where == "timeouts.lease"
-        assert not problems(planned(SMALLEST_LOCAL)) + problems(planned(SMALLEST))
 
 
 class TestLease:

@@ -79,12 +79,13 @@ def _checked(spec: Path, command: Sequence[str], settings: Sequence[str]) -> tup
     """Return the problems of a spec, and the file that has them: the spec's, or one of defaults."""
     name = source_name(spec)
     from tflaunch.discovery import prepare
+    from tflaunch.plan import lint
 
     try:
         loaded, problems = prepare.read_spec(read_file(spec), settings, command=command, is_offline=True)
     except SpecError as error:
         return Checked(name, False, error.problems), error.source
-    return Checked(name, True, [*problems, *_no_way_out(loaded)]), name
+    return Checked(name, True, [*problems, *lint.without_matrix(loaded), *_no_way_out(loaded)]), name
 
 
 def _no_way_out(spec: Spec) -> list[Problem]:

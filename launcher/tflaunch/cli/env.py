@@ -32,7 +32,7 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
 
     file = read_file(spec)
     loaded, warnings = prepare.read_spec(file, settings)
-    made = prepare.make_plan(file.source, file.directory, loaded)
+    made = prepare.make_plan(file.directory, loaded)
     warn(spec, warnings)
     names = [process.task for process in made.processes()]
     if task not in names:

@@ -45,7 +45,7 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
 
     file = read_file(spec)
     loaded, warnings = prepare.read_spec(file, settings, name, command)
-    made = prepare.make_plan(file.source, file.directory, loaded)
+    made = prepare.make_plan(file.directory, loaded)
     warn(spec, warnings)
     from tflaunch.plan import placeholders, serialize
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -108,14 +107,14 @@ def run(
     from tflaunch.discovery import prepare
 
     data = load.apply_settings(_SOURCE, data, (*settings_of(Launching(options)), *settings))
-    spec = load.spec_from_data(_SOURCE, data, os.environ, Path())
+    spec = prepare.spec_from_data(_SOURCE, data, Path())
     spec, warnings = prepare.complete(_SOURCE, Path(), spec)
     text = json.dumps(data, indent=2) + "\n"
     if save is not None:
         warn(_SOURCE, warnings)
         _save(text, save)
         return None
-    plan = prepare.make_plan(_SOURCE, Path(), spec, is_detached=options.outlives_terminal)
+    plan = prepare.make_plan(Path(), spec, is_detached=options.outlives_terminal)
     plan = plan._replace(preflight=options.preflight)
     warn(_SOURCE, warnings)
     return start(Launching(options, plan=plan, suffix=".json", spec=text.encode()))

@@ -13,7 +13,7 @@ from typing import Any
 
 from tflaunch.clusterspec import defaults
 from tflaunch.clusterspec.model import Spec
-from tflaunch.clusterspec.problems import validate_data
+from tflaunch.clusterspec.problems import Remainder, validate_data, without_faults
 from tflaunch.clusterspec.spec_file import SpecFile, SpecFileError, read_spec_file
 from tflaunch.clusterspec.values import WrittenFloat, format_place
 from tflaunch.errors import Problem, SpecError
@@ -26,6 +26,14 @@ _EXPANDED = ("env", "workdir", "hosts", "roles.*.env", "roles.*.workdir", "sidec
 _DOTTED_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){64}""", re.ASCII)
 _SHOWN = 30  # characters of an invalid text
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,9})\]")
+
+
+class InvalidFieldsError(SpecError):
+    """Fields of a spec that are invalid; ``remainder`` is the spec without them, if there is one."""
+
+    def __init__(self, source: str, problems: Sequence[Problem], remainder: Remainder | None) -> None:
+        super().__init__(source, problems)
+        self.remainder = remainder
 
 
 def load_spec(
@@ -97,12 +105,12 @@ def _spec_of(source: str, data: Any, environ: Mapping[str, str]) -> Spec:
     Raises:
         SpecError: the spec is invalid; lists all problems.
     """
-    problems: list[Problem] = []
-    result = validate_data(_expand(data, (), environ, problems))
-    if isinstance(result, list):
-        problems += result
+    unset: list[Problem] = []
+    data = _expand(data, (), environ, unset)
+    result = validate_data(data)
+    problems = [*unset, *(result if isinstance(result, list) else [])]
     if problems or isinstance(result, list):
-        raise SpecError(source, problems)
+        raise InvalidFieldsError(source, problems, without_faults(data, [problem.where for problem in unset]))
     return result
 
 
@@ -130,7 +138,7 @@ def apply_settings(source: str, data: dict[str, Any], settings: Sequence[str]) -
         return data
     try:
         changed: dict[str, Any] = copy.deepcopy(data)
-        _assign_settings(changed, settings)
+        _assign_settings(source, changed, settings)
         _check_size(changed)
     except SpecFileError as error:
         raise SpecError(source, [error.problem]) from None
@@ -231,19 +239,29 @@ def _check_size(data: Any) -> None:
             stack.extend((item, depth + 1) for item in value)
 
 
-def _assign_settings(data: dict[str, Any], settings: Sequence[str]) -> None:
+def _assign_settings(source: str, data: dict[str, Any], settings: Sequence[str]) -> None:
+    problems = []
     for setting in settings:
-        path, equals, text = setting.partition("=")
-        steps = [name or int(index) for name, index in _STEP.findall(path)]
-        if not equals or not steps or isinstance(steps[0], int):
-            raise SpecFileError(f"--set {setting!r:.60} is not PATH=VALUE", "for example --set restart.max=0")
         try:
-            value = json.loads(
-                text, object_pairs_hook=_without_duplicates, parse_constant=_as_text, parse_float=WrittenFloat
-            )
-        except (ValueError, RecursionError):
-            value = text
-        _assign(data, steps, value, setting)
+            _assign_setting(data, setting)
+        except SpecFileError as error:
+            problems.append(error.problem)
+    if problems:
+        raise SpecError(source, problems)
+
+
+def _assign_setting(data: dict[str, Any], setting: str) -> None:
+    path, equals, text = setting.partition("=")
+    steps = [name or int(index) for name, index in _STEP.findall(path)]
+    if not equals or not steps or isinstance(steps[0], int):
+        raise SpecFileError(f"--set {setting!r:.60} is not PATH=VALUE", "for example --set restart.max=0")
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_without_duplicates, parse_constant=_as_text, parse_float=WrittenFloat
+        )
+    except (ValueError, RecursionError):
+        value = text
+    _assign(data, steps, value, setting)
 
 
 def _as_text(word: str) -> str:

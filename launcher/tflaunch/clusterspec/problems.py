@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -16,6 +17,8 @@ from tflaunch.errors import Problem
 
 _OF_KEY = "[key]"
 """Last part of the location of an error in a key."""
+
+_MOST_ROUNDS = 8  # of removing faulty fields: each finds those that only show without the ones before
 
 _FOREIGN_FIELDS = {
     "task": "remove it: tflaunch makes the task part of TF_CONFIG for every task",
@@ -50,6 +53,57 @@ def problems_in(error: ValidationError, data: object) -> list[Problem]:
     return [problem for _, problem in sorted(found, key=lambda one: one[0])]
 
 
+class Remainder(NamedTuple):
+    """A spec without its faulty parts, and the places of these."""
+
+    spec: Spec
+    places: Sequence[str]
+
+
+def without_faults(data: object, places: Sequence[str] = ()) -> Remainder | None:
+    """Return what is left of a spec without the parts that have problems; None if that is no spec.
+
+    Args:
+        data: the result of a parser.
+        places: the places of further problems.
+    """
+    data, found = copy.deepcopy(data), list(places)
+    for _ in range(_MOST_ROUNDS):
+        try:
+            return Remainder(Spec.model_validate(data), found)
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+        for detail in details:
+            location = detail["loc"]
+            found.append(format_place(location))
+            if detail["type"] == "extra_forbidden":  # what it means is missing, and may be any field
+                guess = _meant_by(location)
+                found.append(format_place((*location[:-1], guess) if guess else location[:-1] or location))
+            _take_out(data, location)
+    return None
+
+
+def _take_out(data: Any, location: Location) -> None:
+    """Remove from data the innermost field that a location leads to; a cluster is left without tasks."""
+    inside: list[tuple[dict[Any, Any], str | int]] = []
+    here = data
+    for part in location:
+        if not isinstance(here, dict) or part not in here:
+            break
+        inside.append((here, part))
+        here = here[part]
+    if inside:
+        holder, part = inside[-1]
+        del holder[part]
+    if isinstance(data, dict):
+        data.setdefault("cluster", {})
+
+
+def _meant_by(location: Location) -> str | None:
+    """Return the field that the last part of a location probably means."""
+    return nearest_name(str(location[-1]), written_fields(_declared_at(location[:-1])))
+
+
 def nearest_name(name: str, known: Sequence[str]) -> str | None:
     """Return the known name that a misspelled one probably means, None if none is similar."""
     import difflib  # slow to import, and rarely needed
@@ -77,7 +131,7 @@ def _unknown_field(value: object, location: Location, declared: Any) -> tuple[st
     known = written_fields(model)
     if model is Spec and name in _FOREIGN_FIELDS:
         hint = _FOREIGN_FIELDS[name]
-    elif guess := nearest_name(name, known):
+    elif guess := _meant_by(location):
         hint = f"did you mean {guess!r}?"
     else:
         hint = "the fields here are " + ", ".join(known)

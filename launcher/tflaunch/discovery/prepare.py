@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tflaunch.clusterspec import load, servers
 from tflaunch.clusterspec.model import Spec
@@ -27,9 +29,45 @@ def read_spec(
     Raises:
         SpecError: the spec has errors; lists all of them, and the warnings.
     """
-    spec = load.load_spec(file, settings, name, command, os.environ)
+    spec = load_spec(file, settings, name, command)
     spec, problems = complete(file.source, file.directory, spec, is_offline, giver)
     return spec, [*problems, *servers.missing_servers(spec, file.directory)]
+
+
+def load_spec(
+    file: SpecFile, settings: Sequence[str] = (), name: str | None = None, command: Sequence[str] = ()
+) -> Spec:
+    """Return the spec in a file; arguments are those of `load.load_spec`.
+
+    Raises:
+        SpecError: fields are invalid; lists them, and the problems that the others have with each other.
+    """
+    with _all_problems():
+        return load.load_spec(file, settings, name, command, os.environ)
+
+
+def spec_from_data(source: str, data: Any, directory: Path) -> Spec:
+    """Return the spec in plain data; arguments are those of `load.spec_from_data`.
+
+    Raises:
+        SpecError: as `load_spec`.
+    """
+    with _all_problems():
+        return load.spec_from_data(source, data, os.environ, directory)
+
+
+@contextmanager
+def _all_problems() -> Iterator[None]:
+    """Add to invalid fields the problems of the rest, so that a spec is corrected in one go."""
+    try:
+        yield
+    except load.InvalidFieldsError as error:
+        rest = error.remainder
+        if rest is None:
+            raise
+        from tflaunch.plan import lint
+
+        raise SpecError(error.source, [*error.problems, *lint.check_remainder(rest.spec, rest.places)]) from None
 
 
 def complete(
@@ -74,10 +112,31 @@ def warnings_about(source: str, spec: Spec) -> list[Problem]:
     """
     from tflaunch.plan import lint
 
-    problems = [_with_origin(spec, problem) for problem in lint.check_spec(spec)]
+    problems = [_with_origin(spec, problem) for problem in (*_no_lease(spec), *lint.check_spec(spec))]
     if any(problem.severity == "error" for problem in problems):
         raise SpecError(source, problems)
     return problems
+
+
+def _no_lease(spec: Spec) -> list[Problem]:
+    """Return the problem of a spec whose tasks on other hosts would end as soon as a link is lost."""
+    if spec.timeouts.lease != 0:
+        return []
+    from tflaunch.discovery import local_machine
+
+    others = [host for host in _hosts_of(spec) if not local_machine.is_this_machine(host)]
+    if not others:
+        return []
+    message = f"0 would end the tasks on {others[0]} at the first hiccup of the network"
+    return [Problem.error("timeouts.lease", message, "leave it out, or give the time that a cut may last")]
+
+
+def _hosts_of(spec: Spec) -> list[str]:
+    """Return the hosts of tasks and sidecars, and spare hosts."""
+    from tflaunch.plan import placement
+
+    hosts = [address.host for addresses in spec.cluster.values() for address in addresses]
+    return [*hosts, *(sidecar.host for sidecar in spec.sidecars.values()), *placement.spare_hosts(spec)]
 
 
 def _with_origin(spec: Spec, problem: Problem) -> Problem:
@@ -88,26 +147,17 @@ def _with_origin(spec: Spec, problem: Problem) -> Problem:
     return problem
 
 
-def make_plan(source: str, directory: Path, spec: Spec, is_detached: bool = False) -> Plan:
-    """Return the plan of a spec that comes from ``source``; its paths are relative to ``directory``.
+def make_plan(directory: Path, spec: Spec, is_detached: bool = False) -> Plan:
+    """Return the plan of a spec without errors; its paths are relative to ``directory``.
 
     The tasks of a detached run outlive its supervisor by the usual lease, even on this machine, so that the run
     can be resumed.
-
-    Raises:
-        SpecError: the spec does not fit the hosts that it names.
     """
     from tflaunch.discovery import local_machine
     from tflaunch.plan import model as planning
-    from tflaunch.plan import placement, planner
+    from tflaunch.plan import planner
 
     if is_detached and spec.timeouts.lease is None:
         timeouts = spec.timeouts.model_copy(update={"lease": planning.DEFAULT_LEASE})
         spec = spec.model_copy(update={"timeouts": timeouts})
-    hosts = [address.host for addresses in spec.cluster.values() for address in addresses]
-    hosts += [*(sidecar.host for sidecar in spec.sidecars.values()), *placement.spare_hosts(spec)]
-    plan = planner.make_plan(spec, directory.absolute(), local_machine.describe_machine(hosts))
-    problems = planning.problems(plan)
-    if problems:
-        raise SpecError(source, problems)
-    return plan
+    return planner.make_plan(spec, directory.absolute(), local_machine.describe_machine(_hosts_of(spec)))

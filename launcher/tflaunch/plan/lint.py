@@ -6,17 +6,64 @@ probably does not do what its author intended.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
-from tflaunch.plan import cluster_rules, setting_rules, task_rules
+from tflaunch.plan import cluster_rules, placeholders, setting_rules, task_rules
 
 _RULES = (*cluster_rules.RULES, *task_rules.RULES, *setting_rules.RULES)
+_SHAPE = ("cluster", "command", "discover", "strategy", "roles", "hosts", "sidecars", "kubernetes")
+_APART = ("restart", "timeouts", "retention", "sync", "collect", "checkpoints", "secrets", "env", "notify", "elastic")
 
 
 def check_spec(spec: Spec) -> list[Problem]:
     """Return all problems of a spec, errors first."""
     problems = [problem for rule in _RULES for problem in rule(spec)]
     return sorted(problems, key=lambda problem: problem.severity)
+
+
+def check_remainder(spec: Spec, places: Sequence[str]) -> list[Problem]:
+    """Return the problems of a spec whose faulty fields were left out, but for those that may come from that.
+
+    Args:
+        spec: the spec without these fields.
+        places: the places of the fields.
+    """
+    is_shapeless = bool(spec.discover or spec.pool or spec.kubernetes) or any(map(_gives_shape, places))
+
+    def is_certain(problem: Problem) -> bool:
+        if is_shapeless and _section(problem.where) not in _APART:
+            return False
+        return not any(_may_concern(problem.where, place) for place in places)
+
+    return [problem for problem in check_spec(spec) if is_certain(problem)]
+
+
+def _gives_shape(place: str) -> bool:
+    """Whether a place says which tasks there are, where, and what they run."""
+    section, *parts = re.split(r"[.\[]", place)
+    return section in _SHAPE and (section == "cluster" or len(parts) < 2 or parts[-1] in ("command", "server"))
+
+
+def _section(where: str) -> str:
+    return re.split(r"[.\[]", where, maxsplit=1)[0]
+
+
+def _may_concern(where: str, place: str) -> bool:
+    """Whether one place contains the other, or both are fields of the same name."""
+    parts, others = re.split(r"[.\[]", where), re.split(r"[.\[]", place)
+    return all(one == other for one, other in zip(parts, others, strict=False)) or parts[-1] == others[-1]
+
+
+def without_matrix(spec: Spec) -> list[Problem]:
+    """Return warnings about placeholders that only `up --matrix` fills in."""
+    return [
+        Problem.warning(where, f"{{matrix.{name}}} gets its values from `up --matrix`", f"add --matrix {name}=V1,V2")
+        for where, text in task_rules.texts_of(spec)
+        for name in placeholders.matrix_values_in(text)
+    ]
 
 
 def refused_spares(spec: Spec, scheduler: str) -> list[Problem]:

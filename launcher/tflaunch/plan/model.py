@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from tflaunch.clusterspec.values import Address
-from tflaunch.errors import Problem
 from tflaunch.records import Range
 from tflaunch_worker import function
 
@@ -364,15 +363,6 @@ def role_of(task: str) -> str:
     """Return the role in a task's name."""
     role, colon, _ = task.partition(":")
     return role if colon else SIDECAR
-
-
-def problems(plan: Plan) -> list[Problem]:
-    """Return the problems of a plan that cannot be found in the spec alone."""
-    others = [host.host for host in plan.hosts if not host.is_local]
-    if plan.lease == 0 and others:
-        message = f"0 would end the tasks on {others[0]} at the first hiccup of the network"
-        return [Problem("error", "timeouts.lease", message, "leave it out, or give the time that a cut may last")]
-    return []
 
 
 class Machine(NamedTuple):

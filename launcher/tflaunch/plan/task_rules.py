@@ -79,7 +79,7 @@ def _own_variables(spec: Spec) -> Iterator[Problem]:
 
 def _placeholders(spec: Spec) -> Iterator[Problem]:
     """Check placeholders: an unknown one would reach the program literally."""
-    for where, text in _texts(spec):
+    for where, text in texts_of(spec):
         for name in placeholders.unknown(text):
             guess = nearest_name(name, list(placeholders.NAMES))
             hint = f"did you mean {{{guess}}}? Write {{{{{name}}}}} for literal braces"
@@ -91,7 +91,7 @@ def _placeholders(spec: Spec) -> Iterator[Problem]:
             yield Problem.error(where, "{chief.host} is empty: the cluster has neither chief nor worker", "remove it")
 
 
-def _texts(spec: Spec) -> Iterator[tuple[str, str]]:
+def texts_of(spec: Spec) -> Iterator[tuple[str, str]]:
     """Yield the place and text of every value that may contain placeholders."""
     for where, command in _all_commands(spec):
         yield from ((f"{where}[{index}]", word) for index, word in enumerate(command))

@@ -55,14 +55,13 @@ def plan_spec(
     kept = _read(path)
     if kept is not None:
         return kept
-    from tflaunch.clusterspec import load
     from tflaunch.discovery import prepare
     from tflaunch.plan import lint
 
-    spec = load.load_spec(file, settings, name, command, os.environ)
+    spec = prepare.load_spec(file, settings, name, command)
     has_fixed_hosts = not spec.discover and spec.pool is None
     spec, warnings = prepare.complete(file.source, file.directory, spec)
-    plan = prepare.make_plan(file.source, file.directory, spec, is_detached=is_detached)
+    plan = prepare.make_plan(file.directory, spec, is_detached=is_detached)
     planned = Planned(plan, [*warnings, *lint.unused_image(spec, None)])
     if has_fixed_hosts:
         hosts = sorted({address.host for role in spec.cluster.values() for address in role})

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tflaunch.client import requests, runs
 from tflaunch.client.control_client import NoSupervisorError
 from tflaunch.client.observer import Observer
-from tflaunch.clusterspec import load
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import local_machine, prepare
 from tflaunch.errors import EXIT_INTERNAL, EXIT_TIMEOUT, EXIT_USAGE, Problem, SpecError, TflaunchError
@@ -60,7 +58,7 @@ def plan_runs(
         SpecError: the spec is invalid, or does not have that many workers.
         TflaunchError: the batch cannot be meant for this spec.
     """
-    spec = load.load_spec(file, settings, None, command, os.environ)
+    spec = prepare.load_spec(file, settings, None, command)
     if spec.discover:
         spec, _ = prepare.complete(file.source, file.directory, spec)
     if spec.effective_strategy() == "mirrored":
@@ -76,7 +74,7 @@ def plan_runs(
     for count in counts:
         scaled = scaled_spec.with_workers(file.source, spec, count, local_names)
         scaled, warnings = prepare.complete(file.source, file.directory, scaled)
-        plans.append(ScaledPlan(count, prepare.make_plan(file.source, file.directory, scaled)))
+        plans.append(ScaledPlan(count, prepare.make_plan(file.directory, scaled)))
     return plans, warnings
 
 

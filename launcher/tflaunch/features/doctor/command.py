@@ -52,7 +52,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
 
     file = read_file(spec)
     loaded, warnings = prepare.read_spec(file, settings, command=command)
-    plan = prepare.make_plan(file.source, file.directory, loaded)
+    plan = prepare.make_plan(file.directory, loaded)
     warn(spec, warnings)
     from tflaunch.client import secret_values
     from tflaunch.features.doctor import collect

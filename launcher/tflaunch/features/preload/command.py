@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,16 +100,16 @@ def _plan(spec: Path | None, python: str, roles: ClusterOptions, settings: tuple
     if spec is not None:
         file = read_file(spec)
         source, directory = file.source, file.directory
-        loaded = load.load_spec(file, settings, None, (), os.environ)
+        loaded = prepare.load_spec(file, settings)
     else:
         source, directory = _SOURCE, Path()
         data = {"name": "warm", "cluster": cluster_of(roles), "command": [python, "-c", "pass"]}
-        loaded = load.spec_from_data(source, load.apply_settings(source, data, settings), os.environ, directory)
+        loaded = prepare.spec_from_data(source, load.apply_settings(source, data, settings), directory)
     if not loaded.warm:
         loaded = loaded.model_copy(update={"warm": seconds_in(_IDLE)})
     loaded, warnings = prepare.complete(source, directory, loaded)
     warn(source, warnings)
-    return prepare.make_plan(source, directory, loaded)
+    return prepare.make_plan(directory, loaded)
 
 
 def _show(found: list[WarmServer], problems: list[str], is_stop: bool, as_json: bool) -> int:

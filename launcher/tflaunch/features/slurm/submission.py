@@ -12,7 +12,6 @@ from pathlib import Path
 
 from tflaunch import private_files
 from tflaunch.client.secret_values import read_secrets
-from tflaunch.clusterspec import load
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import SpecFile, read_spec_file
 from tflaunch.discovery import prepare, resolve
@@ -59,7 +58,7 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
     if problems := lint.unused_image(spec, ENGINE) + lint.refused_spares(spec, ENGINE):
         raise SpecError(file.source, problems)
     warnings = prepare.warnings_about(file.source, spec)
-    plan = prepare.make_plan(file.source, file.directory, spec)
+    plan = prepare.make_plan(file.directory, spec)
     placeholders.require_matrix_values(plan)
     if "drill" in order.extras:
         drill.parse_drill(order.extras["drill"], plan)
@@ -90,7 +89,7 @@ def plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
     spec = resolve.with_hosts(str(path), _load(file, order), home, on=ENGINE)
     spec = slurm.with_gpus_of_nodes(with_gpus(spec))
     prepare.warnings_about(str(path), spec)
-    plan = prepare.make_plan(str(path), home, spec)._replace(preflight=order.preflight)
+    plan = prepare.make_plan(home, spec)._replace(preflight=order.preflight)
     if not directory.function.exists():
         return plan
     return plan.with_function(directory.function, json.loads((directory.function / function.SEARCHED).read_text()))
@@ -108,7 +107,7 @@ def _on_assumed_nodes(file: SpecFile, order: SpecOrder) -> Spec:
 
 
 def _load(file: SpecFile, order: SpecOrder) -> Spec:
-    return load.load_spec(file, order.settings, order.name, order.command, os.environ)
+    return prepare.load_spec(file, order.settings, order.name, order.command)
 
 
 def _submit(directory: RunDirectory, order: SpecOrder, options: Sequence[str]) -> str:
