@@ -34,6 +34,15 @@ PAGES = FROM_ROOT | {
 }
 """What links in documents lead to, to the page that shows it."""
 EXAMPLES = ["docker-compose.yml", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("cluster_specs/*.json"))]
+INSIDE = 0.02
+"""How much a page of the menu's last part, about how tflaunch is made, counts in the search; other pages count 1."""
+SECTION_INSIDE = "Inside"
+"""The last part of the menu: how tflaunch is made."""
+BOOST_INSIDE = 0.0005
+"""How much its pages count in the search, so that they are found last: a match in a title counts 1000, in a text 1."""
+BOOST_FOR_PROGRAMS = 0.05
+"""The same for pages of names that programs read, which have nearly every word in a title."""
+FOR_PROGRAMS = ("events.md", "fields.md", "json.md")
 _LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
@@ -56,8 +65,12 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Let links to other files of the repository lead to their pages."""
+    """Let links to other files of the repository lead to their pages, and the search find pages for users first."""
     here = page.file.src_uri
+    if here.startswith("decisions/") or any(section.title == SECTION_INSIDE for section in page.ancestors):
+        page.meta["search"] = {"boost": BOOST_INSIDE}
+    elif here in FOR_PROGRAMS:
+        page.meta["search"] = {"boost": BOOST_FOR_PROGRAMS}
     source = next((name for name, made in FROM_ROOT.items() if made == here), f"docs/{here}")
 
     def moved(match: re.Match[str]) -> str:
