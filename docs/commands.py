@@ -24,17 +24,19 @@ HEAD = """\
 
 Made by `python docs/commands.py` from what `tflaunch COMMAND --help` prints. Results go to stdout, errors and
 progress to stderr. RUN is the name of a run or of its job, or a prefix of one. If several runs match, the live one
-is used, or else the newest; without RUN, all runs match.
+is used, or the newest if none is live; if several are live, name one. Without RUN, all runs match.
 
-| exit code | meaning |
+| exit code of `up`, `run`, `attach` and `wait` | meaning |
 |---|---|
 | 0 | the job succeeded: all tasks, or the chief of a parameter_server job, exited with 0 |
 | 1 to 123 | the culprit's own exit code; 1 also for a program that went to [the background](troubleshooting.md) |
 | 128+N | the culprit was killed by signal N |
-| 2, 3 | 2: the spec or the usage is wrong; 3: a port is busy or a host cannot be reached. Nothing was started |
-| 124, 125 | 124: a time limit; 125: a host or tflaunch failed, or a task [may live on](supervision.md#ending-a-run) |
-| 126, 127 | 126: the command cannot be executed; 127: it was not found |
-| 130, 143 | Ctrl-C; TERM |
+| 2 | the spec or the usage is wrong, and nothing was started; or the culprit's own |
+| 3 | a port is busy or a host cannot be reached, and nothing was started; or the culprit's own |
+| 124 | a time limit |
+| 125 | a host or tflaunch failed, or a task [may live on](supervision.md#ending-a-run) |
+| 126, 127 | the command cannot be executed; it was not found |
+| 130, 143 | Ctrl-C; TERM or `tflaunch down` |
 
 ![`tflaunch --help`](pictures/help.svg)
 """

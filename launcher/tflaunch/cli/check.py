@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @set_option
 @json_option
 def check(specs: tuple[Path, ...], command: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> int:
-    """Find mistakes in each SPEC without touching a host: exit 0 when all can be run, 2 when one cannot.
+    """Find mistakes in each SPEC, and in its program, without touching a host: exit 2 for an error, else 0.
 
     A SPEC `-` is read from standard input; without SPEC, it is the cluster.json, .yaml, .yml or .toml here.
 
