@@ -36,7 +36,7 @@ parameter server. Try next:
 endef
 export AFTER_DEMO
 
-.PHONY: help demo test test-preload docs lint style types check fuzz simulate mutants chaos matrix nightly benchmark dist clean
+.PHONY: help demo test test-preload docs pictures lint style types check fuzz simulate mutants chaos matrix nightly benchmark dist clean
 
 help: ## Show this help.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1: /' | sort
@@ -65,6 +65,10 @@ test-%: $(VENV)/.ready
 docs: $(VENV)/.ready ## Build the documents as a site in build/site, which can be read and searched without a server.
 	$(RUN) NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
 	@echo "file://$(CURDIR)/build/site/index.html"
+
+pictures: $(VENV)/.ready ## Draw the pictures of README and docs anew, as commands and page look now. Needs chromium.
+	$(RUN) python docs/pictures.py
+	$(RUN) python docs/web_pictures.py
 
 lint: style types ## Check style, types and which package imports which.
 

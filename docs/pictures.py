@@ -41,6 +41,10 @@ TRAINING = (
     f"up {REPOSITORY}/cluster_specs/mnist_multi_worker.json --set env.TF_CPP_MIN_LOG_LEVEL=3"
     " -- python -m tflaunch_worker.examples.mnist_multi_worker --epochs 9"
 )
+PLACE, HOME = "/home/you/train", "/home/you/.local/state/tflaunch"
+"""What pictures show in place of the temporary directories, whose paths are as long: no line breaks elsewhere."""
+_TEMPORARY = "/tmp"  # noqa: S108 (its length is known, and TemporaryDirectory makes the rest)
+_RANDOM = 8  # characters that Python adds to the name of a temporary directory
 IN_TRAINING = r"worker:1 +running.* 7/9 "
 FRAMES = (r"tasks, logs in", *(rf"worker:1 +running.* {epoch}/9 " for epoch in (1, 3, 5, 7, 9)), None)
 FRAME_SECONDS = 2.0
@@ -78,11 +82,32 @@ class Scene(NamedTuple):
 
 
 SCENES = (
-    Scene("help", "--help"),
+    Scene("help", "--help", rows=60),
     Scene("up", TRAINING, columns=120, rows=20, frames=FRAMES),
     Scene("failure", "up broken.json"),
     Scene("ps", "ps", columns=120, beside=(TRAINING, IN_TRAINING)),
 )
+
+
+class Directories(NamedTuple):
+    """Where a scene is played, and TFLAUNCH_HOME there."""
+
+    place: Path
+    home: Path
+
+    def hidden(self, text: str) -> str:
+        """Return a text with the paths that pictures show."""
+        return text.replace(str(self.home), HOME).replace(str(self.place), PLACE)
+
+
+@contextmanager
+def directories() -> Iterator[Directories]:
+    """Make the temporary directories, with paths as long as those that pictures show."""
+    prefix = "t" * (len(PLACE) - len(_TEMPORARY) - 1 - _RANDOM)
+    with tempfile.TemporaryDirectory(dir=_TEMPORARY, prefix=prefix) as name:
+        made = Directories(Path(name), Path(name, "h" * (len(HOME) - len(name) - 1)))
+        assert (len(str(made.place)), len(str(made.home))) == (len(PLACE), len(HOME))
+        yield made
 
 
 class Emulator(pyte.Screen):
@@ -96,8 +121,9 @@ class Emulator(pyte.Screen):
 class Terminal:
     """A command in a terminal of its own."""
 
-    def __init__(self, command: str, scene: Scene, place: Path) -> None:
+    def __init__(self, command: str, scene: Scene, where: Directories) -> None:
         """Start `tflaunch COMMAND`."""
+        self._where = where
         self.screen = Emulator(scene.columns, scene.rows)
         self._stream = pyte.ByteStream(self.screen)
         self._master, slave = pty.openpty()
@@ -108,8 +134,8 @@ class Terminal:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            cwd=place,
-            env={**env, "TERM": "xterm-256color", "TFLAUNCH_HOME": str(place / "home")},
+            cwd=where.place,
+            env={**env, "TERM": "xterm-256color", "TFLAUNCH_HOME": str(where.home)},
             start_new_session=True,
         )
         os.close(slave)
@@ -125,7 +151,7 @@ class Terminal:
             if not select.select([self._master], [], [], max(deadline - time.monotonic(), 0))[0]:
                 raise SystemExit(f"nothing came for {PATIENCE:.0f} s: {until}")
             try:
-                self._stream.feed(os.read(self._master, 65536))
+                self._stream.feed(self._where.hidden(os.read(self._master, 65536).decode("latin-1")).encode("latin-1"))
             except OSError:  # the last one who could write has ended
                 if until is None:
                     return
@@ -143,9 +169,9 @@ class Terminal:
 
 
 @contextmanager
-def running(command: str, scene: Scene, place: Path) -> Iterator[Terminal]:
+def running(command: str, scene: Scene, where: Directories) -> Iterator[Terminal]:
     """Run a command as long as the context is open."""
-    terminal = Terminal(command, scene, place)
+    terminal = Terminal(command, scene, where)
     try:
         yield terminal
     finally:
@@ -213,23 +239,22 @@ def shortened(command: str) -> str:
 
 def take(scene: Scene) -> None:
     """Play one scene and save its picture."""
-    with tempfile.TemporaryDirectory() as directory:
-        place = Path(directory)
-        (place / "train.py").write_text(BROKEN)
+    with directories() as where:
+        (where.place / "train.py").write_text(BROKEN)
         spec = {"cluster": {"worker": 2}, "command": ["python", "train.py"], "restart": {"max": 0}}
-        (place / "broken.json").write_text(json.dumps(spec))
+        (where.place / "broken.json").write_text(json.dumps(spec))
         if scene.beside is None:
-            svg = _play(scene, place)
+            svg = _play(scene, where)
         else:
-            with running(scene.beside[0], scene, place) as beside:
+            with running(scene.beside[0], scene, where) as beside:
                 beside.run(scene.beside[1])
-                svg = _play(scene, place)
+                svg = _play(scene, where)
     PICTURES.mkdir(exist_ok=True)
     (PICTURES / f"{scene.name}.svg").write_text(svg)
 
 
-def _play(scene: Scene, place: Path) -> str:
-    with running(scene.command, scene, place) as terminal:
+def _play(scene: Scene, where: Directories) -> str:
+    with running(scene.command, scene, where) as terminal:
         if not scene.frames:
             terminal.run(scene.until)
             return picture(terminal.screen, scene)

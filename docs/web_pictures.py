@@ -14,11 +14,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pictures import Directories, directories
 from playwright.sync_api import Page, sync_playwright
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -62,17 +62,19 @@ def tflaunch(env: dict[str, str], place: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def take(page: Page, name: str) -> None:
-    """Save what the page shows."""
+def take(page: Page, name: str, where: Directories) -> None:
+    """Save what the page shows, with the paths that all pictures show."""
+    for element in page.query_selector_all("pre, code"):
+        element.evaluate("(shown, text) => { shown.textContent = text }", where.hidden(element.text_content() or ""))
     PICTURES.mkdir(exist_ok=True)
     page.screenshot(path=PICTURES / f"web-{name}.png")
 
 
 def main() -> None:
     """Take all pictures."""
-    with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
-        place = Path(directory)
-        env = {**os.environ, "TFLAUNCH_HOME": str(place / "home"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with directories() as where, sync_playwright() as playwright:
+        place = where.place
+        env = {**os.environ, "TFLAUNCH_HOME": str(where.home), "TF_CPP_MIN_LOG_LEVEL": "3"}
         (place / "train.py").write_text(BROKEN)
         spec = {"cluster": {"worker": 4}, "command": ["python", "train.py"], "restart": {"max": 0}, "name": "flowers"}
         (place / "broken.json").write_text(json.dumps(spec))
@@ -89,12 +91,12 @@ def main() -> None:
                 page.click(f"text={run}")
                 page.wait_for_selector(".chart:visible >> text=Steps per second")
                 page.wait_for_timeout(RECORDED)
-                take(page, "run")
+                take(page, "run", where)
                 page.click(".mark")
                 page.click("text=flowers-")
                 page.wait_for_selector(".panel.bad")
                 page.emulate_media(color_scheme="dark")
-                take(page, "failure")
+                take(page, "failure", where)
         finally:
             browser.close()
             tflaunch(env, place, "down", "--all", "-t", "0")
