@@ -168,17 +168,42 @@ def _event_type(declared: Any) -> str:
 
 
 def json_output() -> str:
-    """Return the page with the schema of what each command prints with --json."""
+    """Return the page with the fields of what each command prints with --json."""
     head = (
-        "# JSON output\n\nCommands with `--json` print one document, whose JSON Schema follows; `tflaunch schema "
-        "COMMAND` prints it, too. `tflaunch events --json` prints one record per line. Later versions may add fields.\n"
+        "# JSON output\n\nWith `--json` commands print a document with these fields; `tflaunch schema COMMAND` prints"
+        " its JSON Schema. `a.b` is a field of the object `a`, `a[]` an element of a list, `a.*` a value of an object "
+        "with any names. Later versions may add fields.\n"
     )
-    verbs = [*with_output(), "events"]
-    return "\n".join([head, *(f"## {verb}\n\n```json\n{_json(schema_of_output(verb))}\n```\n" for verb in verbs)])
+    return "\n".join([head, *map(_output, with_output()), _OUTPUT_OF_EVENTS])
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2)
+_OUTPUT_OF_EVENTS = "## events\n\nOne record per line: [Events](events.md).\n"
+
+
+def _output(verb: str) -> str:
+    schema = schema_of_output(verb)
+    rows = [f"| `{name}` | {_cell(_type(about))} | {_cell(_meaning(about))} |" for name, about in _nested(schema, "")]
+    return f"## {verb}\n\n{_meaning(schema)}\n\n" + _table(("field", "type", "meaning"), rows)
+
+
+def _nested(about: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each field within a value, with its path."""
+    for choice in about.get("anyOf", [about]):
+        if "items" in choice:
+            yield from _nested(choice["items"], f"{path}[]")
+        if isinstance(choice.get("additionalProperties"), dict):
+            yield from _nested(choice["additionalProperties"], f"{path}.*")
+        for name, inner in choice.get("properties", {}).items():
+            at = f"{path}.{name}".removeprefix(".")
+            yield at, inner
+            yield from _nested(inner, at)
+
+
+def _meaning(about: Mapping[str, Any]) -> str:
+    """Return what is said about a value, or about what it has or its elements are."""
+    inner = [*about.get("anyOf", []), about.get("items", {})]
+    found = [about.get("description", ""), *(each.get("description", "") for each in inner)]
+    return next(filter(None, found), "").replace("``", "`")
 
 
 def notebook(path: Path) -> str:
