@@ -118,9 +118,9 @@ REFUSED: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
         "sets variables whose names cannot be known",
     ),
     "has a helper that does": (
-        {"prog.py": "import sub.helper", "sub/__init__.py": "", "sub/helper.py": "x = dict(CUDA_VISIBLE_DEVICES=1)"},
+        {"prog.py": "import sub.helper", "sub/__init__.py": "", "sub/helper.py": "x = dict(CUDA_CACHE_PATH=1)"},
         ("prog.py",),
-        "helper.py mentions CUDA_VISIBLE_DEVICES",
+        "helper.py mentions CUDA_CACHE_PATH",
     ),
     "is in a package that does": (
         {"pack/prog.py": "", "pack/__init__.py": "x = 'TF_X'"},
@@ -225,13 +225,14 @@ def test_it_works_over_every_link(agent: Agent, tmp_path: Path) -> None:
 
 
 def test_a_zygote_serves_all_tasks_of_its_environment_and_stays_warm(local: LocalAgent, tmp_path: Path) -> None:
-    """Another environment, workdir or interpreter gets its own zygote; TF_CONFIG makes no difference."""
+    """Another environment, workdir or interpreter gets its own zygote; TF_CONFIG and GPUs make no difference."""
     write(tmp_path, {"prog.py": PRINT_PID})
     for number in range(3):
-        start(local.talk, f"worker:{number}", tmp_path, *python(("prog.py",)), TF_CONFIG=f"{number}" * 300_000)
+        task, config, device = f"worker:{number}", f"{number}" * 300_000, f"{number}"
+        start(local.talk, task, tmp_path, *python(("prog.py",)), TF_CONFIG=config, CUDA_VISIBLE_DEVICES=device)
         told(local.talk, "task_started", f"worker:{number}")
     (zygote,) = zygotes(local)
-    start(local.talk, "ps:0", tmp_path, *python(("prog.py",)), CUDA_VISIBLE_DEVICES="-1")
+    start(local.talk, "ps:0", tmp_path, *python(("prog.py",)), TF_NUM_INTRAOP_THREADS="1")
     told(local.talk, "task_started", "ps:0")
     assert len(zygotes(local)) == 2
     local.talk.say("stop_task", task="worker:1", attempt=0, grace=5)

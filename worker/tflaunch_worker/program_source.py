@@ -28,7 +28,13 @@ _READ_AT_IMPORT = re.compile(
     r"(?:TF|TPU|XLA|KERAS|CUDA|NVIDIA|HIP|ROC|ROCR|OPENBLAS|OMP|MKL|KMP|NUMEXPR|VECLIB|BLIS|GOTO|LD|ABSL|GRPC|NCCL"
     r"|PYTHON|PROTOCOL_BUFFERS|JAX|ONEDNN|DNNL|MALLOC|GLIBC)_[A-Z0-9_]+|PYTHONPATH"
 )
-_HARMLESS = ("TF_CONFIG",)
+READ_WITH_DEVICES = ("CUDA_VISIBLE_DEVICES", "TF_FORCE_GPU_ALLOW_GROWTH")
+"""Variables that are read when devices are opened, and not while modules are imported.
+
+Seen with TensorFlow 2.21 by calls of `getenv` and reads of `os.environ`. A process that has opened a device of NVIDIA's
+driver is not forked anyway.
+"""
+_HARMLESS = ("TF_CONFIG", *READ_WITH_DEVICES)
 _MUST_COME_FIRST = ("gevent", "eventlet", "dotenv")  # they change later imports, or set variables
 _MOST_FILES = 200
 CHANGES_PATH = "changes where modules are looked for (sys.path)"

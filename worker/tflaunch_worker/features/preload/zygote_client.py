@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from tflaunch_worker import linux, procfs, spawn
 from tflaunch_worker.features.preload.warm_client import ROOT
+from tflaunch_worker.program_source import READ_WITH_DEVICES
 from tflaunch_worker.socket_messages import encode_message, receive_message, send_message
 
 TYPE_CHECKING = False
@@ -65,7 +66,8 @@ def kind_of(command: spawn.Command, path: str) -> Kind:
     flags = ("-u",) if command.argv[1:2] == ["-u"] else ()
     here = os.path.realpath(command.workdir)
     search = tuple(place for place in command.search or () if place != here)
-    env = sorted(item for item in command.env.items() if item[0] not in _TASK_VARIABLES)
+    own = (*_TASK_VARIABLES, *READ_WITH_DEVICES)  # so that tasks with a GPU each share an import
+    env = sorted(item for item in command.env.items() if item[0] not in own)
     return Kind(path, command.argv[0], flags, command.modules, search, command.workdir, tuple(env))
 
 
