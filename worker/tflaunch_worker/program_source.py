@@ -31,8 +31,8 @@ _READ_AT_IMPORT = re.compile(
 READ_WITH_DEVICES = ("CUDA_VISIBLE_DEVICES", "TF_FORCE_GPU_ALLOW_GROWTH")
 """Variables that are read when devices are opened, and not while modules are imported.
 
-Seen with TensorFlow 2.21 by calls of `getenv` and reads of `os.environ`. A process that has opened a device of NVIDIA's
-driver is not forked anyway.
+Imports of TensorFlow 2.21, torch 2.14, jax 0.10, numba, transformers, xgboost, lightgbm and accelerate call no `getenv`
+and read no `os.environ` for them. A process that has opened a device of NVIDIA's driver is not forked anyway.
 """
 _HARMLESS = ("TF_CONFIG", *READ_WITH_DEVICES)
 _MUST_COME_FIRST = ("gevent", "eventlet", "dotenv")  # they change later imports, or set variables
