@@ -9,8 +9,10 @@ if TYPE_CHECKING:
 
     from tflaunch.api import (
         Event,
+        Figures,
         JobFailed,
         LogLine,
+        Moment,
         Result,
         Run,
         Spec,
@@ -26,8 +28,10 @@ __version__ = "0.2.0"
 
 __all__ = [
     "Event",
+    "Figures",
     "JobFailed",
     "LogLine",
+    "Moment",
     "Problem",
     "Result",
     "Run",

@@ -25,6 +25,7 @@ from tflaunch.explain import status, summary
 from tflaunch.explain.run_status import Status
 from tflaunch.plan import selectors
 from tflaunch.store import left_files
+from tflaunch.store.history import Moment, read_history
 from tflaunch.store.journal_reader import JournalReader
 from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
@@ -91,6 +92,14 @@ class Run:
             TflaunchError: it cannot be determined.
         """
         return current_status(self.directory)
+
+    def history(self) -> list[Moment]:
+        """Return what the tasks had reported and used every few seconds, oldest first.
+
+        Example:
+            >>> [(moment.time, moment.tasks["worker:0"].metrics.get("loss")) for moment in run.history()]
+        """
+        return read_history(self.directory)
 
     def events(self) -> Iterator[Event]:
         """Yield everything that has happened, and what happens until the run has ended.

@@ -16,6 +16,7 @@ from tflaunch.explain.status import state_of_run
 from tflaunch.explain.wording import lasted
 from tflaunch.printable import printable
 from tflaunch.store import journal, run_dir, run_names
+from tflaunch.store.history import last_moment
 from tflaunch.store.journal_reader import first_and_last_record
 
 LIVE = "live"
@@ -36,7 +37,7 @@ _LONGEST_CELL = 30
 class RunEntry(TypedDict):
     """A run; times are in seconds since the epoch, null for what has not happened or cannot be read.
 
-    `matrix` has the values of --matrix; `step` and `metrics` are the last ones that an ended run has reported. The
+    `matrix` has the values of --matrix; `step` and `metrics` are the last ones that the run has reported. The
     state is the phase of a live run, ``queued``, ``elsewhere`` (supervised in a cluster), ``not begun``, ``succeeded``,
     ``failed``, ``stopped``, ``interrupted``, ``lost`` or ``unreadable``.
     """
@@ -96,7 +97,7 @@ def entry_of(directory: Path) -> RunEntry:
             return cast("RunEntry", {**unknown, **locate_run(directory).describe_run()})
         first, last = found
         state, exit_code = _state(directory, last)
-        results = last if last["kind"] == "ended" else {}
+        results = last if last["kind"] == "ended" else _results_so_far(directory)
         return {
             "run": directory.name,
             "name": str(first["plan"]["name"]),
@@ -111,6 +112,17 @@ def entry_of(directory: Path) -> RunEntry:
         }
     except (TflaunchError, KeyError, TypeError, ValueError):
         return unknown
+
+
+def _results_so_far(directory: Path) -> dict[str, Any]:
+    """Return the last step and metrics of a run that has not ended."""
+    moment = last_moment(directory)
+    if moment is None:
+        return {}
+    figures = list(moment.tasks.values())
+    steps = [int(each.step) for each in figures if each.step]
+    metrics = next((each.metrics for each in figures if each.metrics), {})
+    return {"step": max(steps, default=None), "metrics": metrics}
 
 
 def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:

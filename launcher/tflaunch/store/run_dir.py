@@ -31,8 +31,8 @@ RECORD_NAME = "record.json"
 """What a run was made of: code, packages, interpreter and machine."""
 PATCH_NAME = "code.patch"
 """The changes of the code since the commit that the record names."""
-SAMPLES_NAME = "samples.jsonl"
-"""What the tasks used and reported over time, while a page recorded it."""
+HISTORY_NAME = "history.jsonl"
+"""What the tasks used and reported over time."""
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 

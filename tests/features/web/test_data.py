@@ -60,15 +60,17 @@ def test_a_stream_shows_what_changes(server: Server, place: Launch, live_run: st
     assert "of worker:1" in str(lines[0][3])
 
 
-def test_samples_are_recorded_once_a_page_has_shown_a_run(server: Server, live_run: str) -> None:
+def test_curves_have_what_was_recorded_before_a_page_showed_the_run(server: Server, live_run: str) -> None:
     """Every two seconds, with the figures of `ps`."""
     with server.stream(api(live_run, "live")) as events:
         for _ in events:
-            found = server.get(api(live_run, "samples"))
-            if len(found["samples"]) >= 2:
+            found = server.get(api(live_run, "history"))
+            if len(found["moments"]) >= 2:
                 break
-    assert found["fields"] == ["steps_per_second", "loss", "cpu_percent", "rss_bytes"]
-    assert found["samples"][-1]["tasks"]["worker:0"][1] == 0.5
+    _, tasks = found["moments"][-1]
+    figures = dict(zip(found["fields"], tasks["worker:0"], strict=True))
+    assert figures["step"] > 5
+    assert figures["metrics"] == {"loss": 0.5}
 
 
 def test_logs_are_searched_whole(server: Server, live_run: str, failed_run: str) -> None:

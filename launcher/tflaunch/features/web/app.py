@@ -26,9 +26,9 @@ from tflaunch.features.hang import hang
 from tflaunch.features.hang.asking import request_stacks
 from tflaunch.features.web import inspection
 from tflaunch.features.web.feed import Feeds, RunFeed
-from tflaunch.features.web.samples import FIELDS, read_samples
 from tflaunch.plan import selectors
 from tflaunch.records import as_json
+from tflaunch.store.history import Figures, read_history
 from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
 from tflaunch.tui.escapes import as_text
@@ -67,7 +67,7 @@ def make_app(followed: Path | None = None) -> Starlette:
             Route(f"{run}/live", server.stream_run),
             Route(f"{run}/plan", server.show_plan),
             Route(f"{run}/spec", server.show_spec),
-            Route(f"{run}/samples", server.show_samples),
+            Route(f"{run}/history", server.show_history),
             Route(f"{run}/stacks", server.show_stacks),
             Route(f"{run}/search", server.search_logs),
             Route(f"{run}/stop", server.stop, methods=["POST"]),
@@ -142,8 +142,9 @@ class _Server:
         name, text = inspection.spec_text(_directory(request))
         return JSONResponse({"name": name, "text": text})
 
-    def show_samples(self, request: Request) -> Response:
-        return JSONResponse({"fields": FIELDS, "samples": read_samples(_directory(request))})
+    def show_history(self, request: Request) -> Response:
+        moments = read_history(_directory(request))
+        return JSONResponse({"fields": Figures._fields, "moments": moments})
 
     def show_stacks(self, request: Request) -> Response:
         status, found, silent = request_stacks(_directory(request))

@@ -17,8 +17,6 @@ from tflaunch.client.status import current_status
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.explanation import explain_run
 from tflaunch.explain.messages import Logs, messages_about
-from tflaunch.explain.run_status import Status
-from tflaunch.features.web.samples import SampleRecorder
 from tflaunch.features.web.timeline import Timeline
 from tflaunch.store.log_writer import tail
 
@@ -39,8 +37,7 @@ class Piece(NamedTuple):
 class RunFeed:
     """Follows one run until it ends.
 
-    ``pieces`` are the newest ``status``, ``timeline`` and, if the run cannot be read, ``trouble``. A run that is live
-    is followed, and what its tasks use is recorded, also when its last page was closed.
+    ``pieces`` are the newest ``status``, ``timeline`` and, if the run cannot be read, ``trouble``.
     """
 
     def __init__(self, directory: Path, loop: asyncio.AbstractEventLoop) -> None:
@@ -51,7 +48,6 @@ class RunFeed:
         self._loop = loop
         self._pages: set[asyncio.Event] = set()
         self._version = 0
-        self._recorder: SampleRecorder | None = None
         self._messages: list[tuple[float, str]] = []
         self._timeline = Timeline()
         self._thread = threading.Thread(target=self._watch, name=f"watch {directory.name}", daemon=True)
@@ -85,8 +81,6 @@ class RunFeed:
                 if not self.is_over:
                     time.sleep(_POLL)
         finally:
-            if self._recorder is not None:
-                self._recorder.close()
             self._wake()
 
     def _follow(self) -> None:
@@ -125,8 +119,6 @@ class RunFeed:
         observer.catch_up()  # may have ended in between
         logs = observer.logs
         explained = explain_run(observer.job, current, partial(tail, logs), time.time(), observer.known)
-        if observer.outcome is Outcome.LIVE:
-            self._record(current)
         if steps or "timeline" not in self.pieces:
             self._publish("timeline", {**self._timeline.as_json(), "messages": self._messages[-_MOST_MESSAGES:]})
         self._publish("status", {**current.as_json(), "explanation": records.as_json(explained), "now": time.time()})
@@ -139,13 +131,6 @@ class RunFeed:
         logs = Logs(str(observer.logs), partial(tail, observer.logs))
         said = messages_about(step.before, step.event, step.job, step.now, logs, step.known)
         self._messages += [(round(step.now + observer.epoch, 3), message) for message in said]
-
-    def _record(self, current: Status) -> None:
-        """Record what the tasks use, unless another process does or there is no room: only charts need it."""
-        with suppress(OSError):
-            if self._recorder is None:
-                self._recorder = SampleRecorder(self.directory, len(current.tasks))
-            self._recorder.add(current, time.time())
 
     def _publish(self, name: str, value: dict[str, Any]) -> None:
         text = json.dumps(value, separators=(",", ":"))

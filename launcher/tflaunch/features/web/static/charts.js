@@ -29,22 +29,26 @@ export class Charts {
   }
 
   async load() {
-    const { samples } = await get(`${apiOf(this.run)}/samples`).catch(() => ({ samples: [] })); // the stream says why
+    const { fields, moments } = await get(`${apiOf(this.run)}/history`).catch(() => ({ moments: [] })); // the stream says why
     const later = this.samples;
-    this.samples = samples.map(({ time, tasks }) => ({ time, tasks }));
+    const named = (values) => withLoss(Object.fromEntries(fields.map((field, at) => [field, values[at]])));
+    this.samples = moments.map(([time, tasks]) => ({
+      time,
+      tasks: Object.fromEntries(Object.entries(tasks).map(([task, values]) => [task, named(values)])),
+    }));
     const last = this.samples.at(-1)?.time ?? 0;
     this.samples.push(...later.filter((sample) => sample.time > last));
     this.isReady = true;
     this.draw();
   }
 
-  // Add what a status tells; between the samples that the server records, too.
+  // Add what a status tells, between the moments that are recorded, too.
   add(status) {
     if (status.exit_code !== null || status.supervisor !== "alive" || status.now - this.lastTime < 0.9) return;
     const tasks = {};
     for (const task of status.tasks) {
       if (task.cpu_percent === null) continue;
-      tasks[task.task] = [task.steps_per_second, task.metrics?.loss ?? null, task.cpu_percent, task.rss_bytes];
+      tasks[task.task] = withLoss(task);
     }
     if (!Object.keys(tasks).length) return;
     this.lastTime = status.now;
@@ -55,13 +59,13 @@ export class Charts {
 
   draw() {
     const names = this.task ? [this.task] : [...new Set(this.samples.flatMap((sample) => Object.keys(sample.tasks)))].sort(byName);
-    this.none.textContent = "No charts: what tasks use is recorded from the moment that a page shows the run.";
+    this.none.textContent = "No charts: what tasks report and use is recorded from their third second on.";
     this.none.hidden = this.samples.length > 1;
     this.grid.hidden = this.samples.length < 2;
     if (this.grid.hidden) return;
-    this.charts.forEach((chart, field) => {
+    this.charts.forEach((chart) => {
       const times = this.samples.map((sample) => sample.time);
-      const lines = names.map((name) => this.samples.map((sample) => sample.tasks[name]?.[field] ?? null));
+      const lines = names.map((name) => this.samples.map((sample) => sample.tasks[name]?.[chart.field] ?? null));
       const used = lines.map((line) => line.some((value) => value !== null));
       chart.box.hidden = !used.some(Boolean);
       if (chart.box.hidden) return;
@@ -153,6 +157,7 @@ export class Charts {
   }
 }
 
+const withLoss = (figures) => ({ ...figures, loss: figures.metrics?.loss ?? null });
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
 const shortened = (text) => text.replace("/s", "").replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
 const byName = (a, b) => a.localeCompare(b, "en", { numeric: true });

@@ -1,0 +1,125 @@
+"""What the tasks of a run reported and used over time: a bounded file in the run's directory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tflaunch.store.run_dir import HISTORY_NAME
+from tflaunch_worker import wire
+
+_SHORTEST = 2.0  # seconds between two moments at first
+_MOST = 1999  # moments
+_MOST_BYTES = 950_000  # and one line
+_LAST = 64 * 1024  # bytes in which the last moment is looked for
+
+
+class Figures(NamedTuple):
+    """What a task had reported and used; None for what is not known."""
+
+    step: float | None = None
+    steps_per_second: float | None = None
+    cpu_percent: float | None = None
+    """In percent of one CPU."""
+    rss_bytes: float | None = None
+    gpu_percent: float | None = None
+    gpu_bytes: float | None = None
+    metrics: Mapping[str, float] = {}
+
+
+class Moment(NamedTuple):
+    """The figures of tasks at a time, in seconds since the epoch."""
+
+    time: float
+    tasks: Mapping[str, Figures]
+
+
+def read_history(directory: Path) -> list[Moment]:
+    """Return the moments of the run in ``directory``, oldest first; none if none were recorded."""
+    return list(_moments_in(_lines(directory, 0)))
+
+
+def last_moment(directory: Path) -> Moment | None:
+    """Return the last moment of the run in ``directory``, None if none was recorded."""
+    return next(_moments_in(reversed(_lines(directory, _LAST))), None)
+
+
+class HistoryWriter:
+    """Writes the history of one run, which no other process does; a new one goes on with what is there.
+
+    When there are too many moments, or the file is too large, every other moment is dropped, and from then on they are
+    taken half as often: so that a curve of a run of any length has a bounded number of points, evenly spaced.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.interval = _SHORTEST
+        """Seconds between two moments."""
+        self._path = directory / HISTORY_NAME
+        self._lines = _lines(directory, 0)
+        self._size = sum(map(len, self._lines))
+        self._is_whole = False
+        times = [moment.time for moment in _moments_in(self._lines)]
+        while len(times) > 1 and self.interval < (times[-1] - times[0]) / len(times):
+            self.interval *= 2
+
+    def add(self, moment: Moment) -> None:
+        """Write a moment.
+
+        Raises:
+            OSError: there is no room; it is written with the next one for which there is.
+        """
+        line = _line(moment)
+        self._lines.append(line)
+        self._size += len(line)
+        is_odd = len(self._lines) % 2  # then the last one stays, and so does the interval before the next one
+        if is_odd and (len(self._lines) > _MOST or self._size > _MOST_BYTES):
+            del self._lines[1::2]
+            self._size = sum(map(len, self._lines))
+            self.interval *= 2
+            self._is_whole = False
+        if self._is_whole:
+            self._is_whole = False
+            self._append(line)
+        else:
+            self._rewrite()
+        self._is_whole = True
+
+    def _append(self, line: bytes) -> None:
+        with open(os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC), "wb") as file:
+            file.write(line)
+
+    def _rewrite(self) -> None:
+        new = self._path.with_suffix(".new")
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.writelines(self._lines)
+        new.replace(self._path)
+
+
+def _lines(directory: Path, last: int) -> list[bytes]:
+    """Return the whole lines of the file, or those in its last bytes; [] if there is none."""
+    try:
+        with (directory / HISTORY_NAME).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - last, 0) if last else 0)
+            lines = file.read(2 * _MOST_BYTES).splitlines(keepends=True)
+    except OSError:
+        return []
+    return [line for line in lines if line.endswith(b"\n")]
+
+
+def _line(moment: Moment) -> bytes:
+    tasks = {task: [*figures[:-1], dict(figures.metrics)] for task, figures in moment.tasks.items()}
+    return json.dumps([round(moment.time, 1), tasks], separators=(",", ":")).encode() + b"\n"
+
+
+def _moments_in(lines: Iterable[bytes]) -> Iterator[Moment]:
+    """Yield the moments in lines, without damaged ones."""
+    for line in lines:
+        try:
+            time, tasks = wire.parse(line)
+            yield Moment(float(time), {str(task): Figures(*figures) for task, figures in tasks.items()})
+        except (ValueError, TypeError, AttributeError):
+            continue
