@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tflaunch.clusterspec.values import ROLES
+from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -140,7 +141,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     result = _run(counts, _command_in_task(pyfuncitem), timeout + _TIME_FOR_STACKS, fields)
     pyfuncitem.stash.setdefault(_RUNS, []).append(result)
     if result.culprit == _DEADLINE:
-        sentence = f"not finished within {timeout:g} s; the stacks of the tasks are in their output"
+        sentence = f"not finished within {duration_words(timeout)}; the stacks of the tasks are in their output"
         pytest.fail(f"{sentence} (@pytest.mark.{MARKER}(timeout=...) is the limit)", pytrace=False)
     _adopt_outcome(result, reports)
     return True

@@ -70,7 +70,7 @@ def test_budgets_and_attempts_carry_on(launch: Launch) -> None:
     (launch.directory / "go").touch()
     ended = launch.run("up", "--resume", run)
     assert ended.returncode == 8
-    assert "not restarted: restarted once within 600 s, which is restart.max (1)" in ended.stderr
+    assert "not restarted: restarted once within 10 min, which is restart.max (1)" in ended.stderr
     assert launch.log("worker:0") == "up 0\n---- tflaunch: worker:0 attempt 1 ----\nup 1\ngoing\n"
 
 

@@ -99,7 +99,7 @@ def test_agents_of_another_protocol_keep_their_tasks(
         2,
         "",
         f"tflaunch: run {run} was started by tflaunch {VERSION}, whose agents speak protocol {PROTOCOL + 1}, not "
-        f"{PROTOCOL}: only that version can resume or stop it; without a supervisor its tasks end after 10m00s "
+        f"{PROTOCOL}: only that version can resume or stop it; without a supervisor its tasks end after 10 min "
         "(timeouts.lease)\n",
     )
     assert other_protocol.run("up", "--resume", run, "-d").returncode == 0

@@ -228,7 +228,7 @@ def test_clusters_that_do_not_form_are_told_while_they_run(launch: Launch) -> No
     for name, up in running.items():
         assert up.stderr is not None
         said = [up.stderr.readline() for _ in range(3)]
-        assert f"cluster not formed: waiting 60 s for {', '.join(missing[name])} to listen" in said[1]
+        assert f"cluster not formed: waiting 1 min for {', '.join(missing[name])} to listen" in said[1]
         assert remedies[name] in said[2]
         shown = json.loads(launch.run("ps", name, "--json").stdout)
         assert shown["forming"]["missing"] == missing[name]

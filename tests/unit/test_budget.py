@@ -31,7 +31,7 @@ def test_a_budget_is_spent_and_says_so() -> None:
     """At most `max` restarts per `window`; the message gives both numbers."""
     answers = spend([LOST] * 3)
     assert [answer.wait is None for answer in answers] == [False, False, True]
-    assert answers[-1].no_retry_reason == "restarted 2 times within 100 s, which is restart.max (2)"
+    assert answers[-1].no_retry_reason == "restarted 2 times within 1 min 40 s, which is restart.max (2)"
 
 
 def test_a_single_restart_is_said_in_words() -> None:
@@ -39,7 +39,7 @@ def test_a_single_restart_is_said_in_words() -> None:
     rules = RULES._replace(max=1)
     spent = restart_budget.decide_restart(Budget(), rules, LOST, 1000, "job").budget
     reason = restart_budget.decide_restart(spent, rules, LOST, 1001, "job").no_retry_reason
-    assert reason == "restarted once within 100 s, which is restart.max (1)"
+    assert reason == "restarted once within 1 min 40 s, which is restart.max (1)"
 
 
 def test_the_window_moves_on() -> None:

@@ -62,7 +62,7 @@ def test_at_the_limit_the_job_ends_and_says_how_to_wait_longer() -> None:
     assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
     assert job.job.culprit is not None
     assert job.job.culprit.message == (
-        "b: no route\nnot reached again within timeouts.lost_host (300 s); raise it, e.g. --set timeouts.lost_host=1h"
+        "b: no route\nnot reached again within timeouts.lost_host (5 min); raise it, e.g. --set timeouts.lost_host=1h"
     )
 
 
@@ -106,7 +106,7 @@ def test_a_host_that_flaps_ends_the_job_at_last() -> None:
         job.away.add("b")
         job.happens(HostLost("b", "cut")).waits(5)
     assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
-    assert job.job.restarts.no_retry_reason == "restarted 10 times within 600 s, without a failure"
+    assert job.job.restarts.no_retry_reason == "restarted 10 times within 10 min, without a failure"
 
 
 def test_what_users_read_names_host_reason_and_both_times() -> None:
@@ -117,7 +117,7 @@ def test_what_users_read_names_host_reason_and_both_times() -> None:
     assert (shown.phase, shown.state) == ("waiting_for_hosts", "waiting_for_hosts")
     assert host.since is not None
     assert host.until == host.since + 300
-    assert absence_words(host, job.now + 5000) == "waiting for b (no route) for 1m40s, and 3m20s more"
+    assert absence_words(host, job.now + 5000) == "waiting for b (no route) for 1 min 40 s, and 3 min 20 s more"
     before = waiting(0)
     assert before.job.phase is Phase.BACKING_OFF
     joining = before.waits(0.5).job
@@ -128,7 +128,7 @@ def test_what_users_read_names_host_reason_and_both_times() -> None:
     earlier = job.job
     job.happens(TimePassed())
     assert messages_about(earlier, happened, job.job, job.now, Logs("logs", lambda *_: [])) == [
-        "waiting for b (no route) for at most 5m00s (timeouts.lost_host); no restart is charged for that"
+        "waiting for b (no route) for at most 5 min (timeouts.lost_host); no restart is charged for that"
     ]
 
 

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from tflaunch.agents.reconnect import STEADY
+from tflaunch_worker.readable import duration_words
 
 _MOST_VIOLATIONS = 3  # protocol violations by one agent before its host is given up
 _MOST_USELESS_LINKS = 8  # consecutive links that are greeted and lost at once without a new event
@@ -76,10 +77,10 @@ class LinkHealth:
         """Return why the link must be considered lost, "" if it need not; ``heard_at``: when data last arrived."""
         silence, unanswered = now - heard_at, self._asked_at - self._answered_at
         if silence >= self._heartbeat:
-            return f"no message arrived for {silence:.1f} s"
+            return f"no message arrived for {duration_words(silence)}"
         if unanswered >= self._lease / 2:  # its messages may arrive while ours do not
             self._unanswered_links += 1
-            return f"no message of the last {unanswered:.1f} s was answered"
+            return f"no message of the last {duration_words(unanswered)} was answered"
         return ""
 
     def note_loss(self, now: float, seen: int, was_greeted: bool) -> None:

@@ -22,6 +22,7 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
 from tflaunch.transport.base import AgentConnector, DelayTeller, Link
 from tflaunch_worker import fields, wire
+from tflaunch_worker.readable import duration_words
 
 _BEATS = 3  # keep-alives per heartbeat timeout: two may be late without harm
 _LONGEST_REASON = 200
@@ -241,7 +242,7 @@ class Session:
         """Close the link, and reconnect only after ``seconds``: for fault injection."""
         self._reconnector.pause(self._mailbox.now() + seconds)
         if self._frames is not None:
-            self._lose(f"it was cut for {seconds:g} s")
+            self._lose(f"it was cut for {duration_words(seconds)}")
 
     def send_files(self, code: UserCode) -> None:
         """Send the user's code to the host; `FilesSynced` or `FilesRefused` will follow.

@@ -32,6 +32,7 @@ from tflaunch.store.log_reader import LogReader
 from tflaunch.store.log_writer import path_of, tail
 from tflaunch.store.run_dir import left_files_in
 from tflaunch_worker import function
+from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -168,7 +169,7 @@ class Run:
                 return None
             left = until - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"{self.name} has not ended within {timeout:g} s")
+                raise TimeoutError(f"{self.name} has not ended within {duration_words(timeout or 0)}")
             return left
 
         def watch(observer: Observer) -> int:

@@ -39,8 +39,11 @@ def events(run: str | None, follow: bool, as_json: bool) -> None:
 def _as_text(record: dict[str, Any]) -> str:
     """Format a record for people: time, kind, and the rest as name=value."""
     from tflaunch.tui.log_printer import local_time
+    from tflaunch_worker.readable import signal_name
 
     rest = {name: value for name, value in record.items() if name not in ("seq", "time", "now", "kind", "plan")}
+    if isinstance(number := rest.get("signal"), int):
+        rest["signal"] = signal_name(number)
     words = " ".join(
         f"{name}={json.dumps(value) if isinstance(value, dict | list) or value == '' else value}"
         for name, value in rest.items()

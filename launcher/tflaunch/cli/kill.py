@@ -9,6 +9,7 @@ import click
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch_worker.readable import signal_name
 
 
 @click.command()
@@ -31,7 +32,7 @@ def kill(name: str, words: tuple[str, ...]) -> None:
         raise click.UsageError("Missing argument 'TASK': worker, worker:1, worker:0-3 or host=NAME.")
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted)
     reached = requests.request_signal(directory, number, tasks)
-    say(f"sent {signal.Signals(number).name} to {listed(reached)} of {directory.name}")
+    say(f"sent {signal_name(number)} to {listed(reached)} of {directory.name}")
 
 
 def _signal(name: str) -> int:

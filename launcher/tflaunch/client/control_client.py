@@ -12,6 +12,7 @@ from tflaunch.explain.run_status import Status, read_status
 from tflaunch.interruptible import wait_readable
 from tflaunch.printable import printable
 from tflaunch_worker import linux, wire
+from tflaunch_worker.readable import duration_words
 
 _PATIENCE = 10.0  # seconds for a reply, which is ample: a supervisor never blocks
 _RECEIVE = 1024 * 1024
@@ -130,7 +131,7 @@ class ControlClient:
                 return f"is stopped; `kill -CONT {pid}` continues it"
         except psutil.Error:
             pass  # it has exited, or is in another container
-        return f"has not answered for {_PATIENCE:.0f} s; try again"
+        return f"has not answered for {duration_words(_PATIENCE)}; try again"
 
     def _receive(self) -> None:
         try:

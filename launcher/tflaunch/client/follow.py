@@ -19,6 +19,7 @@ from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
 from tflaunch.store.log_writer import tail
 from tflaunch.store.run_dir import RESERVE_NAME, SOCKET_NAME
+from tflaunch_worker.readable import duration_words
 
 _BETWEEN_VIEWS = 1.0  # seconds
 _AT_ONCE = 1024 * 1024  # bytes that wait in memory for the terminal
@@ -132,7 +133,8 @@ def lost(observer: Observer) -> str:
         return f"{run} has ended, but the last records of its journal are lost: there was no room for them"
     if lease == 0:
         return f"the supervisor of {run} was killed, and its tasks with it; start its spec again"
-    return f"the supervisor of {run} was killed; its tasks live on for {lease:g} s: tflaunch up --resume {run}"
+    left = duration_words(lease)
+    return f"the supervisor of {run} was killed; its tasks live on for {left}: tflaunch up --resume {run}"
 
 
 class Follower:

@@ -13,11 +13,11 @@ from tflaunch.client.run_location import locate_run
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import state_of_run
-from tflaunch.explain.wording import lasted
 from tflaunch.printable import printable
 from tflaunch.store import journal, run_dir, run_names
 from tflaunch.store.history import last_moment
 from tflaunch.store.journal_reader import first_and_last_record
+from tflaunch_worker.readable import age_words, duration_words
 
 LIVE = "live"
 """The state of all runs that have not ended."""
@@ -175,15 +175,7 @@ def _cell(value: float | str | None) -> str:
 
 def _row(entry: RunEntry, now: float) -> tuple[str, ...]:
     began, ended = entry["started"], entry["ended"]
-    started = "-" if began is None else f"{time_ago(now - began)} ago"
-    took = "-" if began is None or ended is None else lasted(ended - began)
+    started = "-" if began is None else age_words(now - began)
+    took = "-" if began is None or ended is None else duration_words(ended - began)
     cells = ("-" if entry[name] is None else str(entry[name]) for name in ("exit_code", "tasks"))
     return (entry["run"], entry["state"], *cells, started, took)
-
-
-def time_ago(seconds: float) -> str:
-    """Return a duration in its largest unit: ``3 h``."""
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{max(int(seconds), 0)} s"

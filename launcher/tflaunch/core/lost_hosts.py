@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tflaunch.core import elastic, policy
 from tflaunch.core.host_state import HostState
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
+from tflaunch_worker.readable import duration_words
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds between two tries
 _PAUSES = 4  # a pause is this part of the time that the host has been away
@@ -52,7 +53,7 @@ def waited_for_until(job: Job, host: HostState) -> float | None:
 
 def culprit_of(job: Job, hosts: Sequence[HostState], now: float) -> Culprit:
     """Return the culprit of a job that has waited in vain for these hosts."""
-    limit = f"timeouts.lost_host ({job.plan.timeouts.lost_host:g} s)"
+    limit = f"timeouts.lost_host ({duration_words(job.plan.timeouts.lost_host)})"
     remedy = f"not reached again within {limit}; raise it, e.g. --set timeouts.lost_host=1h"
     message = "\n".join([*(f"{host.host}: {host.reason}" for host in hosts), remedy])
     return Culprit(Cause.UNREACHABLE, ", ".join(host.host for host in hosts), job.attempt, None, None, message, now)

@@ -26,6 +26,7 @@ from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.plan import attempts
 from tflaunch.plan.model import SIDECAR, TaskPlan
 from tflaunch.plan.tf_config import has_cluster
+from tflaunch_worker.readable import duration_words
 
 Step = tuple[Job, list[Action]]
 """The next job, and the actions to take."""
@@ -231,8 +232,8 @@ def _running(job: Job, now: float) -> Step:
         return _drain(job, now)
     stalls_at = breakpoints.stalls_at(job)
     if stalls_at is not None and now >= stalls_at:
-        limit = job.plan.timeouts.stall
-        message = f"no output or progress for {limit:g} s (timeouts.stall); the stacks of the tasks are in their logs"
+        limit = duration_words(job.plan.timeouts.stall or 0)
+        message = f"no output or progress for {limit} (timeouts.stall); the stacks of the tasks are in their logs"
         return fail(job, Culprit(Cause.TIME, "stall", job.attempt, None, None, message), now, may_retry=True)
     grows_at = elastic.grows_at(job)
     if grows_at is not None and now >= grows_at:

@@ -10,6 +10,7 @@ import zlib
 from typing import NamedTuple
 
 from tflaunch.plan.model import RestartPlan
+from tflaunch_worker.readable import duration_words
 
 MOST_FREE = 10
 """Maximum of uncharged restarts within the window: a program could ask for restarts in a loop."""
@@ -114,7 +115,7 @@ def decide_restart(budget: Budget, restart: RestartPlan, failure: Failure, now: 
     if len(recent) >= (MOST_FREE if failure.is_free else restart.max):
         often = "once" if len(recent) == 1 else f"{len(recent)} times"
         limit = "without a failure" if failure.is_free else f"which is restart.max ({restart.max})"
-        return Answer(budget, None, f"restarted {often} within {restart.window:g} s, {limit}")
+        return Answer(budget, None, f"restarted {often} within {duration_words(restart.window)}, {limit}")
     wait = _wait(restart, len(recent), f"{salt} {len(earlier)}")
     spent = (*earlier, now)
     return Answer(budget._replace(free=spent) if failure.is_free else budget._replace(charged=spent), wait)

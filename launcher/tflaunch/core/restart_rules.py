@@ -9,6 +9,7 @@ from tflaunch.core.restart_budget import ALIKE, QUICK, Answer, Failure, Reached,
 from tflaunch.core.task_state import TaskState
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch_worker import OUTPUT_SIGNATURE
+from tflaunch_worker.readable import signal_name
 
 _ABORT, _KILL, _TERM = 6, 9, 15
 
@@ -86,7 +87,7 @@ def _kind(end: Culprit | TaskExited, failure: str, is_quick: bool) -> tuple[str,
         return f"exit {end.code} {failure}", failure if is_raised(failure) else f"exit code {end.code}"
     evidence = end.message if isinstance(end, Culprit) else end.evidence
     is_own = end.signal not in _FROM_OUTSIDE or bool(evidence)
-    return f"signal {end.signal}" if is_own or is_quick else "", f"signal {end.signal}"
+    return f"signal {end.signal}" if is_own or is_quick else "", signal_name(end.signal)
 
 
 def is_raised(failure: str) -> bool:

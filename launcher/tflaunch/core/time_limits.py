@@ -9,6 +9,7 @@ from tflaunch.core.hosts import give_up, not_reached
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail, stop_all, stop_gang
 from tflaunch.core.task_state import TaskPhase
+from tflaunch_worker.readable import duration_words
 
 
 def next_deadline(job: Job) -> float | None:
@@ -51,7 +52,7 @@ def on_time(job: Job, now: float) -> Step:
     """Return the job after time has passed: what is over ends, what is late is reported."""
     fenced = job.hosts.values() if job.hosts.count(TIMED) else ()
     over = [host for host in fenced if host.fence_at is not None and now >= host.fence_at]
-    within = f"for {policy.fence(job.plan):g} s"
+    within = f"for {duration_words(policy.fence(job.plan))}"
     silent = [host for host in over if host.phase is HostPhase.DISCONNECTED]
     dead = {host.host: f"{host.reason}, and it was not heard again {within}" for host in silent}
     job, actions = give_up(job, dead, now, is_silent=True)
@@ -61,7 +62,8 @@ def on_time(job: Job, now: float) -> Step:
     job = job.with_deadlines(confirm_by=policy.first_confirm_by(job))
     late = [*job.hosts_in(HostPhase.JOINING), *job.spares_in(HostPhase.JOINING)] if now >= job.join_by else []
     for host in late:
-        job, more = not_reached(job, host, f"its agent did not answer within {job.plan.timeouts.connect:g} s", now)
+        within = duration_words(job.plan.timeouts.connect)
+        job, more = not_reached(job, host, f"its agent did not answer within {within}", now)
         actions += [AbandonHost(host), *more]
     job, more = _on_time_of_job(job, now)
     return job, actions + more
@@ -80,7 +82,7 @@ def _on_time_of_job(job: Job, now: float) -> Step:
     deadline = _deadline_at(job)
     is_open = job.exit_code is None and job.phase is not Phase.STOPPING
     if deadline is not None and now >= deadline and is_open:
-        limit = f"{job.plan.timeouts.deadline:g} s"
+        limit = duration_words(job.plan.timeouts.deadline or 0)
         message = f"stopped: not finished within timeouts.deadline ({limit}); raise it, e.g. --set timeouts.deadline=1h"
         return fail(job, _limit("deadline", job, message), now, may_retry=False)
     if job.phase is Phase.SAVING and job.deadlines.save_by is not None and now >= job.deadlines.save_by:
@@ -96,12 +98,12 @@ def _on_time_running(job: Job, now: float) -> Step:
     limit, is_debugged = _start_limit_at(job), breakpoints.is_debugged(job)
     if limit is not None and now >= limit and not job.formation.is_complete and not is_debugged:
         waiting = ", ".join(policy.unopened(job))
-        within = f"timeouts.start ({job.plan.timeouts.start:g} s)"
+        within = f"timeouts.start ({duration_words(job.plan.timeouts.start or 0)})"
         message = f"stopped: cluster not formed within {within}: {waiting} did not listen"
         return fail(job, _limit("start", job, message), now, may_retry=False)
     if job.deadlines.finish_by is not None and now >= job.deadlines.finish_by and not is_debugged:
         late = ", ".join(name for name in job.success_tasks if not job.tasks[name].has_succeeded)
-        after = f"{job.plan.timeouts.finish:g} s after the first task had finished"
+        after = f"{duration_words(job.plan.timeouts.finish or 0)} after the first task had finished"
         message = f"stopped: {late} still ran {after} (timeouts.finish)"
         return fail(job, _limit("finish", job, message), now, may_retry=False)
     if now >= _warn_at(job) and not job.formation.is_complete and not is_debugged:

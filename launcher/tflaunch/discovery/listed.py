@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from tflaunch.discovery.base import Engine, Found, NotFoundError
+from tflaunch_worker.readable import duration_words, exit_words
 
 _PATIENCE = 30.0  # seconds until a program times out
 _MOST_BYTES = 1024 * 1024
@@ -58,7 +59,7 @@ class Exec(Engine):
         try:
             program.run(_PATIENCE)
         except TimeoutError:
-            raise NotFoundError(f"{where!r} did not end within {_PATIENCE:g} s", remedy) from None
+            raise NotFoundError(f"{where!r} did not end within {duration_words(_PATIENCE)}", remedy) from None
         except OverflowError:
             raise NotFoundError(f"{where!r} printed more than {_MOST_BYTES >> 20} MiB", remedy) from None
         finally:
@@ -66,7 +67,7 @@ class Exec(Engine):
         if code != 0:
             said = program.errors.decode("utf-8", "replace").strip().splitlines()
             last = "".join(sign if sign.isprintable() else "?" for sign in said[-1])[:_MOST_SHOWN] if said else ""
-            raise NotFoundError(f"{where!r} ended with code {code}{last and f': {last}'}", remedy)
+            raise NotFoundError(f"{where!r} {exit_words(code)}{last and f': {last}'}", remedy)
         return _lines(bytes(program.output))
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-
 from tflaunch.core.job_state import Cause, Culprit
 from tflaunch.core.task_state import TaskState
 from tflaunch.plan.model import Plan
+from tflaunch_worker.readable import exit_words, signal_name
 
 
 def describe(culprit: Culprit, plan: Plan) -> str:
@@ -50,12 +49,4 @@ def describe_exit(task: TaskState) -> str:
 
 
 def _exit_words(code: int | None, number: int | None) -> str:
-    return f"exited with code {code}" if number is None else f"was killed by {signal_name(number)}"
-
-
-def signal_name(number: int) -> str:
-    """Return ``SIGKILL`` for 9; ``signal 99`` for a number without a name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return exit_words((code or 0) if number is None else -number)

@@ -10,6 +10,7 @@ from tflaunch.core.job_state import Job
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.wording import listed
 from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch_worker.readable import duration_words
 
 _NO_TF_CONFIG = (
     "no task has opened its port of TF_CONFIG: the program may set or drop TF_CONFIG, or be started through sudo, ssh "
@@ -50,7 +51,7 @@ def forming(job: Job) -> Forming | None:
 
 def sentence(found: Forming, now: float) -> str:
     """Return a sentence about the missing tasks and how long the others have waited at ``now``."""
-    return f"cluster not formed: waiting {now - found.since:.0f} s for {listed(found.missing)} to listen"
+    return f"cluster not formed: waiting {duration_words(now - found.since)} for {listed(found.missing)} to listen"
 
 
 def remedy(job: Job) -> str:

@@ -12,6 +12,7 @@ from tflaunch.core.task_state import TaskState
 from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.causes import describe, describe_exit, left_behind, named
 from tflaunch.explain.wording import listed
+from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:
     from tflaunch.explain.messages import Logs
@@ -59,7 +60,7 @@ def task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, logs:
             what = left_behind(name, event.evidence)
         if task.resume_at is not None:
             exception = summary.exception_of(task, logs.tail) if task.exit.code else ""
-            return [f"{what}{exception}; it restarts alone in {task.resume_at - task.since:.2g} s"]
+            return [f"{what}{exception}; it restarts alone in {duration_words(task.resume_at - task.since)}"]
         return [f"{what}; the job goes on without it"]
     if after.phase is Phase.DRAINING and not task.is_stopping:
         return [f"{name} {describe_exit(task)}, after the job had succeeded"]
@@ -76,7 +77,7 @@ def failure_news(before: Job, job: Job) -> list[str]:
     if job.exit_code is not None:
         return []  # the summary will report it
     if job.phase is Phase.SAVING:
-        return [f"{describe(job.culprit, job.plan)}: preempted; the others have {grace:g} s to save"]
+        return [f"{describe(job.culprit, job.plan)}: preempted; the others have {duration_words(grace)} to save"]
     if before.culprit is not None and job.phase is before.phase:
         return [f"{describe(job.culprit, job.plan)} before that"]
     return [describe(job.culprit, job.plan) + (f"; ending {listed(living)}" if living else "")]
@@ -90,7 +91,7 @@ def stop_news(job: Job, living: list[str]) -> list[str]:
     grace = _grace_of(job.tasks[name] for name in living)
     who = job.culprit.message.removeprefix("ended by ")
     why = f", as {who} asks" if who else ""
-    waits = f": waiting up to {grace:g} s for them to save" if grace else ""
+    waits = f": waiting up to {duration_words(grace)} for them to save" if grace else ""
     remedy = "; press Ctrl-C again to kill" if grace and not job.culprit.message else ""
     is_deaf = job.plan.strategy == "multi_worker_mirrored" and job.formation.is_start_over and grace
     note = " (TensorFlow catches TERM in these tasks and goes on, so it may take all of that)" if is_deaf else ""
@@ -112,7 +113,7 @@ def killed_news(before: Job, event: Event, after: Job) -> list[str]:
     names = " and ".join(task.task for task in killed) if len(killed) == 2 else listed([task.task for task in killed])
     verb = "was" if len(killed) == 1 else "were"
     remedy = "raise timeouts.grace if a checkpoint needs longer"
-    return [f"{names} {verb} killed: still running {grace:g} s after TERM; {remedy}"]
+    return [f"{names} {verb} killed: still running {duration_words(grace)} after TERM; {remedy}"]
 
 
 def _grace_of(tasks: Iterable[TaskState]) -> float:
@@ -127,7 +128,7 @@ def late_news(job: Job) -> list[str]:
         return []
     verb = "runs" if len(late) == 1 else "run"
     limit = "" if job.plan.timeouts.finish is not None else "; timeouts.finish limits that"
-    return [f"{listed(late)} still {verb} {policy.LATE_AFTER:g} s after {listed(finished)} finished{limit}"]
+    return [f"{listed(late)} still {verb} {duration_words(policy.LATE_AFTER)} after {listed(finished)} finished{limit}"]
 
 
 def return_news(before: Job, event: PortOpened, after: Job) -> list[str]:
@@ -146,4 +147,4 @@ def verdict_news(before: Job, job: Job, now: float, logs: Logs) -> str:
     has_advanced = job.restarts.budget.advanced > before.restarts.budget.advanced
     why = f" (not charged: {job.restarts.budget.furthest} is further than before)" if has_advanced else ""
     cause = summary.cause_of_restart(job, logs.tail)
-    return f"{cause}; {summary.restart_name(job)} in {wait:.2g} s{why}"
+    return f"{cause}; {summary.restart_name(job)} in {duration_words(wait)}{why}"

@@ -1,20 +1,8 @@
-"""Format figures for tables and messages: durations, sizes, counts and rates, as short as can be. Pure."""
+"""Format figures for tables and messages: sizes, counts and rates, as short as can be. Pure."""
 
 from __future__ import annotations
 
 _UNITS = "BKMGTPE"
-
-
-def duration(seconds: float) -> str:
-    """Return a time in its two largest units: 12s, 3m12s, 2h05m, 3d04h."""
-    whole = max(int(seconds), 0)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
 
 
 def memory(size: float) -> str:

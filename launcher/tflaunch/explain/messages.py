@@ -27,11 +27,12 @@ from tflaunch.core.host_state import CHECKPOINT, HostPhase
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.task_state import HAS_RUN
 from tflaunch.explain import cluster_formation, end_messages, moves, summary
-from tflaunch.explain.wording import away_words, counted, growth_words, lasted, listed, place_of, process_of
+from tflaunch.explain.wording import away_words, counted, growth_words, listed, place_of, process_of
 from tflaunch.plan import tensorboard
 from tflaunch.plan.gpu_shares import gpus_assigned, sharing_tasks
 from tflaunch.plan.model import FENCED_OR_FAIL
 from tflaunch.plan.task_starter import REFUSED
+from tflaunch_worker.readable import duration_words
 
 _MOST_OUTSIDERS = 16
 
@@ -101,7 +102,8 @@ def _joined_news(before: Job, event: HostJoined, after: Job) -> list[str]:
     """Return messages about a host that is back, or whose private network leads nowhere."""
     was = before.hosts[event.host].away_since
     is_back = before.phase is Phase.WAITING_FOR_HOSTS and was is not None
-    back = [f"{event.host} is back after {lasted(after.hosts[event.host].joined_at - (was or 0.0))}"] if is_back else []
+    took = duration_words(after.hosts[event.host].joined_at - (was or 0.0))
+    back = [f"{event.host} is back after {took}"] if is_back else []
     way = event.no_way_out
     warnings = [f"warning: {port_fence.no_way_out_of(event.host, way)}"] if way else []
     return [*back, *warnings, *_sharing_news(event, after)]
@@ -122,7 +124,7 @@ def _wait_news(event: BreakpointReached | TaskLingers, after: Job) -> list[str]:
         return []
     if isinstance(event, TaskLingers):
         about, left = process_of(task.task, event.host, event.pid), policy.fence(after.plan)
-        return [f"{about} does not end after KILL: {event.reason}; it is given up {left:g} s after that"]
+        return [f"{about} does not end after KILL: {event.reason}; it is given up {duration_words(left)} after that"]
     if task.breakpoint is None:
         return []
     where = place_of(task.breakpoint)
@@ -168,7 +170,7 @@ def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
     if after.formation.was_warned and not before.formation.was_warned:
         lines += _forming_news(after, now)
     if after.formation.is_complete and before.formation.was_warned and not before.formation.is_complete:
-        lines.append(f"cluster formed after {now - after.attempt_started_at:.0f} s")
+        lines.append(f"cluster formed after {duration_words(now - after.attempt_started_at)}")
     if after.deadlines.was_late and not before.deadlines.was_late:
         lines += end_messages.late_news(after)
     if after.phase is not before.phase is Phase.RUNNING and after.exit_code == 0:
@@ -178,7 +180,7 @@ def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
 
 def _waiting_news(job: Job) -> list[str]:
     """Return the message that the job waits for lost hosts."""
-    most = lasted(job.plan.timeouts.lost_host)
+    most = duration_words(job.plan.timeouts.lost_host)
     return [f"waiting for {away_words(job)} for at most {most} (timeouts.lost_host); no restart is charged for that"]
 
 
@@ -273,7 +275,7 @@ def _host_news(before: Job, event: LinkLost | LinkRestored, after: Job) -> list[
     lease = after.plan.lease
     match event:
         case LinkLost() if lease > 0 and was is not phase:
-            return [f"lost the link to {event.host}: {event.reason}; reconnecting for up to {lease:g} s"]
+            return [f"lost the link to {event.host}: {event.reason}; reconnecting for up to {duration_words(lease)}"]
         case LinkRestored() if phase is HostPhase.CONNECTED:
             return [f"the link to {event.host} is restored"]
     return []

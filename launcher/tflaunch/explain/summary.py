@@ -13,9 +13,10 @@ from tflaunch.core.task_state import TaskState
 from tflaunch.explain import cluster_formation, moves
 from tflaunch.explain.causes import describe
 from tflaunch.explain.results import where_results_are
-from tflaunch.explain.wording import counted, lasted, listed, process_of
+from tflaunch.explain.wording import counted, listed, process_of
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.printable import printable
+from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:
     from tflaunch.explain.hints import Facts
@@ -63,7 +64,7 @@ def _ended(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown:
         again = f", after {counted(restarts(job), 'restart')}," if restarts(job) else ""
         ended_at = max(task.since for task in job.tasks.values())
         done = counted(len(job.plan.tasks or job.plan.sidecars), "task")
-        sentence = f"done: {done}{again} in {lasted(ended_at - job.started_at)}{_progress(job)}"
+        sentence = f"done: {done}{again} in {duration_words(ended_at - job.started_at)}{_progress(job)}"
         return "\n".join([sentence, *_moves(job), *where_results_are(job)])
     found = failure(job, tail, known)
     lines = [found.sentence, *filter(None, [found.hang]), *_evidence(found, is_shown), *found.not_formed]

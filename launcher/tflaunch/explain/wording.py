@@ -1,11 +1,11 @@
-"""Format numbers, durations, places and lists of names for sentences. Pure."""
+"""Format numbers, places and lists of names for sentences. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tflaunch.explain import figures
+from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:
     from tflaunch.core.job_state import Job
@@ -18,13 +18,6 @@ _MANY = 8
 def counted(number: int, noun: str) -> str:
     """Return ``1 task``, ``2 tasks``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def lasted(seconds: float) -> str:
-    """Return a duration for a sentence: ``0.4 s``, ``12 s``, ``3m12s``, ``2h05m``, ``3d04h``."""
-    if seconds < 10:
-        return f"{max(seconds, 0.0):.1f} s"
-    return f"{int(seconds)} s" if seconds < 60 else figures.duration(seconds)
 
 
 def listed(names: Sequence[str]) -> str:
@@ -46,14 +39,14 @@ def absence_words(host: HostStatus, now: float) -> str:
     """
     if host.since is None or host.state not in ("disconnected", "down", "joining"):
         return ""
-    gone, left = lasted(now - host.since), None if host.until is None else max(host.until - now, 0.0)
+    gone, left = duration_words(now - host.since), None if host.until is None else max(host.until - now, 0.0)
     if host.state == "disconnected":
-        end = "" if left is None else f"; its tasks are certainly dead in {lasted(left)}"
+        end = "" if left is None else f"; its tasks are certainly dead in {duration_words(left)}"
         return f"{host.host} silent for {gone}{end}"
     if left is None:
         return ""
     reason = f" ({host.reason})" if host.reason else ""
-    return f"waiting for {host.host}{reason} for {gone}, and {lasted(left)} more"
+    return f"waiting for {host.host}{reason} for {gone}, and {duration_words(left)} more"
 
 
 def process_of(task: str, host: str, pid: int | None) -> str:
@@ -68,11 +61,6 @@ def away_words(job: Job) -> str:
 
 def growth_words(task: str, rate: float, left: float) -> str:
     """Return a sentence about memory that grows by ``rate`` bytes per second, and is full in ``left`` seconds."""
-    per_minute = rate * 60 / 2**20
-    return f"the memory of {task} grows by {per_minute:.3g} MiB per minute: out of memory in about {_roughly(left)}"
-
-
-def _roughly(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(round(seconds, -1), 10):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"
+    per_minute, unit = rate * 60 / 2**20, 10 if left < 90 else 60 if left < 5400 else 3600  # seconds
+    roughly = duration_words(max(round(left / unit), 1) * unit)
+    return f"the memory of {task} grows by {per_minute:.3g} MiB per minute: out of memory in about {roughly}"

@@ -12,6 +12,7 @@ from tflaunch.plan import placeholders, placement
 from tflaunch.plan.gpu_shares import trains_on_gpu
 from tflaunch.plan.task_starter import find_task_starter
 from tflaunch.rooms import served_fields
+from tflaunch_worker.readable import duration_words
 
 _SHORTEST_HEARTBEAT = 0.5
 
@@ -162,8 +163,8 @@ def _backoff_order(spec: Spec) -> Iterator[Problem]:
 
 def _heartbeat(spec: Spec) -> Iterator[Problem]:
     if spec.timeouts.heartbeat < _SHORTEST_HEARTBEAT:
-        message = f"{spec.timeouts.heartbeat:g} s is shorter than the pauses of a healthy link"
-        yield Problem.error("timeouts.heartbeat", message, f"use at least {_SHORTEST_HEARTBEAT:g} s")
+        message = f"{duration_words(spec.timeouts.heartbeat)} is shorter than the pauses of a healthy link"
+        yield Problem.error("timeouts.heartbeat", message, f"use at least {duration_words(_SHORTEST_HEARTBEAT)}")
 
 
 def _sync(spec: Spec) -> Iterator[Problem]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from tflaunch.printable import printable
 from tflaunch.records import read_record
 from tflaunch.runtime.control_server import Caller, ControlServer, RefusedError, require_tasks
 from tflaunch.runtime.usage_sampler import ResourceSampler
+from tflaunch_worker.readable import signal_name
 
 _LONGEST_GRACE = 86_400.0
 
@@ -154,7 +154,7 @@ class Service:
         """Send a signal to the given tasks that are running, and return those."""
         tasks, number = request
         require_tasks(tasks, job)
-        name = signal.Signals(number).name
+        name = signal_name(number)
         living = [task for task in tasks if job.tasks[task].phase is TaskPhase.RUNNING]
         if not living:
             raise RefusedError(f"none of these tasks is running: {', '.join(tasks)}")

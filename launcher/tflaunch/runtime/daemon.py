@@ -17,6 +17,7 @@ from tflaunch.interruptible import wait_readable
 from tflaunch.store.log_line import Kept
 from tflaunch.store.run_dir import SUPERVISOR_LOG
 from tflaunch_worker import process_state
+from tflaunch_worker.readable import signal_name
 
 _BEGUN = b"."
 _LONGEST_ANSWER = 8  # bytes
@@ -115,7 +116,7 @@ def await_beginning(reader: int, wait: Callable[[], int], directory: Path) -> No
     if answer:
         exit_code = int(answer)  # a program that ignores SIGCHLD does not learn it by waiting
     if exit_code < 0:
-        raise TflaunchError(f"the supervisor was killed by {signal.Signals(-exit_code).name}", EXIT_INTERNAL)
+        raise TflaunchError(f"the supervisor was killed by {signal_name(-exit_code)}", EXIT_INTERNAL)
     log = directory / SUPERVISOR_LOG
     said = log.read_text("utf-8", "replace").strip() if log.exists() else ""
     raise TflaunchError(said or "the supervisor ended without a message", exit_code or EXIT_INTERNAL)

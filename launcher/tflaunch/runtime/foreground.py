@@ -24,6 +24,7 @@ from tflaunch.runtime.run_config import RunConfig
 from tflaunch.runtime.watchers import Found
 from tflaunch.runtime.wiring import Runtime
 from tflaunch.transport.base import AgentConnector, Link
+from tflaunch_worker.readable import duration_words
 
 _INTERRUPTED = 128 + signal.SIGINT
 _LAST_PATIENCE = 0.8  # seconds after the third signal
@@ -169,7 +170,7 @@ def _ignored_ctrl_z(lease: float, say: Callable[[str], None]) -> Iterator[None]:
     if not lease or signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN:
         yield
         return
-    costs = f"the tasks end when they hear nothing for {lease:g} s"
+    costs = f"the tasks end when they hear nothing for {duration_words(lease)}"
     words = {
         signal.SIGTSTP: f"Ctrl-Z is ignored, because {costs}; `tflaunch up -d` gives the prompt back",
         signal.SIGCONT: f"tflaunch was stopped and goes on; {costs}",

@@ -178,14 +178,14 @@ def _require_same_protocol(path: Path, first: Mapping[str, Any], plan: Plan) -> 
     protocol = first.get("protocol", _UNRECORDED_PROTOCOL)
     if protocol == wire.PROTOCOL:
         return
-    from tflaunch.explain.figures import duration
     from tflaunch.printable import printable
+    from tflaunch_worker.readable import duration_words
 
     version = printable(first.get("version", ""), 40) or "0.2.0 or earlier"
     raise TflaunchError(
         f"run {path.name} was started by tflaunch {version}, whose agents speak protocol {protocol}, not "
         f"{wire.PROTOCOL}: only that version can resume or stop it; without a supervisor its tasks end "
-        f"after {duration(plan.lease)} (timeouts.lease)",
+        f"after {duration_words(plan.lease)} (timeouts.lease)",
         EXIT_USAGE,
     )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tflaunch.explain import figures
 from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus
 from tflaunch.explain.wording import absence_words, counted, growth_words, listed, process_of
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting
+from tflaunch_worker.readable import duration_words
 
 _STYLES = {"running": "green", "ended": "", "joining": "cyan", "preparing": "cyan"}
 
@@ -28,7 +28,7 @@ def headline(status: Status, now: float) -> list[Part]:
     if _is_abandoned(status):
         parts.append(Part("its supervisor is dead", "bold red"))
     parts.append(Part(formatting.plain(status.restart)))
-    parts.append(Part(figures.duration(_end(status, now) - status.started)))
+    parts.append(Part(duration_words(_end(status, now) - status.started)))
     return [part for part in parts if part.text]
 
 
@@ -96,7 +96,7 @@ def _forming(status: Status, now: float) -> str:
     """Return which tasks keep the cluster of a running job from forming, and for how long; "" if none does."""
     if status.forming is None or status.phase != "running":
         return ""
-    waited = figures.duration(now - status.forming.since)
+    waited = duration_words(now - status.forming.since)
     return f"cluster not formed: waiting {waited} for {_listed(status.forming.missing)}"
 
 

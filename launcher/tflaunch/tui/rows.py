@@ -5,7 +5,6 @@ Pure: a status in, cells out. `layout` lays them out on a terminal.
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from tflaunch.explain import figures
 from tflaunch.explain.run_status import TaskStatus
 from tflaunch.tui import formatting
+from tflaunch_worker.readable import duration_words, signal_name
 
 LAST_LINE = "LAST LINE"
 METRIC = "="
@@ -128,12 +128,12 @@ def _row(task: TaskStatus, now: float) -> Row:
         "EXIT": Cell(_end(task, word)),
         "HOST": Cell(_host(task), "yellow" if task.moved_from else ""),
         "ATTEMPT": Cell(figures.count(task.attempt) if task.attempt > 0 else ""),
-        "UP": Cell(figures.duration(now - task.since) if task.since is not None and word in _ALIVE else ""),
+        "UP": Cell(duration_words(now - task.since) if task.since is not None and word in _ALIVE else ""),
         **_usage([task]),
         "STEP": Cell(f"~{step.text}") if task.is_progress_from_output and step.text else step,
         "RATE": _cell(task.steps_per_second, figures.rate) if _is_alive(task) else Cell(""),
         "EPOCH": Cell(_of(task.epoch, task.epochs)),
-        "ETA": _cell(_left(task), figures.duration) if _is_alive(task) else Cell(""),
+        "ETA": _cell(_left(task), duration_words) if _is_alive(task) else Cell(""),
         "FULL IN": Cell(_full_in(task, now), "bold yellow"),
         **_metrics(task.metrics or {}),
         **_metrics(task.columns or {}, _number),
@@ -144,7 +144,7 @@ def _row(task: TaskStatus, now: float) -> Row:
 
 def _full_in(task: TaskStatus, now: float) -> str:
     """Return when the memory of a task's host will be full, "" if that is not to be expected."""
-    return "" if task.memory_full_at is None else figures.duration(max(task.memory_full_at - now, 0.0))
+    return "" if task.memory_full_at is None else duration_words(max(task.memory_full_at - now, 0.0))
 
 
 def _host(task: TaskStatus) -> str:
@@ -195,10 +195,7 @@ def _end(task: TaskStatus, word: str) -> str:
         return ""
     if task.signal is None:
         return "" if task.exit_code is None else str(task.exit_code)
-    try:
-        return signal.Signals(task.signal).name.removeprefix("SIG")
-    except ValueError:
-        return f"signal {task.signal}"
+    return signal_name(task.signal)
 
 
 def _done(task: TaskStatus) -> float | None:

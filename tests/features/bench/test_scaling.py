@@ -59,7 +59,7 @@ def both(**about: Any) -> tuple[TaskUse, ...]:
             Limit.CPU,
             "other programs use 2.1 of 4 cores of a, and the run 1.8",
         ),
-        (measured(speed=3.0), Limit.COMMUNICATION, "a step takes 333 ms with 2 workers and 100 ms with 1"),
+        (measured(speed=3.0), Limit.COMMUNICATION, "a step takes 3.33 times as long with 2 workers as with 1"),
         (
             measured(tasks=(WELL, WORKERS[1]._replace(input=0.9, place="data.py, line 4"))),
             Limit.STRAGGLERS,
@@ -70,8 +70,8 @@ def both(**about: Any) -> tuple[TaskUse, ...]:
             Limit.STRAGGLERS,
             "worker:1 on b waits for a core that it does not get",
         ),
-        (measured(training=4.0), Limit.START, "the first step came after 5.0 s, and the whole training takes 4.0 s"),
-        (measured(start_up=60.0), Limit.START, "50 steps take 5.0 s"),
+        (measured(training=4.0), Limit.START, "the first step came after 5 s, and the whole training takes 4 s"),
+        (measured(start_up=60.0), Limit.START, "50 steps take 5 s"),
     ],
 )
 def test_what_limits_a_run_follows_from_what_its_tasks_did(run: Measured, limit: Limit, said: str) -> None:
@@ -147,8 +147,8 @@ def test_the_table_shows_both_efficiencies_if_the_batch_is_unknown() -> None:
     findings = [scaling.find_limit(run, BASE, 50) for run in runs]
     assert scaling_table.table_of(runs, [each._replace(value=None) for each in efficiencies], findings) == [
         "WORKERS  STEPS/S  WEAK  STRONG  CORES  START-UP  LIMITED BY",
-        "      1    10.00  100%    100%  0.9/4        5s  none found",
-        "      2    9.000   90%     45%  1.8/8        5s  none found",
+        "      1    10.00  100%    100%  0.9/4       5 s  none found",
+        "      2    9.000   90%     45%  1.8/8       5 s  none found",
     ]
 
 

@@ -334,7 +334,7 @@ def test_a_task_that_has_just_written_output_is_not_accused() -> None:
     waits = evidence("worker:0", thread(*IN_STEP), silence=60.0)
     found = judge(waits, evidence("worker:1", sleeps, silence=4.0))
     assert found.culprits == ()
-    assert found.sentence == "no verdict yet: the last output or step was 4.0 s ago; ask again in 4 s"
+    assert found.sentence == "no verdict yet: the last output or step was 4 s ago; ask again in 4 s"
     steps = evidence("worker:0", thread(*IN_STEP), silence=60.0, step=4, age=5.0)
     assert judge(steps, evidence("worker:1", sleeps, silence=60.0)).culprits == ()
     assert judge(waits, evidence("worker:1", sleeps, silence=9.0)).culprits == ("worker:1",)

@@ -170,7 +170,7 @@ def test_the_end_of_a_run_is_kept_for_a_while(cluster: Cluster, launch: Launch) 
     assert (Path(ended["place"]) / "exit").read_text() == "7"
     late = launch.run("wait", run)
     assert late.returncode == 7
-    assert "its directory was kept for 1s (kubernetes.keep)" in late.stderr
+    assert "its directory was kept for 1 s (kubernetes.keep)" in late.stderr
     assert launch.run("down", run).returncode == 0
     assert not list((cluster.state / "objects").iterdir())
 

@@ -336,7 +336,7 @@ def test_a_pod_is_waited_for_and_the_reason_told_once() -> None:
 
 
 def test_the_wait_for_a_pod_has_a_limit(clock: list[float]) -> None:
-    with pytest.raises(LinkError, match=r"cannot be pulled; it did not run within 60 s \(kubernetes.pending\)"):
+    with pytest.raises(LinkError, match=r"cannot be pulled; it did not run within 1 min \(kubernetes.pending\)"):
         _connector(FakeCommand(), STUCK).open()
     assert 60 <= clock[0] < 62
 

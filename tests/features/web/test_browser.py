@@ -12,6 +12,7 @@ import pytest
 
 from support import install
 from support.launch import LONG, Launch
+from support.readable import AGES, DURATIONS, SIGNALS
 from support.web_pages import Server, SimulatedRun
 
 if TYPE_CHECKING:
@@ -122,6 +123,15 @@ def test_the_link_of_the_terminal_opens_the_page(browser: Browser, server: Serve
         page.wait_for_selector(f"text={expected}")
         context.close()
     server.link = server.next_link()
+
+
+def test_durations_ages_and_signals_read_as_in_the_terminal(page: Page) -> None:
+    """Word for word."""
+    page.goto("/")
+    for function, expected in (("duration", DURATIONS), ("ago", AGES), ("signalName", SIGNALS)):
+        parts = "import('/static/parts.js')"
+        shown = page.evaluate(f"values => {parts}.then((it) => values.map(it.{function}))", [*expected])
+        assert dict(zip(expected, shown, strict=True)) == expected
 
 
 def test_a_training_is_followed_live(page: Page, live_run: str) -> None:

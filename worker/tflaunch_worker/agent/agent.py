@@ -21,6 +21,7 @@ from tflaunch_worker.agent.network.task_ports import TaskPorts
 from tflaunch_worker.agent.services import AgentParts, Services
 from tflaunch_worker.agent.stall import StallWatch
 from tflaunch_worker.agent.supervisor_link import SupervisorLink
+from tflaunch_worker.readable import duration_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -362,5 +363,5 @@ class Agent:
             self._watch_lease()
             return
         self._link.disconnect()
-        reason = f"no message came from the supervisor for the lease of {self._lease.seconds:g} s"
+        reason = f"no message came from the supervisor for the lease of {duration_words(self._lease.seconds)}"
         self._end_by_itself(reason, is_drain=False)

@@ -20,6 +20,7 @@ from tflaunch.cli.arguments.spec import (
     spec_argument,
     warn,
 )
+from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +120,8 @@ def bench(
         for scaled in plans:
             run = scaling_runs.measure_run(file, scaled, Wanted(steps, warm_up, limit), told, say)
             runs.append(run)
-            say(f"{_workers(run)}: {run.steps_per_second:.4g} steps/s, {run.steps:g} steps in {run.seconds:.1f} s")
+            took = duration_words(run.seconds)
+            say(f"{_workers(run)}: {run.steps_per_second:.4g} steps/s, {run.steps:g} steps in {took}")
     except TflaunchError as error:
         code, problem = error.exit_code, str(error)
     except KeyboardInterrupt:

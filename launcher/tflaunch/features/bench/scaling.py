@@ -12,9 +12,10 @@ from enum import Enum
 from statistics import median
 from typing import NamedTuple
 
-from tflaunch.explain.wording import counted, lasted, listed
+from tflaunch.explain.wording import counted, listed
 from tflaunch.features.hang.evidence import Evidence
 from tflaunch.features.hang.position import Activity, activity_of
+from tflaunch_worker.readable import duration_words
 
 _FEWEST = 10  # samples of a task's stacks: shares of fewer tell little
 _LATE = 0.3  # how much larger a share of time outside TensorFlow makes a task a straggler
@@ -175,7 +176,7 @@ def find_limit(run: Measured, base: Measured, steps: float) -> Finding:
     """Return what limits a run; ``steps`` is the number for which the user asked."""
     trainers = [task for task in run.tasks if task.task.partition(":")[0] in ("chief", "worker")]
     if run.training is not None and run.start_up >= run.training:
-        return _start(run, f"the whole training takes {lasted(run.training)}")
+        return _start(run, f"the whole training takes {duration_words(run.training)}")
     finders: tuple[Callable[[], Finding | None], ...] = (
         lambda: _straggler(run, trainers),
         lambda: _saturated(run, base),
@@ -190,14 +191,14 @@ def find_limit(run: Measured, base: Measured, steps: float) -> Finding:
             return found
     measured = steps / run.steps_per_second
     if run.training is None and run.start_up >= max(_LONG_START, _LONG_START_STEPS * measured):
-        return _start(run, f"{steps:g} steps take {lasted(measured)}")
+        return _start(run, f"{steps:g} steps take {duration_words(measured)}")
     return _nothing(run, base, trainers)
 
 
 def _start(run: Measured, other: str) -> Finding:
     return Finding(
         Limit.START,
-        f"the first step came after {lasted(run.start_up)}, and {other}",
+        f"the first step came after {duration_words(run.start_up)}, and {other}",
         "train longer per start; `--preload` or `tflaunch warm` save the import of TensorFlow, and fewer traced "
         "functions the rest",
     )
@@ -314,11 +315,11 @@ def _crowded(run: Measured, trainers: Sequence[TaskUse]) -> Finding | None:
 def _slower_steps(run: Measured, base: Measured) -> Finding | None:
     if run is base or efficiency(run, base).shown >= _POOR:
         return None
-    now, then = 1 / run.steps_per_second, 1 / base.steps_per_second
     return Finding(
         Limit.COMMUNICATION,
-        f"a step takes {_step_time(now)} with {counted(run.workers, 'worker')} and {_step_time(then)} with "
-        f"{base.workers}, and neither input nor CPU explains it: workers wait for each other's answers",
+        f"a step takes {base.steps_per_second / run.steps_per_second:.3g} times as long with "
+        f"{counted(run.workers, 'worker')} as with {base.workers}, and neither input nor CPU explains it: workers wait "
+        "for each other's answers",
         "do more per exchange: larger batches per worker, or steps_per_execution, as each exchange costs a fixed time",
     )
 
@@ -357,10 +358,6 @@ def _nothing(run: Measured, base: Measured, trainers: Sequence[TaskUse]) -> Find
         f"workers compute with {cpu:.1f} cores each, and no other limit was found",
         "more workers on hosts of their own" if value >= _POOR else "measure again on idle hosts, with more --steps",
     )
-
-
-def _step_time(seconds: float) -> str:
-    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def notes(runs: Sequence[Measured], wanted_steps: float) -> list[str]:

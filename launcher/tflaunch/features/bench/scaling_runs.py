@@ -12,7 +12,7 @@ from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import local_machine, prepare
 from tflaunch.errors import EXIT_INTERNAL, EXIT_TIMEOUT, EXIT_USAGE, Problem, SpecError, TflaunchError
 from tflaunch.explain import causes
-from tflaunch.explain.wording import counted, lasted
+from tflaunch.explain.wording import counted
 from tflaunch.features.bench import scaled_spec
 from tflaunch.features.bench.scaling import Measured
 from tflaunch.features.bench.step_watch import HOW_STEPS, StepWatcher, Wanted
@@ -20,6 +20,7 @@ from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch, supervisor_process
 from tflaunch.store import run_lock
 from tflaunch.store.run_dir import RunDirectory
+from tflaunch_worker.readable import duration_words
 
 
 class Batch(NamedTuple):
@@ -114,8 +115,8 @@ def measure_run(
     least = f"{wanted.warm_up} steps of --warm-up and at least one more report of steps"
     remedy = "train longer, or lower --warm-up" if watched.has_ended else "raise --limit, or lower --warm-up"
     if watched.has_ended and watched.start_up > watched.trained:
-        how = f"ended within {lasted(watched.trained)} after its first report of steps"
-        why = f"limited by start-up, which took {lasted(watched.start_up)}"
+        how = f"ended within {duration_words(watched.trained)} after its first report of steps"
+        why = f"limited by start-up, which took {duration_words(watched.start_up)}"
         raise TflaunchError(f"{who}: the run {how}, too soon to measure its speed: {why}; train longer", code)
     raise TflaunchError(f"{who}: the run {how} {watched.seen:g} steps after its first, before {least}; {remedy}", code)
 

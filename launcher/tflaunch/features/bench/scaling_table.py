@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tflaunch.explain.figures import duration, significant
+from tflaunch.explain.figures import significant
 from tflaunch.features.bench.scaling import Efficiency, Finding, Measured
+from tflaunch_worker.readable import duration_words
 
 _WIDTH = 40  # columns of the longest bar
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -23,7 +24,7 @@ def table_of(runs: Sequence[Measured], efficiencies: Sequence[Efficiency], findi
         row = [str(run.workers), significant(run.steps_per_second)]
         row += [significant(run.examples_per_second or 0.0)] * has_examples
         row += [f"{each.value:.0%}"] if is_known else [f"{each.weak:.0%}", f"{each.strong:.0%}"]
-        row += [_cores(run), duration(run.start_up), finding.limit.value]
+        row += [_cores(run), duration_words(run.start_up), finding.limit.value]
         rows.append(row)
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     return [

@@ -12,6 +12,7 @@ from tflaunch.plan import attempts, tensorboard
 from tflaunch.plan.gpu_shares import gpus_assigned
 from tflaunch.plan.model import AUTO, FENCED_OR_FAIL, OPEN, PRIVATE, SIDECAR, Plan, TaskPlan
 from tflaunch.plan.tf_config import has_cluster
+from tflaunch_worker.readable import duration_words
 
 _WITHOUT_TENSORFLOW = ("none", "jax")  # strategies
 _GIB = 2**30
@@ -267,7 +268,7 @@ def _proxies(plan: Plan) -> Iterator[Finding]:
 def _clock(host: Host) -> Iterator[Finding]:
     if abs(host.offset) > _MOST_OFFSET:
         way = "ahead of" if host.offset > 0 else "behind"
-        message = f"its clock is {abs(host.offset):.0f} s {way} this machine's"
+        message = f"its clock is {duration_words(abs(host.offset))} {way} this machine's"
         yield Finding("clock", "warning", host.host, message, "let it follow NTP: times in logs and files mislead")
 
 

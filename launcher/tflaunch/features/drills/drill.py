@@ -15,6 +15,7 @@ from tflaunch.core.job_state import Job
 from tflaunch.core.policy import gang_runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import Plan
+from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:
     from tflaunch.cli.arguments.launch import Launching
@@ -40,8 +41,8 @@ class Fault(NamedTuple):
 
     def __str__(self) -> str:
         target = self.task or f"host={self.host}"
-        lasts = "" if self.lasts is None else f" for {self.lasts:g} s"
-        return f"{self.verb} {target} after {self.after:g} s{lasts}"
+        lasts = "" if self.lasts is None else f" for {duration_words(self.lasts)}"
+        return f"{self.verb} {target} after {duration_words(self.after)}{lasts}"
 
 
 def check_start(text: str, launching: Launching) -> None:
@@ -165,4 +166,4 @@ def _describe(outcome: FaultOutcome, exit_code: int | None) -> str:
     if outcome.recovered_at is None:
         return "the job ended well without a restart" if exit_code == 0 else "the job did not recover"
     took = outcome.recovered_at - outcome.injected_at
-    return f"all tasks ran again after {took:.1f} s" + ("" if exit_code == 0 else ", but the job failed")
+    return f"all tasks ran again after {duration_words(took)}" + ("" if exit_code == 0 else ", but the job failed")

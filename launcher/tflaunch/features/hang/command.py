@@ -9,6 +9,7 @@ import click
 
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import json_option, say
+from tflaunch_worker.readable import age_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,7 +61,6 @@ def stacks(verbose: bool, as_json: bool, words: tuple[str, ...]) -> None:
 
 
 def _described(group: Group, names: list[str], evidence: Mapping[str, Evidence]) -> Iterator[str]:
-    from tflaunch.explain.wording import lasted
 
     own, inner = group.own_frame, group.inner_frame
     place = own or inner
@@ -74,7 +74,7 @@ def _described(group: Group, names: list[str], evidence: Mapping[str, Evidence])
         step = known.progress.step if known.progress else None
         facts = [f"{sum(process.cpu for process in known.processes):.1f} CPUs"]
         facts += [] if step is None else [f"step {step:.0f}"]
-        facts += ["no output"] if known.silence is None else [f"last output {lasted(known.silence)} ago"]
+        facts += ["no output"] if known.silence is None else [f"last output {age_words(known.silence)}"]
         yield f"    {name}: {', '.join(facts)}"
 
 

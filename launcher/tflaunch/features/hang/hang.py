@@ -12,10 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from tflaunch.explain.run_status import Status, TaskStatus
-from tflaunch.explain.wording import lasted, listed
+from tflaunch.explain.wording import listed
 from tflaunch.features.hang.evidence import Evidence, Socket
 from tflaunch.features.hang.position import IDLE, LONG, Group, Kind, Position, grouped, position_of
 from tflaunch.plan.model import SIDECAR
+from tflaunch_worker.readable import age_words, duration_words
 
 _TRAINERS = ("chief", "worker", "ps")
 _SOON = 8.0  # seconds since the last output or step, before which a task may just be slow
@@ -70,8 +71,8 @@ def verdict(status: Status, evidence: Mapping[str, Evidence], exceeded: str = ""
     sentence, culprits = found
     age = _last_sign([at for at in positions if at.task in culprits], trainers, evidence)
     if age < _SOON and not exceeded:
-        went_on = f"no verdict yet: the last output or step was {lasted(age)} ago; ask again in {_SOON - age:.0f} s"
-        return Verdict(went_on, (), groups)
+        again = f"ask again in {duration_words(_SOON - age)}"
+        return Verdict(f"no verdict yet: the last output or step was {age_words(age)}; {again}", (), groups)
     groups = tuple(sorted(groups, key=lambda group: not set(group.tasks) & set(culprits)))
     return Verdict(sentence, culprits, groups)
 
@@ -259,7 +260,7 @@ def _sentence(guilty: _Positions, waiting: _Positions, evidence: _Known) -> str:
         does += f"{since}{_at(first)}: the generator {first.does.partition('its generator ')[2]}"
         return f"{names} {does}{_waiters(waiting)}"
     silence = _silence(guilty, evidence)
-    silent = f", silent for {lasted(silence)}" if silence >= 1 and not since else ""
+    silent = f", silent for {duration_words(silence)}" if silence >= 1 and not since else ""
     remedy = f"; `tflaunch kill -s CONT {first.task}` continues it" if first.does.endswith("(SIGSTOP)") else ""
     return f"{names} {does}{_at(first)}{since}{silent}{_waiters(waiting)}{remedy}"
 

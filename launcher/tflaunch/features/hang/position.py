@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from tflaunch.explain.causes import signal_name
 from tflaunch.explain.run_status import TaskStatus
 from tflaunch.features.hang.evidence import Evidence, Frame, Place, Process, Thread
 from tflaunch_worker import failures
+from tflaunch_worker.readable import signal_name
 
 LONG = 30.0
 """Seconds without a step or output, after which tasks that compute keep others waiting too long."""

@@ -22,6 +22,7 @@ from tflaunch.plan import serialize
 from tflaunch.plan.model import KubernetesPlan, Plan, SecretSource
 from tflaunch.runtime import launch
 from tflaunch.store.run_dir import RunDirectory
+from tflaunch_worker.readable import duration_words
 
 _REPORT_AFTER = 3.0  # seconds for which a pod waits for the same thing before that is reported
 _BETWEEN_LOOKS = 1.0
@@ -179,5 +180,6 @@ def _require_startable(cluster: KubernetesPlan, state: LauncherState, waited: fl
     if state.failure and not state.is_begun:
         raise TflaunchError(f"the launcher does not start: {state.failure}", EXIT_PREFLIGHT)
     if waited >= cluster.pending:
-        message = f"the launcher: {state.reason}; it did not run within {cluster.pending:g} s (kubernetes.pending)"
+        within = duration_words(cluster.pending)
+        message = f"the launcher: {state.reason}; it did not run within {within} (kubernetes.pending)"
         raise TflaunchError(message, EXIT_PREFLIGHT)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from tflaunch import private_files
 from tflaunch.client.file_tree import delete_tree, is_directory
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.explain.figures import duration
 from tflaunch.features.kubernetes import kubectl, launcher_note, launcher_objects
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
@@ -24,6 +23,7 @@ from tflaunch.plan.model import KubernetesPlan
 from tflaunch.printable import printable
 from tflaunch.store.run_dir import JOURNAL_NAME
 from tflaunch_worker import linux
+from tflaunch_worker.readable import duration_words
 
 _LONGEST_SAID = 600  # characters
 _ENDED_THERE = b"command terminated with exit code"  # from kubectl, for every exit code but 0
@@ -160,7 +160,7 @@ def bring_home(directory: Path, cluster: KubernetesPlan, state: LauncherState, s
     if problem and not state.said:
         message = (
             f"run {directory.name} has ended with exit code {code}, and its files were not copied: {problem}; try"
-            f" again: they are kept for {duration(cluster.keep)} after its end (kubernetes.keep)"
+            f" again: they are kept for {duration_words(cluster.keep)} after its end (kubernetes.keep)"
         )
         raise TflaunchError(message, code or EXIT_INTERNAL)
     if state.where is Whereabouts.OVER and not state.said:
@@ -179,7 +179,7 @@ def _not_kept(directory: Path, cluster: KubernetesPlan, state: LauncherState, co
     if state.exit_code is None:
         why = f"its supervisor was lost ({state.failure or 'no reason is known'}), and its directory with it"
     else:
-        why = f"its directory was kept for {duration(cluster.keep)} (kubernetes.keep)"
+        why = f"its directory was kept for {duration_words(cluster.keep)} (kubernetes.keep)"
     if cluster.run_volume is not None:
         why += f"; it is in home/runs on the volume {cluster.run_volume}"
     message = f"run {directory.name} has ended with exit code {code}; {why}; `{logs}` shows what it wrote"

@@ -11,6 +11,7 @@ from typing import Any
 
 from tflaunch.plan.model import POD_CONTAINER, KubernetesPlan
 from tflaunch.printable import printable
+from tflaunch_worker.readable import duration_words, exit_words
 
 RUN_LABEL = "tflaunch/run"
 """The label with the name of the run to which an object of Kubernetes belongs."""
@@ -49,7 +50,7 @@ def run_kubectl(cluster: KubernetesPlan, *arguments: str, given: str = "", patie
     """
     done = _run(cluster, arguments, given, patience)
     if done.returncode != 0:
-        raise KubectlError(_reason(done.stderr) or f"`kubectl {arguments[0]}` ended with code {done.returncode}")
+        raise KubectlError(_reason(done.stderr) or f"`kubectl {arguments[0]}` {exit_words(done.returncode)}")
     return done.stdout
 
 
@@ -72,7 +73,7 @@ def _run(
     except OSError as error:
         raise KubectlError(f"`kubectl` cannot be run: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise KubectlError(f"`kubectl {arguments[0]}` did not end within {patience:g} s") from None
+        raise KubectlError(f"`kubectl {arguments[0]}` did not end within {duration_words(patience)}") from None
 
 
 def run_for_json(

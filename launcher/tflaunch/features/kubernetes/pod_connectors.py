@@ -12,6 +12,7 @@ from tflaunch.features.kubernetes.pod_watch import PodWatch
 from tflaunch.plan.model import HostPlan, KubernetesPlan
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.command import CommandAccess, CommandConnector, CommandConnectors, CommandLink
+from tflaunch_worker.readable import duration_words
 
 _POLL = 1.0  # seconds
 _REPORT_AFTER = 3.0  # seconds for which a pod waits for the same thing before that is reported
@@ -81,7 +82,8 @@ class PodConnector:
             if state.waits_for == _DELETED:
                 raise LinkError(state.reason)
             if time.monotonic() >= end:
-                raise LinkError(f"{state.reason}; it did not run within {self._pending:g} s (kubernetes.pending)")
+                within = duration_words(self._pending)
+                raise LinkError(f"{state.reason}; it did not run within {within} (kubernetes.pending)")
             waiting.note(state)
             time.sleep(_POLL)
 

@@ -22,6 +22,7 @@ from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.explain import causes, summary, wording
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store.log_writer import tail
+from tflaunch_worker.readable import duration_words, exit_words
 
 LOG_NAME = "notify.log"
 """The output of the commands, in the run's directory."""
@@ -161,8 +162,7 @@ class Notifier(Watcher):
             try:
                 code = process.wait(max(until - time.monotonic(), 0.0))
             except subprocess.TimeoutExpired:
-                self._say(f"warning: notify.exec still runs after {PATIENCE:g} s, and is not waited for")
+                self._say(f"warning: notify.exec still runs after {duration_words(PATIENCE)}, and is not waited for")
                 return
             if code:
-                how = f"exited with code {code}" if code > 0 else f"was killed by {causes.signal_name(-code)}"
-                self._say(f"warning: notify.exec {how}; its output is in {self._path / LOG_NAME}")
+                self._say(f"warning: notify.exec {exit_words(code)}; its output is in {self._path / LOG_NAME}")

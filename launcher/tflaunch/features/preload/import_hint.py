@@ -12,6 +12,7 @@ from tflaunch.records import Range, read_record
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Found, Supervision, Watcher
 from tflaunch_worker import program_source
+from tflaunch_worker.readable import duration_words
 
 _LEAST = 3.0
 """Seconds of importing about which nothing is said."""
@@ -74,10 +75,10 @@ def describe(imports: tuple[ImportTime, ...]) -> str:
     if len(imports) < 2 or seconds <= _LEAST:
         return ""
     alone = min(each.cpu_seconds for each in imports)
-    saved = f"{seconds - alone:.0f} s of that"
+    saved = f"{duration_words(seconds - alone)} of that"
     if seconds - alone < _WORTH:
-        saved = f"{sum(each.cpu_seconds for each in imports) - alone:.0f} s of CPU"
+        saved = f"{duration_words(sum(each.cpu_seconds for each in imports) - alone)} of CPU"
     return (
-        f"importing TensorFlow took {seconds:.0f} s in {len(imports)} tasks at once; "
+        f"importing TensorFlow took {duration_words(seconds)} in {len(imports)} tasks at once; "
         f"`--preload` would have saved {saved}, and saves all of it when tasks are restarted"
     )

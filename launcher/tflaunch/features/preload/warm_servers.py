@@ -13,6 +13,7 @@ from tflaunch.records import read_record
 from tflaunch.store.run_dir import home
 from tflaunch_worker import fields
 from tflaunch_worker.features.preload import warm_client
+from tflaunch_worker.readable import duration_words
 
 _COLUMNS = ("HOST", "PYTHON", "MODULES", "MEMORY", "RUNS", "ENDS IN")
 
@@ -91,5 +92,5 @@ def table(servers: list[WarmServer]) -> str:
 
 
 def _row(server: WarmServer) -> tuple[str, ...]:
-    uses, left = str(server.uses), figures.duration(server.idle_left)
+    uses, left = str(server.uses), duration_words(server.idle_left)
     return server.host, server.python, ",".join(server.modules), figures.memory(server.memory_bytes), uses, left

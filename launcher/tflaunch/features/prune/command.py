@@ -15,6 +15,7 @@ from tflaunch import records
 from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import WholeNumber, json_option, say, seconds_in
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch_worker.readable import age_words
 
 if TYPE_CHECKING:
     from tflaunch.features.prune.agent_caches import Cached
@@ -136,10 +137,9 @@ def _described(run: OldRun, with_hosts: bool, now: float) -> str:
     from tflaunch.features.prune import host_code
 
     stays = f", its logs in {run.logs} stay" if run.logs is not None else ""
-    ended = figures.duration(now - run.ended)
     hosts = host_code.hosts_with_code(run.path) if with_hosts else []
     copies = f", its code on {', '.join(hosts)}" if hosts else ""
-    return f"{run.name}  {run.state} {ended} ago, {figures.memory(run.size)}{copies}{stays}"
+    return f"{run.name}  {run.state} {age_words(now - run.ended)}, {figures.memory(run.size)}{copies}{stays}"
 
 
 def _counted(kind: str, cached: list[Cached]) -> str:

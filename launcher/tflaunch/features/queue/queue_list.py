@@ -13,6 +13,7 @@ from tflaunch.features.queue.queue_order import Candidate, Obstacle, Verdict, de
 from tflaunch.features.queue.run_queue import Entry
 from tflaunch.store import run_lock
 from tflaunch.store.run_dir import runs_directory
+from tflaunch_worker.readable import age_words
 
 _COLUMNS = ("RUN", "QUEUED", "NEEDS", "WAITS FOR")
 _SHOWN = 3  # runs in a sentence
@@ -83,11 +84,9 @@ def _sentence(entry: Entry, obstacle: Obstacle) -> str:
 
 def table(entries: Sequence[QueueEntry], now: float) -> str:
     """Return the entries as aligned text; ``now`` is in seconds since 1970."""
-    from tflaunch.client.run_list import aligned, time_ago
+    from tflaunch.client.run_list import aligned
 
-    rows = [
-        (entry.run, f"{time_ago(now - entry.queued)} ago", _shown_needs(entry.needs), entry.reason) for entry in entries
-    ]
+    rows = [(entry.run, age_words(now - entry.queued), _shown_needs(entry.needs), entry.reason) for entry in entries]
     return aligned([_COLUMNS, *rows])
 
 

@@ -6,6 +6,8 @@ import re
 import subprocess
 from typing import NamedTuple
 
+from tflaunch_worker.readable import exit_words
+
 _PATIENCE = 60.0  # seconds; a busy controller is slow
 _FIELD = r"(?:^| )([A-Za-z:/_]+)=(\S*)"
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
@@ -94,7 +96,7 @@ def run_command(*command: str, given: str | None = None) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SlurmError(f"`{command[0]}` cannot be run: {error}") from None
     if done.returncode != 0:
-        said = _reason(done.stderr) or f"`{command[0]}` ended with code {done.returncode}"
+        said = _reason(done.stderr) or f"`{command[0]}` {exit_words(done.returncode)}"
         raise (BadOptionError if done.returncode == _USAGE_CODE else SlurmError)(said)
     return done.stdout
 

@@ -27,6 +27,7 @@ import paramiko
 
 from tflaunch.features.ssh.transport import KEYWORDS
 from tflaunch.transport.base import LinkError
+from tflaunch_worker.readable import duration_words
 
 SYSTEM_FILE = Path("/etc/ssh/ssh_config")
 MAX_BYTES = 4 * 1024 * 1024
@@ -113,7 +114,7 @@ class OpenSshReader:
                 except subprocess.TimeoutExpired:
                     os.killpg(process.pid, signal.SIGKILL)
                     raise LinkError(
-                        f"`{_by_hand(alias)}` does not end within {_TIMEOUT:g} s; see `Match exec` and "
+                        f"`{_by_hand(alias)}` does not end within {duration_words(_TIMEOUT)}; see `Match exec` and "
                         "CanonicalizeHostname in your SSH configuration"
                     ) from None
             if process.returncode:

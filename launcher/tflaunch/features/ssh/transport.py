@@ -20,6 +20,7 @@ from paramiko.packet import Packetizer
 
 from tflaunch.features.ssh.proxy_command import ProxySocket, WakingSocket
 from tflaunch.transport.base import LinkError
+from tflaunch_worker.readable import duration_words
 
 # paramiko logs errors with their tracebacks, which Python prints if there is no handler.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -57,7 +58,7 @@ class Limit(NamedTuple):
         return max(self.end - time.monotonic(), 0.0)
 
     def __str__(self) -> str:
-        return f"{self.seconds:g} s"
+        return duration_words(self.seconds)
 
 
 class Packets(Packetizer):

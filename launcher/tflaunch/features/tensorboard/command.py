@@ -17,6 +17,7 @@ import click
 from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import WholeNumber, say
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch_worker.readable import exit_words
 
 if TYPE_CHECKING:
     from tflaunch.plan.model import Plan, TaskPlan
@@ -182,7 +183,7 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
             signal.signal(number, signal.SIG_IGN)
         if process is not None:
             _end_group(process)
-    raise TflaunchError(f"TensorBoard exited with code {code}", EXIT_INTERNAL)
+    raise TflaunchError(f"TensorBoard {exit_words(code)}", EXIT_INTERNAL)
 
 
 def _start(argv: list[str], workdir: str) -> subprocess.Popen[bytes]:

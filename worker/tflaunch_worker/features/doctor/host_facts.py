@@ -13,6 +13,7 @@ import subprocess
 import time
 
 from tflaunch_worker import linux, procfs, spawn
+from tflaunch_worker.readable import duration_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _program(command: spawn.Command, probe: str | None) -> Facts:
         )  # fmt: skip
         known: Facts = json.loads(done.stdout.decode("utf-8", "replace").rstrip().rpartition("\n")[2])
     except subprocess.TimeoutExpired:
-        return {"problem": "{} did not answer within {:g} s".format(program, _PATIENCE)}
+        return {"problem": "{} did not answer within {}".format(program, duration_words(_PATIENCE))}
     except (OSError, ValueError) as error:
         return {"problem": "{} cannot be asked: {}".format(program, error)}
     return known

@@ -15,6 +15,7 @@ from tflaunch_worker.agent.oom import in_words
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features.memory.memory_series import MemorySeries
 from tflaunch_worker.inspect.usage import owners_of
+from tflaunch_worker.readable import duration_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class VitalsReporter:
         (growth, since, first, last), task = max(grown, default=((0.0, 0.0, 0.0, 0.0), ""))
         if growth < _FEWEST_BYTES or since < _SHORTEST_GROWTH:
             return ""
-        return f"{task} had grown from {in_words(first)} to {in_words(last)} in {_lasted(since)}"
+        return f"{task} had grown from {in_words(first)} to {in_words(last)} in {duration_words(since)}"
 
     def _schedule(self) -> None:
         period = min(max(_SHORTEST, self._cost / _SHARE), _LONGEST)
@@ -180,7 +181,3 @@ def _rss_of(pids: list[int]) -> int:
     """Return the resident memory of these processes in bytes."""
     words = [(procfs.read(f"/proc/{pid}/statm") or "").split() for pid in pids]
     return sum(int(each[1]) for each in words if len(each) > 1) * _PAGE
-
-
-def _lasted(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

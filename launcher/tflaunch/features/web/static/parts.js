@@ -21,14 +21,28 @@ export function show(element, ...children) {
   if (fresh.innerHTML !== element.innerHTML) element.replaceChildren(...fresh.childNodes);
 }
 
+// The next three write what `tflaunch_worker/readable.py` does: a test compares them.
 export function duration(seconds) {
-  const whole = Math.max(Math.floor(seconds), 0);
-  const two = (value) => String(value).padStart(2, "0");
-  if (whole < 60) return `${whole}s`;
-  if (whole < 3600) return `${Math.floor(whole / 60)}m${two(whole % 60)}s`;
-  if (whole < 86400) return `${Math.floor(whole / 3600)}h${two(Math.floor((whole % 3600) / 60))}m`;
-  return `${Math.floor(whole / 86400)}d${two(Math.floor((whole % 86400) / 3600))}h`;
+  if (seconds > 0 && seconds < 0.05) return `${Math.floor(seconds * 1000 + 0.5)} ms`;
+  if (seconds < 9.95) return `${Math.floor(Math.max(seconds, 0) * 10 + 0.5) / 10} s`;
+  const whole = Math.floor(seconds + 0.5);
+  for (const [size, unit, part, rest, digits] of [[86400, "d", 3600, "h", 1], [3600, "h", 60, "min", 2], [60, "min", 1, "s", 2]]) {
+    const parts = Math.floor((whole % size) / part);
+    if (whole >= size) return `${Math.floor(whole / size)} ${unit}${parts ? ` ${String(parts).padStart(digits, "0")} ${rest}` : ""}`;
+  }
+  return `${whole} s`;
 }
+
+export function ago(seconds) {
+  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
+    if (seconds >= 2 * size) return `${Math.floor(seconds / size)} ${unit} ago`;
+  }
+  return `${Math.max(Math.floor(seconds), 0)} s ago`;
+}
+
+const SIGNALS = ("HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN"
+  + " TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS - - RTMIN").split(" "); // by number
+export const signalName = (number) => (SIGNALS[number - 1]?.length > 1 ? `SIG${SIGNALS[number - 1]}` : number === 64 ? "SIGRTMAX" : `signal ${number}`);
 
 export function memory(size) {
   if (size === null || size === undefined) return "";
@@ -56,13 +70,6 @@ export function clock(time, withDate = false) {
   const at = new Date(time * 1000);
   const words = at.toLocaleTimeString([], { hour12: false });
   return withDate ? `${at.toLocaleDateString([], { day: "numeric", month: "short" })} ${words}` : words;
-}
-
-export function ago(seconds) {
-  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
-    if (seconds >= 2 * size) return `${Math.floor(seconds / size)} ${unit} ago`;
-  }
-  return `${Math.max(Math.floor(seconds), 0)} s ago`;
 }
 
 // Begin a sentence with a capital, but leave the name of a task as it is.

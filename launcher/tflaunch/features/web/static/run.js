@@ -3,7 +3,8 @@ import { Charts } from "./charts.js";
 import { Stream, apiOf, get, post } from "./data.js";
 import { Logs } from "./logs.js";
 import {
-  Table, badge, capital, clock, confirmed, copyable, count, counted, duration, h, memory, percent, rate, setBadge, setText, show, significant, stateOf,
+  Table, ago, badge, capital, clock, confirmed, copyable, count, counted, duration, h, memory, percent, rate, setBadge, setText, show, signalName,
+  significant, stateOf,
 } from "./parts.js";
 import { Timeline } from "./timeline.js";
 
@@ -49,7 +50,7 @@ export function runPage(main, run) {
       { title: "State", width: "7.5rem", cell: stateOf, badge: true },
       status.tasks.some(exitOf) && { title: "Exit", width: "4.5rem", cell: exitOf },
       hostsDiffer && { title: "Host", width: "minmax(6rem, 1fr)", cell: (task) => task.host, wide: true },
-      status.tasks.some((task) => up(task) !== null) && { title: "Up", width: "4rem", cell: (task) => (up(task) === null ? "" : duration(up(task))), sort: up, number: true, wide: true },
+      status.tasks.some((task) => up(task) !== null) && { title: "Up", width: "5.5rem", cell: (task) => (up(task) === null ? "" : duration(up(task))), sort: up, number: true, wide: true },
       has("cpu_percent") && { title: "CPU", width: "3rem", cell: (task) => percent(task.cpu_percent), sort: (task) => task.cpu_percent, number: true, wide: true },
       has("rss_bytes") && { title: "Memory", width: "4rem", cell: (task) => memory(task.rss_bytes), sort: (task) => task.rss_bytes, number: true, wide: true },
       has("gpu_percent") && { title: "GPU", width: "3rem", cell: (task) => percent(task.gpu_percent), sort: (task) => task.gpu_percent, number: true, wide: true },
@@ -138,8 +139,6 @@ export function runPage(main, run) {
   };
 }
 
-const SIGNALS = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP".split(" "); // by number
-const signalName = (number) => (SIGNALS[number - 1] ? `SIG${SIGNALS[number - 1]}` : `signal ${number}`);
 export const exitOf = (task) => (task.signal !== null ? signalName(task.signal) : String(task.exit_code ?? ""));
 
 export function restart(api, name, tasks) {
@@ -205,7 +204,7 @@ function hostsTable() {
       { title: "Host", width: "minmax(8rem, 1fr)", cell: (host) => (host.is_spare ? `${host.host} (spare)` : host.replaces ? `${host.host} (for ${host.replaces})` : host.host) },
       { title: "State", width: "8rem", cell: (host) => host.state, badge: true },
       { title: "Tasks", width: "5rem", cell: (host) => String(tasks[host.host] ?? 0), sort: (host) => tasks[host.host] ?? 0, number: true },
-      { title: "Last heard", width: "7rem", cell: (host) => (host.silence === null ? "" : `${host.silence.toFixed(0)}s ago`), sort: (host) => host.silence, number: true, wide: true },
+      { title: "Last heard", width: "7rem", cell: (host) => (host.silence === null ? "" : ago(host.silence)), sort: (host) => host.silence, number: true, wide: true },
       { title: "Why", width: "minmax(10rem, 3fr)", cell: why, hint: true, wide: true },
     ],
   });

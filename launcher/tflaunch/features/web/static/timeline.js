@@ -27,7 +27,7 @@ export class Timeline {
     this.start = Math.min(status.started, ...timeline.tasks.slice(0, 1).map((span) => span.started));
     this.end = Math.max(isOver ? Math.max(...ends, this.start) : this.now, this.start + 0.5);
     const whole = this.end - this.start;
-    const ticks = [0, 0.25, 0.5, 0.75, 1].map((part) => (whole < 20 ? `${(whole * part).toFixed(1)}s` : duration(whole * part)));
+    const ticks = [0, 0.25, 0.5, 0.75, 1].map((part) => duration(whole * part));
     show(this.axis, h("span", {}, clock(this.start, true)), h("div", {}, ticks.map((text, at) => h("i", { style: `left:${at * 25}%` }, text))));
     const several = timeline.attempts.length > 1 || timeline.attempts.some((each) => each.reason);
     show(this.attempts, several && !this.task ? timeline.attempts.map((each) => h("li", {},
