@@ -304,21 +304,21 @@ def test_a_dumb_terminal_gets_lines() -> None:
 
 
 @pytest.mark.parametrize(("env", "colour"), [({}, "red"), ({"NO_COLOR": "1"}, "default")], ids=["colour", "NO_COLOR"])
-def test_a_failure_is_a_panel(env: dict[str, str], colour: str) -> None:
-    """Its frame and title are red, its other lines, and messages that are not failures, are not."""
+def test_a_failure_is_between_rules(env: dict[str, str], colour: str) -> None:
+    """They are red, its other lines, and messages that are not failures, are not; a long line stays within them."""
     terminal = Terminal(**env)
     try:
         terminal.do("say", "it begins")
-        terminal.do("say", "worker:0 failed\nlogs: here", True)
+        terminal.do("say", f"worker:0 日本 failed\na\tb\x1b[2J{'x' * 200}\nlogs: here", True)
         terminal.do("close")
-        terminal.wait(shows("\N{BOX DRAWINGS LIGHT ARC UP AND RIGHT}"))
-        first, title, body, foot, *_ = terminal.lines()
+        terminal.wait(shows("─" * 79))
+        first, title, *body, foot = terminal.lines()
         assert first == "tflaunch: it begins"
-        assert title.startswith("\u256d\u2500 tflaunch: worker:0 failed \u2500\u2500")
-        assert (body, set(foot)) == ("\u2502 logs: here", {"\u2570", "\u2500"})
-        assert max(map(len, (title, foot))) < terminal.emulator.columns
-        colours = [[terminal.emulator.buffer[row][column].fg for column in (0, 4)] for row in range(4)]
-        assert colours == [["default"] * 2, [colour] * 2, [colour, "default"], [colour] * 2]
+        assert title == "── tflaunch: worker:0 日本 failed " + "─" * (79 - 34)
+        assert "".join(body) == f"a       b\\x1b[2J{'x' * 200}logs: here"
+        assert foot == "─" * 79
+        colours = [terminal.emulator.buffer[row][4].fg for row in range(len(terminal.lines()))]
+        assert colours == ["default", colour, *["default"] * len(body), colour]
     finally:
         terminal.end()
 

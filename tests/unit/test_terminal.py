@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pyte
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
+from support.emulator import Emulator
 from tflaunch.tui.terminal import Region
 
 pytestmark = pytest.mark.unit
 
+SIZE = (20, 10)
 
-def shown(*frames: bytes, columns: int = 20) -> list[str]:
+
+def shown(*frames: bytes) -> list[str]:
     """Return what a terminal shows after these bytes."""
-    emulator = pyte.Screen(columns, 10)
+    emulator = pyte.Screen(*SIZE)
     stream = pyte.ByteStream(emulator)
     for frame in frames:
         stream.feed(frame.replace(b"\n", b"\r\n"))
@@ -22,33 +27,61 @@ def shown(*frames: bytes, columns: int = 20) -> list[str]:
 def test_a_region_moves_down_grows_and_shrinks() -> None:
     """The lines above it are kept."""
     region = Region()
-    frames = [region.frame(b"1\n", ["a", "b"], 20)]
+    frames = [region.frame(b"1\n", ["a", "b"])]
     assert shown(*frames) == ["1", "a", "b"]
-    frames.append(region.frame(b"2\n3\n", ["a", "b", "c"], 20))
+    frames.append(region.frame(b"2\n3\n", ["a", "b", "c"]))
     assert shown(*frames) == ["1", "2", "3", "a", "b", "c"]
-    frames.append(region.frame(b"", ["z"], 20))
+    frames.append(region.frame(b"", ["z"]))
     assert shown(*frames) == ["1", "2", "3", "z"]
-    frames.append(region.frame(b"4\n", [], 20))
+    frames.append(region.frame(b"4\n", []))
     assert shown(*frames) == ["1", "2", "3", "4"]
     assert not region.is_drawn
-    assert region.frame(b"5\n", [], 20) == b"5\n"
+    assert region.frame(b"5\n", []) == b"5\n"
 
 
 def test_a_region_can_be_left() -> None:
     """The next one is drawn below it."""
     region = Region()
-    frames = [region.frame(b"", ["a", "b"], 20), region.left(), region.left(), region.frame(b"", ["c"], 20)]
+    frames = [region.frame(b"", ["a", "b"]), region.left(), region.left(), region.frame(b"", ["c"])]
     assert shown(*frames) == ["a", "b", "c"]
 
 
-def test_lines_that_a_narrower_terminal_wrapped_are_erased_too() -> None:
-    """Colours take no columns, wide characters take two."""
-    region = Region()
-    region.frame(b"", ["\x1b[31m" + "x" * 19 + "\x1b[0m", "日本語日本語", "b"], 20)
-    assert b"\x1b[4A\r\x1b[J" in region.frame(b"", ["z"], 10)  # 2 + 2 + 1 rows, and the cursor is on the last
+STEPS = some.lists(
+    some.one_of(
+        some.tuples(some.integers(12, 40), some.integers(4, 20)),
+        some.integers(0, 30),
+        some.sampled_from([b"^C", b"^C^C", b"typed"]),
+    ),
+    max_size=20,
+)
+"""New sizes of a terminal, numbers of lines to print above the region, and keys."""
+
+
+@pytest.mark.parametrize("wraps", [True, False], ids=["terminals that wrap", "terminals that cut"])
+@given(steps=STEPS, rows=some.integers(1, 8))
+def test_no_resize_and_no_key_leaves_a_piece_of_the_region(
+    wraps: bool, steps: list[tuple[int, int] | int | bytes], rows: int
+) -> None:
+    """Every line above it is there, once, in order; wide characters take two columns."""
+    size, printed, typed, region = (30, 8), 0, 0, Region()
+    emulator = Emulator(*size, wraps)
+    for step in [0, *steps]:
+        if isinstance(step, tuple):
+            size = step
+            emulator.resize(*size)
+        elif isinstance(step, bytes):
+            typed += len(step)
+            emulator.feed(step if typed < 12 else b"")  # less than a line until the next frame
+        else:
+            above = b"".join(b"line %d\r\n" % (printed + number) for number in range(step))
+            printed, typed = printed + step, 0
+            lines = ["日本" + "─" * (size[0] - 5), *["frame".ljust(size[0] - 1, "x")] * (rows - 1)]
+            emulator.feed(region.frame(above, lines[: size[1] - 1]))
+    emulator.feed(region.frame(b"", []))
+    assert emulator.lines() == ([f"line {number}" for number in range(printed)] or [""])
 
 
 def test_colours_of_what_is_above_do_not_run_into_the_region() -> None:
     """Nor do the region's colours run into what follows."""
-    frame = Region().frame(b"\x1b[31mred\n", ["a"], 20)
+    frame = Region().frame(b"\x1b[31mred\n", ["a"])
     assert frame.index(b"\x1b[0m") < frame.index(b"a\x1b")

@@ -180,10 +180,10 @@ class Backlog:
             self._is_busy = False
             self._changed.notify_all()
 
-    def wait_until_written(self) -> None:
-        """Block until everything added is written."""
+    def wait_until_written(self, patience: float | None = None) -> None:
+        """Block until everything added is written, for at most ``patience`` seconds."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._entries and not self._is_busy)
+            self._changed.wait_for(lambda: not self._entries and not self._is_busy, patience)
 
     @property
     def is_over(self) -> bool:

@@ -21,11 +21,16 @@ class LiveView:
         self._region = terminal.Region()
         self._status: Status | None = None
         self._is_asked = False
-        self._columns = 0
+        self._size = (0, 0)
         self._lines: list[str] = []
         self._rendered_at = 0.0
         self._is_stale = False
         self._next_frame = 0.0
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the terminal shows the view."""
+        return self._region.is_drawn
 
     @property
     def next_frame(self) -> float:
@@ -49,31 +54,37 @@ class LiveView:
         """Return the bytes that print whole lines above the view and redraw the view."""
         self._is_asked = False  # before the status is read: a newer one then requests another frame
         status = self._status
-        if status is None:
-            return above
-        if not terminal.is_ours(self._descriptor):
-            self._is_stale = False
-            return self._region.left() + above
+        if status is None or not terminal.is_ours(self._descriptor):
+            return self._removed(above)
         self._render(status)
-        frame = self._region.frame(above, self._lines, self._columns)
+        frame = self._region.frame(above, self._lines)
         self._next_frame = time.monotonic() + _FRAME
         return frame
 
     def end(self) -> bytes:
         """Return the bytes that remove the view."""
-        self._status, self._is_stale = None, False
+        self.hide()
+        return self._removed(b"")
+
+    def hide(self) -> None:
+        """Have the next frame remove the view, which the next status draws again."""
+        self._status = None
+
+    def _removed(self, above: bytes) -> bytes:
+        """Return the bytes that print lines in place of the view; in the background, below what others have written."""
+        self._is_stale = False
         if not terminal.is_ours(self._descriptor):
-            return self._region.left()
-        return self._region.frame(b"", [], terminal.size(self._descriptor)[0])
+            self._region = terminal.Region()
+        return self._region.frame(above, [])
 
     def _render(self, status: Status) -> None:
         """Render the view, unless it was rendered just now."""
-        columns, rows = terminal.size(self._descriptor)
+        columns, rows = size = terminal.size(self._descriptor)
         now = time.monotonic()
-        self._is_stale = columns == self._columns and now - self._rendered_at < _FRAME
+        self._is_stale = size == self._size and now - self._rendered_at < _FRAME
         if self._is_stale:
             return
-        self._columns, self._rendered_at = columns, now
+        self._size, self._rendered_at = size, now
         # Keep the last column free: a terminal with text there may wrap what the user types.
         height = max(min(rows // 2, rows - 2), 1)
         try:

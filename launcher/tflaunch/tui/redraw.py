@@ -29,11 +29,12 @@ def watch(statuses: Iterable[Status]) -> None:
 
 def _draw(statuses: Iterable[Status]) -> None:
     region = terminal.Region()
+    terminal.clear_before_stop(lambda: _write(region.frame(b"", [])))
     try:
         for status in statuses:
             columns, rows = terminal.size(_STDOUT)
             lines = view.render(status, max(columns - 1, 1), max(rows - 1, 1), time.time())
-            _write(region.frame(b"", lines, columns))
+            _write(region.frame(b"", lines))
     finally:
         _write(region.left())
 

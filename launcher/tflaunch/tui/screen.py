@@ -29,6 +29,7 @@ _COLOUR = r"\x1b\[[0-9;]*m"
 _LONGEST_LINE = 10_000
 _STDOUT, _STDERR = 1, 2
 _BATCH = 64 * 1024  # bytes that are written at once, even just after a redraw of the view
+_STOP_PATIENCE = 1.0  # seconds for a terminal that takes nothing, before Ctrl-Z stops this process
 _AT_ONCE = 64 * 1024  # bytes of one write, small enough to tell a slow reader from a stalled one
 
 
@@ -144,7 +145,16 @@ class Screen:
     def _view(self) -> LiveView | None:
         from tflaunch.tui import live, terminal
 
-        return live.LiveView(_STDOUT, self._last_lines) if terminal.is_drawable(_STDOUT) else None
+        if not terminal.is_drawable(_STDOUT):
+            return None
+        terminal.clear_before_stop(self._hide_view)
+        return live.LiveView(_STDOUT, self._last_lines)
+
+    def _hide_view(self) -> None:
+        if self._live is not None and self._live.is_drawn:
+            self._live.hide()
+            self._out.add(Piece(None, b""))
+            self._out.wait_until_written(_STOP_PATIENCE)
 
     def _write_with_view(self, writer: _Writer) -> None:
         """Write the pieces collected since the last frame in one go, followed by the view."""
@@ -229,10 +239,10 @@ class _Writer:
                 if descriptor == _STDOUT:
                     self.backlog.drop_output()
 
-    def wait_until_written(self) -> None:
-        """Wait until everything is written."""
+    def wait_until_written(self, patience: float | None = None) -> None:
+        """Wait until everything is written, for at most ``patience`` seconds."""
         if self._thread is not None:
-            self.backlog.wait_until_written()
+            self.backlog.wait_until_written(patience)
 
     def close(self, patience: float | None, until: float | None) -> bool:
         """Wait until everything is written, like `Screen.close`; ``until`` is a time on the monotonic clock."""

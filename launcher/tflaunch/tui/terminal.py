@@ -7,13 +7,15 @@ killed or suspended leaves a working terminal.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-
-from tflaunch.tui import formatting
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
 
 _BEGIN, _END = b"\033[?2026h\033[?25l", b"\033[?25h\033[?2026l"
 """Around a frame: show it atomically on terminals that support synchronized updates, and hide the cursor."""
-_ERASE_BELOW = b"\r\033[J"
+_ERASE_BELOW = b"\r \033[J\r\033[K"  # not from the first cell: tmux would keep a screen that is erased from there
+_CUT, _WRAP = b"\033[?7l", b"\033[?7h"  # what is wider than the terminal, which may have become narrower just now
 _PLAIN = b"\033[0m"
 _FALLBACK = (80, 24)
 
@@ -40,41 +42,56 @@ def is_ours(descriptor: int) -> bool:
         return True  # not our controlling terminal, so it has no background processes
 
 
+def clear_before_stop(clear: Callable[[], None]) -> None:
+    """Let Ctrl-Z call ``clear`` before it stops this process, unless it is handled already."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        clear()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
+        signal.signal(signal.SIGTSTP, stop)
+
+
 class Region:
-    """Tracks what is drawn at the bottom of a terminal, and returns the bytes that change it."""
+    """Tracks what is drawn at the bottom of a terminal, and returns the bytes that change it.
+
+    Between frames, the cursor is where the region begins. What a resize does to the region's lines depends on the
+    terminal: it wraps them, cuts them, or scrolls them up. But the cursor stays with its text, so what follows it is
+    the region. A saved position would be that of a screen which the terminal may have changed without having said so.
+    """
 
     def __init__(self) -> None:
         """Start with nothing drawn."""
-        self._drawn: tuple[int, ...] = ()
+        self._lines: Sequence[str] = ()
 
     @property
     def is_drawn(self) -> bool:
         """Whether the terminal shows lines of the region."""
-        return bool(self._drawn)
+        return bool(self._lines)
 
-    def frame(self, above: bytes, lines: Sequence[str], columns: int) -> bytes:
+    def frame(self, above: bytes, lines: Sequence[str]) -> bytes:
         """Return the bytes that print ``above`` over the region and redraw the region below it.
 
         Args:
             above: whole lines.
-            lines: the region's lines, none wider than the terminal; if empty, the region is removed.
-            columns: the terminal's current width.
+            lines: the region's lines, fewer than the terminal has; if empty, the region is removed.
         """
-        if not self._drawn and not lines:
+        if not self._lines and not lines:
             return above
-        drawn = "\r\n".join(lines).encode("utf-8", "replace")
-        frame = _BEGIN + self._erased(columns) + above + (_PLAIN + drawn if lines else b"") + _END
-        self._drawn = tuple(formatting.width(line) for line in lines)
-        return frame
+        frame = _BEGIN + (_ERASE_BELOW if self._lines else b"") + above
+        if lines:
+            up = b"\033[%dA" % (len(lines) - 1) if len(lines) > 1 else b""
+            frame += _PLAIN + _CUT + _joined(lines) + _WRAP + up + b"\r"
+        self._lines = lines
+        return frame + _END
 
     def left(self) -> bytes:
         """Return the bytes that leave the region in place; later output comes below it."""
-        was_drawn, self._drawn = self.is_drawn, ()
-        return b"\r\n" if was_drawn else b""
+        lines, self._lines = self._lines, ()
+        return _ERASE_BELOW + _joined(lines) + b"\r\n" if lines else b""
 
-    def _erased(self, columns: int) -> bytes:
-        """Return the bytes that erase the region; a terminal that became narrower has wrapped its lines."""
-        if not self._drawn:
-            return b""
-        rows = sum(max(-(-width // max(columns, 1)), 1) for width in self._drawn)
-        return (b"\033[%dA" % (rows - 1) if rows > 1 else b"") + _ERASE_BELOW
+
+def _joined(lines: Sequence[str]) -> bytes:
+    return "\r\n".join(lines).encode("utf-8", "replace")

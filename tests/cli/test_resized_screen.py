@@ -1,0 +1,166 @@
+"""`up` in a terminal that is resized, and where Ctrl-C and Ctrl-Z are pressed: no piece of the view is left."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import random
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.emulator import Emulator
+from support.launch import PATIENCE, Launch
+from support.specs import TFLAUNCH
+
+pytestmark = pytest.mark.cli
+
+CTRL_C, CTRL_Z = b"\x03", b"\x1a"
+COUNTING = """
+trap 'trap "" TERM; n=0; while [ $n -lt 20 ]; do n=$((n + 1)); echo "saving $n end"; sleep 0.02; done; exit 3' TERM
+i=0; while :; do i=$((i + 1)); echo "line $i end"; sleep 0.05; done
+"""
+OF_A_VIEW = re.compile(r"── (?!tflaunch: )|^TASK +STATE|^worker:\d +(running|stopping|starting|stopped)")
+
+
+class Terminal:
+    """A terminal with `tflaunch up` as its job in the foreground."""
+
+    def __init__(self, launch: Launch, spec: Path, *, wraps: bool) -> None:
+        self.master, slave = pty.openpty()
+        self.emulator = Emulator(80, 24, wraps)
+        self.resize(80, 24)
+        environ = {key: value for key, value in launch.env.items() if key != "NO_COLOR"}
+        self.process = subprocess.Popen(
+            ["setsid", "--ctty", str(TFLAUNCH), "up", str(spec)],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**environ, "TERM": "xterm"},
+            cwd=launch.directory,
+        )
+        os.close(slave)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Resize the terminal; what was written before is shown before."""
+        while self.read(0):
+            pass
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.emulator.resize(columns, rows)
+
+    def read(self, patience: float) -> bool:
+        """Show what comes within this time; return whether anything did."""
+        try:
+            data = os.read(self.master, 65536) if select.select([self.master], [], [], patience)[0] else b""
+        except OSError:  # its last process has closed it
+            return False
+        self.emulator.feed(data)
+        return bool(data)
+
+    def until(self, condition: Callable[[list[str]], bool]) -> None:
+        """Read until this holds of all lines."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition(self.emulator.lines()):
+            assert time.monotonic() < deadline, "\n".join(self.emulator.lines())
+            self.read(0.1)
+
+    def until_lines(self, count: int) -> None:
+        """Read until that many more lines of a task are shown, with the view below them."""
+        last = self.last_line()
+        self.until(lambda lines: self.last_line() >= last + count and any("── " in line for line in lines[-12:]))
+
+    def last_line(self) -> int:
+        """Return the number of the last line of a task that is shown."""
+        return max(map(int, re.findall(r"\| line (\d+) end", "\n".join(self.emulator.lines()))), default=0)
+
+    def press(self, keys: bytes) -> None:
+        """Press keys, which the terminal echoes."""
+        os.write(self.master, keys)
+
+    def end(self) -> list[str]:
+        """Wait for the end of the command, and return all lines."""
+        deadline = time.monotonic() + PATIENCE
+        while self.process.poll() is None or self.read(0.2):
+            assert time.monotonic() < deadline
+            self.read(0.2)
+        return self.emulator.lines()
+
+    def close(self) -> None:
+        """End the command if it still runs."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+
+
+@pytest.fixture(params=[True, False], ids=["wraps", "cuts"])
+def terminal(launch: Launch, request: pytest.FixtureRequest) -> Iterator[Terminal]:
+    """A terminal in which two tasks count."""
+    place = Terminal(launch, launch.shell(COUNTING, strategy="none", timeouts={"grace": 20}), wraps=request.param)
+    yield place
+    place.close()
+
+
+def assert_clean(launch: Launch, lines: list[str]) -> None:
+    """Every line of each log is shown once, in order, and nothing of a view."""
+    assert not [line for line in lines if OF_A_VIEW.search(line)], "\n".join(lines)
+    for task in ("worker:0", "worker:1"):
+        shown = [line.partition("| ")[2] for line in lines if line.startswith(f"{task} | ")]
+        assert shown == launch.log(task).splitlines(), task
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_resizes_and_ctrl_c_leave_nothing_of_the_view(launch: Launch, terminal: Terminal, times: int) -> None:
+    """Narrower, wider, lower, taller, twice at once; Ctrl-C once lets the tasks save, twice kills them."""
+    terminal.until_lines(5)
+    drawn = random.Random(times)
+    sizes = [
+        (40, 24),
+        (120, 24),
+        (120, 8),
+        (60, 40),
+        *((drawn.randint(40, 150), drawn.randint(6, 60)) for _ in range(6)),
+    ]
+    for size in sizes:
+        terminal.resize(*size)
+        terminal.until_lines(drawn.randint(1, 5))
+        terminal.resize(*sizes[0])
+        terminal.resize(*size)
+    terminal.press(CTRL_C)
+    terminal.until(lambda lines: any("ending worker:0" in line for line in lines))
+    if times == 2:
+        terminal.press(CTRL_C)
+    lines = terminal.end()
+    assert terminal.process.returncode == 130
+    assert_clean(launch, lines)
+    assert times == 2 or any("saving 20 end" in line for line in lines)
+
+
+def test_ctrl_z_leaves_nothing_of_the_view(launch: Launch, terminal: Terminal) -> None:
+    """While the command is stopped, what others write is below its lines, and the view comes back with `fg`."""
+    terminal.until_lines(5)
+    terminal.press(CTRL_Z)
+    process = psutil.Process(terminal.process.pid)
+    deadline = time.monotonic() + PATIENCE
+    while process.status() != psutil.STATUS_STOPPED:
+        assert time.monotonic() < deadline
+        terminal.read(0.01)
+    while terminal.read(0.1):
+        pass
+    assert not [line for line in terminal.emulator.lines() if OF_A_VIEW.search(line)]
+    terminal.emulator.feed(b"\r\n[1]+ Stopped\r\n$ fg\r\n")
+    process.send_signal(signal.SIGCONT)
+    terminal.until_lines(5)
+    terminal.press(CTRL_C)
+    lines = terminal.end()
+    assert {"[1]+ Stopped", "$ fg"} <= set(lines)
+    assert_clean(launch, lines)
