@@ -36,13 +36,13 @@ OF_A_VIEW = re.compile(r"── (?!tflaunch: )|^TASK +STATE|^worker:\d +(running
 class Terminal:
     """A terminal with `tflaunch up` as its job in the foreground."""
 
-    def __init__(self, launch: Launch, spec: Path, *, wraps: bool) -> None:
+    def __init__(self, launch: Launch, spec: Path, *options: str, wraps: bool = True) -> None:
         self.master, slave = pty.openpty()
         self.emulator = Emulator(80, 24, wraps)
         self.resize(80, 24)
         environ = {key: value for key, value in launch.env.items() if key != "NO_COLOR"}
         self.process = subprocess.Popen(
-            ["setsid", "--ctty", str(TFLAUNCH), "up", str(spec)],
+            ["setsid", "--ctty", str(TFLAUNCH), "up", str(spec), *options],
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -164,3 +164,41 @@ def test_ctrl_z_leaves_nothing_of_the_view(launch: Launch, terminal: Terminal) -
     lines = terminal.end()
     assert {"[1]+ Stopped", "$ fg"} <= set(lines)
     assert_clean(launch, lines)
+
+
+def eight(launch: Launch) -> Path:
+    """Return a spec of tasks that write an equal line, one of their own, and three equal ones."""
+    script = "echo same; echo own $TFLAUNCH_TASK; sleep 2; printf '1\\n2\\n3\\n'"
+    return launch.shell(script, 8, strategy="none")
+
+
+def own_lines(lines: list[str]) -> list[str]:
+    """Return the lines of tasks, sorted."""
+    return sorted(line for line in lines if line.startswith(("worker:", "[")))
+
+
+ALL_LINES = sorted(f"worker:{task} | {line}" for task in range(8) for line in ("same", f"own worker:{task}", 1, 2, 3))
+
+
+@pytest.mark.parametrize(("options", "is_folded"), [((), True), (("--no-fold",), False)], ids=["", "--no-fold"])
+def test_equal_lines_of_many_tasks_are_folded(launch: Launch, options: tuple[str, ...], is_folded: bool) -> None:
+    """On a terminal, where each is shown at least once; logs have all."""
+    terminal = Terminal(launch, eight(launch), *options)
+    try:
+        lines = own_lines(terminal.end())
+    finally:
+        terminal.close()
+    assert all(launch.log(f"worker:{task}") == f"same\nown worker:{task}\n1\n2\n3\n" for task in range(8))
+    if not is_folded:
+        assert lines == ALL_LINES
+        return
+    assert {line for line in lines if "own" in line} == {line for line in ALL_LINES if "own" in line}
+    assert sum("same" in line for line in lines) < 8
+    assert len(lines) < 30
+
+
+@pytest.mark.parametrize(("options", "is_folded"), [(["--fold"], True), ([], False)], ids=["--fold", ""])
+def test_in_a_pipe_lines_are_folded_only_if_asked(launch: Launch, options: list[str], is_folded: bool) -> None:
+    """Each line can be found with its task's name."""
+    lines = own_lines(launch.up(eight(launch), *options).stdout.splitlines())
+    assert lines == ALL_LINES if not is_folded else len(lines) < 30

@@ -23,7 +23,7 @@ def line(time: float, task: int, text: str) -> Line:
 
 def folded(*lines: Line) -> list[tuple[str, str, int]]:
     """Return task, text and the number of other tasks with the same line."""
-    return [(told.task, told.text.decode(), others) for told, others in fold(lines)]
+    return [(told.line.task, told.line.text.decode(), len(told.others)) for told in fold(lines)]
 
 
 def test_the_same_words_of_many_tasks_are_told_once() -> None:
@@ -36,7 +36,7 @@ def test_later_words_are_told_again() -> None:
     """The window has a fixed length."""
     lines = [line(0, 0, "x"), line(0.9, 1, "x"), line(1.1, 2, "x")]
     assert folded(*lines) == [("worker:0", "x", 1), ("worker:2", "x", 0)]
-    assert [others for _, others in fold(lines, window=2)] == [2]
+    assert [len(told.others) for told in fold(lines, window=2)] == [2]
 
 
 def test_a_task_that_says_the_same_twice_is_told_twice() -> None:
@@ -56,8 +56,8 @@ def test_following() -> None:
     folder = Folder()
     assert folder.feed(line(0, 0, "a")) == []
     assert folder.feed(line(0.5, 1, "a")) == []
-    assert [(told.text, others) for told, others in folder.feed(line(2, 0, "b"))] == [(b"a", 1)]
-    assert [told.text for told, _ in folder.flush()] == [b"b"]
+    assert [(told.line.text, told.others) for told in folder.feed(line(2, 0, "b"))] == [(b"a", ("worker:1",))]
+    assert [told.line.text for told in folder.flush()] == [b"b"]
     assert folder.flush() == []
 
 
@@ -65,7 +65,7 @@ def test_endless_input_is_folded_as_it_comes(monkeypatch: pytest.MonkeyPatch) ->
     """In bounded memory, even without timestamps."""
     monkeypatch.setattr(log_fold, "_MOST_HELD", 10)
     endless = (line(0.0, 0, str(number)) for number in itertools.count())
-    assert [told.text for told, _ in itertools.islice(fold(endless), 3)] == [b"0", b"1", b"2"]
+    assert [told.line.text for told in itertools.islice(fold(endless), 3)] == [b"0", b"1", b"2"]
 
 
 LINES = st.lists(st.tuples(st.floats(-0.5, 1.5), st.integers(0, 3), st.sampled_from("abc")), max_size=40)
@@ -78,8 +78,8 @@ def test_every_line_counts_once(steps: list[tuple[float, int, str]]) -> None:
     lines = [line(time, task, text) for time, (_, task, text) in zip(times, steps, strict=True)]
     told = list(fold(lines))
     counts: Counter[bytes] = Counter()
-    for first, others in told:
-        counts[first.text] += 1 + others
+    for first in told:
+        counts[first.line.text] += 1 + len(first.others)
     assert counts == Counter(one.text for one in lines)
     places = {id(one): place for place, one in enumerate(lines)}
-    assert [places[id(first)] for first, _ in told] == sorted(places[id(first)] for first, _ in told)
+    assert [places[id(first.line)] for first in told] == sorted(places[id(first.line)] for first in told)

@@ -8,7 +8,7 @@ import time
 import click
 
 from tflaunch.cli.arguments.select import run_argument
-from tflaunch.cli.arguments.spec import WholeNumber, quiet_option, say, verbose_option
+from tflaunch.cli.arguments.spec import WholeNumber, fold_option, quiet_option, say, verbose_option
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 
 _PATIENCE = 2.0  # seconds to wait for a terminal that takes nothing, after Ctrl-C
@@ -20,7 +20,8 @@ _PATIENCE = 2.0  # seconds to wait for a terminal that takes nothing, after Ctrl
 @click.option("--resume", is_flag=True, help="Take over if its supervisor was killed.")
 @verbose_option
 @quiet_option
-def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool) -> int:
+@fold_option
+def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool, fold: bool | None) -> int:
     """Follow the output and events of RUN until it ends, and exit with its exit code.
 
     Ctrl-C detaches: the run continues.
@@ -40,9 +41,9 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool)
     observer = Observer(directory)
     observer.catch_up()
     if observer.outcome is Outcome.LOST:
-        return _take_over(directory.name, lost(observer), resume, verbose, quiet)
+        return _take_over(directory.name, lost(observer), resume, verbose, quiet, fold)
     tasks = [process.task for process in observer.job.original.processes()]
-    screen = Screen(tasks, verbose, quiet)
+    screen = Screen(tasks, verbose, quiet, fold)
     patience: float | None = None
     try:
         return Follower(observer, screen, tasks, lambda: screen.output_error).run(tail)
@@ -54,7 +55,7 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool)
         screen.close(patience)
 
 
-def _take_over(run: str, sentence: str, resume: bool, is_verbose: bool, is_quiet: bool) -> int:
+def _take_over(run: str, sentence: str, resume: bool, is_verbose: bool, is_quiet: bool, is_folding: bool | None) -> int:
     """Offer to take over a run whose supervisor was killed; non-interactively, require `--resume`."""
     from tflaunch.cli.up import take_over
 
@@ -64,4 +65,4 @@ def _take_over(run: str, sentence: str, resume: bool, is_verbose: bool, is_quiet
         click.echo(f"tflaunch: {sentence}", err=True)
         if not click.confirm("Take over now?", err=True):
             return EXIT_INTERNAL
-    return take_over(run, is_verbose=is_verbose, is_quiet=is_quiet)
+    return take_over(run, is_verbose=is_verbose, is_quiet=is_quiet, is_folding=is_folding)

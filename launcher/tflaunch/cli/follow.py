@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tflaunch.client.run_location import RunLocation
 
 
-def follow_run(location: RunLocation, is_verbose: bool, is_quiet: bool) -> int:
+def follow_run(location: RunLocation, is_verbose: bool, is_quiet: bool, is_folding: bool | None) -> int:
     """Show a run that was started elsewhere as `up` does, until it has ended; return its exit code.
 
     Ctrl-C stops it, or takes it out of its queue.
@@ -27,7 +27,7 @@ def follow_run(location: RunLocation, is_verbose: bool, is_quiet: bool) -> int:
 
     def watch(observer: Observer) -> int:
         tasks = [process.task for process in observer.job.original.processes()]
-        screen = Screen(tasks, is_verbose, is_quiet)
+        screen = Screen(tasks, is_verbose, is_quiet, is_folding)
         try:
             return Follower(observer, screen, tasks).run(None)
         finally:

@@ -93,7 +93,7 @@ def up(
             raise click.UsageError(
                 f"--resume takes the rest from the run itself; only {', '.join(words)} and {last} go with it"
             )
-        return take_over(resume, options.extras, options.detach, options.verbose, options.quiet)
+        return take_over(resume, options.extras, options.detach, options.verbose, options.quiet, options.fold)
     launching = Launching(options, engine)
     check_extras(launching)
     file = read_file(spec or usual_spec())
@@ -126,7 +126,7 @@ def _submit(file: SpecFile, order: SpecOrder, launching: Launching) -> int:
     if options.detach:
         click.echo(directory.run)
         return 0
-    return follow_run(locate_run(directory.path), options.verbose, options.quiet)
+    return follow_run(locate_run(directory.path), options.verbose, options.quiet, options.fold)
 
 
 def start(launching: Launching) -> int:
@@ -142,7 +142,7 @@ def start(launching: Launching) -> int:
     assert plan is not None
     code = launch.code_for_hosts(plan)
     with launch.new_directory(plan, options.log_dir, launching.suffix, launching.spec) as directory:
-        sink = _screen(options.verbose, options.quiet)
+        sink = _screen(options.verbose, options.quiet, options.fold)
         config = RunConfig(directory, code, say, options.extras, options.detach, options.quiet, sink=sink)
         exit_code = launch.start(plan, config)
     if options.detach and exit_code == 0:
@@ -150,10 +150,10 @@ def start(launching: Launching) -> int:
     return exit_code
 
 
-def _screen(is_verbose: bool, is_quiet: bool) -> Callable[[Sequence[str]], OutputSink]:
+def _screen(is_verbose: bool, is_quiet: bool, is_folding: bool | None) -> Callable[[Sequence[str]], OutputSink]:
     from tflaunch.runtime.run_config import on_screen
 
-    return functools.partial(on_screen, is_verbose=is_verbose, is_quiet=is_quiet)
+    return functools.partial(on_screen, is_verbose=is_verbose, is_quiet=is_quiet, is_folding=is_folding)
 
 
 def take_over(
@@ -162,13 +162,14 @@ def take_over(
     is_detached: bool = False,
     is_verbose: bool = False,
     is_quiet: bool = False,
+    is_folding: bool | None = None,
 ) -> int:
     """Continue a run whose supervisor was killed."""
     from tflaunch.client import runs
     from tflaunch.runtime import launch
 
     path = runs.find_run(name)
-    code = launch.take_over(path, say, extras, is_detached, sink=_screen(is_verbose, is_quiet))
+    code = launch.take_over(path, say, extras, is_detached, sink=_screen(is_verbose, is_quiet, is_folding))
     if is_detached and code == 0:
         click.echo(path.name)
     return code

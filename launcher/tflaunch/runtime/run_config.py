@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from tflaunch.store.run_dir import RunDirectory
 
 
-def on_screen(tasks: Sequence[str], is_verbose: bool = False, is_quiet: bool = False) -> OutputSink:
+def on_screen(
+    tasks: Sequence[str], is_verbose: bool = False, is_quiet: bool = False, is_folding: bool | None = None
+) -> OutputSink:
     """Return the output sink that prints on this terminal."""
     from tflaunch.tui.screen import Screen
 
-    return Screen(tasks, is_verbose, is_quiet)
+    return Screen(tasks, is_verbose, is_quiet, is_folding)
 
 
 class RunConfig(NamedTuple):

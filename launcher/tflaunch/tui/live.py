@@ -61,10 +61,10 @@ class LiveView:
         self._next_frame = time.monotonic() + _FRAME
         return frame
 
-    def end(self) -> bytes:
-        """Return the bytes that remove the view."""
+    def end(self, above: bytes) -> bytes:
+        """Return the bytes that print whole lines in place of the view."""
         self.hide()
-        return self._removed(b"")
+        return self._removed(above)
 
     def hide(self) -> None:
         """Have the next frame remove the view, which the next status draws again."""

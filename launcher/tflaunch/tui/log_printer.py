@@ -38,7 +38,7 @@ class LogPrinter:
                 out.write(self._text(line, 0))
             else:
                 for folded in self._folder.feed(line):
-                    out.write(self._text(folded.line, folded.others))
+                    out.write(self._text(folded.line, len(folded.others)))
         out.flush()
         return has_any
 
@@ -46,7 +46,7 @@ class LogPrinter:
         """Print the lines that are held for folding."""
         if self._folder is not None:
             for folded in self._folder.flush():
-                sys.stdout.buffer.write(self._text(folded.line, folded.others))
+                sys.stdout.buffer.write(self._text(folded.line, len(folded.others)))
         sys.stdout.buffer.flush()
 
     def _text(self, line: Line, others: int) -> bytes:

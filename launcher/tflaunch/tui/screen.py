@@ -11,7 +11,7 @@ import re
 import select
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tflaunch.printable import printable
@@ -23,6 +23,7 @@ from tflaunch.tui.task_lines import TaskLines, prefix
 if TYPE_CHECKING:
     from tflaunch.explain.run_status import Status
     from tflaunch.tui.live import LiveView
+    from tflaunch.tui.live_fold import LiveFold
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _COLOUR = r"\x1b\[[0-9;]*m"
@@ -38,12 +39,17 @@ class Screen:
 
     shows_output = True
 
-    def __init__(self, tasks: Sequence[str], is_verbose: bool = False, is_quiet: bool = False) -> None:
+    def __init__(
+        self, tasks: Sequence[str], is_verbose: bool = False, is_quiet: bool = False, is_folding: bool | None = None
+    ) -> None:
         """Prepare for these tasks: names are padded to the same width and coloured on a terminal.
 
         TensorFlow's start-up messages are hidden where people read, which is where output and messages go to the same
         terminal or file, unless ``is_verbose``. With ``is_quiet``, there is no view, and of tflaunch's messages only
         warnings and failures are shown.
+
+        Equal lines of several tasks are folded on a terminal, unless ``is_folding`` says otherwise. A pipe or file gets
+        all lines, each with its task's name: programs search them.
         """
         self._is_quiet = is_quiet
         width = max((len(task) for task in tasks), default=0)
@@ -53,12 +59,10 @@ class Screen:
         clean = _cleaner() if is_terminal else None
         self._startup = StartupMessages() if is_one and not is_verbose else None
         shown = None if self._startup is None else self._startup.without
-        self._lines = {
-            task: TaskLines(
-                prefix(task, width, _COLOURS[number % len(_COLOURS)] if is_coloured else None), clean, shown
-            )
-            for number, task in enumerate(tasks)
-        }
+        colours = {task: _COLOURS[number % len(_COLOURS)] if is_coloured else None for number, task in enumerate(tasks)}
+        prefixes = {task: prefix(task, width, colour) for task, colour in colours.items()}
+        self._lines = {task: TaskLines(words, clean, shown) for task, words in prefixes.items()}
+        self._fold = _fold(prefixes) if (is_terminal if is_folding is None else is_folding) else None
         self._live = self._view() if is_terminal and is_one and not is_quiet else None
         own = _STDERR if is_one and self._live is None else _STDOUT
         self._out = _Writer(Backlog(is_terminal), self._write_with_view if self._live else self._write_lines, own)
@@ -134,13 +138,16 @@ class Screen:
     def _write_lines(self, writer: _Writer) -> None:
         """Write pieces one by one, as they arrive."""
         backlog = writer.backlog
-        while True:
-            piece = backlog.take(None)
+        fold = self._fold if writer is self._out else None
+        while not backlog.is_over:
+            piece = backlog.take(None if fold is None else fold.patience)
+            if fold is not None:
+                writer.write(_STDOUT, fold.flush() if piece is not None and piece.task is None else fold.release())
             if piece is not None:
                 writer.write(writer.own if piece.task is None else _STDOUT, self._text(piece))
                 backlog.note_written()
-            elif backlog.is_over:
-                return
+        if fold is not None:
+            writer.write(_STDOUT, fold.flush())
 
     def _view(self) -> LiveView | None:
         from tflaunch.tui import live, terminal
@@ -160,10 +167,13 @@ class Screen:
         """Write the pieces collected since the last frame in one go, followed by the view."""
         live, backlog = self._live, writer.backlog
         assert live is not None
+        fold = self._fold
         while not backlog.is_over:
-            writer.write(_STDOUT, live.frame(self._gather(backlog, live.patience, live.next_frame)))
+            waits = [wait for wait in (live.patience, fold.patience if fold else None) if wait is not None]
+            text = self._gather(backlog, min(waits, default=None), live.next_frame)
+            writer.write(_STDOUT, live.frame(text + fold.release() if fold else text))
             backlog.note_written()
-        writer.write(_STDOUT, live.end())
+        writer.write(_STDOUT, live.end(fold.flush() if fold else b""))
 
     def _gather(self, backlog: Backlog, patience: float | None, until: float) -> bytes:
         """Return the text to write next.
@@ -185,12 +195,14 @@ class Screen:
         return b"".join(texts)
 
     def _text(self, piece: Piece) -> bytes:
-        if piece.task is None:
-            return piece.data
+        if piece.task is None:  # a message follows what tasks have written before
+            return (self._fold.flush() if self._fold and self._live and piece.data else b"") + piece.data
         lines = self._lines[piece.task]
         text = lines.feed(piece.data) if piece.data else b""
         if piece.ends_line:
             text += lines.flush()
+        if self._fold is not None and text:
+            text = self._fold.feed(piece.task, text)
         return text if self._startup is None else self._startup.note() + text
 
     def _last_lines(self) -> dict[str, str]:
@@ -274,6 +286,12 @@ def _cleaner() -> Callable[[bytes], bytes]:
     from tflaunch.tui import escapes
 
     return escapes.without_commands
+
+
+def _fold(prefixes: Mapping[str, bytes]) -> LiveFold | None:
+    from tflaunch.tui import live_fold
+
+    return live_fold.LiveFold(prefixes, time.monotonic) if len(prefixes) >= live_fold.FEWEST_TASKS else None
 
 
 def _panel(lines: Sequence[str]) -> list[str] | None:

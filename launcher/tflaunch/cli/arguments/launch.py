@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tflaunch.cli.arguments.spec import name_option, quiet_option, verbose_option
+from tflaunch.cli.arguments.spec import fold_option, name_option, quiet_option, verbose_option
 from tflaunch.rooms import Option, engines, load, rooms
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _OPTIONS = (
     click.option("-d", "--detach", is_flag=True, help="Run in the background; return when its tasks are running."),
     verbose_option,
     quiet_option,
+    fold_option,
 )
 
 
@@ -36,6 +37,7 @@ class LaunchOptions(NamedTuple):
     detach: bool
     verbose: bool
     quiet: bool
+    fold: bool | None = None
     extras: Mapping[str, Any] = {}
     settings: Mapping[str, Any] = {}
 

@@ -39,6 +39,11 @@ verbose_option = click.option("-v", "--verbose", is_flag=True, help="Show Tensor
 quiet_option = click.option(
     "-q", "--quiet", is_flag=True, help="Of tflaunch's messages, show only warnings and failures."
 )
+fold_option = click.option(
+    "--fold/--no-fold",
+    default=None,
+    help="Show equal lines of several tasks once, with their names; default: only on a terminal.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

@@ -61,7 +61,7 @@ def submit(launching: Launching) -> int:
         if options.detach:
             click.echo(directory.run)
             return 0
-        return follow_run(QueuedRun(directory.path), options.verbose, options.quiet)
+        return follow_run(QueuedRun(directory.path), options.verbose, options.quiet, options.fold)
     _check_names(plan, combinations[0])
     if extras.get("metrics_port"):
         raise click.UsageError("--metrics-port: runs of a --matrix cannot share a port; 0 takes any")
