@@ -172,8 +172,13 @@ def _reason_in(
             reason = "" if id(node) in harmless else _reason_in_node(node, names)
             if reason:
                 return f"{name} {reason}"
-            waiting += [found for place in _imported(node, path, roots) for found in [_module_file(place)] if found]
+            waiting += imported_files(node, path, roots)
     return ""
+
+
+def imported_files(node: ast.AST, path: str, roots: list[str]) -> list[str]:
+    """Return the files below the roots of the modules that a node of a file imports, and of their packages."""
+    return [found for place in _imported(node, path, roots) for found in [_module_file(place)] if found]
 
 
 def _reason_in_node(node: ast.AST, names: set[str]) -> str:

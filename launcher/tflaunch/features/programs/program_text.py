@@ -1,0 +1,371 @@
+"""What one file of a program contains, and how certain it is that a task gets to each place in it.
+
+A place is certain only if no condition, loop or handler stands before it. The function around it must be called in a
+place that is certain, too, which is for `program_reader` to find out.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+NEVER, BY_ROLE, ALWAYS = range(3)
+"""How certain it is that a task gets to a place: perhaps it does not, it does if it has some role, or in any case."""
+
+SETS, REMOVES = "sets", "removes"
+"""What a program does with TF_CONFIG."""
+
+_ROLE_WORDS = frozenset({"task_type", "type", "role", "job_name", "is_chief", "_is_chief", "is_worker", "is_ps"})
+"""Names of a task's role in programs."""
+
+_BESIDE_ROLES = frozenset(
+    {"task", "task_id", "task_index", "index", "resolver", "cluster_resolver", "tf_config", "config", "cfg", "args"}
+    | {"FLAGS", "flags", "self", "strategy", "get", "lower", "os", "environ"}
+)
+_ROLES = frozenset({"chief", "worker", "ps", "evaluator", "master", "task", "type", "index", "TF_CONFIG"})
+_LATER = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.match_case)
+_TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))
+_COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Match, *_TRY)
+_ENDS = ("exit", "_exit", "quit", "SystemExit")
+
+Sized = tuple[ast.AST, "ast.expr | None"]
+"""What makes batches, and the size that it is given."""
+
+
+class Place(NamedTuple):
+    """A node, the function around it ("" for the module), and how certain it is that this function gets there."""
+
+    node: ast.AST
+    scope: str
+    certainty: int
+
+    @property
+    def line(self) -> int:
+        """Return its line."""
+        return int(getattr(self.node, "lineno", 0))
+
+
+class Call(NamedTuple):
+    """A call: where it is, the full name of what is called, and the node."""
+
+    place: Place
+    name: str
+    node: ast.Call
+
+
+class ProgramText:
+    """What a file contains.
+
+    Attributes:
+        path: the file.
+        aliases: names, and what they stand for with its package.
+        defined: functions and classes, and how often each is defined.
+        names: the full names of all that it mentions, and texts that look like a name.
+        packages: the packages that it imports.
+        imports: where it imports something.
+        calls: what it calls.
+        values: what names are given, by the function in which they are; None for what is not a simple assignment.
+    """
+
+    def __init__(self, path: Path, tree: ast.Module, is_program: bool) -> None:
+        self.path, self._is_program = path, is_program
+        self.aliases: dict[str, str] = {"tf": "tensorflow"}
+        self.defined: dict[str, int] = {}
+        self.names: set[str] = set()
+        self.packages: set[str] = set()
+        self.imports: list[tuple[Place, ast.Import | ast.ImportFrom]] = []
+        self.calls: list[Call] = []
+        self.values: dict[tuple[str, str], list[ast.expr | None]] = {}
+        self._tf_configs: list[ast.Constant] = []
+        self._changing: list[tuple[Place, ast.Assign | ast.Delete | ast.Call]] = []
+        self._scope, self._certainty = "", ALWAYS
+        self._visit_block(tree.body)
+
+    def full_name(self, node: ast.AST) -> str:
+        """Return the dotted name of what a node names, with the package for its alias; ``.name`` of an expression."""
+        parts = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        parts.append(self.aliases.get(node.id, node.id) if isinstance(node, ast.Name) else "")
+        return ".".join(reversed(parts))
+
+    def literal(self, node: ast.expr | None, scope: str) -> int | None:
+        """Return the whole number that an expression stands for: a literal, or a name that is given one once."""
+        if isinstance(node, ast.Name):
+            given = self._given(scope, node.id)
+            node = given[0] if len(given) == 1 else None
+        value = node.value if isinstance(node, ast.Constant) else None
+        return value if type(value) is int and value > 0 else None
+
+    def _given(self, scope: str, name: str) -> list[ast.expr | None]:
+        return self.values.get((scope, name)) or self.values.get(("", name), [])
+
+    def reads_of_tf_config(self) -> list[int]:
+        """Return the lines that mention TF_CONFIG other than to change it."""
+        changing = {id(key) for _, node in self._changing for key in _changed_keys(node)}
+        return [node.lineno for node in self._tf_configs if id(node) not in changing]
+
+    def changes_of_tf_config(self) -> Iterator[tuple[str, Place]]:
+        """Yield where TF_CONFIG gets a cluster that is written in the program, or is removed."""
+        for place, node in self._changing:
+            if not isinstance(node, ast.Assign):
+                yield REMOVES, place
+            elif self._has_cluster(node.value, place.scope, set()):
+                yield SETS, place
+
+    def _has_cluster(self, value: ast.expr, scope: str, seen: set[str]) -> bool:
+        """Return whether an expression, or what the names in it are given, has a key "cluster"."""
+        for node in ast.walk(value):
+            if isinstance(node, ast.Constant) and (node.value == "cluster" or '"cluster"' in str(node.value)):
+                return True
+            if isinstance(node, ast.Name) and node.id not in seen:
+                seen.add(node.id)
+                given = [each for each in self._given(scope, node.id) if each is not None]
+                if any(self._has_cluster(each, scope, seen) for each in given):
+                    return True
+        return False
+
+    def find_batch(self, call: Call) -> tuple[int, int] | None:
+        """Return line and literal size of the batches that a call trains on; None unless there is exactly one size."""
+        keywords = {each.arg: each.value for each in call.node.keywords}
+        found: list[Sized] = [(call.node, keywords["batch_size"])] if "batch_size" in keywords else []
+        for data in (*call.node.args[:1], *([keywords["x"]] if "x" in keywords else [])):
+            found += self._batches_of(data, call.place.scope, set())
+        size = self.literal(found[0][1], call.place.scope) if len(found) == 1 else None
+        return None if size is None else (Place(found[0][0], "", NEVER).line, size)
+
+    def _batches_of(self, data: ast.expr, scope: str, seen: set[str]) -> list[Sized]:
+        """Return the calls of `batch` in the chain of methods that makes a dataset."""
+        found: list[Sized] = []
+        while isinstance(data, ast.Call) and isinstance(data.func, ast.Attribute):
+            if data.func.attr == "batch":
+                sizes = [*data.args[:1], *(each.value for each in data.keywords if each.arg == "batch_size")]
+                found.append((data, sizes[0] if sizes else None))
+            data = data.func.value
+        if isinstance(data, ast.Name) and data.id not in seen:
+            seen.add(data.id)
+            for given in self._given(scope, data.id):
+                found += [(data, None)] if given is None else self._batches_of(given, scope, seen)
+        return found
+
+    # ---- syntax nodes
+
+    def _visit(self, node: ast.AST) -> None:
+        visit = self._VISITS.get(type(node))
+        if visit is None:
+            self._visit_all(ast.iter_child_nodes(node))
+        else:
+            visit(self, node)
+
+    def _place(self, node: ast.AST) -> Place:
+        return Place(node, self._scope, self._certainty)
+
+    def _visit_block(self, body: Sequence[ast.stmt], certainty: int = ALWAYS, scope: str | None = None) -> None:
+        """Visit statements, each only as certain as those before it let a task get there."""
+        before = self._scope, self._certainty
+        if scope is not None:
+            self._scope, self._certainty = scope, ALWAYS
+        self._certainty = min(self._certainty, certainty)
+        for node in body:
+            self._visit(node)
+            self._certainty = min(self._certainty, _certainty_after(node))
+        self._scope, self._certainty = before
+
+    def _visit_all(self, nodes: Iterable[ast.AST], certainty: int = ALWAYS) -> None:
+        before, self._certainty = self._certainty, min(self._certainty, certainty)
+        for node in nodes:
+            self._visit(node)
+        self._certainty = before
+
+    def _define(self, name: str) -> None:
+        self.names.add(name)
+        self.defined[name] = self.defined.get(name, 0) + 1
+
+    def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, name: str = "") -> None:
+        self._visit_all([*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)])
+        if not name:
+            self._define(node.name)
+        name = name or node.name
+        for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+            self.values.setdefault((name, each.arg), []).append(None)
+        self._visit_block(node.body, scope=name)
+
+    def _visit_class(self, node: ast.ClassDef) -> None:
+        self._define(node.name)
+        self._visit_all([*node.decorator_list, *node.bases])
+        for each in node.body:
+            if isinstance(each, ast.FunctionDef) and each.name == "__init__":
+                self._visit_function(each, name=node.name)  # a call of the class calls it
+            else:
+                self._visit(each)
+
+    def _visit_if(self, node: ast.If) -> None:
+        self._visit(node.test)
+        certainty = BY_ROLE if _asks_for_role(node.test) else NEVER
+        if _is_main_guard(node.test):
+            certainty = ALWAYS if self._is_program else NEVER
+        self._visit_block(node.body, certainty)
+        self._visit_block(node.orelse, min(certainty, BY_ROLE))
+
+    def _visit_for(self, node: ast.For | ast.AsyncFor) -> None:
+        self._visit_all([node.target, node.iter])
+        self._visit_block([*node.body, *node.orelse], NEVER)
+
+    def _visit_while(self, node: ast.While) -> None:
+        self._visit(node.test)
+        self._visit_block([*node.body, *node.orelse], NEVER)
+
+    def _visit_with(self, node: ast.With | ast.AsyncWith) -> None:
+        self._visit_all(node.items)
+        self._visit_block(node.body)
+
+    def _visit_try(self, node: ast.Try) -> None:
+        self._visit_block(node.body)
+        for handler in node.handlers:
+            self._visit_block(handler.body, NEVER)
+        self._visit_block(node.orelse, NEVER)
+        self._visit_block(node.finalbody)
+
+    def _visit_import(self, node: ast.Import) -> None:
+        self.imports.append((self._place(node), node))
+        for each in node.names:
+            top = each.name.partition(".")[0]
+            self.packages.add(top)
+            self.aliases[each.asname or top] = each.name if each.asname else top
+            self.names.add(each.name)
+
+    def _visit_import_from(self, node: ast.ImportFrom) -> None:
+        self.imports.append((self._place(node), node))
+        module = node.module or ""
+        if not node.level:
+            self.packages.add(module.partition(".")[0])
+        for each in node.names:
+            full = self.aliases[each.asname or each.name] = f"{module}.{each.name}".lstrip(".")
+            self.names.add(full)
+
+    def _visit_assign(self, node: ast.Assign) -> None:
+        if _changed_keys(node):
+            self._changing.append((self._place(node), node))
+        self._visit(node.value)
+        target = node.targets[0]
+        if len(node.targets) > 1 or not isinstance(target, ast.Name):
+            self._visit_all(node.targets)
+            return
+        self.names.add(target.id)
+        self.values.setdefault((self._scope, target.id), []).append(node.value)
+        full = self.full_name(node.value)
+        if isinstance(node.value, ast.Attribute) and full.startswith(("tensorflow.", "keras.")):
+            self.aliases.setdefault(target.id, full)
+
+    def _visit_delete(self, node: ast.Delete) -> None:
+        if _changed_keys(node):
+            self._changing.append((self._place(node), node))
+        self._visit_all(node.targets)
+
+    def _visit_call(self, node: ast.Call) -> None:
+        name = self.full_name(node.func)
+        self.calls.append(Call(self._place(node), name, node))
+        if _changed_keys(node):
+            self._changing.append((self._place(node), node))
+        self.names.add(name)
+        if name.startswith("."):
+            self._visit(node.func)
+        self._visit_all([*node.args, *node.keywords])
+
+    def _visit_attribute(self, node: ast.Attribute) -> None:
+        self.names.add(self.full_name(node))
+        if not isinstance(node.value, ast.Name):
+            self._visit(node.value)
+
+    def _visit_name(self, node: ast.Name) -> None:
+        self.names.add(self.full_name(node))
+        if not isinstance(node.ctx, ast.Load):
+            self.values.setdefault((self._scope, node.id), []).append(None)
+
+    def _visit_constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str) and node.value.isidentifier():
+            self.names.add(node.value)
+            if node.value == "TF_CONFIG":
+                self._tf_configs.append(node)
+
+    def _visit_bool_op(self, node: ast.BoolOp) -> None:
+        self._visit(node.values[0])
+        self._visit_all(node.values[1:], NEVER)
+
+    def _visit_if_exp(self, node: ast.IfExp) -> None:
+        self._visit(node.test)
+        self._visit_all([node.body, node.orelse], NEVER)
+
+    def _visit_later(self, node: ast.AST) -> None:
+        self._visit_all(ast.iter_child_nodes(node), NEVER)
+
+    _VISITS: ClassVar[dict[type[ast.AST], Callable[[ProgramText, Any], None]]] = {
+        **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef), _visit_function),
+        **dict.fromkeys((ast.For, ast.AsyncFor), _visit_for),
+        **dict.fromkeys((ast.With, ast.AsyncWith), _visit_with),
+        **dict.fromkeys(_LATER, _visit_later),
+        ast.ClassDef: _visit_class,
+        ast.If: _visit_if,
+        ast.While: _visit_while,
+        **dict.fromkeys(_TRY, _visit_try),
+        ast.Import: _visit_import,
+        ast.ImportFrom: _visit_import_from,
+        ast.Assign: _visit_assign,
+        ast.Delete: _visit_delete,
+        ast.Call: _visit_call,
+        ast.Attribute: _visit_attribute,
+        ast.Name: _visit_name,
+        ast.Constant: _visit_constant,
+        ast.BoolOp: _visit_bool_op,
+        ast.IfExp: _visit_if_exp,
+    }
+    """How nodes are visited; all others only as those below them are."""
+
+
+def _is_main_guard(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+
+
+def _asks_for_role(test: ast.expr) -> bool:
+    """Return whether a condition depends on the task's role only."""
+    nodes = list(ast.walk(test))
+    names = {str(getattr(node, "id", getattr(node, "attr", ""))) for node in nodes} - {""}
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return bool((names | texts) & _ROLE_WORDS) and names <= _ROLE_WORDS | _BESIDE_ROLES and texts <= _ROLES
+
+
+def _certainty_after(node: ast.stmt) -> int:
+    """Return how certain it is that a task gets past a statement, which may return, or end the program."""
+    if not isinstance(node, _COMPOUND):
+        return ALWAYS
+    if not any(isinstance(each, ast.Return) or _is_good_end(each) for each in ast.walk(node)):
+        return ALWAYS
+    if isinstance(node, ast.If) and _is_main_guard(node.test):
+        return ALWAYS
+    return BY_ROLE if isinstance(node, ast.If) and _asks_for_role(node.test) else NEVER
+
+
+def _is_good_end(node: ast.AST) -> bool:
+    """Return whether a node is a call that ends the program, unless with the literal code of an error."""
+    if not isinstance(node, ast.Call) or getattr(node.func, "attr", getattr(node.func, "id", "")) not in _ENDS:
+        return False
+    code = node.args[0] if node.args else None
+    return not (isinstance(code, ast.Constant) and code.value)
+
+
+def _changed_keys(node: ast.AST) -> list[ast.expr]:
+    """Return the name TF_CONFIG in a statement or call that sets it in `os.environ`, or removes it there."""
+    keys: list[ast.expr] = []
+    if isinstance(node, (ast.Assign, ast.Delete)):
+        places = [each for each in node.targets if isinstance(each, ast.Subscript)]
+        keys = [each.slice for each in places if _is_environ(each.value)]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "pop":
+        keys = node.args[:1] if _is_environ(node.func.value) else []
+    return [key for key in keys if isinstance(key, ast.Constant) and key.value == "TF_CONFIG"]
+
+
+def _is_environ(node: ast.expr) -> bool:
+    return "environ" in (getattr(node, "attr", ""), getattr(node, "id", ""))
