@@ -157,6 +157,8 @@ class Room(NamedTuple):
             directory and its `Status`, a mapping from task to title to number.
         note: where the function is that returns a sentence for the end of `ps`, or "".
         hints: where the `tflaunch.explain.hints.HintRule`s are about why tasks fail, tried in their order.
+        warnings: where the function is that returns warnings about files that a spec names: given it and the directory
+            of its relative paths, pairs of a `Problem` and the file's path.
         fields: fields of a spec that have an effect only with this room.
         locations: where runs can live.
         engines: values of ``--on``.
@@ -179,6 +181,7 @@ class Room(NamedTuple):
     columns: str = ""
     note: str = ""
     hints: str = ""
+    warnings: str = ""
     fields: tuple[str, ...] = ()
     locations: tuple[Location, ...] = ()
     engines: Mapping[str, Engine] = {}

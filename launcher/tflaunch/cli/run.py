@@ -109,6 +109,7 @@ def run(
     data = load.apply_settings(_SOURCE, data, (*settings_of(Launching(options)), *settings))
     spec = prepare.spec_from_data(_SOURCE, data, Path())
     spec, warnings = prepare.complete(_SOURCE, Path(), spec)
+    warnings += [problem for problem, _ in prepare.warnings_about_files(spec, Path())]
     text = json.dumps(data, indent=2) + "\n"
     if save is not None:
         warn(_SOURCE, warnings)

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tflaunch.clusterspec import load, servers
+from tflaunch.clusterspec import load
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.errors import Problem, SpecError
 from tflaunch.plan.model import Plan
-from tflaunch.rooms import find_host_maker
+from tflaunch.rooms import ask, find_host_maker, rooms
 
 
 def read_spec(
@@ -31,7 +31,13 @@ def read_spec(
     """
     spec = load_spec(file, settings, name, command)
     spec, problems = complete(file.source, file.directory, spec, is_offline, giver)
-    return spec, [*problems, *servers.missing_servers(spec, file.directory)]
+    return spec, [*problems, *(problem for problem, _ in warnings_about_files(spec, file.directory))]
+
+
+def warnings_about_files(spec: Spec, directory: Path) -> list[tuple[Problem, Path]]:
+    """Return what rooms find in the files that a spec names, and the files; its paths are relative to ``directory``."""
+    places = [room.warnings for room in rooms().values() if room.warnings]
+    return [found for place in places for found in ask(place, spec, directory) or ()]
 
 
 def load_spec(

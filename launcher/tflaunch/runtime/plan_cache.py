@@ -63,10 +63,11 @@ def plan_spec(
     spec, warnings = prepare.complete(file.source, file.directory, spec)
     plan = prepare.make_plan(file.directory, spec, is_detached=is_detached)
     planned = Planned(plan, [*warnings, *lint.unused_image(spec, None)])
+    about_files = prepare.warnings_about_files(spec, file.directory)
     if has_fixed_hosts:
         hosts = sorted({address.host for role in spec.cluster.values() for address in role})
-        _write(path, planned, [*hosts, *(sidecar.host for sidecar in spec.sidecars.values())])
-    return planned
+        _write(path, planned, [*hosts, *(sidecar.host for sidecar in spec.sidecars.values())], about_files)
+    return Planned(plan, [*planned.warnings, *(problem for problem, _ in about_files)])
 
 
 def _directory() -> Path:
@@ -118,14 +119,22 @@ def _read(path: Path) -> Planned | None:
         kept = json.loads(path.read_bytes())
         if kept["facts"] != _facts(kept["hosts"]):
             return None
-        return Planned(serialize.from_json(kept["plan"]), [Problem(*problem) for problem in kept["warnings"]])
+        # A file that has changed is not read again here: what was said about it may not hold any more.
+        about_files = [problem for problem, path, state in kept["about_files"] if _time_and_size(path) == state]
+        problems = [Problem(*problem) for problem in (*kept["warnings"], *about_files)]
+        return Planned(serialize.from_json(kept["plan"]), problems)
     except (OSError, TflaunchError, ValueError, KeyError, TypeError):
         return None
 
 
-def _write(path: Path, planned: Planned, hosts: list[str]) -> None:
+def _time_and_size(path: str | Path) -> list[int]:
+    status = os.stat(path)
+    return [status.st_mtime_ns, status.st_size]
+
+
+def _write(path: Path, planned: Planned, hosts: list[str], about_files: Sequence[tuple[Problem, Path]]) -> None:
     """Keep a plan; without room or permission, it is compiled again the next time."""
-    kept = {
+    kept: dict[str, Any] = {
         "hosts": hosts,
         "facts": _facts(hosts),
         "plan": serialize.as_json(planned.plan),
@@ -133,6 +142,7 @@ def _write(path: Path, planned: Planned, hosts: list[str]) -> None:
     }
     new = path.with_suffix(f".{os.getpid()}")
     try:
+        kept["about_files"] = [(problem, str(name.absolute()), _time_and_size(name)) for problem, name in about_files]
         private_files.make_directories(path.parent)
         private_files.require_own(path.parent)
         private_files.write_text(new, json.dumps(kept, separators=(",", ":")))

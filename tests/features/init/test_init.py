@@ -59,37 +59,6 @@ def test_servers_are_for_programs_that_start_none(launch: Launch, program: str |
         assert served == ({"worker", "ps"} if is_needed else set())
 
 
-COORDINATES = "strategy = tf.distribute.ParameterServerStrategy(resolver)\n"
-
-
-@pytest.mark.parametrize(
-    ("program", "beside", "roles", "is_missing"),
-    [
-        (COORDINATES, "", {}, "worker and ps"),
-        (COORDINATES, "", {"ps": {"server": True}, "worker": {"env": {"A": "1"}}}, "worker"),
-        (COORDINATES, "", {role: {"server": True} for role in ("ps", "worker")}, ""),
-        (COORDINATES, "", {"chief": {"command": ["python", "train.py"]}}, ""),
-        (COORDINATES, "tf.distribute.Server(spec)\n", {}, ""),
-        (COORDINATES + "training.serve_if_server()\n", "", {}, ""),
-        ("from mine import train\n", "", {}, ""),
-    ],
-)
-def test_check_warns_of_servers_that_would_run_a_chiefs_program(
-    launch: Launch, program: str, beside: str, roles: dict[str, object], is_missing: str
-) -> None:
-    """As far as the program is here and says so."""
-    code = launch.directory / "code"
-    (code / "mine").mkdir(parents=True)
-    (code / "train.py").write_text(program)
-    (code / "mine" / "servers.py").write_text(beside)
-    cluster = {"chief": 1, "worker": 1, "ps": 1}
-    spec = launch.spec(cluster=cluster, workdir="code", command=["python", "train.py"], roles=roles)
-    checked = launch.run("check", spec)
-    assert checked.returncode == 0, checked
-    warning = f"warning: roles: {is_missing} run train.py, which starts no server"
-    assert (warning in checked.stdout) if is_missing else "warning" not in checked.stdout
-
-
 def test_a_number_is_no_host(launch: Launch) -> None:
     """`-H 2` means `-n 2`."""
     refused = launch.run("init", "-H", "2", *COMMAND)

@@ -1,7 +1,7 @@
-"""Read the programs of tasks, without running them."""
+"""Read the programs of tasks, without running them, and warn of what will not work."""
 
 from __future__ import annotations
 
 from tflaunch.rooms import Room
 
-ROOM = Room()
+ROOM = Room(warnings="tflaunch.features.programs.program_rules:find_warnings")

@@ -58,6 +58,7 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
     if problems := lint.unused_image(spec, ENGINE) + lint.refused_spares(spec, ENGINE):
         raise SpecError(file.source, problems)
     warnings = prepare.warnings_about(file.source, spec)
+    warnings += [problem for problem, _ in prepare.warnings_about_files(spec, file.directory)]
     plan = prepare.make_plan(file.directory, spec)
     placeholders.require_matrix_values(plan)
     if "drill" in order.extras:

@@ -1,0 +1,164 @@
+"""Warn of what will not work when a spec runs its programs; each rule speaks only of what their text makes certain."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tflaunch.clusterspec.model import Role, Spec
+from tflaunch.clusterspec.values import ROLES
+from tflaunch.discovery import local_machine
+from tflaunch.errors import Problem
+from tflaunch.features.programs import program_reader
+from tflaunch.features.programs.program_reader import MIRRORED, MULTI_WORKER, PARAMETER_SERVER, Program, Use
+from tflaunch.features.programs.program_text import ALWAYS, BY_ROLE, SETS
+
+_PLACEHOLDER = re.compile(r"\{(task|cluster|chief)\.")
+
+
+class Running(NamedTuple):
+    """A program of a spec, the roles whose tasks run it, and the Python that the first of them does it with."""
+
+    spec: Spec
+    directory: Path
+    program: Program
+    roles: Sequence[str]
+    python: str
+
+    def warn(self, use: Use, message: str, hint: str) -> tuple[Problem, Path]:
+        """Return a warning about a place in the program, and the file."""
+        return Problem.warning(use.place(self.directory), message, hint), use.file
+
+    def trainers(self) -> int:
+        """Return the number of tasks that run it and train."""
+        return sum(len(self.spec.cluster[role]) for role in ("chief", "worker") if role in self.roles)
+
+    def is_told_in_words(self) -> bool:
+        """Return whether placeholders tell it of the cluster, so that it can make a TF_CONFIG of them."""
+        settings = [self.spec.roles[role] for role in self.roles if role in self.spec.roles]
+        commands = [self.spec.command or (), *(each.command or () for each in settings)]
+        words = [word for each in commands for word in each]
+        words += [*self.spec.env.values(), *(value for each in settings for value in each.env.values())]
+        words += [value for each in self.spec.hosts.values() for value in each.env.values()]
+        return any(_PLACEHOLDER.search(word) for word in words)
+
+
+def find_warnings(spec: Spec, directory: Path) -> list[tuple[Problem, Path]]:
+    """Return warnings about the programs of a spec that are here, and the files that they are about."""
+    if spec.effective_strategy() not in ("multi_worker_mirrored", "parameter_server"):
+        return []
+    found = []
+    for running in _programs(spec, directory):
+        # A program that ignores the cluster of the spec has no other problem with it.
+        found += list(_own_tf_config(running)) or [each for rule in RULES for each in rule(running)]
+    return found
+
+
+def _programs(spec: Spec, directory: Path) -> Iterator[Running]:
+    """Yield the programs that are here."""
+    roles: dict[tuple[Path, Path, str], list[str]] = {}
+    for role, addresses in spec.cluster.items():
+        settings = spec.roles.get(role) or Role()
+        command = settings.command or spec.command
+        if role not in ROLES or settings.server or not command or not addresses:
+            continue
+        workdir = settings.workdir or spec.host(addresses[0].host).workdir or spec.workdir or "."
+        if found := program_reader.find_file(command, directory / os.path.expanduser(workdir)):
+            roles.setdefault((*found, spec.host(addresses[0].host).python or command[0]), []).append(role)
+    for (file, root, python), running in roles.items():
+        yield Running(spec, directory, program_reader.read_program(file, root), running, python)
+
+
+def _servers_without_ps(running: Running) -> Iterator[tuple[Problem, Path]]:
+    use = running.program.only_strategy(BY_ROLE)
+    is_needed = use and use.name == PARAMETER_SERVER and running.program.reads_tf_config and running.trainers()
+    if use and is_needed and "ps" not in running.spec.cluster:
+        message = f"{use.name} needs a ps, and the cluster has none: TensorFlow refuses it"
+        yield running.warn(use, message, 'add for example "chief": 1 and "ps": 1 to the cluster')
+
+
+def _no_servers(running: Running) -> Iterator[tuple[Problem, Path]]:
+    """Warn of worker and ps that run the chief's program, which coordinates servers and starts none."""
+    program, alike = running.program, [role for role in ("worker", "ps") if role in running.roles]
+    is_chiefs = "chief" in running.roles and running.spec.effective_strategy() == "parameter_server"
+    made = program.only_strategy()
+    use = made if made and made.name == PARAMETER_SERVER else program.coordinator
+    is_certain = program.is_complete and not program.others and use and (use is made or use.certainty >= BY_ROLE)
+    if alike and is_chiefs and use and is_certain and not program.has_server:
+        run = "run" if len(alike) > 1 else "runs"
+        message = f"{' and '.join(alike)} {run} this program, which starts no server: the chief would wait"
+        roles = json.dumps({role: {"server": True} for role in alike})
+        yield running.warn(use, message, f'add "roles": {roles} to the spec, or a tf.distribute.Server to the program')
+
+
+def _mirrored_alone(running: Running) -> Iterator[tuple[Problem, Path]]:
+    use, count = running.program.only_strategy(ALWAYS), running.trainers()
+    if use and use.name in (MIRRORED, "CentralStorageStrategy") and count > 1:
+        message = f"{use.name} has the devices of one process: each of {count} tasks would train a model of its own"
+        yield running.warn(use, message, f'make a {MULTI_WORKER}, or set "strategy": "none" if they are to')
+
+
+def _mirrored_with_servers(running: Running) -> Iterator[tuple[Problem, Path]]:
+    use = running.program.only_strategy(ALWAYS)
+    if use and use.name == MULTI_WORKER and {"ps", "worker"} <= set(running.roles):
+        message = f"{use.name} would wait for a service on ps:0 that is never started"
+        yield running.warn(use, message, "remove ps from the cluster")
+
+
+def _own_tf_config(running: Running) -> Iterator[tuple[Problem, Path]]:
+    use = running.program.tf_config
+    if use is None or running.trainers() < 2 or running.program.others or running.is_told_in_words():
+        return
+    if use.name == SETS:
+        message = "sets TF_CONFIG, so this task's place in the cluster, which tflaunch has put there, is lost"
+        yield running.warn(use, message, "remove it, or set it only if TF_CONFIG is not in os.environ")
+    elif (made := running.program.only_strategy(ALWAYS)) and made.name == MULTI_WORKER:
+        yield running.warn(use, "removes TF_CONFIG, without which each task trains alone", "remove this line")
+
+
+def _uneven_batch(running: Running) -> Iterator[tuple[Problem, Path]]:
+    made, count = running.program.only_strategy(ALWAYS), running.trainers()
+    if made is None or made.name != MULTI_WORKER or running.spec.effective_strategy() != "multi_worker_mirrored":
+        return
+    uneven = [use for use in running.program.batches if count and use.value % count]
+    if uneven:
+        message = f"a global batch of {uneven[0].value} does not divide by {count} workers, so their shares differ"
+        yield running.warn(uneven[0], message, "make it a multiple of strategy.num_replicas_in_sync")
+
+
+def _keras_3(running: Running) -> Iterator[tuple[Problem, Path]]:
+    """Warn of `import keras`, which TF_USE_LEGACY_KERAS does not change, if it is certain that this is Keras 3."""
+    program, made = running.program, running.program.only_strategy(BY_ROLE)
+    is_trained = program.keras and any(use.certainty >= BY_ROLE for use in program.fits)
+    if not is_trained or made is None or (made.name == MULTI_WORKER and running.trainers() < 2):
+        return
+    hosts = {address.host for role in running.roles for address in running.spec.cluster[role]}
+    is_here = all(map(local_machine.is_this_machine, hosts))
+    if made.name in (MULTI_WORKER, PARAMETER_SERVER) and is_here and _is_keras_3(running.python):
+        assert program.keras is not None
+        message = f"`import keras` is Keras 3, which cannot `fit` under {made.name}"
+        yield running.warn(program.keras, message, "use tf.keras, or `import tf_keras as keras`")
+
+
+def _is_keras_3(python: str) -> bool:
+    """Return whether Keras 3, and no other, is installed for a Python: there, or where tflaunch is."""
+    found = shutil.which(os.path.expanduser(python))
+    prefixes = {Path(sys.prefix), *([Path(found).parent.parent] if found else [])}
+    places = [place for prefix in prefixes for place in prefix.glob("lib/python3*/site-packages/keras-*.dist-info")]
+    return bool(places) and all(place.name.startswith("keras-3.") for place in places)
+
+
+RULES: tuple[Callable[[Running], Iterator[tuple[Problem, Path]]], ...] = (
+    _servers_without_ps,
+    _no_servers,
+    _mirrored_alone,
+    _mirrored_with_servers,
+    _uneven_batch,
+    _keras_3,
+)
