@@ -45,18 +45,121 @@ def test_the_spec_goes_to_stdout_alone(launch: Launch) -> None:
 
 @pytest.mark.parametrize(
     ("program", "is_needed"),
-    [("import tensorflow as tf\n", True), ("tf.distribute.Server(spec).join()\n", False), (None, False)],
+    [("import tensorflow as tf\n", True), ("tf.distribute.Server(spec).join()\n", False), ("print 2", False)],
 )
-def test_servers_are_for_programs_that_start_none(launch: Launch, program: str | None, is_needed: bool) -> None:
+def test_servers_are_for_programs_that_start_none(launch: Launch, program: str, is_needed: bool) -> None:
     """Without one, worker and ps would run the chief's code, and the job would hang; every format can be checked."""
-    if program is not None:
-        (launch.directory / "train.py").write_text(program)
+    (launch.directory / "train.py").write_text(program)
     for name in ("a.yaml", "b.toml", "c.json"):
-        assert launch.run("init", name, "--ps", 1, "--chief", "--", "python", "train.py").returncode == 0
+        assert launch.run("init", name, "--ps", 1, "--", "python", "train.py").returncode == 0
         assert launch.run("check", name).returncode == 0
         tasks = json.loads(launch.run("plan", name, "--json").stdout)["tasks"]
         served = {task["task"].partition(":")[0] for task in tasks if task["argv"][-1].endswith("server.py")}
         assert served == ({"worker", "ps"} if is_needed else set())
+
+
+SERVERS = {"worker": {"server": True}, "ps": {"server": True}}
+
+
+@pytest.mark.parametrize(
+    ("program", "said", "written"),
+    [
+        (
+            "s = tf.distribute.ParameterServerStrategy(r)\n",
+            "train.py:2 makes a ParameterServerStrategy, so the workers get a chief and a ps beside them, whose server "
+            "tflaunch runs, as the program starts none",
+            {"cluster": {"chief": 1, "worker": 2, "ps": 1}, "roles": SERVERS},
+        ),
+        (
+            "tf.distribute.Server(x)\ns = tf.distribute.ParameterServerStrategy(r)\n",
+            "train.py:3 makes a ParameterServerStrategy, so the workers get a chief and a ps beside them",
+            {"cluster": {"chief": 1, "worker": 2, "ps": 1}},
+        ),
+        (
+            "s = tf.distribute.MultiWorkerMirroredStrategy()\n",
+            "train.py:2 makes a MultiWorkerMirroredStrategy, so there are workers only",
+            {"cluster": {"worker": 2}},
+        ),
+        (
+            "s = tf.distribute.MirroredStrategy()\n",
+            "train.py:2 makes a MirroredStrategy, so one task is enough",
+            {"cluster": {"worker": 1}, "strategy": "mirrored"},
+        ),
+        (
+            "s = tf.distribute.MirroredStrategy() if x else tf.distribute.MultiWorkerMirroredStrategy()\n",
+            "train.py knows MirroredStrategy and MultiWorkerMirroredStrategy; for parameter servers, give --ps 1",
+            {"cluster": {"worker": 2}},
+        ),
+        (
+            "import horovod\n",
+            "train.py uses horovod, so its cluster may not be that of TF_CONFIG",
+            {"cluster": {"worker": 2}},
+        ),
+        (
+            "tf.estimator.train_and_evaluate(x)\n",
+            "train.py uses tf.estimator, which TensorFlow 2.16 has removed",
+            {"cluster": {"worker": 2}},
+        ),
+        (
+            "print('hello')\n",
+            "train.py makes no strategy of tf.distribute, so each worker would train alone",
+            {"cluster": {"worker": 2}},
+        ),
+        (
+            "parser.add_argument('--data-dir')\nparser.add_argument('--logs')\nfrom ours import strategy\n",
+            "train.py takes --data-dir, --logs; the command may have placeholders, such as --logs out/{run}",
+            {"cluster": {"worker": 2}},
+        ),
+        (
+            "print 'x'\n",
+            "train.py cannot be read (line 2: Missing parentheses in call to 'print'. Did you mean print(...)?), so "
+            "its strategy is not known",
+            {"cluster": {"worker": 2}},
+        ),
+    ],
+)
+def test_the_spec_fits_the_program_that_is_here(
+    launch: Launch, program: str, said: str, written: dict[str, object]
+) -> None:
+    """Nothing is asked where there is no terminal; one line says what was seen, and why the spec is so."""
+    (launch.directory / "train.py").write_text(f"import tensorflow as tf\n{program}")
+    made = launch.run("init", "a.json")
+    assert made.stderr == f"tflaunch: {said}\ntflaunch: wrote a.json; run it with: tflaunch up a.json\n"
+    spec = json.loads((launch.directory / "a.json").read_text())
+    assert spec == {"$schema": spec["$schema"], "name": "train", "command": ["python", "train.py"], **written}
+    assert launch.run("check", "a.json").stdout == "a.json: ok\n"
+
+
+def test_options_go_before_what_the_program_seems_to_need(launch: Launch) -> None:
+    """And `check` says what will not work."""
+    (launch.directory / "train.py").write_text("import tensorflow as tf\ns = tf.distribute.MirroredStrategy()\n")
+    made = launch.run("init", "a.json", "-n", 3)
+    assert "tflaunch: a.json: warning: train.py:2: MirroredStrategy has the devices of one process" in made.stderr
+    assert json.loads((launch.directory / "a.json").read_text())["cluster"] == {"worker": 3}
+    made = launch.run("init", "b.json", "--workers", 2, "--ps", 1)
+    assert "tflaunch: a chief is added, which drives parameter servers and workers\n" in made.stderr
+    assert json.loads((launch.directory / "b.json").read_text())["cluster"] == {"chief": 1, "worker": 2, "ps": 1}
+
+
+def test_a_program_that_is_missing_is_missed_where_it_would_run(launch: Launch) -> None:
+    """On other hosts it may be there."""
+    refused = launch.run("init", "--", "python", "-u", "code/train.py", "--epochs", 2)
+    assert refused.returncode == EXIT_USAGE
+    message = "there is no program code/train.py here; give its path: tflaunch init -- python PATH"
+    assert refused.stderr == f"tflaunch: {message}\n"
+    assert os.listdir(launch.directory) == []
+    assert launch.run("init", "-H", "h1,h2", "--", "python", "code/train.py").returncode == 0
+
+
+def test_a_second_usual_spec_is_not_written_unasked(launch: Launch) -> None:
+    """With two of them, `tflaunch up` would not know which is meant."""
+    (launch.directory / "cluster.json").write_text("{}")
+    for options in ([], ["--force"]):
+        refused = launch.run("init", *options, *COMMAND)
+        message = "cluster.json is here already; change it, or name the FILE of another spec"
+        assert (refused.returncode, refused.stderr) == (EXIT_USAGE, f"tflaunch: {message}\n")
+    assert os.listdir(launch.directory) == ["cluster.json"]
+    assert launch.run("init", "cluster.yaml", *COMMAND).returncode == 0
 
 
 def test_a_number_is_no_host(launch: Launch) -> None:
@@ -93,7 +196,6 @@ def test_a_file_is_replaced_only_by_force(launch: Launch) -> None:
         (["-H", "a_b!", *COMMAND], "cluster.worker[0]: 'a_b!' names no host"),
         (["--name", "a b", *COMMAND], "name: "),
         (["a.toml", "--", "echo", "{task.indx}"], "command[1]: {task.indx} is not a known placeholder"),
-        (["--ps", "1", *COMMAND], "--ps needs a chief"),
         (["-n", "0", *COMMAND], "-n 0 leaves nothing that trains"),
         (["-n", "-1", *COMMAND], "is not a whole number from 0 on"),
         (["-n", "2"], "Missing COMMAND: what the tasks run, after `--`: tflaunch init -- python train.py"),
@@ -113,6 +215,7 @@ def test_what_cannot_be_written_is_one_sentence(launch: Launch, arguments: list[
 
 def test_a_command_for_a_shell_is_warned_about(launch: Launch) -> None:
     """As `check` does; the spec is written."""
+    (launch.directory / "train.py").touch()
     made = launch.run("init", "--", "python", "train.py", ">", "log")
     assert made.returncode == 0
     assert "tflaunch: cluster.yaml: warning: command: '>' is shell syntax" in made.stderr
@@ -122,12 +225,14 @@ def test_without_options_it_asks(launch: Launch) -> None:
     """What cannot be used is asked again; the defaults need only Enter."""
     (launch.directory / "fit.py").touch()
     terminal = Terminal(launch, "exec tflaunch init")
+    terminal.answer(b"How many workers? [2] ", b"many\n")
+    terminal.answer(b"How many workers? [2] ", b"3\n")
+    terminal.answer(b"On which hosts, such as h1,h2? [this machine] ", b"2\n")
+    terminal.answer(b"Error: 2 is a number, not a host", b"h 1\n")
+    terminal.answer(b"On which hosts", b"h1:2\n")
+    terminal.answer(b"is more workers than the 2 that -H has room for", b"h1:2,h2\n")
     terminal.answer(b"Which command trains? [python fit.py] ", b"python 'fit\n")
     terminal.answer(b"Which command trains? ", b"\n")
-    terminal.answer(b"On which hosts, such as h1,h2? [this machine] ", b"h 1\n")
-    terminal.answer(b"On which hosts", b"h1:2,h2\n")
-    terminal.answer(b"How many workers? [3] ", b"many\n")
-    terminal.answer(b"How many workers? ", b"\n")
     terminal.answer(b"How many parameter servers? [0] ", b"1\n")
     said, code = terminal.read_to_end()
     assert code == 0
@@ -139,26 +244,56 @@ def test_without_options_it_asks(launch: Launch) -> None:
 
 
 def test_only_defaults_are_two_workers_here(launch: Launch) -> None:
-    """The spec on stdout has no question in it."""
+    """The spec on stdout has no question in it; a strategy without parameter servers leaves out one question."""
+    program = "import tensorflow as tf\ns = tf.distribute.MultiWorkerMirroredStrategy()\n"
+    (launch.directory / "train.py").write_text(program)
     terminal = Terminal(launch, "exec tflaunch init - > out.yaml")
-    terminal.answer(b"[python train.py] ", b"\n")
-    terminal.answer(b"[this machine] ", b"\n")
     terminal.answer(b"[2] ", b"\n")
-    terminal.answer(b"[0] ", b"\n")
-    assert terminal.read_to_end()[1] == 0
+    terminal.answer(b"[this machine] ", b"\n")
+    terminal.answer(b"[python train.py] ", b"\n")
+    said, code = terminal.read_to_end()
+    assert (said.strip(), code) == (
+        "tflaunch: train.py:2 makes a MultiWorkerMirroredStrategy, so there are workers only",
+        0,
+    )
     assert "\ncluster:\n  worker: 2\n" in (launch.directory / "out.yaml").read_text()
     assert launch.run("check", "out.yaml").returncode == 0
 
 
-@pytest.mark.parametrize("key", [b"\x03", b"\x04"], ids=["Ctrl-C", "Ctrl-D"])
-def test_giving_up_at_a_question_writes_nothing(launch: Launch, key: bytes) -> None:
-    """And says so."""
+def test_a_program_with_parameter_servers_gets_them(launch: Launch) -> None:
+    """By default one; a program that is missing is asked for again, and none is proposed out of several."""
+    program = "import tensorflow as tf\ns = tf.distribute.ParameterServerStrategy(r)\n"
+    for name in ("a.py", "b.py"):
+        (launch.directory / name).write_text(program)
     terminal = Terminal(launch, "exec tflaunch init")
-    terminal.answer(b"trains? [python train.py] ", b"\n")
-    terminal.read_until(b"[this machine] ")
+    terminal.answer(b"[2] ", b"\n")
+    terminal.answer(b"[this machine] ", b"\n")
+    terminal.answer(b"Which command trains, such as python a.py? ", b"python c.py\n")
+    terminal.answer(b"Error: there is no program c.py here", b"python b.py\n")
+    terminal.answer(b"How many parameter servers? [1] ", b"2\n")
+    said, code = terminal.read_to_end()
+    assert code == 0
+    assert "a chief is added" not in said
+    text = (launch.directory / "cluster.yaml").read_text()
+    assert "\n  chief: 1\n  worker: 2\n  ps: 2\n" in text
+    assert "\nroles:\n  worker: {server: true}\n" in text
+
+
+@pytest.mark.parametrize("answers", range(4))
+@pytest.mark.parametrize("key", [b"\x03", b"\x04"], ids=["Ctrl-C", "Ctrl-D"])
+def test_giving_up_at_a_question_writes_nothing(launch: Launch, key: bytes, answers: int) -> None:
+    """And says so, in one line."""
+    (launch.directory / "train.py").touch()
+    terminal = Terminal(launch, "exec tflaunch init")
+    for question in (b"[2] ", b"[this machine] ", b"[python train.py] ", b"[0] ")[:answers]:
+        terminal.answer(question, b"\n")
+    terminal.read_until((b"[2] ", b"[this machine] ", b"[python train.py] ", b"[0] ")[answers])
     said, code = terminal.read_to_end(key)
-    assert (said.splitlines()[-1], code) == ("tflaunch: nothing was written", 130)
-    assert os.listdir(launch.directory) == []
+    assert (said.replace("^C", "").replace("^D", "").split("\r\n")[-2:], code) == (
+        ["tflaunch: nothing was written", ""],
+        130,
+    )
+    assert os.listdir(launch.directory) == ["train.py"]
 
 
 def test_a_file_that_exists_is_refused_before_the_questions(launch: Launch) -> None:

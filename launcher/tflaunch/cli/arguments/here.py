@@ -11,13 +11,18 @@ _SPECS = tuple(Path("cluster" + suffix) for suffix in (".json", ".yaml", ".yml",
 _PROGRAMS = ("train.py", "main.py")
 
 
+def specs_here() -> list[Path]:
+    """Return the specs here with a name that commands look for."""
+    return [path for path in _SPECS if path.exists()]
+
+
 def usual_spec() -> Path:
     """Return the spec here, for commands that name none.
 
     Raises:
         click.MissingParameter: there is none, or more than one.
     """
-    found = [path for path in _SPECS if path.exists()]
+    found = specs_here()
     if len(found) == 1:
         return found[0]
     message = f"{' and '.join(map(str, found))} are here; name one of them."
@@ -35,7 +40,7 @@ def likely_program() -> str | None:
 
 def first_steps() -> str:
     """Return a list of what could be done here, "" if nothing here can be run."""
-    specs, program = [path for path in _SPECS if path.exists()], likely_program()
+    specs, program = specs_here(), likely_program()
     steps = {f"tflaunch up {path}" if len(specs) > 1 else "tflaunch up": f"Run {path}." for path in specs}
     if not specs and program is not None:
         run = shlex.join(["tflaunch", "run", "-n", "2", "python", program])

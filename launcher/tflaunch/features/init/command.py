@@ -5,64 +5,74 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, host_slots, name_from
-from tflaunch.cli.arguments.here import likely_program
+from tflaunch.cli.arguments.here import likely_program, specs_here
 from tflaunch.cli.arguments.spec import STDIN, CommandAfterDashes, command_argument, say, warn
+from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.features.init import fitting
+from tflaunch.features.programs import program_reader
+from tflaunch_worker import program_source
 
 if TYPE_CHECKING:
     from tflaunch.errors import Problem
+    from tflaunch.features.programs.program_reader import Program
 
 _T = TypeVar("_T")
 _STDOUT = STDIN
 _DEFAULT = "cluster.yaml"
 _HERE = "this machine"
-_WORKERS_HERE = 2
 _PROGRAM = "train.py"
 
 
 @click.command(cls=CommandAfterDashes)
-@click.argument("file", required=False, default=_DEFAULT, type=click.Path(readable=False, path_type=Path))
+@click.argument("file", required=False, type=click.Path(readable=False, path_type=Path))
 @command_argument
 @cluster_options
 @click.option("--name", metavar="NAME", help="Name of the job; default: that of the program.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-def init(file: Path, command: tuple[str, ...], roles: ClusterOptions, name: str | None, force: bool) -> None:
+def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, name: str | None, force: bool) -> None:
     """Write a spec that runs COMMAND to FILE, with comments and the fields that are often needed next.
 
     FILE is cluster.yaml by default; - is stdout. Its ending selects the format: .yaml, .yml, .toml, or .json, which has
     no comments. On a terminal, without options and COMMAND, a few questions are asked instead.
 
-    Workers are placed on hosts as by `run`: evenly, or as -H says.
+    The program is read, but not run: one with a ParameterServerStrategy gets a chief and a ps, and if it starts no
+    server, worker and ps run TensorFlow's. Without COMMAND, it is train.py, main.py or the only program here; without
+    -n and -H, there are two workers. Workers are placed on hosts as by `run`: evenly, or as -H says.
 
     \b
     Example:
       tflaunch init
       tflaunch init -- python train.py --epochs 2
-      tflaunch init job.yaml --worker 2 --ps 1 --chief -H h1,h2 -- python train.py
+      tflaunch init job.yaml --worker 2 --ps 1 -H h1,h2 -- python train.py
     """
     from tflaunch.clusterspec import load
     from tflaunch.features.init import starter
 
-    path = Path(_DEFAULT) if file == _STDOUT else file
+    path = Path(_DEFAULT) if file in (None, _STDOUT) else file
+    assert path is not None
     if path.suffix.lower() not in starter.FORMATS:
         remedy = f"end it in one of {', '.join(starter.FORMATS)}"
         raise TflaunchError(f"{path} has no ending of a spec; {remedy}", EXIT_USAGE)
     if file != _STDOUT:
-        _check_target(path, force)
-    if not command:
-        if roles != ClusterOptions() or not sys.stdin.isatty():
-            raise click.UsageError("Missing COMMAND: what the tasks run, after `--`: tflaunch init -- python train.py")
-        command, roles = _ask()
+        _check_target(path, force, is_usual=file is None)
+    if not command and roles == ClusterOptions() and sys.stdin.isatty():
+        command, roles, program = _ask()
+    else:
+        command = command or _command_here()
+        program = _read(command, roles.hosts)
+        roles = _fit(roles, program)
     name, cluster = name or name_from(command), cluster_of(roles)
     load.spec_from_data(str(path), {"name": name, "cluster": cluster, "command": command}, None, path.parent)
-    text = starter.starter_spec(name, cluster, list(command), path)
+    strategy, starts_no_server = fitting.strategy_field(program, cluster), fitting.starts_no_server(program)
+    text = starter.starter_spec(name, cluster, list(command), path, strategy, starts_no_server)
     warn(path, _problems(path, text))
     if file == _STDOUT:
         click.echo(text, nl=False)
@@ -84,12 +94,15 @@ def _problems(path: Path, text: str) -> list[Problem]:
     return problems
 
 
-def _check_target(path: Path, force: bool) -> None:
-    """Refuse, before any question, a file that cannot be written.
+def _check_target(path: Path, force: bool, is_usual: bool) -> None:
+    """Refuse, before any question, a file that cannot be written; also a second one that commands would look for.
 
     Raises:
         TflaunchError: it exists, or its directory does not.
     """
+    if is_usual and (others := [str(each) for each in specs_here() if each != path]):
+        message = f"{' and '.join(others)} is here already; change it, or name the FILE of another spec"
+        raise TflaunchError(message, EXIT_USAGE)
     if path.is_dir():
         raise TflaunchError(f"{path} is a directory; give the path of a file in it", EXIT_USAGE)
     if not force and os.path.lexists(path):
@@ -117,61 +130,116 @@ def _write(path: Path, text: str, force: bool) -> None:
         raise TflaunchError(f"{path} cannot be written: {error.strerror}; give another FILE", EXIT_USAGE) from None
 
 
+# ---- the program
+
+
+def _command_here() -> tuple[str, ...]:
+    """Return the command of the program that is here.
+
+    Raises:
+        click.UsageError: there is none, or it could be any.
+    """
+    program = likely_program()
+    if program is None:
+        example = f"tflaunch init -- python {_example_program()}"
+        raise click.UsageError(f"Missing COMMAND: what the tasks run, after `--`: {example}")
+    return "python", program
+
+
+def _example_program() -> str:
+    return next(iter(sorted(path.name for path in Path().glob("*.py"))), _PROGRAM)
+
+
+def _read(command: Sequence[str], hosts: str | None) -> Program | None:
+    """Return what the program of a command uses, and say it; None if it cannot be found out here.
+
+    Raises:
+        TflaunchError: it is a Python script that is missing, and the tasks run on this machine.
+    """
+    found = program_reader.find_file(command, Path())
+    kind, name = program_reader.find_name(command)
+    if found is None and kind == program_source.SCRIPT and (hosts is None or hosts == LOCALHOST):
+        raise TflaunchError(f"there is no program {name} here; give its path: tflaunch init -- python PATH", EXIT_USAGE)
+    if found is None:
+        return None
+    program = program_reader.read_program(*found)
+    for line in fitting.describe(program):
+        say(line)
+    return program
+
+
+def _fit(roles: ClusterOptions, program: Program | None) -> ClusterOptions:
+    """Return the tasks with those that they need; say which, unless the program has been told to be the reason."""
+    fitted = fitting.fit_roles(roles, program)
+    if fitted.chief and not (roles.chief or fitting.fit_roles(ClusterOptions(), program).chief):
+        say("a chief is added, which drives parameter servers and workers")
+    return fitted
+
+
 # ---- questions
 
 
-def _ask() -> tuple[tuple[str, ...], ClusterOptions]:
-    """Ask on the terminal for the command and the tasks.
+def _ask() -> tuple[tuple[str, ...], ClusterOptions, Program | None]:
+    """Ask on the terminal for the tasks and the command; return them, and the program.
 
     Raises:
         TflaunchError: the user gives up, by Ctrl-C or Ctrl-D.
     """
     try:
-        command = _prompt("Which command trains?", f"python {likely_program() or _PROGRAM}", _command)
-        hosts = _prompt("On which hosts, such as h1,h2?", _HERE, _hosts)
-        workers = _prompt("How many workers?", str(_workers(hosts)), _count(1))
-        ps = _prompt("How many parameter servers?", "0", _count(0))
+        workers = _prompt("How many workers?", str(fitting.WORKERS), _count(1))
+        hosts = _prompt("On which hosts, such as h1,h2?", _HERE, _hosts(workers))
+        here = likely_program()
+        example = "" if here else f", such as python {_example_program()}"
+        command, program = _prompt(f"Which command trains{example}?", here and f"python {here}", _command(hosts))
+        ps = fitting.fit_roles(ClusterOptions(workers, hosts), program).ps
+        if ps or not (program and program.strategies):
+            ps = _prompt("How many parameter servers?", str(ps), _count(0))
     except click.Abort:
         click.echo(err=True)
         raise TflaunchError("nothing was written", 130) from None
-    if ps:
-        say("a chief is added, which drives parameter servers and workers")
-    return command, ClusterOptions(workers, hosts, ps, chief=bool(ps))
+    return command, _fit(ClusterOptions(workers, hosts, ps), program), program
 
 
-def _prompt(question: str, default: str, parse: Callable[[str], _T]) -> _T:
+def _prompt(question: str, default: str | None, parse: Callable[[str], _T]) -> _T:
     """Ask on stderr, as stdout may be for the spec, until the answer can be used."""
     answer: _T = click.prompt(question, default, value_proc=parse, prompt_suffix=" ", err=True)
     return answer
 
 
-def _command(answer: str) -> tuple[str, ...]:
-    try:
-        words = tuple(shlex.split(answer))
-    except ValueError as error:
-        raise click.UsageError(f"{answer} is not a command: {error}") from None
-    if not words:
-        raise click.UsageError("the tasks need something to run")
-    return words
+def _command(hosts: str | None) -> Callable[[str], tuple[tuple[str, ...], Program | None]]:
+    def parse(answer: str) -> tuple[tuple[str, ...], Program | None]:
+        try:
+            words = tuple(shlex.split(answer))
+        except ValueError as error:
+            raise click.UsageError(f"{answer} is not a command: {error}") from None
+        if not words:
+            raise click.UsageError("the tasks need something to run")
+        try:
+            return words, _read(words, hosts)
+        except TflaunchError as error:
+            raise click.UsageError(str(error)) from None
+
+    return parse
 
 
-def _hosts(answer: str) -> str | None:
-    """Return the value of -H, None for this machine."""
+def _hosts(workers: int) -> Callable[[str], str | None]:
+    """Return what parses the value of -H, None for this machine."""
     from tflaunch.clusterspec.values import InvalidValueError, parse_address
 
-    if answer == _HERE:
-        return None
-    try:
-        for host, _ in host_slots(answer):
-            parse_address(host)
-    except InvalidValueError as error:
-        raise click.UsageError(str(error)) from None
-    return answer
+    def parse(answer: str) -> str | None:
+        if answer == _HERE:
+            return None
+        if answer.isdecimal():
+            raise click.UsageError(f"{answer} is a number, not a host")
+        try:
+            for host, _ in host_slots(answer):
+                parse_address(host)
+            cluster_of(ClusterOptions(workers, answer))
+        except InvalidValueError as error:
+            raise click.UsageError(str(error)) from None
+        return answer
 
-
-def _workers(hosts: str | None) -> int:
-    """Return a usual number of workers."""
-    return _WORKERS_HERE if hosts is None else sum(count or 1 for _, count in host_slots(hosts))
+    return parse
 
 
 def _count(least: int) -> Callable[[str], int]:

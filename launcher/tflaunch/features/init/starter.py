@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from tflaunch.clusterspec.schema import SCHEMA_URL
-from tflaunch.clusterspec.servers import without_server
 from tflaunch.clusterspec.values import LOCALHOST, parse_address
 from tflaunch.rooms import served_fields
 from tflaunch_worker import program_source
@@ -32,7 +31,14 @@ class _Field(NamedTuple):
     is_on: bool = False
 
 
-def starter_spec(name: str, cluster: dict[str, Any], command: list[str], path: PurePath) -> str:
+def starter_spec(
+    name: str,
+    cluster: dict[str, Any],
+    command: list[str],
+    path: PurePath,
+    strategy: str | None = None,
+    starts_no_server: bool = False,
+) -> str:
     """Return the text of a spec, in the format that the suffix of ``path`` names.
 
     Args:
@@ -40,20 +46,25 @@ def starter_spec(name: str, cluster: dict[str, Any], command: list[str], path: P
         cluster: the tasks, as in a spec.
         command: of every task.
         path: where the spec will be, for its comments.
+        strategy: that of the program, if the roles do not imply it.
+        starts_no_server: whether worker and ps, if there are any, need TensorFlow's own server.
     """
     suffix = path.suffix.lower()
+    fields = _fields(name, cluster, command, strategy, starts_no_server)
     if suffix == ".json":
-        data = {"$schema": SCHEMA_URL, "name": name, "cluster": cluster, "command": command}
-        data.update({field.name: field.value for field in _servers(cluster, command) if field.is_on})
+        data: dict[str, Any] = {"$schema": SCHEMA_URL}
+        data.update({field.name: field.value for field in fields if field.is_on})
         return json.dumps(data, indent=2) + "\n"
     is_toml = suffix == ".toml"
     head = f"#:schema {SCHEMA_URL}" if is_toml else f"# yaml-language-server: $schema={SCHEMA_URL}"
     blocks = [f"{head}\n{_comment(_HEAD.format(path=shlex.quote(str(path))))}"]
-    blocks += [_block(field, is_toml) for field in _fields(name, cluster, command)]
+    blocks += [_block(field, is_toml) for field in fields]
     return "\n\n".join(blocks) + "\n"
 
 
-def _fields(name: str, cluster: dict[str, Any], command: list[str]) -> Iterator[_Field]:
+def _fields(
+    name: str, cluster: dict[str, Any], command: list[str], strategy: str | None, starts_no_server: bool
+) -> Iterator[_Field]:
     hosts = _remote_hosts(cluster)
     yield _Field("name", name, f"The name of the job; its runs are called {name}-DATE-TIME-NUMBER.", is_on=True)
     where = (
@@ -69,9 +80,12 @@ def _fields(name: str, cluster: dict[str, Any], command: list[str]) -> Iterator[
         "{task.index}, {task.role} and {run} are filled in.",
         is_on=True,
     )
-    yield from _servers(cluster, command)
-    strategy = "parameter_server" if "ps" in cluster else "multi_worker_mirrored"
-    yield _Field("strategy", strategy, "The strategy of the program; without this line, the one that the roles imply.")
+    if "ps" in cluster:
+        comment = "Run TensorFlow's server as worker and ps; not needed if the program starts a tf.distribute.Server."
+        yield _Field("roles", {role: {"server": True} for role in ("worker", "ps")}, comment, is_on=starts_no_server)
+    implied = "parameter_server" if "ps" in cluster else "multi_worker_mirrored"
+    comment = "The strategy of the program; without this line, the one that the roles imply."
+    yield _Field("strategy", strategy or implied, comment, is_on=strategy is not None)
     yield from _fields_of_hosts(hosts, cluster)
     yield _Field("env", {"TF_CPP_MIN_LOG_LEVEL": "1"}, "Environment variables of every task.")
     yield _Field(
@@ -95,17 +109,6 @@ def _fields(name: str, cluster: dict[str, Any], command: list[str]) -> Iterator[
         yield _Field(
             "preload", ["tensorflow"], "Import TensorFlow once per host, and fork the tasks from that process."
         )
-
-
-def _servers(cluster: dict[str, Any], command: list[str]) -> Iterator[_Field]:
-    """Yield the field that has worker and ps run TensorFlow's server; on if the program is here and starts none."""
-    if "ps" not in cluster:
-        return
-    needs_it = bool(without_server(command, Path()))
-    comment = (
-        "Run TensorFlow's server as worker and ps; not needed if the program starts a tf.distribute.Server itself."
-    )
-    yield _Field("roles", {role: {"server": True} for role in ("worker", "ps")}, comment, is_on=needs_it)
 
 
 def _fields_of_hosts(hosts: list[str], cluster: dict[str, Any]) -> Iterator[_Field]:

@@ -1,0 +1,84 @@
+"""Fit a first spec to its program: which tasks it needs, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tflaunch.cli.arguments.cluster import ClusterOptions
+from tflaunch.features.programs.program_reader import MIRRORED, MULTI_WORKER, PARAMETER_SERVER, Program, Use
+
+WORKERS = 2
+"""A usual number of workers on this machine."""
+
+_IN_ONE_PROCESS = {
+    MIRRORED: "mirrored",
+    "TPUStrategy": "tpu",
+    "CentralStorageStrategy": None,
+    "OneDeviceStrategy": None,
+}
+"""Strategies that need one task, and their names in a spec."""
+
+_MOST_OPTIONS = 4
+_ESTIMATOR = "tf.estimator"
+
+
+def fit_roles(roles: ClusterOptions, program: Program | None) -> ClusterOptions:
+    """Return the tasks that were asked for, and those that the program's strategy needs beside them."""
+    name = _strategy(program)
+    ps = roles.ps or int(name == PARAMETER_SERVER)
+    usual = 1 if name in _IN_ONE_PROCESS else WORKERS
+    workers = usual if roles.workers is None and roles.hosts is None else roles.workers
+    return roles._replace(workers=workers, ps=ps, chief=roles.chief or ps > 0)
+
+
+def strategy_field(program: Program | None, cluster: dict[str, Any]) -> str | None:
+    """Return the `strategy` of a spec, None for that which its roles imply."""
+    tasks = sum(each if isinstance(each, int) else len(each) for each in cluster.values())
+    return _IN_ONE_PROCESS.get(_strategy(program)) if tasks == 1 else None
+
+
+def starts_no_server(program: Program | None) -> bool:
+    """Return whether worker and ps, if they run the program, would find no server in it."""
+    return program is not None and not program.problem and not program.has_server
+
+
+def describe(program: Program) -> list[str]:
+    """Return what was seen in the program, and what follows from it, one line each."""
+    name, options = program.file.name, program.path_options
+    lines = [line for line in [_describe_strategy(program, name)] if line]
+    if options:
+        example = next((each for each in options if "data" not in each), options[0])
+        shown = ", ".join(options[:_MOST_OPTIONS])
+        lines.append(f"{name} takes {shown}; the command may have placeholders, such as {example} out/{{run}}")
+    return lines
+
+
+def _describe_strategy(program: Program, name: str) -> str:
+    use = _made(program)
+    if program.problem:
+        return f"{name} cannot be read ({program.problem}), so its strategy is not known"
+    if _ESTIMATOR in program.others:
+        return f"{name} uses {_ESTIMATOR}, which TensorFlow 2.16 has removed"
+    if program.others:
+        return f"{name} uses {', '.join(sorted(program.others))}, so its cluster may not be that of TF_CONFIG"
+    if use is None:
+        if program.mentioned:
+            return f"{name} knows {' and '.join(sorted(program.mentioned))}; for parameter servers, give --ps 1"
+        if program.is_complete:
+            return f"{name} makes no strategy of tf.distribute, so each worker would train alone"
+        return ""
+    seen = f"{use.place(Path())} makes a {use.name}"
+    if use.name == PARAMETER_SERVER:
+        servers = ", whose server tflaunch runs, as the program starts none" * starts_no_server(program)
+        return f"{seen}, so the workers get a chief and a ps beside them{servers}"
+    return f"{seen}, so there are workers only" if use.name == MULTI_WORKER else f"{seen}, so one task is enough"
+
+
+def _made(program: Program | None) -> Use | None:
+    return None if program is None else program.only_strategy()
+
+
+def _strategy(program: Program | None) -> str:
+    use = _made(program)
+    return "" if use is None else use.name
