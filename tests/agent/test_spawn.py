@@ -117,6 +117,7 @@ def test_why_a_process_did_not_start(tmp_path: Path) -> None:
     for path in (broken, script, tmp_path / "windows", tmp_path / "plain"):
         path.chmod(0o755)
     refused = {
+        "broken": "it is damaged, or for machines of another kind",
         "windows": "it has line endings of Windows; convert it, for example with dos2unix",
         "plain": "its first line names no interpreter, such as #!/bin/sh",
         "directory": "it is a directory",
@@ -125,7 +126,6 @@ def test_why_a_process_did_not_start(tmp_path: Path) -> None:
         ("/bin/true", str(tmp_path / "none")): (126, f"working directory '{tmp_path}/none': {_why(errno.ENOENT)}"),
         ("/bin/true", str(text)): (126, f"working directory '{text}': {_why(errno.ENOTDIR)}"),
         ("no-such-command", "/"): (127, "command not found: 'no-such-command'"),
-        ("./broken", str(tmp_path)): (126, f"command './broken' cannot be executed: {_why(errno.ENOEXEC)}"),
         ("./text", str(tmp_path)): (126, f"command './text' cannot be executed: {_why(errno.EACCES)}"),
         ("./script", str(tmp_path)): (
             127,

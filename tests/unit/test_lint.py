@@ -331,6 +331,15 @@ class TestProcesses:
         assert warning.where == "env.TF_NUM_INTEROP_THREADS"
         assert problems_of(SMALLEST_LOCAL, env={"TF_NUM_INTEROP_THREADS": "1"}) == []
 
+    def test_a_text_that_no_process_can_be_given_is_warned_about(self):
+        """The kernel refuses arguments and variables of 128 KiB or more."""
+        longest = "x" * (128 * 1024 - 1)
+        assert problems_of(SMALLEST_LOCAL, env={"BIG": longest}, command=["echo", longest]) == []
+        assert the_warning(SMALLEST_LOCAL, env={"BIG": longest + "x"}).where == "env.BIG"
+        warning = the_warning(SMALLEST_LOCAL, command=["echo", "é" + longest])
+        said = "command[1]: has 131073 bytes, and Linux takes at most 131071 in one argument or variable; put it into"
+        assert warning.sentence().startswith(said)
+
     @pytest.mark.parametrize("name", ["worker-0", "worker"])
     def test_a_sidecar_cannot_have_the_name_of_a_task_or_role(self, name: str):
         """They would share a log, and `logs worker` would be ambiguous."""

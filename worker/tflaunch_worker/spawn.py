@@ -165,7 +165,10 @@ def _why_refused(number: int, path: str, command: Command) -> str:
     """Return why the kernel does not execute a command, "" if there is nothing to add to its own reason."""
     if os.path.isdir(path):
         return "it is a directory"
-    if number == errno.ENOEXEC and path and not _start_of(path).startswith((b"#!", _ELF)):
+    start = _start_of(path) if number == errno.ENOEXEC and path else b""
+    if start.startswith(_ELF):
+        return "it is damaged, or for machines of another kind"
+    if number == errno.ENOEXEC and path and not start.startswith(b"#!"):
         return "its first line names no interpreter, such as #!/bin/sh"
     if number == errno.E2BIG:
         words = {f"command[{place}]": word for place, word in enumerate(command.argv)}

@@ -19,6 +19,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _OPERATOR = re.compile(r"[0-9]?(>>?|<)(&[0-9])?|\|\|?|&&?|;")
 _SHELL_VARIABLE = re.compile(r"\$([A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\}|\()")
 _MOST_SHOWN = 100  # characters
+_LONGEST_TEXT = 128 * 1024 - 1  # MAX_ARG_STRLEN, where pages have 4 KiB
 
 
 def _commands(spec: Spec) -> Iterator[Problem]:
@@ -103,6 +104,15 @@ def texts_of(spec: Spec) -> Iterator[tuple[str, str]]:
     yield from ((where, text) for where, text in directories.items() if text is not None)
 
 
+def _long_texts(spec: Spec) -> Iterator[Problem]:
+    """Check for texts that the kernel does not take as an argument or variable; with larger pages it takes more."""
+    for where, text in _texts(spec):
+        size = len(text.encode())
+        if size > _LONGEST_TEXT:
+            message = f"has {size} bytes, and Linux takes at most {_LONGEST_TEXT} in one argument or variable"
+            yield Problem.warning(where, message, "put it into a file")
+
+
 def _threads(spec: Spec) -> Iterator[Problem]:
     """Check for a single inter-op thread: tf.distribute servers wait inside these threads and block."""
     for where, env in _environments(spec):
@@ -169,5 +179,6 @@ RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _secrets,
     _own_variables,
     _placeholders,
+    _long_texts,
     _threads,
 )

@@ -40,6 +40,8 @@ SAID = {
     "tf_keras missing": (MIRRORED, "tf_keras is not installed for its python"),
     "no module": (ALONE, "no_such_package is not installed for /opt/py/bin/python"),
     "no program": (ALONE, "the program was not found"),
+    "windows interpreter": (ALONE, "a script has line endings of Windows"),
+    "windows script": (ALONE, "a script has line endings of Windows"),
     "no stdin": (ALONE, "pass the answer as an argument"),
     "two dispatchers": (ALONE, "several dispatchers of a tf.data service share a port"),
     "no tensorboard": (ALONE, "install tensorboard for /opt/py/bin/python"),

@@ -74,6 +74,10 @@ RULES = [
         "the program was not found: paths are relative to `workdir`, and `sync` copies files to other hosts",
     ),
     HintRule(
+        r"\\r\W: (?:No such file or directory|command not found)",
+        "a script has line endings of Windows: convert it, for example with dos2unix",
+    ),
+    HintRule(
         r"EOFError: EOF when reading a line",
         "it reads from stdin, which is empty for a task: pass the answer as an argument",
     ),
