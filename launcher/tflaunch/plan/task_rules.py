@@ -106,7 +106,7 @@ def texts_of(spec: Spec) -> Iterator[tuple[str, str]]:
 
 def _long_texts(spec: Spec) -> Iterator[Problem]:
     """Check for texts that the kernel does not take as an argument or variable; with larger pages it takes more."""
-    for where, text in _texts(spec):
+    for where, text in texts_of(spec):
         size = len(text.encode())
         if size > _LONGEST_TEXT:
             message = f"has {size} bytes, and Linux takes at most {_LONGEST_TEXT} in one argument or variable"
