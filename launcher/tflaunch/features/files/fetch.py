@@ -16,7 +16,7 @@ def fetch(run: str | None, paths: tuple[str, ...]) -> int:
     """Fetch what matches PATH in the working directories of RUN's tasks, on all hosts, into the run's directory.
 
     PATH is relative to the working directories; * and ? match within a name, ** any number of directories, and a
-    directory matches everything in it. Without PATH, it is the spec's "collect"; without RUN, it is the newest run.
+    directory matches everything in it. Without PATH, it is the spec's "collect"; without RUN, the live or newest run.
     Only files whose content differs from what is here are transferred, and an interrupted transfer is continued.
 
     \b

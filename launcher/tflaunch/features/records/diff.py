@@ -17,8 +17,8 @@ from tflaunch.cli.arguments.spec import say
 def diff(first: str | None, second: str | None, as_json: bool) -> int:
     """Print what differs between two runs: code, packages, spec, hosts and results.
 
-    Without a second RUN, the one before the first of the same job is compared with it; without any, the newest one.
-    The exit code is 0 if nothing differs, else 1.
+    Without a second RUN, the one before the first of the same job is compared with it. Without any, the first one is
+    the live one, or else the newest. The exit code is 0 if nothing differs, else 1.
 
     \b
     Example:

@@ -25,8 +25,8 @@ _MOST_DIFFERENCES = 8
 def rerun(run: str | None, log_dir: Path | None, detach: bool) -> int:
     """Run exactly the plan of RUN again: its spec as it was then, with all that --set and others had changed.
 
-    Without RUN, it is the newest one. What differs from then in code, packages and machine is printed, and nothing is
-    changed: the commit is in record.json of RUN's directory, and the patch in code.patch.
+    Without RUN, it is the live one, or else the newest. What differs from then in code, packages and machine is
+    printed, and nothing is changed: the commit is in record.json of RUN's directory, and the patch in code.patch.
 
     \b
     Example:
