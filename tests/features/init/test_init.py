@@ -143,10 +143,13 @@ def test_options_go_before_what_the_program_seems_to_need(launch: Launch) -> Non
 
 def test_a_program_that_is_missing_is_missed_where_it_would_run(launch: Launch) -> None:
     """On other hosts it may be there."""
-    refused = launch.run("init", "--", "python", "-u", "code/train.py", "--epochs", 2)
-    assert refused.returncode == EXIT_USAGE
-    message = "there is no program code/train.py here; give its path: tflaunch init -- python PATH"
-    assert refused.stderr == f"tflaunch: {message}\n"
+    for command, name in (
+        (("python", "-u", "code/train.py", "--epochs", 2), "code/train.py"),
+        (("./train",), "./train"),
+    ):
+        refused = launch.run("init", "--", *command)
+        message = f"there is no program {name} here; give its path: tflaunch init -- python PATH"
+        assert (refused.returncode, refused.stderr) == (EXIT_USAGE, f"tflaunch: {message}\n")
     assert os.listdir(launch.directory) == []
     assert launch.run("init", "-H", "h1,h2", "--", "python", "code/train.py").returncode == 0
 
@@ -269,7 +272,7 @@ def test_a_program_with_parameter_servers_gets_them(launch: Launch) -> None:
     terminal.answer(b"[2] ", b"\n")
     terminal.answer(b"[this machine] ", b"\n")
     terminal.answer(b"Which command trains, such as python a.py? ", b"python c.py\n")
-    terminal.answer(b"Error: there is no program c.py here", b"python b.py\n")
+    terminal.answer(b"Error: there is no program c.py here\r\n", b"python b.py\n")
     terminal.answer(b"How many parameter servers? [1] ", b"2\n")
     said, code = terminal.read_to_end()
     assert code == 0

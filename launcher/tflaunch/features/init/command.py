@@ -154,11 +154,12 @@ def _read(command: Sequence[str], hosts: str | None) -> Program | None:
     """Return what the program of a command uses, and say it; None if it cannot be found out here.
 
     Raises:
-        TflaunchError: it is a Python script that is missing, and the tasks run on this machine.
+        TflaunchError: it is missing, and the tasks run on this machine.
     """
     found = program_reader.find_file(command, Path())
-    kind, name = program_reader.find_name(command)
-    if found is None and kind == program_source.SCRIPT and (hosts is None or hosts == LOCALHOST):
+    kind, script = program_reader.find_name(command)
+    name = script if kind == program_source.SCRIPT else command[0] if "/" in command[0] else ""
+    if name and not Path(name).is_file() and (hosts is None or hosts == LOCALHOST):
         raise TflaunchError(f"there is no program {name} here; give its path: tflaunch init -- python PATH", EXIT_USAGE)
     if found is None:
         return None
@@ -217,7 +218,7 @@ def _command(hosts: str | None) -> Callable[[str], tuple[tuple[str, ...], Progra
         try:
             return words, _read(words, hosts)
         except TflaunchError as error:
-            raise click.UsageError(str(error)) from None
+            raise click.UsageError(str(error).partition(";")[0]) from None
 
     return parse
 
