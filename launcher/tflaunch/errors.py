@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -109,12 +108,3 @@ class SpecError(Exception):
         super().__init__("\n".join(f"{source}: {problem.sentence()}" for problem in problems))
         self.source = source
         self.problems = tuple(problems)
-
-
-def how_to_install(extra: str) -> str:
-    """Return the command that adds an extra of tflaunch; uv tool and pipx keep it in an environment of its own."""
-    what = f"'tflaunch[{extra}]'"
-    for note, command in (("uv-receipt.toml", "uv tool install"), ("pipx_metadata.json", "pipx install --force")):
-        if os.path.exists(os.path.join(sys.prefix, note)):
-            return f"{command} {what}"
-    return f"pip install {what}"

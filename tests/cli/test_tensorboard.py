@@ -108,7 +108,7 @@ def test_a_python_without_tensorboard_is_explained(launch: Launch) -> None:
     running = launch.start("up", spec)
     said = Said(running)
     said.until("tensorboard exited with code 1; the job goes on without it")
-    said.until(f"hint: there is no TensorBoard for {python}: pip install tensorboard there")
+    said.until(f"hint: there is no TensorBoard for {python}: install tensorboard there, with pip or uv")
     (launch.directory / "go").touch()
     assert running.wait(PATIENCE) == 0
     doctor = launch.run("doctor", spec)

@@ -19,7 +19,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, how_to_install
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.install_command import command_for_extra
 from tflaunch.plan.model import FUNCTION_PROGRAM, Plan
 from tflaunch.printable import printable
 from tflaunch.rooms import load, rooms
@@ -118,7 +119,7 @@ def _import_cloudpickle() -> ModuleType:
     try:
         import cloudpickle
     except ImportError:
-        message = f"functions are sent with cloudpickle, which is not installed here: {how_to_install('functions')}"
+        message = f"functions are sent with cloudpickle, which is not installed here: {command_for_extra('functions')}"
         raise TflaunchError(message, EXIT_USAGE) from None
     module: ModuleType = cloudpickle
     return module

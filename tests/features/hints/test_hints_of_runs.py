@@ -52,4 +52,4 @@ def test_a_tensorboard_that_is_not_installed() -> None:
     said = ["python: Error while finding module specification for 'tensorboard.main' (ModuleNotFoundError: …)"]
     hint = find_hint(said, Facts("none", "tensorboard"))
     assert hint is not None
-    assert "pip install tensorboard" in hint
+    assert "install tensorboard" in hint

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import resource
 import socket
-import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,7 +14,6 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from support.launch import PATIENCE, Launch
 from support.web_pages import Server
-from tflaunch.errors import how_to_install
 from tflaunch.features.web import app
 
 pytestmark = pytest.mark.web
@@ -163,16 +161,3 @@ def test_without_the_server_there_is_one_sentence(launch: Launch, tmp_path: Path
         assert refused.returncode == 2
         expected = "tflaunch: the page needs uvicorn, which is not installed: pip install 'tflaunch[web]'\n"
         assert refused.stderr == expected
-
-
-@pytest.mark.parametrize(
-    ("note", "command"),
-    [("uv-receipt.toml", "uv tool install"), ("pipx_metadata.json", "pipx install --force"), ("x", "pip install")],
-)
-def test_how_to_install_depends_on_the_environment(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, note: str, command: str
-) -> None:
-    """What `pip install` of a shell does is not seen by an installation of uv tool or pipx."""
-    (tmp_path / note).touch()
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    assert how_to_install("web") == f"{command} 'tflaunch[web]'"

@@ -320,5 +320,5 @@ def _board(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:
         known = host.programs.get(tensorboard.NAME) if tensorboard.tensorboard_of(plan) is not None else None
         if known is not None and (known.get("problem") or known.get("is_missing")):
             message = str(known.get("problem") or "its Python has no tensorboard")
-            hint = "pip install tensorboard for that Python, or set hosts.X.python"
+            hint = "install tensorboard for that Python, with pip or uv, or set hosts.X.python"
             yield Finding("tensorboard", "warning", f"{host.host} ({tensorboard.NAME})", message, hint)

@@ -40,12 +40,12 @@ RULES = [
     ),
     HintRule(
         r"Error while finding module specification for 'tensorboard\.|: No module named tensorboard\b",
-        "there is no TensorBoard for {python}: pip install tensorboard there, or set hosts.{host}.python",
+        "there is no TensorBoard for {python}: install tensorboard there, with pip or uv, or set hosts.{host}.python",
         anywhere=True,
     ),
     HintRule(
         r"No module named 'pkg_resources'",
-        "TensorBoard before 2.21 needs a module that setuptools 82 removed: pip install 'setuptools<82' there",
+        "TensorBoard before 2.21 needs what setuptools 82 has removed: install 'setuptools<82' there, with pip or uv",
         lambda facts: facts.task == "tensorboard",
     ),
     HintRule(

@@ -93,14 +93,15 @@ def _python_with_tensorboard(candidates: list[str], workdir: str) -> str:
     Raises:
         TflaunchError: none of them can.
     """
-    for candidate in dict.fromkeys(candidates):
-        python = shutil.which(candidate)
-        if python is not None:
-            probe = subprocess.run([python, "-c", _PROBE], cwd=workdir, stdin=subprocess.DEVNULL, check=False)
-            if probe.returncode == 0:
-                return python
-    listed = " or ".join(dict.fromkeys(candidates))
-    raise TflaunchError(f"there is no TensorBoard for {listed}: pip install tensorboard", EXIT_USAGE)
+    pythons = [python for candidate in dict.fromkeys(candidates) if (python := shutil.which(candidate))]
+    for python in pythons:
+        probe = subprocess.run([python, "-c", _PROBE], cwd=workdir, stdin=subprocess.DEVNULL, check=False)
+        if probe.returncode == 0:
+            return python
+    from tflaunch.install_command import command_for_package
+
+    listed, command = " or ".join(dict.fromkeys(candidates)), command_for_package("tensorboard", pythons[0])
+    raise TflaunchError(f"there is no TensorBoard for {listed}: {command}", EXIT_USAGE)
 
 
 def _free_port(candidates: tuple[int, ...]) -> int:

@@ -9,7 +9,7 @@ import click
 
 from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import say
-from tflaunch.errors import EXIT_USAGE, TflaunchError, how_to_install
+from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 
 @click.command()
@@ -56,5 +56,7 @@ def require_server() -> None:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        message = f"the page needs {error.name}, which is not installed: {how_to_install('web')}"
+        from tflaunch.install_command import command_for_extra
+
+        message = f"the page needs {error.name}, which is not installed: {command_for_extra('web')}"
         raise TflaunchError(message, EXIT_USAGE) from None
