@@ -27,9 +27,9 @@ class Peer:
         self._end = end
         end.setblocking(False)
 
-    def says(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
+    def says(self, kind: str, body: bytes = b"", /, **fields: Any) -> list[dict[str, Any]]:
         """Send a message; return what comes back once the supervisor has served all sockets."""
-        self._end.sendall(wire.encode({"kind": kind, **fields}))
+        self._end.sendall(wire.encode({"kind": kind, **fields}, body))
         return self.hears()
 
     def hears(self) -> list[dict[str, Any]]:
@@ -37,7 +37,7 @@ class Peer:
         for _ in range(10):
             self._mailbox.take(self._mailbox.now())
         try:
-            return [message for message, _ in self._decoder.feed(self._end.recv(1 << 20))]
+            return [{**message, "body": body} for message, body in self._decoder.feed(self._end.recv(1 << 20))]
         except BlockingIOError:
             return []
 

@@ -49,9 +49,9 @@ class Call:
         self._calls = calls
         self._number = number
 
-    def tell(self, **about: Any) -> None:
+    def tell(self, body: bytes = b"", /, **about: Any) -> None:
         """Send further input."""
-        self._calls.send_about(self._number, "tell_call", **about)
+        self._calls.send_about(self._number, "tell_call", body, **about)
 
     def end(self) -> None:
         """Wait no longer: the waiter gets nothing any more, and the agent stops what it does."""
@@ -126,10 +126,10 @@ class Calls:
             waiter.lost()
             raise
 
-    def send_about(self, number: int, kind: str, **about: Any) -> None:
+    def send_about(self, number: int, kind: str, body: bytes = b"", /, **about: Any) -> None:
         """Send a message about a call, unless it is answered or lost."""
         if number in self._waiters:
-            self._send((wire.encode({"kind": kind, "call": number, **about}),))
+            self._send((wire.encode({"kind": kind, "call": number, **about}, body),))
 
     def withdraw(self, number: int) -> None:
         """Ignore the answer to a call, unless it is answered or lost."""

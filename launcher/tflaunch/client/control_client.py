@@ -76,14 +76,14 @@ class ControlClient:
         message = f"the supervisor of {self._run} sent a malformed {what}: {printable(str(error))}"
         return TflaunchError(f"{message}; use the version of tflaunch that started the run", EXIT_INTERNAL)
 
-    def say(self, kind: str, **fields: Any) -> None:
+    def say(self, kind: str, body: bytes = b"", /, **fields: Any) -> None:
         """Send a message.
 
         Raises:
             NoSupervisorError: the supervisor has exited.
         """
         try:
-            self._socket.sendall(wire.encode({"kind": kind, **fields}))
+            self._socket.sendall(wire.encode({"kind": kind, **fields}, body))
         except OSError as error:
             raise NoSupervisorError(str(error)) from None
 
@@ -113,6 +113,16 @@ class ControlClient:
             self._receive()
         return self._messages.pop(0)
 
+    @property
+    def descriptor(self) -> int:
+        """The descriptor that is readable when more has arrived."""
+        return self._socket.fileno()
+
+    @property
+    def has_message(self) -> bool:
+        """Whether a message has arrived that was not heard yet."""
+        return bool(self._messages)
+
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
@@ -136,7 +146,7 @@ class ControlClient:
     def _receive(self) -> None:
         try:
             data = self._socket.recv(_RECEIVE)
-            self._messages += [message for message, _ in self._decoder.feed(data)]
+            self._messages += [{**message, "body": body} for message, body in self._decoder.feed(data)]
         except (OSError, wire.WireError) as error:
             raise NoSupervisorError(str(error)) from None
         if not data:

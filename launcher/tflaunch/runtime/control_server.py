@@ -59,11 +59,11 @@ class Caller:
         connection.setblocking(False)
         mailbox.watch(connection.fileno(), self._serve)
 
-    def say(self, kind: str, **fields: Any) -> None:
+    def say(self, kind: str, body: bytes = b"", /, **fields: Any) -> None:
         """Send a message, or buffer it until the terminal reads."""
         if not self.is_open:
             return
-        self._out += wire.encode({"kind": kind, **fields})
+        self._out += wire.encode({"kind": kind, **fields}, body)
         if len(self._out) > _MOST_UNREAD:
             self.close()
         else:
@@ -100,8 +100,8 @@ class Caller:
             data, messages = b"", []
         if not data:
             self.close()
-        for message, _ in messages:
-            self._heard(self, message)
+        for message, body in messages:
+            self._heard(self, {**message, "body": body})
 
     def _flush(self) -> None:
         while self._out:
