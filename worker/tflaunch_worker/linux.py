@@ -29,6 +29,7 @@ _SYS_PIDFD_SEND_SIGNAL, _SYS_PIDFD_OPEN = 424, 434  # the same numbers on every 
 _PUNCTUAL, _YIELDING = -10, 10  # niceness; with 19, a background process starves on a busy host
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30}
 _IOPRIO_WHO_PROCESS, _IOPRIO_CLASS_IDLE = 1, 3
+_TIOCSCTTY = 0x540E  # `termios`, which names it, would be imported by every agent
 NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
 """Kinds of namespaces: CLONE_NEWUSER, CLONE_NEWNET."""
 NVIDIA_DRIVER = "/proc/driver/nvidia/version"
@@ -136,6 +137,15 @@ def take_session(niceness: int) -> None:
                 group.write(str(niceness))
     except OSError:
         pass  # the kernel has no such groups
+
+
+def take_terminal(descriptor: int) -> None:
+    """Make a terminal that of this process's session, which has none: its keys signal the processes of the session.
+
+    Raises:
+        OSError: it is that of another session.
+    """
+    fcntl.ioctl(descriptor, _TIOCSCTTY, 0)
 
 
 def yield_to_others() -> None:

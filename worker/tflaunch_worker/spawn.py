@@ -83,6 +83,31 @@ def start_process(command: Command, settings: TaskSettings) -> Child:
         OSError: the system refuses another process or pipe.
     """
     output, output_end = make_output_pipe()
+    try:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        try:
+            pid, report = fork_program(command, settings, (nothing, output_end, output_end))
+        finally:
+            os.close(nothing)
+    except OSError:
+        os.close(output)
+        raise
+    finally:
+        os.close(output_end)
+    return Child(pid, output, report)
+
+
+def fork_program(command: Command, settings: TaskSettings, streams: tuple[int, int, int]) -> tuple[int, int]:
+    """Fork a process that executes a command; return its pid and the descriptor of its ``start_report``.
+
+    Args:
+        command: what it executes.
+        settings: what it does not have in common with this process.
+        streams: what becomes its stdin, stdout and stderr; a terminal also becomes that of its session.
+
+    Raises:
+        OSError: the system refuses another process or pipe.
+    """
     report, report_end = os.pipe()
     process_state.changed_signals()  # cache it before the fork, because a fork would lose it
     agent = os.getpid()
@@ -91,16 +116,14 @@ def start_process(command: Command, settings: TaskSettings) -> Child:
     try:
         pid = os.fork()
         if pid == 0:
-            _become_task(command, output_end, report_end, agent, settings)
+            _become_task(command, streams, report_end, agent, settings)
     except OSError:
-        os.close(output)
         os.close(report)
         raise
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os.close(output_end)
         os.close(report_end)
-    return Child(pid, output, report)
+    return pid, report
 
 
 def find_executable(command: Command) -> str:
@@ -187,7 +210,9 @@ def _start_of(path: str) -> bytes:
         return b""
 
 
-def _become_task(command: Command, output: int, report: int, agent: int, settings: TaskSettings) -> None:
+def _become_task(
+    command: Command, streams: tuple[int, int, int], report: int, agent: int, settings: TaskSettings
+) -> None:
     """Turn this fork into the task. Never returns."""
     stage = _SETUP
     try:
@@ -198,9 +223,10 @@ def _become_task(command: Command, output: int, report: int, agent: int, setting
         if os.getppid() != agent:
             os._exit(NOT_EXECUTABLE)  # the agent died before the line above took effect
         process_state.reset_signals()
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for source, target in ((nothing, 0), (output, 1), (output, 2)):
+        for target, source in enumerate(streams):
             os.dup2(source, target)
+        if os.isatty(0):
+            linux.take_terminal(0)
         settings.apply()
         stage = _WORKDIR
         os.chdir(command.workdir)

@@ -87,7 +87,7 @@ class Task:
         self.is_gone = False
         self.last_output = LastOutput()
         self.wrote_at: float | None = None
-        self._command = command
+        self.command = command
         self._stream = stream
         self._loop = loop
         self._listener = listener
@@ -117,11 +117,11 @@ class Task:
             self._pending = self._loop.call_at(self._loop.now(), lambda: self._start_process(settings))
         else:
             fall_back = lambda: self._start_process(settings)  # noqa: E731
-            self._pending = starter.start_task(self._command, self._on_started, fall_back)
+            self._pending = starter.start_task(self.command, self._on_started, fall_back)
 
     def _start_process(self, settings: TaskSettings) -> None:
         try:
-            self._on_started(spawn.start_process(self._command, settings))
+            self._on_started(spawn.start_process(self.command, settings))
         except OSError as error:
             self._pending = None
             remedy = "; raise `ulimit -u`, or pids.max of its cgroup" if error.errno == errno.EAGAIN else ""
@@ -165,7 +165,7 @@ class Task:
             )  # before CONT and KILL, which end that state
         if self._kill_at is None and grace > 0:
             if with_stacks:
-                self._observer.take_stacks(self, self._command.env, self._keep_stacks)
+                self._observer.take_stacks(self, self.command.env, self._keep_stacks)
             else:
                 self.signal(signal.SIGTERM)
                 self.signal(signal.SIGCONT)  # a stopped process acts on TERM only after it is continued
@@ -276,11 +276,11 @@ class Task:
             report = b""  # it has died, and the process that forked it has not closed its end yet
         self._loop.forget(self._child.start_report)
         os.close(self._child.start_report)
-        failure = spawn.describe_start_failure(report, self._command)
+        failure = spawn.describe_start_failure(report, self.command)
         self._has_started = failure is None
         if failure is None:
-            about = {"pid": self.pid, "at": self._loop.now(), "preload": self._command.preload}
-            self._say("task_started", **about, **self._command.facts)
+            about = {"pid": self.pid, "at": self._loop.now(), "preload": self.command.preload}
+            self._say("task_started", **about, **self.command.facts)
         else:
             self._say("task_not_started", code=failure[0], reason=failure[1])
 
@@ -326,7 +326,7 @@ class Task:
         told, self._exit = self._exit, {}
         if self._kill_at is None:
             has_trained = bool(told.get("step") or told.get("epoch"))
-            told.update(self._processes.describe_left(members, self._command.argv, self._worked, has_trained))
+            told.update(self._processes.describe_left(members, self.command.argv, self._worked, has_trained))
         self._say("task_exited", **told)
 
     def _settle(self) -> None:
@@ -380,7 +380,7 @@ class Task:
 
     def _find_checkpoint(self) -> None:
         if self._has_failed:
-            self._listener.find_checkpoint(self._command, self._began_at, self._gone)
+            self._listener.find_checkpoint(self.command, self._began_at, self._gone)
         else:
             self._gone(0)
 

@@ -14,9 +14,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Mapping, Sequence
 
+BESIDE_TASK = "TFLAUNCH_EXEC"
+"""Variable of processes that have the environment of a task, and do not belong to it."""
+
 SUCCESS_PATIENCE = 2.0
 """Seconds for what a successful program has left behind to end by itself."""
 
+_BESIDE_TASK = os.fsencode(f"{BESIDE_TASK}=")
 _LAST_ACT = 10.0  # seconds
 _NO_WORK = 0.1  # seconds of CPU that a program may use which only starts another one
 _SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "busybox"))
@@ -48,6 +52,8 @@ class TaskProcesses:
         for pid in found:
             environment = procfs.environment_of(pid)
             if procfs.is_zombie(pid):
+                continue
+            if _is_beside_task(environment):
                 continue
             if procfs.session_of(pid) == self.leader or self._marks <= environment:
                 members.append(pid)
@@ -96,6 +102,10 @@ class TaskProcesses:
             "evidence": f"its process{'es' if len(left) > 1 else ''} {shown}{more} still ran",
             "went_to_background": is_last_act and is_script and not has_trained,
         }
+
+
+def _is_beside_task(environment: set[bytes]) -> bool:
+    return any(entry.startswith(_BESIDE_TASK) for entry in environment)
 
 
 def _command_of(pid: int) -> str:
