@@ -1,0 +1,102 @@
+"""Commands that users run beside the tasks of this host, in the directory and the environment of one.
+
+They never count as the task: they have a variable of their own, by which whoever looks for processes of the task passes
+them over, and do not report progress or stop at a `breakpoint()` as the task does.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+from functools import partial
+
+from tflaunch_worker import spawn
+from tflaunch_worker.agent import orders
+from tflaunch_worker.agent.services import Service
+from tflaunch_worker.agent.task_processes import BESIDE_TASK
+from tflaunch_worker.features.exec.running_command import RunningCommand, check_size
+from tflaunch_worker.rooms import rooms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, ClassVar
+
+    from tflaunch_worker.agent.calls import Call
+    from tflaunch_worker.agent.services import AgentParts
+
+NOT_STARTED = 2
+"""The exit code of a command whose task has no environment yet."""
+
+_NUMBERS = itertools.count(1)
+_NO_SHELLS = ("false", "nologin")
+
+
+class HostCommands(Service):
+    """The commands of all terminals on this host."""
+
+    CALLS: ClassVar = {
+        "run_command": {
+            "task": orders.task,
+            "argv": orders.words,
+            "grace": orders.seconds,
+            "columns": check_size,
+            "rows": check_size,
+            "term": orders.word,
+        }
+    }
+
+    def __init__(self, agent: AgentParts) -> None:
+        super().__init__(agent)
+        self._running: set[RunningCommand] = set()
+
+    def run_command(self, call: Call, message: dict[str, Any]) -> None:
+        """Run a command beside the latest attempt of a task, in a terminal unless ``columns`` is 0.
+
+        It is answered with the exit code, which is 128 + N for a signal, and why there is no other, or "".
+        """
+        task = self.agent.tasks.get(message["task"])
+        if task is None:
+            call.answer(code=NOT_STARTED, problem=f"{message['task']} has not started on its host yet")
+            return
+        command = _beside(task.command, message["argv"], message["term"])
+        size = (message["rows"], message["columns"]) if message["columns"] else None
+        try:
+            running = RunningCommand(self.agent, call, command, size, self._running.discard)
+        except OSError as error:
+            call.answer(code=spawn.NOT_EXECUTABLE, problem=f"no process: {error.strerror}")
+            return
+        self._running.add(running)
+        call.when_told = running.hear
+        call.when_ended = partial(running.end, message["grace"])
+
+    def leave(self) -> None:
+        """Kill what still runs: the run has ended."""
+        for running in list(self._running):
+            running.end(0)
+
+
+def _beside(task: spawn.Command, argv: list[str], term: str) -> spawn.Command:
+    """Return a command, by default a shell, with the environment and directory of a task."""
+    env = {**task.env, "TFLAUNCH_PROGRESS": "", BESIDE_TASK: f"{os.getpid()}-{next(_NUMBERS)}"}
+    for room in rooms().values():
+        for name, variable in room.variables.items():
+            if env.get(name) == variable.value:
+                del env[name]
+    if term:
+        env["TERM"] = term
+    command = spawn.Command(argv or [_shell()], env, task.workdir)
+    command.secrets, command.namespaces = task.secrets, task.namespaces
+    return command
+
+
+def _shell() -> str:
+    """Return the shell of this host's user."""
+    try:
+        known = os.environ.get("SHELL") or pwd.getpwuid(os.getuid()).pw_shell
+    except KeyError:
+        known = ""  # a container may run as a user without a name
+    is_usable = os.access(known, os.X_OK) and os.path.basename(known) not in _NO_SHELLS
+    return known if is_usable else "/bin/sh"

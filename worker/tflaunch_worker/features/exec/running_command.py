@@ -1,0 +1,292 @@
+"""A command beside a task: its process, and the bytes in both directions, of which a window is on the way at most.
+
+Its processes end with the call: TERM and HUP, and KILL after the grace period of the run. What a command that has ended
+leaves behind gets two seconds. If the agent dies, its guard kills them as it kills those of tasks.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+import termios
+from functools import partial
+
+from tflaunch_worker import fields, linux, procfs, spawn
+from tflaunch_worker.agent.task_processes import BESIDE_TASK, SUCCESS_PATIENCE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Mapping, Tuple
+
+    from tflaunch_worker.agent.calls import Call
+    from tflaunch_worker.agent.services import AgentParts
+    from tflaunch_worker.event_loop import Timer
+
+    _Streams = Tuple[int, Dict[int, str], Tuple[int, int, int]]
+
+WINDOW = 128 * 1024
+"""Maximum of bytes on the way in one direction: on a slow link, keep-alives wait for no more than these."""
+
+PART = 32 * 1024
+"""Maximum of bytes in one message."""
+
+_LOOK_AGAIN = 0.05  # seconds
+_DIES_WITHIN = 5.0  # seconds after KILL
+check_size = partial(fields.integer, most=2**15)
+"""Checks rows or columns of a terminal."""
+
+
+class RunningCommand:
+    """A process with its streams; the call is told its output, and answered when nothing of it is left."""
+
+    def __init__(
+        self,
+        agent: AgentParts,
+        call: Call,
+        command: spawn.Command,
+        size: tuple[int, int] | None,
+        ended: Callable[[RunningCommand], None],
+    ) -> None:
+        """Start it.
+
+        Args:
+            agent: what starts it.
+            call: gets the output, and its answer.
+            command: what is executed.
+            size: rows and columns of its terminal, None for pipes.
+            ended: called when nothing is left of it.
+
+        Raises:
+            OSError: the system refuses another process or pipe.
+        """
+        self._loop = agent.loop
+        self._call = call
+        self._command = command
+        self._ended = ended
+        self._mark = os.fsencode(f"{BESIDE_TASK}={command.env[BESIDE_TASK]}")
+        self._input = bytearray()
+        self._is_input_over = False
+        self._untaken = 0
+        self._is_over = False
+        self._has_exited = False
+        self._result: tuple[int, str] = (0, "")
+        self._kill_at = float("inf")
+        self._timer: Timer | None = None
+        self._stdin, self._outputs, theirs = _open_terminal(size) if size else _open_pipes()
+        try:
+            self._pid, self._report = spawn.fork_program(command, agent.host.settings, theirs)
+        except OSError:
+            _close(self._stdin, *self._outputs)
+            raise
+        finally:
+            _close(*set(theirs))
+        for descriptor in (self._stdin, *self._outputs):
+            os.set_blocking(descriptor, False)
+        self._resume()
+        self._pidfd = linux.open_pidfd(self._pid)
+        if self._pidfd is None:
+            self._look_for_exit()
+        else:
+            self._loop.watch(self._pidfd, self._exit)
+
+    # ---- the caller
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """Obey the caller: input and its end, how much output it has taken, and the size of its terminal.
+
+        Raises:
+            ValueError: it is anything else.
+        """
+        what = check_told(message, len(message["body"]))
+        if what == "input":
+            if len(self._input) + len(message["body"]) > WINDOW:
+                raise ValueError("more input than there is room for")
+            self._input += message["body"]
+            self._write()
+        elif what == "end_input":
+            self._is_input_over = True
+            self._write()
+        elif what == "took":
+            self._untaken -= min(message["size"], self._untaken)
+            self._resume()
+        elif self._stdin >= 0:
+            _set_size(self._stdin, message["rows"], message["columns"])
+
+    def end(self, grace: float) -> None:
+        """End it with the grace period: nobody waits for it any more, so that its output is discarded."""
+        for pid in self._members() if grace else ():
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT):  # interactive shells ignore TERM
+                linux.kill(pid, None, number)
+        self._untaken = 0
+        self._kill_at = min(self._kill_at, self._loop.now() + grace)
+        self._resume()
+        self._settle()
+
+    # ---- streams
+
+    def _write(self) -> None:
+        """Give the process what it takes of its input."""
+        size = len(self._input)
+        try:
+            while self._input and self._stdin >= 0:
+                del self._input[: os.write(self._stdin, self._input)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._close_input()  # it reads no more
+        if self._stdin < 0:
+            self._input.clear()
+        if len(self._input) < size:
+            self._call.tell(what="took", size=size - len(self._input))
+        if self._is_input_over and not self._input:
+            self._close_input()
+        if self._stdin >= 0:
+            self._loop.forget(self._stdin)
+            if self._input:
+                self._loop.watch(self._stdin, self._write)
+                self._loop.watch_writable(self._stdin, True)
+
+    def _close_input(self) -> None:
+        if self._stdin >= 0:
+            self._loop.forget(self._stdin)
+            _close(self._stdin)
+            self._stdin = -1
+
+    def _read(self, descriptor: int) -> None:
+        """Tell the caller some output; read no more while it has not taken that."""
+        try:
+            data = os.read(descriptor, min(PART, WINDOW - self._untaken))
+        except BlockingIOError:
+            if not self._is_over:
+                return
+            data = b""  # something that we cannot find has it open
+        except OSError:
+            data = b""  # EIO: no process has the terminal open
+        if not data:
+            self._loop.forget(descriptor)
+            _close(descriptor)
+            del self._outputs[descriptor]
+            self._finish()
+            return
+        if self._call.is_open:
+            self._untaken += len(data)
+            self._call.tell(data, what=self._outputs[descriptor])
+        if self._untaken == WINDOW:
+            for each in self._outputs:
+                self._loop.forget(each)
+
+    def _resume(self) -> None:
+        """Read output while there is room for it; at the end, what is left of it at once."""
+        for descriptor in list(self._outputs):
+            self._loop.forget(descriptor)
+            if self._untaken < WINDOW:
+                self._loop.watch(descriptor, partial(self._read, descriptor))
+            while self._is_over and descriptor in self._outputs and self._untaken < WINDOW:
+                self._read(descriptor)
+
+    # ---- the end
+
+    def _look_for_exit(self) -> None:
+        """Look again and again whether it has exited, on hosts without pidfd."""
+        if procfs.is_zombie(self._pid):
+            self._exit()
+        else:
+            self._loop.call_at(self._loop.now() + _LOOK_AGAIN, self._look_for_exit)
+
+    def _exit(self) -> None:
+        """Note how it has exited. It stays a zombie, so that nobody else gets its pid while we look for its session."""
+        status = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
+        assert status is not None  # without WNOHANG
+        code = status.si_status if status.si_code == os.CLD_EXITED else 128 + status.si_status
+        self._result = spawn.describe_start_failure(os.read(self._report, 100), self._command) or (code, "")
+        _close(self._report)
+        if self._pidfd is not None:
+            self._loop.forget(self._pidfd)
+            _close(self._pidfd)
+        self._has_exited = True
+        if self._is_over:  # it was given up
+            os.waitpid(self._pid, 0)
+        self._kill_at = min(self._kill_at, self._loop.now() + SUCCESS_PATIENCE)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Be over once it has exited and nothing is left of it; kill what is left when it is time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._is_over:
+            return
+        now, members = self._loop.now(), self._members()
+        if now >= self._kill_at:
+            for pid in members:
+                linux.kill(pid, None, signal.SIGKILL)
+        if (self._has_exited and not members) or now >= self._kill_at + _DIES_WITHIN:
+            self._is_over = True
+            if self._has_exited:
+                os.waitpid(self._pid, 0)
+            self._close_input()
+            self._resume()
+            self._finish()
+            return
+        waits = not self._has_exited and now < self._kill_at
+        self._timer = self._loop.call_at(self._kill_at if waits else now + _LOOK_AGAIN, self._settle)
+
+    def _finish(self) -> None:
+        if self._is_over and not self._outputs:
+            code, problem = self._result
+            self._call.answer(code=code, problem=problem)
+            self._ended(self)
+
+    def _members(self) -> list[int]:
+        """Return its processes, wherever they have moved: the guard has adopted those whose parents are dead."""
+        found = (pid for pid in procfs.descendants(os.getppid(), without=0) if not procfs.is_zombie(pid))
+        return [pid for pid in found if self._is_member(pid)]
+
+    def _is_member(self, pid: int) -> bool:
+        return self._pid in (pid, procfs.session_of(pid)) or self._mark in procfs.environment_of(pid)
+
+
+def check_told(message: Mapping[str, Any], size: int) -> str:
+    """Return what a caller tells a command, in a message with a body of this size.
+
+    Raises:
+        ValueError: that cannot be told.
+    """
+    what = fields.text(message, "what")
+    if what == "took":
+        fields.integer(message, "size", 1, WINDOW)
+    elif what == "resize":
+        check_size(message, "rows")
+        check_size(message, "columns")
+    elif what != "end_input" and not (what == "input" and 0 < size <= PART):
+        raise ValueError(f"a command cannot be told {what[:40]!r}")
+    return what
+
+
+def _open_terminal(size: tuple[int, int]) -> _Streams:
+    """Return the descriptor for the input of a new terminal, that of its output, and those of its processes."""
+    ours, theirs = os.openpty()
+    _set_size(ours, *size)
+    return os.dup(ours), {ours: "output"}, (theirs, theirs, theirs)
+
+
+def _open_pipes() -> _Streams:
+    """Return the same of three pipes."""
+    (stdin, ours), (output, stdout), (errors, stderr) = os.pipe(), os.pipe(), os.pipe()
+    return ours, {output: "output", errors: "errors"}, (stdin, stdout, stderr)
+
+
+def _set_size(terminal: int, rows: int, columns: int) -> None:
+    """Set the size of a terminal, of which the kernel tells its processes."""
+    try:
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+    except OSError:
+        pass  # it is a pipe
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
