@@ -9,7 +9,7 @@ from tflaunch.cli.help import no_such_command
 pytestmark = pytest.mark.unit
 
 VERBS = ("up", "run", "rerun", "ps", "ls", "logs", "fetch", "plan", "down", "kill", "restart", "prune", "help")
-ROOMS = ("queue", "debug", "stacks")
+ROOMS = ("queue", "debug", "stacks", "exec")
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_verb_of_another_tool_leads_to_ours(name: str, meant: str) -> None:
     assert no_such_command(name, VERBS).message == f"No such command {name!r}; did you mean `tflaunch {meant}`?"
 
 
-@pytest.mark.parametrize("name", ["rm", "delete", "exec", "pause"])
+@pytest.mark.parametrize("name", ["rm", "delete", "suspend", "pause"])
 def test_a_verb_without_a_counterpart_gets_a_sentence(name: str) -> None:
     """It names the verbs that do part of the work."""
     message = no_such_command(name, [*VERBS, *ROOMS]).message
@@ -52,7 +52,7 @@ def test_a_misspelled_word_leads_to_no_verb_that_changes_something(name: str) ->
     assert no_such_command(name, VERBS).message == f"No such command {name!r}; `tflaunch --help` lists the commands"
 
 
-@pytest.mark.parametrize("name", ["squeue", "waiting", "pdb", "exec"])
+@pytest.mark.parametrize("name", ["squeue", "waiting", "pdb", "bash"])
 def test_a_verb_that_is_missing_here_is_not_suggested(name: str) -> None:
     """Its room may have been taken out."""
     assert no_such_command(name, VERBS).message == f"No such command {name!r}; `tflaunch --help` lists the commands"

@@ -10,7 +10,6 @@ import click
 
 _FOREIGN = {
     "`tflaunch down` stops a run, `tflaunch prune` deletes ended ones": "rm remove del delete destroy",
-    "`tflaunch logs`, `stacks` and `debug` show what a task does": "exec shell sh bash ssh login",
     "`tflaunch kill -s STOP TASK` stops a task, `-s CONT` continues it": "pause unpause suspend hold release",
     "ps": "status top show describe info get inspect stat stats sstat scontrol", "ls": "list runs history jobs sacct",
     "run": "srun torchrun mpirun mpiexec horovodrun accelerate deepspeed", "fetch": "download cp copy pull scp rsync",
@@ -20,7 +19,8 @@ _FOREIGN = {
     "prune": "clean cleanup clear purge gc", "profile": "prof trace flamegraph perf", "explain": "diagnose why blame",
     "check": "validate lint verify test", "help": "doc docs man manual usage", "rerun": "retry redo repeat again",
     "stacks": "hang dump stack py-spy", "up --matrix": "sweep grid", "doctor": "sinfo preflight", "events": "journal",
-    "attach": "follow sattach", "logs": "log", "up --resume": "resume", "--version": "version", "logs -f": "tail",
+    "exec": "shell sh bash ssh rsh login", "attach": "follow sattach", "logs": "log", "up --resume": "resume",
+    "--version": "version", "logs -f": "tail",
 }  # fmt: skip
 """What does the work of verbs of other tools: a verb, or a sentence without its full stop; and these verbs."""
 _MEANT = {verb: meant for meant, verbs in _FOREIGN.items() for verb in verbs.split()}

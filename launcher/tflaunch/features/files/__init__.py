@@ -19,7 +19,7 @@ ROOM = Room(
             "tflaunch.features.files.fetch:fetch",
             "Act on runs",
             "Fetch files of an ended run from its hosts.",
-            after="rerun",
+            after="exec",
         ),
     },
     watchers=(

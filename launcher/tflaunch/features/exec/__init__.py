@@ -1,0 +1,17 @@
+"""Run commands on the hosts of tasks."""
+
+from __future__ import annotations
+
+from tflaunch.rooms import Room, Verb, Watching
+
+ROOM = Room(
+    verbs={
+        "exec": Verb(
+            "tflaunch.features.exec.command:exec_",
+            "Act on runs",
+            "Run a command, or a shell, on the host of a task.",
+            after="rerun",
+        ),
+    },
+    watchers=(Watching("tflaunch.features.exec.command_relay:CommandRelay", requests=("exec", "exec_tell")),),
+)

@@ -1,0 +1,136 @@
+"""Run commands beside tasks for callers at the control socket: each is a call to the agent of its host."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from tflaunch.agents.calls import Calls, Waiter
+from tflaunch.core.job_state import Job, Phase
+from tflaunch.errors import EXIT_INTERNAL
+from tflaunch.printable import printable
+from tflaunch.runtime.control_server import Caller, RefusedError, require_tasks
+from tflaunch.runtime.watchers import Supervision, Watcher
+from tflaunch_worker import fields
+from tflaunch_worker.agent import orders
+from tflaunch_worker.features.exec.host_commands import HostCommands
+from tflaunch_worker.features.exec.running_command import PART, WINDOW, check_told
+
+_KIND = "run_command"
+_HIGHEST_CODE = 255
+_LONGEST_PROBLEM = 1000
+
+
+class CommandRelay(Watcher):
+    """The commands that callers run on the hosts of one run."""
+
+    def __init__(self, supervision: Supervision) -> None:
+        self._job = supervision.job
+        self._sessions = supervision.sessions
+        self._running: dict[Caller, dict[str, _Command]] = {}
+
+    def answer(self, caller: Caller, message: dict[str, Any]) -> None:
+        """Run a command on the host of a task, or without ``task`` on all hosts; or tell a command something.
+
+        The caller gets ``exec_begun`` (hosts), for each host ``exec_told`` (host, what, size) as it comes from there,
+        and ``exec_ended`` (host, code, problem). When it leaves, the commands are ended.
+        """
+        if message["kind"] == "exec_tell":
+            command = self._running.get(caller, {}).get(fields.text(message, "host"))
+            if command is not None:  # it may just have ended
+                command.tell(message)
+            return
+        known = HostCommands.CALLS[_KIND]
+        about = {name: message.get(name) for name in known} | {"grace": self._job.plan.timeouts.grace}
+        orders.check({**about, "task": "any"}, known)
+        if self._job.phase is Phase.ENDED:
+            raise RefusedError(f"run {self._job.run} has ended, and its agents leave their hosts")
+        tasks = self._tasks_by_host(fields.text(message, "task"))
+        self._leave(caller)
+        caller.closed = lambda: self._leave(caller)
+        caller.say("exec_begun", hosts=list(tasks))
+        commands = {host: _Command(caller, host, self._running.setdefault(caller, {})) for host in tasks}
+        self._running[caller] |= commands
+        for host, task in tasks.items():
+            self._begin(commands[host], host, {**about, "task": task})
+
+    def _tasks_by_host(self, task: str) -> dict[str, str]:
+        """Return the host of a task, and the task; for "" all hosts with tasks, each with its first one."""
+        if task:
+            require_tasks([task], self._job)
+            return {self._job.host_of(task): task}
+        tasks: dict[str, str] = {}
+        for process in self._job.process_plans():
+            tasks.setdefault(process.host, process.task)
+        return tasks
+
+    def _begin(self, command: _Command, host: str, about: dict[str, Any]) -> None:
+        session = self._sessions[host]
+        if session.is_greeted:
+            command.begin(session.calls, about)
+            return
+        state = self._job.hosts[host].phase.value
+        remedy = "`tflaunch ps` shows when it is connected"
+        command.finish(EXIT_INTERNAL, f"host {host} of {about['task']} cannot be reached: it is {state}; {remedy}")
+
+    def watch(self, job: Job, now: float) -> None:
+        """End all commands with the run."""
+        self._job = job
+        if job.phase is Phase.ENDED:
+            for command in [command for commands in self._running.values() for command in commands.values()]:
+                command.end()
+                command.finish(128 + signal.SIGTERM, f"run {job.run} has ended, and the command with it")
+
+    def _leave(self, caller: Caller) -> None:
+        """End the commands of a caller that is gone."""
+        for command in self._running.pop(caller, {}).values():
+            command.end()
+
+
+class _Command:
+    """A command on one host, until it has ended; ``others`` are all of its caller."""
+
+    def __init__(self, caller: Caller, host: str, others: dict[str, _Command]) -> None:
+        self._caller = caller
+        self._host = host
+        self._others = others
+        self._unread = 0
+
+    def begin(self, to_agent: Calls, about: dict[str, Any]) -> None:
+        """Have an agent run it."""
+        lost = f"the link to host {self._host} was lost, and the command was ended"
+        waiter = Waiter(self._ended, lambda: self.finish(EXIT_INTERNAL, lost), self._told)
+        self._call = to_agent.begin(_KIND, waiter, **about)
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Pass on what the caller tells it."""
+        body = message["body"]
+        about = {name: message[name] for name in ("what", "size", "rows", "columns") if name in message}
+        if check_told(message, len(body)) == "input":
+            if self._unread + len(body) > WINDOW:
+                raise ValueError("more input than there is room for")
+            self._unread += len(body)
+        self._call.tell(body, **about)
+
+    def end(self) -> None:
+        """Have it ended."""
+        self._call.end()
+
+    def finish(self, code: int, problem: str) -> None:
+        """Tell the caller its end."""
+        if self._others.pop(self._host, None) is not None:
+            self._caller.say("exec_ended", host=self._host, code=code, problem=problem)
+
+    def _told(self, message: dict[str, Any], body: bytes) -> None:
+        what = fields.text(message, "what")
+        if what == "took":
+            self._unread -= (size := fields.integer(message, "size", 1, self._unread))
+            self._caller.say("exec_told", host=self._host, what=what, size=size)
+        elif what in ("output", "errors") and 0 < len(body) <= PART:
+            self._caller.say("exec_told", body, host=self._host, what=what)
+        else:
+            raise ValueError("it tells of a command what cannot be")
+
+    def _ended(self, message: dict[str, Any], body: bytes) -> None:
+        problem = printable(fields.text(message, "problem"), _LONGEST_PROBLEM)
+        self.finish(fields.integer(message, "code", 0, _HIGHEST_CODE), problem)
