@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
+import struct
 import subprocess
+import termios
 from contextlib import suppress
 
 import psutil
@@ -42,6 +45,10 @@ class Terminal:
     def type(self, words: bytes) -> None:
         """Type some text."""
         os.write(self._master, words)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Change its size."""
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 
     def read_to_end(self, key: bytes = b"") -> tuple[str, int]:
         """Return the rest of what it shows, and the script's exit code.

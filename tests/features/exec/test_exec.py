@@ -1,0 +1,278 @@
+"""`tflaunch exec`: commands on the host of a task, from a terminal and through pipes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+from typing import Any
+
+import psutil
+import pytest
+
+from support.agent_client import wait_gone
+from support.launch import PATIENCE, Launch
+from support.specs import TFLAUNCH
+from support.terminals import Terminal
+
+pytestmark = pytest.mark.cli
+
+COUNTS = "i=0; while [ ! -e enough ]; do i=$((i+1)); echo line $i; sleep 0.05; done"
+STUBBORN = "trap '' TERM HUP; echo $$; while :; do sleep 0.1; done"
+
+
+def begin(launch: Launch, script: str = COUNTS, workers: int = 2, **fields: Any) -> None:
+    """Start a run in the background; its tasks have started."""
+    about = {"strategy": "none", "timeouts": {"grace": 1, "lease": 60}}
+    started = launch.run("up", "-d", launch.shell(script, workers, **{**about, **fields}))
+    assert started.returncode == 0, started.stderr
+    for number in range(workers):
+        launch.wait_for_log(f"worker:{number}", "\n")
+
+
+def start(launch: Launch, *arguments: str, task: str = "worker:0") -> subprocess.Popen[bytes]:
+    """Start `tflaunch exec TASK -- ARGUMENTS` with pipes."""
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    words = [str(TFLAUNCH), "exec", task, "--", *arguments]
+    process: Any = subprocess.Popen(words, cwd=launch.directory, env=launch.env, **pipes)
+    launch.started.append(process)
+    return process
+
+
+def execute(launch: Launch, *arguments: str, given: bytes = b"", task: str = "worker:0") -> tuple[int, bytes, str]:
+    """Return exit code, output and errors of a command with this input."""
+    process = start(launch, *arguments, task=task)
+    out, err = process.communicate(given, PATIENCE)
+    return process.returncode, out, err.decode()
+
+
+def read_pid(process: subprocess.Popen[bytes]) -> int:
+    """Return the pid that a command has printed."""
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
+def end(launch: Launch) -> None:
+    """Let the tasks end, and wait for the run."""
+    (launch.directory / "enough").touch()
+    assert launch.run("wait").returncode == 0
+
+
+def test_a_command_has_what_the_task_has(launch: Launch) -> None:
+    """Directory, environment, secrets and TF_CONFIG of its last attempt, but it reports no progress in its name."""
+    launch.env["KEY_OF_ANN"] = "hush"
+    secrets = {"API_KEY": {"env": "KEY_OF_ANN"}}
+    begin(launch, strategy="multi_worker_mirrored", secrets=secrets, env={"GIVEN": "by the spec"})
+    tell = (
+        'echo "$TFLAUNCH_TASK $TFLAUNCH_ATTEMPT $GIVEN $API_KEY"; pwd; echo "$TF_CONFIG"; echo "<$TFLAUNCH_PROGRESS>"'
+    )
+    code, out, err = execute(launch, "sh", "-c", f"{tell}; echo oops >&2; exit 7", task="worker:1")
+    assert (code, err) == (7, "oops\n")
+    first, where, config, progress = out.decode().splitlines()
+    assert (first, where, progress) == ("worker:1 0 by the spec hush", str(launch.directory.resolve()), "<>")
+    assert '"task":{"type":"worker","index":1}' in config
+    (launch.directory / "enough").touch()
+    assert launch.run("wait").returncode == 0
+    assert "hush" not in (launch.run_directory() / "events.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected", "sentence"),
+    [
+        (["sh", "-c", "kill -9 $$"], 137, ""),
+        (["nothing-of-this-name"], 127, "tflaunch: command not found: 'nothing-of-this-name'\n"),
+        (["/etc/passwd"], 126, "tflaunch: command '/etc/passwd' cannot be executed: Permission denied\n"),
+    ],
+)
+def test_ends_are_those_of_a_shell(launch: Launch, words: list[str], expected: int, sentence: str) -> None:
+    """128 + N for a signal; what cannot be executed is one sentence."""
+    begin(launch, workers=1)
+    assert execute(launch, *words) == (expected, b"", sentence)
+    end(launch)
+
+
+def test_pipes_are_exact(launch: Launch) -> None:
+    """Both directions at once, however much; without a command, a shell reads commands."""
+    begin(launch, workers=1)
+    data = os.urandom(20 * 1024 * 1024)
+    code, out, err = execute(launch, "cat", given=data)
+    assert (code, hashlib.sha256(out).digest(), err) == (0, hashlib.sha256(data).digest(), "")
+    process = start(launch, "sh", "-c", "cat >&2; echo done")
+    out, errors = process.communicate(data[:1_000_000], PATIENCE)
+    assert (process.returncode, out, errors) == (0, b"done\n", data[:1_000_000])
+    assert execute(launch, "true", given=data)[0] == 0  # which reads none of it
+    shell = subprocess.run(
+        [str(TFLAUNCH), "exec", "worker:0"],
+        input=b"echo $((40 + 2)); exit 4", cwd=launch.directory, env=launch.env, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (shell.returncode, shell.stdout) == (4, b"42\n")
+    end(launch)
+
+
+def test_a_slow_reader_delays_nobody(launch: Launch) -> None:
+    """Neither supervisor nor agent keep what it has not read; the tasks go on, and nothing is lost."""
+    begin(launch, workers=1)
+    agent = psutil.Process(launch.status()["tasks"][0]["pid"]).parent()
+    assert agent is not None
+    involved = [agent, launch.supervisor()]
+    before = [process.memory_info().rss for process in involved]
+    slow = start(launch, "sh", "-c", "head -c 64000000 /dev/zero; touch written; cat")
+    assert slow.stdout is not None
+    assert slow.stdin is not None
+    os.read(slow.stdout.fileno(), 1)
+    lines = launch.log("worker:0").count("\n")
+    launch.wait_for_log("worker:0", f"line {lines + 20}\n")
+    assert max(process.memory_info().rss - rss for process, rss in zip(involved, before, strict=True)) < 16e6
+    assert not (launch.directory / "written").exists()
+    out, _ = slow.communicate(b"end", PATIENCE)
+    assert len(out) == 64_000_000 - 1 + len(b"end")
+    assert out.endswith(b"\0end")
+    end(launch)
+
+
+@pytest.mark.parametrize("way", ["kill", "interrupt", "close"])
+def test_a_command_ends_with_who_has_started_it(launch: Launch, way: str) -> None:
+    """With all its processes, also those that ignore TERM or have left its session; the tasks go on."""
+    begin(launch, workers=1)
+    process = start(launch, "sh", "-c", f'(setsid sh -c "{STUBBORN.replace("$", chr(92) + "$")}" &); {STUBBORN}')
+    pids = [read_pid(process), read_pid(process)]
+    if way == "close":
+        assert process.stdout is not None
+        process.stdout.close()
+        process.terminate()
+    else:
+        process.send_signal(signal.SIGKILL if way == "kill" else signal.SIGINT)
+    assert process.wait(PATIENCE) == {"kill": -9, "interrupt": 130, "close": 143}[way]
+    for pid in pids:
+        wait_gone(pid)
+    end(launch)
+
+
+def test_what_a_command_leaves_behind_is_ended(launch: Launch) -> None:
+    """It gets a moment, as what a task leaves behind."""
+    begin(launch, workers=1)
+    process = start(launch, "sh", "-c", "sleep 1000 & echo $!; (sleep 0.3; echo late) &")
+    pid = read_pid(process)
+    assert process.communicate(timeout=PATIENCE)[0] == b"late\n"
+    assert process.returncode == 0
+    wait_gone(pid)
+    end(launch)
+
+
+def test_a_command_does_not_count_as_the_task(launch: Launch) -> None:
+    """It outlives a restart, and the run does not wait for it, nor for what it has put into the background."""
+    begin(launch, workers=1)
+    process = start(launch, "sh", "-c", f'(setsid sh -c "{STUBBORN.replace("$", chr(92) + "$")}" &); exec cat')
+    pid = read_pid(process)
+    assert launch.run("restart").returncode == 0
+    launch.wait_for_log("worker:0", "line 1\n", 2)
+    assert execute(launch, "sh", "-c", "echo $TFLAUNCH_ATTEMPT") == (0, b"1\n", "")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"still here\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"still here\n"
+    (launch.directory / "enough").touch()
+    ended = launch.run("wait")
+    assert (ended.returncode, "still ran" in ended.stderr) == (0, False), ended.stderr
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 143
+    assert err.decode() == f"tflaunch: run {launch.run_directory().name} has ended, and the command with it\n"
+    wait_gone(pid)
+    late = execute(launch, "true")
+    assert late[0] == 2
+    assert "has ended with exit code 0; exec needs a live run, and `tflaunch logs " in late[2]
+
+
+@pytest.mark.parametrize("killed", ["agent", "guard", "supervisor"])
+def test_a_command_ends_with_what_has_started_it(launch: Launch, killed: str) -> None:
+    """The guard ends it after its agent; the agent when it has no supervisor any more, or no guard."""
+    begin(launch, workers=1)
+    process = start(launch, "sh", "-c", f'(setsid sh -c "{STUBBORN.replace("$", chr(92) + "$")}" &); {STUBBORN}')
+    pids = [read_pid(process), read_pid(process)]
+    agent = psutil.Process(launch.status()["tasks"][0]["pid"]).parent()
+    assert agent is not None
+    if killed == "supervisor":
+        launch.supervisor(process).kill()  # type: ignore[arg-type]
+    else:
+        (agent if killed == "agent" else agent.parent()).kill()  # type: ignore[union-attr]
+    for pid in pids:
+        wait_gone(pid)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode in ((125,) if killed == "supervisor" else (125, 143)), err
+    assert err.startswith(b"tflaunch: ")
+    assert err.count(b"\n") == 1, err
+    launch.run("down")
+
+
+KEEP = "stty -g >before; {}; echo code $?; stty -g >after; cmp before after && echo same"
+
+
+def test_a_terminal_is_one_on_the_host(launch: Launch) -> None:
+    """With its size, keys and jobs; afterwards it is as it was."""
+    launch.env |= {"SHELL": "/bin/sh", "PS1": "there$ "}
+    begin(launch, workers=1)
+    launch.env["TERM"] = "vt220"
+    terminal = Terminal(launch, KEEP.format("tflaunch exec worker:0"))
+    terminal.read_until(b"there$ ")
+    for columns, rows in ((100, 30), (120, 40)):
+        terminal.resize(columns, rows)
+        terminal.type(b"until [ \"$(stty size)\" = '%d %d' ]; do sleep 0.05; done; echo got''it\n" % (rows, columns))
+        terminal.read_until(b"gotit")
+    terminal.type(b'echo "$TERM $TFLAUNCH_TASK"; sleep 1000\n')
+    terminal.read_until(b"vt220 worker:0")
+    terminal.type(b"\x03")
+    terminal.read_until(b"there$ ")
+    terminal.type(b"cat\n")
+    terminal.type(b"is it up?\n")
+    terminal.read_until(b"is it up?\r\nis it up?")
+    terminal.type(b"\x1a")
+    terminal.read_until(b"Stopped")
+    terminal.type(b"kill -9 %1; wait; stty -echo; exit 9\n")
+    shown, _ = terminal.read_to_end()
+    assert "code 9\r\nsame\r\n" in shown
+    end(launch)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminal_is_restored_after_a_signal(launch: Launch, number: int) -> None:
+    """And the command is ended."""
+    begin(launch, workers=1)
+    terminal = Terminal(launch, KEEP.format(f"tflaunch exec worker:0 -- sh -c '{STUBBORN.replace(chr(39), chr(34))}'"))
+    pid = int(terminal.read_until(b"\n"))
+    (client,) = [process for process in launch.survivors() if "exec" in process.cmdline()]
+    client.send_signal(number)
+    shown, _ = terminal.read_to_end()
+    assert f"code {128 + number}\r\nsame\r\n" in shown
+    wait_gone(pid)
+    end(launch)
+
+
+def test_a_command_ends_with_its_terminal(launch: Launch) -> None:
+    """Its user has logged out, or the connection is lost."""
+    begin(launch, workers=1)
+    terminal = Terminal(launch, f"exec tflaunch exec worker:0 -- sh -c '{STUBBORN.replace(chr(39), chr(34))}'")
+    pid = int(terminal.read_until(b"\n"))
+    terminal.hang_up()
+    wait_gone(pid)
+    end(launch)
+
+
+def test_all_hosts_run_a_command_once(launch: Launch) -> None:
+    """Lines begin with the host's name, and the first failure is the exit code."""
+    begin(launch)
+    done = launch.run("exec", "--all", "--", "sh", "-c", "cat; echo here; printf there >&2; exit 5")
+    assert (done.returncode, done.stdout) == (5, "localhost | here\n")
+    assert done.stderr == "localhost | there\ntflaunch: localhost: exit code 5\n"
+    assert launch.run("exec", "--all", "--", "true").returncode == 0
+    assert launch.run("exec", "host=localhost", "--", "true").returncode == 0
+    for words, sentence in (
+        (["--", "true"], "name one TASK of worker:0, worker:1; --all runs a COMMAND on all hosts"),
+        (["worker", "true"], "'true' is not expected here; a COMMAND goes after `--`: tflaunch exec worker -- true"),
+        (["--all", "worker:0", "--", "true"], "--all is for all hosts, so that worker:0 is not expected here"),
+        (["worker:2"], "no task is 'worker:2'; the tasks are worker:0, worker:1"),
+    ):
+        refused = launch.run("exec", *words)
+        assert (refused.returncode, sentence in refused.stderr) == (2, True), refused.stderr
+    end(launch)
