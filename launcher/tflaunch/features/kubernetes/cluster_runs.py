@@ -118,8 +118,13 @@ class Executed(NamedTuple):
     failure: str
 
 
-def execute(cluster: KubernetesPlan, pod: str, command: Sequence[str], is_quiet: bool = False) -> Executed:
-    """Run a command of tflaunch in a pod, connected to this terminal; with ``is_quiet``, its errors are not shown."""
+def execute(
+    cluster: KubernetesPlan, pod: str, command: Sequence[str], is_quiet: bool = False, takes_input: bool = False
+) -> Executed:
+    """Run a command of tflaunch in a pod, connected to this terminal; with ``is_quiet``, its errors are not shown.
+
+    ``takes_input``: it gets the input of this process even if that is no terminal.
+    """
     has_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not is_quiet
     argv = kubectl.exec_command(cluster, pod)
     if has_terminal:
@@ -127,7 +132,7 @@ def execute(cluster: KubernetesPlan, pod: str, command: Sequence[str], is_quiet:
     try:
         process = subprocess.Popen(
             [*argv, "tflaunch", *command],
-            stdin=None if has_terminal else subprocess.DEVNULL,
+            stdin=None if has_terminal or takes_input else subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             # else kubectl would keep the output of a command that was killed open until the run ends
             preexec_fn=lambda: linux.die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - there is one thread
@@ -137,12 +142,14 @@ def execute(cluster: KubernetesPlan, pod: str, command: Sequence[str], is_quiet:
     assert process.stderr is not None
     last = b""
     for line in process.stderr:
-        if not line.startswith((_ENDED_THERE, b"error: ", b"Error from server", b"Unable to use a TTY")):
-            if not is_quiet:
-                sys.stderr.buffer.write(line)
-                sys.stderr.buffer.flush()
-        else:
-            last = line
+        if line.startswith(b"Unable to use a TTY"):
+            continue
+        shown, last = last, line  # only a last line is kubectl's own
+        if not line.startswith((_ENDED_THERE, b"error: ", b"Error from server")):
+            shown, last = shown + line, b""
+        if not is_quiet:
+            sys.stderr.buffer.write(shown)
+            sys.stderr.buffer.flush()
     code = process.wait()
     if code == 0 or last.startswith(_ENDED_THERE):
         return Executed(code, "")

@@ -14,7 +14,7 @@ from tflaunch.features.kubernetes.cluster_runs import Executed, LauncherState, W
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.plan.model import KubernetesPlan
 
-_THERE = ("ps", "logs", "attach", "wait", "down", "events", "explain", "stacks", "restart", "kill")
+_THERE = ("ps", "logs", "attach", "wait", "down", "events", "explain", "stacks", "restart", "kill", "exec")
 """The commands that run beside the supervisor."""
 _UNTIL_END = ("attach", "wait", "down")
 """Those of them that end with the run."""
@@ -93,11 +93,19 @@ class _Command:
             elif state.where is Whereabouts.STARTING:
                 self._note_waiting(state)
             elif self._code is None or time.monotonic() >= self._settled_at:
-                done = cluster_runs.execute(self._cluster, state.pod, self._arguments)
+                done = self._execute(state.pod)
                 if not done.failure and (self._verb not in _UNTIL_END or done.exit_code == _INTERRUPTED):
                     return done.exit_code
                 self._note_end(done)
             time.sleep(_BETWEEN_LOOKS)
+
+    def _execute(self, pod: str) -> Executed:
+        """Run it in the supervisor's pod; what `exec` runs cannot be repeated."""
+        is_exec = self._verb == "exec"
+        done = cluster_runs.execute(self._cluster, pod, self._arguments, takes_input=is_exec)
+        if is_exec and done.failure:
+            raise TflaunchError(f"the launcher's pod has ended, or cannot be reached: {done.failure}", EXIT_INTERNAL)
+        return done
 
     def _end_here(self, state: LauncherState) -> int:
         """Bring a run that has ended home, and return the exit code of the command."""
