@@ -10,6 +10,7 @@ import pytest
 
 from support.container_engine import Engine
 from support.launch import PATIENCE, Launch, read_until
+from support.terminals import Terminal
 
 pytestmark = pytest.mark.docker
 
@@ -98,3 +99,26 @@ def test_a_container_that_is_not_there_is_one_sentence(launch: Launch, container
     (sentence,) = ended.stderr.splitlines()
     assert "nobody" in sentence
     assert "No such container" in sentence
+
+
+def test_commands_run_in_containers(engine: Engine, launch: Launch, containers: list[str]) -> None:
+    """With the directory of the task, from a terminal and through pipes; they end with who has started them."""
+    started = launch.run("up", "-d", launch.spec(**fields(containers, "sleep", "1000"), strategy="none"))
+    assert started.returncode == 0, started.stderr
+    on_all = launch.run("exec", "--all", "--", "sh", "-c", 'echo "$(hostname) $PWD $TFLAUNCH_TASK"; exit 3')
+    ids = [engine.docker("inspect", "--format", "{{.Config.Hostname}}", name).strip() for name in containers]
+    expected = [f"{name} | {ids[number]} /state worker:{number}" for number, name in enumerate(containers)]
+    assert (sorted(on_all.stdout.splitlines()), on_all.returncode) == (expected, 3)
+    terminal = Terminal(launch, "tflaunch exec worker:1 -- sh -c 'tty; trap : INT; sleep 654 & wait; wait; exit 4'")
+    terminal.read_until(b"/dev/pts/")
+    terminal.type(b"\x03")
+    look = ("exec", containers[1], "pgrep", "-cf", "^sleep 654")
+    while engine.docker(*look, may_fail=True).strip() != "0":
+        pass
+    assert terminal.read_to_end()[1] == 4
+    left = launch.start("exec", "worker:1", "--", "sh", "-c", "echo up; sleep 654")
+    read_until(left, "up")
+    left.kill()
+    while engine.docker(*look, may_fail=True).strip() != "0":
+        pass
+    assert launch.run("down").returncode == 0

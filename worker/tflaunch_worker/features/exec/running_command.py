@@ -1,7 +1,8 @@
 """A command beside a task: its process, and the bytes in both directions, of which a window is on the way at most.
 
-Its processes end with the call: TERM and HUP, and KILL after the grace period of the run. What a command that has ended
-leaves behind gets two seconds. If the agent dies, its guard kills them as it kills those of tasks.
+Its processes end with the call: they get TERM, or HUP in a terminal, and KILL after the grace period of the run. What a
+command that has ended leaves behind gets two seconds. If the agent dies, its guard kills them as it kills those of
+tasks.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -68,6 +69,7 @@ class RunningCommand:
         self._command = command
         self._ended = ended
         self._mark = os.fsencode(f"{BESIDE_TASK}={command.env[BESIDE_TASK]}")
+        self._told_by = signal.SIGHUP if size else signal.SIGTERM  # which interactive shells ignore
         self._input = bytearray()
         self._is_input_over = False
         self._untaken = 0
@@ -119,8 +121,8 @@ class RunningCommand:
     def end(self, grace: float) -> None:
         """End it with the grace period: nobody waits for it any more, so that its output is discarded."""
         for pid in self._members() if grace else ():
-            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT):  # interactive shells ignore TERM
-                linux.kill(pid, None, number)
+            linux.kill(pid, None, self._told_by)
+            linux.kill(pid, None, signal.SIGCONT)  # a stopped process acts only after it is continued
         self._untaken = 0
         self._kill_at = min(self._kill_at, self._loop.now() + grace)
         self._resume()
