@@ -109,16 +109,14 @@ def test_commands_run_in_containers(engine: Engine, launch: Launch, containers: 
     ids = [engine.docker("inspect", "--format", "{{.Config.Hostname}}", name).strip() for name in containers]
     expected = [f"{name} | {ids[number]} /state worker:{number}" for number, name in enumerate(containers)]
     assert (sorted(on_all.stdout.splitlines()), on_all.returncode) == (expected, 3)
-    terminal = Terminal(launch, "tflaunch exec worker:1 -- sh -c 'tty; trap : INT; sleep 654 & wait; wait; exit 4'")
+    terminal = Terminal(launch, "tflaunch exec worker:1 -- sh -c 'tty; trap : INT; sleep 654; exit 4'")
     terminal.read_until(b"/dev/pts/")
     terminal.type(b"\x03")
-    look = ("exec", containers[1], "pgrep", "-cf", "^sleep 654")
-    while engine.docker(*look, may_fail=True).strip() != "0":
-        pass
     assert terminal.read_to_end()[1] == 4
     left = launch.start("exec", "worker:1", "--", "sh", "-c", "echo up; sleep 654")
     read_until(left, "up")
     left.kill()
-    while engine.docker(*look, may_fail=True).strip() != "0":
+    look = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[s]leep 654'"
+    while engine.docker("exec", containers[1], "sh", "-c", look, may_fail=True) != "0":
         pass
     assert launch.run("down").returncode == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from support import checkpoint_program
 from support.kube_cluster import IMAGE, LAUNCHER_IMAGE, Kube
 from support.launch import Launch
-from support.specs import written
+from support.specs import TFLAUNCH, written
 
 pytestmark = pytest.mark.kubernetes
 USER = "system:serviceaccount:default:cluster-launcher"
@@ -277,4 +278,20 @@ def test_a_run_that_cannot_begin_leaves_nothing(
     assert refused.returncode == code, refused.stderr
     assert reason in refused.stderr
     assert json.loads(launch.run("ls", "--json").stdout) == []
+    kube.wait_until_empty()
+
+
+def test_commands_run_through_the_supervisor_in_the_cluster(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    """With input and exit code, as other commands are."""
+    run = start(launch, tmp_path)
+    pids(launch)
+    words = [str(TFLAUNCH), "exec", run, "worker:1", "--", "sh", "-c", "hostname; cat; echo error: no >&2; exit 5"]
+    done = subprocess.run(
+        words, input=b"\0\xff\n", cwd=launch.directory, env=launch.env, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (5, b"cluster-worker-1\n\0\xff\n", b"error: no\n")
+    end_tasks(launch)
+    assert launch.run("wait", run).returncode == 7
+    late = launch.run("exec", run, "worker:1", "--", "true")
+    assert (late.returncode, "exec needs a live run" in late.stderr) == (2, True)
     kube.wait_until_empty()

@@ -17,6 +17,7 @@ import pytest
 from support.kube_cluster import IMAGE, Kube
 from support.launch import Launch
 from support.specs import REPOSITORY, written
+from support.terminals import Terminal
 
 pytestmark = pytest.mark.kubernetes
 WAITS = 'import time; print("here", flush=True); time.sleep(1000)'
@@ -314,3 +315,21 @@ def test_tensorflow_trains_over_pods(kind: str, kube: Kube, launch: Launch, tmp_
     _, errors = process.communicate(timeout=TRAINING)
     assert process.returncode == 0, errors
     assert "test accuracy" in launch.log("chief:0" if "chief" in CLUSTERS[kind] else "worker:2")
+
+
+def test_commands_run_in_pods(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    """From a terminal, and on all hosts, each named before its lines."""
+    running = launch.start("up", spec(tmp_path, WAITS, env={"GIVEN": "by the spec"}))
+    for task in ("worker:0", "worker:1"):
+        launch.wait_for_log(task, "here")
+    on_all = launch.run("exec", "--all", "--", "sh", "-c", 'echo "$(hostname) $GIVEN"; ls program.py; exit 3')
+    expected = [f"cluster-worker-{number} | {line}" for number in range(2)
+                for line in ("program.py", f"cluster-worker-{number} by the spec")]  # fmt: skip
+    assert (sorted(on_all.stdout.splitlines()), on_all.returncode) == (sorted(expected), 3), on_all.stderr
+    terminal = Terminal(launch, "tflaunch exec worker:1 -- sh -c 'tty; trap : INT; sleep 654; exit 4'")
+    terminal.read_until(b"/dev/pts/")
+    terminal.type(b"\x03")
+    assert terminal.read_to_end()[1] == 4
+    running.send_signal(signal.SIGINT)
+    running.communicate()
+    assert running.returncode == 130
