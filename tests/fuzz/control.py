@@ -36,6 +36,10 @@ _REQUESTS: tuple[dict[str, Any], ...] = (
     {"kind": "debug_line", "text": "p loss"},
     {"kind": "debug_read"},
     {"kind": "debug_continue"},
+    {"kind": "exec", "task": "worker:1", "argv": ["ls"], "columns": 80, "rows": 24, "term": "vt100"},
+    {"kind": "exec", "task": "", "argv": [], "columns": 0, "rows": 0, "term": ""},
+    {"kind": "exec_tell", "host": "localhost", "what": "took", "size": 1},
+    {"kind": "exec_tell", "host": "localhost", "what": "resize", "columns": 80, "rows": 24},
 )
 _RECORDS = {"stop": StopRequest, "restart": RestartRequest, "signal": SignalRequest}
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from support.kube_cluster import IMAGE, Kube
-from support.launch import Launch
+from support.launch import Launch, read_until
 from support.specs import REPOSITORY, written
 from support.terminals import Terminal
 
@@ -320,8 +320,7 @@ def test_tensorflow_trains_over_pods(kind: str, kube: Kube, launch: Launch, tmp_
 def test_commands_run_in_pods(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     """From a terminal, and on all hosts, each named before its lines."""
     running = launch.start("up", spec(tmp_path, WAITS, env={"GIVEN": "by the spec"}))
-    for task in ("worker:0", "worker:1"):
-        launch.wait_for_log(task, "here")
+    read_until(running, "here", 2)
     on_all = launch.run("exec", "--all", "--", "sh", "-c", 'echo "$(hostname) $GIVEN"; ls program.py; exit 3')
     expected = [f"cluster-worker-{number} | {line}" for number in range(2)
                 for line in ("program.py", f"cluster-worker-{number} by the spec")]  # fmt: skip

@@ -312,6 +312,12 @@ MUTANTS: Mapping[str, Edit] = {
         "procfs.session_of(pid) == self.leader",
         Invariant("I1", 24),
     ),
+    "a command beside a task counts as the task": Edit(
+        "tflaunch_worker.agent.task_processes.TaskProcesses.members",
+        "if _is_beside_task(environment)",
+        "if False",
+        Suite("features/exec/test_exec.py::test_a_command_does_not_count_as_the_task"),
+    ),
     "127.0.1.1 is taken for a way to another host": Edit(
         "tflaunch.core.preflight.name_problems",
         'address.startswith("127.")',
@@ -360,6 +366,12 @@ MUTANTS: Mapping[str, Edit] = {
         "REASONS[:-1]",
         "REASONS",
         Suite("features/debug/test_breakpoints.py"),
+    ),
+    "a command gets input for which there is no room": Edit(
+        "tflaunch.features.exec.command_relay._Command.tell",
+        "self._unread + len(body) > WINDOW",
+        "False",
+        Suite("features/exec/test_command_relay.py"),
     ),
     "a file is fetched as often as an agent announces it": Edit(
         "tflaunch.agents.left_files.LeftFiles._read_announcement",
@@ -638,6 +650,12 @@ MUTANTS: Mapping[str, Edit] = {
         "self._is_history_due = True",
         "self._is_history_due = False",
         Suite("features/memory/test_vitals.py"),
+    ),
+    "output that nobody takes is taken for its end": Edit(
+        "tflaunch_worker.features.exec.running_command.RunningCommand._read",
+        "if self._untaken == WINDOW",
+        "if False",
+        Suite("features/exec/test_exec.py::test_a_slow_reader_delays_nobody"),
     ),
     "a task that waits at a breakpoint is not told to save": Edit(
         "tflaunch_worker.features.debug.breakpoints.HostBreakpoints.stop_task",

@@ -167,6 +167,7 @@ def test_a_command_does_not_count_as_the_task(launch: Launch) -> None:
     pid = read_pid(process)
     assert launch.run("restart").returncode == 0
     launch.wait_for_log("worker:0", "line 1\n", 2)
+    assert psutil.pid_exists(pid)
     assert execute(launch, "sh", "-c", "echo $TFLAUNCH_ATTEMPT") == (0, b"1\n", "")
     assert process.stdin is not None
     assert process.stdout is not None
