@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,11 @@ def test_commands_run_on_other_hosts_until_their_link_is_lost(launch: Launch, ss
     """On one from a terminal, on all with their names before each line; nothing is left after a cut."""
     hosts = {name: sshd() for name in ("h1", "h2")}
     launch.env["HOME"] = str(home_for_client(launch.directory / "user", hosts))
-    fields = {"cluster": {"worker": ["h1", "h2"]}, "strategy": "none", "timeouts": {"lease": 60, "grace": 1}}
+    fields: dict[str, Any] = {
+        "cluster": {"worker": ["h1", "h2"]},
+        "strategy": "none",
+        "timeouts": {"lease": 60, "grace": 1},
+    }
     started = launch.run("up", "-d", launch.spec(**fields, workdir="~", command=["sleep", "1000"]))
     assert started.returncode == 0, started.stderr
     on_all = launch.run(

@@ -29,8 +29,12 @@ class Peer:
 
     def says(self, kind: str, body: bytes = b"", /, **fields: Any) -> list[dict[str, Any]]:
         """Send a message; return what comes back once the supervisor has served all sockets."""
-        self._end.sendall(wire.encode({"kind": kind, **fields}, body))
+        self.sends(kind, body, **fields)
         return self.hears()
+
+    def sends(self, kind: str, body: bytes = b"", /, **fields: Any) -> None:
+        """Send a message."""
+        self._end.sendall(wire.encode({"kind": kind, **fields}, body))
 
     def hears(self) -> list[dict[str, Any]]:
         """Return the messages that have come."""

@@ -116,6 +116,16 @@ def test_a_command_ends_with_its_caller(run: UngreetedRun) -> None:
     assert [(message["kind"], message["call"]) for message in run.agent.hears()] == [("end_call", asking.number)]
 
 
+def test_a_caller_that_is_gone_gets_no_command(run: UngreetedRun) -> None:
+    """It was killed as soon as it had asked: what would end the command then?"""
+    run.greet()
+    run.agent.hears()
+    run.caller.sends("exec", **ASKED)
+    run.caller.close()
+    kinds = [message["kind"] for message in run.agent.hears()]
+    assert kinds.count("run_command") == kinds.count("end_call")
+
+
 def test_commands_end_with_the_run(run: UngreetedRun) -> None:
     """Their callers hear that; later ones are refused."""
     asking = Asking(run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from tflaunch.agents.calls import Calls, Waiter
+from tflaunch.agents.calls import Call, Calls, Waiter
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.printable import printable
@@ -48,11 +48,12 @@ class CommandRelay(Watcher):
         tasks = self._tasks_by_host(fields.text(message, "task"))
         self._leave(caller)
         caller.closed = lambda: self._leave(caller)
+        commands = self._running[caller] = {}
+        commands |= {host: _Command(caller, host, commands) for host in tasks}
         caller.say("exec_begun", hosts=list(tasks))
-        commands = {host: _Command(caller, host, self._running.setdefault(caller, {})) for host in tasks}
-        self._running[caller] |= commands
         for host, task in tasks.items():
-            self._begin(commands[host], host, {**about, "task": task})
+            if caller.is_open:  # whenever it is told something, it may turn out to be gone
+                self._begin(commands[host], host, {**about, "task": task})
 
     def _tasks_by_host(self, task: str) -> dict[str, str]:
         """Return the host of a task, and the task; for "" all hosts with tasks, each with its first one."""
@@ -94,6 +95,7 @@ class _Command:
         self._caller = caller
         self._host = host
         self._others = others
+        self._call: Call | None = None
         self._unread = 0
 
     def begin(self, to_agent: Calls, about: dict[str, Any]) -> None:
@@ -110,11 +112,13 @@ class _Command:
             if self._unread + len(body) > WINDOW:
                 raise ValueError("more input than there is room for")
             self._unread += len(body)
-        self._call.tell(body, **about)
+        if self._call is not None:
+            self._call.tell(body, **about)
 
     def end(self) -> None:
-        """Have it ended."""
-        self._call.end()
+        """Have it ended, if it has begun."""
+        if self._call is not None:
+            self._call.end()
 
     def finish(self, code: int, problem: str) -> None:
         """Tell the caller its end."""

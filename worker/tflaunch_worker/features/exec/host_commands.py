@@ -66,7 +66,7 @@ class HostCommands(Service):
         try:
             running = RunningCommand(self.agent, call, command, size, self._running.discard)
         except OSError as error:
-            call.answer(code=spawn.NOT_EXECUTABLE, problem=f"no process: {error.strerror}")
+            call.answer(code=spawn.NOT_EXECUTABLE, problem=f"no process or terminal: {error.strerror}")
             return
         self._running.add(running)
         call.when_told = running.hear

@@ -244,11 +244,12 @@ class RunningCommand:
 
     def _members(self) -> list[int]:
         """Return its processes, wherever they have moved: the guard has adopted those whose parents are dead."""
-        found = (pid for pid in procfs.descendants(os.getppid(), without=0) if not procfs.is_zombie(pid))
-        return [pid for pid in found if self._is_member(pid)]
+        adopted = procfs.descendants(os.getppid(), without=os.getpid())
+        found = [self._pid, *procfs.descendants(self._pid, without=0), *filter(self._has_left, adopted)]
+        return [pid for pid in found if not procfs.is_zombie(pid)]
 
-    def _is_member(self, pid: int) -> bool:
-        return self._pid in (pid, procfs.session_of(pid)) or self._mark in procfs.environment_of(pid)
+    def _has_left(self, pid: int) -> bool:
+        return procfs.session_of(pid) == self._pid or self._mark in procfs.environment_of(pid)
 
 
 def check_told(message: Mapping[str, Any], size: int) -> str:
