@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 import time
@@ -207,6 +208,51 @@ def test_a_filter_without_hits_says_so(page: Page, failed_run: str) -> None:
     page.fill(".logs input[type=search]", "qqq")
     page.keyboard.press("Enter")
     page.wait_for_selector(".logs .empty:visible:text-is('No line matches.')")
+
+
+@pytest.fixture(scope="module")
+def matrix(place: Launch) -> list[str]:
+    """Two runs of a matrix that have ended, the first of which is better."""
+    script = TRAINING.replace("0.5}", "{matrix.lr}$i}").replace("sleep 0.3", "sleep 0.3; [ $i = 16 ] && exit")
+    ended = place.up(place.shell(script, 1, strategy="none", name="sweep.json"), "--matrix", "lr=0.1,0.2", "-q")
+    assert ended.returncode == 0, ended.stderr
+    listed = json.loads(place.run("ls", "--json", "sweep").stdout)
+    return sorted((run["run"] for run in listed), key=lambda name: "0.2" in name)
+
+
+def test_the_best_run_of_a_matrix_is_found_and_compared_in_four_clicks(page: Page, matrix: list[str]) -> None:
+    """The column of its loss, two boxes, and Compare; then curves, and what differs."""
+    page.goto("/#/")
+    page.get_by_role("button", name="loss").dblclick()
+    first = page.locator(".table .space .row:not([hidden])").first
+    page.wait_for_function("name => document.querySelector('.table .space a')?.textContent === name", arg=matrix[0])
+    assert first.locator("span", has_text="0.116").count() == 1
+    for run in matrix:
+        page.get_by_label(f"Choose {run}").check()
+    page.get_by_role("button", name="Compare 2").click()
+    page.wait_for_selector(".compared .uplot")
+    assert [each.strip() for each in page.locator(".compared figcaption").all_text_contents()][:1] == ["loss"]
+    assert page.locator(".legend a").all_text_contents() == matrix
+    cells = page.locator(".plan tr", has_text="matrix.lr").locator("td").all_text_contents()
+    assert cells == ["0.1", "0.2"]
+    page.keyboard.press("Escape")
+    page.wait_for_selector("[aria-label='Filter runs']")
+
+
+def test_runs_are_filtered_by_state_and_job_and_grouped(page: Page, matrix: list[str], failed_run: str) -> None:
+    """A state without a run is not offered."""
+    page.goto("/#/")
+    names = page.locator(".table .space .row:not([hidden]):not(.grouped) > a")
+    page.wait_for_selector(f"text={failed_run}")
+    page.get_by_label("State").select_option("failed")
+    assert failed_run in names.all_text_contents()
+    assert not set(matrix) & set(names.all_text_contents())
+    page.get_by_label("Job").select_option("sweep")
+    assert page.is_visible("text=No run matches.")
+    page.get_by_label("State").select_option("all states")
+    assert set(names.all_text_contents()) == set(matrix)
+    page.get_by_role("button", name="Group by job").click()
+    assert page.locator(".row.grouped:not([hidden]) .group").all_text_contents() == ["sweep · 2 runs"]
 
 
 def test_a_short_run_has_an_axis_to_read(page: Page, failed_run: str) -> None:

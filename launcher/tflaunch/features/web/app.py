@@ -25,6 +25,7 @@ from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.asking import request_stacks
 from tflaunch.features.web import inspection
+from tflaunch.features.web.comparison import compare_runs
 from tflaunch.features.web.feed import Feeds, RunFeed
 from tflaunch.plan import selectors
 from tflaunch.records import as_json
@@ -40,6 +41,7 @@ _BETWEEN_LISTS = 2.0  # seconds between two reads of the list of runs
 _FIRST_LINES = 2000  # of all tasks together
 _MOST_LINES = 4000  # in one message of a stream; of more, the last ones are sent
 _MOST_FOUND = 1000  # lines that a search returns
+_MOST_COMPARED = 8
 _LEAST_LINES = 5  # of each task
 _ALL = "*"
 _LONGEST_REQUEST = 64 * 1024
@@ -64,6 +66,7 @@ def make_app(followed: Path | None = None) -> Starlette:
         routes=[
             Route("/", _index),
             Route("/api/live", server.stream_list),
+            Route("/api/compare", server.compare),
             Route(f"{run}/live", server.stream_run),
             Route(f"{run}/plan", server.show_plan),
             Route(f"{run}/spec", server.show_spec),
@@ -122,6 +125,13 @@ class _Server:
                 self._listed = json.dumps(await run_in_threadpool(run_list.overview), separators=(",", ":"))
                 self._listed_at = time.monotonic()
             return self._listed
+
+    def compare(self, request: Request) -> Response:
+        """Return what differs between the runs of ?run=RUN&run=RUN."""
+        wanted = request.query_params.getlist("run")[:_MOST_COMPARED]
+        if len(wanted) < 2:
+            raise TflaunchError("there is nothing to compare: name two runs", EXIT_USAGE)
+        return JSONResponse({"differences": compare_runs(list(map(_named, wanted)))})
 
     # ---- one run
 
@@ -247,12 +257,16 @@ async def _act(request: Request, act: Callable[[Path, dict[str, Any]], None]) ->
 
 
 def _directory(request: Request) -> Path:
-    """Return the directory of the run whose full name is in a request.
+    """Return the directory of the run whose full name is in a request; raises as `_named`."""
+    return _named(request.path_params["run"])
+
+
+def _named(name: str) -> Path:
+    """Return the directory of the run with this full name.
 
     Raises:
         TflaunchError: there is no such run.
     """
-    name = request.path_params["run"]
     directory = runs.find_run(name)
     if directory.name != name:
         raise TflaunchError(f"there is no run {name!r}", EXIT_USAGE)

@@ -1,4 +1,5 @@
 // The frame: which page is shown, keys, light and dark.
+import { comparePage } from "./compare.js";
 import { dialog, h, show } from "./parts.js";
 import { runPage } from "./run.js";
 import { runsPage } from "./runs.js";
@@ -13,12 +14,15 @@ let page = null;
 let shown = "";
 
 function route() {
-  const [run, second, third] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
-  const key = JSON.stringify(second === "task" ? [run, third] : [run]);
+  const parts = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const [run, second, third] = parts;
+  const isComparison = run === "compare" && parts.length > 2; // no run is called that: names end with a time
+  const key = JSON.stringify(isComparison ? parts : second === "task" ? [run, third] : [run]);
   if (key !== shown) {
     page?.close();
     main.replaceChildren();
     if (!run) page = runsPage(main);
+    else if (isComparison) page = comparePage(main, parts.slice(1));
     else page = second === "task" && third ? taskPage(main, run, third) : runPage(main, run);
     shown = key;
     main.focus({ preventScroll: true });
@@ -53,7 +57,7 @@ function go(hash) {
 
 function up() {
   const parts = location.hash.replace(/^#\/?/, "").split("/").filter(Boolean);
-  go(`#/${parts.length > 1 ? parts[0] : ""}`);
+  go(`#/${parts.length > 1 && parts[0] !== "compare" ? parts[0] : ""}`);
 }
 
 document.addEventListener("keydown", (event) => {

@@ -11,6 +11,16 @@ const CHARTS = [
 const MOST_LINES = 12;
 const HEIGHT = 132;
 
+// What was recorded of a run: moments of {time, tasks}, with the figures of each task by their names.
+export async function historyOf(run) {
+  const { fields, moments } = await get(`${apiOf(run)}/history`);
+  const named = (values) => withLoss(Object.fromEntries(fields.map((field, at) => [field, values[at]])));
+  return moments.map(([time, tasks]) => ({
+    time,
+    tasks: Object.fromEntries(Object.entries(tasks).map(([task, values]) => [task, named(values)])),
+  }));
+}
+
 export class Charts {
   constructor(run, task = null) {
     Object.assign(this, { run, task, times: [], samples: [], lastTime: 0, isReady: false, names: "" });
@@ -29,13 +39,9 @@ export class Charts {
   }
 
   async load() {
-    const { fields, moments } = await get(`${apiOf(this.run)}/history`).catch(() => ({ moments: [] })); // the stream says why
+    const recorded = await historyOf(this.run).catch(() => []); // the stream says why
     const later = this.samples;
-    const named = (values) => withLoss(Object.fromEntries(fields.map((field, at) => [field, values[at]])));
-    this.samples = moments.map(([time, tasks]) => ({
-      time,
-      tasks: Object.fromEntries(Object.entries(tasks).map(([task, values]) => [task, named(values)])),
-    }));
+    this.samples = recorded;
     const last = this.samples.at(-1)?.time ?? 0;
     this.samples.push(...later.filter((sample) => sample.time > last));
     this.isReady = true;

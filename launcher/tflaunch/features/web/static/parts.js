@@ -171,7 +171,7 @@ export class VirtualList {
       const row = this.create();
       row.classList.add("row");
       if (this.open) row.addEventListener("click", (event) => {
-        if (!event.target.closest("a, button")) this.open(this.items[row.at]);
+        if (!event.target.closest("a, button, input") && !this.items[row.at].group) this.open(this.items[row.at]);
       });
       this.rows.push(row);
       this.space.append(row);
@@ -200,7 +200,7 @@ export class VirtualList {
     if (event.ctrlKey || event.metaKey || event.altKey || !this.open) return;
     const steps = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: 15, PageUp: -15 };
     if (event.key in steps) this.choose(this.chosen + steps[event.key]);
-    else if (event.key === "Enter" && this.chosen >= 0) this.open(this.items[this.chosen]);
+    else if (event.key === "Enter" && this.chosen >= 0 && !this.items[this.chosen].group) this.open(this.items[this.chosen]);
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -221,24 +221,38 @@ export class VirtualList {
   }
 }
 
-// A table of any length: columns are {name, title, width, cell(item), sort(item), wide, number, badge, href(item)}.
+// A table of any length: columns are {title, width, cell(item), sort(item), wide, number, badge, href(item)}, or with boxes
+// {title, label, width, checked(item), check(item, isChecked)}. `groupOf(item)` is what items are grouped by, null for none.
 export class Table {
   constructor({ columns, open, label, empty }) {
-    Object.assign(this, { columns, empty, items: [], order: null, down: false });
+    Object.assign(this, { columns, empty, items: [], order: null, down: false, groupOf: null });
     this.template = columns.map((column) => column.width).join(" ");
     this.narrow = columns.filter((column) => !column.wide).map((column) => column.width).join(" ");
     this.head = h("div", { className: "row head" }, columns.map((column) =>
       h("button", {
         className: [column.wide && "wide", column.number && "number"].filter(Boolean).join(" "),
+        disabled: !column.cell,
         onclick: () => this.sortBy(column),
       }, column.title)));
     this.list = new VirtualList({
       rowHeight: 34, open, label, head: this.head,
-      create: () => h("div", {}, columns.map((column) => h(column.href ? "a" : "span", {
-        className: [column.wide && "wide", column.number && "number"].filter(Boolean).join(" "),
-      }, column.badge ? h("span") : ""))),
+      create: () => {
+        const row = h("div", {}, columns.map((column) => h(column.href ? "a" : "span", {
+          className: [column.wide && "wide", column.number && "number"].filter(Boolean).join(" "),
+        }, column.badge ? h("span") : column.check ? h("input", {
+          type: "checkbox", onchange: (event) => column.check(this.list.items[row.at], event.target.checked),
+        }) : "")));
+        row.append(h("b", { className: "group" }));
+        return row;
+      },
       update: (row, item) => columns.forEach((column, at) => {
         const cell = row.children[at];
+        row.classList.toggle("grouped", Boolean(item.group));
+        if (item.group) return setText(row.lastChild, `${item.group} · ${counted(item.number, "run")}`);
+        if (column.check) {
+          cell.firstChild.checked = column.checked(item);
+          return cell.firstChild.setAttribute("aria-label", `${column.label} ${columns[at + 1].cell(item)}`);
+        }
         const text = column.cell(item) ?? "";
         if (column.badge) setBadge(cell.firstChild, text);
         else setText(cell, text);
@@ -255,12 +269,23 @@ export class Table {
   sortBy(column) {
     if (this.order === column) this.down = !this.down;
     else [this.order, this.down] = [column, Boolean(column.number)];
-    [...this.head.children].forEach((button, at) => {
-      const order = this.columns[at] === column ? (this.down ? "descending" : "ascending") : "none";
-      button.setAttribute("aria-sort", order);
-    });
+    this.drawOrder();
     this.list.element.scrollTop = 0;
     this.set(this.items);
+  }
+
+  // Sort by the same column, in the same direction, as another table.
+  orderAs(other) {
+    this.order = this.columns.find((column) => column.title === other?.order?.title) ?? null;
+    this.down = other?.down ?? false;
+    this.drawOrder();
+  }
+
+  drawOrder() {
+    [...this.head.children].forEach((button, at) => {
+      const order = this.columns[at] === this.order ? (this.down ? "descending" : "ascending") : "none";
+      button.setAttribute("aria-sort", order);
+    });
   }
 
   set(items) {
@@ -274,9 +299,14 @@ export class Table {
         return x === y ? 0 : (typeof x === typeof y ? (x < y ? -1 : 1) : typeof x === "number" ? 1 : -1) * sign;
       });
     }
+    if (this.groupOf) {
+      const groups = new Map();
+      for (const item of shown) groups.set(this.groupOf(item), [...(groups.get(this.groupOf(item)) ?? []), item]);
+      shown = [...groups].flatMap(([group, members]) => [{ group: group || "without a name", number: members.length }, ...members]);
+    }
     this.none.hidden = items.length > 0;
     this.list.element.hidden = items.length === 0;
-    this.list.element.style.setProperty("--rows", Math.min(items.length, 16));
+    this.list.element.style.setProperty("--rows", Math.min(shown.length, 16));
     this.list.set(shown);
   }
 
