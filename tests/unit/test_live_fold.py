@@ -69,6 +69,15 @@ def test_a_block_of_lines_is_one_note() -> None:
     ]
 
 
+def test_lines_that_come_in_turns_are_a_block_too() -> None:
+    """In whatever order their tasks write them."""
+    shown = Shown()
+    shown.write(0, "a", "b")
+    for task, text in ((1, "a"), (2, "a"), (2, "b"), (1, "b")):
+        shown.write(task, text)
+    assert shown.end()[2:] == ["[worker:1-2] the 2 lines of worker:0 that end with: b"]
+
+
 def test_a_line_of_one_other_task_is_shown_as_it_is() -> None:
     """It is as short as a note."""
     shown = Shown()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from tflaunch.store.log_line import Line
 from tflaunch.tui import dedupe as log_fold
-from tflaunch.tui.dedupe import Folder, fold
+from tflaunch.tui.dedupe import Folded, Folder
 
 pytestmark = pytest.mark.unit
 
@@ -19,6 +20,14 @@ pytestmark = pytest.mark.unit
 def line(time: float, task: int, text: str) -> Line:
     """Return a line of a worker."""
     return Line(time, f"worker:{task}", 0, text.encode())
+
+
+def fold(lines: Iterable[Line], window: float = 1.0) -> Iterator[Folded]:
+    """Fold lines, and yield them as they come."""
+    folder = Folder(window)
+    for one in lines:
+        yield from folder.feed(one)
+    yield from folder.flush()
 
 
 def folded(*lines: Line) -> list[tuple[str, str, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tflaunch.store.log_line import Line
@@ -99,21 +98,14 @@ class Folder:
         del same[0]
         if not same:
             del self._by_text[group.line.text]
+        folded = Folded(group.line, tuple(sorted(group.others)), group.number)
         if not self._is_live:
-            return [Folded(group.line, tuple(group.others))]
+            return [folded]
         line = [] if group.is_shown else [Folded(group.line)]
-        return [*line, Folded(group.line, tuple(group.others), group.number)] if group.others else line
+        return [*line, folded] if group.others else line
 
 
 def _is_same_block(first: _Group, next_one: _Group) -> bool:
     """Whether the same tasks have written two lines within a moment."""
     is_soon = next_one.line.time <= first.line.time + _MOMENT
-    return is_soon and (first.line.task, first.others) == (next_one.line.task, next_one.others)
-
-
-def fold(lines: Iterable[Line], window: float = 1.0) -> Iterator[Folded]:
-    """Yield the lines, folding equal ones of several tasks within ``window`` seconds."""
-    folder = Folder(window)
-    for line in lines:
-        yield from folder.feed(line)
-    yield from folder.flush()
+    return is_soon and (first.line.task, {*first.others}) == (next_one.line.task, {*next_one.others})

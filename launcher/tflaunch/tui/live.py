@@ -56,6 +56,8 @@ class LiveView:
         status = self._status
         if status is None or not terminal.is_ours(self._descriptor):
             return self._removed(above)
+        if not self._region.is_drawn:
+            terminal.keep_unread(self._descriptor, is_kept=True)
         self._render(status)
         frame = self._region.frame(above, self._lines)
         self._next_frame = time.monotonic() + _FRAME
@@ -69,6 +71,10 @@ class LiveView:
     def hide(self) -> None:
         """Have the next frame remove the view, which the next status draws again."""
         self._status = None
+
+    def let_go(self) -> None:
+        """Leave the terminal as it was, once everything is written."""
+        terminal.keep_unread(self._descriptor, is_kept=False)
 
     def _removed(self, above: bytes) -> bytes:
         """Return the bytes that print lines in place of the view; in the background, below what others have written."""

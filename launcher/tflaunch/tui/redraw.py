@@ -30,6 +30,7 @@ def watch(statuses: Iterable[Status]) -> None:
 def _draw(statuses: Iterable[Status]) -> None:
     region = terminal.Region()
     terminal.clear_before_stop(lambda: _write(region.frame(b"", [])))
+    terminal.keep_unread(_STDOUT, is_kept=True)
     try:
         for status in statuses:
             columns, rows = terminal.size(_STDOUT)
@@ -37,6 +38,7 @@ def _draw(statuses: Iterable[Status]) -> None:
             _write(region.frame(b"", lines))
     finally:
         _write(region.left())
+        terminal.keep_unread(_STDOUT, is_kept=False)
 
 
 def _print(statuses: Iterable[Status]) -> None:

@@ -133,7 +133,10 @@ class Screen:
             self._is_loss_told = True
             if not isinstance(self.output_error, BrokenPipeError):
                 self.say(f"warning: output is not shown: stdout: {self.output_error.strerror}; the logs have all of it")
-        return self._err.close(patience, until) and is_closed
+        is_closed = self._err.close(patience, until) and is_closed
+        if self._live is not None:
+            self._live.let_go()
+        return is_closed
 
     def _write_lines(self, writer: _Writer) -> None:
         """Write pieces one by one, as they arrive."""

@@ -1,15 +1,17 @@
 """Keep lines at the bottom of a terminal while other output scrolls above them.
 
 No mode has to be reset afterwards: the cursor is hidden only while a frame is written, so a process that is
-killed or suspended leaves a working terminal.
+killed leaves a working terminal.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import termios
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 
 _BEGIN, _END = b"\033[?2026h\033[?25l", b"\033[?25h\033[?2026l"
@@ -40,6 +42,18 @@ def is_ours(descriptor: int) -> bool:
         return os.tcgetpgrp(descriptor) == os.getpgrp()
     except OSError:
         return True  # not our controlling terminal, so it has no background processes
+
+
+def keep_unread(descriptor: int, is_kept: bool) -> None:
+    """Let the kernel keep what the terminal has not read yet when Ctrl-C or Ctrl-Z is pressed.
+
+    Usually it discards that, which may be half a frame, or lines of tasks. The mode does no harm if it is left so.
+    """
+    if is_ours(descriptor):  # the kernel stops processes in the background that change modes
+        with suppress(termios.error):
+            modes = termios.tcgetattr(descriptor)
+            modes[3] = modes[3] | termios.NOFLSH if is_kept else modes[3] & ~termios.NOFLSH
+            termios.tcsetattr(descriptor, termios.TCSANOW, modes)
 
 
 def clear_before_stop(clear: Callable[[], None]) -> None:
