@@ -19,12 +19,14 @@ from support.terminals import Terminal
 pytestmark = pytest.mark.cli
 
 COUNTS = "i=0; while [ ! -e enough ]; do i=$((i+1)); echo line $i; sleep 0.05; done"
-STUBBORN = "trap '' TERM HUP; echo $$; while :; do sleep 0.1; done"
+STUBBORN = 'trap "" TERM HUP; echo $$; while :; do sleep 0.1; done'
+ESCAPED = f"(setsid sh -c '{STUBBORN}' &)"
+"""A process in another session, whose parent is dead."""
 
 
 def begin(launch: Launch, script: str = COUNTS, workers: int = 2, **fields: Any) -> None:
     """Start a run in the background; its tasks have started."""
-    about = {"strategy": "none", "timeouts": {"grace": 1, "lease": 60}}
+    about = {"strategy": "none", "timeouts": {"grace": 0.3, "lease": 60}}
     started = launch.run("up", "-d", launch.shell(script, workers, **{**about, **fields}))
     assert started.returncode == 0, started.stderr
     for number in range(workers):
@@ -77,18 +79,13 @@ def test_a_command_has_what_the_task_has(launch: Launch) -> None:
     assert "hush" not in (launch.run_directory() / "events.jsonl").read_text()
 
 
-@pytest.mark.parametrize(
-    ("words", "expected", "sentence"),
-    [
-        (["sh", "-c", "kill -9 $$"], 137, ""),
-        (["nothing-of-this-name"], 127, "tflaunch: command not found: 'nothing-of-this-name'\n"),
-        (["/etc/passwd"], 126, "tflaunch: command '/etc/passwd' cannot be executed: Permission denied\n"),
-    ],
-)
-def test_ends_are_those_of_a_shell(launch: Launch, words: list[str], expected: int, sentence: str) -> None:
+def test_ends_are_those_of_a_shell(launch: Launch) -> None:
     """128 + N for a signal; what cannot be executed is one sentence."""
     begin(launch, workers=1)
-    assert execute(launch, *words) == (expected, b"", sentence)
+    assert execute(launch, "sh", "-c", "kill -9 $$") == (137, b"", "")
+    assert execute(launch, "nothing") == (127, b"", "tflaunch: command not found: 'nothing'\n")
+    refused = "tflaunch: command '/etc/passwd' cannot be executed: Permission denied\n"
+    assert execute(launch, "/etc/passwd") == (126, b"", refused)
     end(launch)
 
 
@@ -131,19 +128,15 @@ def test_a_slow_reader_delays_nobody(launch: Launch) -> None:
     end(launch)
 
 
-@pytest.mark.parametrize("way", ["kill", "interrupt", "close"])
-def test_a_command_ends_with_who_has_started_it(launch: Launch, way: str) -> None:
+def test_a_command_ends_with_who_has_started_it(launch: Launch) -> None:
     """With all its processes, also those that ignore TERM or have left its session; the tasks go on."""
     begin(launch, workers=1)
-    process = start(launch, "sh", "-c", f'(setsid sh -c "{STUBBORN.replace("$", chr(92) + "$")}" &); {STUBBORN}')
-    pids = [read_pid(process), read_pid(process)]
-    if way == "close":
-        assert process.stdout is not None
-        process.stdout.close()
-        process.terminate()
-    else:
-        process.send_signal(signal.SIGKILL if way == "kill" else signal.SIGINT)
-    assert process.wait(PATIENCE) == {"kill": -9, "interrupt": 130, "close": 143}[way]
+    ways = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 143}
+    started = {number: start(launch, "sh", "-c", f"{ESCAPED}; {STUBBORN}") for number in ways}
+    pids = [read_pid(process) for process in started.values() for _ in range(2)]
+    for number, process in started.items():
+        process.send_signal(number)
+        assert process.wait(PATIENCE) == ways[number]
     for pid in pids:
         wait_gone(pid)
     end(launch)
@@ -163,7 +156,7 @@ def test_what_a_command_leaves_behind_is_ended(launch: Launch) -> None:
 def test_a_command_does_not_count_as_the_task(launch: Launch) -> None:
     """It outlives a restart, and the run does not wait for it, nor for what it has put into the background."""
     begin(launch, workers=1)
-    process = start(launch, "sh", "-c", f'(setsid sh -c "{STUBBORN.replace("$", chr(92) + "$")}" &); exec cat')
+    process = start(launch, "sh", "-c", f"{ESCAPED}; exec cat")
     pid = read_pid(process)
     assert launch.run("restart").returncode == 0
     launch.wait_for_log("worker:0", "line 1\n", 2)
@@ -190,7 +183,7 @@ def test_a_command_does_not_count_as_the_task(launch: Launch) -> None:
 def test_a_command_ends_with_what_has_started_it(launch: Launch, killed: str) -> None:
     """The guard ends it after its agent; the agent when it has no supervisor any more, or no guard."""
     begin(launch, workers=1)
-    process = start(launch, "sh", "-c", f'(setsid sh -c "{STUBBORN.replace("$", chr(92) + "$")}" &); {STUBBORN}')
+    process = start(launch, "sh", "-c", f"{ESCAPED}; {STUBBORN}")
     pids = [read_pid(process), read_pid(process)]
     agent = psutil.Process(launch.status()["tasks"][0]["pid"]).parent()
     assert agent is not None
@@ -236,24 +229,19 @@ def test_a_terminal_is_one_on_the_host(launch: Launch) -> None:
     end(launch)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_terminal_is_restored_after_a_signal(launch: Launch, number: int) -> None:
-    """And the command is ended."""
-    begin(launch, workers=1)
-    terminal = Terminal(launch, KEEP.format(f"tflaunch exec worker:0 -- sh -c '{STUBBORN.replace(chr(39), chr(34))}'"))
-    pid = int(terminal.read_until(b"\n"))
-    (client,) = [process for process in launch.survivors() if "exec" in process.cmdline()]
-    client.send_signal(number)
-    shown, _ = terminal.read_to_end()
-    assert f"code {128 + number}\r\nsame\r\n" in shown
-    wait_gone(pid)
-    end(launch)
-
-
 def test_a_command_ends_with_its_terminal(launch: Launch) -> None:
-    """Its user has logged out, or the connection is lost."""
+    """Its user has logged out, or a signal ends what has started it: then the terminal is restored."""
     begin(launch, workers=1)
-    terminal = Terminal(launch, f"exec tflaunch exec worker:0 -- sh -c '{STUBBORN.replace(chr(39), chr(34))}'")
+    stubborn = f"tflaunch exec worker:0 -- sh -c '{STUBBORN}'"
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        terminal = Terminal(launch, KEEP.format(stubborn))
+        pid = int(terminal.read_until(b"\n"))
+        (client,) = [process for process in launch.survivors() if "exec" in process.cmdline()]
+        client.send_signal(number)
+        shown, _ = terminal.read_to_end()
+        assert f"code {128 + number}\r\nsame\r\n" in shown
+        wait_gone(pid)
+    terminal = Terminal(launch, f"exec {stubborn}")
     pid = int(terminal.read_until(b"\n"))
     terminal.hang_up()
     wait_gone(pid)
