@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +15,7 @@ from tflaunch.cli.arguments.select import choose, complete_runs_and_tasks
 from tflaunch.cli.arguments.spec import CommandAfterDashes, say
 
 if TYPE_CHECKING:
-    from tflaunch.features.exec.remote_commands import Ended, Show
+    from tflaunch.features.exec.remote_commands import Ended
     from tflaunch.plan.model import Plan
     from tflaunch.tui.task_lines import TaskLines
 
@@ -49,19 +50,16 @@ def exec_(words: tuple[str, ...], command: tuple[str, ...], on_all: bool) -> int
     task = "" if on_all else _require_task(runs.plan_of(directory), wanted)
     has_terminal = not on_all and sys.stdin.isatty() and sys.stdout.isatty()
     terminal = OwnTerminal(sys.stdin.fileno()) if has_terminal else None
-    show: Show = _Lines() if on_all else _show
-    remote = RemoteCommands(directory, show)
+    remote = RemoteCommands(directory)
     try:
         hosts = remote.begin(task, command, terminal)
-        if isinstance(show, _Lines):
-            show.begin(hosts)
-            ended = remote.run(None, None)
-            show.flush()
-        elif terminal is None:
-            ended = remote.run(sys.stdin.fileno(), None)
+        if on_all:
+            lines = _Lines(hosts)
+            ended = remote.run(lines.show, None, None)
+            lines.flush()
         else:
-            with terminal:
-                ended = remote.run(sys.stdin.fileno(), terminal)
+            with terminal or nullcontext():
+                ended = remote.run(_show, sys.stdin.fileno(), terminal)
     finally:
         remote.close()
     return _tell_end(ended, on_all)
@@ -107,20 +105,17 @@ def _show(host: str, what: str, data: bytes) -> None:
 class _Lines:
     """Shows the lines of all hosts, each with the host's name."""
 
-    def __init__(self) -> None:
-        self._lines: dict[tuple[str, str], TaskLines] = {}
-
-    def begin(self, hosts: Sequence[str]) -> None:
-        """Take the names of the hosts."""
+    def __init__(self, hosts: Sequence[str]) -> None:
         from tflaunch.tui import escapes
         from tflaunch.tui.task_lines import TaskLines, prefix
 
+        self._lines: dict[tuple[str, str], TaskLines] = {}
         width = max(map(len, hosts), default=0)
         for what, stream in (("output", sys.stdout), ("errors", sys.stderr)):
             clean = escapes.without_commands if stream.isatty() else None
             self._lines |= {(host, what): TaskLines(prefix(host, width, None), clean) for host in hosts}
 
-    def __call__(self, host: str, what: str, data: bytes) -> None:
+    def show(self, host: str, what: str, data: bytes) -> None:
         """Show the lines that this output completes."""
         _show(host, what, self._lines[host, what].feed(data))
 

@@ -32,14 +32,13 @@ class Ended(NamedTuple):
 class RemoteCommands:
     """A command on the host of a task, or on all hosts."""
 
-    def __init__(self, directory: Path, show: Show) -> None:
-        """Connect to the supervisor of the run in a directory; ``show`` gets all output.
+    def __init__(self, directory: Path) -> None:
+        """Connect to the supervisor of the run in a directory.
 
         Raises:
             TflaunchError: the run has none.
         """
         self._directory = directory
-        self._show = show
         self._stdin: int | None = None
         self._room = WINDOW
         self._hosts: list[str] = []
@@ -66,10 +65,11 @@ class RemoteCommands:
         self._hosts = fields.texts(begun, "hosts")
         return self._hosts
 
-    def run(self, stdin: int | None, terminal: OwnTerminal | None) -> dict[str, Ended]:
+    def run(self, show: Show, stdin: int | None, terminal: OwnTerminal | None) -> dict[str, Ended]:
         """Pass on input and output until the command has ended on all hosts; return how, by host.
 
         Args:
+            show: gets the output.
             stdin: the descriptor with the input for the only host; None for no input.
             terminal: what that is, if it is one that the command uses.
 
@@ -82,7 +82,7 @@ class RemoteCommands:
                 for host in self._hosts:
                     self._tell(host, "end_input")
             while len(self._ended) < len(self._hosts):
-                self._serve(terminal)
+                self._serve(show, terminal)
         except NoSupervisorError:
             raise self._over() from None
         return {host: self._ended[host] for host in self._hosts}
@@ -91,7 +91,7 @@ class RemoteCommands:
         """Disconnect, which ends the command."""
         self._client.close()
 
-    def _serve(self, terminal: OwnTerminal | None) -> None:
+    def _serve(self, show: Show, terminal: OwnTerminal | None) -> None:
         """Take what comes next: at most one of each, so that Ctrl-C reaches a program that prints all the time."""
         stdin = self._stdin if self._room else None
         watched = [stdin, None if terminal is None else terminal.changes, self._client.descriptor]
@@ -103,7 +103,7 @@ class RemoteCommands:
             self._pass_input(terminal is not None)
         message = self._client.hear(0)
         if message is not None:
-            self._obey(message)
+            self._obey(message, show)
 
     def _pass_input(self, is_terminal: bool) -> None:
         assert self._stdin is not None
@@ -120,7 +120,7 @@ class RemoteCommands:
             self._stdin = None
             self._tell(self._hosts[0], "end_input")
 
-    def _obey(self, message: dict[str, Any]) -> None:
+    def _obey(self, message: dict[str, Any], show: Show) -> None:
         kind, host = message["kind"], str(message.get("host"))
         if kind == "refused":
             raise TflaunchError(str(message.get("reason")), EXIT_INTERNAL)
@@ -129,7 +129,7 @@ class RemoteCommands:
         elif message.get("what") == "took":
             self._room += fields.integer(message, "size")
         elif kind == "exec_told":
-            self._show(host, str(message.get("what")), message["body"])
+            show(host, str(message.get("what")), message["body"])
             self._tell(host, "took", size=len(message["body"]))
 
     def _tell(self, host: str, what: str, body: bytes = b"", /, **about: int) -> None:
