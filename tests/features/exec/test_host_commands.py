@@ -19,7 +19,8 @@ ASKED: dict[str, Any] = {"task": "worker:0", "argv": ["ls"], "grace": 1.0, "colu
 def test_a_task_without_an_environment_is_one_sentence() -> None:
     """It has not started here."""
     answer, _ = Answers().ask(HostCommands(agent_parts(tasks={})).run_command, **ASKED)
-    assert answer == {"code": NOT_STARTED, "problem": "worker:0 has not started on its host yet"}
+    problem = "worker:0 has not started on its host yet; `tflaunch ps` shows when it has"
+    assert answer == {"code": NOT_STARTED, "problem": problem}
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ class HostCommands(Service):
         """
         task = self.agent.tasks.get(message["task"])
         if task is None:
-            call.answer(code=NOT_STARTED, problem=f"{message['task']} has not started on its host yet")
+            remedy = "`tflaunch ps` shows when it has"
+            call.answer(code=NOT_STARTED, problem=f"{message['task']} has not started on its host yet; {remedy}")
             return
         command = _beside(task.command, message["argv"], message["term"])
         size = (message["rows"], message["columns"]) if message["columns"] else None
