@@ -182,7 +182,7 @@ def check_usage(line: str) -> None:
     for words in _commands_in(line):
         if words in (["--version"], ["--help"]):
             continue
-        with click.Context(tflaunch, info_name="tflaunch") as context:
+        with click.Context(tflaunch, info_name="tflaunch", **tflaunch.context_settings) as context:
             name, command, arguments = tflaunch.resolve_command(context, words)
             assert command is not None
             try:

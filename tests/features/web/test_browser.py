@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from support import install
-from support.launch import LONG, Launch
+from support.launch import LONG, Launch, clean_launch
 from support.readable import AGES, DURATIONS, SIGNALS
-from support.web_pages import Server, SimulatedRun
+from support.web_pages import Server, SimulatedRun, newest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -60,6 +59,15 @@ SCROLLED = """() => {
 """Scrolls through all tasks; returns the milliseconds that each screen took to fill and lay out."""
 
 
+class Matrix(NamedTuple):
+    """Runs of a matrix and their server."""
+
+    server: Server
+    better: str
+    worse: str
+    failed: str
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A browser for all tests of this module."""
@@ -75,7 +83,12 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, server: Server) -> Iterator[Page]:
-    """A page that is signed in; it must load nothing from elsewhere, and print no error."""
+    """A page of the server of all tests."""
+    yield from signed_in(browser, server)
+
+
+def signed_in(browser: Browser, server: Server) -> Iterator[Page]:
+    """Yield a page that is signed in; it must load nothing from elsewhere, and print no error."""
     context = browser.new_context(base_url=f"http://localhost:{server.port}", viewport={"width": 1280, "height": 860})
     name, _, value = server.cookie.partition("=")
     context.add_cookies([{"name": name, "value": value, "url": f"http://localhost:{server.port}"}])
@@ -211,46 +224,60 @@ def test_a_filter_without_hits_says_so(page: Page, failed_run: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def matrix(place: Launch) -> list[str]:
-    """Two runs of a matrix that have ended, the first of which is better."""
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
+    """Two runs of a matrix that have ended, the first of which is better, and one that has failed.
+
+    They have a home of their own, as a queue waits for the other runs of its home.
+    """
     script = TRAINING.replace("0.5}", "{matrix.lr}$i}").replace("sleep 0.3", "sleep 0.3; [ $i = 16 ] && exit")
-    ended = place.up(place.shell(script, 1, strategy="none", name="sweep.json"), "--matrix", "lr=0.1,0.2", "-q")
-    assert ended.returncode == 0, ended.stderr
-    listed = json.loads(place.run("ls", "--json", "sweep").stdout)
-    return sorted((run["run"] for run in listed), key=lambda name: "0.2" in name)
+    with clean_launch(tmp_path_factory.mktemp("matrix")) as place:
+        assert place.up(place.shell("exit 1", 1, strategy="none", name="broken.json", restart={"max": 0})).returncode
+        swept = place.up(place.shell(script, 1, strategy="none", name="sweep.json"), "--matrix", "lr=0.1,0.2", "-q")
+        assert swept.returncode == 0, swept.stderr
+        server = Server(place)
+        server.sign_in()
+        yield Matrix(server, newest(place, "sweep-lr0.1"), newest(place, "sweep-lr0.2"), newest(place, "broken"))
+        server.stop()
 
 
-def test_the_best_run_of_a_matrix_is_found_and_compared_in_four_clicks(page: Page, matrix: list[str]) -> None:
+@pytest.fixture
+def page_of_matrix(browser: Browser, matrix: Matrix) -> Iterator[Page]:
+    """A page of the matrix."""
+    yield from signed_in(browser, matrix.server)
+
+
+def test_the_best_run_of_a_matrix_is_found_and_compared_in_four_clicks(page_of_matrix: Page, matrix: Matrix) -> None:
     """The column of its loss, two boxes, and Compare; then curves, and what differs."""
+    page, runs = page_of_matrix, [matrix.better, matrix.worse]
     page.goto("/#/")
     page.get_by_role("button", name="loss").dblclick()
     first = page.locator(".table .space .row:not([hidden])").first
-    page.wait_for_function("name => document.querySelector('.table .space a')?.textContent === name", arg=matrix[0])
+    page.wait_for_function("name => document.querySelector('.table .space a')?.textContent === name", arg=matrix.better)
     assert first.locator("span", has_text="0.116").count() == 1
-    for run in matrix:
+    for run in runs:
         page.get_by_label(f"Choose {run}").check()
     page.get_by_role("button", name="Compare 2").click()
     page.wait_for_selector(".compared .uplot")
     assert [each.strip() for each in page.locator(".compared figcaption").all_text_contents()][:1] == ["loss"]
-    assert page.locator(".legend a").all_text_contents() == matrix
+    assert page.locator(".legend a").all_text_contents() == runs
     cells = page.locator(".plan tr", has_text="matrix.lr").locator("td").all_text_contents()
     assert cells == ["0.1", "0.2"]
     page.keyboard.press("Escape")
     page.wait_for_selector("[aria-label='Filter runs']")
 
 
-def test_runs_are_filtered_by_state_and_job_and_grouped(page: Page, matrix: list[str], failed_run: str) -> None:
+def test_runs_are_filtered_by_state_and_job_and_grouped(page_of_matrix: Page, matrix: Matrix) -> None:
     """A state without a run is not offered."""
+    page = page_of_matrix
     page.goto("/#/")
     names = page.locator(".table .space .row:not([hidden]):not(.grouped) > a")
-    page.wait_for_selector(f"text={failed_run}")
+    page.wait_for_selector(f"text={matrix.failed}")
     page.get_by_label("State").select_option("failed")
-    assert failed_run in names.all_text_contents()
-    assert not set(matrix) & set(names.all_text_contents())
+    assert names.all_text_contents() == [matrix.failed]
     page.get_by_label("Job").select_option("sweep")
     assert page.is_visible("text=No run matches.")
     page.get_by_label("State").select_option("all states")
-    assert set(names.all_text_contents()) == set(matrix)
+    assert set(names.all_text_contents()) == {matrix.better, matrix.worse}
     page.get_by_role("button", name="Group by job").click()
     assert page.locator(".row.grouped:not([hidden]) .group").all_text_contents() == ["sweep · 2 runs"]
 

@@ -296,7 +296,9 @@ export class Table {
       const sign = this.down ? -1 : 1;
       shown = [...items].sort((a, b) => {
         const [x, y] = [of(a) ?? "", of(b) ?? ""];
-        return x === y ? 0 : (typeof x === typeof y ? (x < y ? -1 : 1) : typeof x === "number" ? 1 : -1) * sign;
+        if (x === y) return 0;
+        if (x === "" || y === "") return x === "" ? 1 : -1; // what is not known comes last in both directions
+        return (typeof x === typeof y ? (x < y ? -1 : 1) : typeof x === "number" ? 1 : -1) * sign;
       });
     }
     if (this.groupOf) {
