@@ -13,6 +13,7 @@ import pytest
 
 from support.agent_client import wait_gone
 from support.launch import PATIENCE, Launch
+from support.processes import command_of
 from support.specs import TFLAUNCH
 from support.terminals import Terminal
 
@@ -242,7 +243,7 @@ def test_a_command_ends_with_its_terminal(launch: Launch) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         terminal = Terminal(launch, KEEP.format(stubborn))
         pid = int(terminal.read_until(b"\n"))
-        (client,) = [process for process in launch.survivors() if "exec" in process.cmdline()]
+        (client,) = [process for process in launch.survivors() if "exec" in command_of(process)]
         client.send_signal(number)
         shown, _ = terminal.read_to_end()
         assert f"code {128 + number}\r\nsame\r\n" in shown
