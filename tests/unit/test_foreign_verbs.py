@@ -15,8 +15,6 @@ ROOMS = ("queue", "debug", "stacks", "exec")
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("stop", "down"),
-        ("scancel", "down"),
         ("STATUS", "ps"),
         ("get", "ps"),
         ("list", "ls"),

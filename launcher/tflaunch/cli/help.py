@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Collection
 
 import click
@@ -14,8 +15,11 @@ _FOREIGN = {
     "ps": "status top show describe info get inspect stat stats sstat scontrol", "ls": "list runs history jobs sacct",
     "run": "srun torchrun mpirun mpiexec horovodrun accelerate deepspeed", "fetch": "download cp copy pull scp rsync",
     "up": "start launch submit apply create train deploy sbatch qsub", "web": "dashboard ui gui browse open page",
-    "down": "stop end cancel terminate quit abort halt scancel qdel", "debug": "pdb breakpoint debugger debugpy vscode",
-    "bench": "benchmark scaling scale speed", "plan": "config dry-run dryrun preview", "queue": "squeue qstat waiting",
+    "`tflaunch down` stops a run with all its tasks, `tflaunch kill TASK` signals one":
+        "stop end cancel terminate quit abort halt scancel qdel",
+    "diff": "compare", "debug": "pdb breakpoint debugger debugpy vscode",
+    "`tflaunch bench` measures how a training scales; a spec's `cluster` has the number of workers": "scale",
+    "bench": "benchmark scaling speed", "plan": "config dry-run dryrun preview", "queue": "squeue qstat waiting",
     "prune": "clean cleanup clear purge gc", "profile": "prof trace flamegraph perf", "explain": "diagnose why blame",
     "check": "validate lint verify test", "help": "doc docs man manual usage", "rerun": "retry redo repeat again",
     "stacks": "hang dump stack py-spy", "up --matrix": "sweep grid", "doctor": "sinfo preflight", "events": "journal",
@@ -59,6 +63,8 @@ def no_such_command(name: str, known: Collection[str]) -> click.UsageError:
     meanings = {verb: verb for verb in known} | {
         verb: meant for verb, meant in _MEANT.items() if _is_here(meant, known)
     }
+    if name.endswith(".py"):
+        return click.UsageError(f"No such command {name!r}; to run it: tflaunch run -n 2 python {shlex.quote(name)}")
     near = difflib.get_close_matches(name.lower(), meanings, n=1)
     meant = meanings[near[0]] if near else ""
     if near != [name.lower()] and ("`" in meant or meant.partition(" ")[0] in _NEVER_GUESSED):

@@ -13,7 +13,7 @@ import click
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, name_from
 from tflaunch.cli.arguments.env import variables_of
 from tflaunch.cli.arguments.launch import Launching, LaunchOptions, launch_options, settings_of
-from tflaunch.cli.arguments.spec import WholeNumber, propose_option, say, set_option, warn
+from tflaunch.cli.arguments.spec import WholeNumber, propose_option, require_program, say, set_option, warn
 from tflaunch.cli.up import start
 
 _SOURCE = "command line"
@@ -93,6 +93,9 @@ def run(
     if save is not None and save != _STDOUT and Path(save).suffix not in _SUFFIXES:
         remedy = "write --save=- to print the spec, or --save=FILE.json"
         raise click.UsageError(f"--save: {save!r} does not look like the name of a spec; {remedy}.")
+    require_program(command)
+    if len(command) == 1 and Path(command[0]).suffix in _SUFFIXES:
+        raise click.UsageError(f"{command[0]} is a spec, not a program: tflaunch up {shlex.quote(command[0])}")
     cluster = cluster_of(roles)
     data: dict[str, Any] = {"name": options.name or name_from(command), "cluster": cluster, "command": list(command)}
     if variables := variables_of(env, env_file):

@@ -26,6 +26,7 @@ _FOREIGN_FIELDS = {
     "worker_hosts": 'write "cluster": {"worker": [...]}',
     "image": 'write "container": {"image": ...}',
     "args": 'put the arguments into "command"',
+    **dict.fromkeys(("services", "version"), "docker compose has it; `tflaunch init` writes a spec for a program"),
     "logdir": 'write "tensorboard": "logs/" to have them shown',
 }
 """Remedies for fields of other tools that users may write into a spec."""

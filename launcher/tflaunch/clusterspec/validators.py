@@ -306,7 +306,8 @@ def _expand_members(value: object) -> object:
     """Replace a count by that many tasks on this machine."""
     if isinstance(value, bool) or not isinstance(value, int | list | tuple):
         form = 'a number of local tasks, or a list such as ["10.0.0.1:2222", "10.0.0.2:2222"]'
-        raise InvalidValueError(f"must be {form}, not {show_value(value)}")
+        is_number = isinstance(value, str) and value.isdecimal()
+        raise InvalidValueError(f"must be {form}, not {show_value(value)}", "remove the quotes" if is_number else "")
     count = value if isinstance(value, int) else len(value)
     if not 1 <= count <= MAX_TASKS:
         raise InvalidValueError(f"has {show_value(count)} tasks", f"use 1 to {MAX_TASKS}, or leave the role out")

@@ -206,7 +206,7 @@ class Screen:
             text += lines.flush()
         if self._fold is not None and text:
             text = self._fold.feed(piece.task, text)
-        return text if self._startup is None else self._startup.note() + text
+        return text if self._startup is None or self._is_quiet else self._startup.note() + text
 
     def _last_lines(self) -> dict[str, str]:
         """Return the last line of each task that was shown or is being written."""

@@ -31,13 +31,13 @@ def test_the_end_of_a_run_says_what_preloading_would_have_saved(launch: Launch) 
     ended = launch.up(launch.spec(cluster={"worker": 2}, command=[sys.executable, "-c", RUN]))
     assert ended.returncode == 0, ended.stderr
     said = re.search(
-        r"importing TensorFlow took (\d+) s in 2 tasks at once; `--preload` would have saved (\d+) s of that, "
+        r"importing TensorFlow took ([\d.]+) s in 2 tasks at once; `--preload` would have saved ([\d.]+) s of that, "
         "and saves all of it when tasks are restarted\n",
         ended.stderr,
     )
     assert said is not None, ended.stderr
-    assert int(said[1]) >= 4
-    assert int(said[2]) >= 3
+    assert float(said[1]) >= 3, "stacks are looked at twice a second"
+    assert float(said[2]) >= 2.5
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,10 @@ def test_the_end_of_a_run_says_what_preloading_would_have_saved(launch: Launch) 
         ([(9.0, 3.0)], ""),
         ([(2.9, 1.0), (2.8, 1.0)], ""),
         ([(9.0, 3.0), (8.0, 2.0)], "took 9 s in 2 tasks at once; `--preload` would have saved 7 s of that"),
-        ([(4.0, 3.5), (4.0, 3.4), (4.0, 3.6)], "took 4 s in 3 tasks at once; `--preload` would have saved 7 s of CPU"),
+        (
+            [(4.0, 3.5), (4.0, 3.4), (4.0, 3.6)],
+            "took 4 s in 3 tasks at once; `--preload` would have saved 7.1 s of CPU",
+        ),
     ],
     ids=["none", "one task", "fast", "few CPUs", "a CPU for each"],
 )

@@ -17,6 +17,8 @@ from support.processes import command_of
 from support.terminals import Terminal
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE
 
+KEPT = "the newest runs of each job stay (--keep), and those younger than --older-than"
+
 pytestmark = pytest.mark.cli
 
 AT_ONCE = ("--keep", "0", "--older-than", "0s")
@@ -43,7 +45,7 @@ def test_old_runs_are_listed_and_then_removed(launch: Launch) -> None:
     """The same ones, with sizes; the newest stay, and so do those that ended recently."""
     paths = ended(launch, 3)
     nothing = launch.run("prune", "--yes")
-    assert (nothing.returncode, nothing.stdout) == (0, "nothing is old enough to remove\n")
+    assert (nothing.returncode, nothing.stdout) == (0, f"nothing to remove: {KEPT}\n")
     listed = launch.run("prune", "--keep", 1, "--older-than", "0s", "--dry-run")
     assert listed.returncode == 0
     *lines, total = listed.stdout.splitlines()

@@ -9,6 +9,8 @@ import click
 
 _SPECS = tuple(Path("cluster" + suffix) for suffix in (".json", ".yaml", ".yml", ".toml"))
 _PROGRAMS = ("train.py", "main.py")
+_MOST_SHOWN = 3  # programs
+_MOST_READ = 1 << 20  # bytes of one
 
 
 def specs_here() -> list[Path]:
@@ -32,18 +34,35 @@ def usual_spec() -> Path:
     raise click.MissingParameter(message, param_hint="'SPEC'", param_type="argument")
 
 
+def programs_here() -> list[str]:
+    """Return the names of the Python programs here."""
+    return sorted(path.name for path in Path().glob("*.py"))
+
+
 def likely_program() -> str | None:
     """Return the name of what seems to be the training program here, None if it could be any or none."""
-    found = sorted(path.name for path in Path().glob("*.py"))
+    found = programs_here()
     return next((name for name in _PROGRAMS if name in found), found[0] if len(found) == 1 else None)
+
+
+def _has_servers(name: str) -> bool:
+    """Return whether a program needs more than workers: parameter servers and a chief."""
+    try:
+        with open(name, "rb") as file:
+            return b"ParameterServerStrategy" in file.read(_MOST_READ)
+    except OSError:
+        return False
 
 
 def first_steps() -> str:
     """Return a list of what could be done here, "" if nothing here can be run."""
     specs, program = specs_here(), likely_program()
     steps = {f"tflaunch up {path}" if len(specs) > 1 else "tflaunch up": f"Run {path}." for path in specs}
-    if not specs and program is not None:
-        run = shlex.join(["tflaunch", "run", "-n", "2", "python", program])
-        steps = {run: f"Run {program} on two workers.", "tflaunch init": "Write a spec for it."}
+    names = [program] if program is not None else programs_here()
+    for name in [] if specs or len(names) > _MOST_SHOWN else names:
+        init = "tflaunch init" if program is not None else shlex.join(["tflaunch", "init", "--", "python", name])
+        if not _has_servers(name):
+            steps[shlex.join(["tflaunch", "run", "-n", "2", "python", name])] = f"Run {name} on two workers."
+        steps[init] = f"Write a spec for {name}."
     width = max(map(len, steps), default=0)
     return "\n".join(["Here:"] * bool(steps) + [f"  {step:<{width}}  {what}" for step, what in steps.items()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 import shlex
 import sys
 import time
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tflaunch.clusterspec.spec_file import SpecFile
 
 STDIN = Path("-")
+_SIMILAR = 0.75  # of an option that is proposed: most of its letters
 
 
 def _or_usual(_: click.Context, __: click.Parameter, path: Path | None) -> Path:
@@ -75,11 +77,31 @@ _MEANT_OPTIONS = {
 """Options of other tools, and fields of a spec that are taken for options: what does it here."""
 
 
+_NUMBER = "-n"
+
+
 def propose_option(error: click.NoSuchOption) -> click.UsageError:
     """Return the error for an unknown option with the option that is meant, if that is known."""
-    meant = _MEANT_OPTIONS.get(error.option_name)
-    message = f"No such option {error.option_name!r}. Did you mean {meant!r}?"
-    return click.UsageError(message, error.ctx) if meant else error
+    meant = _MEANT_OPTIONS.get(error.option_name, error.option_name)
+    known = {name for param in error.ctx.command.params for name in param.opts} if error.ctx is not None else {meant}
+    unknown = f"No such option {error.option_name!r}."
+    if meant == _NUMBER and meant not in known:
+        return click.UsageError(f"{unknown} A spec has the number of workers: --set cluster.worker=2.", error.ctx)
+    if meant in known:
+        return click.UsageError(f"{unknown} Did you mean {meant!r}?", error.ctx)
+    near = difflib.get_close_matches(error.option_name, error.possibilities or (), cutoff=_SIMILAR)
+    return click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
+
+
+def require_program(command: Sequence[str], context: click.Context | None = None) -> None:
+    """Require that a command begins with a program, and not with its options.
+
+    Raises:
+        click.UsageError: it does not.
+    """
+    if command and command[0].startswith("-"):
+        words = shlex.join(command)
+        raise click.UsageError(f"After `--` comes a whole COMMAND, such as: -- python train.py {words}", context)
 
 
 class CommandAfterDashes(click.Command):
@@ -93,12 +115,15 @@ class CommandAfterDashes(click.Command):
         except click.NoSuchOption as error:
             if removed_option(error) is not None:
                 raise  # it is answered where all are
-            message = f"{propose_option(error).format_message()} Options of your own program go after `--`."
+            own = f"Options of your own program go after `--`, behind its name: -- PROGRAM {error.option_name} …"
+            message = f"{propose_option(error).format_message()} {own}"
             raise click.UsageError(message, context) from None
         if context.params.get("command") and not context.resilient_parsing:
             words = shlex.join(context.params["command"])
             raise click.UsageError(f"{words!r} is not expected here; a COMMAND goes after `--`: -- {words}", context)
         context.params["command"] = tuple(args[end + 1 :])
+        if not context.resilient_parsing:
+            require_program(context.params["command"], context)
         return left
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,9 @@ import click
 
 from tflaunch.cli.arguments.select import choose, complete_runs_and_tasks
 from tflaunch.cli.arguments.spec import CommandAfterDashes, say
+
+_TASK = r"\1:\2"
+_LIKE_A_TASK = re.compile(r"\b(chief|worker|ps|evaluator)[-/](\d+)$")
 
 if TYPE_CHECKING:
     from tflaunch.features.exec.remote_commands import Ended
@@ -41,7 +45,8 @@ def exec_(words: tuple[str, ...], command: tuple[str, ...], on_all: bool) -> int
     from tflaunch.features.exec.remote_commands import RemoteCommands
 
     if on_all and not command:
-        raise click.UsageError("--all needs a COMMAND after `--`: tflaunch exec --all -- nvidia-smi")
+        example = shlex.join(words) or "nvidia-smi"
+        raise click.UsageError(f"--all needs a COMMAND after `--`: tflaunch exec --all -- {example}")
     task_at = next((place for place, word in enumerate(words) if ":" in word or word.startswith("host=")), 1)
     _require_no_more(words, task_at + 1)
     directory, wanted = choose(words)
@@ -80,8 +85,10 @@ def _require_task(plan: Plan, wanted: Sequence[str]) -> str:
 def _require_no_more(words: Sequence[str], number: int) -> None:
     """Require that only so many words precede the command."""
     known, more = shlex.join(words[:number]), shlex.join(words[number:])
+    if more and ":" in words[number]:
+        raise click.UsageError(f"{more!r} is not expected here: name one TASK, or --all for all hosts")
     if more:
-        usage = f"tflaunch exec {known} -- {more}"
+        usage = f"tflaunch exec {_LIKE_A_TASK.sub(_TASK, known)} -- {more}"
         raise click.UsageError(f"{more!r} is not expected here; a COMMAND goes after `--`: {usage}")
 
 

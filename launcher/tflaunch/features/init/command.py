@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, host_slots, name_from
-from tflaunch.cli.arguments.here import likely_program, specs_here
+from tflaunch.cli.arguments.here import likely_program, programs_here, specs_here
 from tflaunch.cli.arguments.spec import STDIN, CommandAfterDashes, command_argument, say, warn
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.errors import EXIT_USAGE, TflaunchError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tflaunch.features.programs.program_reader import Program
 
 _T = TypeVar("_T")
+_MOST_NAMED = 5  # programs
 _STDOUT = STDIN
 _DEFAULT = "cluster.yaml"
 _HERE = "this machine"
@@ -67,6 +68,8 @@ def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, nam
         command, roles, program = _ask()
     else:
         command = command or _command_here()
+        if command[0].endswith(".py") and not os.access(command[0], os.X_OK):
+            raise click.UsageError(f"{command[0]} needs its interpreter: -- python {shlex.join(command)}")
         program = _read(command, roles.hosts)
         roles = _fit(roles, program)
     name, cluster = name or name_from(command), cluster_of(roles)
@@ -141,13 +144,14 @@ def _command_here() -> tuple[str, ...]:
     """
     program = likely_program()
     if program is None:
+        among = f" ({', '.join(programs_here()[:_MOST_NAMED])} are here)" if programs_here() else ""
         example = f"tflaunch init -- python {_example_program()}"
-        raise click.UsageError(f"Missing COMMAND: what the tasks run, after `--`: {example}")
+        raise click.UsageError(f"Missing COMMAND: what the tasks run, after `--`: {example}{among}")
     return "python", program
 
 
 def _example_program() -> str:
-    return next(iter(sorted(path.name for path in Path().glob("*.py"))), _PROGRAM)
+    return next(iter(programs_here()), _PROGRAM)
 
 
 def _read(command: Sequence[str], hosts: str | None) -> Program | None:

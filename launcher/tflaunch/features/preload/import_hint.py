@@ -62,7 +62,7 @@ class ImportHint(Watcher):
 
     def finish(self, run: Run) -> Found:
         """Tell what preloading would have saved."""
-        sentence = describe(self._found)
+        sentence = "" if run.job.exit_code else describe(self._found)  # a failure is more important
         return Found([], [sentence] if sentence else [])
 
 

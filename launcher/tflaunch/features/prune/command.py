@@ -29,6 +29,8 @@ _KINDS = {
     "compiled": "cached compiled modules",
 }
 
+_KEPT = "the newest runs of each job stay (--keep), and those younger than --older-than"
+
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=complete_runs)
@@ -195,7 +197,7 @@ class _Report:
 
             verb = "would be freed" if self._is_dry_run else "freed"
             is_any = self._runs or self._cached
-            self._print(f"{figures.memory(freed)} {verb}" if is_any else "nothing is old enough to remove")
+            self._print(f"{figures.memory(freed)} {verb}" if is_any else f"nothing to remove: {_KEPT}")
         return EXIT_INTERNAL if self._failures else 0
 
     def _tried(self, remove: Callable[[], bool | None]) -> bool:

@@ -128,7 +128,7 @@ def _results(job: Job, code: int | None) -> dict[str, Any]:
         "cause": "" if job.culprit is None or not code else causes.describe(job.culprit, job.plan),
         "restarts": summary.restarts(job),
         "tasks": {
-            task.task: {"step": task.reached.step, "epoch": task.reached.epoch, **dict(task.metrics)}
+            task.task: {"step": task.reached.step or None, "epoch": task.reached.epoch or None, **dict(task.metrics)}
             for task in job.tasks.values()
         },
     }
