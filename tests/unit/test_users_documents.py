@@ -71,7 +71,7 @@ def test_the_picture_of_help_shows_what_help_prints() -> None:
 
 
 def test_the_picture_of_a_failure_says_what_to_type_next() -> None:
-    assert [line for line in picture("failure") if line.startswith("│ next: tflaunch logs broken-")]
+    assert [line for line in picture("failure") if line.startswith("next: tflaunch logs broken-")]
 
 
 @pytest.mark.parametrize("name", ["up", "failure", "ps", "help"])
