@@ -357,7 +357,8 @@ class TestHelp:
         ("files", "steps"),
         [
             ((), ""),
-            (("a.py", "b.py"), ""),
+            (("a.py", "b.py", "c.py", "d.py"), ""),
+            (("a.py", "b.py"), "tflaunch run -n 2 python a.py  Run a.py on two workers."),
             (("model.py",), "tflaunch run -n 2 python model.py  Run model.py on two workers."),
             (("a.py", "train.py"), "tflaunch run -n 2 python train.py  Run train.py on two workers."),
             (("train.py", "cluster.yaml"), "tflaunch up  Run cluster.yaml."),

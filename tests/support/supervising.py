@@ -21,10 +21,12 @@ def supervision(
     journal: Any = None,
     **config: Any,
 ) -> Supervision:
-    """Return the supervision of a job whose run has this directory; nobody asks for its status."""
+    """Return the supervision of a job whose run has this directory; nobody asks for its status, or measures."""
     settings = RunConfig(RunDirectory.existing(directory, directory / "logs"), None, say, **config)
 
     def nobody(*_: object) -> Any:
         raise AssertionError("a watcher has asked for the status")
 
-    return Supervision(job, settings, journal, mailbox, sessions or {}, say, nobody, nobody, has_taken_over=False)
+    return Supervision(
+        job, settings, journal, mailbox, sessions or {}, say, nobody, lambda _: None, has_taken_over=False
+    )

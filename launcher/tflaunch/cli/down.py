@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import functools
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import say, seconds_in
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+
+if TYPE_CHECKING:
+    from tflaunch.client.observer import Observer
+
+_MOMENT = 1.0  # seconds
 
 
 @click.command()
@@ -80,9 +87,8 @@ def _end_begun(path: Path, grace: float | None) -> int:
     was_live = observer.outcome is Outcome.LIVE
     if was_live:
         requests.request_stop(path, grace)
-    while observer.outcome is Outcome.LIVE:
-        observer.wait()
-        observer.catch_up()
+        default = observer.job.plan.timeouts.grace
+        _await_end(observer, path.name, default if grace is None else grace)
     if observer.exit_code is not None or observer.job.phase is Phase.ENDED:
         code = observer.job.exit_code if observer.exit_code is None else observer.exit_code
         is_stopped = was_live and state_of_run(observer.job, code) == "stopped"
@@ -106,6 +112,24 @@ def _end_begun(path: Path, grace: float | None) -> int:
         code = launch.take_over(path, say, stop=StopRequested(default if grace is None else grace))
         return EXIT_INTERNAL if code == EXIT_INTERNAL else 0  # its summary has told what may still run
     return EXIT_INTERNAL if observer.job.unended() else 0
+
+
+def _await_end(observer: Observer, run: str, grace: float) -> None:
+    """Wait until a live run has ended; say so if that takes longer than a moment."""
+    from tflaunch.client.observer import Outcome
+    from tflaunch_worker.readable import duration_words
+
+    told_at = time.monotonic() + _MOMENT
+    try:
+        while observer.outcome is Outcome.LIVE:
+            observer.wait(_MOMENT)
+            observer.catch_up()
+            if observer.outcome is Outcome.LIVE and time.monotonic() >= told_at:
+                told_at = float("inf")
+                say(f"stopping {run}: its tasks have {duration_words(grace)} to save")
+    except KeyboardInterrupt:
+        say(f"{run} goes on stopping; `tflaunch wait {run}` waits for its end")
+        raise
 
 
 def _seconds(text: str) -> float:

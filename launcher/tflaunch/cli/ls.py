@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import time
 
@@ -32,13 +33,12 @@ def ls(run: str | None, states: tuple[str, ...], most: int | None, since: str | 
       tflaunch ls --json
     """
     from tflaunch.client.run_list import STATES, overview, table
-    from tflaunch.clusterspec.problems import nearest_name
     from tflaunch.store.run_dir import runs_directory
 
     for state in states:
         if state not in STATES:
-            near = nearest_name(state, STATES)
-            remedy = f"did you mean {near!r}?" if near else f"write one of {', '.join(STATES)}."
+            near = difflib.get_close_matches(state, STATES, n=1)
+            remedy = f"did you mean {near[0]!r}?" if near else f"write one of {', '.join(STATES)}."
             raise click.BadParameter(f"{state!r} is no state of a run; {remedy}", param_hint="'--state'")
     found = overview(run or "", states, 0.0 if since is None else moment_in(since, "--since"), most)
     if as_json:

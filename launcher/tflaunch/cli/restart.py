@@ -26,7 +26,9 @@ def restart(words: tuple[str, ...]) -> None:
     directory, wanted = choose(words)
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
     bound = requests.request_restart(directory, tasks)
-    say(f"restarting {_restarted(tasks, bound)} of {directory.name}")
+    is_whole = bool(bound) or not tasks
+    note = "; they go on from their checkpoints" if is_whole else ""
+    say(f"restarting {_restarted(tasks, bound)} of {directory.name}{note}")
 
 
 def _restarted(tasks: list[str], bound: list[str]) -> str:

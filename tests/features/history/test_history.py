@@ -104,7 +104,7 @@ def moments(launch: Launch, least: int) -> list[Moment]:
 @pytest.mark.cli
 def test_a_run_that_nobody_looks_at_has_its_curves(launch: Launch) -> None:
     """Beyond the death of its supervisor, up to what its tasks reported last; `ls` and the API read it."""
-    assert launch.run("up", "-d", launch.shell(TRAINING, strategy="none")).returncode == 0
+    assert launch.run("up", "-d", launch.shell(TRAINING, strategy="none", restart={"max": 0})).returncode == 0
     first = moments(launch, 2)[0].tasks["worker:0"]
     assert first.step
     assert first.rss_bytes

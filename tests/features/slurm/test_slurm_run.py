@@ -101,7 +101,7 @@ def test_a_supervisor_on_another_node_is_reached_through_a_step(path: Path, monk
     jobs_are(monkeypatch, RUNNING)
     client = ControlClient(submit(path))
     client.say("follow")
-    assert client.hear(PATIENCE) == {"kind": "follow"}
+    assert client.hear(PATIENCE) == {"kind": "follow", "body": b""}
     client.close()
     jobs_are(monkeypatch, WAITING)
     with pytest.raises(NoSupervisorError):
