@@ -94,7 +94,9 @@ def _no_servers(running: Running) -> Iterator[tuple[Problem, Path]]:
         run = "run" if len(alike) > 1 else "runs"
         message = f"{' and '.join(alike)} {run} this program, which starts no server: the chief would wait"
         roles = json.dumps({role: {"server": True} for role in alike})
-        yield running.warn(use, message, f'add "roles": {roles} to the spec, or a tf.distribute.Server to the program')
+        options = " ".join(f"--set roles.{role}.server=true" for role in alike)
+        hint = f'add "roles": {roles} to the spec, or a tf.distribute.Server to the program; with `run`: {options}'
+        yield running.warn(use, message, hint)
 
 
 def _mirrored_alone(running: Running) -> Iterator[tuple[Problem, Path]]:
