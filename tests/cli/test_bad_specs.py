@@ -204,7 +204,12 @@ PARAMETER_SERVER = {"chief": 1, "worker": 1, "ps": 1}
 NOT_FOR_TENSORFLOW = [
     field("no-task", {"cluster": {}}, "cluster: has no task"),
     field("master", {"cluster": {"master": 1, "worker": 1}}, "cluster.master", "rename it to 'chief'"),
-    field("tensorboard-in-cluster", {"cluster": {"worker": 1, "tensorboard": 1}}, "cluster.tensorboard", "sidecars"),
+    field(
+        "tensorboard-in-cluster",
+        {"cluster": {"worker": 1, "tensorboard": 1}},
+        "cluster.tensorboard",
+        '"tensorboard": "logs/"',
+    ),
     field("unknown-role", {"cluster": {"worker": 1, "wroker": 1}}, "cluster.wroker", "did you mean 'worker'?"),
     field("two-chiefs", {"cluster": {"worker": 1, "chief": 2}}, "cluster.chief: has 2 tasks"),
     field("two-evaluators", {"cluster": {"worker": 1, "evaluator": 2}}, "cluster.evaluator: has 2 tasks"),

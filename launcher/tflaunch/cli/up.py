@@ -91,7 +91,8 @@ def up(
         if any(taken) or not all(room_options()[name].goes_with_resume for name in options.extras):
             *words, last = ["-d", "-q", "-v", *with_it]
             raise click.UsageError(
-                f"--resume takes the rest from the run itself; only {', '.join(words)} and {last} go with it"
+                f"write tflaunch up --resume {resume}: --resume takes the rest from the run itself; "
+                f"only {', '.join(words)} and {last} go with it"
             )
         return take_over(resume, options.extras, options.detach, options.verbose, options.quiet, options.fold)
     launching = Launching(options, engine)

@@ -15,7 +15,7 @@ from tflaunch.clusterspec import defaults
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.problems import Remainder, validate_data, without_faults
 from tflaunch.clusterspec.spec_file import SpecFile, SpecFileError, read_spec_file
-from tflaunch.clusterspec.values import WrittenFloat, format_place
+from tflaunch.clusterspec.values import WrittenFloat, format_place, show_value
 from tflaunch.errors import Problem, SpecError
 
 MAX_DEPTH = 32
@@ -177,7 +177,12 @@ def _parse_json(text: str) -> Any:
         place = f"line {error.lineno}, column {error.colno}"
         found = text[error.pos : error.pos + _SHOWN].partition("\n")[0].strip()
         near = f" at {found!r}" if found else ""
-        raise SpecFileError(f"is not valid JSON: {error.msg}{near}", "correct the syntax there", place) from None
+        hint = "correct the syntax there"
+        if found.startswith(("//", "#", "/*")):
+            hint = "JSON has no comments: remove it, or write YAML"
+        elif found[:1] in ("}", "]") and text[: error.pos].rstrip().endswith(","):
+            hint = "remove the comma before it"
+        raise SpecFileError(f"is not valid JSON: {error.msg}{near}", hint, place) from None
     except ValueError as error:  # a number with thousands of digits
         raise SpecFileError(f"is not usable JSON: {error}", "write a smaller number") from None
 
@@ -205,7 +210,8 @@ def _parse_toml(text: str) -> Any:
     try:
         return tomllib.loads(text, parse_float=WrittenFloat)
     except tomllib.TOMLDecodeError as error:
-        raise SpecFileError(f"is not valid TOML: {error}", "correct the syntax there") from None
+        hint = 'text needs quotes: "…"' if "Invalid value" in str(error) else "correct the syntax there"
+        raise SpecFileError(f"is not valid TOML: {error}", hint) from None
     except ValueError as error:
         raise SpecFileError(f"is not usable TOML: {error}", "write a smaller number") from None
 
@@ -216,7 +222,8 @@ def _parse_yaml(text: str) -> Any:
     try:
         return yaml.parse_yaml(text)
     except yaml.YamlError as error:
-        raise SpecFileError(f"is not usable YAML: {error}", "correct it there", error.where) from None
+        hint = "put text with a colon in quotes" if "mapping values" in str(error) else "correct it there"
+        raise SpecFileError(f"is not usable YAML: {error}", hint, error.where) from None
 
 
 def _check_size(data: Any) -> None:
@@ -274,7 +281,9 @@ def _assign(data: Any, steps: list[str | int], value: Any, setting: str) -> None
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         fits = isinstance(data, dict) if isinstance(step, str) else isinstance(data, list) and step < len(data)
         if not fits:
-            raise SpecFileError(f"--set {setting!r:.60} leads through {step!r}, which is not there", "check the path")
+            inside = f", as {show_value(data)} has no fields" if not isinstance(data, dict | list) else ""
+            message = f"--set {setting!r:.60} leads through {step!r}, which is not there{inside}"
+            raise SpecFileError(message, f"end the path before .{step}" if inside else "check the path")
         if following is None:
             data[step] = value
         elif isinstance(step, str):

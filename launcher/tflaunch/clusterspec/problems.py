@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from tflaunch.clusterspec.model import Spec, written_fields
+from tflaunch.clusterspec.model import Host, Spec, written_fields
 from tflaunch.clusterspec.values import COUNT_FORM, InvalidValueError, Location, format_place, show_value
 from tflaunch.errors import Problem
 
@@ -20,6 +20,9 @@ _OF_KEY = "[key]"
 
 _MOST_ROUNDS = 8  # of removing faulty fields: each finds those that only show without the ones before
 
+_FOREIGN_FIELDS_OF_HOSTS = dict.fromkeys(
+    ("user", "port", "hostname", "host", "key"), 'write "ssh": "user@address:port", and "identity_file" for a key'
+)
 _FOREIGN_FIELDS = {
     "task": "remove it: tflaunch makes the task part of TF_CONFIG for every task",
     "ps_hosts": 'write "cluster": {"ps": [...]}',
@@ -130,8 +133,9 @@ def _sentence(detail: ErrorDetails, location: Location, declared: Any) -> tuple[
 def _unknown_field(value: object, location: Location, declared: Any) -> tuple[str, str]:
     name, model = str(location[-1]), _declared_at(location[:-1])
     known = written_fields(model)
-    if model is Spec and name in _FOREIGN_FIELDS:
-        hint = _FOREIGN_FIELDS[name]
+    foreign = {Spec: _FOREIGN_FIELDS, Host: _FOREIGN_FIELDS_OF_HOSTS}.get(model, {})
+    if name in foreign:
+        hint = foreign[name]
     elif guess := _meant_by(location):
         hint = f"did you mean {guess!r}?"
     else:
@@ -145,8 +149,12 @@ def _missing(value: object, location: Location, declared: Any) -> tuple[str, str
 
 
 def _not_an_object(value: object, location: Location, declared: Any) -> tuple[str, str]:
-    fields = ", ".join(written_fields(declared))
-    return f"must be an object with {fields}, not {show_value(value)}", ""
+    first, *others = written_fields(declared)
+    example = json.dumps({first: value if isinstance(value, str) else "…"}, ensure_ascii=False)
+    return (
+        f"must be an object with {', '.join([first, *others])}, not {show_value(value)}",
+        f"write for example {example}",
+    )
 
 
 def _not_a_choice(value: object, location: Location, declared: Any) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from tflaunch.errors import Problem, SpecError
 
 MAX_BYTES = 4 * 1024 * 1024
 
+_SUFFIXES = (".json", ".yaml", ".yml", ".toml")
 _STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")  # of /dev/stdin, and of <(COMMAND) in a shell
 _TOML_LINE = r"""\s*(?:\[|[\w."'-]+\s*=)"""
 
@@ -39,6 +40,19 @@ class SpecFile(NamedTuple):
     text: str
 
 
+def _other_path(path: Path) -> str:
+    """Return a question about a spec that is meant by a path without one, "" if none is like it."""
+    import difflib  # slow to import, and rarely needed
+
+    try:
+        place, name = (path, "cluster.json") if path.is_dir() else (path.parent, path.name)
+        known = [each.name for each in place.iterdir() if each.suffix in _SUFFIXES]
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(name, known, n=1) or (known if place == path and len(known) == 1 else [])
+    return f"did you mean {place / near[0]}?" if near else ""
+
+
 def read_spec_file(path: Path, *, or_empty: bool = False) -> SpecFile:
     """Return the text of a spec in a file; ``or_empty`` allows an empty file.
 
@@ -51,7 +65,7 @@ def read_spec_file(path: Path, *, or_empty: bool = False) -> SpecFile:
                 return read_spec_stream(file, str(path))
             return SpecFile(str(path), path.parent, path.suffix, _decoded(file.read(MAX_BYTES + 1), or_empty))
     except OSError as error:
-        hint = "give the path of a cluster spec"
+        hint = _other_path(path) or "give the path of a cluster spec"
         if isinstance(error, PermissionError):
             hint = f"user {os.getuid()} needs permission to read it and to enter {path.absolute().parent}"
         problem = Problem("error", "", f"cannot be read: {error.strerror}", hint)

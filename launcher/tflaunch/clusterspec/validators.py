@@ -88,7 +88,8 @@ def _check_encodable(text: str) -> None:
 
 def _check_text(value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidValueError(f"must be text, not {show_value(value)}", "put it in quotes")
+        hint = "write its JSON as text" if isinstance(value, dict) else "put it in quotes"
+        raise InvalidValueError(f"must be text, not {show_value(value)}", hint)
     if "\0" in value:
         raise InvalidValueError("contains a NUL character", "remove it")
     _check_encodable(value)
@@ -245,7 +246,8 @@ def list_of(form: str, size: int | None = None) -> BeforeValidator:
 
     def check_list(value: object) -> object:
         if not isinstance(value, list | tuple) or (size is not None and len(value) != size):
-            raise InvalidValueError(f"must be {form}, not {show_value(value)}", "write it in brackets")
+            hint = f"write {size}" if isinstance(value, list | tuple) else "write it in brackets"
+            raise InvalidValueError(f"must be {form}, not {show_value(value)}", hint)
         return value
 
     return BeforeValidator(check_list)

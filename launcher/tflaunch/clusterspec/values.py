@@ -87,6 +87,10 @@ def parse_address(value: object) -> Address:
     if ":" in port:  # TensorFlow 2.21 parses "[::1]:2222"
         message = f"{show_value(value)} looks like an IPv6 address, which tflaunch does not take"
         raise InvalidValueError(message, "use the host's name or its IPv4 address")
+    user, at, name = host.partition("@")
+    if at and re.fullmatch(HOST_PATTERN, name):
+        remedy = f'write "{name}" here, and "hosts": {{"{name}": {{"ssh": "{user}@{name}"}}}}'
+        raise InvalidValueError(f"{show_value(value)} names no host", remedy)
     if not re.fullmatch(HOST_PATTERN, host):
         raise InvalidValueError(f"{show_value(value)} names no host", 'write "host:port", for example "10.0.0.1:2222"')
     if not colon:

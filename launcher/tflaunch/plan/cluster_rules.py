@@ -11,6 +11,7 @@ from tflaunch.errors import Problem
 from tflaunch.plan import placement
 
 _LONGEST_VARIABLE = 128 * 1024 - 200  # MAX_ARG_STRLEN, less the text around the addresses
+_BOARD = 'remove it, and write "tensorboard": "logs/" beside "cluster"'
 _SIDECAR_LIKE = ("tensorboard", "dispatcher", "data_worker", "data_service")
 
 
@@ -20,7 +21,8 @@ def _known_roles(spec: Spec) -> Iterator[Problem]:
         if role == "master":
             yield Problem.error("cluster.master", "TensorFlow 2 refuses a job named 'master'", "rename it to 'chief'")
         elif role.lower() in _SIDECAR_LIKE:
-            yield Problem.error(f"cluster.{role}", f"{role!r} is not a role of TF_CONFIG", 'move it to "sidecars"')
+            remedy = _BOARD if role.lower() == "tensorboard" else 'move it to "sidecars"'
+            yield Problem.error(f"cluster.{role}", f"{role!r} is not a role of TF_CONFIG", remedy)
         elif role not in ROLES:
             guess = nearest_name(role, list(ROLES))
             hint = f"did you mean {guess!r}?" if guess else "use chief, worker, ps or evaluator"
@@ -107,8 +109,8 @@ def _loopback_among_hosts(spec: Spec) -> Iterator[Problem]:
         return
     for where, host in places:
         if _is_loopback(host):
-            message = f"{host!r} means a different machine on each host of this cluster"
-            yield Problem.error(where, message, "use the name or address by which the other hosts reach it")
+            message = f"{host!r}, as which a number of tasks counts, means a different machine on each host"
+            yield Problem.error(where, message, 'list the names by which hosts reach each other, such as ["h1", "h2"]')
 
 
 def _wildcards(spec: Spec) -> Iterator[Problem]:

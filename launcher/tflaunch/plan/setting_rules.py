@@ -172,7 +172,8 @@ def _sync(spec: Spec) -> Iterator[Problem]:
         parts = path.split("/")
         if path.startswith(("/", "~")) or ".." in parts:
             message = f"{path!r} is not below the spec's directory"
-            yield Problem.error(f"sync.paths[{index}]", message, "move the spec up, or give a path relative to it")
+            hint = "name the path from there" if ".." in parts else "name the path relative to it"
+            yield Problem.error(f"sync.paths[{index}]", message, f"move the spec to a directory above both, and {hint}")
 
 
 def _collect(spec: Spec) -> Iterator[Problem]:
@@ -204,7 +205,8 @@ def _checkpoints(spec: Spec) -> Iterator[Problem]:
     is_chosen = "copies" in spec.checkpoints.model_fields_set and not spec.discover and spec.pool is None
     if is_chosen and spec.checkpoints.copies > max(len(hosts), 1):
         message = f"there are {len(hosts)} hosts, so {spec.checkpoints.copies} cannot have a copy"
-        yield Problem.warning("checkpoints.copies", message, "the run's directory has one beside them")
+        hint = f"write {len(hosts)}: the run's directory has one beside them"
+        yield Problem.warning("checkpoints.copies", message, hint)
 
 
 def is_pattern(path: str) -> bool:

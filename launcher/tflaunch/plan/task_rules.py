@@ -65,7 +65,8 @@ def _secrets(spec: Spec) -> Iterator[Problem]:
     for name, secret in spec.secrets.items():
         if (secret.env is None) == (secret.file is None):
             message = 'must have one of "env" and "file"'
-            yield Problem.error(f"secrets.{name}", message, "write where the value is found")
+            hint = "write where the value is found" if secret.env is None else "remove one of them"
+            yield Problem.error(f"secrets.{name}", message, hint)
         for where, env in _environments(spec):
             if name in env:
                 yield Problem.error(f"{where}.{name}", f"is a secret, too (secrets.{name})", "leave out one of them")

@@ -26,7 +26,10 @@ def test_a_module_missing_elsewhere_is_told_with_host_and_interpreter() -> None:
     job = History(planned(TWO_HOSTS, ON_H1)).job
     log = [HEAD, '  File "train.py", line 1, in <module>', "ModuleNotFoundError: No module named 'tensorflow'"]
     here, there = (summary.hint_for(job, task, lambda *_: log) for task in ("worker:0", "worker:1"))
-    assert here == "tensorflow is not installed for python; if it is your own module, set `workdir` to its directory"
+    assert here == (
+        "tensorflow is not installed for python: python -m pip install it, or if it is your own module, set "
+        "`env.PYTHONPATH` to its directory"
+    )
     assert there == (
         "tensorflow is not installed for /opt/py/bin/python on h2: install it there, or set hosts.h2.python to a "
         "Python that has it; `sync` copies modules of your own"

@@ -77,7 +77,8 @@ def cluster_of(roles: ClusterOptions) -> dict[str, Any]:
     number = max(room, 1) if roles.workers is None else roles.workers
     _check_roles(number, roles.ps, roles.chief)
     if are_counted and number > room:
-        raise click.UsageError(f"-n {number} is more workers than the {room} that -H has room for.")
+        remedy = f"leave out -n, or raise a number in -H, such as {slots[0][0]}:{(slots[0][1] or 1) + number - room}"
+        raise click.UsageError(f"-n {number} is more workers than the {room} that -H has room for; {remedy}.")
     wanted = {"chief": int(roles.chief), "worker": number, "ps": roles.ps, "evaluator": int(roles.evaluator)}
     if not slots:
         return {role: count for role, count in wanted.items() if count}

@@ -7,12 +7,12 @@ import click
 _JOBS = (
     "`tflaunch up --on kubernetes` starts the tasks in pods and supervises them, `render --to jobset` writes a JobSet"
 )
+_LISTEN = "for an editor, call `debugpy.listen(('127.0.0.1', 5678))` and `debugpy.wait_for_client()` in the task"
 _INSTEAD = {
     **dict.fromkeys(("render --to k8s", "render --to kubernetes"), _JOBS),
-    "debug --debugpy": "call `debugpy.listen` in the task, as docs/how_do_i.md shows",
-    "debug --port": "it was for editors; call `debugpy.listen` in the task, as docs/how_do_i.md shows",
+    **dict.fromkeys(("debug --debugpy", "debug --port"), _LISTEN),
     "profile --python": "stacks of Python are all that `tflaunch profile` samples; leave it out",
-    "profile --tensorflow": "TensorFlow has a profiler of its own, which docs/how_do_i.md shows",
+    "profile --tensorflow": "call `tf.profiler.experimental.start('logs')` in the program, and later `…stop()`",
     "run --keep": "`tflaunch tensorboard RUN` serves a run's event files at any time",
     "up --keep": "`tflaunch tensorboard RUN` serves a run's event files at any time",
     "tensorboard --profiles": "`tensorboard --logdir DIR` shows what TensorFlow's profiler has written to DIR",

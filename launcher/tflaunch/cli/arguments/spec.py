@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
+import re
 import shlex
 import sys
 import time
@@ -70,14 +70,20 @@ class WholeNumber(click.IntRange):
 
 _MEANT_OPTIONS = {
     **dict.fromkeys(("--background", "--bg", "--daemon"), "--detach"),
-    **dict.fromkeys(("--env", "--restart", "--sync", "--workdir"), "--set"),
     **dict.fromkeys(("--np", "--nproc", "--nproc-per-node", "--nproc_per_node", "--num-workers", "--ntasks"), "-n"),
-    **dict.fromkeys(("--nnodes", "--nodes", "--hostfile"), "-H"),
 }
-"""Options of other tools, and fields of a spec that are taken for options: what does it here."""
-
-
+"""Options of other tools: what does it here."""
+_FIELDS = {
+    "--env": "--set env.NAME=VALUE",
+    "--restart": "--set restart.max=N",
+    "--sync": """--set 'sync.paths=["."]'""",
+    "--workdir": "--set workdir=DIR",
+    **dict.fromkeys(("--nnodes", "--nodes", "--hostfile"), "-H HOST1,HOST2"),
+}
+"""Fields of a spec that are taken for options, and the machines of other tools: what to write."""
 _NUMBER = "-n"
+_PROGRAM = re.compile(r"python[\d.]*|.*\.(py|sh)|\.{0,2}/.+")
+_SPEC = re.compile(r".+\.(json|ya?ml|toml)")
 
 
 def propose_option(error: click.NoSuchOption) -> click.UsageError:
@@ -86,9 +92,13 @@ def propose_option(error: click.NoSuchOption) -> click.UsageError:
     known = {name for param in error.ctx.command.params for name in param.opts} if error.ctx is not None else {meant}
     unknown = f"No such option {error.option_name!r}."
     if meant == _NUMBER and meant not in known:
-        return click.UsageError(f"{unknown} A spec has the number of workers: --set cluster.worker=2.", error.ctx)
+        return click.UsageError(f"{unknown} A spec has the number of workers: --set cluster.worker=N.", error.ctx)
+    if (field := _FIELDS.get(meant)) and field.partition(" ")[0] in known:
+        return click.UsageError(f"{unknown} Write: {field}", error.ctx)
     if meant in known:
         return click.UsageError(f"{unknown} Did you mean {meant!r}?", error.ctx)
+    import difflib  # slow to import, and rarely needed
+
     near = difflib.get_close_matches(error.option_name, error.possibilities or (), cutoff=_SIMILAR)
     return click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
 
@@ -101,6 +111,10 @@ def require_program(command: Sequence[str], context: click.Context | None = None
     """
     if command and command[0].startswith("-"):
         words = shlex.join(command)
+        place = next((at for at, word in enumerate(command) if _PROGRAM.fullmatch(word)), 0)
+        if place:
+            own, rest = shlex.join(command[:place]), shlex.join(command[place:])
+            raise click.UsageError(f"{own!r} goes before `--`: {own} -- {rest}", context)
         raise click.UsageError(f"After `--` comes a whole COMMAND, such as: -- python train.py {words}", context)
 
 
@@ -120,6 +134,8 @@ class CommandAfterDashes(click.Command):
             raise click.UsageError(message, context) from None
         if context.params.get("command") and not context.resilient_parsing:
             words = shlex.join(context.params["command"])
+            if _SPEC.fullmatch(words):
+                raise click.UsageError(f"{words} is a second spec; {self.name} takes one: give each its own", context)
             raise click.UsageError(f"{words!r} is not expected here; a COMMAND goes after `--`: -- {words}", context)
         context.params["command"] = tuple(args[end + 1 :])
         if not context.resilient_parsing:

@@ -67,7 +67,8 @@ RULES = [
     ),
     HintRule(
         r"ModuleNotFoundError: No module named '(?P<module>[\w.]{1,100})'",
-        "{module} is not installed for {python}; if it is your own module, set `workdir` to its directory",
+        "{module} is not installed for {python}: {python} -m pip install it, or if it is your own module, set "
+        "`env.PYTHONPATH` to its directory",
     ),
     HintRule(
         r"can't open file '[^'\n]{1,500}': \[Errno 2\]",

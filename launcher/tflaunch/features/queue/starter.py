@@ -136,7 +136,7 @@ def _check_names(plan: Plan, values: Mapping[str, str]) -> None:
     for name in used:
         if name not in values:
             near = nearest_name(name, list(values))
-            meant = f"did you mean {{matrix.{near}}}?" if near else f"add --matrix {name}=1,2"
+            meant = f"did you mean --matrix {name}=… instead of {near}?" if near else f"add --matrix {name}=1,2"
             raise click.UsageError(f"{{matrix.{name}}} in the spec has no value; {meant}")
     for name in values:
         if name not in used:
