@@ -85,8 +85,9 @@ def test_in_an_environment_of_uv_or_without_pip_it_is_uv_pip(prefix: Path, monke
     assert command_for_extra("web") == f"uv pip install --python {prefix} 'tflaunch[web]'"
 
 
-def test_conda_has_a_pip_of_its_own(prefix: Path) -> None:
+def test_conda_has_a_pip_of_its_own(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no file of a venv."""
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(prefix))  # ours may be Debian's
     (prefix / "pyvenv.cfg").unlink()
     (prefix / "conda-meta").mkdir()
     assert command_for_extra("web") == "pip install 'tflaunch[web]'"
