@@ -66,7 +66,7 @@ docs: $(VENV)/.ready ## Build the documents as a site in build/site, which can b
 	$(RUN) NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
 	@echo "file://$(CURDIR)/build/site/index.html"
 
-pictures: $(VENV)/.ready ## Draw the pictures of README and docs anew, as commands and page look now. Needs chromium.
+pictures: $(VENV)/.ready ## Draw the pictures of README and docs, as commands and page look now. Needs chromium.
 	$(RUN) python docs/pictures.py
 	$(RUN) python docs/web_pictures.py
 

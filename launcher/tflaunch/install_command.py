@@ -18,7 +18,7 @@ _TOOLS = (("uv-receipt.toml", "uv tool install --force"), ("pipx_metadata.json",
 def command_for_extra(extra: str) -> str:
     """Return the command that adds an extra of tflaunch to this installation."""
     what = f"tflaunch[{extra}]"
-    for note, command in _TOOLS:  # they make an environment anew from what was asked for, which may be an address
+    for note, command in _TOOLS:  # they make the environment again from its requirement, which may be an address
         if os.path.exists(os.path.join(sys.prefix, note)):
             return f"{command} {shlex.quote(what + _address())}"
     return command_for_package(what, sys.executable)

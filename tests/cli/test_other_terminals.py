@@ -177,9 +177,8 @@ def test_restart_starts_the_gang_anew_for_free(launch: Launch) -> None:
     before = [task["pid"] for task in launch.status()["tasks"]]
     restarted = launch.run("restart")
     assert restarted.returncode == 0
-    assert re.fullmatch(
-        r"tflaunch: restarting all tasks that train of job-\S+; they go on from their checkpoints\n", restarted.stderr
-    )
+    note = "they go on from the checkpoints that they save, if any"
+    assert re.fullmatch(rf"tflaunch: restarting all tasks that train of job-\S+; {note}\n", restarted.stderr)
     launch.wait_for_log("worker:1", "up worker:1 1")
     after = launch.status()
     assert [task["attempt"] for task in after["tasks"]] == [1, 1]

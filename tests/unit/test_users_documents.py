@@ -64,7 +64,7 @@ def test_changes_have_a_line_each() -> None:
 
 
 def test_the_picture_of_help_shows_what_help_prints() -> None:
-    """To draw it anew: python docs/pictures.py --only help (all pictures: make pictures)."""
+    """To draw it again: python docs/pictures.py --only help (all pictures: make pictures)."""
     output = CliRunner().invoke(tflaunch, ["--help"], prog_name="tflaunch", terminal_width=100).output
     printed = [" ".join(line.split()) for line in output.splitlines()]
     assert [line for line in printed if line and line not in picture("help")] == []

@@ -85,7 +85,7 @@ def _checked(spec: Path, command: Sequence[str], settings: Sequence[str]) -> tup
         loaded, problems = prepare.read_spec(read_file(spec), settings, command=command, is_offline=True)
     except SpecError as error:
         return Checked(name, False, error.problems), error.source
-    return Checked(name, True, [*problems, *lint.without_matrix(loaded), *_no_way_out(loaded)]), name
+    return Checked(name, True, [*problems, *lint.matrix_warnings(loaded), *_no_way_out(loaded)]), name
 
 
 def _no_way_out(spec: Spec) -> list[Problem]:

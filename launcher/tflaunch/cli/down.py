@@ -16,7 +16,7 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 if TYPE_CHECKING:
     from tflaunch.client.observer import Observer
 
-_MOMENT = 3.0  # seconds
+_MOMENT = 3.0  # seconds after which it says what it waits for
 
 
 @click.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import time
 
@@ -33,13 +32,14 @@ def ls(run: str | None, states: tuple[str, ...], most: int | None, since: str | 
       tflaunch ls --json
     """
     from tflaunch.client.run_list import STATES, overview, table
+    from tflaunch.clusterspec.values import nearest_name
     from tflaunch.store.run_dir import runs_directory
 
     for state in states:
         if state not in STATES:
-            near = difflib.get_close_matches(state, STATES, n=1)
-            remedy = f"did you mean {near[0]!r}?" if near else f"write one of {', '.join(STATES)}."
-            raise click.BadParameter(f"{state!r} is no state of a run; {remedy}", param_hint="'--state'")
+            near = nearest_name(state, STATES)
+            remedy = f"did you mean {near!r}?" if near else f"write one of {', '.join(STATES)}."
+            raise click.BadParameter(f"{state!r} is not a state of a run; {remedy}", param_hint="'--state'")
     found = overview(run or "", states, 0.0 if since is None else moment_in(since, "--since"), most)
     if as_json:
         click.echo(json.dumps(found, indent=2))

@@ -21,20 +21,15 @@ def restart(words: tuple[str, ...]) -> None:
       tflaunch restart evaluator
     """
     from tflaunch.client import requests, runs
+    from tflaunch.explain.wording import listed
     from tflaunch.plan import selectors
 
     directory, wanted = choose(words)
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
     bound = requests.request_restart(directory, tasks)
-    is_whole = bool(bound) or not tasks
-    note = "; they go on from their checkpoints" if is_whole else ""
-    say(f"restarting {_restarted(tasks, bound)} of {directory.name}{note}")
-
-
-def _restarted(tasks: list[str], bound: list[str]) -> str:
-    """Describe what a request for these tasks restarts: with one that is ``bound``, all tasks that train."""
-    from tflaunch.explain.wording import listed
-
     if tasks and not bound:
-        return listed(tasks)
-    return "all tasks that train" + (f" ({listed(bound)} cannot restart alone)" if bound else "")
+        say(f"restarting {listed(tasks)} of {directory.name}")
+    else:
+        others = f" ({listed(bound)} cannot restart alone)" if bound else ""
+        note = "they go on from the checkpoints that they save, if any"
+        say(f"restarting all tasks that train{others} of {directory.name}; {note}")

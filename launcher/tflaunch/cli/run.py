@@ -15,6 +15,7 @@ from tflaunch.cli.arguments.env import variables_of
 from tflaunch.cli.arguments.launch import Launching, LaunchOptions, launch_options, settings_of
 from tflaunch.cli.arguments.spec import WholeNumber, propose_option, require_program, say, set_option, warn
 from tflaunch.cli.up import start
+from tflaunch.clusterspec.spec_file import SUFFIXES
 
 _SOURCE = "command line"
 _STDOUT = "-"
@@ -94,7 +95,7 @@ def run(
         remedy = "write --save=- to print the spec, or --save=FILE.json"
         raise click.UsageError(f"--save: {save!r} does not look like the name of a spec; {remedy}.")
     require_program(command)
-    if len(command) == 1 and Path(command[0]).suffix in _SUFFIXES:
+    if len(command) == 1 and Path(command[0]).suffix in SUFFIXES:
         raise click.UsageError(f"{command[0]} is a spec, not a program: tflaunch up {shlex.quote(command[0])}")
     cluster = cluster_of(roles)
     data: dict[str, Any] = {"name": options.name or name_from(command), "cluster": cluster, "command": list(command)}

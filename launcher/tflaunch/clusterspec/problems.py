@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tflaunch.clusterspec.model import Host, Spec, written_fields
-from tflaunch.clusterspec.values import COUNT_FORM, InvalidValueError, Location, format_place, show_value
+from tflaunch.clusterspec.values import COUNT_FORM, InvalidValueError, Location, format_place, nearest_name, show_value
 from tflaunch.errors import Problem
 
 _OF_KEY = "[key]"
@@ -106,14 +106,6 @@ def _take_out(data: Any, location: Location) -> None:
 def _meant_by(location: Location) -> str | None:
     """Return the field that the last part of a location probably means."""
     return nearest_name(str(location[-1]), written_fields(_declared_at(location[:-1])))
-
-
-def nearest_name(name: str, known: Sequence[str]) -> str | None:
-    """Return the known name that a misspelled one probably means, None if none is similar."""
-    import difflib  # slow to import, and rarely needed
-
-    matches = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
-    return matches[0] if matches else None
 
 
 # --- sentences -------------------------------------------------------------------------------------

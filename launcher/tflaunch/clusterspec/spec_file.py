@@ -11,7 +11,9 @@ from tflaunch.errors import Problem, SpecError
 
 MAX_BYTES = 4 * 1024 * 1024
 
-_SUFFIXES = (".json", ".yaml", ".yml", ".toml")
+SUFFIXES = (".json", ".yaml", ".yml", ".toml")
+"""Endings of specs."""
+
 _STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")  # of /dev/stdin, and of <(COMMAND) in a shell
 _TOML_LINE = r"""\s*(?:\[|[\w."'-]+\s*=)"""
 
@@ -46,7 +48,7 @@ def _other_path(path: Path) -> str:
 
     try:
         place, name = (path, "cluster.json") if path.is_dir() else (path.parent, path.name)
-        known = [each.name for each in place.iterdir() if each.suffix in _SUFFIXES]
+        known = [each.name for each in place.iterdir() if each.suffix in SUFFIXES]
     except OSError:
         return ""
     near = difflib.get_close_matches(name, known, n=1) or (known if place == path and len(known) == 1 else [])

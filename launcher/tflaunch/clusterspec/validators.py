@@ -246,7 +246,7 @@ def list_of(form: str, size: int | None = None) -> BeforeValidator:
 
     def check_list(value: object) -> object:
         if not isinstance(value, list | tuple) or (size is not None and len(value) != size):
-            hint = f"write {size}" if isinstance(value, list | tuple) else "write it in brackets"
+            hint = f"give {size}" if isinstance(value, list | tuple) else "write it in brackets"
             raise InvalidValueError(f"must be {form}, not {show_value(value)}", hint)
         return value
 

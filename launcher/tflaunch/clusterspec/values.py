@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 RoleName = Literal["chief", "worker", "ps", "evaluator"]
@@ -134,6 +135,14 @@ def show_value(value: object) -> str:
     except ValueError:  # Python does not format integers of thousands of digits
         return "a number of thousands of digits"
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
+
+
+def nearest_name(name: str, known: Sequence[str]) -> str | None:
+    """Return the known name that a misspelled one probably means, None if none is similar."""
+    import difflib  # slow to import, and rarely needed
+
+    matches = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    return matches[0] if matches else None
 
 
 def format_place(location: Location) -> str:

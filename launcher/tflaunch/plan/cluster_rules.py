@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tflaunch.clusterspec.model import Spec
-from tflaunch.clusterspec.problems import nearest_name
-from tflaunch.clusterspec.values import LOCALHOST, ROLES
+from tflaunch.clusterspec.values import LOCALHOST, ROLES, nearest_name
 from tflaunch.errors import Problem
 from tflaunch.plan import placement
 
@@ -109,7 +108,7 @@ def _loopback_among_hosts(spec: Spec) -> Iterator[Problem]:
         return
     for where, host in places:
         if _is_loopback(host):
-            message = f"{host!r}, as which a number of tasks counts, means a different machine on each host"
+            message = f"{host!r} (or a number of tasks) means a different machine on each host of this cluster"
             yield Problem.error(where, message, 'list the names by which hosts reach each other, such as ["h1", "h2"]')
 
 

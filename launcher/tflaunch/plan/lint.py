@@ -14,6 +14,7 @@ from tflaunch.errors import Problem
 from tflaunch.plan import cluster_rules, placeholders, setting_rules, task_rules
 
 _RULES = (*cluster_rules.RULES, *task_rules.RULES, *setting_rules.RULES)
+# Sections that say which tasks there are, and those whose rules look at no others.
 _SHAPE = ("cluster", "command", "discover", "strategy", "roles", "hosts", "sidecars", "kubernetes")
 _APART = ("restart", "timeouts", "retention", "sync", "collect", "checkpoints", "secrets", "env", "notify", "elastic")
 
@@ -57,7 +58,7 @@ def _may_concern(where: str, place: str) -> bool:
     return all(one == other for one, other in zip(parts, others, strict=False)) or parts[-1] == others[-1]
 
 
-def without_matrix(spec: Spec) -> list[Problem]:
+def matrix_warnings(spec: Spec) -> list[Problem]:
     """Return warnings about placeholders that only `up --matrix` fills in."""
     return [
         Problem.warning(where, f"{{matrix.{name}}} gets its values from `up --matrix`", f"add --matrix {name}=V1,V2")

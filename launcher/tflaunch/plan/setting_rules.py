@@ -172,8 +172,8 @@ def _sync(spec: Spec) -> Iterator[Problem]:
         parts = path.split("/")
         if path.startswith(("/", "~")) or ".." in parts:
             message = f"{path!r} is not below the spec's directory"
-            hint = "name the path from there" if ".." in parts else "name the path relative to it"
-            yield Problem.error(f"sync.paths[{index}]", message, f"move the spec to a directory above both, and {hint}")
+            hint = "move the spec to a directory above both, and name the path relative to it"
+            yield Problem.error(f"sync.paths[{index}]", message, hint)
 
 
 def _collect(spec: Spec) -> Iterator[Problem]:

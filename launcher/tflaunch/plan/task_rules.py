@@ -8,8 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tflaunch.clusterspec.model import Spec
-from tflaunch.clusterspec.problems import nearest_name
-from tflaunch.clusterspec.values import ROLES
+from tflaunch.clusterspec.values import ROLES, nearest_name
 from tflaunch.errors import Problem
 from tflaunch.plan import placeholders
 from tflaunch.plan.task_env import OURS

@@ -13,8 +13,7 @@ from tflaunch_worker import wire
 
 _SHORTEST = 2.0  # seconds between two moments at first
 _MOST = 1999  # moments
-_MOST_BYTES = 950_000  # and one line
-_LAST = 64 * 1024  # bytes in which the last moment is looked for
+_MOST_BYTES = 950_000  # with a line above it, still at most about 1 MB
 
 
 class Figures(NamedTuple):
@@ -39,12 +38,12 @@ class Moment(NamedTuple):
 
 def read_history(directory: Path) -> list[Moment]:
     """Return the moments of the run in ``directory``, oldest first; none if none were recorded."""
-    return list(_moments_in(_lines(directory, 0)))
+    return list(_moments_in(_lines(directory)))
 
 
 def last_moment(directory: Path) -> Moment | None:
     """Return the last moment of the run in ``directory``, None if none was recorded."""
-    return next(_moments_in(reversed(_lines(directory, _LAST))), None)
+    return next(_moments_in(reversed(_lines(directory))), None)
 
 
 class HistoryWriter:
@@ -58,7 +57,7 @@ class HistoryWriter:
         self.interval = _SHORTEST
         """Seconds between two moments."""
         self._path = directory / HISTORY_NAME
-        self._lines = _lines(directory, 0)
+        self._lines = _lines(directory)
         self._size = sum(map(len, self._lines))
         self._is_whole = False
         times = [moment.time for moment in _moments_in(self._lines)]
@@ -69,7 +68,7 @@ class HistoryWriter:
         """Write a moment.
 
         Raises:
-            OSError: there is no room; it is written with the next one for which there is.
+            OSError: the disk is full; the moment is written with a later one.
         """
         line = _line(moment)
         self._lines.append(line)
@@ -98,12 +97,10 @@ class HistoryWriter:
         new.replace(self._path)
 
 
-def _lines(directory: Path, last: int) -> list[bytes]:
-    """Return the whole lines of the file, or those in its last bytes; [] if there is none."""
+def _lines(directory: Path) -> list[bytes]:
+    """Return the whole lines of the file; [] if there is none."""
     try:
         with (directory / HISTORY_NAME).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(size - last, 0) if last else 0)
             lines = file.read(2 * _MOST_BYTES).splitlines(keepends=True)
     except OSError:
         return []

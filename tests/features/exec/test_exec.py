@@ -266,6 +266,7 @@ def test_all_hosts_run_a_command_once(launch: Launch) -> None:
     for words, sentence in (
         (["--", "true"], "name one TASK of worker:0, worker:1; --all runs a COMMAND on all hosts"),
         (["worker", "true"], "'true' is not expected here; a COMMAND goes after `--`: tflaunch exec worker -- true"),
+        (["worker-0", "true"], "a COMMAND goes after `--`: tflaunch exec worker:0 -- true"),
         (["--all", "worker:0", "--", "true"], "--all is for all hosts, so that worker:0 is not expected here"),
         (["worker:2"], "no task is 'worker:2'; the tasks are worker:0, worker:1"),
     ):

@@ -192,7 +192,7 @@ def test_a_file_is_replaced_only_by_force(launch: Launch) -> None:
     ("arguments", "message"),
     [
         (["none/a.yaml", *COMMAND], "there is no directory none; create it, or give another FILE"),
-        ([".", *COMMAND], ". has no ending of a spec; end it in one of .yaml, .yml, .toml, .json"),
+        ([".", *COMMAND], ". has no ending of a spec; end it in one of .json, .yaml, .yml, .toml"),
         (["dir.yaml", *COMMAND], "dir.yaml is a directory; give the path of a file in it"),
         (["/proc/a.yaml", *COMMAND], "/proc/a.yaml cannot be written: No such file or directory; give another FILE"),
         (["a.txt", *COMMAND], "a.txt has no ending of a spec"),

@@ -13,9 +13,9 @@ import pytest
 
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of
 from tflaunch.clusterspec import load, schema
-from tflaunch.clusterspec.spec_file import SpecFile
+from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
 from tflaunch.discovery import prepare
-from tflaunch.features.init.starter import FORMATS, starter_spec
+from tflaunch.features.init.starter import starter_spec
 
 pytestmark = pytest.mark.unit
 
@@ -52,7 +52,7 @@ def _no_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFLAUNCH_CONFIG", "")
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_what_is_written_passes_the_check(suffix: str) -> None:
     """Without a warning, for every combination of options; all formats have the same fields."""
     for number, roles in enumerate(ROLES):
@@ -91,7 +91,7 @@ def test_fields_are_offered_where_they_make_sense() -> None:
     assert offered(ClusterOptions(2, "h1,h2"), ["python", "t.py"]) == {"hosts", "sync", "elastic", "preload"}
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_any_word_of_a_command_arrives_as_it_is(suffix: str) -> None:
     """Whatever means something in one of the formats."""
     command = ["python", "-c", ODD, "yes", "1e3", "~", "", "- x", "# y", "${A}"]

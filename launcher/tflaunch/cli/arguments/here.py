@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
-_SPECS = tuple(Path("cluster" + suffix) for suffix in (".json", ".yaml", ".yml", ".toml"))
+from tflaunch.clusterspec.spec_file import SUFFIXES
+
+_SPECS = tuple(Path("cluster" + suffix) for suffix in SUFFIXES)
 _PROGRAMS = ("train.py", "main.py")
 _MOST_SHOWN = 3  # programs
 _MOST_READ = 1 << 20  # bytes of one
@@ -45,8 +47,8 @@ def likely_program() -> str | None:
     return next((name for name in _PROGRAMS if name in found), found[0] if len(found) == 1 else None)
 
 
-def _has_servers(name: str) -> bool:
-    """Return whether a program needs more than workers: parameter servers and a chief."""
+def _needs_servers(name: str) -> bool:
+    """Return whether a program needs parameter servers and a chief beside its workers."""
     try:
         with open(name, "rb") as file:
             return b"ParameterServerStrategy" in file.read(_MOST_READ)
@@ -61,7 +63,7 @@ def first_steps() -> str:
     names = [program] if program is not None else programs_here()
     for name in [] if specs or len(names) > _MOST_SHOWN else names:
         init = "tflaunch init" if program is not None else shlex.join(["tflaunch", "init", "--", "python", name])
-        if not _has_servers(name):
+        if not _needs_servers(name):
             steps[shlex.join(["tflaunch", "run", "-n", "2", "python", name])] = f"Run {name} on two workers."
         steps[init] = f"Write a spec for {name}."
     width = max(map(len, steps), default=0)

@@ -15,6 +15,7 @@ import click
 
 from tflaunch.cli.arguments.here import usual_spec
 from tflaunch.cli.arguments.removed import removed_option
+from tflaunch.clusterspec.spec_file import SUFFIXES
 from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
 
 if TYPE_CHECKING:
@@ -83,7 +84,6 @@ _FIELDS = {
 """Fields of a spec that are taken for options, and the machines of other tools: what to write."""
 _NUMBER = "-n"
 _PROGRAM = re.compile(r"python[\d.]*|.*\.(py|sh)|\.{0,2}/.+")
-_SPEC = re.compile(r".+\.(json|ya?ml|toml)")
 
 
 def propose_option(error: click.NoSuchOption) -> click.UsageError:
@@ -134,7 +134,7 @@ class CommandAfterDashes(click.Command):
             raise click.UsageError(message, context) from None
         if context.params.get("command") and not context.resilient_parsing:
             words = shlex.join(context.params["command"])
-            if _SPEC.fullmatch(words):
+            if Path(words).suffix in SUFFIXES:
                 raise click.UsageError(f"{words} is a second spec; {self.name} takes one: give each its own", context)
             raise click.UsageError(f"{words!r} is not expected here; a COMMAND goes after `--`: -- {words}", context)
         context.params["command"] = tuple(args[end + 1 :])

@@ -15,13 +15,13 @@ import click
 from tflaunch.cli.arguments.select import choose, complete_runs_and_tasks
 from tflaunch.cli.arguments.spec import CommandAfterDashes, say
 
-_TASK = r"\1:\2"
-_LIKE_A_TASK = re.compile(r"\b(chief|worker|ps|evaluator)[-/](\d+)$")
-
 if TYPE_CHECKING:
     from tflaunch.features.exec.remote_commands import Ended
     from tflaunch.plan.model import Plan
     from tflaunch.tui.task_lines import TaskLines
+
+_LIKE_A_TASK = re.compile(r"\b(chief|worker|ps|evaluator)[-/](\d+)$")  # as containers and pods are called
+_TASK = r"\1:\2"
 
 
 @click.command("exec", cls=CommandAfterDashes)
@@ -83,7 +83,7 @@ def _require_task(plan: Plan, wanted: Sequence[str]) -> str:
 
 
 def _require_no_more(words: Sequence[str], number: int) -> None:
-    """Require that only so many words precede the command."""
+    """Require that at most ``number`` words precede the command."""
     known, more = shlex.join(words[:number]), shlex.join(words[number:])
     if more and ":" in words[number]:
         raise click.UsageError(f"{more!r} is not expected here: name one TASK, or --all for all hosts")

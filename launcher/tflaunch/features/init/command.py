@@ -14,6 +14,7 @@ import click
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, host_slots, name_from
 from tflaunch.cli.arguments.here import likely_program, programs_here, specs_here
 from tflaunch.cli.arguments.spec import STDIN, CommandAfterDashes, command_argument, say, warn
+from tflaunch.clusterspec.spec_file import SUFFIXES
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.init import fitting
@@ -59,8 +60,8 @@ def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, nam
 
     path = Path(_DEFAULT) if file in (None, _STDOUT) else file
     assert path is not None
-    if path.suffix.lower() not in starter.FORMATS:
-        remedy = f"end it in one of {', '.join(starter.FORMATS)}"
+    if path.suffix.lower() not in SUFFIXES:
+        remedy = f"end it in one of {', '.join(SUFFIXES)}"
         raise TflaunchError(f"{path} has no ending of a spec; {remedy}", EXIT_USAGE)
     if file != _STDOUT:
         _check_target(path, force, is_usual=file is None)

@@ -13,7 +13,6 @@ from tflaunch.clusterspec.values import LOCALHOST, parse_address
 from tflaunch.rooms import served_fields
 from tflaunch_worker import program_source
 
-FORMATS = (".yaml", ".yml", ".toml", ".json")
 """The suffixes of the files that a spec can be written to."""
 
 _HEAD = """\

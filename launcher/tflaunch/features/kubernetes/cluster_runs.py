@@ -123,7 +123,7 @@ def execute(
 ) -> Executed:
     """Run a command of tflaunch in a pod, connected to this terminal; with ``is_quiet``, its errors are not shown.
 
-    ``takes_input``: it gets the input of this process even if that is no terminal.
+    ``takes_input``: it gets the input of this process even if that is not a terminal.
     """
     has_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not is_quiet
     argv = kubectl.exec_command(cluster, pod)

@@ -129,7 +129,7 @@ def _check_names(plan: Plan, values: Mapping[str, str]) -> None:
     Raises:
         click.UsageError: one of them has no counterpart.
     """
-    from tflaunch.clusterspec.problems import nearest_name
+    from tflaunch.clusterspec.values import nearest_name
     from tflaunch.plan import placeholders
 
     used = placeholders.matrix_names(plan)

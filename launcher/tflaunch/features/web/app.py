@@ -8,7 +8,6 @@ import signal
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,20 +46,9 @@ _ALL = "*"
 _LONGEST_REQUEST = 64 * 1024
 
 
-def make_app(followed: Path | None = None) -> Starlette:
-    """Return the application; `access.Guarded` lets only the user's browser reach it.
-
-    Args:
-        followed: the directory of a run to follow from the start, so that its charts are complete.
-    """
+def make_app() -> Starlette:
+    """Return the application; `access.Guarded` lets only the user's browser reach it."""
     server = _Server()
-
-    @asynccontextmanager
-    async def following(app: Starlette) -> AsyncIterator[None]:
-        if followed is not None:
-            server.follow(followed)
-        yield
-
     run = "/api/runs/{run}"
     return Starlette(
         routes=[
@@ -79,7 +67,6 @@ def make_app(followed: Path | None = None) -> Starlette:
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         exception_handlers={TflaunchError: _explain_refusal},
-        lifespan=following,
     )
 
 
@@ -100,10 +87,6 @@ class _Server:
         self._listing = asyncio.Lock()
         self._listed = ""
         self._listed_at = float("-inf")
-
-    def follow(self, directory: Path) -> None:
-        """Follow a run, whether a page shows it or not."""
-        self._feeds.of(directory)
 
     # ---- all runs
 

@@ -98,7 +98,7 @@ def serve(
             say(f"on your own machine, first: {_tunnel(chosen)}")
         if listening is not None:
             listening()
-        app = Guarded(make_app(run), access, chosen, "/" if run is None else f"/#/{run.name}")
+        app = Guarded(make_app(), access, chosen, "/" if run is None else f"/#/{run.name}")
         config = uvicorn.Config(
             app,
             http=_Connection,

@@ -14,7 +14,7 @@ export function comparePage(main, runs) {
   const grid = h("div", { className: "compared" });
   const none = h("p", { className: "note", hidden: true }, "No curves: none of these runs has recorded any figures.");
   const rows = h("section", {}, h("p", { className: "empty" }, "Comparing …"));
-  const link = (run, at) => h("a", { href: `#/${encodeURIComponent(run)}` }, h("i", { className: "swatch", style: `background: ${colour(at, runs.length)}` }), run);
+  const link = (run, at) => h("a", { href: `#/${encodeURIComponent(run)}` }, h("i", { className: "swatch", style: `background: ${hueOf(at, runs.length)}` }), run);
   main.append(
     h("div", { className: "bar" }, h("h1", {}, `${runs.length} runs`), h("span", { className: "grow" }), axis),
     h("p", { className: "legend" }, runs.map(link)), grid, none, h("h2", {}, "What differs"), rows);
@@ -78,7 +78,7 @@ function curve(history, valueOf, over) {
 }
 
 const isNumber = (value) => typeof value === "number";
-const colour = (at, number) => `hsl(${Math.round((at * 360) / number + 225)} 60% 52%)`;
+const hueOf = (at, number) => `hsl(${Math.round((at * 360) / number + 225)} 60% 52%)`;
 
 function options(place, runs, format, over, few) {
   const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
@@ -89,7 +89,7 @@ function options(place, runs, format, over, few) {
     legend: { live: true },
     cursor: { drag: { x: true, y: false } }, // a double click shows all again
     series: [{ label: over === "step" ? "step" : "seconds" }, ...runs.map((run, at) => ({
-      label: run, stroke: colour(at, runs.length), width: 1.5, spanGaps: true, points: { show: few }, value: (_, value) => (isNumber(value) ? format(value) : "–"),
+      label: run, stroke: hueOf(at, runs.length), width: 1.5, spanGaps: true, points: { show: few }, value: (_, value) => (isNumber(value) ? format(value) : "–"),
     }))],
     axes: [{ ...axis, size: 26 }, { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => (tick === 0 ? "0" : format(tick))) }],
   };
