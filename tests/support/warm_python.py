@@ -91,7 +91,8 @@ class WarmPython:
             }
             print(json.dumps(request), file=self._process.stdin, flush=True)
             code = int(self._process.stdout.readline())
-            return subprocess.CompletedProcess(argv, code, streams[1].read_text(), streams[2].read_text())
+            stdout, stderr = (stream.read_bytes().decode() for stream in streams[1:])  # "\\r" stays, as in a pipe
+            return subprocess.CompletedProcess(argv, code, stdout, stderr)
 
     def close(self) -> None:
         """End it."""
