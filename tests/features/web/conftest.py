@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
+from support import install
+from support.browser_pages import PATIENCE, signed_in
 from support.launch import Launch, clean_launch
 from support.web_pages import Server, newest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 BROKEN = """
 import os, time
@@ -49,3 +55,22 @@ def failed_run(place: Launch) -> str:
     )
     assert place.up(spec).returncode == 1
     return newest(place, "broken")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A browser for all tests of the page."""
+    install.need(["chromium"], ["chromium"])
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        program = install.program("chromium")
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=PATIENCE)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, server: Server) -> Iterator[Page]:
+    """A page of the server of all tests."""
+    yield from signed_in(browser, server)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from support import install
+from support.browser_pages import PATIENCE, signed_in
 from support.launch import LONG, Launch, clean_launch
 from support.readable import AGES, DURATIONS, SIGNALS
 from support.web_pages import Server, SimulatedRun, newest
@@ -40,7 +40,6 @@ FROM_END = """() => {
   return scrollHeight - scrollTop - clientHeight;
 }"""
 """How many pixels of the log are below what is shown."""
-PATIENCE = 120_000  # milliseconds
 SOON = 300  # milliseconds to the first paint
 TRIES = 20
 FRAME = 16  # milliseconds
@@ -66,41 +65,6 @@ class Matrix(NamedTuple):
     better: str
     worse: str
     failed: str
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A browser for all tests of this module."""
-    install.need(["chromium"], ["chromium"])
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        program = install.program("chromium")
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=PATIENCE)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser: Browser, server: Server) -> Iterator[Page]:
-    """A page of the server of all tests."""
-    yield from signed_in(browser, server)
-
-
-def signed_in(browser: Browser, server: Server) -> Iterator[Page]:
-    """Yield a page that is signed in; it must load nothing from elsewhere, and print no error."""
-    context = browser.new_context(base_url=f"http://localhost:{server.port}", viewport={"width": 1280, "height": 860})
-    name, _, value = server.cookie.partition("=")
-    context.add_cookies([{"name": name, "value": value, "url": f"http://localhost:{server.port}"}])
-    context.set_default_timeout(PATIENCE)
-    page = context.new_page()
-    trouble: list[str] = []
-    page.on("pageerror", lambda error: trouble.append(str(error)))
-    page.on("console", lambda message: trouble.append(message.text) if message.type == "error" else None)
-    page.on("request", lambda request: None if "//localhost:" in request.url else trouble.append(request.url))
-    yield page
-    context.close()
-    assert not [what for what in trouble if not what.startswith("data:")]
 
 
 @pytest.fixture(scope="module")
