@@ -6,8 +6,18 @@ import pytest
 
 from support.job_history import HERE, History
 from support.specs import clustered
-from tflaunch.core.annotations import Annotation
-from tflaunch.core.events import Event, HostJoined, HostLost, PortsHeld, TaskExited, TaskNotStarted
+from tflaunch.core.annotations import Annotation, FaultInjected
+from tflaunch.core.events import (
+    CheckpointCopied,
+    Event,
+    HostJoined,
+    HostLost,
+    LinkLost,
+    LinkRestored,
+    PortsHeld,
+    TaskExited,
+    TaskNotStarted,
+)
 from tflaunch.features.web.timeline import Timeline
 from tflaunch.plan.model import Plan
 
@@ -59,6 +69,34 @@ def test_every_attempt_has_its_end_and_its_reason() -> None:
     assert (first["attempt"], first["culprit"], first["reason"]) == (0, "worker:1", "worker:1 exited with code 7")
     assert (second["attempt"], second["culprit"]) == (1, None)
     assert second["ended"] is not None
+
+
+def test_an_attempt_that_follows_at_once_is_another_one() -> None:
+    """Without a time between them that is waited for."""
+    history = watched(restart={"max": 1, "backoff": [0, 0]})
+    history.ends("worker:1", 7)
+    history.ends("worker:0", None, 15, was_told=True)
+    history.start()
+    first, second = history.timeline.as_json()["attempts"]
+    assert (first["attempt"], first["reason"]) == (0, "worker:1 exited with code 7")
+    assert first["ended"] is not None
+    assert (second["attempt"], second["ended"]) == (1, None)
+
+
+def test_checkpoints_faults_and_hosts_are_marked() -> None:
+    """Each with its time and a sentence."""
+    history = watched()
+    history.happens(CheckpointCopied(HERE, "ckpt-7", 7, HERE), FaultInjected("KILL to worker:1"))
+    history.happens(LinkLost(HERE, "timed out"), LinkRestored(HERE, is_leaving=False), HostLost(HERE, "no power"))
+    marks = history.timeline.as_json()["marks"]
+    assert [(mark["kind"], mark["text"]) for mark in marks] == [
+        ("checkpoint", f"checkpoint ckpt-7 of {HERE} was copied"),
+        ("fault", "KILL to worker:1"),
+        ("host", f"the link to {HERE} is lost: timed out"),
+        ("host", f"the link to {HERE} is back"),
+        ("host", f"{HERE}: no power"),
+    ]
+    assert all(mark["time"] >= EPOCH for mark in marks)
 
 
 def test_a_lost_host_ends_the_attempts_of_its_tasks() -> None:

@@ -129,7 +129,8 @@ class Guarded:
 
     def _onward(self) -> Response:
         """Return a page that loads the start page: after a redirect, a browser from another site sends no cookie."""
-        return HTMLResponse(f'<!doctype html><meta http-equiv="refresh" content="0;url={quote(self._start, "/#")}">')
+        refresh = f'<meta http-equiv="refresh" content="0;url={quote(self._start, "/#")}">'
+        return HTMLResponse(f'<!doctype html><link rel="icon" href="data:,">{refresh}')
 
 
 def _name_of(host: str) -> str:

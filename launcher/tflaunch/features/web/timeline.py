@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, NamedTuple
 
 from tflaunch.core import restart_rules
-from tflaunch.core.events import HostLost, TaskExited, TaskGone, TaskNotStarted, TaskStarted, TimePassed
+from tflaunch.core.annotations import FaultInjected
+from tflaunch.core.events import (
+    CheckpointCopied,
+    HostLeaving,
+    HostLost,
+    LinkLost,
+    LinkRestored,
+    TaskExited,
+    TaskGone,
+    TaskNotStarted,
+    TaskStarted,
+    TimePassed,
+)
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.task_state import TaskState
 from tflaunch.explain import causes
@@ -37,10 +50,22 @@ class AttemptSpan(NamedTuple):
     reason: str | None = None
 
 
+class Mark(NamedTuple):
+    """What happened at a time beside the attempts; ``kind`` is "checkpoint", "fault" or "host"."""
+
+    time: float
+    kind: str
+    text: str
+
+
+_MOST_MARKS = 500
+
+
 class Timeline:
-    """Collects the attempts of a run from the steps of its supervisor."""
+    """Collects the attempts of a run, and what happened to it, from the steps of its supervisor."""
 
     def __init__(self) -> None:
+        self._marks: deque[Mark] = deque(maxlen=_MOST_MARKS)
         self._tasks: list[TaskSpan] = []
         self._attempts: list[AttemptSpan] = []
         self._open: dict[str, int] = {}
@@ -63,12 +88,16 @@ class Timeline:
                     self._end(job.tasks[task], round(now + epoch, 3), None)
             case _:
                 pass
-        if job.phase in (Phase.BACKING_OFF, Phase.ENDED) and job.phase is not before.phase:
+        if mark := _mark(event, round(now + epoch, 3)):
+            self._marks.append(mark)
+        is_over = job.phase in (Phase.BACKING_OFF, Phase.ENDED) and job.phase is not before.phase
+        if is_over or job.attempt != before.attempt:  # the next attempt may begin at once
             self._end_attempt(before, job, round(now + epoch, 3))
 
     def as_json(self) -> dict[str, Any]:
-        """Return ``attempts`` and ``tasks``, both in the order of their start."""
+        """Return ``attempts`` and ``tasks``, both in the order of their start, and the last ``marks``."""
         return {
+            "marks": [mark._asdict() for mark in self._marks],
             "attempts": [span._asdict() for span in self._attempts],
             "tasks": [span._asdict() for span in self._tasks],
         }
@@ -93,6 +122,22 @@ class Timeline:
             culprit=None if culprit is None else culprit.name,
             reason=None if culprit is None else causes.describe(culprit, job.plan),
         )
+
+
+def _mark(event: object, at: float) -> Mark | None:
+    match event:
+        case CheckpointCopied(host=host, name=name):
+            return Mark(at, "checkpoint", f"checkpoint {name} of {host} was copied")
+        case FaultInjected(what=what):
+            return Mark(at, "fault", what)
+        case HostLost(host=host, reason=reason) | HostLeaving(host=host, reason=reason):
+            return Mark(at, "host", f"{host}: {reason}")
+        case LinkLost(host=host, reason=reason):
+            return Mark(at, "host", f"the link to {host} is lost: {reason}")
+        case LinkRestored(host=host):
+            return Mark(at, "host", f"the link to {host} is back")
+        case _:
+            return None
 
 
 def _reason(task: TaskState, evidence: str) -> str | None:

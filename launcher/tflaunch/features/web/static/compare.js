@@ -1,25 +1,17 @@
 // Some runs side by side: their curves, and what differs.
-import { historyOf } from "./charts.js";
+import { chartsOf, historyOf, overSteps } from "./charts.js";
+import { Curves } from "./curves.js";
 import { get } from "./data.js";
-import { h, memory, rate, show, significant } from "./parts.js";
+import { h, show, significant } from "./parts.js";
 
-const FIGURES = [["Steps per second", "steps_per_second", rate], ["Memory", "rss_bytes", memory]];
-const MOST_METRICS = 6;
-const HEIGHT = 220;
-const FEW = 40; // points of a curve, which are shown then
 const SECTIONS = { results: "Results", spec: "Spec", code: "Code", packages: "Packages", hosts: "Machines" };
 
 export function comparePage(main, runs) {
-  const axis = h("select", { "aria-label": "Over", onchange: draw }, ["step", "time"].map((name) => h("option", { value: name }, `over ${name}`)));
-  const grid = h("div", { className: "compared" });
+  const curves = new Curves({ axes: { step: "over steps", lasted: "over time" }, height: 220 });
   const none = h("p", { className: "note", hidden: true }, "No curves: none of these runs has recorded any figures.");
   const rows = h("section", {}, h("p", { className: "empty" }, "Comparing …"));
-  const link = (run, at) => h("a", { href: `#/${encodeURIComponent(run)}` }, h("i", { className: "swatch", style: `background: ${hueOf(at, runs.length)}` }), run);
-  main.append(
-    h("div", { className: "bar" }, h("h1", {}, `${runs.length} runs`), h("span", { className: "grow" }), axis),
-    h("p", { className: "legend" }, runs.map(link)), grid, none, h("h2", {}, "What differs"), rows);
-  let histories = null;
-  let plots = [];
+  curves.element.classList.add("compared");
+  main.append(h("div", { className: "bar" }, h("h1", {}, `${runs.length} runs`)), curves.element, none, h("h2", {}, "What differs"), rows);
   load();
 
   async function load() {
@@ -30,69 +22,27 @@ export function comparePage(main, runs) {
     } catch (error) {
       show(rows, h("p", { className: "empty" }, error.message));
     }
-    histories = await Promise.all(asked);
-    draw();
+    const histories = await Promise.all(asked);
+    none.hidden = histories.some((history) => history.length > 1);
+    const curveOf = ({ valueOf }, run) => curve(histories[runs.indexOf(run)], valueOf, curves.over);
+    curves.set(runs, chartsOf(histories), curveOf, { linkOf: (run) => `#/${encodeURIComponent(run)}` });
   }
 
-  function draw() {
-    if (!histories) return;
-    for (const plot of plots) plot.destroy();
-    plots = [];
-    const names = [...new Set(histories.flat().flatMap(({ tasks }) => Object.values(tasks).flatMap((task) => Object.keys(task.metrics ?? {}))))];
-    const wanted = [...names.slice(0, MOST_METRICS).map((name) => [name, (task) => task.metrics?.[name], significant]), ...FIGURES.map(([title, field, format]) => [title, (task) => task[field], format])];
-    grid.replaceChildren();
-    for (const [title, valueOf, format] of wanted) {
-      const tables = histories.map((history) => curve(history, valueOf, axis.value));
-      if (!tables.some(([x]) => x.length > 1)) continue;
-      const place = h("div", { className: "plot" });
-      grid.append(h("figure", { className: "chart" }, h("figcaption", {}, title), place));
-      plots.push(new uPlot(options(place, runs, format, axis.value, tables.every(([x]) => x.length < FEW)), uPlot.join(tables), place));
-    }
-    none.hidden = plots.length > 0;
-  }
-
-  const resize = () => { for (const plot of plots) plot.setSize({ width: plot.root.parentElement.clientWidth, height: HEIGHT }); };
-  addEventListener("resize", resize);
   return {
     title: "compare",
     path: [["compare", location.hash]],
-    repaint: draw,
-    close() {
-      removeEventListener("resize", resize);
-      for (const plot of plots) plot.destroy();
-    },
+    repaint: () => curves.repaint(),
+    close: () => curves.close(),
   };
 }
 
 // The curve of a run: the first task that has the figure, over its steps or the seconds since the first moment.
 function curve(history, valueOf, over) {
-  const name = [...new Set(history.flatMap(({ tasks }) => Object.keys(tasks)))].find((task) => history.some(({ tasks }) => isNumber(valueOf(tasks[task] ?? {}))));
-  const points = new Map();
-  for (const { time, tasks } of history) {
-    const task = tasks[name] ?? {};
-    const at = over === "step" ? task.step : time - history[0].time;
-    if (isNumber(valueOf(task)) && isNumber(at)) points.set(at, valueOf(task));
-  }
-  const sorted = [...points].sort((a, b) => a[0] - b[0]);
-  return [sorted.map(([at]) => at), sorted.map(([, value]) => value)];
-}
-
-const isNumber = (value) => typeof value === "number";
-const hueOf = (at, number) => `hsl(${Math.round((at * 360) / number + 225)} 60% 52%)`;
-
-function options(place, runs, format, over, few) {
-  const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
-  const axis = { stroke: () => ink("--muted"), grid: { stroke: () => ink("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
-  return {
-    width: Math.max(place.clientWidth || 400, 160), height: HEIGHT,
-    scales: { x: { time: false } },
-    legend: { live: true },
-    cursor: { drag: { x: true, y: false } }, // a double click shows all again
-    series: [{ label: over === "step" ? "step" : "seconds" }, ...runs.map((run, at) => ({
-      label: run, stroke: hueOf(at, runs.length), width: 1.5, spanGaps: true, points: { show: few }, value: (_, value) => (isNumber(value) ? format(value) : "–"),
-    }))],
-    axes: [{ ...axis, size: 26 }, { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => (tick === 0 ? "0" : format(tick))) }],
-  };
+  const has = ({ tasks }, task) => tasks[task] && typeof valueOf(tasks[task]) === "number";
+  const name = [...new Set(history.flatMap(({ tasks }) => Object.keys(tasks)))].find((task) => history.some((moment) => has(moment, task)));
+  if (over === "step") return overSteps(history, name, valueOf);
+  const known = history.filter((moment) => has(moment, name));
+  return [known.map(({ time }) => time - history[0].time), known.map(({ tasks }) => valueOf(tasks[name]))];
 }
 
 function tableOf(differences, runs) {

@@ -28,7 +28,7 @@ export function runPage(main, run) {
   main.append(
     h("div", { className: "bar" }, h("h1", {}, run), state, h("span", { className: "grow" }), act), facts, panel, tabs, content);
 
-  const charts = new Charts(run);
+  const charts = new Charts(run, null, taskHref);
   const search = h("input", { type: "search", placeholder: "Filter tasks", "aria-label": "Filter tasks", oninput: () => drawTasks() });
   const counts = h("span", { className: "note" });
   let table = null;
@@ -97,7 +97,7 @@ export function runPage(main, run) {
     stream = new Stream(`${api}/live${logs ? "?logs=*" : ""}`, {
       open: () => logs?.reset(),
       status: (found) => { status = found; draw(); },
-      timeline: (found) => { timeline = found; if (status) draw(); },
+      timeline: (found) => { timeline = found; charts.mark(found); if (status) draw(); },
       lines: (lines) => logs?.add(lines),
       trouble: ({ sentence }) => { panel.hidden = false; panel.className = "panel warn"; show(panel, h("p", {}, sentence)); },
     });

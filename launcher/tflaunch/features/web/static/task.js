@@ -28,7 +28,7 @@ export function taskPage(main, run, name) {
 
   const stream = new Stream(`${api}/live?logs=${encodeURIComponent(name)}`, {
     status: (found) => { status = found; draw(); },
-    timeline: (found) => { timeline = found; if (status) draw(); },
+    timeline: (found) => { timeline = found; charts.mark(found); if (status) draw(); },
     lines: (lines) => logs.add(lines),
     trouble: ({ sentence }) => { why.hidden = false; show(why, h("p", {}, sentence)); },
     open: () => logs.reset(),

@@ -1,10 +1,13 @@
-// Who ran when, who failed and why: a bar for each attempt of each task, and what was said about the run.
+// Who ran when, who failed and why: a bar for each attempt of each task, marks for what happened beside, and what was said.
 import { VirtualList, clock, duration, h, show, tone } from "./parts.js";
+
+const UNSAID = ["checkpoint", "fault"]; // of hosts, messages tell, too
 
 export class Timeline {
   constructor(openTask, task = null) {
     this.task = task;
     this.axis = h("div", { className: "axis" });
+    this.marks = h("div", { className: "axis marks" });
     this.attempts = h("ol", { className: "attempts" });
     this.messages = h("ol", { className: "messages" });
     this.list = new VirtualList({
@@ -13,7 +16,7 @@ export class Timeline {
       update: (row, item) => this.fill(row, item),
     });
     this.element = h("section", { className: "timeline", "aria-label": "Timeline" },
-      this.attempts, h("div", { className: "gantt" }, this.axis, this.list.element),
+      this.attempts, h("div", { className: "gantt" }, this.axis, this.marks, this.list.element),
       task ? "" : h("h2", {}, "What happened"), task ? "" : this.messages);
   }
 
@@ -29,6 +32,7 @@ export class Timeline {
     const whole = this.end - this.start;
     const ticks = [0, 0.25, 0.5, 0.75, 1].map((part) => duration(whole * part));
     show(this.axis, h("span", {}, clock(this.start, true)), h("div", {}, ticks.map((text, at) => h("i", { style: `left:${at * 25}%` }, text))));
+    this.drawMarks(this.task ? [] : timeline.marks);
     const several = timeline.attempts.length > 1 || timeline.attempts.some((each) => each.reason);
     show(this.attempts, several && !this.task ? timeline.attempts.map((each) => h("li", {},
       h("b", {}, `Attempt ${each.attempt}`), ` ${clock(each.started)}, ${duration((each.ended ?? this.now) - each.started)}`,
@@ -37,7 +41,15 @@ export class Timeline {
     const items = [...rows].sort((a, b) => bad(a) - bad(b)).map(([task, of]) => ({ task, spans: of }));
     this.list.element.style.setProperty("--rows", Math.min(items.length, 20));
     this.list.set(items);
-    if (!this.task) show(this.messages, timeline.messages.map(([time, text]) => h("li", {}, h("time", {}, clock(time)), h("span", {}, text))));
+    const said = [...timeline.messages, ...timeline.marks.filter(({ kind }) => UNSAID.includes(kind)).map(({ time, text, kind }) => [time, kind === "fault" ? `fault: ${text}` : text])];
+    said.sort((a, b) => a[0] - b[0]);
+    if (!this.task) show(this.messages, said.map(([time, text]) => h("li", {}, h("time", {}, clock(time)), h("span", {}, text))));
+  }
+
+  drawMarks(marks) {
+    this.marks.hidden = !marks.length;
+    const placed = marks.map(({ time, kind, text }) => h("i", { className: kind, title: `${clock(time)} ${text}`, style: `left:${((time - this.start) / (this.end - this.start)) * 100}%` }));
+    show(this.marks, h("span", {}, "Events"), h("div", { "aria-hidden": "true" }, placed)); // they are told below
   }
 
   fill(row, item) {

@@ -1,0 +1,181 @@
+"""The charts of a run in a real browser: legend, pointer, zoom, smoothing and scale hold for all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.launch import Launch
+from support.web_pages import newest
+from tflaunch.store.history import Figures, HistoryWriter, Moment
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+pytestmark = pytest.mark.web
+
+TASKS = ("worker:0", "worker:1", "worker:2")
+MOMENTS = 60
+SHOWN = ["loss", "accuracy", "Steps per second", "CPU", "Memory"]
+COLOURED = """([canvas, name]) => {
+  const hex = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const wanted = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let found = 0;
+  for (let at = 0; at < data.length; at += 4) {
+    if (data[at + 3] > 200 && wanted.every((part, channel) => Math.abs(data[at + channel] - part) < 12)) found += 1;
+  }
+  return found;
+}"""
+"""How many dots of a canvas have a colour of the page."""
+
+
+@pytest.fixture(scope="session")
+def restarted_run(place: Launch) -> str:
+    """A run of three tasks that was restarted once, whose first loss is 60 and last loss is 1."""
+    script = '[ "$TFLAUNCH_ATTEMPT" = 0 ] && [ "$TFLAUNCH_TASK" = worker:1 ] && sleep 1 && exit 3; sleep 3'
+    spec = place.shell(script, 3, strategy="none", name="curves.json", restart={"max": 1, "backoff": ["0s", "0s"]})
+    assert place.up(spec).returncode == 0
+    run = newest(place, "curves")
+    begun = place.status(run)["started"]
+    directory = place.home / "runs" / run
+    (directory / "history.jsonl").unlink(missing_ok=True)
+    recorded = HistoryWriter(directory)
+    for at in range(MOMENTS):
+        figures = {
+            name: Figures(
+                at * 10, 5.0, 50.0, 1 << 30, metrics={"loss": MOMENTS - at + number, "accuracy": at / MOMENTS}
+            )
+            for number, name in enumerate(TASKS)
+        }
+        recorded.add(Moment(begun + at * 3 / MOMENTS, figures))
+    return run
+
+
+@pytest.fixture
+def charts(page: Page, restarted_run: str) -> Locator:
+    """The charts of that run, over steps."""
+    page.goto(f"/#/{restarted_run}")
+    page.get_by_label("Over").select_option("step")
+    page.wait_for_selector(".chart canvas")
+    return page.locator(".chart")
+
+
+def shown_at(page: Page, charts: Locator, part: float) -> list[str]:
+    """Return what all charts tell while the pointer is over the first one, a part of its width from the left."""
+    box = charts.first.locator(".u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * part, box["y"] + box["height"] / 2)
+    return [text.replace("\u00a0", " ") for text in charts.locator(".value").all_text_contents()]
+
+
+def step_at(page: Page, charts: Locator, part: float) -> int:
+    """Return the step that the first chart tells there."""
+    return int(shown_at(page, charts, part)[0].split()[0])
+
+
+def test_a_pointer_is_over_all_charts_at_once(page: Page, charts: Locator) -> None:
+    """They tell the same step of the same task."""
+    assert [chart.get_attribute("aria-label") for chart in charts.all()] == SHOWN
+    said = [text.split() for text in shown_at(page, charts, 0.5)]
+    assert len({(step, task) for step, task, _ in said}) == 1, said
+    assert said[0][1] in TASKS
+    page.mouse.move(0, 0)
+    page.wait_for_function(
+        "[...document.querySelectorAll('.chart .value')].every((each) => !each.textContent.includes(':'))"
+    )
+    assert charts.locator(".value").all_text_contents()[0] == "1.000 to 3.000"
+
+
+def test_a_curve_is_hidden_and_shown_by_its_colour(page: Page, charts: Locator) -> None:
+    """In all charts; the colours of tasks differ, and a name leads to its task."""
+    colours = page.eval_on_selector_all(".legend i", "found => found.map((each) => each.style.background)")
+    assert len(set(colours)) == len(TASKS)
+    for name in TASKS[1:]:
+        page.get_by_role("button", name=f"Curves of {name}").click()
+    page.mouse.move(0, 0)
+    assert charts.locator(".value").all_text_contents()[0] == "1.000"
+    assert shown_at(page, charts, 0.5)[0].split()[1] == TASKS[0]
+    page.get_by_role("button", name=f"Curves of {TASKS[2]}").click()
+    page.mouse.move(0, 0)
+    assert charts.locator(".value").all_text_contents()[0] == "1.000 to 3.000"
+    assert "/task/worker" in (page.locator(".legend a").first.get_attribute("href") or "")
+
+
+def test_a_part_is_zoomed_in_all_charts(page: Page, charts: Locator) -> None:
+    """By dragging or by keys; a double click, a key or a button shows all again."""
+    first, last = step_at(page, charts, 0.02), step_at(page, charts, 0.98)
+    whole = page.get_by_role("button", name="Show all")
+    assert not whole.is_visible()
+    step_at(page, charts, 0.25)
+    page.mouse.down()
+    step_at(page, charts, 0.5)
+    step_at(page, charts, 0.75)
+    page.mouse.up()
+    assert whole.is_visible()
+    assert first < step_at(page, charts, 0.02) < step_at(page, charts, 0.98) < last
+    page.mouse.dblclick(*middle_of(charts.nth(1)))
+    assert not whole.is_visible()
+    assert step_at(page, charts, 0.02) == first
+    charts.nth(2).focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("+")
+    assert step_at(page, charts, 0.98) < last
+    page.keyboard.press("0")
+    assert step_at(page, charts, 0.98) == last
+    page.keyboard.press("+")
+    whole.click()
+    assert step_at(page, charts, 0.98) == last
+
+
+def middle_of(chart: Locator) -> tuple[float, float]:
+    """Return the middle of a chart's plot, in pixels."""
+    box = chart.locator(".u-over").bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def test_keys_move_along_the_curves(page: Page, charts: Locator) -> None:
+    """And what they reach is told to a screen reader."""
+    charts.first.focus()
+    value = charts.first.locator(".value")
+    page.keyboard.press("Home")
+    assert (value.text_content() or "").split()[0] == "0"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert (value.text_content() or "").split()[0] == "20"
+    assert value.get_attribute("aria-live") == "polite"
+
+
+def test_curves_are_smoothed_and_scaled(page: Page, charts: Locator) -> None:
+    """The mean of what was before is above a loss that falls; where a value is 0, a scale stays linear."""
+    page.get_by_label("Smoothing").fill("0.9")
+    page.mouse.move(0, 0)
+    low = float((charts.locator(".value").all_text_contents()[0]).split()[0])
+    assert 5 < low < 20
+    page.get_by_role("button", name="Log scale").click()
+    assert page.get_by_role("button", name="Log scale").get_attribute("aria-pressed") == "true"
+    assert float((charts.locator(".value").all_text_contents()[0]).split()[0]) == low
+    page.get_by_label("Smoothing").fill("0")
+    assert charts.locator(".value").all_text_contents()[:2] == ["1.000 to 3.000", "0.9833"]
+
+
+def test_a_restart_is_marked_in_charts_over_time(page: Page, charts: Locator) -> None:
+    """With a line and its attempt."""
+    canvas = charts.first.locator("canvas").element_handle()
+    assert page.evaluate(COLOURED, [canvas, "--warn"]) == 0
+    page.get_by_label("Over").select_option("time")
+    canvas = charts.first.locator("canvas").element_handle()
+    assert page.evaluate(COLOURED, [canvas, "--warn"]) > 20
+
+
+def test_what_happened_is_on_the_timeline(page: Page, place: Launch) -> None:
+    """A fault of a drill has its mark, its line among what happened, and its line in the charts."""
+    drilled = place.up(
+        place.shell("sleep 3", 2, strategy="none", name="drilled.json"), "--drill", "kill worker:1 after 1s"
+    )
+    assert drilled.returncode == 0, drilled.stderr
+    page.goto(f"/#/{newest(place, 'drilled')}/timeline")
+    page.wait_for_selector(".marks i.fault[title*='worker:1']")
+    assert "worker:1" in (page.text_content(".messages li:has-text('fault: ')") or "")
