@@ -1,15 +1,13 @@
-"""The routes of the page: the data of commands with --json, streams of it, and three requests to supervisors."""
+"""The routes of the page: the data of commands with --json, streams of it, and actions."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -18,12 +16,13 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from tflaunch.client import requests, run_list, runs
+from tflaunch.client import run_list, runs
 from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.asking import request_stacks
-from tflaunch.features.web import inspection
+from tflaunch.features.web import actions, inspection
+from tflaunch.features.web.actions import named_run, run_called
 from tflaunch.features.web.comparison import compare_runs
 from tflaunch.features.web.feed import Feeds, RunFeed
 from tflaunch.plan import selectors
@@ -32,7 +31,6 @@ from tflaunch.store.history import Figures, read_history
 from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
 from tflaunch.tui.escapes import as_text
-from tflaunch_worker import fields, wire
 
 STATIC = Path(__file__).parent / "static"
 _KEEPALIVE = 15.0  # seconds without an event after which a stream sends a comment
@@ -43,7 +41,6 @@ _MOST_FOUND = 1000  # lines that a search returns
 _MOST_COMPARED = 8
 _LEAST_LINES = 5  # of each task
 _ALL = "*"
-_LONGEST_REQUEST = 64 * 1024
 
 
 def make_app() -> Starlette:
@@ -61,9 +58,7 @@ def make_app() -> Starlette:
             Route(f"{run}/history", server.show_history),
             Route(f"{run}/stacks", server.show_stacks),
             Route(f"{run}/search", server.search_logs),
-            Route(f"{run}/stop", server.stop, methods=["POST"]),
-            Route(f"{run}/restart", server.restart, methods=["POST"]),
-            Route(f"{run}/signal", server.send_signal, methods=["POST"]),
+            *actions.routes(run),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         exception_handlers={TflaunchError: _explain_refusal},
@@ -114,65 +109,43 @@ class _Server:
         wanted = request.query_params.getlist("run")[:_MOST_COMPARED]
         if len(wanted) < 2:
             raise TflaunchError("there is nothing to compare: name two runs", EXIT_USAGE)
-        return JSONResponse({"differences": compare_runs(list(map(_named, wanted)))})
+        return JSONResponse({"differences": compare_runs(list(map(run_called, wanted)))})
 
     # ---- one run
 
     async def stream_run(self, request: Request) -> Response:
         """Stream ``status`` and ``timeline``, with ?logs=TASK,TASK also ``lines``; ?logs=* for those of all tasks."""
-        directory = await run_in_threadpool(_directory, request)
+        directory = await run_in_threadpool(named_run, request)
         feed = self._feeds.of(directory)
         wanted = request.query_params.get("logs")
         logs = None if wanted is None else await run_in_threadpool(_Logs, directory, wanted)
         return _stream(_run_events(feed, logs))
 
     def show_plan(self, request: Request) -> Response:
-        directory = _directory(request)
+        directory = named_run(request)
         observer = _observer(directory)
         return JSONResponse(inspection.task_plan(directory, observer.job, request.query_params.get("task", "")))
 
     def show_spec(self, request: Request) -> Response:
-        name, text = inspection.spec_text(_directory(request))
+        name, text = inspection.spec_text(named_run(request))
         return JSONResponse({"name": name, "text": text})
 
     def show_history(self, request: Request) -> Response:
-        moments = read_history(_directory(request))
+        moments = read_history(named_run(request))
         return JSONResponse({"fields": Figures._fields, "moments": moments})
 
     def show_stacks(self, request: Request) -> Response:
-        status, found, silent = request_stacks(_directory(request))
+        status, found, silent = request_stacks(named_run(request))
         verdict = hang.verdict(status, {each.task: each for each in found})
         return JSONResponse({**as_json(verdict), "silent_hosts": silent, "tasks": as_json(found)})
 
     def search_logs(self, request: Request) -> Response:
         """Return the last lines of the chosen tasks that contain a text, whatever its case."""
         text = request.query_params.get("text", "").lower()
-        directory = _directory(request)
+        directory = named_run(request)
         reader = _log_reader(directory, _chosen(directory, request.query_params.get("logs", _ALL)))
         found = deque((line for line in _shown(reader.read()) if text in line[3].lower()), _MOST_FOUND + 1)
         return JSONResponse({"lines": list(found)[-_MOST_FOUND:], "has_more": len(found) > _MOST_FOUND})
-
-    # ---- requests to the supervisor
-
-    async def stop(self, request: Request) -> Response:
-        def act(directory: Path, asked: dict[str, Any]) -> None:
-            requests.require_live(directory)
-            requests.request_stop(directory, None)
-
-        return await _act(request, act)
-
-    async def restart(self, request: Request) -> Response:
-        def act(directory: Path, asked: dict[str, Any]) -> None:
-            requests.request_restart(directory, fields.texts(asked, "tasks"))
-
-        return await _act(request, act)
-
-    async def send_signal(self, request: Request) -> Response:
-        def act(directory: Path, asked: dict[str, Any]) -> None:
-            number = signal.Signals[fields.text(asked, "signal")]
-            requests.request_signal(directory, number, fields.texts(asked, "tasks"))
-
-        return await _act(request, act)
 
 
 class _Logs:
@@ -222,38 +195,6 @@ def _event(name: str, text: str) -> str:
 
 def _stream(events: AsyncIterator[str]) -> Response:
     return StreamingResponse(events, media_type="text/event-stream")
-
-
-async def _act(request: Request, act: Callable[[Path, dict[str, Any]], None]) -> Response:
-    """Send a request to a run's supervisor."""
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _LONGEST_REQUEST:
-            return JSONResponse({"error": "the request is too long"}, 413)
-    directory = await run_in_threadpool(_directory, request)
-    try:
-        await run_in_threadpool(act, directory, fields.mapping({"body": wire.parse(body)}, "body"))
-    except (ValueError, KeyError) as error:
-        return JSONResponse({"error": f"malformed request: {error}"}, 400)
-    return JSONResponse({})
-
-
-def _directory(request: Request) -> Path:
-    """Return the directory of the run whose full name is in a request; raises as `_named`."""
-    return _named(request.path_params["run"])
-
-
-def _named(name: str) -> Path:
-    """Return the directory of the run with this full name.
-
-    Raises:
-        TflaunchError: there is no such run.
-    """
-    directory = runs.find_run(name)
-    if directory.name != name:
-        raise TflaunchError(f"there is no run {name!r}", EXIT_USAGE)
-    return directory
 
 
 def _observer(directory: Path) -> Observer:

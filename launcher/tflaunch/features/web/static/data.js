@@ -3,11 +3,19 @@
 const UNSEEN = 20000; // milliseconds
 
 export async function get(path) {
-  return answered(await fetch(path));
+  return answered(await asked(path));
 }
 
 export async function post(path, body = {}) {
-  return answered(await fetch(path, { method: "POST", body: JSON.stringify(body) }));
+  return answered(await asked(path, { method: "POST", body: JSON.stringify(body) }));
+}
+
+async function asked(path, request = {}) {
+  try {
+    return await fetch(path, request);
+  } catch {
+    throw new Error("no answer: tflaunch web has ended or cannot be reached");
+  }
 }
 
 async function answered(response) {
@@ -55,16 +63,16 @@ export class Stream {
   }
 
   async failed() {
-    if (this.source?.readyState !== EventSource.CLOSED) return said("waiting", "no answer; is tflaunch web running?");
+    if (this.source?.readyState !== EventSource.CLOSED) return said("waiting", "no answer");
     this.pause();
     try {
-      const response = await fetch(this.path); // an EventSource does not tell why it was refused
+      const response = await asked(this.path); // an EventSource does not tell why it was refused
       if (!response.ok) await answered(response);
       response.body.cancel();
       this.timer = setTimeout(this.look, 1000);
     } catch (error) {
       if (this.isOver) return; // another page is shown
-      said("refused", `closed: ${error.message}`);
+      said("refused", "closed", this.handlers.trouble ? "" : error.message);
       this.handlers.trouble?.({ sentence: error.message });
     }
   }
@@ -77,8 +85,15 @@ export class Stream {
   }
 }
 
-function said(state, text = state) {
+// Say how the link to the server is, and, below, what follows from it.
+function said(state, text = state, sentence = null) {
   const place = document.getElementById("link");
   place.className = state;
   place.textContent = text;
+  const since = new Date().toLocaleTimeString([], { hour12: false });
+  const lost = `No answer since ${since}: what is shown is as it was then. If tflaunch web has ended, start it again and open its link.`;
+  const trouble = document.getElementById("trouble");
+  if (state === "waiting" && !trouble.hidden) return; // the first time counts
+  trouble.textContent = ["waiting", "refused"].includes(state) ? sentence ?? lost : "";
+  trouble.hidden = !trouble.textContent;
 }

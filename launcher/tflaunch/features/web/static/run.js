@@ -21,12 +21,13 @@ export function runPage(main, run) {
   const panel = h("div", { className: "panel", hidden: true });
   const act = h("div", { className: "actions", hidden: true },
     h("button", { onclick: () => restart(api, run, []) }, "Restart"),
-    h("button", { onclick: () => stop() }, "Stop"));
+    h("button", { onclick: stop }, "Stop"));
+  const again = h("button", { onclick: rerun, hidden: true }, "Run again");
   const tabs = h("nav", { className: "tabs", "aria-label": "Views of this run" }, TABS.map((name, at) =>
     h("a", { href: `#/${encodeURIComponent(run)}${at ? `/${name}` : ""}`, title: `${at + 1}` }, name[0].toUpperCase() + name.slice(1))));
   const content = h("div", { className: "content" });
   main.append(
-    h("div", { className: "bar" }, h("h1", {}, run), state, h("span", { className: "grow" }), act), facts, panel, tabs, content);
+    h("div", { className: "bar" }, h("h1", {}, run), state, h("span", { className: "grow" }), act, again), facts, panel, tabs, content);
 
   const charts = new Charts(run, null, taskHref);
   const search = h("input", { type: "search", placeholder: "Filter tasks", "aria-label": "Filter tasks", oninput: () => drawTasks() });
@@ -84,6 +85,7 @@ export function runPage(main, run) {
     setBadge(state, status.exit_code === null && status.supervisor === "dead" ? "lost" : status.state);
     const isLive = status.exit_code === null && status.supervisor === "alive";
     act.hidden = !isLive;
+    again.hidden = status.exit_code === null;
     show(facts, factsOf(status, timeline).join(" · "));
     drawPanel(panel, status, taskHref);
     charts.add(status);
@@ -120,6 +122,13 @@ export function runPage(main, run) {
 
   function stop() {
     confirmed(`Stop ${run}?`, "Its tasks get TERM and the spec's grace to save, and then KILL.", "Stop the run", () => post(`${api}/stop`));
+  }
+
+  function rerun() {
+    confirmed(`Run ${run} again?`, "A new run begins with the same plan, on the code and machines as they are now. This one stays as it is.", "Run again", async () => {
+      const { run: begun } = await post(`${api}/rerun`);
+      location.hash = `#/${encodeURIComponent(begun)}`;
+    });
   }
 
   return {

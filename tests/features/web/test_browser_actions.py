@@ -1,0 +1,124 @@
+"""What the page changes, and what it says where nothing can be done, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.browser_pages import signed_in
+from support.launch import Launch
+from support.web_pages import Server, newest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.web
+
+TRAINING = """trap 'echo heard; exit 3' USR1
+i=0
+while :; do i=$((i + 1)); echo "step $i"; sleep 0.2; done"""
+
+
+@pytest.fixture
+def restartable(place: Launch) -> Iterator[str]:
+    """A live run whose tasks continue until they get USR1."""
+    spec = place.shell(TRAINING, 2, strategy="none", name="asked.json", restart={"max": 3, "backoff": ["0s", "0s"]})
+    started = place.run("up", "-d", spec)
+    assert started.returncode == 0, started.stderr
+    yield started.stdout.strip()
+    place.run("down", "-t", "0", started.stdout.strip())
+
+
+@pytest.fixture
+def own_server(place: Launch) -> Iterator[Server]:
+    """A server that a test may end."""
+    server = Server(place)
+    server.sign_in()
+    yield server
+    server.stop()
+
+
+def question(page: Page) -> str:
+    """Return what the open dialog says."""
+    page.wait_for_selector("dialog[open]")
+    return page.text_content("dialog") or ""
+
+
+def test_an_ended_run_is_run_again_after_a_question(page: Page, place: Launch) -> None:
+    """The page goes on to the new run; the old one has not changed."""
+    ended = place.up(place.shell("sleep 1", 1, strategy="none", name="again.json"), "-q")
+    assert ended.returncode == 0
+    run = newest(place, "again")
+    page.goto(f"/#/{run}")
+    page.click("button:has-text('Run again')")
+    assert f"Run {run} again?" in question(page)
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
+    assert newest(place, "again") == run
+    page.click("button:has-text('Run again')")
+    page.click("dialog .danger")
+    page.wait_for_function("run => location.hash.startsWith('#/again-') && !location.hash.includes(run)", arg=run)
+    page.wait_for_selector("h1 + .badge:text-is('succeeded')")
+    assert place.status(run)["exit_code"] == 0
+
+
+def test_a_run_that_cannot_be_run_again_says_why(browser: Browser, server: Server, place: Launch) -> None:
+    """In the dialog, which stays open."""
+    pages = signed_in(browser, server)
+    page = next(pages)
+    program = place.directory / "gone.sh"
+    program.write_text("true")
+    program.chmod(0o755)
+    assert place.up(place.spec("gone.json", cluster={"worker": 1}, strategy="none", command=[str(program)])).returncode
+    page.goto(f"/#/{newest(place, 'gone')}")
+    program.unlink()
+    page.click("button:has-text('Run again')")
+    page.click("dialog .danger")
+    page.wait_for_selector("dialog[open] .trouble:has-text('gone.sh')")
+    page.context.close()  # its console tells the refusal, too
+
+
+def test_tasks_are_restarted_and_signalled_after_questions(page: Page, restartable: str, place: Launch) -> None:
+    """Each question names its task; the log shows what followed."""
+    page.goto(f"/#/{restartable}/task/worker:1")
+    page.wait_for_selector(".logs .row:has-text('step 2')")
+    page.click("button:has-text('Signal')")
+    assert "Send a signal to worker:1?" in question(page)
+    page.get_by_label("Signal").select_option("SIGUSR1")
+    page.click("dialog .danger")
+    page.wait_for_selector(".logs .row:has-text('heard')")
+    page.wait_for_selector(".figures div:has(dt:text-is('Attempt')) dd:text-is('1')")
+    page.click(".actions button:has-text('Restart')")
+    assert "Restart worker:1?" in question(page)
+    page.click("dialog .danger")
+    page.wait_for_selector(".figures div:has(dt:text-is('Attempt')) dd:text-is('2')")
+    page.goto(f"/#/{restartable}")
+    page.click(".actions button:has-text('Restart')")
+    assert "Restart all tasks that train?" in question(page)
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
+    assert place.status(restartable)["state"] == "running"
+
+
+def test_a_lost_server_and_an_ended_session_are_named(
+    browser: Browser, own_server: Server, restartable: str, place: Launch
+) -> None:
+    """At once, on the page and in the dialog of an action; what was known stays."""
+    pages = signed_in(browser, own_server)
+    page = next(pages)
+    page.goto(f"/#/{restartable}")
+    page.wait_for_selector("h1 + .badge:text-is('running')")
+    own_server.process.kill()
+    own_server.process.wait()
+    page.wait_for_selector("#trouble:has-text('No answer since')")
+    assert page.is_visible("h1 + .badge:text-is('running')")
+    page.click(".actions button:has-text('Stop')")
+    page.click("dialog .danger")
+    page.wait_for_selector("dialog .trouble:text-is('no answer: tflaunch web has ended or cannot be reached')")
+    page.keyboard.press("Escape")
+    again = Server(place, "--port", own_server.port)
+    page.wait_for_selector(".panel:has-text('tflaunch web was started again: open the link that it printed')")
+    again.stop()
+    page.context.close()
