@@ -11,10 +11,13 @@ from support import install
 from support.browser_pages import PATIENCE, signed_in
 from support.launch import Launch, clean_launch
 from support.web_pages import Server, newest
+from tflaunch.store.history import Figures, HistoryWriter, Moment
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+TASKS = ("worker:0", "worker:1", "worker:2")
+MOMENTS = 60
 BROKEN = """
 import os, time
 if os.environ["TFLAUNCH_TASK"] == "worker:2":
@@ -74,3 +77,25 @@ def browser() -> Iterator[Browser]:
 def page(browser: Browser, server: Server) -> Iterator[Page]:
     """A page of the server of all tests."""
     yield from signed_in(browser, server)
+
+
+@pytest.fixture(scope="session")
+def restarted_run(place: Launch) -> str:
+    """A run of three tasks that was restarted once, whose first loss is 60 and last loss is 1."""
+    script = '[ "$TFLAUNCH_ATTEMPT" = 0 ] && [ "$TFLAUNCH_TASK" = worker:1 ] && sleep 1 && exit 3; sleep 3'
+    spec = place.shell(script, 3, strategy="none", name="curves.json", restart={"max": 1, "backoff": ["0s", "0s"]})
+    assert place.up(spec).returncode == 0
+    run = newest(place, "curves")
+    begun = place.status(run)["started"]
+    directory = place.home / "runs" / run
+    (directory / "history.jsonl").unlink(missing_ok=True)
+    recorded = HistoryWriter(directory)
+    for at in range(MOMENTS):
+        figures = {
+            name: Figures(
+                at * 10, 5.0, 50.0, 1 << 30, metrics={"loss": MOMENTS - at + number, "accuracy": at / MOMENTS}
+            )
+            for number, name in enumerate(TASKS)
+        }
+        recorded.add(Moment(begun + at * 3 / MOMENTS, figures))
+    return run

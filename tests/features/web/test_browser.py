@@ -234,7 +234,7 @@ def test_runs_are_filtered_by_state_and_job_and_grouped(page_of_matrix: Page, ma
     """A state without a run is not offered."""
     page = page_of_matrix
     page.goto("/#/")
-    names = page.locator(".table .space .row:not([hidden]):not(.grouped) > a")
+    names = page.locator(".table .space .row:not([hidden]):not(.grouped) a")
     page.wait_for_selector(f"text={matrix.failed}")
     page.get_by_label("State").select_option("failed")
     assert names.all_text_contents() == [matrix.failed]

@@ -8,7 +8,6 @@ import pytest
 
 from support.launch import Launch
 from support.web_pages import newest
-from tflaunch.store.history import Figures, HistoryWriter, Moment
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.web
 
 TASKS = ("worker:0", "worker:1", "worker:2")
-MOMENTS = 60
+
 SHOWN = ["loss", "accuracy", "Steps per second", "CPU", "Memory"]
 COLOURED = """([canvas, name]) => {
   const hex = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -29,28 +28,6 @@ COLOURED = """([canvas, name]) => {
   return found;
 }"""
 """How many dots of a canvas have a colour of the page."""
-
-
-@pytest.fixture(scope="session")
-def restarted_run(place: Launch) -> str:
-    """A run of three tasks that was restarted once, whose first loss is 60 and last loss is 1."""
-    script = '[ "$TFLAUNCH_ATTEMPT" = 0 ] && [ "$TFLAUNCH_TASK" = worker:1 ] && sleep 1 && exit 3; sleep 3'
-    spec = place.shell(script, 3, strategy="none", name="curves.json", restart={"max": 1, "backoff": ["0s", "0s"]})
-    assert place.up(spec).returncode == 0
-    run = newest(place, "curves")
-    begun = place.status(run)["started"]
-    directory = place.home / "runs" / run
-    (directory / "history.jsonl").unlink(missing_ok=True)
-    recorded = HistoryWriter(directory)
-    for at in range(MOMENTS):
-        figures = {
-            name: Figures(
-                at * 10, 5.0, 50.0, 1 << 30, metrics={"loss": MOMENTS - at + number, "accuracy": at / MOMENTS}
-            )
-            for number, name in enumerate(TASKS)
-        }
-        recorded.add(Moment(begun + at * 3 / MOMENTS, figures))
-    return run
 
 
 @pytest.fixture

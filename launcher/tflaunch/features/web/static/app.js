@@ -33,16 +33,18 @@ function route() {
   show(document.getElementById("path"), page.path.map(([text, href]) => [h("span", {}, "/"), h("a", { href }, text)]));
 }
 
-function setTheme(name) {
-  document.documentElement.dataset.theme = name;
-  localStorage.setItem("theme", name);
+function paint(theme) {
+  if (theme) document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
   page?.repaint?.();
 }
 
 function otherTheme() {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   const current = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
-  setTheme(current === "dark" ? "light" : "dark");
+  const other = current === "dark" ? "light" : "dark";
+  localStorage.setItem("theme", other);
+  paint(other);
 }
 
 function showKeys() {
@@ -77,11 +79,16 @@ document.addEventListener("keydown", (event) => {
   if (["j", "k", "ArrowDown"].includes(event.key)) page.focus?.dispatchEvent(new KeyboardEvent("keydown", { key: event.key }));
 });
 
-const theme = localStorage.getItem("theme");
-if (theme) document.documentElement.dataset.theme = theme;
+paint(localStorage.getItem("theme"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page?.repaint?.());
 document.getElementById("theme").addEventListener("click", otherTheme);
 document.getElementById("keys").addEventListener("click", showKeys);
 addEventListener("hashchange", route);
+let beforePrint = null;
+addEventListener("beforeprint", () => {
+  beforePrint = document.documentElement.dataset.theme;
+  paint("light");
+});
+addEventListener("afterprint", () => paint(beforePrint));
 
 route();

@@ -54,7 +54,7 @@ function tableOf(differences, runs) {
   };
   const sections = [...new Set(differences.map((row) => row.section))];
   return h("div", { className: "plan" }, h("table", {},
-    h("thead", {}, h("tr", {}, h("th", {}), runs.map((run) => h("th", {}, run)))),
+    h("thead", {}, h("tr", {}, h("td", {}), runs.map((run) => h("th", {}, run)))),
     sections.map((section) => h("tbody", {},
       h("tr", {}, h("th", { colSpan: runs.length + 1, className: "section" }, SECTIONS[section] ?? section)),
       differences.filter((row) => row.section === section).map((row) => h("tr", {}, h("th", {}, row.name), row.values.map((value) => h("td", {}, text(value)))))))));

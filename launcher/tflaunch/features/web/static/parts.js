@@ -114,7 +114,7 @@ export function copyable(command) {
 }
 
 export function dialog(title, body, actions = []) {
-  const box = h("dialog", { onclose: () => box.remove() },
+  const box = h("dialog", { onclose: () => box.remove(), "aria-label": title },
     h("form", { method: "dialog" },
       h("h2", {}, title), ...body,
       h("div", { className: "actions" },
@@ -144,32 +144,43 @@ export function confirmed(title, sentence, verb, act, extra = []) {
   button.focus();
 }
 
+const PRINT = ["beforeprint", "afterprint"];
+const MOST_PRINTED = 2000; // rows
+let lists = 0;
+
 // A list of any length in which only the rows in view exist: `create()` makes a row, `update(row, item, index)` fills it.
+// With a `head` it is a grid for a screen reader.
 export class VirtualList {
   constructor({ rowHeight, create, update, open = null, label, head = null }) {
-    Object.assign(this, { rowHeight, create, update, open, items: [], rows: [], chosen: -1 });
+    Object.assign(this, { rowHeight, create, update, open, head, items: [], rows: [], chosen: -1, id: `list-${(lists += 1)}` });
     this.headHeight = head ? rowHeight : 0;
-    this.space = h("div", { className: "space" });
-    this.element = h("div", { className: "virtual", tabIndex: 0, "aria-label": label }, head, this.space);
+    this.space = h("div", { className: "space", role: head ? "rowgroup" : "presentation" });
+    this.element = h("div", { className: "virtual", tabIndex: 0, role: head ? "grid" : "list", "aria-label": label }, head && h("div", { role: "rowgroup" }, head), this.space);
     this.element.addEventListener("scroll", () => this.draw(), { passive: true });
     this.element.addEventListener("keydown", (event) => this.key(event));
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(this.element);
+    this.print = ({ type }) => this.draw(type === "beforeprint");
+    for (const type of PRINT) addEventListener(type, this.print);
   }
 
   set(items) {
     this.items = items;
     this.space.style.height = `${items.length * this.rowHeight}px`;
+    if (this.head) this.element.setAttribute("aria-rowcount", items.length + 1);
     this.draw();
   }
 
-  draw() {
+  draw(isPrinted = false) {
     const top = this.element.scrollTop;
-    const first = Math.max(Math.floor(top / this.rowHeight) - 4, 0);
-    const last = Math.min(Math.ceil((top + this.element.clientHeight) / this.rowHeight) + 4, this.items.length);
+    const first = isPrinted ? 0 : Math.max(Math.floor(top / this.rowHeight) - 4, 0);
+    const shown = isPrinted ? MOST_PRINTED : Math.ceil((top + this.element.clientHeight) / this.rowHeight) + 4;
+    const last = Math.min(shown, this.items.length);
     while (this.rows.length < last - first) {
       const row = this.create();
       row.classList.add("row");
+      row.id = `${this.id}-${this.rows.length}`;
+      row.role = this.head ? "row" : "listitem";
       if (this.open) row.addEventListener("click", (event) => {
         if (!event.target.closest("a, button, input") && !this.items[row.at].group) this.open(this.items[row.at]);
       });
@@ -182,6 +193,8 @@ export class VirtualList {
       if (row.hidden) return;
       row.at = at;
       row.style.transform = `translateY(${at * this.rowHeight}px)`;
+      row.setAttribute(this.head ? "aria-rowindex" : "aria-posinset", at + (this.head ? 2 : 1));
+      if (!this.head) row.setAttribute("aria-setsize", this.items.length);
       row.classList.toggle("chosen", at === this.chosen);
       this.update(row, this.items[at], at);
     });
@@ -194,6 +207,8 @@ export class VirtualList {
     const below = top + this.rowHeight + this.headHeight - this.element.clientHeight;
     if (below > this.element.scrollTop) this.element.scrollTop = below;
     this.draw();
+    const row = this.rows.find(({ hidden, at: shown }) => !hidden && shown === this.chosen);
+    if (this.head && row) this.element.setAttribute("aria-activedescendant", row.id);
   }
 
   key(event) {
@@ -218,6 +233,7 @@ export class VirtualList {
 
   close() {
     this.observer.disconnect();
+    for (const type of PRINT) removeEventListener(type, this.print);
   }
 }
 
@@ -228,21 +244,20 @@ export class Table {
     Object.assign(this, { columns, empty, items: [], order: null, down: false, groupOf: null });
     this.template = columns.map((column) => column.width).join(" ");
     this.narrow = columns.filter((column) => !column.wide).map((column) => column.width).join(" ");
-    this.head = h("div", { className: "row head" }, columns.map((column) =>
-      h("button", {
-        className: [column.wide && "wide", column.number && "number"].filter(Boolean).join(" "),
-        disabled: !column.cell,
-        onclick: () => this.sortBy(column),
-      }, column.title)));
+    const classes = (column) => [column.wide && "wide", column.number && "number"].filter(Boolean).join(" ");
+    this.head = h("div", { className: "row head", role: "row" }, columns.map((column) =>
+      h("span", { className: classes(column), role: "columnheader" },
+        column.cell ? h("button", { onclick: () => this.sortBy(column) }, column.title) : h("span", { className: "unseen" }, column.label))));
+    const filled = (column, row) => {
+      if (column.href) return h("a");
+      if (!column.check) return column.badge ? h("span") : "";
+      return h("input", { type: "checkbox", onchange: (event) => column.check(this.list.items[row().at], event.target.checked) });
+    };
     this.list = new VirtualList({
       rowHeight: 34, open, label, head: this.head,
       create: () => {
-        const row = h("div", {}, columns.map((column) => h(column.href ? "a" : "span", {
-          className: [column.wide && "wide", column.number && "number"].filter(Boolean).join(" "),
-        }, column.badge ? h("span") : column.check ? h("input", {
-          type: "checkbox", onchange: (event) => column.check(this.list.items[row.at], event.target.checked),
-        }) : "")));
-        row.append(h("b", { className: "group" }));
+        const row = h("div", {}, columns.map((column) => h("span", { className: classes(column), role: "gridcell" }, filled(column, () => row))));
+        row.append(h("b", { className: "group", role: "gridcell" }));
         return row;
       },
       update: (row, item) => columns.forEach((column, at) => {
@@ -255,8 +270,8 @@ export class Table {
         }
         const text = column.cell(item) ?? "";
         if (column.badge) setBadge(cell.firstChild, text);
-        else setText(cell, text);
-        if (column.href) cell.href = column.href(item);
+        else setText(column.href ? cell.firstChild : cell, text);
+        if (column.href) cell.firstChild.href = column.href(item);
         if (column.hint) cell.title = text;
       }),
     });
@@ -282,9 +297,8 @@ export class Table {
   }
 
   drawOrder() {
-    [...this.head.children].forEach((button, at) => {
-      const order = this.columns[at] === this.order ? (this.down ? "descending" : "ascending") : "none";
-      button.setAttribute("aria-sort", order);
+    [...this.head.children].forEach((title, at) => {
+      title.setAttribute("aria-sort", this.columns[at] === this.order ? (this.down ? "descending" : "ascending") : "none");
     });
   }
 

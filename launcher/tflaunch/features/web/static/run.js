@@ -110,7 +110,7 @@ export function runPage(main, run) {
     const hadLogs = tab === "logs";
     tab = name;
     main.classList.toggle("brief", name !== "tasks");
-    [...tabs.children].forEach((link, at) => link.toggleAttribute("aria-current", TABS[at] === name));
+    [...tabs.children].forEach((link, at) => (TABS[at] === name ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
     logs?.close();
     logs = name === "logs" ? new Logs(run) : null;
     content.replaceChildren(logs ? logs.element : views[name]);
