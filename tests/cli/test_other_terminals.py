@@ -86,7 +86,7 @@ def test_ps_shows_what_the_contract_says(launch: Launch) -> None:
     for _ in range(20):  # a busy agent may answer later than `ps` waits
         current = launch.status(run)
         (task,) = current["tasks"]
-        if task["rss_bytes"] is not None:
+        if task["cpu_percent"] is not None:  # a task of less than half a second has none
             break
     assert {"run", "name", "phase", "attempt", "exit_code", "culprit", "tasks"} <= current.keys()
     assert (current["phase"], current["name"], current["exit_code"], current["culprit"]) == (

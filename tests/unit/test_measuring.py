@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.job_history import History
+from support.specs import clustered
 from tflaunch.agents.output import Output
 from tflaunch.core import measures
 from tflaunch.core.measures import Measure, Progress
+from tflaunch.explain.status import StatusInputs, status
 from tflaunch_worker.agent import task_output
 from tflaunch_worker.agent.task_output import Times
 from tflaunch_worker.inspect import usage
@@ -191,6 +194,17 @@ def test_measures_that_are_none_are_refused(said: object) -> None:
     """Any invalid input is refused."""
     with pytest.raises(ValueError, match="must be"):
         measures.from_wire(said)
+
+
+@pytest.mark.parametrize(("lived", "percent"), [(0.01, None), (0.4, None), (2.0, 40.0)])
+def test_a_task_that_has_just_begun_has_no_percentage(lived: float, percent: float | None) -> None:
+    """Its 0.8 s of CPU were those of a start, in less than a measurement."""
+    history = History(clustered({"worker": 1}))
+    history.start()
+    began = history.job.tasks[TASK].since
+    measured = {TASK: Measure(0, 0.8, None, None, None, None)}
+    (task,) = status(history.job, StatusInputs(0, "logs", True, began + lived, measured)).tasks
+    assert task.cpu_percent == percent
 
 
 def test_names_of_metrics_can_be_shown_and_encoded() -> None:

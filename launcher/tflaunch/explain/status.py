@@ -21,6 +21,8 @@ from tflaunch.explain.wording import place_of
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import TaskPlan
 
+_SHORTEST_LIFE = 0.5  # seconds after which CPU time is a percentage; before, the start of Python counts as hundreds
+
 
 class StatusInputs(NamedTuple):
     """Inputs of a run's status other than its job.
@@ -258,8 +260,10 @@ def _measured(shown: TaskStatus, measure: Measure, task: TaskState, inputs: Stat
 
 
 def _cpu(measure: Measure, task: TaskState, inputs: StatusInputs) -> float | None:
-    """Return recent CPU usage in percent of one CPU; at the first measurement, the average so far."""
+    """Return recent CPU usage in percent of one CPU; at the first measurement, the average of a life that has one."""
     if task.task in inputs.cpu:
         return round(inputs.cpu[task.task], 1)
     lived = inputs.now - task.since
-    return None if measure.cpu_seconds is None or lived <= 0 else round(measure.cpu_seconds / lived * 100, 1)
+    return (
+        None if measure.cpu_seconds is None or lived < _SHORTEST_LIFE else round(measure.cpu_seconds / lived * 100, 1)
+    )
