@@ -96,11 +96,13 @@ class Engine(NamedTuple):
         settings: settings of the spec that choosing it means.
         submit: where the function is that submits a run: takes the `SpecFile`, a `SpecOrder` and what writes the
             function that tasks call, and returns a `Submitted`. Without one, runs are supervised as others are.
+        is_elsewhere: whether its hosts have none of the files of this machine.
     """
 
     summary: str
     settings: tuple[str, ...] = ()
     submit: str = ""
+    is_elsewhere: bool = False
 
 
 class Starting(NamedTuple):

@@ -53,6 +53,19 @@ def test_training_on_three_nodes(nodes: SlurmBed, launch: Launch) -> None:
     assert [host["host"] for host in launch.status()["hosts"]] == ["h1", "h2", "h3"]
 
 
+def test_a_command_runs_on_nodes_without_a_spec(nodes: SlurmBed, launch: Launch) -> None:
+    """With the options of `up`; what they cannot mean there is said."""
+    program = ["sh", "-c", "echo $SLURM_JOB_PARTITION $TFLAUNCH_TASK"]
+    ended = launch.run("run", "--on", "slurm", "-n", "3", "--nodes", "3", *program)
+    assert ended.returncode == 0, ended.stderr
+    for task in range(3):
+        assert re.search(rf"\S+ worker:{task}$", ended.stdout, re.MULTILINE), ended.stdout
+    refused = launch.run("run", "--on", "slurm", "-H", "a,b", *program)
+    assert refused.returncode == 2
+    assert "-H names hosts, and --on slurm gives the tasks hosts of its own" in refused.stderr
+    assert "add --on slurm" in launch.run("run", "--partition", "p", "--save", "-", *program).stderr
+
+
 def test_tasks_are_on_the_nodes_as_the_spec_names_hosts(nodes: SlurmBed, launch: Launch) -> None:
     """With the environment, secrets and directory of the submission, and TF_CONFIG with the nodes' names."""
     launch.env |= {"GIVEN": "by the user", "KEY_OF_ANN": "hush"}

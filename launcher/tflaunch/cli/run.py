@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,18 @@ import click
 
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, name_from
 from tflaunch.cli.arguments.env import variables_of
-from tflaunch.cli.arguments.launch import Launching, LaunchOptions, launch_options, settings_of
+from tflaunch.cli.arguments.launch import (
+    Launching,
+    LaunchOptions,
+    check_extras,
+    engine_option,
+    launch_options,
+    settings_of,
+)
 from tflaunch.cli.arguments.spec import WholeNumber, propose_option, require_program, say, set_option, warn
-from tflaunch.cli.up import start
-from tflaunch.clusterspec.spec_file import SUFFIXES
+from tflaunch.cli.up import start_spec
+from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
+from tflaunch.rooms import engines
 
 _SOURCE = "command line"
 _STDOUT = "-"
@@ -65,6 +74,7 @@ class _Run(click.Command):
 )
 @set_option
 @functools.partial(launch_options, is_run=True)
+@engine_option
 def run(
     command: tuple[str, ...],
     roles: ClusterOptions,
@@ -76,11 +86,15 @@ def run(
     save: str | None,
     settings: tuple[str, ...],
     options: LaunchOptions,
+    engine: str | None,
 ) -> int | None:
-    """Run COMMAND as N workers, on this machine or over SSH, as `up` runs a spec.
+    """Run COMMAND as N workers, here, over SSH or by an engine, as `up` runs a spec.
 
     Options of tflaunch go before COMMAND: what follows its first word is passed to the program as it is. A `--`
     before COMMAND is optional.
+
+    With --on slurm it is a Slurm job, with --on kubernetes pods of --image: if COMMAND names a file here, the directory
+    is copied to them.
 
     Workers fill the hosts one after the other, as evenly as they can; parameter servers are dealt out in turn. With
     `-H h1:4,h2:2` h1 gets 4 workers and h2 gets 2, as with mpirun; a number from 1024 on is the port of a worker.
@@ -90,6 +104,7 @@ def run(
       tflaunch run -n 4 python train.py --epochs 2
       tflaunch run -n 1 --ps 1 --chief --set restart.max=0 python train.py
       tflaunch run -H h1,h2 --save cluster.json -- python train.py
+      tflaunch run --on slurm -n 4 --gpus 1 python train.py
     """
     if save is not None and save != _STDOUT and Path(save).suffix not in _SUFFIXES:
         remedy = "write --save=- to print the spec, or --save=FILE.json"
@@ -107,27 +122,34 @@ def run(
         data["timeouts"] = {"deadline": timeout}
     if tensorboard is not None:
         data["tensorboard"] = tensorboard
+    if engine is not None and roles.hosts:
+        raise click.UsageError(f"-H names hosts, and --on {engine} gives the tasks hosts of its own; leave out one.")
+    if engine is not None and engines()[engine].is_elsewhere:
+        has_files = any(word and not Path(word).is_absolute() and Path(word).exists() for word in command)
+        data["sync" if has_files else "workdir"] = {} if has_files else "/"
+    file = SpecFile(_SOURCE, Path(), ".json", json.dumps(data, indent=2) + "\n")
+    launching = Launching(options, engine)
+    if save is None:
+        return start_spec(file, settings, launching)
+    check_extras(launching)
+    _save(file, (*settings_of(launching), *settings), save, engine)
+    return None
+
+
+def _save(file: SpecFile, settings: Sequence[str], target: str, engine: str | None) -> None:
+    """Check the spec and write it, with the settings, to ``target``."""
     from tflaunch.clusterspec import load
     from tflaunch.discovery import prepare
 
-    data = load.apply_settings(_SOURCE, data, (*settings_of(Launching(options)), *settings))
-    spec = prepare.spec_from_data(_SOURCE, data, Path())
-    spec, warnings = prepare.complete(_SOURCE, Path(), spec)
-    warnings += [problem for problem, _ in prepare.warnings_about_files(spec, Path())]
+    data = load.apply_settings(file.source, json.loads(file.text), settings)
+    spec = prepare.spec_from_data(file.source, data, file.directory)
+    spec, warnings = prepare.complete(file.source, file.directory, spec)
+    warnings += [problem for problem, _ in prepare.warnings_about_files(spec, file.directory)]
+    warn(file.source, warnings)
     text = json.dumps(data, indent=2) + "\n"
-    if save is not None:
-        warn(_SOURCE, warnings)
-        _save(text, save)
-        return None
-    plan = prepare.make_plan(Path(), spec, is_detached=options.outlives_terminal)
-    plan = plan._replace(preflight=options.preflight)
-    warn(_SOURCE, warnings)
-    return start(Launching(options, plan=plan, suffix=".json", spec=text.encode()))
-
-
-def _save(text: str, target: str) -> None:
     if target == _STDOUT:
         click.echo(text, nl=False)
     else:
         Path(target).write_text(text, encoding="utf-8")
-        say(f"wrote {target}; run it with: {shlex.join(['tflaunch', 'up', target])}")
+        start = ["tflaunch", "up", target, *([] if engine is None else ["--on", engine])]
+        say(f"wrote {target}; run it with: {shlex.join(start)}")

@@ -95,9 +95,13 @@ def up(
                 f"only {', '.join(words)} and {last} go with it"
             )
         return take_over(resume, options.extras, options.detach, options.verbose, options.quiet, options.fold)
-    launching = Launching(options, engine)
+    return start_spec(read_file(spec or usual_spec()), settings, Launching(options, engine), command)
+
+
+def start_spec(file: SpecFile, settings: tuple[str, ...], launching: Launching, command: tuple[str, ...] = ()) -> int:
+    """Run a spec, here or by an engine; return tflaunch's exit code."""
     check_extras(launching)
-    file = read_file(spec or usual_spec())
+    options, engine = launching.options, launching.engine
     settings += settings_of(launching)
     if engine is not None and engines()[engine].submit:
         from tflaunch.runtime.submitting import SpecOrder

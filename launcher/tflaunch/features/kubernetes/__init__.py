@@ -7,9 +7,9 @@ from tflaunch.rooms import Engine, Location, Option, Room, Starting
 ROOM = Room(
     fields=("kubernetes",),
     # The setting makes the object, without changing what the spec has in it: keys that begin with x- are ignored.
-    engines={"kubernetes": Engine("in Kubernetes pods", ("kubernetes.x-on=true",))},
+    engines={"kubernetes": Engine("in Kubernetes pods", ("kubernetes.x-on=true",), is_elsewhere=True)},
     options={
-        name: Option(f"{does} With --on kubernetes.", "NAME", engine="kubernetes", setting=setting, is_for_run=False)
+        name: Option(f"{does} With --on kubernetes.", "NAME", engine="kubernetes", setting=setting)
         for name, does, setting in (
             ("namespace", "Create the pods in this namespace.", "kubernetes.namespace"),
             ("context", "Use this kubectl context.", "kubernetes.context"),

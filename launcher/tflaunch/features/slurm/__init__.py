@@ -8,7 +8,7 @@ ROOM = Room(
     fields=("slurm",),
     engines={"slurm": Engine("as a Slurm job", submit="tflaunch.features.slurm.submission:submit_spec")},
     options={
-        name: Option(f"{does} With --on slurm.", "VALUE", engine="slurm", setting=setting, is_for_run=False)
+        name: Option(f"{does} With --on slurm.", "VALUE", engine="slurm", setting=setting)
         for name, does, setting in (
             ("partition", "Submit to this partition.", "slurm.partition"),
             ("account", "Charge this account.", "slurm.account"),
