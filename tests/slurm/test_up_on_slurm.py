@@ -212,17 +212,25 @@ def interrupted(launch: Launch, slurm: SlurmBed, process: subprocess.Popen[str])
 
 
 @pytest.mark.parametrize(
-    ("end", "codes"), [(cancelled, {143}), (down, {143}), (interrupted, {130})], ids=["scancel", "down", "ctrl-c"]
+    ("end", "codes", "why"),
+    [
+        (cancelled, {143}, "the job was cancelled with scancel"),
+        (down, {143}, "`tflaunch down`"),
+        (interrupted, {130}, "ended by `tflaunch down`"),
+    ],
+    ids=["scancel", "down", "ctrl-c"],
 )
 def test_an_end_that_is_asked_for_leaves_nothing(
-    nodes: SlurmBed, launch: Launch, end: Callable[..., None], codes: set[int]
+    nodes: SlurmBed, launch: Launch, end: Callable[..., None], codes: set[int], why: str
 ) -> None:
-    """Whatever the tasks do about TERM."""
+    """Whatever the tasks do about TERM; and the cause is named."""
     up = launch.start("up", shell(launch, STUBBORN, timeouts={"grace": 0.5}), "--on", "slurm")
     wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
     end(launch, nodes, up)
     _, said = up.communicate(timeout=PATIENCE)
     assert up.returncode in codes, said
+    assert why in said, said
+    assert why in launch.run("explain").stdout
     nodes.wait_until(lambda: not launch.survivors(), "something was left")
 
 
@@ -401,6 +409,7 @@ def test_when_the_time_is_over_tasks_may_save(nodes: SlurmBed, launch: Launch) -
     wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
     _, said = up.communicate(timeout=PATIENCE)
     assert up.returncode == 143, said
+    assert "the time limit of 00:01:00 is reached (slurm.time)" in said, said
     assert (launch.directory / "saved.worker:0").exists()
     assert (launch.directory / "saved.worker:1").exists()
 

@@ -283,9 +283,10 @@ class TaskLingers(NamedTuple):
 
 
 class Interrupted(NamedTuple):
-    """tflaunch received a signal that asks it to stop, with this number."""
+    """tflaunch received a signal that asks it to stop, with this number; ``why``: who sent it, if that is known."""
 
     signal: SignalNumber
+    why: Reason = ""
 
 
 class StopRequested(NamedTuple):

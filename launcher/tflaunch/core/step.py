@@ -255,7 +255,7 @@ def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
     is_urgent = job.phase is Phase.STOPPING
     grace = 0.0 if is_urgent else job.plan.timeouts.grace
     if not job.exit_code:
-        culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, event.signal, "")
+        culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, event.signal, event.why)
         job = job._replace(culprit=culprit, exit_code=128 + event.signal)
     return _end(job, grace, now, is_urgent)
 

@@ -89,13 +89,14 @@ def stop_news(job: Job, living: list[str]) -> list[str]:
         return []
     assert job.culprit is not None
     grace = _grace_of(job.tasks[name] for name in living)
-    who = job.culprit.message.removeprefix("ended by ")
-    why = f", as {who} asks" if who else ""
+    said = job.culprit.message
+    asked = said.removeprefix("ended by ")
+    why, cause = ("", f"{said}; ") if asked == said and said else (f", as {asked} asks" if asked else "", "")
     waits = f": waiting up to {duration_words(grace)} for them to save" if grace else ""
     remedy = "; press Ctrl-C again to kill" if grace and not job.culprit.message else ""
     is_deaf = job.plan.strategy == "multi_worker_mirrored" and job.formation.is_start_over and grace
     note = " (TensorFlow catches TERM in these tasks and goes on, so it may take all of that)" if is_deaf else ""
-    return [f"ending {listed(living)}{why}{waits}{note}{remedy}"]
+    return [f"{cause}ending {listed(living)}{why}{waits}{note}{remedy}"]
 
 
 def killed_news(before: Job, event: Event, after: Job) -> list[str]:

@@ -98,7 +98,8 @@ def _supervise(
     try:
         with ExitStack() as early:
             early.enter_context(_ignored_ctrl_z(job.plan.lease, lambda text: mailbox.call(lambda: config.say(text))))
-            early.enter_context(_signals_to(mailbox, signals))  # before the journal begins, so that it also has the end
+            # Before the journal begins, so that it also has the end.
+            early.enter_context(_signals_to(mailbox, signals, config.explain_term))
             with wiring.open_runtime(job, config, connectors, mailbox, patience, fencing, records) as runtime:
                 run = Run(job, runtime.collaborators)
                 with early.pop_all():
@@ -190,12 +191,15 @@ def _end_anyway() -> None:
 
 
 @contextmanager
-def _signals_to(mailbox: Mailbox, came: list[int]) -> Iterator[None]:
+def _signals_to(mailbox: Mailbox, came: list[int], explain_term: Callable[[], str] | None) -> Iterator[None]:
     """Turn Ctrl-C, TERM and HUP into events and append them to ``came``; HUP stays ignored under nohup."""
 
     def enqueue(number: int, frame: FrameType | None) -> None:
         came.append(number)
-        mailbox.put(Interrupted(number))
+        if number == signal.SIGTERM and explain_term is not None:
+            threading.Thread(target=lambda: mailbox.put(Interrupted(number, explain_term())), daemon=True).start()
+        else:
+            mailbox.put(Interrupted(number))
         if len(came) == policy.MOST_INTERRUPTS:  # whatever else is waited for: a disk, a thread, a command
             threading.Thread(target=_end_anyway, daemon=True).start()
 

@@ -30,7 +30,8 @@ class RunConfig(NamedTuple):
     which the run ends. ``say`` shows the messages about a detached run until its tasks are running; with ``is_quiet``,
     only warnings and a failure. For an attached run, ``sink`` builds the output sink from the names of the tasks, and
     ``begun`` is called once other terminals can see the run. ``secrets`` are the values that tasks get beside the
-    plan's environment. ``lock`` is that of the run, if it is held already.
+    plan's environment. ``lock`` is that of the run, if it is held already. ``explain_term`` returns why this process
+    got TERM, "" if that is not known.
     """
 
     directory: RunDirectory
@@ -44,3 +45,4 @@ class RunConfig(NamedTuple):
     begun: Callable[[], None] = lambda: None
     secrets: Secrets = NO_SECRETS
     lock: int | None = None
+    explain_term: Callable[[], str] | None = None

@@ -124,9 +124,15 @@ def options(plan: Plan, spec: Spec) -> list[str]:
     wanted["requeue" if plan.restart.max else "no-requeue"] = ""
     if plan.elastic is not None:
         wanted["no-kill"] = ""  # the job continues without a failed node
-    if plan.timeouts.grace >= _USUAL_KILL_WAIT:
-        wanted["signal"] = f"B:TERM@{math.ceil(plan.timeouts.grace + _USUAL_KILL_WAIT)}"
+    if lead := lead_of_term(plan):
+        wanted["signal"] = f"B:TERM@{lead}"
     return [f"--{name}={shlex.quote(value)}" if value else f"--{name}" for name, value in _merged(wanted, spec)]
+
+
+def lead_of_term(plan: Plan) -> int:
+    """Return how long before the time limit a job gets TERM, in seconds; 0: at the limit, and KILL after KillWait."""
+    grace = plan.timeouts.grace
+    return math.ceil(grace + _USUAL_KILL_WAIT) if grace >= _USUAL_KILL_WAIT else 0
 
 
 def with_gpus_of_nodes(spec: Spec) -> Spec:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tflaunch import private_files
 from tflaunch.features.slurm import commands
-from tflaunch.features.slurm.commands import SlurmJob
+from tflaunch.features.slurm.commands import SlurmError, SlurmJob
+from tflaunch.store.run_dir import SUPERVISOR_LOG
 from tflaunch_worker import wire
 
 _JOB_NAME = "slurm.json"
@@ -17,6 +18,18 @@ _LIFE_NAME = "life"
 EARLIER = "earlier-"
 """Prefix of the subdirectories of a run directory with files of the job's earlier executions."""
 _JOB = r"[0-9]{1,18}(?:_[0-9]{1,18})?(?:\+[0-9]{1,6})?"  # includes jobs of an array or a heterogeneous job
+_SOON = 2.0  # seconds, in which the tasks could save already
+_JUST_NOW = 60.0  # seconds
+_MOST_SAID = 16 * 1024
+_CANCELLED = r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT (\S+)(?: DUE TO ([^*]+?))? \*\*\*"
+_TIME_LIMIT = "TIME LIMIT"
+_WHY = {
+    "": "the job was cancelled with scancel",
+    _TIME_LIMIT: "the time limit{limit} is reached (slurm.time)",
+    "PREEMPTION": "the job was preempted by another one",
+    "JOB REQUEUE": "the job was put back into the queue",
+    "NODE FAILURE": "a node of the job has failed",
+}
 FILES = (_JOB_NAME, _LIFE_NAME)
 """The files in a run directory that all executions of the job share."""
 
@@ -67,6 +80,28 @@ def current_job(directory: Path) -> SlurmJob | None:
     except OSError:
         pass
     return None
+
+
+def explain_term(directory: Path, lead: float) -> str:
+    """Return why Slurm has sent TERM to the job of a run, "" if Slurm does not say so soon.
+
+    Its daemon writes the reason into the job's output just before it sends the signal; `scontrol` tells only later.
+    Nothing is written about a signal that the job has asked for with ``--signal``.
+
+    Args:
+        directory: the run's.
+        lead: how long before the time limit the job has asked for TERM, in seconds.
+    """
+    try:
+        job = commands.find_job(job_of(directory) or "", patience=_SOON)
+        output = (directory / SUPERVISOR_LOG).read_bytes()[-_MOST_SAID:].decode("utf-8", "replace")
+    except (SlurmError, OSError):
+        return ""
+    said = [reason for at, reason in re.findall(_CANCELLED, output) if commands.seconds_until(at) > -_JUST_NOW]
+    is_near = job is not None and job.is_running and job.seconds_left <= lead
+    reason = said[-1] if said else _TIME_LIMIT if is_near else None
+    limit = "" if job is None else f" of {job.time_limit}"
+    return "" if reason is None else _WHY.get(reason, f"Slurm ends the job: {reason.lower()}").format(limit=limit)
 
 
 def _read(directory: Path) -> dict[str, str]:

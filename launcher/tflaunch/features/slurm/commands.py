@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
+import time
 from typing import NamedTuple
 
 from tflaunch_worker.readable import exit_words
@@ -45,7 +47,8 @@ class SlurmJob(NamedTuple):
     """The state of a job.
 
     ``state`` is Slurm's term, such as PENDING or NODE_FAIL; ``reason``: why it waits; ``node``: where its script
-    runs; ``restarts``: how often it was requeued; ``exit_code``: that of its script.
+    runs; ``restarts``: how often it was requeued; ``exit_code``: that of its script. ``time_limit`` is in Slurm's
+    format, and so much of it is left, in seconds.
     """
 
     state: str
@@ -53,6 +56,8 @@ class SlurmJob(NamedTuple):
     node: str
     restarts: int
     exit_code: int
+    time_limit: str = ""
+    seconds_left: float = math.inf
 
     @property
     def remedy(self) -> str:
@@ -75,12 +80,13 @@ class SlurmJob(NamedTuple):
         return not self.is_waiting and not self.is_running and self.state != _ENDING
 
 
-def run_command(*command: str, given: str | None = None) -> str:
+def run_command(*command: str, given: str | None = None, patience: float = _PATIENCE) -> str:
     """Return the output of a Slurm command.
 
     Args:
         command: its argv.
         given: its input.
+        patience: seconds to wait for it.
 
     Raises:
         NoSlurmError: there is no such command.
@@ -89,7 +95,7 @@ def run_command(*command: str, given: str | None = None) -> str:
     """
     try:
         done = subprocess.run(
-            command, input=given or "", capture_output=True, text=True, errors="replace", timeout=_PATIENCE, check=False
+            command, input=given or "", capture_output=True, text=True, errors="replace", timeout=patience, check=False
         )
     except FileNotFoundError:
         raise NoSlurmError(f"there is no command `{command[0]}` here") from None
@@ -118,14 +124,14 @@ def submit_script(script: str) -> str:
     return run_command("sbatch", "--parsable", given=script).strip().partition(";")[0]
 
 
-def find_job(job: str) -> SlurmJob | None:
+def find_job(job: str, patience: float = _PATIENCE) -> SlurmJob | None:
     """Return the state of a job; None if Slurm does not know it, or no longer does.
 
     Raises:
         SlurmError: Slurm cannot be queried.
     """
     try:
-        shown = run_command("scontrol", "--oneliner", "show", "job", job)
+        shown = run_command("scontrol", "--oneliner", "show", "job", job, patience=patience)
     except SlurmError as error:
         if "Invalid job id" in str(error):
             return None
@@ -137,7 +143,17 @@ def find_job(job: str) -> SlurmJob | None:
         node=fields.get("BatchHost", ""),
         restarts=int(fields.get("Restarts", "0")),
         exit_code=int(fields.get("ExitCode", "0:0").partition(":")[0]),
+        time_limit=fields.get("TimeLimit", ""),
+        seconds_left=seconds_until(fields.get("EndTime", "")),
     )
+
+
+def seconds_until(moment: str) -> float:
+    """Return the seconds until a local time in Slurm's format; infinite for one that is not known."""
+    try:
+        return time.mktime(time.strptime(moment, "%Y-%m-%dT%H:%M:%S")) - time.time()
+    except ValueError:
+        return math.inf
 
 
 def cancel_job(job: str) -> None:
