@@ -146,7 +146,7 @@ def test_the_page_is_small_and_stands_alone() -> None:
 def test_a_run_is_named_in_full(server: Server, failed_run: str) -> None:
     """No path leads out of the directory of runs, and no beginning of a name is enough for a request."""
     for name in (failed_run[:-1], "..%2F..", "%2Fetc", "a" * 300):
-        assert server.ask("GET", f"/api/runs/{name}/spec").status in (404, 409)
+        assert server.ask("GET", f"/api/runs/{name}/ran").status in (404, 409)
     assert server.ask("GET", "/static/../app.py").status == 404
     assert server.ask("GET", "/static/%2e%2e/app.py").status == 404
 

@@ -98,9 +98,9 @@ def test_plan_and_spec_have_no_secrets(server: Server, failed_run: str) -> None:
     assert int(plan["address"].partition(":")[2]) > 0
     assert plan["argv"] == ["python3", "-S", "broken.py"]
     assert plan["env"]["API_KEY"] == "***"
-    spec = server.get(api(failed_run, "spec"))
-    assert json.loads(spec["text"])["cluster"] == {"worker": 4}
-    assert "correct-horse" not in spec["text"]
+    ran = server.get(api(failed_run, "ran"))
+    assert json.loads(ran["spec"]["text"])["cluster"] == {"worker": 4}
+    assert "correct-horse" not in json.dumps(ran)
     refused = server.ask("GET", api(failed_run, "plan?task=worker:9"))
     assert (refused.status, refused.data) == (409, {"error": f"run {failed_run} has no task 'worker:9'"})
 

@@ -54,7 +54,7 @@ def make_app() -> Starlette:
             Route("/api/compare", server.compare),
             Route(f"{run}/live", server.stream_run),
             Route(f"{run}/plan", server.show_plan),
-            Route(f"{run}/spec", server.show_spec),
+            Route(f"{run}/ran", server.show_what_ran),
             Route(f"{run}/history", server.show_history),
             Route(f"{run}/stacks", server.show_stacks),
             Route(f"{run}/search", server.search_logs),
@@ -126,9 +126,9 @@ class _Server:
         observer = _observer(directory)
         return JSONResponse(inspection.task_plan(directory, observer.job, request.query_params.get("task", "")))
 
-    def show_spec(self, request: Request) -> Response:
-        name, text = inspection.spec_text(named_run(request))
-        return JSONResponse({"name": name, "text": text})
+    def show_what_ran(self, request: Request) -> Response:
+        directory = named_run(request)
+        return JSONResponse(inspection.what_ran(directory, _observer(directory).job))
 
     def show_history(self, request: Request) -> Response:
         moments = read_history(named_run(request))

@@ -1,19 +1,27 @@
-"""Return what the tasks of a run were given, and the spec as the user wrote it, without secrets."""
+"""Return what the tasks of a run were given, what it was made of, and its spec, all without secrets."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.features.records.run_diff import read_record
 from tflaunch.features.report.redaction import HIDDEN, Redactor, looks_secret
 from tflaunch.features.report.support_bundle import secrets_of
 from tflaunch.plan import attempts, placeholders
+from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.tf_config import compile_tf_config
+from tflaunch.store.run_dir import PATCH_NAME
 from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
 _LONGEST_SPEC = 1024 * 1024
+_LONGEST_PATCH = 256 * 1024
+_PIECE = 64 * 1024
+_MOST_COMMANDS = 12
 
 
 def task_plan(directory: Path, job: Job, name: str) -> dict[str, Any]:
@@ -27,16 +35,50 @@ def task_plan(directory: Path, job: Job, name: str) -> dict[str, Any]:
     Raises:
         TflaunchError: there is no such task.
     """
-    plan = attempts.resolve(attempts.moved(job.original, job.places), job.ports)
+    plan = _current_plan(job)
     if name not in job.tasks:
         raise TflaunchError(f"run {job.run} has no task {name!r}", EXIT_USAGE)
-    process = plan.find(name)
-    filled = placeholders.fill(process, plan, job.run, str(job.tasks[name].attempt))
+    return _given(job, plan, plan.find(name), Redactor(secrets_of(directory)))
+
+
+def what_ran(directory: Path, job: Job) -> dict[str, Any]:
+    """Return the commands of a run, and the spec, code, packages and machine that it was made of.
+
+    Tasks whose plans are the same but for variables have one of the ``commands``, which is that of the first of them;
+    ``varies`` names these variables. ``left_out`` counts the tasks of further commands.
+    """
+    plan, redactor = _current_plan(job), Redactor(secrets_of(directory))
+    groups: dict[object, list[TaskPlan]] = {}
+    for process in plan.processes():
+        same = (process.role, process.argv, process.workdir, process.unset)
+        groups.setdefault(same, []).append(process)
+    shown = list(groups.values())[:_MOST_COMMANDS]
+    patch, is_cut = _start_of(directory / PATCH_NAME, redactor, _LONGEST_PATCH)
+    return {
+        "commands": [
+            {**_given(job, plan, tasks[0], redactor), "tasks": [task.task for task in tasks], "varies": _varies(tasks)}
+            for tasks in shown
+        ],
+        "left_out": len(plan.processes()) - sum(map(len, shown)),
+        "record": _without_secrets(read_record(directory), redactor),
+        "patch": patch,
+        "is_patch_cut": is_cut,
+        "spec": _kept_spec(directory, redactor),
+    }
+
+
+def _current_plan(job: Job) -> Plan:
+    """Return the plan of the current attempt, with the tasks of lost hosts."""
+    return attempts.resolve(attempts.moved(job.original, job.places), job.ports)
+
+
+def _given(job: Job, plan: Plan, process: TaskPlan, redactor: Redactor) -> dict[str, Any]:
+    """Return what a process is given in the current attempt."""
+    filled = placeholders.fill(process, plan, job.run, str(job.tasks[process.task].attempt))
     config = compile_tf_config(plan.strategy, attempts.addresses(plan), process.role, process.task_index)
-    redactor = Redactor(secrets_of(directory))
     env = {key: HIDDEN.decode() if looks_secret(key) else _shown(redactor, value) for key, value in filled.env.items()}
     return {
-        "task": name,
+        "task": process.task,
         "host": process.host,
         "address": None if process.address is None else str(process.address),
         "strategy": plan.strategy,
@@ -49,20 +91,47 @@ def task_plan(directory: Path, job: Job, name: str) -> dict[str, Any]:
     }
 
 
-def spec_text(directory: Path) -> tuple[str, str]:
-    """Return the name and the text of the spec of the run in ``directory``.
+def _varies(tasks: list[TaskPlan]) -> list[str]:
+    """Return the variables that are not the same for all of these tasks."""
+    names = dict.fromkeys(name for task in tasks for name in task.env)
+    return [name for name in names if len({task.env.get(name) for task in tasks}) > 1]
 
-    Raises:
-        TflaunchError: there is none, or it cannot be read.
-    """
+
+def _kept_spec(directory: Path, redactor: Redactor) -> dict[str, str] | None:
     path = next(iter(sorted(directory.glob("spec.*"))), None)
     if path is None:
-        raise TflaunchError(f"run {directory.name} was started without a spec", EXIT_USAGE)
+        return None
+    return {"name": path.name, "text": _start_of(path, redactor, _LONGEST_SPEC)[0] or ""}
+
+
+def _start_of(path: Path, redactor: Redactor, most: int) -> tuple[str | None, bool]:
+    """Return the beginning of a file, None without one, and whether it goes on.
+
+    It is cut after secrets are replaced: half a secret would not be recognized.
+
+    Raises:
+        TflaunchError: the file cannot be read.
+    """
+    text = b""
     try:
-        text = path.read_bytes()[:_LONGEST_SPEC].decode("utf-8", "replace")
+        with path.open("rb") as file:
+            pieces: Iterator[bytes] = iter(partial(file.read, _PIECE), b"")
+            for shown in redactor.redact_stream(pieces):
+                text += shown
+                if len(text) > most:
+                    break
+    except FileNotFoundError:
+        return None, False
     except OSError as error:
         raise TflaunchError(f"{path}: {error.strerror}", EXIT_INTERNAL) from None
-    return path.name, _shown(Redactor(secrets_of(directory)), text)
+    return text[:most].decode("utf-8", "replace"), len(text) > most
+
+
+def _without_secrets(value: Any, redactor: Redactor) -> Any:
+    """Return the content of a record with secrets replaced."""
+    if isinstance(value, dict):
+        return {_shown(redactor, key): _without_secrets(inner, redactor) for key, inner in value.items()}
+    return _shown(redactor, value) if isinstance(value, str) else value
 
 
 def _shown(redactor: Redactor, text: str) -> str:

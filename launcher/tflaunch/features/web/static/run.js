@@ -1,4 +1,4 @@
-// One run: how it stands, its tasks, charts, logs, timeline, stacks, hosts and spec.
+// One run: how it stands, its tasks, charts, logs, timeline, stacks and hosts, and what ran.
 import { Charts } from "./charts.js";
 import { Stream, apiOf, get, post } from "./data.js";
 import { Logs } from "./logs.js";
@@ -6,9 +6,11 @@ import {
   Table, ago, badge, capital, clock, confirmed, copyable, count, counted, duration, h, memory, percent, rate, setBadge, setText, show, signalName,
   significant, stateOf,
 } from "./parts.js";
+import { ranView } from "./ran.js";
 import { Timeline } from "./timeline.js";
 
-const TABS = ["tasks", "logs", "timeline", "stacks", "hosts", "spec"];
+const TABS = ["tasks", "logs", "timeline", "stacks", "hosts", "ran"];
+const TITLES = { ran: "What ran" };
 
 export function runPage(main, run) {
   const api = apiOf(run);
@@ -24,7 +26,7 @@ export function runPage(main, run) {
     h("button", { onclick: stop }, "Stop"));
   const again = h("button", { onclick: rerun, hidden: true }, "Run again");
   const tabs = h("nav", { className: "tabs", "aria-label": "Views of this run" }, TABS.map((name, at) =>
-    h("a", { href: `#/${encodeURIComponent(run)}${at ? `/${name}` : ""}`, title: `${at + 1}` }, name[0].toUpperCase() + name.slice(1))));
+    h("a", { href: `#/${encodeURIComponent(run)}${at ? `/${name}` : ""}`, title: `${at + 1}` }, TITLES[name] ?? name[0].toUpperCase() + name.slice(1))));
   const content = h("div", { className: "content" });
   main.append(
     h("div", { className: "bar" }, h("h1", {}, run), state, h("span", { className: "grow" }), act, again), facts, panel, tabs, content);
@@ -37,8 +39,8 @@ export function runPage(main, run) {
   const history = new Timeline(openTask);
   const stacks = stacksView(api, taskHref);
   const hosts = hostsTable();
-  const spec = h("section", { className: "spec" });
-  const views = { tasks, timeline: history.element, stacks: stacks.element, hosts: hosts.element, spec };
+  const ran = ranView(api, taskHref);
+  const views = { tasks, timeline: history.element, stacks: stacks.element, hosts: hosts.element, ran: ran.element };
 
   function makeTable() {
     const has = (field) => status.tasks.some((task) => task[field] !== null);
@@ -115,7 +117,7 @@ export function runPage(main, run) {
     logs = name === "logs" ? new Logs(run) : null;
     content.replaceChildren(logs ? logs.element : views[name]);
     if (name === "stacks") stacks.open(status);
-    if (name === "spec") showSpec(spec, api);
+    if (name === "ran") ran.open();
     if (logs || hadLogs || !stream) follow();
     else if (status) draw();
   }
@@ -277,13 +279,4 @@ function stackOf(evidence) {
       ...thread.frames.map(([file, line, name]) => `        ${file}:${line}, in ${name}`),
     ]),
   ]);
-}
-
-async function showSpec(place, api) {
-  try {
-    const { name, text } = await get(`${api}/spec`);
-    show(place, h("p", { className: "note" }, `${name}, as it was when the run began. The page of a task shows its command, environment and TF_CONFIG.`), h("pre", {}, text));
-  } catch (error) {
-    show(place, h("p", { className: "empty" }, error.message));
-  }
 }

@@ -3,6 +3,7 @@ import { Charts } from "./charts.js";
 import { Stream, apiOf, get, post } from "./data.js";
 import { Logs } from "./logs.js";
 import { badge, capital, confirmed, count, duration, h, memory, percent, rate, setBadge, show, significant, stateOf } from "./parts.js";
+import { given } from "./ran.js";
 import { exitOf, restart } from "./run.js";
 import { Timeline } from "./timeline.js";
 
@@ -86,26 +87,8 @@ function signal(api, name) {
 async function showPlan(place, api, name) {
   try {
     const plan = await get(`${api}/plan?${new URLSearchParams({ task: name })}`);
-    const { TF_CONFIG: config, ...env } = plan.env;
-    show(place,
-      h("h3", {}, "Command"), h("pre", {}, plan.argv.map(quoted).join(" ")),
-      h("h3", {}, "Working directory"), h("pre", {}, plan.workdir),
-      ...(config ? [h("h3", {}, "TF_CONFIG"), h("pre", {}, pretty(config))] : []),
-      h("h3", {}, "Environment"),
-      h("table", {}, Object.entries(env).sort().map(([key, value]) => h("tr", {}, h("th", {}, key), h("td", {}, value), h("td", { className: "note" }, plan.reasons[key] ?? "")))),
-      plan.secrets.length ? h("p", { className: "note" }, `Secrets: ${plan.secrets.join(", ")}`) : "");
+    show(place, ...given(plan));
   } catch (error) {
     show(place, h("p", { className: "empty" }, error.message));
   }
-}
-
-const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`);
-
-function pretty(config) {
-  const { cluster, task } = JSON.parse(config);
-  const roles = Object.entries(cluster).map(([role, addresses]) => {
-    const shown = addresses.length > 16 ? [...addresses.slice(0, 16), `… ${addresses.length - 16} more`] : addresses;
-    return `    ${JSON.stringify(role)}: ${JSON.stringify(shown).replaceAll('","', '", "')}`;
-  });
-  return `{\n  "cluster": {\n${roles.join(",\n")}\n  },\n  "task": ${JSON.stringify(task).replaceAll(",", ", ").replaceAll(":", ": ")}\n}`;
 }
