@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from urllib.parse import quote, unquote_to_bytes
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -21,7 +24,7 @@ from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.asking import request_stacks
-from tflaunch.features.web import actions, inspection
+from tflaunch.features.web import actions, inspection, run_files
 from tflaunch.features.web.actions import named_run, run_called
 from tflaunch.features.web.comparison import compare_runs
 from tflaunch.features.web.feed import Feeds, RunFeed
@@ -43,8 +46,15 @@ _LEAST_LINES = 5  # of each task
 _ALL = "*"
 
 
+class _AnyPath(PathConvertor):
+    """Matches the path of a file, also one with newlines."""
+
+    regex = "(?s:.*)"
+
+
 def make_app() -> Starlette:
     """Return the application; `access.Guarded` lets only the user's browser reach it."""
+    register_url_convertor("any", _AnyPath())
     server = _Server()
     run = "/api/runs/{run}"
     return Starlette(
@@ -55,6 +65,8 @@ def make_app() -> Starlette:
             Route(f"{run}/live", server.stream_run),
             Route(f"{run}/plan", server.show_plan),
             Route(f"{run}/ran", server.show_what_ran),
+            Route(f"{run}/files", server.list_files),
+            Route(f"{run}/files/{{path:any}}", server.send_file),
             Route(f"{run}/history", server.show_history),
             Route(f"{run}/stacks", server.show_stacks),
             Route(f"{run}/search", server.search_logs),
@@ -129,6 +141,26 @@ class _Server:
     def show_what_ran(self, request: Request) -> Response:
         directory = named_run(request)
         return JSONResponse(inspection.what_ran(directory, _observer(directory).job))
+
+    def list_files(self, request: Request) -> Response:
+        directory = named_run(request)
+        return JSONResponse(run_files.list_files(directory, runs.plan_of(directory)))
+
+    def send_file(self, request: Request) -> Response:
+        """Send a file of a run as something to store, whatever it is: a page in it must not run as a part of ours."""
+        directory = named_run(request)
+        _, _, path = request.scope["raw_path"].partition(b"/files/")
+        parts = list(map(unquote_to_bytes, path.split(b"/")))  # in this order, so that %2f separates nothing
+        try:
+            file, redactor = run_files.open_file(directory, runs.plan_of(directory), parts)
+        except run_files.NotOfferedError:
+            return JSONResponse({"error": f"{directory.name} offers no such file"}, 404)
+        size = os.fstat(file.fileno()).st_size
+        headers = {"content-disposition": f"attachment; filename*=utf-8''{quote(parts[-1], safe='')}"}
+        if redactor is None:
+            headers["content-length"] = str(size)
+        content = run_files.read_file(file, size, redactor)
+        return StreamingResponse(content, media_type="application/octet-stream", headers=headers)
 
     def show_history(self, request: Request) -> Response:
         moments = read_history(named_run(request))

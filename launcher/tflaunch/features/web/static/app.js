@@ -8,7 +8,7 @@ import { taskPage } from "./task.js";
 const main = document.getElementById("main");
 const KEYS = [
   ["/", "filter or search"], ["j k ↑ ↓", "choose a row"], ["Enter", "open it"], ["Esc, b", "one level up"],
-  ["1 … 6", "views of a run"], ["f", "follow the log"], ["t", "light or dark"], ["?", "these keys"],
+  ["1 … 7", "views of a run"], ["f", "follow the log"], ["t", "light or dark"], ["?", "these keys"],
 ];
 let page = null;
 let shown = "";
@@ -71,7 +71,7 @@ document.addEventListener("keydown", (event) => {
     j: () => page.focus?.focus(), k: () => page.focus?.focus(), ArrowDown: () => page.focus?.focus(),
   };
   const act = keys[event.key];
-  const tab = /^[1-6]$/.test(event.key) ? page.tabHref?.(Number(event.key) - 1) : null;
+  const tab = /^[1-7]$/.test(event.key) ? page.tabHref?.(Number(event.key) - 1) : null;
   if (tab) go(tab);
   else if (act) act();
   else return;

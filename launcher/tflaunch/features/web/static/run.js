@@ -1,6 +1,7 @@
-// One run: how it stands, its tasks, charts, logs, timeline, stacks and hosts, and what ran.
+// One run: how it stands, its tasks, charts, logs, timeline, stacks and hosts, what ran, and its files.
 import { Charts } from "./charts.js";
 import { Stream, apiOf, get, post } from "./data.js";
+import { filesView } from "./files.js";
 import { Logs } from "./logs.js";
 import {
   Table, ago, badge, capital, clock, confirmed, copyable, count, counted, duration, h, memory, percent, rate, setBadge, setText, show, signalName,
@@ -9,7 +10,7 @@ import {
 import { ranView } from "./ran.js";
 import { Timeline } from "./timeline.js";
 
-const TABS = ["tasks", "logs", "timeline", "stacks", "hosts", "ran"];
+const TABS = ["tasks", "logs", "timeline", "stacks", "hosts", "ran", "files"];
 const TITLES = { ran: "What ran" };
 
 export function runPage(main, run) {
@@ -40,7 +41,8 @@ export function runPage(main, run) {
   const stacks = stacksView(api, taskHref);
   const hosts = hostsTable();
   const ran = ranView(api, taskHref);
-  const views = { tasks, timeline: history.element, stacks: stacks.element, hosts: hosts.element, ran: ran.element };
+  const files = filesView(api, run);
+  const views = { tasks, timeline: history.element, stacks: stacks.element, hosts: hosts.element, ran: ran.element, files: files.element };
 
   function makeTable() {
     const has = (field) => status.tasks.some((task) => task[field] !== null);
@@ -94,6 +96,7 @@ export function runPage(main, run) {
     if (tab === "tasks") drawTasks();
     if (tab === "timeline" && timeline) history.set(timeline, status);
     if (tab === "hosts") hosts.set(status);
+    if (tab === "files") files.set(status);
   }
 
   function follow() {
@@ -113,11 +116,13 @@ export function runPage(main, run) {
     tab = name;
     main.classList.toggle("brief", name !== "tasks");
     [...tabs.children].forEach((link, at) => (TABS[at] === name ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
+    tabs.children[TABS.indexOf(name)].scrollIntoView({ block: "nearest", inline: "nearest" });
     logs?.close();
     logs = name === "logs" ? new Logs(run) : null;
     content.replaceChildren(logs ? logs.element : views[name]);
     if (name === "stacks") stacks.open(status);
     if (name === "ran") ran.open();
+    if (name === "files") files.open();
     if (logs || hadLogs || !stream) follow();
     else if (status) draw();
   }

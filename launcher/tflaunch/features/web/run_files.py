@@ -1,0 +1,217 @@
+"""Offer the files of a run for download: its logs, what it fetched and measured, and what tflaunch wrote about it.
+
+What tflaunch wrote is offered without secrets; what tasks wrote is offered as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from io import FileIO
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from tflaunch.features.report.redaction import Redactor
+from tflaunch.features.report.support_bundle import secrets_of
+from tflaunch.plan import tensorboard
+from tflaunch.plan.model import Plan
+from tflaunch.printable import printable
+from tflaunch.store.log_writer import path_of
+from tflaunch.store.run_dir import (
+    CHECKPOINTS_NAME,
+    HISTORY_NAME,
+    JOURNAL_NAME,
+    PARTS_NAME,
+    PATCH_NAME,
+    RECORD_NAME,
+    SUPERVISOR_LOG,
+    collected_files_in,
+    profiles_in,
+)
+
+_RUN, _LOGS = "run", "logs"
+_OWN = frozenset((JOURNAL_NAME, "plan.json", RECORD_NAME, PATCH_NAME, HISTORY_NAME, SUPERVISOR_LOG))
+_SPEC = "spec."
+_TREES = {
+    "collected": collected_files_in(Path()),
+    "profiles": profiles_in(Path()),
+    "checkpoints": Path(CHECKPOINTS_NAME),
+}
+_MOST_LISTED = 2000  # files of a group
+_MOST_COUNTED = 50_000  # files of a run
+_DEEPEST = 64
+_LONGEST_NAME = 300
+_PIECE = 256 * 1024
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO is refused, not waited for
+
+
+class NotOfferedError(Exception):
+    """There is no such file, or it is not for users: a link, a pipe, or one of tflaunch's own."""
+
+
+class OfferedFile(NamedTuple):
+    """A file that can be downloaded; ``path`` is its encoded one below …/files/, ``modified`` since the epoch."""
+
+    group: str
+    name: str
+    path: str
+    size: int
+    modified: float
+
+
+def list_files(directory: Path, plan: Plan) -> dict[str, Any]:
+    """Return the files of a run that can be downloaded, by group, and what the run takes on disk.
+
+    Args:
+        directory: the run's directory.
+        plan: the run's plan.
+    """
+    found: list[OfferedFile] = []
+    left_out = 0
+    own = sorted(name for name in _names(directory) if _is_own(name))
+    found += filter(None, (_offered(_RUN, directory, Path(name)) for name in own))
+    logs = (_offered(_LOGS, directory / "logs", Path(name)) for name in _log_names(plan))
+    found += filter(None, logs)
+    for group, place in _TREES.items():
+        paths = _walk(directory / place)
+        if group == "profiles":
+            paths = iter(sorted(paths, key=lambda path: path.parts[0], reverse=True))  # the newest first
+        some = islice(paths, _MOST_COUNTED)
+        listed = [offered for path in some if (offered := _offered(group, directory / place, path))]
+        found += listed[:_MOST_LISTED]
+        left_out += len(listed[_MOST_LISTED:])
+    return {
+        "files": [offered._asdict() for offered in found],
+        "left_out": left_out,
+        "bytes_on_disk": _bytes_on_disk(directory),
+        "has_tensorboard": tensorboard.tensorboard_of(plan) is not None,
+    }
+
+
+def open_file(directory: Path, plan: Plan, parts: Sequence[bytes]) -> tuple[FileIO, Redactor | None]:
+    """Open a file that `list_files` offers.
+
+    No part of the path is followed if it is a link, whoever puts it there in the meantime.
+
+    Args:
+        directory: the run's directory.
+        plan: the run's plan.
+        parts: the group, and the path in it.
+
+    Returns:
+        A regular file, and what replaces the secrets in it, None if it is sent as it is.
+
+    Raises:
+        NotOfferedError: there is no such file.
+    """
+    group, *names = map(os.fsdecode, parts)
+    if not names or any(name in ("", ".", "..") or "/" in name or "\0" in name for name in names):
+        raise NotOfferedError
+    *inner, last = names
+    if group in _TREES and names[0] != PARTS_NAME:
+        inner = [*_TREES[group].parts, *inner]
+    elif not (group == _RUN and not inner and _is_own(last)):
+        if group != _LOGS or inner or last not in _log_names(plan):
+            raise NotOfferedError
+        directory = directory / "logs"  # with --log-dir, a link
+    try:
+        file = FileIO(_open_below(directory, inner, last))  # a stream that never begins closes it, too
+    except OSError:
+        raise NotOfferedError from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise NotOfferedError
+    return file, Redactor(secrets_of(directory)) if group == _RUN and last != HISTORY_NAME else None
+
+
+def read_file(file: FileIO, size: int, redactor: Redactor | None) -> Iterator[bytes]:
+    """Yield the first ``size`` bytes of a file, without secrets if there is a redactor, and close it."""
+
+    def pieces() -> Iterator[bytes]:
+        left = size
+        while left > 0 and (data := file.read(min(_PIECE, left))):
+            left -= len(data)
+            yield data
+
+    with file:
+        yield from pieces() if redactor is None else redactor.redact_stream(pieces())
+
+
+def _open_below(directory: Path, inner: Sequence[str], last: str) -> int:
+    """Open a file below a directory without following links.
+
+    Raises:
+        OSError: there is none.
+    """
+    place = os.open(directory, _DIRECTORY)
+    try:
+        for name in inner:
+            below = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+            os.close(place)
+            place = below
+        return os.open(last, _FILE, dir_fd=place)
+    finally:
+        os.close(place)
+
+
+def _is_own(name: str) -> bool:
+    return name in _OWN or name.startswith(_SPEC)
+
+
+def _log_names(plan: Plan) -> list[str]:
+    """Return the names of the logs: a directory of --log-dir may have other files."""
+    return [path_of(Path(), process.task).name for process in plan.processes()]
+
+
+def _offered(group: str, place: Path, path: Path) -> OfferedFile | None:
+    """Return a file of a group, None if there is none at this path, or something else."""
+    try:
+        about = (place / path).lstat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(about.st_mode):
+        return None
+    encoded = "/".join(quote(os.fsencode(part), safe="") for part in (group, *path.parts))
+    return OfferedFile(group, printable(str(path), _LONGEST_NAME), encoded, about.st_size, round(about.st_mtime, 1))
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
+
+
+def _walk(place: Path, below: Path = Path(), depth: int = 0) -> Iterator[Path]:
+    """Yield the paths of what is below a directory, no directories and nothing behind links."""
+    try:
+        entries = sorted(os.scandir(place / below), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        path = below / entry.name
+        if not entry.is_dir(follow_symlinks=False):
+            yield path
+        elif depth < _DEEPEST and path != Path(PARTS_NAME):
+            yield from _walk(place, path, depth + 1)
+
+
+def _bytes_on_disk(directory: Path) -> int | None:
+    """Return the bytes that a run takes on disk, None if it has too many files to count them."""
+    total, waiting, counted = 0, [directory], 0
+    while waiting:
+        try:
+            for entry in os.scandir(waiting.pop()):
+                counted += 1
+                if counted > _MOST_COUNTED:
+                    return None
+                total += entry.stat(follow_symlinks=False).st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+        except OSError:
+            continue  # a file of a live run is gone
+    return total

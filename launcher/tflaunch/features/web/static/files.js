@@ -1,0 +1,82 @@
+// The files of a run: what it fetched and measured, its logs, what tflaunch wrote about it; and its TensorBoard.
+import { get } from "./data.js";
+import { ago, clock, copyable, counted, h, memory, show } from "./parts.js";
+
+const GROUPS = {
+  collected: ["Collected", "Files of the working directories that the spec's collect names."],
+  profiles: ["Profiles", "Sampled stacks of tasks, and their flame graphs."],
+  checkpoints: ["Checkpoints", "Copies of the newest checkpoints."],
+  logs: ["Logs", "What tasks printed."],
+  run: ["About the run", "Written by tflaunch; values that look like secrets are replaced."],
+};
+const ABOUT = {
+  "events.jsonl": "journal", "plan.json": "plan of every process", "record.json": "code, packages and machine", "code.patch": "difference from the commit",
+  "history.jsonl": "what tasks used and reported over time", "supervisor.log": "messages of the supervisor",
+};
+
+export function filesView(api, run) {
+  const board = h("div", {});
+  const list = h("div", {});
+  const element = h("section", { className: "files", "aria-label": "Files" }, board, list);
+  let [found, status] = [null, null];
+  const isLive = () => status?.supervisor === "alive"; // also while files are collected, after the exit code is known
+
+  async function load() {
+    try {
+      found = await get(`${api}/files`);
+      draw();
+    } catch (error) {
+      show(list, h("p", { className: "empty" }, error.message));
+    }
+  }
+
+  function draw() {
+    if (!found) return;
+    show(board, boardOf(status?.tensorboard, found.has_tensorboard, run));
+    show(list, sections(api, found, run, isLive()));
+  }
+
+  return {
+    element,
+    open: load,
+    // Files are collected at the end: then they are listed again.
+    set(current) {
+      const [was, board] = [isLive(), status?.tensorboard?.url];
+      status = current;
+      if (was && !isLive()) load();
+      else if (was !== isLive() || board !== status.tensorboard?.url) draw();
+    },
+  };
+}
+
+function sections(api, { files, left_out: leftOut, bytes_on_disk: size }, run, isLive) {
+  const groups = Object.keys(GROUPS).map((group) => [group, files.filter((file) => file.group === group)]);
+  return [
+    h("p", { className: "note" }, `${counted(files.length + leftOut, "file")} to download · ${size === null ? "too many files to tell what the run takes" : `the run takes ${memory(size)}B`} on disk`),
+    groups.map(([group, members]) => (members.length ? groupOf(api, group, members) : "")),
+    leftOut ? h("p", { className: "note" }, `${counted(leftOut, "file")} more: they are in the run's directory.`) : "",
+    isLive && !files.some((file) => file.group === "profiles") ? h("p", { className: "next" }, h("span", { className: "note" }, "No profile yet. In a terminal: "), copyable(`tflaunch profile ${run}`)) : "",
+  ];
+}
+
+function groupOf(api, group, files) {
+  const [title, about] = GROUPS[group];
+  return [
+    h("h2", {}, title), h("p", { className: "note" }, about),
+    h("table", { "aria-label": title }, files.map((file) => h("tr", {},
+      h("td", {}, h("a", { href: `${api}/files/${file.path}`, download: "" }, file.name),
+        group === "run" ? h("span", { className: "note" }, ABOUT[file.name] ?? "the spec, as it was when the run began") : ""),
+      h("td", { className: "number" }, `${memory(file.size)}B`),
+      h("td", { className: "number", title: clock(file.modified, true) }, ago(Date.now() / 1000 - file.modified))))),
+  ];
+}
+
+function boardOf(reach, isInSpec, run) {
+  if (reach?.url?.startsWith("http")) {
+    return h("p", { className: "next" }, h("b", {}, "TensorBoard: "),
+      reach.container ? `${reach.url} inside the container ${reach.container}, whose loopback address cannot be reached from outside`
+        : h("a", { className: "outward", href: reach.url, target: "_blank", rel: "noreferrer" }, reach.url),
+      reach.tunnel ? h("span", {}, ` on ${reach.host}; first: `, copyable(reach.tunnel)) : "");
+  }
+  return isInSpec ? h("p", { className: "next" }, h("span", { className: "note" }, "TensorBoard does not run now. In a terminal: "), copyable(`tflaunch tensorboard ${run}`)) : "";
+}
