@@ -6,6 +6,11 @@ export async function get(path) {
   return answered(await asked(path));
 }
 
+export async function getText(path) {
+  const response = await fetch(path);
+  return response.ok ? response.text() : answered(response);
+}
+
 export async function post(path, body = {}) {
   return answered(await asked(path, { method: "POST", body: JSON.stringify(body) }));
 }

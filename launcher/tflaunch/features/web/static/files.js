@@ -1,5 +1,6 @@
 // The files of a run: what it fetched and measured, its logs, what tflaunch wrote about it; and its TensorBoard.
 import { get } from "./data.js";
+import { Flame } from "./flame.js";
 import { ago, clock, copyable, counted, h, memory, show } from "./parts.js";
 
 const GROUPS = {
@@ -13,12 +14,14 @@ const ABOUT = {
   "events.jsonl": "journal", "plan.json": "plan of every process", "record.json": "code, packages and machine", "code.patch": "difference from the commit",
   "history.jsonl": "what tasks used and reported over time", "supervisor.log": "messages of the supervisor",
 };
+const FOLDED = ".folded";
 
 export function filesView(api, run) {
   const board = h("div", {});
+  const drawing = h("div", {});
   const list = h("div", {});
-  const element = h("section", { className: "files", "aria-label": "Files" }, board, list);
-  let [found, status] = [null, null];
+  const element = h("section", { className: "files", "aria-label": "Files" }, board, drawing, list);
+  let [found, status, flame] = [null, null, null];
   const isLive = () => status?.supervisor === "alive"; // also while files are collected, after the exit code is known
 
   async function load() {
@@ -33,12 +36,26 @@ export function filesView(api, run) {
   function draw() {
     if (!found) return;
     show(board, boardOf(status?.tensorboard, found.has_tensorboard, run));
-    show(list, sections(api, found, run, isLive()));
+    show(list, sections(api, found, run, isLive(), openFlame));
+  }
+
+  function openFlame({ name, path }, button) {
+    const [session, task] = name.replace(FOLDED, "").split("/");
+    const close = () => {
+      flame = null;
+      drawing.replaceChildren();
+      button.focus();
+    };
+    flame = new Flame(`${task ?? session} · ${session}`, `${api}/files/${path}`, close);
+    drawing.replaceChildren(flame.element);
+    drawing.scrollIntoView({ block: "nearest" });
+    flame.search.focus({ preventScroll: true });
   }
 
   return {
     element,
     open: load,
+    get search() { return flame?.search ?? null; },
     // Files are collected at the end: then they are listed again.
     set(current) {
       const [was, board] = [isLive(), status?.tensorboard?.url];
@@ -49,22 +66,23 @@ export function filesView(api, run) {
   };
 }
 
-function sections(api, { files, left_out: leftOut, bytes_on_disk: size }, run, isLive) {
+function sections(api, { files, left_out: leftOut, bytes_on_disk: size }, run, isLive, openFlame) {
   const groups = Object.keys(GROUPS).map((group) => [group, files.filter((file) => file.group === group)]);
   return [
     h("p", { className: "note" }, `${counted(files.length + leftOut, "file")} to download · ${size === null ? "too many files to tell what the run takes" : `the run takes ${memory(size)}B`} on disk`),
-    groups.map(([group, members]) => (members.length ? groupOf(api, group, members) : "")),
+    groups.map(([group, members]) => (members.length ? groupOf(api, group, members, openFlame) : "")),
     leftOut ? h("p", { className: "note" }, `${counted(leftOut, "file")} more: they are in the run's directory.`) : "",
     isLive && !files.some((file) => file.group === "profiles") ? h("p", { className: "next" }, h("span", { className: "note" }, "No profile yet. In a terminal: "), copyable(`tflaunch profile ${run}`)) : "",
   ];
 }
 
-function groupOf(api, group, files) {
+function groupOf(api, group, files, openFlame) {
   const [title, about] = GROUPS[group];
   return [
     h("h2", {}, title), h("p", { className: "note" }, about),
     h("table", { "aria-label": title }, files.map((file) => h("tr", {},
       h("td", {}, h("a", { href: `${api}/files/${file.path}`, download: "" }, file.name),
+        file.name.endsWith(FOLDED) && group === "profiles" ? h("button", { className: "copy", "aria-label": `Flame graph of ${file.name}`, onclick: (event) => openFlame(file, event.target) }, "flame graph") : "",
         group === "run" ? h("span", { className: "note" }, ABOUT[file.name] ?? "the spec, as it was when the run began") : ""),
       h("td", { className: "number" }, `${memory(file.size)}B`),
       h("td", { className: "number", title: clock(file.modified, true) }, ago(Date.now() / 1000 - file.modified))))),

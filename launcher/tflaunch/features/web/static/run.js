@@ -143,7 +143,7 @@ export function runPage(main, run) {
     path: [[run, `#/${encodeURIComponent(run)}`]],
     setTab: (name) => setTab(TABS.includes(name) ? name : "tasks"),
     tabHref: (at) => (TABS[at] ? tabs.children[at].getAttribute("href") : null),
-    get search() { return logs ? logs.search : search; },
+    get search() { return logs ? logs.search : tab === "files" ? files.search : search; },
     get focus() { return logs ? logs.list.element : table?.list.element; },
     follow: () => logs?.setFollow(!logs.isFollowing),
     repaint: () => charts.repaint(),
