@@ -14,10 +14,13 @@ from typing import Any, NamedTuple
 from tflaunch import records
 from tflaunch.client.observer import ObservedStep, Observer, Outcome
 from tflaunch.client.status import current_status
+from tflaunch.core.events import HostJoined
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.explanation import explain_run
 from tflaunch.explain.messages import Logs, messages_about
+from tflaunch.features.web.inspection import machines_of
 from tflaunch.features.web.timeline import Timeline
+from tflaunch.features.web.waits import waits_of
 from tflaunch.store.log_writer import tail
 
 _POLL = 1.0  # seconds between two reads of a run in which nothing changes
@@ -37,7 +40,8 @@ class Piece(NamedTuple):
 class RunFeed:
     """Follows one run until it ends.
 
-    ``pieces`` are the newest ``status``, ``timeline`` and, if the run cannot be read, ``trouble``.
+    ``pieces`` are the newest ``status``, ``timeline``, ``machines`` (what is known of each host) and, if the run cannot
+    be read, ``trouble``.
     """
 
     def __init__(self, directory: Path, loop: asyncio.AbstractEventLoop) -> None:
@@ -50,6 +54,7 @@ class RunFeed:
         self._version = 0
         self._messages: list[tuple[float, str]] = []
         self._timeline = Timeline()
+        self._gpus: dict[str, int | None] = {}
         self._thread = threading.Thread(target=self._watch, name=f"watch {directory.name}", daemon=True)
         self._thread.start()
 
@@ -121,13 +126,18 @@ class RunFeed:
         explained = explain_run(observer.job, current, partial(tail, logs), time.time(), observer.known)
         if steps or "timeline" not in self.pieces:
             self._publish("timeline", {**self._timeline.as_json(), "messages": self._messages[-_MOST_MESSAGES:]})
-        self._publish("status", {**current.as_json(), "explanation": records.as_json(explained), "now": time.time()})
+            self._publish("machines", machines_of(self.directory, observer.job, self._gpus))
+        waits = records.as_json(waits_of(observer.job, observer.epoch)) if observer.outcome is Outcome.LIVE else []
+        more = {"explanation": records.as_json(explained), "waits": waits, "now": time.time()}
+        self._publish("status", {**current.as_json(), **more})
         self.pieces.pop("trouble", None)
         if observer.outcome is Outcome.LIVE:
             time.sleep(_MIN_INTERVAL + _PER_TASK * len(current.tasks))
 
     def _note(self, observer: Observer, step: ObservedStep) -> None:
         self._timeline.add(step.before, step.event, step.job, step.now, observer.epoch)
+        if isinstance(step.event, HostJoined):
+            self._gpus[step.event.host] = step.event.gpus
         logs = Logs(str(observer.logs), partial(tail, observer.logs))
         said = messages_about(step.before, step.event, step.job, step.now, logs, step.known)
         self._messages += [(round(step.now + observer.epoch, 3), message) for message in said]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tflaunch.plan.tf_config import compile_tf_config
 from tflaunch.store.run_dir import PATCH_NAME
 from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
+_DEVICES = "CUDA_VISIBLE_DEVICES"
 _LONGEST_SPEC = 1024 * 1024
 _LONGEST_PATCH = 256 * 1024
 _PIECE = 64 * 1024
@@ -64,6 +65,30 @@ def what_ran(directory: Path, job: Job) -> dict[str, Any]:
         "patch": patch,
         "is_patch_cut": is_cut,
         "spec": _kept_spec(directory, redactor),
+    }
+
+
+def machines_of(directory: Path, job: Job, gpus: Mapping[str, int | None]) -> dict[str, Any]:
+    """Return what is known of each host: its number of GPUs, those of its tasks, and of this machine cores and memory.
+
+    Args:
+        directory: the run's directory.
+        job: the run's job.
+        gpus: the number of GPUs of the hosts that have joined.
+    """
+    here = read_record(directory).get("machine")
+    known = {name: here.get(name) for name in ("cores", "memory", "processor")} if isinstance(here, dict) else {}
+    devices: dict[str, dict[str, str]] = {}
+    for process in job.process_plans():
+        if _DEVICES in process.reasons:
+            devices.setdefault(process.host, {})[process.task] = process.env.get(_DEVICES, "")
+    return {
+        host.host: {
+            "gpus": gpus.get(host.host),
+            "devices": devices.get(host.host, {}),
+            **(known if host.is_local else {}),
+        }
+        for host in job.original.hosts
     }
 
 

@@ -2,9 +2,10 @@
 import { Charts } from "./charts.js";
 import { Stream, apiOf, get, post } from "./data.js";
 import { filesView } from "./files.js";
+import { Hosts, Waits } from "./hosts.js";
 import { Logs } from "./logs.js";
 import {
-  Table, ago, badge, capital, clock, confirmed, copyable, count, counted, duration, h, memory, percent, rate, setBadge, setText, show, signalName,
+  Table, badge, capital, clock, confirmed, copyable, count, counted, duration, h, memory, percent, rate, setBadge, setText, show, signalName,
   significant, stateOf,
 } from "./parts.js";
 import { ranView } from "./ran.js";
@@ -22,6 +23,7 @@ export function runPage(main, run) {
   const state = badge("");
   const facts = h("p", { className: "facts" });
   const panel = h("div", { className: "panel", hidden: true });
+  const waits = new Waits();
   const act = h("div", { className: "actions", hidden: true },
     h("button", { onclick: () => restart(api, run, []) }, "Restart"),
     h("button", { onclick: stop }, "Stop"));
@@ -30,7 +32,7 @@ export function runPage(main, run) {
     h("a", { href: `#/${encodeURIComponent(run)}${at ? `/${name}` : ""}`, title: `${at + 1}` }, TITLES[name] ?? name[0].toUpperCase() + name.slice(1))));
   const content = h("div", { className: "content" });
   main.append(
-    h("div", { className: "bar" }, h("h1", {}, run), state, h("span", { className: "grow" }), act, again), facts, panel, tabs, content);
+    h("div", { className: "bar" }, h("h1", {}, run), state, h("span", { className: "grow" }), act, again), facts, panel, waits.element, tabs, content);
 
   const charts = new Charts(run, null, taskHref);
   const search = h("input", { type: "search", placeholder: "Filter tasks", "aria-label": "Filter tasks", oninput: () => drawTasks() });
@@ -39,7 +41,7 @@ export function runPage(main, run) {
   const tasks = h("section", { className: "tasks" }, charts.element, h("div", { className: "bar" }, search, counts));
   const history = new Timeline(openTask);
   const stacks = stacksView(api, taskHref);
-  const hosts = hostsTable();
+  const hosts = new Hosts();
   const ran = ranView(api, taskHref);
   const files = filesView(api, run);
   const views = { tasks, timeline: history.element, stacks: stacks.element, hosts: hosts.element, ran: ran.element, files: files.element };
@@ -92,6 +94,7 @@ export function runPage(main, run) {
     again.hidden = status.exit_code === null;
     show(facts, factsOf(status, timeline).join(" · "));
     drawPanel(panel, status, taskHref);
+    waits.set(status);
     charts.add(status);
     if (tab === "tasks") drawTasks();
     if (tab === "timeline" && timeline) history.set(timeline, status);
@@ -105,6 +108,7 @@ export function runPage(main, run) {
       open: () => logs?.reset(),
       status: (found) => { status = found; draw(); },
       timeline: (found) => { timeline = found; charts.mark(found); if (status) draw(); },
+      machines: (found) => hosts.setMachines(found),
       lines: (lines) => logs?.add(lines),
       trouble: ({ sentence }) => { panel.hidden = false; panel.className = "panel warn"; show(panel, h("p", {}, sentence)); },
     });
@@ -150,7 +154,7 @@ export function runPage(main, run) {
     close() {
       main.classList.remove("brief");
       stream?.close();
-      for (const part of [charts, history, table, logs, hosts]) part?.close();
+      for (const part of [charts, history, table, logs, hosts, waits]) part?.close();
     },
   };
 }
@@ -205,35 +209,6 @@ function drawPanel(panel, status, taskHref) {
 }
 
 const listed = (names) => names.slice(0, 8).join(", ") + (names.length > 8 ? ` and ${names.length - 8} more` : "");
-
-function why(host) {
-  const until = host.until === null ? [] : [`${host.state === "disconnected" ? "its tasks are certainly dead at" : "waited for until"} ${clock(host.until)}`];
-  const left = host.lease_left === null ? [] : [`its tasks go on for ${duration(host.lease_left)} without a supervisor`];
-  return [...(host.reason === null ? left : [host.reason]), ...until].join("; ");
-}
-
-function hostsTable() {
-  let tasks = {};
-  const table = new Table({
-    label: "Hosts", empty: "No hosts.", open: null,
-    columns: [
-      { title: "Host", width: "minmax(8rem, 1fr)", cell: (host) => (host.is_spare ? `${host.host} (spare)` : host.replaces ? `${host.host} (for ${host.replaces})` : host.host) },
-      { title: "State", width: "8rem", cell: (host) => host.state, badge: true },
-      { title: "Tasks", width: "5rem", cell: (host) => String(tasks[host.host] ?? 0), sort: (host) => tasks[host.host] ?? 0, number: true },
-      { title: "Last heard", width: "7rem", cell: (host) => (host.silence === null ? "" : ago(host.silence)), sort: (host) => host.silence, number: true, wide: true },
-      { title: "Why", width: "minmax(10rem, 3fr)", cell: why, hint: true, wide: true },
-    ],
-  });
-  return {
-    element: table.element,
-    set(status) {
-      tasks = {};
-      for (const task of status.tasks) tasks[task.host] = (tasks[task.host] ?? 0) + 1;
-      table.set(status.hosts);
-    },
-    close: () => table.close(),
-  };
-}
 
 function stacksView(api, taskHref) {
   const found = h("div", {});
