@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,12 @@ def test_files_are_listed_and_downloaded(page: Page, collecting: str) -> None:
     spec = text_of(page, "a:text-is('spec.json')")
     assert '"API_KEY"' in spec
     assert SECRET not in spec
+    with page.expect_download() as begun:
+        page.click("a:text-is('report')")
+    with tarfile.open(begun.value.path()) as report:
+        names = report.getnames()
+    assert f"{collecting}-report/events.jsonl" in names
+    assert not any("/logs/" in name for name in names)
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import io
 import os
+import tarfile
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -126,6 +128,19 @@ def test_what_tflaunch_wrote_is_sent_without_secrets(server: Server, hostile: Ho
         assert answer.status == 200
         assert SECRET not in answer.body
         assert '"API_KEY"' in answer.body
+
+
+def test_a_report_is_that_of_the_command(server: Server, hostile: Hostile) -> None:
+    """Without secrets, and with logs if they are asked for; its name is the run's."""
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)) as connection:
+        headers = {"Host": f"localhost:{server.port}", "Cookie": server.cookie}
+        connection.request("GET", api(hostile.run, "report?logs=1"), headers=headers)
+        response = connection.getresponse()
+        assert response.headers["Content-Disposition"].endswith(f"{hostile.run}-report.tar.gz")
+        with tarfile.open(fileobj=io.BytesIO(response.read())) as report:
+            texts = {name: file.read() for name in report.getnames() if (file := report.extractfile(name))}
+    assert b"hello" in texts[f"{hostile.run}-report/logs/worker-0.log"]
+    assert not any(SECRET.encode() in text for text in texts.values())
 
 
 def test_a_large_file_is_streamed(server: Server, hostile: Hostile) -> None:

@@ -64,7 +64,7 @@ def test_hosts_that_must_answer_are_named_with_what_delays_them() -> None:
 
 def test_a_backoff_ends_with_the_next_attempt_or_task() -> None:
     """Of the gang, or of a task that starts alone."""
-    gang = mirrored(**LIMITS)
+    gang = mirrored(2, **LIMITS)
     gang.ends("worker:1", 1).ends("worker:0", None, 15, was_told=True)
     (wait,) = waits_of(gang.job, EPOCH)
     assert (wait.what, wait.then) == ("the backoff before attempt 1", "then attempt 1 starts")

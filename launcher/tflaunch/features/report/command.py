@@ -49,7 +49,7 @@ def report(run: str | None, output: str | None, with_logs: bool, dry_run: bool, 
     if output is not None and (dry_run or show):
         raise click.UsageError("-o writes a report; --dry-run and --show write none; leave out one of them")
     directory = runs.find_run(run)
-    summary = _diagnosis(directory, with_logs)
+    summary = reporting.diagnose(directory, with_logs)
     if dry_run or show:
         shown = sys.stdout.buffer if show else None
         _list(reporting.preview(directory, summary, shown, with_logs=with_logs), is_result=not show)
@@ -86,25 +86,3 @@ def _size(size: int) -> str:
             break
         size = round(size / 1024)
     return f"{size} {unit}"
-
-
-def _diagnosis(directory: Path, with_logs: bool) -> str:
-    """Return how the run is doing, or how it ended, according to its journal, and with ``with_logs`` its output."""
-    from tflaunch.client import runs
-    from tflaunch.core import replay
-    from tflaunch.core.job_state import Phase
-    from tflaunch.explain import summary
-    from tflaunch.store import journal
-    from tflaunch.store.log_writer import tail
-
-    head = f"run {directory.name} {'is live' if runs.is_live(directory) else 'has no supervisor'}"
-    try:
-        records, job = journal.read_job(directory)
-    except TflaunchError as error:
-        return f"{head}; its journal cannot be read: {error}"
-    if job.phase is not Phase.ENDED:
-        tasks = "\n".join(f"{task.task}: {task.phase.value}, attempt {task.attempt}" for task in job.tasks.values())
-        return f"{head}; it is {job.phase.value}\n{tasks}"
-    logs, known = Path(records[0]["logs"]), replay.annotations_in(records)
-    text = summary.summary(job, str(logs), lambda *about: tail(logs, *about) if with_logs else [], known=known)
-    return f"{head}\n{text}"

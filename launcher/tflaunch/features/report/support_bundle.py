@@ -13,10 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from tflaunch.client import runs
 from tflaunch.client.secret_values import find_secrets
+from tflaunch.core import replay
+from tflaunch.core.job_state import Phase
+from tflaunch.errors import TflaunchError
+from tflaunch.explain import summary
 from tflaunch.features.report.redaction import HIDDEN, Redactor, secrets_in_command, secrets_in_environment
 from tflaunch.plan.model import SecretSource
-from tflaunch.store.log_writer import path_of
+from tflaunch.store import journal
+from tflaunch.store.log_writer import path_of, tail
 from tflaunch_worker import wire
 
 _LOG_TAIL = 4 * 1024 * 1024
@@ -43,6 +49,21 @@ class Entry(NamedTuple):
     size: int
     hidden: int
     note: str
+
+
+def diagnose(directory: Path, with_logs: bool) -> str:
+    """Return how the run is doing, or how it ended, according to its journal, and with ``with_logs`` its output."""
+    head = f"run {directory.name} {'is live' if runs.is_live(directory) else 'has no supervisor'}"
+    try:
+        records, job = journal.read_job(directory)
+    except TflaunchError as error:
+        return f"{head}; its journal cannot be read: {error}"
+    if job.phase is not Phase.ENDED:
+        tasks = "\n".join(f"{task.task}: {task.phase.value}, attempt {task.attempt}" for task in job.tasks.values())
+        return f"{head}; it is {job.phase.value}\n{tasks}"
+    logs, known = Path(records[0]["logs"]), replay.annotations_in(records)
+    text = summary.summary(job, str(logs), lambda *about: tail(logs, *about) if with_logs else [], known=known)
+    return f"{head}\n{text}"
 
 
 def pack(

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import IO
 from urllib.parse import quote, unquote_to_bytes
 
 from starlette.applications import Starlette
@@ -24,6 +25,7 @@ from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.asking import request_stacks
+from tflaunch.features.report.redaction import Redactor
 from tflaunch.features.web import actions, inspection, run_files
 from tflaunch.features.web.actions import named_run, run_called
 from tflaunch.features.web.comparison import compare_runs
@@ -67,6 +69,7 @@ def make_app() -> Starlette:
             Route(f"{run}/ran", server.show_what_ran),
             Route(f"{run}/files", server.list_files),
             Route(f"{run}/files/{{path:any}}", server.send_file),
+            Route(f"{run}/report", server.send_report),
             Route(f"{run}/history", server.show_history),
             Route(f"{run}/stacks", server.show_stacks),
             Route(f"{run}/search", server.search_logs),
@@ -147,7 +150,6 @@ class _Server:
         return JSONResponse(run_files.list_files(directory, runs.plan_of(directory)))
 
     def send_file(self, request: Request) -> Response:
-        """Send a file of a run as something to store, whatever it is: a page in it must not run as a part of ours."""
         directory = named_run(request)
         _, _, path = request.scope["raw_path"].partition(b"/files/")
         parts = list(map(unquote_to_bytes, path.split(b"/")))  # in this order, so that %2f separates nothing
@@ -155,12 +157,13 @@ class _Server:
             file, redactor = run_files.open_file(directory, runs.plan_of(directory), parts)
         except run_files.NotOfferedError:
             return JSONResponse({"error": f"{directory.name} offers no such file"}, 404)
-        size = os.fstat(file.fileno()).st_size
-        headers = {"content-disposition": f"attachment; filename*=utf-8''{quote(parts[-1], safe='')}"}
-        if redactor is None:
-            headers["content-length"] = str(size)
-        content = run_files.read_file(file, size, redactor)
-        return StreamingResponse(content, media_type="application/octet-stream", headers=headers)
+        return _download(file, parts[-1], redactor)
+
+    def send_report(self, request: Request) -> Response:
+        """Send what `tflaunch report` writes; ?logs=1 for `--logs`."""
+        directory = named_run(request)
+        file = run_files.make_report(directory, with_logs="logs" in request.query_params)
+        return _download(file, f"{directory.name}-report.tar.gz", None)
 
     def show_history(self, request: Request) -> Response:
         moments = read_history(named_run(request))
@@ -219,6 +222,16 @@ async def _run_events(feed: RunFeed, logs: _Logs | None) -> AsyncIterator[str]:
                 yield ": still here\n\n"
     finally:
         feed.leave(changed)
+
+
+def _download(file: IO[bytes], name: str | bytes, redactor: Redactor | None) -> Response:
+    """Send a file as something to store, whatever it is: a page in it must not run as a part of ours."""
+    size = os.fstat(file.fileno()).st_size
+    headers = {"content-disposition": f"attachment; filename*=utf-8''{quote(name, safe='')}"}
+    if redactor is None:
+        headers["content-length"] = str(size)
+    content = run_files.read_file(file, size, redactor)
+    return StreamingResponse(content, media_type="application/octet-stream", headers=headers)
 
 
 def _event(name: str, text: str) -> str:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from collections.abc import Iterator, Sequence
 from io import FileIO
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 from urllib.parse import quote
 
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.report.redaction import Redactor
-from tflaunch.features.report.support_bundle import secrets_of
+from tflaunch.features.report.support_bundle import diagnose, pack, secrets_of
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan
 from tflaunch.printable import printable
@@ -92,7 +94,7 @@ def list_files(directory: Path, plan: Plan) -> dict[str, Any]:
     }
 
 
-def open_file(directory: Path, plan: Plan, parts: Sequence[bytes]) -> tuple[FileIO, Redactor | None]:
+def open_file(directory: Path, plan: Plan, parts: Sequence[bytes]) -> tuple[IO[bytes], Redactor | None]:
     """Open a file that `list_files` offers.
 
     No part of the path is followed if it is a link, whoever puts it there in the meantime.
@@ -128,7 +130,7 @@ def open_file(directory: Path, plan: Plan, parts: Sequence[bytes]) -> tuple[File
     return file, Redactor(secrets_of(directory)) if group == _RUN and last != HISTORY_NAME else None
 
 
-def read_file(file: FileIO, size: int, redactor: Redactor | None) -> Iterator[bytes]:
+def read_file(file: IO[bytes], size: int, redactor: Redactor | None) -> Iterator[bytes]:
     """Yield the first ``size`` bytes of a file, without secrets if there is a redactor, and close it."""
 
     def pieces() -> Iterator[bytes]:
@@ -139,6 +141,22 @@ def read_file(file: FileIO, size: int, redactor: Redactor | None) -> Iterator[by
 
     with file:
         yield from pieces() if redactor is None else redactor.redact_stream(pieces())
+
+
+def make_report(directory: Path, with_logs: bool) -> IO[bytes]:
+    """Return the file that `tflaunch report` writes of a run, without a name.
+
+    Raises:
+        TflaunchError: the disk is full.
+    """
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed when it has been sent
+    try:
+        pack(directory, diagnose(directory, with_logs), file, with_logs=with_logs)
+        file.seek(0)
+    except OSError as error:
+        file.close()
+        raise TflaunchError(f"the report cannot be stored: {error.strerror}", EXIT_INTERNAL) from None
+    return file
 
 
 def _open_below(directory: Path, inner: Sequence[str], last: str) -> int:

@@ -70,6 +70,9 @@ function sections(api, { files, left_out: leftOut, bytes_on_disk: size }, run, i
   const groups = Object.keys(GROUPS).map((group) => [group, files.filter((file) => file.group === group)]);
   return [
     h("p", { className: "note" }, `${counted(files.length + leftOut, "file")} to download · ${size === null ? "too many files to tell what the run takes" : `the run takes ${memory(size)}B`} on disk`),
+    h("p", { className: "note" }, "All that tflaunch knows about the run in one file, without secrets: ",
+      h("a", { className: "outward", href: `${api}/report`, download: "" }, "report"), ", ",
+      h("a", { className: "outward", href: `${api}/report?logs=1`, download: "" }, "report with logs")),
     groups.map(([group, members]) => (members.length ? groupOf(api, group, members, openFlame) : "")),
     leftOut ? h("p", { className: "note" }, `${counted(leftOut, "file")} more: they are in the run's directory.`) : "",
     isLive && !files.some((file) => file.group === "profiles") ? h("p", { className: "next" }, h("span", { className: "note" }, "No profile yet. In a terminal: "), copyable(`tflaunch profile ${run}`)) : "",
