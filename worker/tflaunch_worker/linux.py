@@ -35,7 +35,9 @@ NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
 NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 """File that exists where NVIDIA's driver is loaded."""
 
-_NVIDIA_GPUS = "/proc/driver/nvidia/gpus"
+NVIDIA_GPUS = "/proc/driver/nvidia/gpus"
+"""Directory with one for each GPU, where NVIDIA's driver is loaded."""
+
 _OTHER_GPUS = ("/dev/kfd", "/dev/dxg")  # AMD's, and those that WSL passes through: not counted here
 
 _CHECKS_END, _LOCK_WAIT = 10.0, 0.005  # seconds
@@ -275,7 +277,7 @@ def peer_of(connection: socket.socket) -> tuple[int, int]:
 def count_gpus() -> int | None:
     """Return the number of GPUs of this host, or None if unknown."""
     try:
-        return len(os.listdir(_NVIDIA_GPUS))
+        return len(os.listdir(NVIDIA_GPUS))
     except OSError:
         return None if any(map(os.path.exists, (NVIDIA_DRIVER, *_OTHER_GPUS))) else 0
 

@@ -18,6 +18,7 @@ from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan, SecretSource
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import RunDirectory
+from tflaunch_worker import linux
 
 pytestmark = pytest.mark.unit
 
@@ -171,6 +172,16 @@ def test_code_without_a_repository(tmp_path: Path) -> None:
     assert about["packages"]["pytest"] == pytest.__version__
     assert about["python"] == ".".join(map(str, sys.version_info[:3]))
     assert about["machine"]["cores"] >= 1
+
+
+def test_the_models_of_gpus_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As NVIDIA's driver tells them, so that two machines with as many GPUs differ."""
+    for bus in ("0000:0a:00.0", "0000:0b:00.0"):
+        (tmp_path / bus).mkdir()
+        (tmp_path / bus / "information").write_text("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 51\n")
+    monkeypatch.setattr(linux, "NVIDIA_GPUS", str(tmp_path))
+    machine = run_record.describe(local_plan(tmp_path))[0]["machine"]
+    assert (machine["gpus"], machine["gpu_models"]) == (2, ["NVIDIA H100 80GB HBM3"] * 2)
 
 
 def test_a_command_without_an_interpreter(tmp_path: Path) -> None:

@@ -95,7 +95,13 @@ def test_hosts_have_their_gpus_and_what_tasks_use(page: Page, server: Server, fa
     for number, task in enumerate(status["tasks"]):
         task |= {"cpu_percent": 50.0, "rss_bytes": 2**30, "gpu_percent": 20.0 * number, "gpu_bytes": 2**31}
     machines = {
-        host["host"]: {"gpus": 4, "cores": 16, "memory": 64 * 2**30, "devices": {"worker:0": "0,1", "worker:1": "-1"}},
+        host["host"]: {
+            "gpus": 4,
+            "cores": 16,
+            "memory": 64 * 2**30,
+            "gpu_models": ["NVIDIA A100"] * 4,
+            "devices": {"worker:0": "0,1", "worker:1": "-1"},
+        },
         "gpu2": {"gpus": 8, "devices": {}},
     }
     serve_events(page, machines=machines, status=status)
@@ -106,6 +112,7 @@ def test_hosts_have_their_gpus_and_what_tasks_use(page: Page, server: Server, fa
     shown = dict(zip(titles, cells, strict=True))
     assert (shown["CPU"], shown["Memory"]) == ("200% of 16 cores", "4.0G of 64G")
     assert (shown["GPUs"], shown["GPU load"], shown["GPU memory"]) == ("4", "30%", "8.0G")
+    assert shown["Model"] == "4 × NVIDIA A100"  # noqa: RUF001 (times, not the letter)
     assert shown["GPUs of tasks"] == "worker:0: 0,1, worker:1: none"
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

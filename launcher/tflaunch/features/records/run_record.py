@@ -5,6 +5,7 @@ No interpreter is started for it, and git only where the code is in a repository
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import platform
@@ -59,6 +60,7 @@ def _python(task: TaskPlan | None) -> dict[str, Any]:
 
 
 def _machine() -> dict[str, Any]:
+    models = _gpu_models()
     return {
         "host": platform.node(),
         "system": f"{platform.system()} {platform.release()}",
@@ -67,12 +69,19 @@ def _machine() -> dict[str, Any]:
         "cores": cores.usable(),
         "memory": procfs.memory().get("total"),
         "gpus": linux.count_gpus(),
+        **({"gpu_models": models} if models else {}),
     }
 
 
 def _processor() -> str:
     lines = (procfs.read("/proc/cpuinfo") or "").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _gpu_models() -> list[str]:
+    """Return the model of each GPU that NVIDIA's driver knows."""
+    texts = (procfs.read(path) or "" for path in sorted(glob.glob(f"{linux.NVIDIA_GPUS}/*/information")))
+    return [line.partition(":")[2].strip() for text in texts for line in text.splitlines() if line[:6] == "Model:"]
 
 
 # ---- code

@@ -77,7 +77,7 @@ def machines_of(directory: Path, job: Job, gpus: Mapping[str, int | None]) -> di
         gpus: the number of GPUs of the hosts that have joined.
     """
     here = read_record(directory).get("machine")
-    known = {name: here.get(name) for name in ("cores", "memory", "processor")} if isinstance(here, dict) else {}
+    known = {name: here.get(name) for name in ("cores", "memory", "gpu_models")} if isinstance(here, dict) else {}
     devices: dict[str, dict[str, str]] = {}
     for process in job.process_plans():
         if _DEVICES in process.reasons:

@@ -1,5 +1,5 @@
 // The hosts of a run, what its tasks use there, and what the run waits for.
-import { Table, ago, capital, clock, counted, duration, h, memory, percent, setText } from "./parts.js";
+import { Table, ago, capital, clock, counted, duration, h, memory, percent, setText, tallied } from "./parts.js";
 
 export class Hosts {
   constructor() {
@@ -31,6 +31,7 @@ export class Hosts {
       has((host) => of(host).cpu) && { title: "CPU", width: "8rem", cell: (host) => percent(of(host).cpu) + (machine(host).cores ? ` of ${counted(machine(host).cores, "core")}` : ""), sort: (host) => of(host).cpu, number: true, wide: true },
       has((host) => of(host).rss) && { title: "Memory", width: "7rem", cell: (host) => memory(of(host).rss) + (machine(host).memory ? ` of ${memory(machine(host).memory)}` : ""), sort: (host) => of(host).rss, number: true, wide: true },
       has((host) => machine(host).gpus) && { title: "GPUs", width: "3rem", cell: (host) => String(machine(host).gpus ?? ""), sort: (host) => machine(host).gpus, number: true },
+      has((host) => tallied(machine(host).gpu_models) || null) && { title: "Model", width: "minmax(8rem, 1fr)", cell: (host) => tallied(machine(host).gpu_models), hint: true, wide: true },
       has((host) => of(host).gpu) && { title: "GPU load", width: "5rem", cell: (host) => percent(of(host).gpu), sort: (host) => of(host).gpu, number: true, wide: true },
       has((host) => of(host).gpuBytes) && { title: "GPU memory", width: "6rem", cell: (host) => memory(of(host).gpuBytes), sort: (host) => of(host).gpuBytes, number: true, wide: true },
       hosts.some((host) => Object.keys(machine(host).devices ?? {}).length) && { title: "GPUs of tasks", width: "minmax(8rem, 2fr)", cell: (host) => Object.entries(machine(host).devices ?? {}).map(([task, devices]) => `${task}: ${["", "-1"].includes(devices) ? "none" : devices}`).join(", "), hint: true, wide: true },

@@ -77,6 +77,13 @@ export const capital = (text) => (/^\S*:/.test(text) ? text : text[0].toUpperCas
 
 export const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
+// Equal names once, with their number: "2 × NVIDIA A100".
+export function tallied(names) {
+  const numbers = new Map();
+  for (const name of names ?? []) numbers.set(name, (numbers.get(name) ?? 0) + 1);
+  return [...numbers].map(([name, number]) => (number === 1 ? name : `${number} × ${name}`)).join(", ");
+}
+
 const TONES = {
   good: ["succeeded"],
   bad: ["failed", "lost", "unreadable", "down"],

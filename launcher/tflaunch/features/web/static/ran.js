@@ -1,6 +1,6 @@
 // What ran: the commands of a run with their environment, its code, packages and machine, and its spec.
 import { get } from "./data.js";
-import { counted, h, memory, show } from "./parts.js";
+import { counted, h, memory, show, tallied } from "./parts.js";
 
 const MOST_NAMED = 8;
 
@@ -93,7 +93,7 @@ function packagesOf({ python, interpreter, packages }) {
 function machineOf({ tflaunch, machine }) {
   return facts([
     ["Host", machine.host], ["System", machine.system], ["Architecture", machine.architecture], ["Processor", machine.processor],
-    ["Cores", machine.cores], ["Memory", memory(machine.memory)], ["GPUs", machine.gpus], ["tflaunch", tflaunch],
+    ["Cores", machine.cores], ["Memory", memory(machine.memory)], ["GPUs", tallied(machine.gpu_models) || machine.gpus], ["tflaunch", tflaunch],
   ]);
 }
 
