@@ -25,12 +25,12 @@ def make_directories(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file with mode 0600, replacing an existing one.
+    """Write a file with mode 0600, replacing an existing one; surrogate escapes become the bytes that they stand for.
 
     Raises:
         OSError: it cannot be written.
     """
-    with open(os.open(path, _FLAGS, 0o600), "w", encoding="utf-8") as file:
+    with open(os.open(path, _FLAGS, 0o600), "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
 
 

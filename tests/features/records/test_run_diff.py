@@ -149,6 +149,21 @@ def test_code_in_a_repository(tmp_path: Path) -> None:
     assert (run / "record.json").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_difference_need_not_be_text(tmp_path: Path) -> None:
+    """It is kept as it is, and the record with it."""
+    program = tmp_path / "train.py"
+    program.write_bytes(b"# caf\xe9\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    program.write_bytes(b"# th\xe9\n")
+    run = tmp_path / "run"
+    run.mkdir()
+    run_record.write(run, local_plan(tmp_path))
+    assert b"+# th\xe9\n" in (run / "code.patch").read_bytes()
+    assert run_diff.read_record(run)["code"]["patch"]
+
+
 def test_the_file_of_a_secret_is_left_out(tmp_path: Path) -> None:
     """Whether git tracks it or not."""
     for name in ("tracked", "untracked"):

@@ -43,7 +43,7 @@ def write(path: Path, plan: Plan) -> None:
         if patch:
             private_files.write_text(path / PATCH_NAME, patch.decode("utf-8", "surrogateescape"))
         private_files.write_text(path / RECORD_NAME, json.dumps(about, indent=2) + "\n")
-    except (OSError, UnicodeError):
+    except OSError:
         pass  # `tflaunch diff` says that the run has no record
 
 
