@@ -46,7 +46,8 @@ def what_ran(directory: Path, job: Job) -> dict[str, Any]:
     """Return the commands of a run, and the spec, code, packages and machine that it was made of.
 
     Tasks whose plans are the same but for variables have one of the ``commands``, which is that of the first of them;
-    ``varies`` names these variables. ``left_out`` counts the tasks of further commands.
+    ``varies`` names these variables. ``left_out`` counts the tasks of further commands, and ``tensorflow`` are the
+    versions that tasks have imported.
     """
     plan, redactor = _current_plan(job), Redactor(secrets_of(directory))
     groups: dict[object, list[TaskPlan]] = {}
@@ -60,6 +61,7 @@ def what_ran(directory: Path, job: Job) -> dict[str, Any]:
             {**_given(job, plan, tasks[0], redactor), "tasks": [task.task for task in tasks], "varies": _varies(tasks)}
             for tasks in shown
         ],
+        "tensorflow": sorted({task.tensorflow for task in job.tasks.values() if task.tensorflow}),
         "left_out": len(plan.processes()) - sum(map(len, shown)),
         "record": _without_secrets(read_record(directory), redactor),
         "patch": patch,

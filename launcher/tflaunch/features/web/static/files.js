@@ -11,7 +11,8 @@ const GROUPS = {
   run: ["About the run", "Written by tflaunch; values that look like secrets are replaced."],
 };
 const ABOUT = {
-  "events.jsonl": "journal", "plan.json": "plan of every process", "record.json": "code, packages and machine", "code.patch": "difference from the commit",
+  "events.jsonl": "journal", "plan.json": "plan of every process", "record.json": "code, packages and machine",
+  "code.patch": "difference from the commit",
   "history.jsonl": "what tasks used and reported over time", "supervisor.log": "messages of the supervisor",
 };
 const FOLDED = ".folded";
@@ -68,16 +69,20 @@ export function filesView(api, run) {
 
 function sections(api, { files, left_out: leftOut, bytes_on_disk: size }, run, isLive, openFlame) {
   const groups = Object.keys(GROUPS).map((group) => [group, files.filter((file) => file.group === group)]);
+  const taken = size === null ? "too many files to tell what the run takes" : `the run takes ${memory(size)}B`;
+  const isUnprofiled = isLive && !files.some((file) => file.group === "profiles");
   return [
-    h("p", { className: "note" }, `${counted(files.length + leftOut, "file")} to download · ${size === null ? "too many files to tell what the run takes" : `the run takes ${memory(size)}B`} on disk`),
+    h("p", { className: "note" }, `${counted(files.length + leftOut, "file")} to download · ${taken} on disk`),
     h("p", { className: "note" }, "All that tflaunch knows about the run in one file, without secrets: ",
       h("a", { className: "outward", href: `${api}/report`, download: "" }, "report"), ", ",
       h("a", { className: "outward", href: `${api}/report?logs=1`, download: "" }, "report with logs")),
     groups.map(([group, members]) => (members.length ? groupOf(api, group, members, openFlame) : "")),
     leftOut ? h("p", { className: "note" }, `${counted(leftOut, "file")} more: they are in the run's directory.`) : "",
-    isLive && !files.some((file) => file.group === "profiles") ? h("p", { className: "next" }, h("span", { className: "note" }, "No profile yet. In a terminal: "), copyable(`tflaunch profile ${run}`)) : "",
+    isUnprofiled ? inTerminal("No profile yet.", `tflaunch profile ${run}`) : "",
   ];
 }
+
+const inTerminal = (why, command) => h("p", { className: "next" }, h("span", { className: "note" }, `${why} In a terminal: `), copyable(command));
 
 function groupOf(api, group, files, openFlame) {
   const [title, about] = GROUPS[group];
@@ -85,7 +90,9 @@ function groupOf(api, group, files, openFlame) {
     h("h2", {}, title), h("p", { className: "note" }, about),
     h("table", { "aria-label": title }, files.map((file) => h("tr", {},
       h("td", {}, h("a", { href: `${api}/files/${file.path}`, download: "" }, file.name),
-        file.name.endsWith(FOLDED) && group === "profiles" ? h("button", { className: "copy", "aria-label": `Flame graph of ${file.name}`, onclick: (event) => openFlame(file, event.target) }, "flame graph") : "",
+        file.name.endsWith(FOLDED) && group === "profiles" ? h("button", {
+          className: "copy", "aria-label": `Flame graph of ${file.name}`, onclick: (event) => openFlame(file, event.target),
+        }, "flame graph") : "",
         group === "run" ? h("span", { className: "note" }, ABOUT[file.name] ?? "the spec, as it was when the run began") : ""),
       h("td", { className: "number" }, `${memory(file.size)}B`),
       h("td", { className: "number", title: clock(file.modified, true) }, ago(Date.now() / 1000 - file.modified))))),
@@ -95,9 +102,10 @@ function groupOf(api, group, files, openFlame) {
 function boardOf(reach, isInSpec, run) {
   if (reach?.url?.startsWith("http")) {
     return h("p", { className: "next" }, h("b", {}, "TensorBoard: "),
-      reach.container ? `${reach.url} inside the container ${reach.container}, whose loopback address cannot be reached from outside`
+      reach.container
+        ? `${reach.url} inside the container ${reach.container}, whose loopback address cannot be reached from outside`
         : h("a", { className: "outward", href: reach.url, target: "_blank", rel: "noreferrer" }, reach.url),
       reach.tunnel ? h("span", {}, ` on ${reach.host}; first: `, copyable(reach.tunnel)) : "");
   }
-  return isInSpec ? h("p", { className: "next" }, h("span", { className: "note" }, "TensorBoard does not run now. In a terminal: "), copyable(`tflaunch tensorboard ${run}`)) : "";
+  return isInSpec ? inTerminal("TensorBoard does not run now.", `tflaunch tensorboard ${run}`) : "";
 }

@@ -29,13 +29,15 @@ export function framesOf(text) {
 export class Flame {
   constructor(title, path, close) {
     Object.assign(this, { title, root: null, zoomed: null, shown: new Map() });
-    this.search = h("input", { type: "search", placeholder: "Find a function", "aria-label": "Find a function", oninput: () => this.mark() });
+    const about = { type: "search", placeholder: "Find a function", "aria-label": "Find a function" };
+    this.search = h("input", { ...about, oninput: () => this.mark() });
     this.whole = h("button", { hidden: true, onclick: () => this.zoom(this.root) }, "Whole profile");
     this.heading = h("h2", {}, title);
     this.about = h("p", { className: "note", role: "status" }, "Reading …");
     this.graph = h("div", { className: "frames", role: "group", "aria-label": `Flame graph of ${title}` });
     this.element = h("section", { className: "flame", "aria-label": "Flame graph" },
-      h("div", { className: "bar" }, this.heading, h("span", { className: "grow" }), this.search, this.whole, h("button", { onclick: close }, "Close")),
+      h("div", { className: "bar" },
+        this.heading, h("span", { className: "grow" }), this.search, this.whole, h("button", { onclick: close }, "Close")),
       this.about, this.graph);
     this.graph.addEventListener("click", (event) => this.at(event, (node) => this.zoom(node)));
     this.graph.addEventListener("mouseover", (event) => this.at(event, (node) => this.tell(node)));
@@ -96,7 +98,8 @@ export class Flame {
   }
 
   place(node, left, width, kind) {
-    const button = h("button", { className: kind, tabIndex: -1, title: this.words(node), "aria-label": this.words(node) }, node.name);
+    const words = this.words(node);
+    const button = h("button", { className: kind, tabIndex: -1, title: words, "aria-label": words }, node.name);
     Object.assign(button.style, { left: `${left * 100}%`, width: `calc(${width * 100}% - 1px)`, top: `${node.depth * ROW}px` });
     button.style.setProperty("--hue", hueOf(node.name));
     this.shown.set(button, node);
@@ -118,10 +121,10 @@ export class Flame {
     this.graph.classList.toggle("searched", Boolean(wanted));
     for (const [button, node] of this.shown) button.classList.toggle("found", isFound(node));
     if (!this.root) return;
-    const inFound = (node) => (isFound(node) ? node.value : [...node.children.values()].reduce((sum, child) => sum + inFound(child), 0));
-    const found = wanted ? inFound(this.root) : 0;
-    setText(this.about, wanted ? (found ? `${share(found, this.root.value)} of the samples are in what was found.` : "No function matches.")
-      : "A click on a frame, or Enter, shows what it called; arrows go from frame to frame.");
+    const sumOf = (nodes) => nodes.reduce((sum, node) => sum + (isFound(node) ? node.value : sumOf([...node.children.values()])), 0);
+    const found = wanted ? sumOf([this.root]) : 0;
+    const hits = found ? `${share(found, this.root.value)} of the samples are in what was found.` : "No function matches.";
+    setText(this.about, wanted ? hits : "A click on a frame, or Enter, shows what it called; arrows go from frame to frame.");
   }
 
   key(event) {
@@ -131,7 +134,9 @@ export class Flame {
       const row = [...this.shown].filter(([, other]) => other.depth === node.depth).map(([, other]) => other);
       return row[row.indexOf(node) + step];
     };
-    const to = { ArrowUp: () => node.parent, ArrowDown: () => largestFirst(node)[0], ArrowLeft: () => beside(-1), ArrowRight: () => beside(1) };
+    const to = {
+      ArrowUp: () => node.parent, ArrowDown: () => largestFirst(node)[0], ArrowLeft: () => beside(-1), ArrowRight: () => beside(1),
+    };
     if (event.key in to) this.focus(to[event.key]());
     else if (event.key === "Escape" && this.zoomed !== this.root) this.zoom(this.zoomed.parent);
     else return;

@@ -24,17 +24,22 @@ export class Hosts {
     const of = (host) => this.used[host.host] ?? { tasks: 0, devices: [] };
     const machine = (host) => this.machines[host.host] ?? {};
     const has = (value) => hosts.some((host) => value(host) !== null && value(host) !== undefined);
+    const amount = (used, whole) => used + (used && whole ? ` of ${whole}` : "");
+    const cores = (host) => (machine(host).cores ? counted(machine(host).cores, "core") : "");
+    const devices = (host) => Object.entries(machine(host).devices ?? {});
+    const deviceWords = ([task, names]) => `${task}: ${["", "-1"].includes(names) ? "none" : names}`;
+    const models = (host) => tallied(machine(host).gpu_models);
     const columns = [
       { title: "Host", width: "minmax(6rem, 1fr)", cell: (host) => (host.is_spare ? `${host.host} (spare)` : host.replaces ? `${host.host} (for ${host.replaces})` : host.host) },
       { title: "State", width: "7.5rem", cell: (host) => host.state, badge: true },
       { title: "Tasks", width: "3rem", cell: (host) => String(of(host).tasks), sort: (host) => of(host).tasks, number: true },
-      has((host) => of(host).cpu) && { title: "CPU", width: "8rem", cell: (host) => percent(of(host).cpu) + (machine(host).cores ? ` of ${counted(machine(host).cores, "core")}` : ""), sort: (host) => of(host).cpu, number: true, wide: true },
-      has((host) => of(host).rss) && { title: "Memory", width: "7rem", cell: (host) => memory(of(host).rss) + (machine(host).memory ? ` of ${memory(machine(host).memory)}` : ""), sort: (host) => of(host).rss, number: true, wide: true },
+      has((host) => of(host).cpu) && { title: "CPU", width: "8rem", cell: (host) => amount(percent(of(host).cpu), cores(host)), sort: (host) => of(host).cpu, number: true, wide: true },
+      has((host) => of(host).rss) && { title: "Memory", width: "7rem", cell: (host) => amount(memory(of(host).rss), memory(machine(host).memory)), sort: (host) => of(host).rss, number: true, wide: true },
       has((host) => machine(host).gpus) && { title: "GPUs", width: "3rem", cell: (host) => String(machine(host).gpus ?? ""), sort: (host) => machine(host).gpus, number: true },
-      has((host) => tallied(machine(host).gpu_models) || null) && { title: "Model", width: "minmax(8rem, 1fr)", cell: (host) => tallied(machine(host).gpu_models), hint: true, wide: true },
+      hosts.some(models) && { title: "Model", width: "minmax(8rem, 1fr)", cell: models, hint: true, wide: true },
       has((host) => of(host).gpu) && { title: "GPU load", width: "5rem", cell: (host) => percent(of(host).gpu), sort: (host) => of(host).gpu, number: true, wide: true },
       has((host) => of(host).gpuBytes) && { title: "GPU memory", width: "6rem", cell: (host) => memory(of(host).gpuBytes), sort: (host) => of(host).gpuBytes, number: true, wide: true },
-      hosts.some((host) => Object.keys(machine(host).devices ?? {}).length) && { title: "GPUs of tasks", width: "minmax(8rem, 2fr)", cell: (host) => Object.entries(machine(host).devices ?? {}).map(([task, devices]) => `${task}: ${["", "-1"].includes(devices) ? "none" : devices}`).join(", "), hint: true, wide: true },
+      hosts.some((host) => devices(host).length) && { title: "GPUs of tasks", width: "minmax(8rem, 2fr)", cell: (host) => devices(host).map(deviceWords).join(", "), hint: true, wide: true },
       { title: "Last heard", width: "6rem", cell: (host) => (host.silence === null ? "" : ago(host.silence)), sort: (host) => host.silence, number: true, wide: true },
       { title: "Why", width: "minmax(8rem, 3fr)", cell: why, hint: true, wide: true },
     ].filter(Boolean);
@@ -70,7 +75,8 @@ function usage(status) {
 }
 
 function why(host) {
-  const until = host.until === null ? [] : [`${host.state === "disconnected" ? "its tasks are certainly dead at" : "waited for until"} ${clock(host.until)}`];
+  const what = host.state === "disconnected" ? "its tasks are certainly dead at" : "waited for until";
+  const until = host.until === null ? [] : [`${what} ${clock(host.until)}`];
   const left = host.lease_left === null ? [] : [`its tasks go on for ${duration(host.lease_left)} without a supervisor`];
   return [...(host.reason === null ? left : [host.reason]), ...until].join("; ");
 }
@@ -79,7 +85,8 @@ function why(host) {
 export class Waits {
   constructor() {
     this.list = h("ul", {});
-    this.element = h("div", { className: "panel warn waits", hidden: true, role: "group", "aria-label": "What the run waits for" }, this.list);
+    const about = { role: "group", "aria-label": "What the run waits for" };
+    this.element = h("div", { className: "panel warn waits", hidden: true, ...about }, this.list);
     this.waits = [];
     this.timer = setInterval(() => this.tick(), 1000);
   }
