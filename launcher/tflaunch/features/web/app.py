@@ -155,7 +155,7 @@ class _Server:
         parts = list(map(unquote_to_bytes, path.split(b"/")))  # in this order, so that %2f separates nothing
         try:
             file, redactor = run_files.open_file(directory, runs.plan_of(directory), parts)
-        except run_files.NotOfferedError:
+        except OSError:
             return JSONResponse({"error": f"{directory.name} offers no such file"}, 404)
         return _download(file, parts[-1], redactor)
 

@@ -51,10 +51,6 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO is refused, not waited for
 
 
-class NotOfferedError(Exception):
-    """There is no such file, or it is not for users: a link, a pipe, or one of tflaunch's own."""
-
-
 class OfferedFile(NamedTuple):
     """A file that can be downloaded; ``path`` is its encoded one below …/files/, ``modified`` since the epoch."""
 
@@ -108,25 +104,22 @@ def open_file(directory: Path, plan: Plan, parts: Sequence[bytes]) -> tuple[IO[b
         A regular file, and what replaces the secrets in it, None if it is sent as it is.
 
     Raises:
-        NotOfferedError: there is no such file.
+        OSError: there is no such file, or it is not for users: a link, a pipe, or one of tflaunch's own.
     """
     group, *names = map(os.fsdecode, parts)
     if not names or any(name in ("", ".", "..") or "/" in name or "\0" in name for name in names):
-        raise NotOfferedError
+        raise FileNotFoundError
     *inner, last = names
     if group in _TREES and names[0] != PARTS_NAME:
         inner = [*_TREES[group].parts, *inner]
     elif not (group == _RUN and not inner and _is_own(last)):
         if group != _LOGS or inner or last not in _log_names(plan):
-            raise NotOfferedError
+            raise FileNotFoundError
         directory = directory / "logs"  # with --log-dir, a link
-    try:
-        file = FileIO(_open_below(directory, inner, last))  # a stream that never begins closes it, too
-    except OSError:
-        raise NotOfferedError from None
+    file = FileIO(_open_below(directory, inner, last))  # a stream that never begins closes it, too
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise NotOfferedError
+        raise FileNotFoundError
     return file, Redactor(secrets_of(directory)) if group == _RUN and last != HISTORY_NAME else None
 
 
