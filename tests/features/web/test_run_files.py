@@ -120,6 +120,21 @@ def test_other_paths_lead_to_no_file(server: Server, hostile: Hostile, path: str
     assert "root:" not in answer.body
 
 
+def test_what_is_refused_is_closed(server: Server, hostile: Hostile) -> None:
+    """A directory and a pipe are opened to look at them."""
+    process, paths = psutil.Process(server.process.pid), ("collected/worker-0", "collected/worker-0/fifo")
+
+    def ask() -> None:
+        for path in paths:
+            assert server.ask("GET", api(hostile.run, f"files/{path}")).status == 404
+
+    ask()
+    before = process.num_fds()
+    for _ in range(60):
+        ask()
+    assert process.num_fds() < before + 30
+
+
 def test_what_tflaunch_wrote_is_sent_without_secrets(server: Server, hostile: Hostile) -> None:
     """The spec, the plan and the journal have them."""
     for name in ("spec.json", "plan.json", "events.jsonl"):

@@ -116,10 +116,11 @@ def open_file(directory: Path, plan: Plan, parts: Sequence[bytes]) -> tuple[IO[b
         if group != _LOGS or inner or last not in _log_names(plan):
             raise FileNotFoundError
         directory = directory / "logs"  # with --log-dir, a link
-    file = FileIO(_open_below(directory, inner, last))  # a stream that never begins closes it, too
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    descriptor = _open_below(directory, inner, last)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise FileNotFoundError
+    file = FileIO(descriptor)  # unlike a descriptor, it is closed even if nobody begins to read it
     return file, Redactor(secrets_of(directory)) if group == _RUN and last != HISTORY_NAME else None
 
 
