@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from tflaunch.features.records import run_diff
+from tflaunch.features.web.inspection import redactor_of, shown_value
 
 _FIRST = ("results", "spec")
 
@@ -20,7 +21,7 @@ class Row(TypedDict):
 
 
 def compare_runs(directories: Sequence[Path]) -> list[Row]:
-    """Return what differs between runs, each with its value in every run, in their order.
+    """Return what differs between runs, each with its value in every run, in their order; secrets are replaced.
 
     Raises:
         TflaunchError: a journal is missing or damaged.
@@ -32,4 +33,12 @@ def compare_runs(directories: Sequence[Path]) -> list[Row]:
             values = rows.setdefault((found.section, found.name), [found.first] * len(directories))
             values[number] = found.second
     order = sorted(rows, key=lambda key: _FIRST.index(key[0]) if key[0] in _FIRST else len(_FIRST))
-    return [{"section": section, "name": name, "values": rows[section, name]} for section, name in order]
+    redactor = redactor_of(*directories)
+
+    def shown(name: str, value: Any) -> Any:
+        return shown_value(name.rpartition(".")[2], value, redactor) if isinstance(value, str) else value
+
+    return [
+        {"section": section, "name": name, "values": [shown(name, value) for value in rows[section, name]]}
+        for section, name in order
+    ]

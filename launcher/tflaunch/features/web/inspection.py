@@ -39,7 +39,7 @@ def task_plan(directory: Path, job: Job, name: str) -> dict[str, Any]:
     plan = _current_plan(job)
     if name not in job.tasks:
         raise TflaunchError(f"run {job.run} has no task {name!r}", EXIT_USAGE)
-    return _given(job, plan, plan.find(name), Redactor(secrets_of(directory)))
+    return _given(job, plan, plan.find(name), redactor_of(directory))
 
 
 def what_ran(directory: Path, job: Job) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def what_ran(directory: Path, job: Job) -> dict[str, Any]:
     ``varies`` names these variables. ``left_out`` counts the tasks of further commands, and ``tensorflow`` are the
     versions that tasks have imported.
     """
-    plan, redactor = _current_plan(job), Redactor(secrets_of(directory))
+    plan, redactor = _current_plan(job), redactor_of(directory)
     groups: dict[object, list[TaskPlan]] = {}
     for process in plan.processes():
         same = (process.role, process.argv, process.workdir, process.unset)
@@ -94,6 +94,16 @@ def machines_of(directory: Path, job: Job, gpus: Mapping[str, int | None]) -> di
     }
 
 
+def redactor_of(*directories: Path) -> Redactor:
+    """Return what replaces the secrets of these runs."""
+    return Redactor(set().union(*map(secrets_of, directories)))
+
+
+def shown_value(name: str, value: str, redactor: Redactor) -> str:
+    """Return the value of a variable without secrets; all of it is one if the name says so."""
+    return HIDDEN.decode() if looks_secret(name) else _shown(redactor, value)
+
+
 def _current_plan(job: Job) -> Plan:
     """Return the plan of the current attempt, with the tasks of lost hosts."""
     return attempts.resolve(attempts.moved(job.original, job.places), job.ports)
@@ -103,7 +113,7 @@ def _given(job: Job, plan: Plan, process: TaskPlan, redactor: Redactor) -> dict[
     """Return what a process is given in the current attempt."""
     filled = placeholders.fill(process, plan, job.run, str(job.tasks[process.task].attempt))
     config = compile_tf_config(plan.strategy, attempts.addresses(plan), process.role, process.task_index)
-    env = {key: HIDDEN.decode() if looks_secret(key) else _shown(redactor, value) for key, value in filled.env.items()}
+    env = {key: shown_value(key, value, redactor) for key, value in filled.env.items()}
     return {
         "task": process.task,
         "host": process.host,
