@@ -31,6 +31,7 @@ from tflaunch_worker import function
 ENGINE = "slurm"
 """The engine that finds the nodes of a job."""
 
+_MOST_EARLY = 60.0  # seconds by which the signal of sbatch may come before the time that it names
 _ORDER_NAME = "order.json"
 _SCRIPT_NAME = "job.sh"
 # `python -m` would import modules of the working directory that shadow real ones.
@@ -171,6 +172,11 @@ def take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
     if logs.parent != path and not (path / "logs").is_symlink():
         (path / "logs").symlink_to(logs)
     return order, RunDirectory.existing(path, logs)
+
+
+def explain_term(directory: Path, plan: Plan) -> str:
+    """Return why Slurm has sent TERM to the job of a run, "" if Slurm does not say so soon."""
+    return batch.explain_term(directory, slurm.lead_of_term(plan) + _MOST_EARLY)
 
 
 def restart_count() -> int:

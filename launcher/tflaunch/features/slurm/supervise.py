@@ -8,15 +8,12 @@ import click
 
 from tflaunch.cli.arguments.spec import say
 
-_MOST_EARLY = 60.0  # seconds by which the signal of sbatch may come before the time that it names
-
 
 @click.command(hidden=True)
 @click.argument("directory", type=click.Path(path_type=Path))
 def supervise(directory: Path) -> int:
     """Begin the run in DIRECTORY: its job calls this, on its first node."""
     from tflaunch import descriptors
-    from tflaunch.features.render import slurm
     from tflaunch.features.slurm import batch
     from tflaunch.features.slurm import submission as slurm_submission
     from tflaunch.runtime import daemon, launch
@@ -33,7 +30,7 @@ def supervise(directory: Path) -> int:
         batch.note_life(directory, slurm_submission.restart_count())
 
     def explain_term() -> str:
-        return batch.explain_term(directory, slurm.lead_of_term(plan) + _MOST_EARLY)
+        return slurm_submission.explain_term(directory, plan)
 
     code = launch.code_for_hosts(plan)
     config = RunConfig(run, code, say, order.extras, sink=daemon.notes, begun=begun, explain_term=explain_term)
