@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.web
 
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text(encoding="utf-8")
-VIEWS = ["tasks", "logs", "timeline", "stacks", "hosts", "spec", "task/worker:2"]
+VIEWS = ["tasks", "logs", "timeline", "stacks", "hosts", "ran", "files", "task/worker:2"]
 
 
 def findings(page: Page) -> list[str]:

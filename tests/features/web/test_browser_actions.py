@@ -86,7 +86,7 @@ def test_tasks_are_restarted_and_signalled_after_questions(page: Page, restartab
     page.wait_for_selector(".logs .row:has-text('step 2')")
     page.click("button:has-text('Signal')")
     assert "Send a signal to worker:1?" in question(page)
-    page.get_by_label("Signal").select_option("SIGUSR1")
+    page.get_by_label("Signal", exact=True).select_option("SIGUSR1")
     page.click("dialog .danger")
     page.wait_for_selector(".logs .row:has-text('heard')")
     page.wait_for_selector(".figures div:has(dt:text-is('Attempt')) dd:text-is('1')")
