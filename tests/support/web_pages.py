@@ -154,6 +154,8 @@ class SimulatedRun:
         self._server = ControlServer(directory.path, self._mailbox, self._answer)
         self._has_ended = False
         self.asked = 0
+        self.is_left = threading.Event()
+        """Whether somebody who followed it has gone."""
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -179,6 +181,7 @@ class SimulatedRun:
             caller.say("status", status=self._status().as_json())
         else:
             caller.follows = message["kind"] == "follow"
+            caller.closed = self.is_left.set
             caller.say("changed")
 
     def _status(self) -> Status:

@@ -29,7 +29,7 @@ from tflaunch.features.report.redaction import Redactor
 from tflaunch.features.web import actions, inspection, run_files
 from tflaunch.features.web.actions import named_run, run_called
 from tflaunch.features.web.comparison import compare_runs
-from tflaunch.features.web.feed import Feeds, RunFeed
+from tflaunch.features.web.feed import Feeds
 from tflaunch.plan import selectors
 from tflaunch.records import as_json
 from tflaunch.store.history import Figures, read_history
@@ -131,10 +131,9 @@ class _Server:
     async def stream_run(self, request: Request) -> Response:
         """Stream ``status`` and ``timeline``, with ?logs=TASK,TASK also ``lines``; ?logs=* for those of all tasks."""
         directory = await run_in_threadpool(named_run, request)
-        feed = self._feeds.of(directory)
         wanted = request.query_params.get("logs")
         logs = None if wanted is None else await run_in_threadpool(_Logs, directory, wanted)
-        return _stream(_run_events(feed, logs))
+        return _stream(_run_events(self._feeds, directory, logs))
 
     def show_plan(self, request: Request) -> Response:
         directory = named_run(request)
@@ -200,10 +199,10 @@ class _Logs:
         return json.dumps(list(lines), separators=(",", ":")) if lines or tail is not None else ""
 
 
-async def _run_events(feed: RunFeed, logs: _Logs | None) -> AsyncIterator[str]:
+async def _run_events(feeds: Feeds, directory: Path, logs: _Logs | None) -> AsyncIterator[str]:
     """Yield what is new in a run, and its tasks' output."""
     shown: dict[str, int] = {}
-    changed = feed.enter()
+    feed, changed = feeds.enter(directory)
     try:
         while True:
             changed.clear()

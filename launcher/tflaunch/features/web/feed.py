@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ _MIN_INTERVAL = 0.3  # seconds between two reads of a run in which much changes
 _PER_TASK = 0.002  # seconds more for each task: their status takes time to make, to send and to draw
 _POLL_LOST = 10.0  # seconds between two reads of a run without supervisor, which query its hosts
 _MOST_MESSAGES = 500
+_LINGER = 5.0  # seconds without a page after which a run is not followed any more: a page that is reloaded comes back
 
 
 class Piece(NamedTuple):
@@ -38,18 +40,23 @@ class Piece(NamedTuple):
 
 
 class RunFeed:
-    """Follows one run until it ends.
+    """Follows one run until it ends, or no page has shown it for some seconds; then ``forget`` is called.
 
     ``pieces`` are the newest ``status``, ``timeline``, ``machines`` (what is known of each host) and, if the run cannot
-    be read, ``trouble``.
+    be read, ``trouble``. Pages enter and leave in the server's event loop, which alone decides that nobody looks any
+    more.
     """
 
-    def __init__(self, directory: Path, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, directory: Path, linger: float, forget: Callable[[], object]) -> None:
         self.directory = directory
         self.pieces: dict[str, Piece] = {}
         self.is_over = False
         """Whether nothing will change any more."""
-        self._loop = loop
+        self._loop = asyncio.get_running_loop()
+        self._linger = linger
+        self._forget = forget
+        self._forgetting: asyncio.TimerHandle | None = None
+        self._is_forgotten = threading.Event()
         self._pages: set[asyncio.Event] = set()
         self._version = 0
         self._messages: list[tuple[float, str]] = []
@@ -62,34 +69,37 @@ class RunFeed:
         """Return an event that is set whenever a piece has changed or a task has written output."""
         changed = asyncio.Event()
         self._pages.add(changed)
+        if self._forgetting is not None:
+            self._forgetting.cancel()
         return changed
 
     def leave(self, changed: asyncio.Event) -> None:
-        """Forget a page."""
+        """Forget a page, and some time after the last one the run."""
         self._pages.discard(changed)
+        if not self._pages:
+            self._forgetting = self._loop.call_later(self._linger, self._stop)
 
-    @property
-    def has_pages(self) -> bool:
-        """Whether a page shows the run."""
-        return bool(self._pages)
+    def _stop(self) -> None:
+        self._forget()
+        self._is_forgotten.set()
 
     # ---- in the thread
 
     def _watch(self) -> None:
         try:
-            while not self.is_over:
+            while not self.is_over and not self._is_forgotten.is_set():
                 try:
                     self._follow()
                 except (TflaunchError, OSError) as error:
                     self._publish("trouble", {"sentence": str(error)})
                     self.is_over = not self.directory.exists()  # it was removed
                 if not self.is_over:
-                    time.sleep(_POLL)
+                    self._is_forgotten.wait(_POLL)
         finally:
             self._wake()
 
     def _follow(self) -> None:
-        """Follow the run until it ends or loses its supervisor.
+        """Follow the run until it ends, loses its supervisor or is forgotten.
 
         Raises:
             TflaunchError: it has no journal yet, or a damaged one.
@@ -97,23 +107,17 @@ class RunFeed:
         observer = Observer(self.directory)
         self._timeline, self._messages = Timeline(), []
         try:
-            while True:
+            while not self._is_forgotten.is_set():
                 self._take(observer)
                 if observer.outcome is not Outcome.LIVE:
                     self.is_over = observer.outcome is Outcome.ENDED
                     if not self.is_over:
-                        self._wait_for_page()
+                        self._is_forgotten.wait(_POLL_LOST)
                     return
                 observer.wait(_POLL)
         finally:
             if observer.client is not None:
                 observer.client.close()
-
-    def _wait_for_page(self) -> None:
-        """Wait before the next read of a run without supervisor, until a page shows it."""
-        time.sleep(_POLL_LOST)
-        while not self._pages:
-            time.sleep(_POLL)
 
     def _take(self, observer: Observer) -> None:
         """Publish how the run is now, and wait a little."""
@@ -132,7 +136,7 @@ class RunFeed:
         self._publish("status", {**current.as_json(), **more})
         self.pieces.pop("trouble", None)
         if observer.outcome is Outcome.LIVE:
-            time.sleep(_MIN_INTERVAL + _PER_TASK * len(current.tasks))
+            self._is_forgotten.wait(_MIN_INTERVAL + _PER_TASK * len(current.tasks))
 
     def _note(self, observer: Observer, step: ObservedStep) -> None:
         self._timeline.add(step.before, step.event, step.job, step.now, observer.epoch)
@@ -160,16 +164,15 @@ class RunFeed:
 
 
 class Feeds:
-    """The feeds of all runs that pages have shown."""
+    """The feeds of all runs that pages show."""
 
-    def __init__(self) -> None:
+    def __init__(self, linger: float = _LINGER) -> None:
+        self._linger = linger
         self._feeds: dict[Path, RunFeed] = {}
 
-    def of(self, directory: Path) -> RunFeed:
-        """Return the feed of a run; call it in the server's event loop."""
-        for path, feed in list(self._feeds.items()):
-            if feed.is_over and not feed.has_pages:
-                del self._feeds[path]
+    def enter(self, directory: Path) -> tuple[RunFeed, asyncio.Event]:
+        """Have a page enter the feed of a run, in the event loop; return the feed and the event of `RunFeed.enter`."""
         if directory not in self._feeds:
-            self._feeds[directory] = RunFeed(directory, asyncio.get_running_loop())
-        return self._feeds[directory]
+            self._feeds[directory] = RunFeed(directory, self._linger, partial(self._feeds.pop, directory))
+        feed = self._feeds[directory]
+        return feed, feed.enter()

@@ -1,0 +1,82 @@
+"""A run is followed as long as a page shows it, and not much longer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from support.launch import PATIENCE
+from support.web_pages import SimulatedRun
+from tflaunch.features.web.feed import Feeds, RunFeed
+
+pytestmark = pytest.mark.web
+
+
+@pytest.fixture
+def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[SimulatedRun, Path]]:
+    """A live run, and its directory."""
+    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
+    run = SimulatedRun(tmp_path, 2)
+    yield run, tmp_path / "runs" / run.name
+    run.end()
+
+
+def in_a_loop(test: Coroutine[None, None, None]) -> None:
+    """Run a test in an event loop of its own; in this thread, the browser of other tests may have one."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, test).result()
+
+
+async def newer_status(feed: RunFeed, changed: asyncio.Event) -> None:
+    """Wait until a feed has a status that it had not when the event was set last."""
+    known = feed.pieces.get("status")
+    while feed.pieces.get("status") is known:
+        changed.clear()
+        await asyncio.wait_for(changed.wait(), PATIENCE)
+
+
+def test_a_run_that_no_page_shows_is_not_asked(followed: tuple[SimulatedRun, Path]) -> None:
+    """Its supervisor is left; a later page begins anew."""
+    run, directory = followed
+
+    async def look() -> None:
+        feeds = Feeds(linger=0.01)
+        feed, changed = feeds.enter(directory)
+        await newer_status(feed, changed)
+        feed.leave(changed)
+        assert await asyncio.to_thread(run.is_left.wait, PATIENCE)
+        asked = run.asked
+        again, changed = feeds.enter(directory)
+        assert again is not feed
+        await newer_status(again, changed)
+        assert run.asked - asked in (1, 2)  # the second one may be on its way
+        again.leave(changed)
+
+    in_a_loop(look())
+
+
+def test_a_page_that_comes_while_a_run_is_forgotten_is_told(followed: tuple[SimulatedRun, Path]) -> None:
+    """Whichever comes first; while another page looks, nothing is forgotten."""
+    _, directory = followed
+
+    async def look() -> None:
+        feeds = Feeds(linger=0.0)
+        for turns in (0, 1, 2, 3):  # of the event loop, in one of which the feed is forgotten
+            feed, changed = feeds.enter(directory)
+            feed.leave(changed)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            first, changed = feeds.enter(directory)
+            assert turns in (1, 2) or (first is feed) == (turns == 0)
+            second, also_changed = feeds.enter(directory)
+            assert second is first
+            second.leave(also_changed)
+            await newer_status(first, changed)
+            first.leave(changed)
+            await asyncio.sleep(0)
+
+    in_a_loop(look())
