@@ -7,10 +7,11 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote, unquote_to_bytes
+from weakref import WeakValueDictionary
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -29,23 +30,20 @@ from tflaunch.features.report.redaction import Redactor
 from tflaunch.features.web import actions, inspection, run_files
 from tflaunch.features.web.actions import named_run, run_called
 from tflaunch.features.web.comparison import compare_runs
-from tflaunch.features.web.feed import Feeds
+from tflaunch.features.web.feed import Feeds, encode_event
+from tflaunch.features.web.log_feed import LogFeed, shown
 from tflaunch.plan import selectors
 from tflaunch.records import as_json
 from tflaunch.store.history import Figures, read_history
-from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
-from tflaunch.tui.escapes import as_text
 
 STATIC = Path(__file__).parent / "static"
 _KEEPALIVE = 15.0  # seconds without an event after which a stream sends a comment
 _BETWEEN_LISTS = 2.0  # seconds between two reads of the list of runs
-_FIRST_LINES = 2000  # of all tasks together
-_MOST_LINES = 4000  # in one message of a stream; of more, the last ones are sent
 _MOST_FOUND = 1000  # lines that a search returns
 _MOST_COMPARED = 8
-_LEAST_LINES = 5  # of each task
 _ALL = "*"
+_STILL_HERE = b": still here\n\n"
 
 
 class _AnyPath(PathConvertor):
@@ -94,6 +92,8 @@ class _Server:
 
     def __init__(self) -> None:
         self._feeds = Feeds()
+        self._logs: WeakValueDictionary[tuple[Path, str], LogFeed] = WeakValueDictionary()
+        self._opening = asyncio.Lock()
         self._listing = asyncio.Lock()
         self._listed = ""
         self._listed_at = float("-inf")
@@ -101,12 +101,12 @@ class _Server:
     # ---- all runs
 
     async def stream_list(self, request: Request) -> Response:
-        async def events() -> AsyncIterator[str]:
-            shown = ""
+        async def events() -> AsyncIterator[bytes]:
+            sent = ""
             while True:
                 text = await self._list()
-                yield _event("runs", text) if text != shown else ": still here\n\n"
-                shown = text
+                yield encode_event("runs", text) if text != sent else _STILL_HERE
+                sent = text
                 await asyncio.sleep(_BETWEEN_LISTS)
 
         return _stream(events())
@@ -132,8 +132,15 @@ class _Server:
         """Stream ``status`` and ``timeline``, with ?logs=TASK,TASK also ``lines``; ?logs=* for those of all tasks."""
         directory = await run_in_threadpool(named_run, request)
         wanted = request.query_params.get("logs")
-        logs = None if wanted is None else await run_in_threadpool(_Logs, directory, wanted)
+        logs = None if wanted is None else await self._logs_of(directory, wanted)
         return _stream(_run_events(self._feeds, directory, logs))
+
+    async def _logs_of(self, directory: Path, wanted: str) -> LogFeed:
+        async with self._opening:
+            logs = self._logs.get((directory, wanted))
+            if logs is None:
+                logs = self._logs[directory, wanted] = await run_in_threadpool(_open_logs, directory, wanted)
+            return logs
 
     def show_plan(self, request: Request) -> Response:
         directory = named_run(request)
@@ -178,47 +185,34 @@ class _Server:
         text = request.query_params.get("text", "").lower()
         directory = named_run(request)
         reader = _log_reader(directory, _chosen(directory, request.query_params.get("logs", _ALL)))
-        found = deque((line for line in _shown(reader.read()) if text in line[3].lower()), _MOST_FOUND + 1)
+        found = deque((line for line in shown(reader.read()) if text in line[3].lower()), _MOST_FOUND + 1)
         return JSONResponse({"lines": list(found)[-_MOST_FOUND:], "has_more": len(found) > _MOST_FOUND})
 
 
-class _Logs:
-    """The output of some tasks, from their last lines on."""
-
-    def __init__(self, directory: Path, wanted: str) -> None:
-        tasks = _chosen(directory, wanted)
-        self._reader = _log_reader(directory, tasks)
-        self._tail: int | None = max(_FIRST_LINES // len(tasks), _LEAST_LINES)
-
-    def more(self, is_over: bool) -> str:
-        """Return the lines written since the last call, as JSON; "" if there are none."""
-        tail, self._tail = self._tail, None
-        lines = deque(_shown(self._reader.new_lines() if tail is None else self._reader.read(tail=tail)), _MOST_LINES)
-        if is_over:
-            lines += _shown(self._reader.rest())
-        return json.dumps(list(lines), separators=(",", ":")) if lines or tail is not None else ""
-
-
-async def _run_events(feeds: Feeds, directory: Path, logs: _Logs | None) -> AsyncIterator[str]:
+async def _run_events(feeds: Feeds, directory: Path, logs: LogFeed | None) -> AsyncIterator[bytes]:
     """Yield what is new in a run, and its tasks' output."""
-    shown: dict[str, int] = {}
+    versions: dict[str, int] = {}
+    seen: int | None = None
     feed, changed = feeds.enter(directory)
     try:
         while True:
             changed.clear()
             is_over = feed.is_over
             for name, piece in list(feed.pieces.items()):
-                if shown.get(name) != piece.version:
-                    shown[name] = piece.version
-                    yield _event(name, piece.text)
-            if logs is not None and (lines := await run_in_threadpool(logs.more, is_over)):
-                yield _event("lines", lines)
+                if versions.get(name) != piece.version:
+                    versions[name] = piece.version
+                    yield piece.event
+            if logs is not None:
+                await logs.update(feed.turn, is_over)
+                seen, parts = logs.since(seen)
+                for part in parts:
+                    yield part
             if is_over:
-                yield _event("over", "{}")
+                yield encode_event("over", "{}")
             try:
                 await asyncio.wait_for(changed.wait(), None if is_over else _KEEPALIVE)
             except asyncio.TimeoutError:
-                yield ": still here\n\n"
+                yield _STILL_HERE
     finally:
         feed.leave(changed)
 
@@ -233,11 +227,7 @@ def _download(file: IO[bytes], name: str | bytes, redactor: Redactor | None) -> 
     return StreamingResponse(content, media_type="application/octet-stream", headers=headers)
 
 
-def _event(name: str, text: str) -> str:
-    return f"event: {name}\ndata: {text}\n\n"
-
-
-def _stream(events: AsyncIterator[str]) -> Response:
+def _stream(events: AsyncIterator[bytes]) -> Response:
     return StreamingResponse(events, media_type="text/event-stream")
 
 
@@ -259,9 +249,10 @@ def _chosen(directory: Path, wanted: str) -> list[str]:
     return selectors.select_tasks(runs.plan_of(directory), [] if wanted == _ALL else wanted.split(","))
 
 
+def _open_logs(directory: Path, wanted: str) -> LogFeed:
+    tasks = _chosen(directory, wanted)
+    return LogFeed(_log_reader(directory, tasks), tasks)
+
+
 def _log_reader(directory: Path, tasks: list[str]) -> LogReader:
     return LogReader(directory, _observer(directory).logs, tasks)
-
-
-def _shown(lines: Iterator[Line]) -> Iterator[tuple[float, str, int, str]]:
-    return ((round(line.time, 3), line.task, line.attempt, as_text(line.text)) for line in lines)

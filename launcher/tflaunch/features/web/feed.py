@@ -33,10 +33,15 @@ _LINGER = 5.0  # seconds without a page after which a run is not followed any mo
 
 
 class Piece(NamedTuple):
-    """What a page shows of a run, as JSON; no two of a feed have the same ``version``."""
+    """What a page shows of a run, as an event of a stream; no two of a feed have the same ``version``."""
 
     version: int
-    text: str
+    event: bytes
+
+
+def encode_event(name: str, text: str) -> bytes:
+    """Return an event of a stream; ``text`` is JSON."""
+    return f"event: {name}\ndata: {text}\n\n".encode()
 
 
 class RunFeed:
@@ -50,6 +55,8 @@ class RunFeed:
     def __init__(self, directory: Path, linger: float, forget: Callable[[], object]) -> None:
         self.directory = directory
         self.pieces: dict[str, Piece] = {}
+        self.turn = 0
+        """How often pages were woken."""
         self.is_over = False
         """Whether nothing will change any more."""
         self._loop = asyncio.get_running_loop()
@@ -147,11 +154,11 @@ class RunFeed:
         self._messages += [(round(step.now + observer.epoch, 3), message) for message in said]
 
     def _publish(self, name: str, value: dict[str, Any]) -> None:
-        text = json.dumps(value, separators=(",", ":"))
+        event = encode_event(name, json.dumps(value, separators=(",", ":")))
         earlier = self.pieces.get(name)
-        if earlier is None or earlier.text != text:
+        if earlier is None or earlier.event != event:
             self._version += 1
-            self.pieces[name] = Piece(self._version, text)
+            self.pieces[name] = Piece(self._version, event)
         self._wake()
 
     def _wake(self) -> None:
@@ -159,6 +166,7 @@ class RunFeed:
             self._loop.call_soon_threadsafe(self._wake_pages)
 
     def _wake_pages(self) -> None:
+        self.turn += 1
         for changed in self._pages:
             changed.set()
 

@@ -21,7 +21,7 @@ from tflaunch.port_holder import why_unusable
 USUAL_PORT = 7575
 _LOOPBACK = "127.0.0.1"
 _BACKLOG = 128
-_MOST_CONNECTIONS = 128  # well below the usual limit of descriptors, together with a backlog that is accepted at once
+_MOST_IDLE = 128  # with hundreds of pages, and a backlog that is accepted at once, below the usual limit of descriptors
 _HEAD_PATIENCE = 10.0  # seconds for the head of a request
 _PATIENCE = 1  # seconds at the end for streams to close
 
@@ -30,13 +30,13 @@ class _Connection(H11Protocol):
     """A connection of anybody on this machine; those that only wait make room for others."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Expect the head of a request, and close the longest idle connection if there are too many."""
+        """Expect the head of a request, and close the longest idle connection if too many are idle."""
         super().connection_made(transport)
         self.idle_since = self.loop.time()
         self._limit: asyncio.TimerHandle | None = self.loop.call_later(_HEAD_PATIENCE, transport.abort)
-        if len(self.connections) > _MOST_CONNECTIONS:
-            idle = [each for each in self.connections if isinstance(each, _Connection) and each.is_idle]
-            min(idle, key=lambda each: each.idle_since).transport.abort()  # this one at the latest
+        idle = [each for each in self.connections if isinstance(each, _Connection) and each.is_idle]
+        if len(idle) > _MOST_IDLE:
+            min(idle, key=lambda each: each.idle_since).transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Read the next part of a request, within the time for its head."""
