@@ -19,6 +19,7 @@ from support.specs import clustered
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import serialize
+from tflaunch.plan.model import HostPlan
 from tflaunch.runtime.control_server import Caller, ControlServer
 from tflaunch.store import run_lock
 from tflaunch.store.journal import Journal
@@ -132,13 +133,16 @@ class SimulatedRun:
     def __init__(self, home: Path, tasks: int) -> None:
         """Begin the run; ``TFLAUNCH_HOME`` must be ``home``."""
         plan = clustered({"worker": tasks})._replace(name="thousand")
+        hosts = [f"gpu{number // 8}" for number in range(tasks)]
+        placed = tuple(process._replace(host=host) for process, host in zip(plan.tasks, hosts, strict=True))
+        plan = plan._replace(tasks=placed, hosts=tuple(HostPlan(host, False) for host in dict.fromkeys(hosts)))
         directory = RunDirectory("thousand")
         assert directory.path.is_relative_to(home)
         self.name = directory.run
         self._begun = time.time()
         self._tasks = tuple(
             TaskStatus(
-                process.task, role="worker", host=f"gpu{number // 8}", address=f"gpu{number // 8}:2222",
+                process.task, role="worker", host=process.host, address=f"{process.host}:2222",
                 state="running", pid=1000 + number, attempt=0, since=self._begun, rss_bytes=1e9 + number * 1e6,
             )
             for number, process in enumerate(plan.tasks)

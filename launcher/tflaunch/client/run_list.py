@@ -13,9 +13,10 @@ from tflaunch.client.run_location import locate_run
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import state_of_run
+from tflaunch.plan.placeholders import name_without_values
 from tflaunch.printable import printable
 from tflaunch.store import journal, run_dir, run_names
-from tflaunch.store.history import last_moment
+from tflaunch.store.history import Figures, last_moment
 from tflaunch.store.journal_reader import first_and_last_record
 from tflaunch_worker.readable import age_words, duration_words
 
@@ -31,26 +32,35 @@ _STATES = {0: "succeeded", 128 + signal.SIGINT: "interrupted", 128 + signal.SIGT
 
 _COLUMNS = ("RUN", "STATE", "EXIT", "TASKS", "STARTED", "LASTED")
 _MOST_METRICS = 6
+_LONGEST_TRAINING = 10 * 365 * 86400.0  # what a program says may be anything
 _LONGEST_CELL = 30
 
 
 class RunEntry(TypedDict):
     """A run; times are in seconds since the epoch, null for what has not happened or cannot be read.
 
-    `matrix` has the values of --matrix; `step` and `metrics` are the last ones that the run has reported. The
-    state is the phase of a live run, ``queued``, ``elsewhere`` (supervised in a cluster), ``not begun``, ``succeeded``,
-    ``failed``, ``stopped``, ``interrupted``, ``lost`` or ``unreadable``.
+    `matrix` has the values of --matrix, `job` is the name without them. `engine` is what its hosts belong to, such as
+    ``kubernetes``; `host` is the only one of its `hosts` with tasks. `step` and `metrics` are the last ones that the
+    run has reported. A live run that tells how many `steps` it has in all is expected to take the last one at
+    `expected_end`, at the present rate. The state is the phase of a live run, ``queued``, ``elsewhere`` (supervised in
+    a cluster), ``not begun``, ``succeeded``, ``failed``, ``stopped``, ``interrupted``, ``lost`` or ``unreadable``.
     """
 
     run: str
     name: str | None
+    job: str | None
     state: str
     exit_code: int | None
     tasks: int | None
+    hosts: int | None
+    host: str | None
+    engine: str | None
     started: float | None
     ended: float | None
     matrix: Mapping[str, str]
     step: int | None
+    steps: int | None
+    expected_end: float | None
     metrics: Mapping[str, float]
 
 
@@ -82,12 +92,18 @@ def entry_of(directory: Path) -> RunEntry:
     unknown: RunEntry = {
         "run": directory.name,
         "name": None,
+        "job": None,
         "exit_code": None,
         "tasks": None,
+        "hosts": None,
+        "host": None,
+        "engine": None,
         "started": None,
         "ended": None,
         "matrix": {},
         "step": None,
+        "steps": None,
+        "expected_end": None,
         "metrics": {},
         "state": "unreadable",
     }
@@ -98,31 +114,55 @@ def entry_of(directory: Path) -> RunEntry:
         first, last = found
         state, exit_code = _state(directory, last)
         results = last if last["kind"] == "ended" else _results_so_far(directory)
-        return {
-            "run": directory.name,
-            "name": str(first["plan"]["name"]),
-            "tasks": len(first["plan"]["tasks"]),
+        about: dict[str, Any] = {
+            **_described(first["plan"]),
             "state": state,
             "exit_code": exit_code,
             "started": first["time"],
             "ended": None if exit_code is None else last["time"],
-            "matrix": {str(name): str(value) for name, value in first["plan"].get("matrix", {}).items()},
-            "step": results.get("step"),
-            "metrics": results.get("metrics", {}),
+            **{name: results[name] for name in ("step", "metrics") if name in results},
         }
+        if state in _LIVING:
+            about.update({name: results.get(name) for name in ("steps", "expected_end")})
+        return cast("RunEntry", {**unknown, **about})
     except (TflaunchError, KeyError, TypeError, ValueError):
         return unknown
 
 
+def _described(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a run that its recorded plan tells."""
+    matrix = {str(name): str(value) for name, value in plan.get("matrix", {}).items()}
+    hosts = sorted({str(task["host"]) for task in plan["tasks"]})
+    return {
+        "name": str(plan["name"]),
+        "job": name_without_values(str(plan["name"]), matrix),
+        "tasks": len(plan["tasks"]),
+        "hosts": len(hosts),
+        "host": hosts[0] if len(hosts) == 1 else None,
+        "engine": next((str(host["engine"]) for host in plan["hosts"] if host.get("engine")), None),
+        "matrix": matrix,
+    }
+
+
 def _results_so_far(directory: Path) -> dict[str, Any]:
-    """Return the last step and metrics of a run that has not ended."""
+    """Return the last step and metrics of a run that has not ended, and when it is expected to reach its last step."""
     moment = last_moment(directory)
     if moment is None:
         return {}
     figures = list(moment.tasks.values())
-    steps = [int(each.step) for each in figures if each.step]
-    metrics = next((each.metrics for each in figures if each.metrics), {})
-    return {"step": max(steps, default=None), "metrics": metrics}
+    furthest = max(figures, key=lambda each: each.step or 0, default=Figures())
+    left = [
+        (each.total - each.step) / each.steps_per_second
+        for each in figures
+        if each.step and each.total and each.steps_per_second
+    ]
+    is_known = furthest.total and left and 0 <= max(left) < _LONGEST_TRAINING
+    return {
+        "step": int(furthest.step) if furthest.step else None,
+        "steps": int(furthest.total) if is_known and furthest.total else None,
+        "expected_end": round(moment.time + max(left), 1) if is_known else None,
+        "metrics": next((each.metrics for each in figures if each.metrics), {}),
+    }
 
 
 def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:

@@ -80,6 +80,11 @@ class TaskStatus(NamedTuple):
     columns: Mapping[str, float] | None = None
     """What rooms tell about it, each under its title; the supervisor leaves it out, too."""
 
+    @property
+    def total_steps(self) -> float | None:
+        """How many steps the whole training has, None if its program does not tell."""
+        return self.epochs * self.steps_per_epoch if self.epochs and self.steps_per_epoch else None
+
 
 class CheckpointStatus(NamedTuple):
     """The newest checkpoint that was copied to the run's directory; ``hosts`` have it, too."""

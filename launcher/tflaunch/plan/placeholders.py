@@ -22,6 +22,8 @@ MATRIX = "matrix."
 NAMES = ("task.index", "task.role", "task.name", ATTEMPT, RUN, *(_CLUSTER + role for role in ROLES), LEADER)
 """All placeholders, without braces, apart from those of a matrix, whose names the user chooses."""
 
+_LONGEST_NAME = 63
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _PREFIXES = ("task", "cluster", "chief", "matrix")
 _NAME = rf"(?:{RUN}|{ATTEMPT}|(?:{'|'.join(_PREFIXES)})\.[A-Za-z_][A-Za-z0-9_-]*)"
 _PLACEHOLDER = rf"\{{\{{(?P<literal>{_NAME})\}}\}}|(?<!\$)\{{(?P<name>{_NAME})\}}"
@@ -106,7 +108,7 @@ def require_matrix_values(plan: Plan) -> None:
 
 
 def with_matrix(plan: Plan, values: Mapping[str, str]) -> Plan:
-    """Return the plan with these values of a matrix, which it records, in place of their placeholders."""
+    """Return the plan with these values of a matrix in place of their placeholders, and a name that shows them."""
     names = "|".join(map(re.escape, values))
     pattern = re.compile(rf"(?<![${{])\{{{re.escape(MATRIX)}({names})\}}")
 
@@ -121,7 +123,21 @@ def with_matrix(plan: Plan, values: Mapping[str, str]) -> Plan:
         )
 
     tasks, sidecars = tuple(map(placed, plan.tasks)), tuple(map(placed, plan.sidecars))
-    return plan._replace(tasks=tasks, sidecars=sidecars, matrix=dict(values))
+    name = f"{plan.name}-{values_in_name(values)}"[:_LONGEST_NAME].rstrip("-")
+    return plan._replace(name=name, tasks=tasks, sidecars=sidecars, matrix=dict(values))
+
+
+def values_in_name(values: Mapping[str, str]) -> str:
+    """Return the values of a matrix as they are in the name of a run: ``lr0.1-batch32``."""
+    return "-".join(_NOT_IN_NAMES.sub("_", name + value) for name, value in values.items())
+
+
+def name_without_values(name: str, values: Mapping[str, str]) -> str:
+    """Return the name that the spec has of which `with_matrix` has made the plan with this name and these values."""
+    ending = f"-{values_in_name(values)}" if values else ""
+    shortest = 1 if len(name) >= _LONGEST_NAME - 1 else len(ending)  # a name of that length may have been cut
+    lengths = range(len(ending), shortest - 1, -1)
+    return next((name[:-length] for length in lengths if length and name.endswith(ending[:length])), name)
 
 
 def as_the(process: TaskPlan, text: str) -> str:

@@ -27,6 +27,8 @@ class Figures(NamedTuple):
     gpu_percent: float | None = None
     gpu_bytes: float | None = None
     metrics: Mapping[str, float] = {}
+    total: float | None = None
+    """The number of steps of the whole training; missing in runs of earlier versions."""
 
 
 class Moment(NamedTuple):
@@ -108,7 +110,7 @@ def _lines(directory: Path) -> list[bytes]:
 
 
 def _line(moment: Moment) -> bytes:
-    tasks = {task: [*figures[:-1], dict(figures.metrics)] for task, figures in moment.tasks.items()}
+    tasks = {task: figures._replace(metrics=dict(figures.metrics)) for task, figures in moment.tasks.items()}
     return json.dumps([round(moment.time, 1), tasks], separators=(",", ":")).encode() + b"\n"
 
 

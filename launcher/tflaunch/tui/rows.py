@@ -209,9 +209,9 @@ def _done(task: TaskStatus) -> float | None:
 
 def _left(task: TaskStatus) -> float | None:
     """Return the seconds until the last step at the present speed, None if its number or the speed is unknown."""
-    if not (task.step and task.steps_per_second and task.steps_per_epoch and task.epochs):
+    if not (task.step and task.steps_per_second and task.total_steps):
         return None
-    left = (float(task.steps_per_epoch) * task.epochs - task.step) / task.steps_per_second
+    left = (task.total_steps - task.step) / task.steps_per_second
     return left if 0 <= left < _LONGEST_TRAINING else None  # what a program says may be anything
 
 

@@ -17,7 +17,8 @@ TRAINING = """
 i=0
 while :; do
   i=$((i + 1))
-  echo "{\\"step\\": $i, \\"metrics\\": {\\"loss\\": 0.5}}" > $TFLAUNCH_PROGRESS
+  of='"epochs": 2, "steps_per_epoch": 3000'
+  echo "{\\"step\\": $i, $of, \\"metrics\\": {\\"loss\\": 0.5}}" > $TFLAUNCH_PROGRESS
   [ -e stop ] && exit 3
   sleep 0.1
 done"""
@@ -78,7 +79,7 @@ class TestFile:
             '["x", {}]',
             "[]",
             '[2, {"a": 3}]',
-            '[2, {"a": [1,2,3,4,5,6,{},8]}]',
+            '[2, {"a": [1,2,3,4,5,6,{},8,9]}]',
             "[3, {}]",
             '["ti',
         ]
@@ -111,7 +112,12 @@ def test_a_run_that_nobody_looks_at_has_its_curves(launch: Launch) -> None:
     (listed,) = json.loads(launch.run("ls", "--json").stdout)
     assert listed["step"] > first.step
     assert listed["metrics"] == {"loss": 0.5}
+    assert listed["steps"] == 6000
+    assert listed["expected_end"] > time.time() + 60
+    assert (listed["hosts"], listed["host"], listed["job"]) == (1, "localhost", "job")
     launch.kill_supervisor()
+    (lost,) = json.loads(launch.run("ls", "--json").stdout)
+    assert (lost["state"], lost["expected_end"]) == ("lost", None)
     before = len(moments(launch, 2))
     resumed = launch.start("up", "--resume", launch.run_directory().name)
     moments(launch, before + 2)

@@ -112,6 +112,7 @@ def test_a_matrix_is_run_and_compared(launch: Launch) -> None:
     assert [line[-4:] for line in lines[1:]] == [["0.5", "1", "7", "0.5"], ["0.25", "1", "7", "0.25"]]
     found = listed(launch, "mnist")
     assert found[runs[0]]["matrix"] == {"lr": "0.5", "batch": "1"}
+    assert {found[run]["job"] for run in runs} == {"mnist"}
     assert (found[runs[1]]["step"], found[runs[1]]["metrics"]) == (7, {"loss": 0.25})
     assert [found[run]["started"] for run in runs] == sorted(found[run]["started"] for run in runs)
     assert found[runs[0]]["ended"] <= found[runs[1]]["started"]

@@ -153,3 +153,14 @@ def test_values_of_a_matrix() -> None:
     assert placeholders.fill(filled.tasks[1], filled, "run", "0").argv == ("train", "--lr=0.1", "{matrix.lr}", "1")
     assert placeholders.matrix_names(filled) == []
     assert serialize.from_json(serialize.as_json(filled)).matrix == {"lr": "0.1", "batch": "32"}
+
+
+@pytest.mark.parametrize("job", ["mnist", "a-lr0.1", "a-l", "x" * 55, "x" * 61, "x" * 63])
+def test_the_job_of_a_matrix_is_found_in_the_names_of_its_runs(job: str) -> None:
+    """Also where the name was too long for the values, and for a run that has another name."""
+    values = {"lr": "0.1", "path": "a/b"}
+    filled = placeholders.with_matrix(plan_of()._replace(name=job), values)
+    assert filled.name == f"{job}-lr0.1-patha_b"[:63].rstrip("-")
+    assert placeholders.name_without_values(filled.name, values) == job
+    assert placeholders.name_without_values(job, {}) == job
+    assert placeholders.name_without_values("other-l", values) == "other-l"

@@ -210,8 +210,8 @@ class StepWatcher:
         training = None
         if has_ended:
             training = last.at - first.at
-        elif task.epochs and task.steps_per_epoch:
-            training = task.epochs * task.steps_per_epoch / rate
+        elif task.total_steps:
+            training = task.total_steps / rate
         return Measured(
             workers=sum(1 for each in self._plan.tasks if self._counts(each.role)),
             run=status.run,

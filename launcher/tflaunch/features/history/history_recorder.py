@@ -61,4 +61,5 @@ def _figures(task: TaskStatus) -> Figures:
         task.gpu_percent,
         task.gpu_bytes,
         task.metrics or {},
+        task.total_steps,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,25 +12,11 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, describe_o
 from tflaunch.features.queue import queue_wake, run_queue
 from tflaunch.features.queue.host_shares import wanted_shares, with_inherited_devices
 from tflaunch.features.queue.run_queue import Order
-from tflaunch.plan import placeholders, serialize
+from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch_worker import linux, process_state
-
-_LONGEST_NAME = 63
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
-
-
-def values_in_name(values: Mapping[str, str]) -> str:
-    """Return the values of a matrix as they are in the name of a run: ``lr0.1-batch32``."""
-    return "-".join(_NOT_IN_NAMES.sub("_", name + value) for name, value in values.items())
-
-
-def plan_with_values(plan: Plan, values: Mapping[str, str]) -> Plan:
-    """Return the plan with these values of a matrix, and a name that shows them."""
-    name = f"{plan.name}-{values_in_name(values)}"[:_LONGEST_NAME].rstrip("-")
-    return placeholders.with_matrix(plan, values)._replace(name=name)
 
 
 def enqueue(

@@ -49,6 +49,7 @@ def submit(launching: Launching) -> int:
     """
     from tflaunch.features.queue import queue_submission
     from tflaunch.features.queue.location import QueuedRun
+    from tflaunch.plan import placeholders
 
     options, plan = launching.options, launching.plan
     assert plan is not None
@@ -67,8 +68,8 @@ def submit(launching: Launching) -> int:
         raise click.UsageError("--metrics-port: runs of a --matrix cannot share a port; 0 takes any")
     queued = []
     for values in combinations:
-        logs = None if options.log_dir is None else options.log_dir / queue_submission.values_in_name(values)
-        made = queue_submission.plan_with_values(plan, values)
+        logs = None if options.log_dir is None else options.log_dir / placeholders.values_in_name(values)
+        made = placeholders.with_matrix(plan, values)
         queued.append(queue_submission.enqueue(made, *written, logs, extras).path)
         if options.detach:
             click.echo(queued[-1].name)

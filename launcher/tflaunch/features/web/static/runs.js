@@ -25,14 +25,17 @@ export function runsPage(main) {
     const names = (field) => [...new Set(found.flatMap((run) => Object.keys(run[field])))].slice(0, MOST_COLUMNS);
     const now = () => Date.now() / 1000;
     const lasted = (run) => (run.started ? (run.ended ?? now()) - run.started : null);
+    const left = (run) => Math.max(run.expected_end - now(), 0);
     const number = (text) => (text !== "" && !Number.isNaN(Number(text)) ? Number(text) : text);
     const columns = [
       { title: "", label: "Choose", width: "1.2rem", checked: (run) => chosen.has(run.run), check: choose },
       { title: "Run", width: "minmax(9rem, 3fr)", cell: (run) => run.run, href: hrefOf },
       { title: "State", width: "7rem", cell: (run) => run.state, badge: true },
       ...names("matrix").map((name) => ({ title: name, width: "5rem", cell: (run) => run.matrix[name] ?? "", sort: (run) => number(run.matrix[name] ?? ""), number: true })),
-      found.some((run) => run.step !== null) && { title: "Step", width: "4.5rem", cell: (run) => count(run.step), sort: (run) => run.step, number: true, wide: true },
+      found.some((run) => run.step !== null) && { title: "Step", width: found.some((run) => run.steps) ? "8rem" : "4.5rem", cell: progress, sort: (run) => run.step, number: true, wide: true },
       ...names("metrics").map((name) => ({ title: name, width: "5.5rem", cell: (run) => significant(run.metrics[name]), sort: (run) => run.metrics[name], number: true, wide: true })),
+      found.some((run) => run.expected_end) && { title: "Left", width: "6rem", cell: (run) => (run.expected_end ? duration(left(run)) : ""), sort: (run) => (run.expected_end ? left(run) : ""), number: true, wide: true },
+      new Set(found.map(placeOf).filter(Boolean)).size > 1 && { title: "Host", width: "6rem", cell: placeOf, wide: true, hint: true },
       { title: "Exit", width: "3rem", cell: (run) => String(run.exit_code ?? ""), sort: (run) => run.exit_code, number: true, wide: true },
       { title: "Tasks", width: "3.5rem", cell: (run) => String(run.tasks ?? ""), sort: (run) => run.tasks, number: true, wide: true },
       { title: "Started", width: "6.5rem", cell: (run) => (run.started ? ago(now() - run.started) : ""), sort: (run) => run.started, number: true, wide: true },
@@ -99,10 +102,11 @@ function fill(select, words) {
   select.selectedIndex = Math.max(words.indexOf(value), 0);
 }
 
-// The job of a run: a matrix adds its values to the name.
-function jobOf(run) {
-  const values = Object.entries(run.matrix).map(([name, value]) => `-${name}${value}`).join("");
-  return (run.name ?? "").replace(values, "");
-}
+const jobOf = (run) => run.job ?? "";
+
+const progress = (run) => count(run.step) + (run.steps ? ` of ${count(run.steps)}` : "");
+
+// Where a run is: what its hosts belong to, the name of the only one, or their number.
+const placeOf = (run) => run.engine ?? run.host ?? (run.hosts ? counted(run.hosts, "host") : "");
 
 export const hrefOf = (run) => `#/${encodeURIComponent(run.run)}`;
