@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
@@ -81,6 +82,29 @@ def overview(beginning: str = "", states: Collection[str] = (), since: float = 0
     entries = (entry_of(path) for path in run_names.newest_first() if path.name.startswith(beginning))
     wanted = (entry for entry in entries if _is_in(entry, states) and (entry["started"] or since) >= since)
     return list(islice(wanted, most))
+
+
+class RememberedRuns:
+    """Lists all runs again and again, and of those that have ended reads only what has changed."""
+
+    def __init__(self) -> None:
+        self._ended: dict[Path, tuple[tuple[int, ...], RunEntry]] = {}
+
+    def overview(self) -> Listing:
+        """Return what `overview` does of all runs."""
+        before, self._ended = self._ended, {}
+        return [self._entry_of(path, before.get(path)) for path in run_names.newest_first()]
+
+    def _entry_of(self, path: Path, known: tuple[tuple[int, ...], RunEntry] | None) -> RunEntry:
+        try:
+            written = os.stat(f"{path}/{run_dir.JOURNAL_NAME}")
+        except OSError:
+            return entry_of(path)
+        mark = (written.st_ino, written.st_size, written.st_mtime_ns)
+        entry = known[1] if known is not None and known[0] == mark else entry_of(path)
+        if entry["ended"] is not None:
+            self._ended[path] = mark, entry
+        return entry
 
 
 def _is_in(entry: RunEntry, states: Collection[str]) -> bool:

@@ -8,6 +8,7 @@ import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote, unquote_to_bytes
@@ -59,7 +60,7 @@ def make_app() -> Starlette:
     run = "/api/runs/{run}"
     return Starlette(
         routes=[
-            Route("/", _index),
+            Route("/", server.show_index),
             Route("/api/live", server.stream_list),
             Route("/api/compare", server.compare),
             Route(f"{run}/live", server.stream_run),
@@ -75,11 +76,8 @@ def make_app() -> Starlette:
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         exception_handlers={TflaunchError: _explain_refusal},
+        lifespan=server.prepare,
     )
-
-
-async def _index(request: Request) -> Response:
-    return FileResponse(STATIC / "index.html")
 
 
 async def _explain_refusal(request: Request, error: Exception) -> Response:
@@ -94,6 +92,7 @@ class _Server:
         self._feeds = Feeds()
         self._logs: WeakValueDictionary[tuple[Path, str], LogFeed] = WeakValueDictionary()
         self._opening = asyncio.Lock()
+        self._runs = run_list.RememberedRuns()
         self._listing = asyncio.Lock()
         self._listed = ""
         self._listed_at = float("-inf")
@@ -111,11 +110,23 @@ class _Server:
 
         return _stream(events())
 
+    @asynccontextmanager
+    async def prepare(self, app: Starlette) -> AsyncIterator[None]:
+        """Read all runs before the first page shows them: a thousand take some tenths of a second."""
+        self._ahead = asyncio.create_task(self._list())
+        yield
+        self._ahead.cancel()
+
+    async def show_index(self, request: Request) -> Response:
+        """Return the page, and read the runs while the browser loads what belongs to it."""
+        self._ahead = asyncio.create_task(self._list())
+        return FileResponse(STATIC / "index.html")
+
     async def _list(self) -> str:
         """Return all runs as JSON, read once for all pages that show the list."""
         async with self._listing:
             if time.monotonic() - self._listed_at > _BETWEEN_LISTS / 2:
-                self._listed = json.dumps(await run_in_threadpool(run_list.overview), separators=(",", ":"))
+                self._listed = json.dumps(await run_in_threadpool(self._runs.overview), separators=(",", ":"))
                 self._listed_at = time.monotonic()
             return self._listed
 

@@ -126,7 +126,8 @@ def _listen(wanted: int | None) -> socket.socket:
         TflaunchError: the wanted port is not free.
     """
     for port in (USUAL_PORT, 0) if wanted is None else (wanted,):
-        listener = socket.socket()
+        # With this protocol asyncio sends small answers at once (TCP_NODELAY), else 40 ms later.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((_LOOPBACK, port))

@@ -16,6 +16,8 @@ let shown = "";
 function route() {
   const parts = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
   const [run, second, third] = parts;
+  const hasCharts = window.uPlot || document.readyState === "complete"; // the list of runs does not wait for them
+  if (run && !hasCharts) return document.addEventListener("DOMContentLoaded", route, { once: true });
   const isComparison = run === "compare" && parts.length > 2; // no run is called that: names end with a time
   const key = JSON.stringify(isComparison ? parts : second === "task" ? [run, third] : [run]);
   if (key !== shown) {

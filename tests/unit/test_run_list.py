@@ -1,0 +1,71 @@
+"""The list of runs, read again and again."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from support.specs import clustered
+from tflaunch.client import run_list
+from tflaunch.client.run_list import RememberedRuns, RunEntry
+from tflaunch.plan import serialize
+from tflaunch.store.journal import Journal
+from tflaunch.store.run_dir import RunDirectory
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the runs that were read; there are none yet."""
+    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
+    found: list[str] = []
+    entry_of = run_list.entry_of
+
+    def noted(directory: Path) -> RunEntry:
+        found.append(directory.name)
+        return entry_of(directory)
+
+    monkeypatch.setattr(run_list, "entry_of", noted)
+    return found
+
+
+def begun(name: str) -> tuple[RunDirectory, Journal]:
+    """Return a run that has begun."""
+    directory = RunDirectory(name)
+    journal = Journal(directory, 0)
+    journal.record_plan(directory, serialize.as_json(clustered({"worker": 2})), time.monotonic())
+    return directory, journal
+
+
+def ended(name: str) -> Path:
+    """Return the directory of a run that has ended."""
+    directory, journal = begun(name)
+    journal.record_end(0, [], "succeeded")
+    journal.close()
+    return directory.path
+
+
+def test_runs_that_have_ended_are_read_once(read: list[str]) -> None:
+    """As long as nothing is written to their journals; those that were removed are gone."""
+    first, second = ended("first"), ended("second")
+    live, journal = begun("live")
+    runs = RememberedRuns()
+    assert runs.overview() == run_list.overview()
+    read.clear()
+    assert [entry["run"] for entry in runs.overview()] == [entry["run"] for entry in run_list.overview()]
+    assert read.count(first.name) == read.count(second.name) == 1  # by the second of the two
+    assert read.count(live.run) == 2
+    journal.record_end(1, [], "failed")
+    journal.close()
+    shutil.rmtree(second)
+    assert {entry["run"]: entry["state"] for entry in runs.overview()} == {first.name: "succeeded", live.run: "failed"}
+    read.clear()
+    resumed = Journal(RunDirectory.existing(first, first / "logs"), 2)
+    resumed.record_end(2, [], "failed")
+    resumed.close()
+    assert {entry["run"]: entry["exit_code"] for entry in runs.overview()} == {first.name: 2, live.run: 1}
+    assert read == [first.name]
