@@ -13,6 +13,7 @@ import pytest
 from support.browser_pages import signed_in
 from support.launch import LONG, Launch, clean_launch
 from support.web_pages import Server, SimulatedRun
+from tflaunch.client.file_tree import tree_size
 from tflaunch.store.history import Figures, HistoryWriter, Moment
 from tflaunch.store.run_dir import JOURNAL_NAME
 
@@ -86,6 +87,13 @@ def test_a_live_run_shows_where_it_stands_and_where_it_is(page: Page, halfway: S
     other = page.locator(f".table .row:has-text('{failed_run}')")
     assert other.locator("span:text-is('localhost')").count() == 1
     assert "of" not in (other.locator("span.number").first.text_content() or "")
+
+
+def test_a_run_shows_what_it_takes_on_the_disk(page: Page, place: Launch, failed_run: str) -> None:
+    """As `prune` counts it: blocks of the file system."""
+    page.goto(f"/#/{failed_run}")
+    size = tree_size(place.home / "runs" / failed_run)
+    page.locator(".facts", has_text=f" {size / 1024:.0f}K on disk").wait_for()
 
 
 @pytest.fixture(scope="module")

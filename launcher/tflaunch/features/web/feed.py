@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tflaunch import records
+from tflaunch.client.file_tree import tree_size
 from tflaunch.client.observer import ObservedStep, Observer, Outcome
 from tflaunch.client.status import current_status
 from tflaunch.core.events import HostJoined
@@ -29,6 +30,8 @@ _MIN_INTERVAL = 0.3  # seconds between two reads of a run in which much changes
 _PER_TASK = 0.002  # seconds more for each task: their status takes time to make, to send and to draw
 _POLL_LOST = 10.0  # seconds between two reads of a run without supervisor, which query its hosts
 _MOST_MESSAGES = 500
+_BETWEEN_SIZES = 30.0  # seconds between two measurements of a run's directory, at least
+_SHARE_OF_SIZES = 0.01  # of the time, at most: there may be many files
 _LINGER = 5.0  # seconds without a page after which a run is not followed any more: a page that is reloaded comes back
 
 
@@ -69,6 +72,8 @@ class RunFeed:
         self._messages: list[tuple[float, str]] = []
         self._timeline = Timeline()
         self._gpus: dict[str, int | None] = {}
+        self._size: int | None = None
+        self._size_until = float("-inf")
         self._thread = threading.Thread(target=self._watch, name=f"watch {directory.name}", daemon=True)
         self._thread.start()
 
@@ -139,11 +144,23 @@ class RunFeed:
             self._publish("timeline", {**self._timeline.as_json(), "messages": self._messages[-_MOST_MESSAGES:]})
             self._publish("machines", machines_of(self.directory, observer.job, self._gpus))
         waits = records.as_json(waits_of(observer.job, observer.epoch)) if observer.outcome is Outcome.LIVE else []
-        more = {"explanation": records.as_json(explained), "waits": waits, "now": time.time()}
+        more = {"explanation": records.as_json(explained), "waits": waits, "now": time.time(), "size": self._size_on_disk()}
         self._publish("status", {**current.as_json(), **more})
         self.pieces.pop("trouble", None)
         if observer.outcome is Outcome.LIVE:
             self._is_forgotten.wait(_MIN_INTERVAL + _PER_TASK * len(current.tasks))
+
+    def _size_on_disk(self) -> int | None:
+        """Return how many bytes the run's directory had recently, None if it cannot be read."""
+        began = time.monotonic()
+        if began >= self._size_until:
+            try:
+                self._size = tree_size(self.directory)
+            except (TflaunchError, OSError):  # a file may have gone in between
+                self._size = None
+            ended = time.monotonic()
+            self._size_until = ended + max(_BETWEEN_SIZES, (ended - began) / _SHARE_OF_SIZES)
+        return self._size
 
     def _note(self, observer: Observer, step: ObservedStep) -> None:
         self._timeline.add(step.before, step.event, step.job, step.now, observer.epoch)

@@ -175,6 +175,7 @@ function factsOf(status, timeline) {
   if (status.hosts.length > 1) facts.push(counted(status.hosts.length, "host"));
   facts.push(`started ${clock(status.started, true)}`, status.exit_code === null ? `for ${duration(end - status.started)}` : `lasted ${duration(end - status.started)}`);
   if (status.exit_code !== null) facts.push(`exit code ${status.exit_code}`);
+  if (status.size) facts.push(`${memory(status.size)} on disk`);
   if (status.restart) facts.push(status.restart);
   const steps = status.tasks.map((task) => task.step).filter((step) => step !== null);
   if (steps.length) facts.push(`step ${count(Math.max(...steps))}`);
