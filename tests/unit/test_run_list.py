@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from pathlib import Path
@@ -12,6 +13,8 @@ from support.specs import clustered
 from tflaunch.client import run_list
 from tflaunch.client.run_list import RememberedRuns, RunEntry
 from tflaunch.plan import serialize
+from tflaunch.store import run_lock
+from tflaunch.store.history import Figures, HistoryWriter, Moment
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import RunDirectory
 
@@ -47,6 +50,22 @@ def ended(name: str) -> Path:
     journal.record_end(0, [], "succeeded")
     journal.close()
     return directory.path
+
+
+def test_of_a_live_run_only_its_progress_is_read_while_its_journal_says_nothing_new(read: list[str]) -> None:
+    """Its supervisor's death is not in the journal."""
+    directory, journal = begun("live")
+    lock = run_lock.take_lock(directory.path)
+    history, runs = HistoryWriter(directory.path), RememberedRuns()
+    for step in (5, 6):
+        history.add(Moment(time.time(), {"worker:0": Figures(step)}))
+        (entry,) = runs.overview()
+        assert (entry["state"], entry["step"]) == ("joining", step)
+    assert read == [directory.run]
+    os.close(lock)
+    (entry,) = runs.overview()
+    assert entry["state"] == "lost"
+    journal.close()
 
 
 def test_runs_that_have_ended_are_read_once(read: list[str]) -> None:

@@ -24,7 +24,8 @@ from tflaunch_worker.readable import age_words, duration_words
 LIVE = "live"
 """The state of all runs that have not ended."""
 _ENDED = ("succeeded", "failed", "stopped", "interrupted", "lost", "unreadable")
-_LIVING = (*(phase.value for phase in Phase if phase is not Phase.ENDED), "queued", "elsewhere", "not begun")
+_PHASES = tuple(phase.value for phase in Phase if phase is not Phase.ENDED)
+_LIVING = (*_PHASES, "queued", "elsewhere", "not begun")
 STATES = (LIVE, *_LIVING, *_ENDED)
 """What a run's state can be."""
 
@@ -85,14 +86,14 @@ def overview(beginning: str = "", states: Collection[str] = (), since: float = 0
 
 
 class RememberedRuns:
-    """Lists all runs again and again, and of those that have ended reads only what has changed."""
+    """Lists all runs again and again, and reads only journals that have changed."""
 
     def __init__(self) -> None:
-        self._ended: dict[Path, tuple[tuple[int, ...], RunEntry]] = {}
+        self._known: dict[Path, tuple[tuple[int, ...], RunEntry]] = {}
 
     def overview(self) -> Listing:
         """Return what `overview` does of all runs."""
-        before, self._ended = self._ended, {}
+        before, self._known = self._known, {}
         return [self._entry_of(path, before.get(path)) for path in run_names.newest_first()]
 
     def _entry_of(self, path: Path, known: tuple[tuple[int, ...], RunEntry] | None) -> RunEntry:
@@ -102,8 +103,10 @@ class RememberedRuns:
             return entry_of(path)
         mark = (written.st_ino, written.st_size, written.st_mtime_ns)
         entry = known[1] if known is not None and known[0] == mark else entry_of(path)
-        if entry["ended"] is not None:
-            self._ended[path] = mark, entry
+        if entry["state"] in _PHASES and known is not None and known[1] is entry:
+            entry = cast("RunEntry", {**entry, **_results_so_far(path)}) if runs.is_live(path) else entry_of(path)
+        if entry["ended"] is not None or entry["state"] in _PHASES:
+            self._known[path] = mark, entry
         return entry
 
 
