@@ -56,7 +56,7 @@ def test_files_are_listed_and_downloaded(page: Page, collecting: str) -> None:
     assert page.locator(".files table[aria-label='Collected'] a").all_text_contents() == [name]
     assert page.locator(".files img").count() == 0
     assert "s ago" in (page.text_content(".files table[aria-label='Collected'] tr") or "")
-    assert "the run takes " in (page.text_content(".files .note") or "")
+    assert " to download" in (page.text_content(".files .note") or "")
     assert PAGE in text_of(page, ".files table[aria-label='Collected'] a")
     assert page.title() == f"{collecting} · tflaunch"
     spec = text_of(page, "a:text-is('spec.json')")

@@ -144,8 +144,8 @@ class RunFeed:
             self._publish("timeline", {**self._timeline.as_json(), "messages": self._messages[-_MOST_MESSAGES:]})
             self._publish("machines", machines_of(self.directory, observer.job, self._gpus))
         waits = records.as_json(waits_of(observer.job, observer.epoch)) if observer.outcome is Outcome.LIVE else []
-        more = {"explanation": records.as_json(explained), "waits": waits, "now": time.time(), "size": self._size_on_disk()}
-        self._publish("status", {**current.as_json(), **more})
+        more = {"explanation": records.as_json(explained), "waits": waits, "size": self._size_on_disk()}
+        self._publish("status", {**current.as_json(), **more, "now": time.time()})
         self.pieces.pop("trouble", None)
         if observer.outcome is Outcome.LIVE:
             self._is_forgotten.wait(_MIN_INTERVAL + _PER_TASK * len(current.tasks))

@@ -43,7 +43,6 @@ _TREES = {
     "checkpoints": Path(CHECKPOINTS_NAME),
 }
 _MOST_LISTED = 2000  # files of a group
-_MOST_COUNTED = 50_000  # files of a run
 _DEEPEST = 64
 _LONGEST_NAME = 300
 _PIECE = 256 * 1024
@@ -85,7 +84,6 @@ def list_files(directory: Path, plan: Plan) -> dict[str, Any]:
     return {
         "files": [offered._asdict() for offered in found],
         "left_out": left_out,
-        "bytes_on_disk": _bytes_on_disk(directory),
         "has_tensorboard": tensorboard.tensorboard_of(plan) is not None,
     }
 
@@ -210,20 +208,3 @@ def _walk(place: Path, below: Path = Path(), depth: int = 0) -> Iterator[Path]:
             yield path
         elif depth < _DEEPEST and path != Path(PARTS_NAME):
             yield from _walk(place, path, depth + 1)
-
-
-def _bytes_on_disk(directory: Path) -> int | None:
-    """Return the bytes that a run takes on disk, None if it has too many files to count them."""
-    total, waiting, counted = 0, [directory], 0
-    while waiting:
-        try:
-            for entry in os.scandir(waiting.pop()):
-                counted += 1
-                if counted > _MOST_COUNTED:
-                    return None
-                total += entry.stat(follow_symlinks=False).st_blocks * 512
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(Path(entry.path))
-        except OSError:
-            continue  # a file of a live run is gone
-    return total

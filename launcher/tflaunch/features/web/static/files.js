@@ -67,12 +67,11 @@ export function filesView(api, run) {
   };
 }
 
-function sections(api, { files, left_out: leftOut, bytes_on_disk: size }, run, isLive, openFlame) {
+function sections(api, { files, left_out: leftOut }, run, isLive, openFlame) {
   const groups = Object.keys(GROUPS).map((group) => [group, files.filter((file) => file.group === group)]);
-  const taken = size === null ? "too many files to tell what the run takes" : `the run takes ${memory(size)}B`;
   const isUnprofiled = isLive && !files.some((file) => file.group === "profiles");
   return [
-    h("p", { className: "note" }, `${counted(files.length + leftOut, "file")} to download · ${taken} on disk`),
+    h("p", { className: "note" }, `${counted(files.length + leftOut, "file")} to download`),
     h("p", { className: "note" }, "All that tflaunch knows about the run in one file, without secrets: ",
       h("a", { className: "outward", href: `${api}/report`, download: "" }, "report"), ", ",
       h("a", { className: "outward", href: `${api}/report?logs=1`, download: "" }, "report with logs")),
