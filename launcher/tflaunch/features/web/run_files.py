@@ -42,6 +42,7 @@ _TREES = {
     "profiles": profiles_in(Path()),
     "checkpoints": Path(CHECKPOINTS_NAME),
 }
+_MOST_COUNTED = 50_000  # files of a run
 _MOST_LISTED = 2000  # files of a group
 _DEEPEST = 64
 _LONGEST_NAME = 300

@@ -4,6 +4,9 @@ import { Table, ago, count, counted, duration, h, setText, significant } from ".
 
 const MOST_COLUMNS = 3; // of metrics, and of values of a matrix
 const MOST_COMPARED = 8;
+const REM = 16; // pixels
+const GAP = 18; // pixels for each column, with the margins of the page
+const LEAST_NAME = 14; // rem
 const LIVE = "live";
 
 export function runsPage(main) {
@@ -41,6 +44,9 @@ export function runsPage(main) {
       { title: "Started", width: "6.5rem", cell: (run) => (run.started ? ago(now() - run.started) : ""), sort: (run) => run.started, number: true, wide: true },
       { title: "Lasted", width: "6.5rem", cell: (run) => (run.started ? duration(lasted(run)) : ""), sort: lasted, number: true, wide: true },
     ].filter(Boolean);
+    for (const title of ["Exit", "Tasks", ...names("metrics").slice(1).reverse(), "Host"]) {
+      if (widthOf(columns) > main.clientWidth) drop(columns, title);
+    }
     const signature = columns.map((column) => column.title).join();
     if (table?.signature === signature) return;
     const before = table;
@@ -92,6 +98,14 @@ export function runsPage(main) {
       table.close();
     },
   };
+}
+
+// How many pixels columns need, with names of runs that can be told apart.
+const widthOf = (columns) => columns.reduce((sum, { width }) => sum + REM * (parseFloat(width) || LEAST_NAME) + GAP, 0);
+
+function drop(columns, title) {
+  const at = columns.findIndex((column) => column.title === title);
+  if (at >= 0) columns.splice(at, 1);
 }
 
 // Fill a list of choices, and keep what is chosen.
