@@ -621,6 +621,12 @@ MUTANTS: Mapping[str, Edit] = {
         "found[0]",
         Suite("unit/test_last_output.py"),
     ),
+    "an epoch that has drawn no bar yet has no step": Edit(
+        "tflaunch_worker.agent.last_output._with_epoch",
+        "epoch != shown.epoch + 1",
+        "True",
+        Suite("unit/test_last_output.py"),
+    ),
     "a bar of an evaluation goes on with the training": Edit(
         "tflaunch_worker.agent.last_output._with_bar",
         "return shown._replace(is_over=True)",

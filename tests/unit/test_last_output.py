@@ -120,11 +120,22 @@ class TestProgress:
                 output.note(text[start : start + size])
             assert output.progress()["step"] == 13, size
 
-    def test_the_bar_of_an_earlier_epoch_does_not_count(self) -> None:
-        """Until the new epoch has drawn its own bar."""
+    def test_what_was_known_stays_until_the_next_bar(self) -> None:
+        """With verbose=2, an epoch draws one bar, at its end, and the line of the next one follows at once."""
         output = LastOutput()
-        output.note(b"Epoch 1/3\n10/10 [======] - loss: 0.5\nEpoch 2/3\n")
-        assert output.progress() == {"epoch": 2, "epochs": 3}
+        for epoch in (1, 2):
+            output.note(f"Epoch {epoch}/3\n10/10 - 3s - loss: {0.5 / epoch} - 3s/epoch\n".encode())
+        output.note(b"Epoch 3/3\n")
+        known = {"epochs": 3, "steps_per_epoch": 10}
+        assert output.progress() == {**known, "epoch": 3, "step": 20, "metrics": {"loss": 0.25}}
+        output.note(b"20/20 - 3s - loss: 0.1 - 3s/epoch\n")
+        assert output.progress() == {**known, "epoch": 3, "step": 60, "steps_per_epoch": 20, "metrics": {"loss": 0.1}}
+
+    def test_another_fit_knows_nothing_of_the_one_before(self) -> None:
+        """Until it has drawn its own bar."""
+        output = LastOutput()
+        output.note(b"Epoch 1/3\n10/10 [======] - loss: 0.5\nEpoch 1/2\n")
+        assert output.progress() == {"epoch": 1, "epochs": 2}
 
     def test_an_epoch_is_known_long_after_its_line(self) -> None:
         """A bar is redrawn thousands of times."""

@@ -110,6 +110,8 @@ class Shown(NamedTuple):
     done: int = 0
     steps: int = 0
     metrics: Dict[str, float] = {}  # noqa: RUF012  # never changed
+    is_new: bool = True
+    """Whether the epoch has drawn no bar with metrics yet; those of the epoch before are still the last ones known."""
     is_over: bool = False
     """Whether a bar of something else came, such as an evaluation, so that only an epoch's line goes on."""
 
@@ -120,17 +122,24 @@ def read_bars(shown: Shown, output: bytes) -> Shown:
         return shown
     for found in _SHOWN.finditer(re.sub(_COLOR, b"", output)):
         if found["epoch"]:
-            shown = Shown(int(found["epoch"]), int(found["epochs"]))
+            shown = _with_epoch(shown, int(found["epoch"]), int(found["epochs"]))
         elif not shown.is_over:
             bar = int(found["done"]), int(found["steps"])
             shown = _with_bar(shown, bar, _metrics(found["behind"]), is_redrawn=found[1] == b"\b")
     return shown
 
 
+def _with_epoch(shown: Shown, epoch: int, epochs: int) -> Shown:
+    if epoch != shown.epoch + 1:
+        return Shown(epoch, epochs)
+    return shown._replace(epoch=epoch, epochs=epochs, done=0, is_new=True, is_over=False)
+
+
 def _with_bar(shown: Shown, bar: tuple[int, int], metrics: dict[str, float], *, is_redrawn: bool) -> Shown:
     done, steps = bar
-    if not shown.metrics and (shown.epoch or metrics):
-        return shown._replace(epoch=shown.epoch or 1, done=done, steps=steps, metrics=metrics)
+    if shown.is_new and (shown.epoch or metrics):
+        known = metrics or shown.metrics
+        return shown._replace(epoch=shown.epoch or 1, done=done, steps=steps, metrics=known, is_new=not metrics)
     if steps != shown.steps:
         return shown
     if done >= shown.done and (is_redrawn or shown.done < steps):
