@@ -65,6 +65,11 @@ class SlurmJob(NamedTuple):
         return _STUCK.get(self.reason, "") if self.is_waiting else ""
 
     @property
+    def standing(self) -> str:
+        """Its state, and why it waits, if Slurm knows that yet."""
+        return f"{self.state} ({self.reason})" if self.is_waiting and self.reason not in ("", "None") else self.state
+
+    @property
     def is_waiting(self) -> bool:
         """Whether the job waits for nodes."""
         return self.state in _WAITING

@@ -56,7 +56,7 @@ class SlurmRun(RunLocation):
         if job is None or batch.has_begun(self.directory, job):
             return None
         remedy = f": {job.remedy}" if job.remedy else ""
-        return f"run {self.directory.name} has not begun: job {self._job} is {job.state} ({job.reason}){remedy}"
+        return f"run {self.directory.name} has not begun: job {self._job} is {job.standing}{remedy}"
 
     def describe_loss(self) -> str | None:
         """Return a sentence about a job that has ended, or waits again."""
@@ -99,7 +99,7 @@ class SlurmRun(RunLocation):
             if batch.has_begun(self.directory, seen):
                 return
             name = self.directory.name
-            news = f"job {self._job} of run {name} is {seen.state}" + (f" ({seen.reason})" if seen.is_waiting else "")
+            news = f"job {self._job} of run {name} is {seen.standing}"
             if seen.remedy:
                 news += f": {seen.remedy} (`tflaunch down {name}` takes the job out of the queue)"
             if news != told:
