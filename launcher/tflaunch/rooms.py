@@ -97,12 +97,14 @@ class Engine(NamedTuple):
         submit: where the function is that submits a run: takes the `SpecFile`, a `SpecOrder` and what writes the
             function that tasks call, and returns a `Submitted`. Without one, runs are supervised as others are.
         is_elsewhere: whether its hosts have none of the files of this machine.
+        field: the field of a spec, and of its plan, that chooses it, too.
     """
 
     summary: str
     settings: tuple[str, ...] = ()
     submit: str = ""
     is_elsewhere: bool = False
+    field: str = ""
 
 
 class Starting(NamedTuple):

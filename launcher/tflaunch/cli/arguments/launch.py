@@ -90,10 +90,17 @@ def check_extras(launching: Launching) -> None:
     """
     for name, value in {**launching.options.settings, **launching.options.extras}.items():
         option = room_options()[name]
-        if option.engine and launching.engine != option.engine:
+        if option.engine and not _runs_on(launching, option.engine):
             raise click.UsageError(f"{flag_of(name)} has no effect here; add --on {option.engine}")
         if option.check:
             load(option.check)(value, launching)
+
+
+def _runs_on(launching: Launching, engine: str) -> bool:
+    """Whether a run is for this engine, or may be, as long as its spec is not read."""
+    field = engines()[engine].field
+    chosen = bool(field) and (launching.plan is None or getattr(launching.plan, field) is not None)
+    return launching.engine == engine or (launching.engine is None and chosen)
 
 
 def settings_of(launching: Launching) -> tuple[str, ...]:

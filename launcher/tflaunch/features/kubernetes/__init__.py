@@ -7,7 +7,9 @@ from tflaunch.rooms import Engine, Location, Option, Room, Starting
 ROOM = Room(
     fields=("kubernetes",),
     # The setting makes the object, without changing what the spec has in it: keys that begin with x- are ignored.
-    engines={"kubernetes": Engine("in Kubernetes pods", ("kubernetes.x-on=true",), is_elsewhere=True)},
+    engines={
+        "kubernetes": Engine("in Kubernetes pods", ("kubernetes.x-on=true",), is_elsewhere=True, field="kubernetes")
+    },
     options={
         name: Option(f"{does} With --on kubernetes.", "NAME", engine="kubernetes", setting=setting)
         for name, does, setting in (
