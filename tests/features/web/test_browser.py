@@ -117,6 +117,7 @@ def test_a_training_is_followed_live(page: Page, live_run: str) -> None:
     page.goto(f"/#/{live_run}")
     page.wait_for_function(LATER, arg=[".facts", step_in(page, ".facts")])
     page.wait_for_selector(".chart canvas")
+    page.wait_for_function("document.querySelector('.chart').getAttribute('aria-label') === 'loss'")
     assert page.locator(".table .space .badge:visible").all_text_contents() == ["running"] * 3
     page.keyboard.press("2")
     page.wait_for_selector(".logs .row:has-text('of worker:2')")

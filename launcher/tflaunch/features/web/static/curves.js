@@ -48,6 +48,8 @@ export class Curves {
       this.plot(chart, names, curves, known);
     }
     for (const [title, { plot, box }] of this.plots) if (!drawn.has(title)) { plot.destroy(); box.remove(); this.plots.delete(title); }
+    const boxes = [...drawn].map((title) => this.plots.get(title).box);
+    if (boxes.some((box, at) => box !== this.grid.children[at])) this.grid.append(...boxes); // one came after those below it
     this.bar.hidden = this.grid.hidden = !drawn.size;
     this.whole.hidden = !this.range;
     this.drawLegend(names.filter((name) => used.has(name)));
