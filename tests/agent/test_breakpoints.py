@@ -84,6 +84,7 @@ def test_who_leaves_or_loses_the_link_can_come_back(local: LocalAgent) -> None:
     second.wait_for("asks")
     third = Terminal(local.talk)
     assert second.wait_left() == "replaced"
+    third.wait_for("asks")
     third.leave(continues=True)
     assert third.wait_left() == "continued"
     assert local.talk.text("worker:0") == "up\ngot 8\n"
