@@ -91,7 +91,8 @@ def stop_news(job: Job, living: list[str]) -> list[str]:
     grace = _grace_of(job.tasks[name] for name in living)
     said = job.culprit.message
     asked = said.removeprefix("ended by ")
-    why, cause = ("", f"{said}; ") if asked == said and said else (f", as {asked} asks" if asked else "", "")
+    why = f", as {asked} asks" if asked != said else ""
+    cause = f"{said}; " if said and not why else ""
     waits = f": waiting up to {duration_words(grace)} for them to save" if grace else ""
     remedy = "; press Ctrl-C again to kill" if grace and not job.culprit.message else ""
     is_deaf = job.plan.strategy == "multi_worker_mirrored" and job.formation.is_start_over and grace

@@ -208,8 +208,8 @@ def outcome_of(task: TaskState) -> str:
 def state_of_run(job: Job, exit_code: int | None) -> str:
     """Return the state of a run, as shown to users.
 
-    This is ``succeeded``, ``failed``, ``stopped`` (by `tflaunch down`), ``interrupted`` (by a signal to tflaunch), or
-    the phase of a job that has no exit code.
+    This is ``succeeded``, ``failed``, ``stopped`` (by `tflaunch down`, or by the engine of its job, if that
+    says why), ``interrupted`` (by a signal to tflaunch), or the phase of a job that has no exit code.
 
     Args:
         job: the job.

@@ -194,10 +194,17 @@ def _end_anyway() -> None:
 def _signals_to(mailbox: Mailbox, came: list[int], explain_term: Callable[[], str] | None) -> Iterator[None]:
     """Turn Ctrl-C, TERM and HUP into events and append them to ``came``; HUP stays ignored under nohup."""
 
+    def enqueue_explained(explain: Callable[[], str]) -> None:
+        why = ""
+        try:
+            why = explain()
+        finally:  # the signal is never lost
+            mailbox.put(Interrupted(signal.SIGTERM, why))
+
     def enqueue(number: int, frame: FrameType | None) -> None:
         came.append(number)
         if number == signal.SIGTERM and explain_term is not None:
-            threading.Thread(target=lambda: mailbox.put(Interrupted(number, explain_term())), daemon=True).start()
+            threading.Thread(target=enqueue_explained, args=(explain_term,), daemon=True).start()
         else:
             mailbox.put(Interrupted(number))
         if len(came) == policy.MOST_INTERRUPTS:  # whatever else is waited for: a disk, a thread, a command

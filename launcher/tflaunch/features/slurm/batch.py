@@ -21,7 +21,7 @@ _JOB = r"[0-9]{1,18}(?:_[0-9]{1,18})?(?:\+[0-9]{1,6})?"  # includes jobs of an a
 _SOON = 2.0  # seconds, in which the tasks could save already
 _JUST_NOW = 60.0  # seconds
 _MOST_SAID = 16 * 1024
-_CANCELLED = r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT (\S+)(?: DUE TO ([^*]+?))? \*\*\*"
+_CANCELLED = r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT (\S+)(?: DUE TO ([^*\n]{1,200}?))? \*\*\*"
 _TIME_LIMIT = "TIME LIMIT"
 _WHY = {
     "": "the job was cancelled with scancel",

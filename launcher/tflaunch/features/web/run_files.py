@@ -62,7 +62,7 @@ class OfferedFile(NamedTuple):
 
 
 def list_files(directory: Path, plan: Plan) -> dict[str, Any]:
-    """Return the files of a run that can be downloaded, by group, and what the run takes on disk.
+    """Return the files of a run that can be downloaded, by group.
 
     Args:
         directory: the run's directory.
