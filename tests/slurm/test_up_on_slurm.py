@@ -88,6 +88,25 @@ def test_tasks_are_on_the_nodes_as_the_spec_names_hosts(nodes: SlurmBed, launch:
     assert re.search(r'"worker":\["h1:\d+","h2:2222"\]', ended.stdout)
 
 
+def test_roles_with_resources_of_their_own_get_nodes_of_their_own(nodes: SlurmBed, launch: Launch) -> None:
+    """In one job of two parts, which `down` ends: each task sees the other part's under one TF_CONFIG."""
+    tell = "echo $TFLAUNCH_TASK $SLURMD_NODENAME $SLURM_CPUS_ON_NODE $SLURM_JOB_ID; sleep $LASTS"
+    spec = shell(
+        launch, tell, cluster={"chief": 1, "worker": 2, "ps": 1}, strategy="parameter_server", success="all",
+        roles={"worker": {"resources": {"cpu": 3}}}, env={"LASTS": "0"}, timeouts={"grace": 0.5},
+    )  # fmt: skip
+    ended = launch.up(spec, "--on", "slurm")
+    assert ended.returncode == 0, ended.stderr
+    said = {task: (node, int(cores)) for task, node, cores in re.findall(r"\| (\w+:\d) (h\d) (\d)", ended.stdout)}
+    assert said["chief:0"] == said["ps:0"] == ("h1", 2)
+    assert said["worker:0"] == said["worker:1"] == ("h2", 6)
+    assert len(set(re.findall(r"h\d \d (\d+)$", ended.stdout, re.MULTILINE))) == 1
+    up = launch.start("up", spec, "--on", "slurm", "--set", "env.LASTS=60")
+    read_until(up, "worker:1 h2")
+    assert launch.run("down").returncode == 0
+    assert up.wait(PATIENCE) == 143
+
+
 def test_the_first_failure_is_the_result_of_run_and_job(nodes: SlurmBed, launch: Launch) -> None:
     """Not the 143 of the tasks that are stopped because of it."""
     fail = "until [ -e up.worker:0 ]; do sleep 0.05; done; exit 7"

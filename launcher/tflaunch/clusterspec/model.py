@@ -27,6 +27,7 @@ from tflaunch.clusterspec.validators import (
     Memory,
     MountPath,
     Name,
+    NodeFeature,
     Omittable,
     OptionName,
     OptionValue,
@@ -93,6 +94,17 @@ def _encodable(key: str) -> str:
     return key.encode("utf-8", "backslashreplace").decode()
 
 
+class Resources(_Part):
+    """What each task gets from the scheduler that `render` or `--on` addresses."""
+
+    cpu: Omittable[Cores] = Field(default=None, description="number of cores")
+    memory: Omittable[Memory] = Field(default=None, description="memory, in Mi or Gi")
+    gpu: Omittable[Count] = Field(default=None, description="number of GPUs, for tasks that train")
+    features: Annotated[tuple[NodeFeature, ...], list_of('a list such as ["a100"]')] = Field(
+        default=(), description="what its node must have: features of Slurm, labels of Kubernetes as name=value"
+    )
+
+
 class Role(_Part):
     """What differs for the tasks of one role."""
 
@@ -100,6 +112,9 @@ class Role(_Part):
     env: Environment = Field(default={}, description="environment variables, beside those of the spec")
     workdir: Omittable[Text] = Field(default=None, description="working directory, relative to the spec's file")
     gpus: Omittable[Count] = Field(default=None, description="number of GPUs that each task sees")
+    resources: Resources = Field(
+        default_factory=Resources, description="what differs from the resources of the container"
+    )
     server: Flag = Field(default=False, description="run TensorFlow's standard server instead of a command")
     required: Flag = Field(default=False, description="the job fails when an evaluator fails for good")
 
@@ -220,14 +235,6 @@ class Timeouts(_Part):
     )
     stall: Omittable[Duration] = Field(default=None, description="longest time without output or progress")
     deadline: Omittable[Duration] = Field(default=None, description="limit for the whole job, restarts included")
-
-
-class Resources(_Part):
-    """What each task gets from the scheduler that `render` or `--on` addresses."""
-
-    cpu: Omittable[Cores] = Field(default=None, description="number of cores")
-    memory: Omittable[Memory] = Field(default=None, description="memory, in Mi or Gi")
-    gpu: Omittable[Count] = Field(default=None, description="number of GPUs, for tasks that train")
 
 
 class Container(_Part):
@@ -379,6 +386,12 @@ class Spec(_Part):
             return own or common or Host()
         given = {field: getattr(own, field) for field in own.model_fields_set}
         return common.model_copy(update={**given, "env": {**common.env, **own.env}})
+
+    def resources(self, role: str) -> Resources:
+        """Return the resources of each task of a role: its own, completed by those of the container."""
+        common, settings = self.container.resources, self.roles.get(role)
+        own = Resources() if settings is None else settings.resources
+        return common.model_copy(update={field: getattr(own, field) for field in own.model_fields_set})
 
     def effective_strategy(self) -> str:
         """Return the strategy; by default, the one that the roles imply."""

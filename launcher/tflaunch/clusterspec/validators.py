@@ -185,6 +185,9 @@ Cores = Annotated[
     _matching(r"[0-9]{1,4}(\.[0-9]{1,3})?", 'a number of cores such as "2" or "0.5"', takes_numbers=True),
 ]
 Memory = Annotated[str, _matching(r"[1-9][0-9]{0,6}(Mi|Gi)", 'memory such as "512Mi" or "4Gi"')]
+NodeFeature = Annotated[
+    str, _matching(r"[A-Za-z0-9][A-Za-z0-9._/=-]*", 'a feature such as "a100", or a label such as "disk=ssd"')
+]
 MountPath = Annotated[str, _matching(r"/[^:\s]+", 'a path in the container such as "/data"')]
 Volume = Annotated[
     str,

@@ -115,16 +115,19 @@ def of_engine(spec: Spec, hosts: Iterable[str], engine: str, inherits: bool) -> 
 
 
 def with_gpus(spec: Spec) -> Spec:
-    """Return the spec with the container's number of GPUs in the roles that do not set one."""
-    gpus = spec.container.resources.gpu
-    if gpus is None:
+    """Return the spec with the number of GPUs of their resources in the roles that do not set `gpus`.
+
+    A number of the container's is for tasks that train. Where any role asks for GPUs, those that do not get none.
+    """
+    numbers = {role: spec.resources(role).gpu for role in spec.cluster}
+    if all(number is None for number in numbers.values()):
         return spec
     roles = dict(spec.roles)
-    for role in spec.cluster:
+    for role, number in numbers.items():
         settings = roles.get(role) or Role()
+        is_meant = "gpu" in settings.resources.model_fields_set or trains_on_gpu(spec.effective_strategy(), role)
         if settings.gpus is None:
-            wanted = gpus if trains_on_gpu(spec.effective_strategy(), role) else 0
-            roles[role] = settings.model_copy(update={"gpus": wanted})
+            roles[role] = settings.model_copy(update={"gpus": number if number and is_meant else 0})
     return spec.model_copy(update={"roles": roles})
 
 

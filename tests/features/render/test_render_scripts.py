@@ -325,7 +325,7 @@ def test_compose_publishes_tensorboard_on_the_loopback_address() -> None:
     """The container has an address of its own, and TensorBoard listens on it."""
     spec = made({"cluster": {"worker": ["alpha"]}, "command": ["python", "train.py"], "tensorboard": "logs/"})
     plan = fixed(spec, PurePath(DIRECTORY), MACHINE)
-    board = yaml.safe_load(compose.render(plan, str(DIRECTORY), "/server.py"))["services"]["tensorboard"]
+    board = yaml.safe_load(compose.render(plan, str(DIRECTORY), "/server.py", spec))["services"]["tensorboard"]
     assert board["command"][-4:] == ["--host", "0.0.0.0", "--port", "6006"]
     assert board["ports"] == ["127.0.0.1:6006:6006"]
     assert "network_mode" not in board

@@ -18,7 +18,8 @@ def options(**fields: Any) -> set[str]:
     read = made({"cluster": {"worker": 1}, "command": ["x"], **fields})
     nodes = [f"n{number}" for number in range(placement.nodes_wanted(read))]
     read = placement.onto(read, nodes)
-    return set(slurm.options(planner.make_plan(read, DIRECTORY, MACHINE), read))
+    plan = planner.make_plan(read, DIRECTORY, MACHINE)
+    return set(slurm.options(plan, read, plan.processes()))
 
 
 def test_a_job_has_what_its_plan_needs() -> None:

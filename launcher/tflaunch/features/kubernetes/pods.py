@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tflaunch.clusterspec.model import Container, Host, Kubernetes, Spec
+from tflaunch.clusterspec.model import Host, Kubernetes, Resources, Spec
 from tflaunch.clusterspec.values import Address
 from tflaunch.errors import Problem
 from tflaunch.plan import placement
@@ -41,6 +41,7 @@ def problems(spec: Spec) -> Iterator[Problem]:
     if spec.container.image is None:
         message = "is missing, and pods need an image with Python"
         yield Problem("error", "container.image", message, "add --image NAME, or write it into the spec")
+    yield from unlabelled_features(spec)
     if len(label(spec.name)) > _LONGEST_NAME:
         message = f"{spec.name!r} is too long for the names of pods, which begin with it"
         yield Problem("error", "name", message, f"use at most {_LONGEST_NAME} letters")
@@ -51,6 +52,17 @@ def problems(spec: Spec) -> Iterator[Problem]:
         if (other := seen.setdefault(label(name), name)) != name:
             message = f"is {label(name)!r} as a pod, like {other!r}"
             yield Problem("error", f"sidecars.{name}", message, "rename it")
+
+
+def unlabelled_features(spec: Spec) -> Iterator[Problem]:
+    """Find features of nodes that are no labels with a value."""
+    places = {"container": spec.container.resources}
+    places |= {f"roles.{role}": settings.resources for role, settings in spec.roles.items()}
+    for place, resources in places.items():
+        for feature in resources.features:
+            if "=" not in feature:
+                message = f"has {feature!r}, and nodes of Kubernetes have labels with values"
+                yield Problem("error", f"{place}.resources.features", message, f'write "{feature}=VALUE"')
 
 
 def _missing_code(spec: Spec) -> Iterator[Problem]:
@@ -131,7 +143,7 @@ def _stateful_set(
     own = {**labels(job), "tflaunch/group": name}
     about = {"labels": {**kubernetes.labels, **own}, "annotations": dict(kubernetes.annotations)}
     count = len({task.host for task in tasks})
-    pod = {**kubernetes.pod, **_pod(spec, first, grace, kubernetes.pod.get("volumes", []))}
+    pod = _pod(spec, first, grace, kubernetes.pod)
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -146,32 +158,42 @@ def _stateful_set(
     }
 
 
-def _pod(spec: Spec, task: TaskPlan, grace: float, more_volumes: Sequence[Any]) -> dict[str, Any]:
-    """Return the fields of a pod's spec that tflaunch sets; the arguments of its command are added at the start."""
+def _pod(spec: Spec, task: TaskPlan, grace: float, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Complete the given fields of a pod's spec; the arguments of its command are added at the start."""
     settings = spec.container
     container: dict[str, Any] = {
         "name": POD_CONTAINER,
         "image": settings.image,
         "command": [spec.host(task.host).python or "python3"],
     }
-    if limits := _limits(settings, gpus_given(task.env)):
+    resources = spec.resources(task.role)
+    if limits := limits_of(resources, gpus_given(task.env)):
         container["resources"] = {"limits": limits}
     volumes = [(f"volume-{number}", *item) for number, item in enumerate(settings.volumes.items())]
     if volumes:
         container["volumeMounts"] = [{"name": name, "mountPath": path} for name, path, _ in volumes]
     pod: dict[str, Any] = {
+        **given,
         "terminationGracePeriodSeconds": math.ceil(grace) + _TIME_TO_LEAVE,
         "containers": [container],
     }
-    if volumes or more_volumes:
-        pod["volumes"] = [*more_volumes, *({"name": name, **volume_source(source)} for name, _, source in volumes)]
+    if resources.features:
+        pod["nodeSelector"] = {**given.get("nodeSelector", {}), **node_selector(resources)}
+    if volumes:
+        more = [{"name": name, **volume_source(source)} for name, _, source in volumes]
+        pod["volumes"] = [*given.get("volumes", []), *more]
     return pod
 
 
-def _limits(container: Container, gpus: int) -> dict[str, Any]:
-    resources = container.resources
+def limits_of(resources: Resources, gpus: int) -> dict[str, Any]:
+    """Return the limits of a container."""
     limits: dict[str, Any] = {"cpu": resources.cpu, "memory": resources.memory, "nvidia.com/gpu": gpus or None}
     return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+def node_selector(resources: Resources) -> dict[str, str]:
+    """Return the labels of the nodes on which a pod may run."""
+    return dict(feature.split("=", 1) for feature in resources.features)
 
 
 def volume_source(source: str) -> dict[str, Any]:

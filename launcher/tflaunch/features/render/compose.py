@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tflaunch.clusterspec.model import Container, Resources
+from tflaunch.clusterspec.model import Resources, Spec
 from tflaunch.core import policy
 from tflaunch.features.render import yaml_text
 from tflaunch.features.render.target_plan import SERVER_PROGRAM, devices, program, without_devices
@@ -22,7 +22,6 @@ stops the rest. A task's container goes on until then.
 The image needs the training program's own packages; the directory of the spec is mounted into it.
 """
 _IMAGE = "${IMAGE:?set IMAGE to an image with Python and TensorFlow}"
-_BARE = Container()
 _KEPT_BY_SH = re.compile(r"(?!OPTIND$)[A-Za-z_][A-Za-z0-9_]*")
 """Variable names that a shell such as dash passes on unchanged; it evaluates OPTIND when it starts."""
 _VOLUME = "tflaunch-job"
@@ -60,7 +59,7 @@ done
 """Waits for the deciding tasks: $0 is their number, $1 names those that may fail, $2 the deciding ones."""
 
 
-def render(plan: Plan, directory: str, server_program: str, container: Container = _BARE) -> str:
+def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
     """Return the text of a compose file, for Compose v2 and docker-compose 1.29.
 
     Tasks on one host share its network: its first task's service owns the name, the others join it.
@@ -69,7 +68,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
         plan: with fixed ports.
         directory: the spec's, mounted at the same path.
         server_program: the path of the program for `server: true` on this machine.
-        container: the image, by default the variable IMAGE, and the tasks' resources and volumes.
+        spec: the source of the image (by default the variable IMAGE), and of the tasks' resources and volumes.
     """
     owners: dict[str, str] = {}
     services: dict[str, Any] = {}
@@ -77,37 +76,37 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
     for process in plan.processes():
         owner = owners.setdefault(process.host, service_of(process))
         mounted = [f"{_escaped(directory)}:{_escaped(directory)}", f"{_VOLUME}:{_MEETING}"]
-        mounted += [f"{_escaped(source)}:{_escaped(path)}" for path, source in container.volumes.items()]
+        mounted += [f"{_escaped(source)}:{_escaped(path)}" for path, source in spec.container.volumes.items()]
         if SERVER_PROGRAM in process.argv:
             mounted.append(f"{_escaped(server_program)}:{SERVER_PROGRAM}:ro")
         services[service_of(process)] = {
-            "image": container.image or _IMAGE,
+            "image": spec.container.image or _IMAGE,
             "init": True,
             "command": [_escaped(word) for word in ("sh", "-c", _TASK, service_of(process), *_command(process))],
             "working_dir": _escaped(process.workdir),
             "environment": {**_environment(process), **_secrets(plan)},
             "volumes": mounted,
             "stop_grace_period": f"{plan.timeouts.grace:g}s",
-            **_resources(container.resources, list(itertools.islice(gpus, len(devices(process) or ())))),
+            **_resources(spec.resources(process.role), list(itertools.islice(gpus, len(devices(process) or ())))),
             **(_publishing() if tensorboard.is_board(process) else _network(process, owner)),
         }
     job = next(name for name in ("job", *map("job-{}".format, range(len(services)))) if name not in services)
-    services[job] = _waiter(plan, container)
-    head = _HEAD.format(name=plan.name, variable="" if container.image else "IMAGE=… ", job=job)
-    named = [source for source in container.volumes.values() if not source.startswith("/")]
+    services[job] = _waiter(plan, spec)
+    head = _HEAD.format(name=plan.name, variable="" if spec.container.image else "IMAGE=… ", job=job)
+    named = [source for source in spec.container.volumes.values() if not source.startswith("/")]
     in_memory = {"driver_opts": {"type": "tmpfs", "device": "tmpfs", "o": "mode=1777"}}
     return yaml_text.written(
         head, {"services": services, "volumes": {**{name: {} for name in named}, _VOLUME: in_memory}}
     )
 
 
-def _waiter(plan: Plan, container: Container) -> dict[str, Any]:
+def _waiter(plan: Plan, spec: Spec) -> dict[str, Any]:
     """Return the service that exits with the job's exit code."""
     deciding = policy.success_tasks(plan)
     optional = [each.task for each in plan.processes() if not (policy.in_gang(each) or each.required)]
     words = (str(len(deciding)), *(f" {' '.join(_service(task) for task in tasks)} " for tasks in (optional, deciding)))
     return {
-        "image": container.image or _IMAGE,
+        "image": spec.container.image or _IMAGE,
         "init": True,
         "command": [_escaped(word) for word in ("sh", "-c", _JOB, *words)],
         "volumes": [f"{_VOLUME}:{_MEETING}"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tflaunch.clusterspec.model import Container
+from tflaunch.clusterspec.model import Spec
 from tflaunch.core import policy
 from tflaunch.features.render import pods
 from tflaunch.features.render.pods import COMPLETION_INDEX, CONTAINER, template
@@ -17,13 +17,13 @@ FOR_EVER = 2**31 - 1
 _SAVED = [42, 143]  # exit codes of a preempted task that has saved its state
 
 
-def manifest(plan: Plan, name: str, tasks: Sequence[TaskPlan], directory: str, container: Container) -> dict[str, Any]:
+def manifest(plan: Plan, name: str, tasks: Sequence[TaskPlan], directory: str, spec: Spec) -> dict[str, Any]:
     """Return a Job with this name for the tasks of a role, or a sidecar; other arguments as in `job`."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": f"{plan.name}-{name}", "labels": pods.labels(plan)},
-        "spec": job(plan, tasks, directory, container, plan.name),
+        "spec": job(plan, tasks, directory, spec, plan.name),
     }
 
 
@@ -38,7 +38,7 @@ def service(plan: Plan) -> dict[str, Any]:
 
 
 def job(
-    plan: Plan, tasks: Sequence[TaskPlan], directory: str, container: Container, subdomain: str | None = None
+    plan: Plan, tasks: Sequence[TaskPlan], directory: str, spec: Spec, subdomain: str | None = None
 ) -> dict[str, Any]:
     """Return the spec of a Job for the tasks of one role.
 
@@ -46,21 +46,21 @@ def job(
         plan: of a `placed` spec, with fixed ports.
         tasks: those of one role, or a sidecar.
         directory: the spec's.
-        container: the image, and the pods' resources and volumes.
+        spec: the source of the image, and of the pods' resources and volumes.
         subdomain: the Service for their names, None if something else provides them.
     """
-    pod = template(plan, tasks, directory, container, COMPLETION_INDEX, CONTAINER)
+    pod = template(plan, tasks, directory, spec, COMPLETION_INDEX, CONTAINER)
     needed = is_needed(tasks[0])
     beside = {} if subdomain is None else {"subdomain": subdomain}
     pod["spec"] = {**beside, "restartPolicy": "Never" if needed else "OnFailure", **pod["spec"]}
     alone = policy.restarts_alone(plan, tasks[0])
-    spec: dict[str, Any] = {"completionMode": "Indexed", "completions": len(tasks), "parallelism": len(tasks)}
-    spec["backoffLimit"] = FOR_EVER if not needed else plan.restart.max if alone else 0
+    fields: dict[str, Any] = {"completionMode": "Indexed", "completions": len(tasks), "parallelism": len(tasks)}
+    fields["backoffLimit"] = FOR_EVER if not needed else plan.restart.max if alone else 0
     if plan.timeouts.deadline is not None:
-        spec["activeDeadlineSeconds"] = max(1, round(plan.timeouts.deadline))
+        fields["activeDeadlineSeconds"] = max(1, round(plan.timeouts.deadline))
     if needed and plan.restart.max > 0:
-        spec["podFailurePolicy"] = _free_ends("Ignore" if alone else "FailJob")
-    return {**spec, "template": pod}
+        fields["podFailurePolicy"] = _free_ends("Ignore" if alone else "FailJob")
+    return {**fields, "template": pod}
 
 
 def is_needed(task: TaskPlan) -> bool:

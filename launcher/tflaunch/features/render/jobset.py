@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tflaunch.clusterspec.model import Container, Spec
+from tflaunch.clusterspec.model import Spec
 from tflaunch.core import policy
 from tflaunch.features.render import indexed_job, pods, yaml_text
 from tflaunch.plan.model import Plan
@@ -20,19 +20,19 @@ def placed(spec: Spec) -> Spec:
     return pods.placed(spec, lambda job, role, index: f"{job}-{role}-0-{index}.{job}")
 
 
-def render(plan: Plan, directory: str, server_program: str, container: Container) -> str:
+def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
     """Return the manifest of a JobSet.
 
     Args:
         plan: of a `placed` spec, with fixed ports.
         directory: the spec's.
         server_program: unused, because its text is in the plan.
-        container: the image, and the pods' resources and volumes.
+        spec: the source of the image, and of the pods' resources and volumes.
     """
     groups = pods.groups(plan)
     deciding = list(dict.fromkeys(plan.find(task).role for task in policy.success_tasks(plan)))
     replicated = [
-        {"name": name, "replicas": 1, "template": {"spec": indexed_job.job(plan, tasks, directory, container)}}
+        {"name": name, "replicas": 1, "template": {"spec": indexed_job.job(plan, tasks, directory, spec)}}
         for name, tasks in groups.items()
     ]
     manifest = {

@@ -211,6 +211,6 @@ def alike_pods(spec: Spec, machine: Machine) -> Iterator[Problem]:
 def gpus_of_roles(spec: Spec, machine: Machine) -> Iterator[Problem]:
     """Reject `gpus` of hosts: a pod requests GPUs, and only the cluster knows which host has how many."""
     for name, host in spec.hosts.items():
-        if host.gpus is not None and spec.container.resources.gpu is None:
+        if host.gpus is not None and all(spec.resources(role).gpu is None for role in spec.cluster):
             message = "says what a host has, and pods ask for what they want"
             yield _error(f"hosts.{name}.gpus", message, "set container.resources.gpu, or gpus in roles")

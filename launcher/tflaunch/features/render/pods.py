@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tflaunch.clusterspec.model import Container, Spec
+from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.values import Address
 from tflaunch.errors import Problem
 from tflaunch.features.kubernetes import pods
-from tflaunch.features.kubernetes.pods import label, volume_source
+from tflaunch.features.kubernetes.pods import label, limits_of, node_selector, volume_source
 from tflaunch.features.render.target_plan import FIRST_PORT, devices, without_devices
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import POD_CONTAINER, SIDECAR, Machine, Plan, TaskPlan
@@ -87,7 +87,7 @@ def groups(plan: Plan) -> dict[str, list[TaskPlan]]:
 
 
 def template(
-    plan: Plan, tasks: Sequence[TaskPlan], directory: str, container: Container, index: Index, port: str
+    plan: Plan, tasks: Sequence[TaskPlan], directory: str, spec: Spec, index: Index, port: str
 ) -> dict[str, Any]:
     """Return the pod template of a role.
 
@@ -95,14 +95,14 @@ def template(
         plan: of a `placed` spec, with fixed ports.
         tasks: those of one role, in the order of their index.
         directory: the spec's; tasks that would start there start in the image's working directory.
-        container: the image, and the pods' resources and volumes.
+        spec: the source of the image, and of the pods' resources and volumes.
         index: how a pod learns its index.
         port: the name of TensorFlow's port.
     """
     first = tasks[0]
     pod: dict[str, Any] = {
         "name": CONTAINER,
-        "image": container.image,
+        "image": spec.container.image,
         "command": [indexed(words, index) for words in zip(*(task.argv for task in tasks), strict=True)],
         **({} if first.workdir == directory else {"workingDir": first.workdir}),
         "env": [*_environment(tasks, index), *_secrets(plan)],
@@ -111,15 +111,18 @@ def template(
         pod["ports"] = [
             {"name": tensorboard.NAME if tensorboard.is_board(first) else port, "containerPort": first.address.port}
         ]
-    if limits := _limits(container, first):
+    resources = spec.resources(first.role)
+    if limits := limits_of(resources, len(devices(first) or ())):
         pod["resources"] = {"limits": limits}
-    volumes = [(f"volume-{number}", *item) for number, item in enumerate(container.volumes.items())]
+    volumes = [(f"volume-{number}", *item) for number, item in enumerate(spec.container.volumes.items())]
     if volumes:
         pod["volumeMounts"] = [{"name": volume, "mountPath": path} for volume, path, _ in volumes]
-    spec: dict[str, Any] = {"terminationGracePeriodSeconds": math.ceil(plan.timeouts.grace), "containers": [pod]}
+    fields: dict[str, Any] = {"terminationGracePeriodSeconds": math.ceil(plan.timeouts.grace), "containers": [pod]}
+    if resources.features:
+        fields["nodeSelector"] = node_selector(resources)
     if volumes:
-        spec["volumes"] = [{"name": volume, **volume_source(source)} for volume, _, source in volumes]
-    return {"metadata": {"labels": labels(plan)}, "spec": spec}
+        fields["volumes"] = [{"name": volume, **volume_source(source)} for volume, _, source in volumes]
+    return {"metadata": {"labels": labels(plan)}, "spec": fields}
 
 
 def labels(plan: Plan) -> dict[str, str]:
@@ -181,9 +184,3 @@ def secrets_head(plan: Plan) -> str:
         f"--from-file={name}=<(printf %s {secret_in_shell(source)})" for name, source in sorted(plan.secrets.items())
     ]
     return f"Before, in bash: kubectl create secret generic {plan.name} {' '.join(values)}\n"
-
-
-def _limits(container: Container, task: TaskPlan) -> dict[str, Any]:
-    resources, gpus = container.resources, len(devices(task) or ())
-    limits: dict[str, Any] = {"cpu": resources.cpu, "memory": resources.memory, "nvidia.com/gpu": gpus or None}
-    return {name: limit for name, limit in limits.items() if limit is not None}

@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from tflaunch.clusterspec.model import Container
+from tflaunch.clusterspec.model import Spec
 from tflaunch.core import policy
 from tflaunch.features.render.target_plan import program
 from tflaunch.plan.model import Plan, TaskPlan
@@ -19,7 +19,7 @@ Exit code: 0, or that of the first task that failed. INT, TERM and HUP end all t
 """
 
 
-def render(plan: Plan, directory: str, server_program: str, container: Container) -> str:
+def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
     """Return the text of a bash script, which needs setsid of util-linux and env of coreutils 8.28."""
     head = "#!/usr/bin/env bash\n" + comment(_HEAD.format(name=plan.name))
     return script(plan, head, lambda _: ())

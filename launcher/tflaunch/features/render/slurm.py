@@ -7,13 +7,15 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.values import ROLES
+from tflaunch.errors import Problem
 from tflaunch.features.render import sh
 from tflaunch.features.render.target_plan import devices, without_devices
 from tflaunch.plan import placement
-from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.plan.model import Machine, Plan, TaskPlan
 
 _HEAD = """\
 Made by `tflaunch render --to slurm`: sbatch FILE
@@ -35,6 +37,23 @@ _NODES_IN_TEXT = re.compile(r"<node (\d+) of the job>(?::(1\d{5})(?!\d))?")
 """Placeholder for a node name and an optional port: not written by users, unchanged by JSON, quoted by shells."""
 
 
+def parts_of(spec: Spec) -> list[list[str]]:
+    """Return the roles of each part of a job, in TensorFlow's order: those with the same resources."""
+    parts: dict[tuple[object, ...], list[str]] = {}
+    for role in sorted(spec.cluster, key=[*ROLES, *spec.cluster].index):
+        resources = spec.resources(role)
+        needed = (resources.cpu, resources.memory, resources.gpu, resources.features)
+        parts.setdefault(needed, []).append(role)
+    return list(parts.values()) or [[]]
+
+
+def one_part(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject roles with different resources: a script has one kind of node."""
+    for roles in parts_of(spec)[1:]:
+        message = "differs from that of other roles, and the script asks for nodes that are alike"
+        yield Problem("error", f"roles.{roles[0]}.resources", message, "use `tflaunch up --on slurm`, or remove it")
+
+
 def placed(spec: Spec) -> Spec:
     """Return the spec on the first, second, … node of the allocation."""
     return placement.onto(spec, [_NODE.format(number) for number in range(placement.nodes_wanted(spec))])
@@ -49,11 +68,11 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
         server_program: unused for the same reason.
         spec: the source of the requested resources and options.
     """
-    lines = [f"#SBATCH {option}" for option in options(plan._replace(elastic=None), spec)]
+    lines = [f"#SBATCH {option}" for option in options(plan._replace(elastic=None), spec, plan.processes())]
     head = "\n".join(["#!/bin/bash", *lines, sh.comment(_HEAD.format(name=plan.name))])
     step = ["srun", "--overlap", "--nodes=1", "--ntasks=1"]
-    if spec.container.resources.cpu is not None:
-        step.append(f"--cpus-per-task={cores(spec.container.resources.cpu)}")
+    if (cpu := spec.resources(plan.processes()[0].role).cpu) is not None:
+        step.append(f"--cpus-per-task={cores(cpu)}")
     slot = max(_PORTS_OF_JOB, _ports(plan))
     slots = (_BEHIND_PORTS - _LOWEST_PORT) // slot
     head += "\n" + _NODES.format(step=" ".join(step), lowest=_LOWEST_PORT, slots=slots, slot=slot)
@@ -100,23 +119,25 @@ def _variables(found: re.Match[str]) -> str:
 _USUAL_KILL_WAIT = 30.0  # seconds between Slurm's TERM and KILL, unless configured otherwise
 
 
-def options(plan: Plan, spec: Spec) -> list[str]:
-    """Return the sbatch options for a plan's job: what it needs, overridden by the spec's ``slurm``.
+def options(plan: Plan, spec: Spec, processes: Sequence[TaskPlan]) -> list[str]:
+    """Return the sbatch options for a plan's job, or a part of it: what it needs, overridden by the spec's ``slurm``.
 
     Args:
         plan: of the spec, with a host for each node.
         spec: the spec.
+        processes: those of the part, whose resources are those of its first task.
     """
-    processes = plan.processes()
+    resources = spec.resources(processes[0].role)
     on_node = Counter(process.host for process in processes)
     most = max(on_node.values())
-    resources = spec.container.resources
     wanted: dict[str, str] = {"job-name": plan.name, "nodes": str(len(on_node)), "ntasks-per-node": str(most)}
     if resources.cpu is not None:
         wanted["cpus-per-task"] = str(cores(resources.cpu))
     if resources.memory is not None:
         wanted["mem"] = f"{int(resources.memory[:-2]) * most}{resources.memory[-2]}"
-    gpus = max(_gpus(plan).values())
+    if resources.features:
+        wanted["constraint"] = "&".join(resources.features)
+    gpus = max(_gpus(processes).values())
     if gpus and not any(name == "gres" or name.startswith("gpus") for name in spec.slurm):
         wanted["gres"] = f"gpu:{gpus}"
     if plan.timeouts.deadline is not None:
@@ -154,10 +175,10 @@ def cores(cpu: str) -> int:
     return math.ceil(float(cpu))
 
 
-def _gpus(plan: Plan) -> Counter[str]:
+def _gpus(processes: Sequence[TaskPlan]) -> Counter[str]:
     """Return the number of GPUs needed on each node."""
     wanted: Counter[str] = Counter()
-    for process in plan.processes():
+    for process in processes:
         wanted[process.host] += len(devices(process) or ())
     return wanted
 

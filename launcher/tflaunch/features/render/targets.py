@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
-from tflaunch.clusterspec.model import Container, Spec
+from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
 from tflaunch.features.render import compose, jobset, limits, pods, sh, slurm, tfjob
 from tflaunch.features.render.target_plan import FIRST_PORT, SERVER_PROGRAM, fixed
@@ -16,11 +16,6 @@ from tflaunch.plan.placement import with_gpus
 
 def _as_it_is(spec: Spec) -> Spec:
     return spec
-
-
-def _for(write: Callable[[Plan, str, str, Container], str]) -> Callable[[Plan, str, str, Spec], str]:
-    """Adapt a renderer that needs only the container of the spec."""
-    return lambda plan, directory, server_program, spec: write(plan, directory, server_program, spec.container)
 
 
 class Engine(NamedTuple):
@@ -51,18 +46,18 @@ _OF_PODS = (
 ENGINES: Mapping[str, Engine] = {
     "slurm": Engine(
         slurm.render,
-        (limits.tasks, limits.own_addresses, limits.one_gpu_task_per_node),
+        (limits.tasks, limits.own_addresses, limits.one_gpu_task_per_node, slurm.one_part),
         slurm.placed,
         first_port=slurm.FIRST_PORT,
     ),
-    "jobset": Engine(_for(jobset.render), _OF_PODS, jobset.placed),
-    "tfjob": Engine(_for(tfjob.render), _OF_PODS, tfjob.placed),
+    "jobset": Engine(jobset.render, _OF_PODS, jobset.placed),
+    "tfjob": Engine(tfjob.render, _OF_PODS, tfjob.placed),
     "compose": Engine(
-        _for(compose.render),
+        compose.render,
         (limits.tasks, limits.own_addresses, limits.names_of_services, limits.secrets_in_variables),
         has_server=True,
     ),
-    "sh": Engine(_for(sh.render), (limits.this_machine,)),
+    "sh": Engine(sh.render, (limits.this_machine,)),
 }
 
 

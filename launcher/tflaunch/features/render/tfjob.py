@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tflaunch.clusterspec.model import Container, Spec
+from tflaunch.clusterspec.model import Spec
 from tflaunch.features.render import indexed_job, pods, yaml_text
 from tflaunch.features.render.pods import Index
 from tflaunch.features.render.target_plan import program
@@ -33,21 +33,21 @@ def placed(spec: Spec) -> Spec:
     return pods.placed(spec, name_of)
 
 
-def render(plan: Plan, directory: str, server_program: str, container: Container) -> str:
+def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
     """Return the manifest of a TFJob, and of Jobs for the sidecars.
 
     Args:
         plan: of a `placed` spec, with fixed ports.
         directory: the spec's.
         server_program: unused, because its text is in the plan.
-        container: the image, and the pods' resources and volumes.
+        spec: the source of the image, and of the pods' resources and volumes.
     """
     groups = pods.groups(plan)
     replicas = {
         _REPLICAS[role]: {
             "replicas": len(tasks),
             "restartPolicy": "ExitCode",
-            "template": pods.template(plan, _with_config(plan, tasks), directory, container, _REPLICA_INDEX, _PORT),
+            "template": pods.template(plan, _with_config(plan, tasks), directory, spec, _REPLICA_INDEX, _PORT),
         }
         for role, tasks in groups.items()
         if role in _REPLICAS
@@ -66,7 +66,7 @@ def render(plan: Plan, directory: str, server_program: str, container: Container
         },
     }
     beside = [
-        indexed_job.manifest(plan, name, tasks, directory, container)
+        indexed_job.manifest(plan, name, tasks, directory, spec)
         for name, tasks in groups.items()
         if tasks[0].role == SIDECAR
     ]

@@ -141,7 +141,7 @@ def find_job(job: str, patience: float = _PATIENCE) -> SlurmJob | None:
         if "Invalid job id" in str(error):
             return None
         raise
-    fields = dict(re.findall(_FIELD, shown))
+    fields = dict(re.findall(_FIELD, shown.partition("\n")[0]))  # of a heterogeneous job, the part with the script
     return SlurmJob(
         state=fields.get("JobState", ""),
         reason=fields.get("Reason", ""),
@@ -171,10 +171,14 @@ def cancel_job(job: str) -> None:
 
 
 def step_command(job: str, node: str) -> list[str]:
-    """Return the argv prefix that runs a command on one node of a job, with all the job's resources there.
+    """Return the argv prefix that runs a command on one node of a job (``7``) or of a part of one (``7+1``).
 
+    It has all the job's resources there.
     ``--unbuffered``: otherwise srun holds bytes back until a line is complete. Steps overlap, because tasks are not
     steps of their own.
     """
     about = ["--overlap", "--whole", "--nodes=1", "--ntasks=1", "--mem=0", "--cpu-bind=none"]
-    return ["srun", f"--jobid={job}", f"--nodelist={node}", *about, "--unbuffered", "--quiet"]
+    number, _, part = job.partition("+")
+    if part:
+        about.append(f"--het-group={part}")
+    return ["srun", f"--jobid={number}", f"--nodelist={node}", *about, "--unbuffered", "--quiet"]

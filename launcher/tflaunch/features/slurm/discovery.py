@@ -15,7 +15,7 @@ _REMEDY = "call tflaunch in one that salloc or sbatch has made, or let `up --on 
 
 
 class Slurm(Engine):
-    """``slurm``: the nodes of the allocation, each repeated for its number of tasks."""
+    """``slurm``: the nodes of the allocation, each repeated for its number of tasks; ``slurm:1``: those of one part."""
 
     inherits = True
     holds = True
@@ -26,17 +26,21 @@ class Slurm(Engine):
         Raises:
             NotFoundError: there is no allocation.
         """
-        job, nodes = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_NODELIST")
-        if where:
-            raise NotFoundError(f"'slurm' is followed by {where!r}", 'write "slurm": the allocation is known by itself')
-        if job is None or nodes is None:
+        job, part = os.environ.get("SLURM_JOB_ID"), f"_HET_GROUP_{where}" if where else ""
+        nodes = os.environ.get(f"SLURM_JOB_NODELIST{part}")
+        if job is None or (nodes is None and not part):
             raise NotFoundError("this is not a Slurm allocation: SLURM_JOB_ID is not set", _REMEDY)
+        if nodes is None:
+            raise NotFoundError(f"job {job} of Slurm has no part {where!r}", 'write "slurm" for all of its nodes')
         try:
             names = commands.run_command("scontrol", "show", "hostnames", nodes).split()
         except commands.SlurmError as error:
             raise NotFoundError(f"Slurm does not name the nodes: {error}", _REMEDY) from None
-        slots = _tasks_per_node(os.environ.get("SLURM_TASKS_PER_NODE", ""), len(names))
-        return Found([f"{name} slots={count}" for name, count in zip(names, slots, strict=True)], job)
+        slots = _tasks_per_node(os.environ.get(f"SLURM_TASKS_PER_NODE{part}", ""), len(names))
+        return Found(
+            [f"{name} slots={count}" for name, count in zip(names, slots, strict=True)],
+            f"{job}+{where}" if where else job,
+        )
 
     def words(self, host: str, handle: str) -> Sequence[str]:
         """Return the srun command for one node of a job."""

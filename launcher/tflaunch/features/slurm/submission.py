@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -18,7 +19,7 @@ from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
 from tflaunch.features.drills import drill
 from tflaunch.features.render import slurm
-from tflaunch.features.slurm import batch, commands
+from tflaunch.features.slurm import batch, commands, job_parts
 from tflaunch.features.slurm.commands import BadOptionError, NoSlurmError, SlurmError
 from tflaunch.plan import lint, placeholders, placement
 from tflaunch.plan.model import Plan
@@ -73,7 +74,7 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
         directory.keep_spec(order.suffix, file.text.encode())
         if write_function is not None:
             write_function(directory.function)
-        job = _submit(directory, order, slurm.options(plan, spec))
+        job = _submit(directory, order, job_parts.options(plan, spec))
     except TflaunchError:
         shutil.rmtree(directory.path, ignore_errors=True)  # the run never existed
         raise
@@ -88,7 +89,13 @@ def plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
     """
     path, home = directory.path / f"spec{order.suffix}", Path(order.directory)
     file = read_spec_file(path)._replace(directory=home)
-    spec = resolve.with_hosts(str(path), _load(file, order), home, on=ENGINE)
+    spec = _load(file, order)
+    is_whole = len(slurm.parts_of(spec)) == 1
+
+    def on_nodes(number: int, part: Spec) -> Spec:
+        return resolve.with_hosts(str(path), part, home, on=ENGINE if is_whole else f"{ENGINE}:{number}")
+
+    spec = job_parts.placed(spec, on_nodes)
     spec = slurm.with_gpus_of_nodes(with_gpus(spec))
     prepare.warnings_about(str(path), spec)
     plan = prepare.make_plan(home, spec)._replace(preflight=order.preflight)
@@ -104,30 +111,39 @@ def _on_assumed_nodes(file: SpecFile, order: SpecOrder) -> Spec:
         message = f"is {spec.pool!r}, and --on slurm takes the nodes that Slurm gives"
         raise SpecError(file.source, [Problem("error", "hosts.discover", message, "remove one of them")])
     spec = resolve.assumed(file.source, spec.model_copy(update={"pool": None}))
-    nodes = [f"node-{number}" for number in range(1, placement.nodes_wanted(spec) + 1)]
-    return placement.onto(spec, nodes)
+    if problems := list(job_parts.problems(spec)):
+        raise SpecError(file.source, problems)
+    numbers = itertools.count(1)
+
+    def on_nodes(_: int, part: Spec) -> Spec:
+        return placement.onto(part, [f"node-{next(numbers)}" for _ in range(placement.nodes_wanted(part))])
+
+    return job_parts.placed(spec, on_nodes)
 
 
 def _load(file: SpecFile, order: SpecOrder) -> Spec:
     return prepare.load_spec(file, order.settings, order.name, order.command)
 
 
-def _submit(directory: RunDirectory, order: SpecOrder, options: Sequence[str]) -> str:
+def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Sequence[str]]) -> str:
     """Submit a run to Slurm, and return the job's ID.
 
     Args:
         directory: the run's, which has a copy of its spec.
         order: how to start it.
-        options: for sbatch.
+        parts: the options of sbatch for each part of the job; the first part has the supervisor.
 
     Raises:
         TflaunchError: sbatch does not know an option (exit code 2), or the job cannot be submitted (3).
     """
     private_files.write_text(directory.path / _ORDER_NAME, json.dumps(order._asdict()))
     log = shlex.quote(str(directory.path / SUPERVISOR_LOG).replace("%", "%%"))
-    given = {option.removeprefix("--").partition("=")[0] for option in options}
+    first, *others = parts
+    given = {option.removeprefix("--").partition("=")[0] for option in first}
     ours = {"output": log, "open-mode": "append"}
-    lines = [*options, *(f"--{name}={value}" for name, value in ours.items() if name not in given)]
+    lines = [*first, *(f"--{name}={value}" for name, value in ours.items() if name not in given)]
+    for options in others:
+        lines += ["hetjob", *options]
     command = [sys.executable, "-c", _PROGRAM, "supervise", str(directory.path)]
     text = _SCRIPT.format(options="\n".join(f"#SBATCH {line}" for line in lines), command=shlex.join(command))
     private_files.write_text(directory.path / _SCRIPT_NAME, text)
