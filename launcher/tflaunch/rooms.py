@@ -96,6 +96,9 @@ class Engine(NamedTuple):
         settings: settings of the spec that choosing it means.
         submit: where the function is that submits a run: takes the `SpecFile`, a `SpecOrder` and what writes the
             function that tasks call, and returns a `Submitted`. Without one, runs are supervised as others are.
+        check: where the function is that asks it what can be known before a run waits there for hosts: takes the
+            `SpecFile` and a `SpecOrder`, and returns `Problem`s, errors among them. It raises a `SpecError` for what
+            is wrong with the spec anywhere.
         is_elsewhere: whether its hosts have none of the files of this machine.
         field: the field of a spec, and of its plan, that chooses it, too.
     """
@@ -103,6 +106,7 @@ class Engine(NamedTuple):
     summary: str
     settings: tuple[str, ...] = ()
     submit: str = ""
+    check: str = ""
     is_elsewhere: bool = False
     field: str = ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,15 @@ import pytest
 from fuzz.recorded_run import record
 from support.specs import MACHINE, made, planned
 from tflaunch.client import status as current
-from tflaunch.errors import TflaunchError
+from tflaunch.clusterspec.spec_file import SpecFile
+from tflaunch.discovery import prepare
+from tflaunch.errors import Problem, SpecError, TflaunchError
 from tflaunch.explain.run_status import Status
 from tflaunch.plan import lint
 from tflaunch.plan.model import HostPlan
-from tflaunch.rooms import Room, load, rooms
-from tflaunch.runtime import launch
+from tflaunch.rooms import Engine, Room, load, rooms
+from tflaunch.runtime import launch, submitting
+from tflaunch.runtime.submitting import SpecOrder
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport import connect
 
@@ -52,7 +56,7 @@ def test_what_a_room_declares_is_there(name: str) -> None:
     places += [verb.output for verb in room.verbs.values()] + [place.finder for place in room.locations]
     places += [room.hints, room.columns, room.note, room.code]
     places += [place for option in room.options.values() for place in (option.read, option.check)]
-    places += [engine.submit for engine in room.engines.values()]
+    places += [place for engine in room.engines.values() for place in (engine.submit, engine.check)]
     places += [*room.discover.values(), *room.host_makers.values(), *room.connectors.values(), *room.programs.values()]
     places += [*room.task_starters.values(), room.functions, room.testing]
     for place in filter(None, places):
@@ -157,3 +161,20 @@ def test_columns_of_rooms_are_in_the_status(tmp_path: Path, monkeypatch: pytest.
 def count(directory: Path, status: Status) -> dict[str, dict[str, float]]:
     """Be the columns of a room."""
     return {task.task: {"warnings": index} for index, task in enumerate(status.tasks)}
+
+
+def full(file: SpecFile, order: SpecOrder) -> list[Problem]:
+    """Answer as an engine without room for a spec."""
+    prepare.load_spec(file, order.settings, order.name, order.command)
+    return [Problem.error("cluster.worker", f"{file.source}: no room for {tuple(order.settings)}", "ask for less")]
+
+
+@pytest.mark.parametrize(("check", "found"), [("", []), (f"{__name__}:full", ["own.json: no room for ('name=a',)"])])
+def test_an_engine_is_asked_about_a_spec(monkeypatch: pytest.MonkeyPatch, check: str, found: list[str]) -> None:
+    """If it can tell what it will refuse; what is wrong anywhere is found before."""
+    monkeypatch.setattr(submitting, "engines", lambda: {"own": Engine("on hosts of its own", check=check)})
+    spec = SpecFile("own.json", Path(), ".json", json.dumps({"cluster": {"worker": 1}, "command": ["true"]}))
+    problems = submitting.problems_on("own", spec, ["name=a"], ["echo"])
+    assert [problem.message for problem in problems if problem.severity == "error"] == found
+    with pytest.raises(SpecError, match=r"restart\.max"):
+        submitting.problems_on("own", spec, ["restart.max=-7"], ())

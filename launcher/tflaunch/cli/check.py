@@ -11,6 +11,7 @@ import click
 
 from tflaunch import records
 from tflaunch.cli.arguments.here import usual_spec
+from tflaunch.cli.arguments.launch import engine_settings
 from tflaunch.cli.arguments.spec import (
     CommandAfterDashes,
     json_option,
@@ -23,23 +24,30 @@ from tflaunch.errors import EXIT_USAGE, Problem, SpecError
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.model import Spec
+    from tflaunch.clusterspec.spec_file import SpecFile
 
 
 @click.command(cls=CommandAfterDashes)
 @specs_argument
 @set_option
+@engine_settings
 @json_option
-def check(specs: tuple[Path, ...], command: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> int:
+def check(
+    specs: tuple[Path, ...], command: tuple[str, ...], settings: tuple[str, ...], engine: str | None, as_json: bool
+) -> int:
     """Find mistakes in each SPEC, and in its program, without touching a host: exit 2 for an error, else 0.
 
     A SPEC `-` is read from standard input; without SPEC, it is the cluster.json, .yaml, .yml or .toml here.
 
+    With --on, the engine is asked, too, what it would refuse, or never start.
+
     \b
     Example:
       tflaunch check cluster.json
+      tflaunch check --on slurm --partition gpu cluster.json
       tflaunch check cluster_specs/*.json
     """
-    found = [_checked(spec, command, settings) for spec in specs or [usual_spec()]]
+    found = [_checked(spec, command, settings, engine) for spec in specs or [usual_spec()]]
     checked = [each for each, _ in found]
     shown: AllChecked = {
         "ok": all(each.ok for each in checked),
@@ -75,17 +83,26 @@ class AllChecked(_OfSeveral):
     problems: Sequence[Problem]
 
 
-def _checked(spec: Path, command: Sequence[str], settings: Sequence[str]) -> tuple[Checked, str]:
+def _checked(spec: Path, command: Sequence[str], settings: Sequence[str], engine: str | None) -> tuple[Checked, str]:
     """Return the problems of a spec, and the file that has them: the spec's, or one of defaults."""
     name = source_name(spec)
     from tflaunch.discovery import prepare
     from tflaunch.plan import lint
 
     try:
+        if engine is not None:
+            return _checked_on(engine, read_file(spec), command, settings), name
         loaded, problems = prepare.read_spec(read_file(spec), settings, command=command, is_offline=True)
     except SpecError as error:
         return Checked(name, False, error.problems), error.source
     return Checked(name, True, [*problems, *lint.matrix_warnings(loaded), *_no_way_out(loaded)]), name
+
+
+def _checked_on(engine: str, file: SpecFile, command: Sequence[str], settings: Sequence[str]) -> Checked:
+    from tflaunch.runtime.submitting import problems_on
+
+    problems = problems_on(engine, file, settings, command)
+    return Checked(file.source, all(problem.severity != "error" for problem in problems), problems)
 
 
 def _no_way_out(spec: Spec) -> list[Problem]:

@@ -31,12 +31,12 @@ _OPTIONS = (
 class LaunchOptions(NamedTuple):
     """The values of the shared options; those of rooms that were given are in ``extras`` and ``settings``."""
 
-    name: str | None
-    log_dir: Path | None
-    preflight: bool
-    detach: bool
-    verbose: bool
-    quiet: bool
+    name: str | None = None
+    log_dir: Path | None = None
+    preflight: bool = True
+    detach: bool = False
+    verbose: bool = False
+    quiet: bool = False
     fold: bool | None = None
     extras: Mapping[str, Any] = {}
     settings: Mapping[str, Any] = {}
@@ -111,10 +111,29 @@ def settings_of(launching: Launching) -> tuple[str, ...]:
 
 def engine_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--on` to a command, if there are engines."""
-    summary = f"Run it {', or '.join(engine.summary for engine in engines().values())}."
-    option = click.option("--on", "engine", type=click.Choice([*engines()]), hidden=not engines(), help=summary)
-    decorated: Callable[..., Any] = option(command)
-    return decorated
+    return _on_option("Run it")(command)
+
+
+def _on_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    summary = f"{what} {', or '.join(engine.summary for engine in engines().values())}."
+    return click.option("--on", "engine", type=click.Choice([*engines()]), hidden=not engines(), help=summary)
+
+
+def engine_settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--on` and what goes with it to a command that runs nothing, and receives ``engine`` and all ``settings``."""
+    extra = {name: option for name, option in room_options().items() if option.engine and option.setting}
+
+    @functools.wraps(command)
+    def with_settings(engine: str | None, settings: tuple[str, ...], **values: Any) -> Any:
+        given = {name: value for name in extra if (value := values.pop(name)) is not None}
+        launching = Launching(LaunchOptions(settings=given), engine)
+        check_extras(launching)
+        return command(engine=engine, settings=settings + settings_of(launching), **values)
+
+    decorated: Callable[..., Any] = with_settings
+    for name in reversed(extra):
+        decorated = _click_option(name, extra[name])(decorated)
+    return _on_option("Ask what is known before it runs")(decorated)
 
 
 def _click_option(name: str, option: Option) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tflaunch.cli.arguments.launch import engine_settings
 from tflaunch.cli.arguments.spec import (
     CommandAfterDashes,
     command_argument,
@@ -21,9 +22,11 @@ from tflaunch.cli.arguments.spec import (
     warn,
 )
 from tflaunch.errors import EXIT_PREFLIGHT
+from tflaunch.rooms import engines
 
 if TYPE_CHECKING:
-    from tflaunch.features.doctor.findings import Diagnosis, Host
+    from tflaunch.clusterspec.spec_file import SpecFile
+    from tflaunch.features.doctor.findings import Diagnosis, Finding, Host
     from tflaunch.plan.model import Plan
 
 
@@ -34,8 +37,9 @@ _POD_PATIENCE = 60.0  # seconds for a pod to run
 @spec_argument
 @command_argument
 @set_option
+@engine_settings
 @json_option
-def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> int:
+def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engine: str | None, as_json: bool) -> int:
     """Find what would keep SPEC from running well, on its real hosts: exit 0 when nothing would, else 3.
 
     Each host is reached and asked: are the programs there, and the same everywhere, with the same TensorFlow and Keras;
@@ -43,22 +47,27 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
     GPUs, limits; are checkpoints on shared storage. Nothing of the job is started.
 
     For Kubernetes, your permissions are checked first, and the pods of the job are created for the check.
+    With --on slurm, Slurm is asked what it would refuse, or never start; no node is reached.
 
     \b
     Example:
       tflaunch doctor cluster.json
     """
     from tflaunch.discovery import prepare
+    from tflaunch.features.doctor.findings import CHECKS, Diagnosis
 
     file = read_file(spec)
+    asked = [] if engine is None else _asked(engine, file, settings, command)
+    if engine is not None and engines()[engine].submit:
+        unknown = dict.fromkeys(CHECKS, "needs the hosts of a run")
+        return _show(Diagnosis(_is_ok(asked), asked, unknown, []), engine, as_json)
     loaded, warnings = prepare.read_spec(file, settings, command=command)
     plan = prepare.make_plan(file.directory, loaded)
-    warn(spec, warnings)
+    warn(spec, warnings if engine is None else [])  # or they are among what was asked
     from tflaunch.client import secret_values
     from tflaunch.features.doctor import collect
-    from tflaunch.features.doctor.findings import Diagnosis, findings, reachable_by, unchecked
+    from tflaunch.features.doctor.findings import findings, reachable_by, unchecked
     from tflaunch.plan import placeholders
-    from tflaunch.records import as_json as as_records
     from tflaunch.runtime import launch
 
     plan = placeholders.shown(plan)
@@ -66,12 +75,29 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], as_j
     with _pods_made(plan, check) as made:
         hosts = collect.examine(made, launch.code_for_hosts(made), check)
     _, problems = secret_values.find_secrets(plan.secrets)
-    found = findings(plan, hosts, problems)
+    found = [*asked, *findings(plan, hosts, problems)]
     examined = [host._replace(reachable_by=reachable_by(plan, host)) for host in hosts.values()]
-    is_ok = all(finding.severity != "error" for finding in found)
-    shown = Diagnosis(is_ok, found, unchecked(plan, hosts), examined)
-    click.echo(json.dumps(as_records(shown), indent=2) if as_json else _table(shown) + _ports(examined), nl=as_json)
-    return 0 if is_ok else EXIT_PREFLIGHT
+    return _show(Diagnosis(_is_ok(found), found, unchecked(plan, hosts), examined), engine, as_json)
+
+
+def _asked(engine: str, file: SpecFile, settings: Sequence[str], command: Sequence[str]) -> list[Finding]:
+    """Return what an engine tells before a run waits for its hosts."""
+    from tflaunch.features.doctor.findings import Finding
+    from tflaunch.runtime.submitting import problems_on
+
+    return [Finding(engine, *problem) for problem in problems_on(engine, file, settings, command)]
+
+
+def _is_ok(found: Sequence[Finding]) -> bool:
+    return all(finding.severity != "error" for finding in found)
+
+
+def _show(shown: Diagnosis, engine: str | None, as_json: bool) -> int:
+    from tflaunch.records import as_json as as_records
+
+    text = json.dumps(as_records(shown), indent=2) if as_json else _table(shown, engine) + _ports(shown.hosts)
+    click.echo(text, nl=as_json)
+    return 0 if shown.ok else EXIT_PREFLIGHT
 
 
 @contextmanager
@@ -102,17 +128,19 @@ def _ports(hosts: Sequence[Host]) -> str:
     return "".join(f"{listed(tasks)}: can be reached by {who}\n" for who, tasks in groups.items() if who != NOBODY)
 
 
-def _table(shown: Diagnosis) -> str:
+def _table(shown: Diagnosis, engine: str | None) -> str:
     """Return one line per check, each followed by its findings and remedies."""
     from tflaunch.explain.wording import counted
     from tflaunch.features.doctor.findings import CHECKS
 
     reached = sum(host.reason is None for host in shown.hosts)
-    lines = [f"{reached} of {counted(len(shown.hosts), 'host')} reached"]
-    for check in CHECKS:
+    lines = [f"{reached} of {counted(len(shown.hosts), 'host')} reached"] if shown.hosts else []
+    own = [] if engine is None else [engine]
+    for check in (*own, *CHECKS) if shown.hosts else own:
         mine = [finding for finding in shown.findings if finding.check == check]
         worst = "error" if any(finding.severity == "error" for finding in mine) else "warning"
         otherwise = f"not checked ({shown.not_checked[check]})" if check in shown.not_checked else "ok"
         lines.append(f"{check:<12} {worst if mine else otherwise}")
         lines += [f"  {finding.where}: {finding.message}; {finding.hint}" for finding in mine]
+    lines += [] if shown.hosts else ["all else needs the hosts of a run"]
     return "".join(f"{line}\n" for line in lines)
