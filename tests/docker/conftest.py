@@ -19,6 +19,8 @@ OWN_ENVIRONMENT = {
     "TFLAUNCH_RUN": "another",
 }
 """What containers of tests get in addition to the image's settings."""
+_LEFT = "grep -l [t]flaunch-agent /proc/[0-9]*/cmdline; grep -l '^State:.Z' /proc/[0-9]*/status"
+_LOOKS = 50  # while agents end
 
 
 @pytest.fixture(scope="session")
@@ -40,17 +42,22 @@ def compose(engine: Engine, tmp_path: Path) -> Iterator[Compose]:
 
 @pytest.fixture
 def containers(engine: Engine, launch: Launch) -> Iterator[list[str]]:
-    """Two containers on their own network, with the container engine available to the launcher."""
+    """Two containers on their own network, with the container engine available to the launcher.
+
+    Their process 1 waits for no orphan; a run leaves none.
+    """
     launch.env.update({name: value for name, value in engine.env.items() if name == "DOCKER_HOST"})
     names = [f"tfl{os.getpid()}-c{number}" for number in (1, 2)]
     network = f"tfl{os.getpid()}"
     engine.docker("network", "create", network)
-    starting = ["run", "--detach", "--init", "--label", "tflaunch.test", "--network", network]
+    starting = ["run", "--detach", "--label", "tflaunch.test", "--network", network]
     starting += [word for name, value in OWN_ENVIRONMENT.items() for word in ("--env", f"{name}={value}")]
     try:
         for name in names:
             engine.docker(*starting, "--name", name, IMAGE, "sleep", "infinity")
         yield names
+        for name in names:
+            assert any(not engine.docker("exec", name, "sh", "-c", _LEFT, may_fail=True) for _ in range(_LOOKS))
     finally:
         if left := [name for name in names if engine.has("container", name)]:
             engine.docker("rm", "--force", *left)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from typing import Any
 
 import pytest
 
 from support.container_engine import Engine
+from support.documents import blocks
 from support.launch import PATIENCE, Launch, read_until
+from support.specs import REPOSITORY
 from support.terminals import Terminal
 
 pytestmark = pytest.mark.docker
@@ -30,10 +33,15 @@ def fields(containers: list[str], *command: str) -> dict[str, Any]:
 
 @pytest.mark.tensorflow
 def test_two_containers_reduce_together(launch: Launch, containers: list[str]) -> None:
-    """They find each other by name, and use the TensorFlow of the image."""
-    rest: dict[str, Any] = {"env": {"TF_CPP_MIN_LOG_LEVEL": "2"}, "timeouts": {"connect": 30}}
-    ended = launch.up(launch.spec(**fields(containers, "python", "-c", REDUCE), **rest))
+    """As docs/containers.md has it: they find each other by name, and use the TensorFlow of the image."""
+    (text,) = (block.text for block in blocks(REPOSITORY / "docs" / "containers.md") if '"docker"' in block.text)
+    spec = json.loads(text)
+    assert [host["docker"] for host in spec["hosts"].values()] == ["c1", "c2"]
+    spec["hosts"] = dict(zip(spec["hosts"], ({"docker": name} for name in containers), strict=True))
+    (launch.directory / "train.py").write_text(REDUCE)
+    ended = launch.up(launch.spec(**spec))
     assert ended.returncode == 0, ended.stderr
+    assert "warning" not in ended.stderr
     assert ended.stdout.count("sum 2.0") == 2
 
 

@@ -4,7 +4,7 @@ It is sent as source and reads one request (a line of JSON) from its input:
 
     {"mode": "start" or "resume", "run", "host", "home": path or null, "inherits": whether TFLAUNCH_HOME of the
      environment applies when "home" is null, "agent": SHA-256 of the agent's modules, "size": their bytes, "patience":
-     seconds, "holds": whether the processes we start end with us, so that we stay until the agent has ended,
+     seconds, "stays": whether we stay until the agent has ended, which ends with us, or which nobody else waits for,
      "warm": the recipe of a process of an earlier run that may start the agent, or null, "names": [of the socket, the
      lock and the log in an agent's directory]}
 
@@ -190,7 +190,7 @@ def _start(request: dict[str, Any], place: _Place, modules: _Modules) -> tuple[s
     if not place.is_free(request["patience"]):
         raise BootError("an earlier agent of this run has not ended there")
     connection = _started_by_other(place.directory, request)
-    return (connection, None) if connection is not None else _spawn(place.directory, bool(request.get("holds")))
+    return (connection, None) if connection is not None else _spawn(place.directory, bool(request.get("stays")))
 
 
 def _started_by_other(directory: str, request: dict[str, Any]) -> socket.socket | None:
@@ -281,8 +281,8 @@ def pack(package: str) -> bytes:
     return json.dumps(sources, sort_keys=True).encode("ascii")
 
 
-def _spawn(directory: str, holds: bool) -> tuple[socket.socket, int | None]:
-    """Start the guard as a daemon in its own session: orphaned, or with ``holds`` as our child.
+def _spawn(directory: str, stays: bool) -> tuple[socket.socket, int | None]:
+    """Start the guard as a daemon in its own session: orphaned, or with ``stays`` as our child.
 
     A fork saves starting Python again. Returns a link to the agent, and the guard's pid if it is our child.
     """
@@ -291,7 +291,7 @@ def _spawn(directory: str, holds: bool) -> tuple[socket.socket, int | None]:
     if pid == 0:
         try:
             os.setsid()
-            if holds or os.fork() == 0:
+            if stays or os.fork() == 0:
                 ours.close()
                 from tflaunch_worker.guard import guard
 
@@ -301,7 +301,7 @@ def _spawn(directory: str, holds: bool) -> tuple[socket.socket, int | None]:
         finally:
             os._exit(1)
     theirs.close()
-    if holds:
+    if stays:
         return ours, pid
     os.waitpid(pid, 0)
     return ours, None

@@ -229,7 +229,7 @@ class _Maker:
 
     def host(self, name: str) -> HostPlan:
         """Return the plan of one host."""
-        return self._access(name)._replace(address=self._spec.host(name).address, devices=self._devices_of(name))
+        return self._access(name)._replace(address=self._given_address(name), devices=self._devices_of(name))
 
     def _access(self, name: str) -> HostPlan:
         settings = self._spec.host(name)
@@ -251,7 +251,11 @@ class _Maker:
     def _address_of(self, host: str) -> str:
         if self._spec.network == PRIVATE:  # nothing else resolves to an address of that network
             return LOCALHOST
-        return self._spec.host(host).address or host
+        return self._given_address(host) or host
+
+    def _given_address(self, host: str) -> str | None:
+        settings = self._spec.host(host)
+        return settings.address or settings.docker  # on a network of their own, containers know each other's names
 
     def _argv(self, settings: Role, host: str) -> tuple[str, ...]:
         if settings.server:

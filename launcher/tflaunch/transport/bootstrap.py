@@ -78,12 +78,12 @@ def request(
     agent: Archive,
     patience: float,
     *,
-    holds: bool = False,
+    stays: bool = False,
     warm: str | None = None,
 ) -> dict[str, object]:
     """Return the request to `tflaunch_worker.boot`, to ``start`` a run's agent or to ``resume`` it.
 
-    ``holds``: the agent ends with the command that starts it, so that command must outlive the link. ``warm``: the
+    ``stays``: our first program there must outlive the link, and wait for the agent that it starts. ``warm``: the
     recipe of a process of an earlier run that may start it (see `plan.task_starter`).
     """
     return {
@@ -95,7 +95,7 @@ def request(
         "agent": agent.sha256,
         "size": len(agent.data),
         "patience": patience / 2,
-        "holds": holds,
+        "stays": stays,
         "warm": warm,
         "names": [tflaunch_worker.SOCKET_NAME, tflaunch_worker.LOCK_NAME, tflaunch_worker.LOG_NAME],
     }

@@ -85,8 +85,9 @@ class CommandConnector:
         end = time.monotonic() + connectors.patience
         link = CommandLink(self._access.words)
         try:
+            # The guard needs a parent that waits for it: process 1 of a container may leave a zombie of each orphan.
             request = bootstrap.request(
-                mode, connectors.run, self._host, connectors.archive, connectors.patience, holds=self._access.holds
+                mode, connectors.run, self._host, connectors.archive, connectors.patience, stays=True
             )
             bootstrap.Boot(link, self._host, end).bring(request, connectors.archive)
         except BaseException:
