@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -83,3 +84,18 @@ def test_those_of_this_machine_are_private_too(home: Path) -> None:
     assert set(modes(home).values()) == {0o700}
     link.close()
     connector.end()
+
+
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "HOME=/", "PATH=/usr/bin:/bin")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="it becomes another user")
+def test_a_user_without_a_home_has_a_private_directory_below_tmp() -> None:
+    here = HostPlan("here", is_local=False)
+    nowhere = CommandConnector(CommandConnectors("test", 120.0), here, CommandAccess(NOBODY))
+    home = Path("/tmp/tflaunch-65534")
+    try:
+        end(nowhere, nowhere.open())
+        assert set(modes(home).values()) - {stat.S_IMODE(home.parent.stat().st_mode)} == {0o700}
+    finally:
+        shutil.rmtree(home, ignore_errors=True)

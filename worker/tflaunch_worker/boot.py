@@ -94,7 +94,12 @@ def _default_home(inherits: bool) -> str:
     if inherits and os.environ.get("TFLAUNCH_HOME"):
         return os.environ["TFLAUNCH_HOME"]
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(state, "tflaunch")
+    home = existing = os.path.abspath(os.path.join(state, "tflaunch"))
+    while not os.path.exists(existing):
+        existing = os.path.dirname(existing)
+    # The user of a container often has no home: Kubernetes gives it one of the image's choice, or "/".
+    # That of another user is refused, as every home is.
+    return home if os.access(existing, os.W_OK) else f"/tmp/tflaunch-{os.getuid()}"  # noqa: S108
 
 
 def _private(path: str) -> str:
