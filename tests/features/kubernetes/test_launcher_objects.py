@@ -51,6 +51,30 @@ def test_kubernetes_accepts_the_objects() -> None:
         assert [list(violations(thing)) for thing in [*objects(plan), *json.loads(plan.objects)]] == [[]] * 10
 
 
+def test_the_supervisors_pod_runs_where_and_as_whom_those_of_the_tasks_do() -> None:
+    given = {
+        "nodeSelector": {"pool": "a"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "imagePullSecrets": [{"name": "registry"}],
+        "securityContext": {"runAsUser": 1000},
+        "serviceAccountName": "reader",
+        "automountServiceAccountToken": False,
+        "initContainers": [{"name": "wait", "image": "wait:1"}],
+        "volumes": [{"name": "scratch", "emptyDir": {}}],
+    }
+    job = launcher_objects.job(cluster(pod=given), RUN, 1)
+    pod = job["spec"]["template"]["spec"]
+    assert list(violations(job)) == []
+    assert {
+        name: pod[name] for name in ("nodeSelector", "imagePullSecrets", "securityContext")
+    }.items() <= given.items()
+    assert [each["key"].rpartition("/")[2] for each in pod["tolerations"]] == ["gpu", "not-ready", "unreachable"]
+    assert pod["serviceAccountName"] == "night-ly-launcher"  # its Role lets it delete the run's objects
+    assert "initContainers" not in pod
+    assert "automountServiceAccountToken" not in pod
+    assert [volume["name"] for volume in pod["volumes"]] == ["home", "order"]
+
+
 def test_the_job_owns_the_others_and_they_do_not_count_as_pods_of_tasks() -> None:
     job, *others = objects(cluster())
     assert all(thing["metadata"]["ownerReferences"] == [OWNER] for thing in others)

@@ -8,7 +8,6 @@ import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tflaunch import __version__
 from tflaunch.client.secret_values import read_secrets
@@ -103,7 +102,7 @@ def _order(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory) -> byte
 
 def _create_job(cluster: KubernetesPlan, directory: RunDirectory, parts: int) -> dict[str, str]:
     """Create the Job that owns everything else, and return a reference to it."""
-    job = launcher_objects.job(cluster, directory.run, parts, _pull_secrets(cluster))
+    job = launcher_objects.job(cluster, directory.run, parts)
     try:
         made = kubectl.run_for_json(cluster, "create", "--filename=-", given=json.dumps(job))
     except KubectlError as error:
@@ -129,12 +128,6 @@ def _create_owned(cluster: KubernetesPlan, run: str, parts: Sequence[bytes], own
     items = launcher_objects.owned(cluster, run, parts, owner, pods)
     things = {"apiVersion": "v1", "kind": "List", "items": items}
     kubectl.run_kubectl(cluster, "create", "--filename=-", given=json.dumps(things), patience=_CREATE_PATIENCE)
-
-
-def _pull_secrets(cluster: KubernetesPlan) -> list[Any]:
-    """Return the secrets with which the tasks' image is pulled; the launcher's may need them, too."""
-    sets = [thing for thing in json.loads(cluster.objects) if thing["kind"] == "StatefulSet"]
-    return list(sets[0]["spec"]["template"]["spec"].get("imagePullSecrets", []))
 
 
 def _wait_until_running(path: Path, cluster: KubernetesPlan, say: Callable[[str], None], is_quiet: bool) -> int:

@@ -34,6 +34,8 @@ _VOLUME = "/tflaunch"  # any user may write to a volume, but not to the director
 _MOST_FAILURES = 20  # pods of the supervisor that may fail before Kubernetes gives up
 _GRACE = 10  # seconds for the supervisor's pod to end
 _NODE_PATIENCE = 20  # seconds after which the supervisor's pod is moved away from a node that does not answer
+_OF_TASKS = ("activeDeadlineSeconds", "automountServiceAccountToken", "initContainers", "serviceAccount")
+"""What users give to the pods of their tasks, and would end or delay the supervisor, or take its permissions."""
 _VERBS_OF_LISTS = ["list", "watch"]  # these cannot be restricted to names
 
 
@@ -47,16 +49,16 @@ def split_order(order: bytes) -> list[bytes]:
     return [order[start : start + _PART] for start in range(0, len(order), _PART)]
 
 
-def job(cluster: KubernetesPlan, run: str, parts: int, pull_secrets: Iterable[Any] = ()) -> dict[str, Any]:
+def job(cluster: KubernetesPlan, run: str, parts: int) -> dict[str, Any]:
     """Return the Job of the supervisor. It starts no pod until its parallelism is raised to 1.
 
     Args:
         cluster: where it is made.
         run: the run's name.
         parts: the number of parts of its order.
-        pull_secrets: names of the secrets with which the image is pulled.
     """
     name = launcher_name(cluster)
+    fields = _fields_of_users(cluster)
     sources = [
         {"secret": {"name": _part_name(cluster, number), "items": [{"key": "part", "path": f"{number:02}"}]}}
         for number in range(parts)
@@ -64,17 +66,21 @@ def job(cluster: KubernetesPlan, run: str, parts: int, pull_secrets: Iterable[An
     claim = cluster.run_volume
     home = {"emptyDir": {}} if claim is None else {"persistentVolumeClaim": {"claimName": claim}}
     pod = {
+        **fields,
         "serviceAccountName": name,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": _GRACE,
         "tolerations": [
-            {
-                "key": f"node.kubernetes.io/{key}",
-                "operator": "Exists",
-                "effect": "NoExecute",
-                "tolerationSeconds": _NODE_PATIENCE,
-            }
-            for key in ("not-ready", "unreachable")
+            *fields.get("tolerations", ()),
+            *(
+                {
+                    "key": f"node.kubernetes.io/{key}",
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": _NODE_PATIENCE,
+                }
+                for key in ("not-ready", "unreachable")
+            ),
         ],
         "containers": [
             {
@@ -94,7 +100,6 @@ def job(cluster: KubernetesPlan, run: str, parts: int, pull_secrets: Iterable[An
             }
         ],
         "volumes": [{"name": "home", **home}, {"name": "order", "projected": {"sources": sources}}],
-        "imagePullSecrets": list(pull_secrets),
     }
     template = {"metadata": {"labels": _labels(cluster, run)}, "spec": pod}
     spec = {"parallelism": 0, "backoffLimit": _MOST_FAILURES, "template": template}
@@ -162,6 +167,13 @@ def _rules(cluster: KubernetesPlan, pods: list[str]) -> list[dict[str, Any]]:
         {"apiGroups": [""], "resources": ["pods", "services", "events"], "verbs": _VERBS_OF_LISTS},
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": _VERBS_OF_LISTS},
     ]
+
+
+def _fields_of_users(cluster: KubernetesPlan) -> dict[str, Any]:
+    """Return what says of the tasks' pods where they may run, as which user, and how their image is pulled."""
+    sets = [thing for thing in json.loads(cluster.objects) if thing["kind"] == "StatefulSet"]
+    fields = sets[0]["spec"]["template"]["spec"].items()
+    return {name: value for name, value in fields if name not in _OF_TASKS}
 
 
 def pods_of(cluster: KubernetesPlan) -> list[str]:
