@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -394,6 +395,23 @@ def test_a_drained_agent_starts_no_further_task(agent: Agent) -> None:
     agent.talk.say("stop_task", task="worker:0", attempt=0, grace=0)
     agent.talk.wait_for("task_gone", "worker:0")
     wait_gone(leader)
+
+
+@pytest.mark.parametrize("is_in_tree", [True, False], ids=["slurmstepd", "another"])
+def test_a_task_gets_one_term_from_whoever_sends_it(agent: Agent, tmp_path: Path, is_in_tree: bool) -> None:
+    """Slurm's daemon may send it to all that descend from it; others to the agent's processes only."""
+    agent.talk.hello(grace=0.5)
+    script = "trap 'echo heard' TERM; sleep 0.4; echo $$; while :; do sleep 0.05; done"
+    agent.talk.start("worker:0", "sh", "-c", script)
+    task = pids_of(agent.talk, "worker:0")[0]
+    sender = tmp_path / ("slurmstepd" if is_in_tree else "another")
+    sender.symlink_to("/bin/sh")
+    guard_pid, agent_pid = agent.pids()
+    told = [*([task] if is_in_tree else []), agent_pid, guard_pid]
+    subprocess.run([sender, "-c", f"kill -TERM {' '.join(map(str, told))}; sleep 0.3; exit"], check=True)
+    exited = agent.talk.wait_for("task_exited", "worker:0")
+    assert (exited["signal"], exited["was_told"]) == (signal.SIGKILL, True)
+    assert agent.talk.text("worker:0").count("heard") == 1
 
 
 def test_the_socket_is_private(agent: Agent) -> None:

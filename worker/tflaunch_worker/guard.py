@@ -28,6 +28,13 @@ from tflaunch_worker.agent.daemon import serve
 from tflaunch_worker.socket_messages import receive_message, send_message
 
 _HOLDER_DIES = 1.0  # seconds for a killed agent to let go of its lock
+_AWAITED = {signal.SIGTERM, signal.SIGCHLD}
+_SENDS_TO_TREE = ("slurmstepd\n",)
+"""Programs that send TERM to us only together with all our descendants, as the names in /proc/PID/comm.
+
+Slurm's signals reach the processes that its daemon has started: with cgroups only these (proctrack_cgroup.c), which we
+never are; with proctrack/linuxproc all their descendants (kill_tree.c).
+"""
 _OTHERS_PATIENCE = 1.0  # seconds for orphans of other agents to die
 
 
@@ -73,10 +80,10 @@ def prepare(directory: str) -> int:
 
 def guard_until_end(directory: str, agent: int, channel: socket.socket) -> None:
     """Guard the agent until it exits, then kill what it has left. Never returns."""
-    _pass_on_term(agent)
+    _await_signals()
     # Not before the fork: the agent need not wait until all processes have been looked at.
     orphans.sweep(patience=_OTHERS_PATIENCE, is_guard=True)  # of other runs, while the agent already works
-    status = _wait_for(agent)
+    status = _wait_for(agent, channel)
     _kill_the_rest(_spared(channel) if status == 0 else set())
     _tidy(directory)
     os._exit(0 if status == 0 else 1)  # nothing is left to clean up, and the user waits for this exit
@@ -96,7 +103,7 @@ def run_agent(directory: str, descriptor: int, umask: int, parent: int, channel:
     try:
         linux.die_with_parent(signal.SIGTERM)
         if os.getppid() == parent:
-            spared = serve(directory, socket.socket(fileno=descriptor), umask)
+            spared = serve(directory, socket.socket(fileno=descriptor), umask, channel)
             # A guard that was killed can no longer clean up, so the agent, which is ending anyway, does it.
             if os.getppid() != parent or procfs.is_exiting(parent):
                 orphans.sweep(directory, is_held=True)  # the dying guard adopts nothing, and we look only below it
@@ -178,19 +185,36 @@ def _remove(path: str) -> None:
         pass  # it does not exist, or is not empty
 
 
-def _pass_on_term(agent: int) -> None:
-    """Forward TERM to the agent, which stops the tasks first; ignore INT and HUP."""
+def _await_signals() -> None:
+    """Let `_wait_for` take TERM and SIGCHLD, which tell it who has sent them; ignore INT and HUP."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(agent, signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
 
 
-def _wait_for(agent: int) -> int:
-    """Reap adopted processes as they die; return the agent's exit status once it is dead."""
+def _wait_for(agent: int, channel: socket.socket) -> int:
+    """Reap adopted processes as they die; return the agent's exit status once it is dead.
+
+    TERM is forwarded to the agent, which stops the tasks first, with a word if they have got it, too.
+    """
     while True:
-        pid, status = os.waitpid(-1, 0)
+        pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == agent:
             return status
+        if pid != 0:
+            continue
+        came = signal.sigwaitinfo(_AWAITED)
+        if came.si_signo == signal.SIGTERM:
+            if procfs.read(f"/proc/{came.si_pid}/comm") in _SENDS_TO_TREE:
+                _tell(channel)
+            os.kill(agent, signal.SIGTERM)
+
+
+def _tell(channel: socket.socket) -> None:
+    try:
+        send_message(channel, {"kind": "tasks_told"})
+    except OSError:
+        pass  # the agent is ending
 
 
 def _kill_the_rest(spared: set[int]) -> None:

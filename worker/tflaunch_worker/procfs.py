@@ -86,6 +86,18 @@ def parent_of(pid: int) -> int | None:
     return _stat_field(pid, 1)
 
 
+def is_below(pid: int, ancestor: int) -> bool:
+    """Return whether a process descends from another one, in a way that Slurm's kill_tree.c can follow.
+
+    It reads /proc/PID/stat word by word, so it does not see a process with a space in its name, nor what is below it.
+    """
+    while pid > 1 and pid != ancestor:
+        if " " in (read(f"/proc/{pid}/comm") or " "):
+            return False
+        pid = parent_of(pid) or 0
+    return pid == ancestor
+
+
 def age_of(pid: int) -> float | None:
     """Return how many seconds ago a process was forked, or None if it is gone."""
     ticks = _stat_field(pid, 19)

@@ -77,7 +77,8 @@ def failure_news(before: Job, job: Job) -> list[str]:
     if job.exit_code is not None:
         return []  # the summary will report it
     if job.phase is Phase.SAVING:
-        return [f"{describe(job.culprit, job.plan)}: preempted; the others have {duration_words(grace)} to save"]
+        preempted = ": preempted" if job.culprit.cause is Cause.TASK else ""
+        return [f"{describe(job.culprit, job.plan)}{preempted}; the others have {duration_words(grace)} to save"]
     if before.culprit is not None and job.phase is before.phase:
         return [f"{describe(job.culprit, job.plan)} before that"]
     return [describe(job.culprit, job.plan) + (f"; ending {listed(living)}" if living else "")]

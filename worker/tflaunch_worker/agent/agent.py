@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.event_loop import Loop, Timer
 
 
+_GUARD_TELLS = 0.1  # seconds until TERM, in which the guard tells whether the tasks have got one
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect
 
 
@@ -107,8 +108,17 @@ class Agent:
         return self._services.outlive_run() if self._was_dismissed else []
 
     def drain(self) -> None:
-        """Stop the tasks with their grace period, then exit: the host is being drained."""
+        """Stop the tasks with their grace period, then exit: the host is being drained.
+
+        Who terminates the agent may send TERM to the tasks, too, which the guard then tells: they get one only.
+        """
         self._end_by_itself("its agent was terminated there", is_drain=True)
+
+    def note_told(self, is_told: Callable[[int], bool]) -> None:
+        """Send no TERM to tasks that have got one just now, together with the guard; ``is_told`` takes a pid."""
+        for task in self._tasks.values():
+            if task.pid and is_told(task.pid):
+                task.note_told()
 
     def give_up(self, reason: str) -> None:
         """Stop the tasks and exit, because the agent cannot continue."""
@@ -314,10 +324,10 @@ class Agent:
 
     # ---- shutdown
 
-    def _end_all(self, grace: float) -> None:
+    def _end_all(self, grace: float, term_in: float = 0.0) -> None:
         self._is_leaving = True
         for task in list(self._tasks.values()):
-            task.stop(grace)
+            task.stop(grace, term_in=term_in)
             self._services.stop_task(task.name)
         if grace == 0:
             self._left_files.give_up()
@@ -335,7 +345,7 @@ class Agent:
         """Stop everything without an order, and report that the tasks are not to blame."""
         if not self._is_leaving:
             self._link.say("host_leaving", reason=reason, is_drain=is_drain)
-        self._end_all(self._grace)
+        self._end_all(self._grace, _GUARD_TELLS if is_drain else 0.0)
 
     def _link_lost(self) -> None:
         self._calls.end_all()

@@ -9,25 +9,28 @@ import os
 import signal
 import socket
 
-from tflaunch_worker import SOCKET_NAME, linux
+from tflaunch_worker import SOCKET_NAME, linux, procfs
 from tflaunch_worker.agent.acceptor import Acceptor
 from tflaunch_worker.agent.agent import Agent
 from tflaunch_worker.agent.host import Host
 from tflaunch_worker.event_loop import Loop
+from tflaunch_worker.socket_messages import receive_message
 
 
-def serve(directory: str, connection: socket.socket, umask: int) -> list[int]:
+def serve(directory: str, connection: socket.socket, umask: int, guard: socket.socket) -> list[int]:
     """Run the agent of this host until the run ends or the lease expires; return the pids of what outlives it.
 
     Args:
         directory: the agent's private directory.
         connection: its first client.
         umask: the umask that tasks get.
+        guard: a socket to the guard.
     """
     loop = Loop()
     agent = Agent(loop, Host(directory, loop, umask))
     _listen(directory, loop, agent)
     _watch_signals(loop, agent)
+    _hear_guard(loop, agent, guard)
     agent.connect(connection)
     loop.run()
     spared = agent.outlive_run()
@@ -82,6 +85,21 @@ def _watch_signals(loop: Loop, agent: Agent) -> None:
         agent.check_exits()
 
     loop.watch(reader, read)
+
+
+def _hear_guard(loop: Loop, agent: Agent, connection: socket.socket) -> None:
+    guard = os.getppid()
+
+    def hear() -> None:
+        try:
+            receive_message(connection)
+        except (OSError, EOFError, ValueError):
+            loop.forget(connection.fileno())  # the guard is dead: the kernel has sent TERM
+        else:
+            agent.drain()
+            agent.note_told(lambda pid: procfs.is_below(pid, guard))
+
+    loop.watch(connection.fileno(), hear)
 
 
 def _only_wake(number: int, frame: object) -> None:

@@ -64,6 +64,7 @@ _READ = 256 * 1024
 _MOST_READS = 16  # a child that keeps writing must not delay the report of the exit
 _LOOK_AGAIN = 0.02  # seconds
 _MOST_LOOKS = 10  # a process that has cleared its environment for good cannot be found
+_HAS_BEGUN = 0.3  # seconds; one that is forked while others get TERM may not get it
 _DIES_WITHIN = 2.0  # seconds; what lives for longer after KILL waits in the kernel: a dead disk, a frozen cgroup
 _MORE_LOOKS = 250  # 5 s: a process may take long to execute another program on a busy machine
 
@@ -107,6 +108,7 @@ class Task:
         self._has_started: bool | None = None
         self._kill_at: float | None = None
         self._kill_timer: Timer | None = None
+        self._term_timer: Timer | None = None
         self._lingering: Timer | None = None
         self._processes = TaskProcesses(name, attempt, command.env)
 
@@ -147,10 +149,11 @@ class Task:
 
     # ---- the stop ladder
 
-    def stop(self, grace: float, with_stacks: bool = False) -> None:
+    def stop(self, grace: float, with_stacks: bool = False, term_in: float = 0.0) -> None:
         """Send TERM to the session now and KILL after ``grace`` seconds (at once for 0). Idempotent.
 
-        ``with_stacks``: the task hangs; dump its stacks instead of sending TERM.
+        ``with_stacks``: the task hangs; dump its stacks instead of sending TERM. ``term_in``: send TERM after so many
+        seconds, unless `note_told` says before that the task has got one.
         """
         if self.is_gone:
             return
@@ -166,9 +169,10 @@ class Task:
         if self._kill_at is None and grace > 0:
             if with_stacks:
                 self._observer.take_stacks(self, self.command.env, self._keep_stacks)
+            elif term_in > 0:
+                self._term_timer = self._loop.call_at(self._loop.now() + min(term_in, grace / 2), self._terminate)
             else:
-                self.signal(signal.SIGTERM)
-                self.signal(signal.SIGCONT)  # a stopped process acts on TERM only after it is continued
+                self._terminate()
         # A later request may shorten the grace, never extend it: a second Ctrl-C is meant.
         if self._kill_at is None or kill_at < self._kill_at:
             self._kill_at = kill_at
@@ -177,6 +181,15 @@ class Task:
             self._kill_timer = self._loop.call_at(kill_at, self._kill)
         if grace <= 0:
             self._kill()
+
+    def _terminate(self) -> None:
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)  # a stopped process acts on TERM only after it is continued
+
+    def note_told(self) -> None:
+        """Do without the TERM that is due: the task got one just now, unless it had only begun."""
+        if self._term_timer is not None and time.time() - self._began_at > _HAS_BEGUN:
+            self._term_timer.cancel()
 
     def _stop_pending(self, number: int) -> None:
         """Cancel a task that has no process yet; report it as killed by the signal."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from pathlib import Path
 
 from tflaunch import private_files
@@ -19,6 +20,7 @@ EARLIER = "earlier-"
 """Prefix of the subdirectories of a run directory with files of the job's earlier executions."""
 _JOB = r"[0-9]{1,18}(?:_[0-9]{1,18})?(?:\+[0-9]{1,6})?"  # includes jobs of an array or a heterogeneous job
 _SOON = 2.0  # seconds, in which the tasks could save already
+_HEARD_EVERYWHERE = 0.5  # seconds
 _JUST_NOW = 60.0  # seconds
 _MOST_SAID = 16 * 1024
 _CANCELLED = r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT (\S+)(?: DUE TO ([^*\n]{1,200}?))? \*\*\*"
@@ -100,6 +102,8 @@ def explain_term(directory: Path, lead: float) -> str:
     said = [reason for at, reason in re.findall(_CANCELLED, output) if commands.seconds_until(at) > -_JUST_NOW]
     is_near = job is not None and job.is_running and job.seconds_left <= lead
     reason = said[-1] if said else _TIME_LIMIT if is_near else None
+    if said:  # the agents have got it, too, or will: tasks that hear it from Slurm must not hear it before from us
+        time.sleep(_HEARD_EVERYWHERE)
     limit = "" if job is None else f" of {job.time_limit}"
     return "" if reason is None else _WHY.get(reason, f"Slurm ends the job: {reason.lower()}").format(limit=limit)
 
