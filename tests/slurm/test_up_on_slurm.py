@@ -22,7 +22,7 @@ from support.rendering import EXAMPLE, TRAINING
 from support.slurm_cluster import SlurmBed, need_slurm
 
 pytestmark = pytest.mark.slurm
-STUBBORN = "trap '' TERM; touch up.$TFLAUNCH_TASK; while :; do sleep 0.1; done"
+STUBBORN = "trap 'echo told' TERM; sleep 0.4; touch up.$TFLAUNCH_TASK; while :; do sleep 0.1; done"
 ONE_GPU = {"resources": {"gpu": 1}}
 ON_TWO = {"cluster": {"worker": ["a", "b"]}, "strategy": "none"}
 
@@ -235,19 +235,20 @@ def interrupted(launch: Launch, slurm: SlurmBed, process: subprocess.Popen[str])
     [
         (cancelled, {143}, "the job was cancelled with scancel"),
         (down, {143}, "`tflaunch down`"),
-        (interrupted, {130}, "ended by `tflaunch down`"),
+        (interrupted, {130}, "interrupted by Ctrl-C"),
     ],
     ids=["scancel", "down", "ctrl-c"],
 )
 def test_an_end_that_is_asked_for_leaves_nothing(
     nodes: SlurmBed, launch: Launch, end: Callable[..., None], codes: set[int], why: str
 ) -> None:
-    """Whatever the tasks do about TERM; and the cause is named."""
+    """Whatever the tasks do about TERM, which each of them gets once; and the cause is named."""
     up = launch.start("up", shell(launch, STUBBORN, timeouts={"grace": 0.5}), "--on", "slurm")
     wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
     end(launch, nodes, up)
-    _, said = up.communicate(timeout=PATIENCE)
+    out, said = up.communicate(timeout=PATIENCE)
     assert up.returncode in codes, said
+    assert sorted(re.findall(r"\S+ +\| told", out)) == [f"worker:{task} | told" for task in (0, 1)], out
     assert why in said, said
     assert why in launch.run("explain").stdout
     nodes.wait_until(lambda: not launch.survivors(), "something was left")

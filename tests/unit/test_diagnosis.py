@@ -102,12 +102,12 @@ def test_a_cluster_that_had_not_formed_is_in_the_summary() -> None:
     after_a_minute(history)
     history.happens(Interrupted(2)).ends("worker:0", None, 15).ends("worker:1", None, 15)
     interrupted, missing, hint, logs = summary_of(history).splitlines()
-    assert interrupted == "interrupted by SIGINT"
+    assert interrupted == "interrupted by Ctrl-C"
     assert missing == "the cluster had not formed: worker:1 never listened"
     assert hint.startswith("hint: ")
     assert logs == "logs: /logs"
     early = starting({"worker": 2}).happens(Interrupted(2)).ends("worker:0", None, 15).ends("worker:1", None, 15)
-    assert summary_of(early).splitlines() == ["interrupted by SIGINT", "logs: /logs"]
+    assert summary_of(early).splitlines() == ["interrupted by Ctrl-C", "logs: /logs"]
 
 
 def test_the_limit_of_a_start_names_the_remedy() -> None:

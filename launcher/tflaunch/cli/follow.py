@@ -57,7 +57,7 @@ def interrupts_stop(directories: Sequence[Path]) -> Iterator[list[int]]:
     def stop(number: int, frame: FrameType | None) -> None:
         seen.append(number)
         for directory in reversed(directories):
-            requests.request_stop(directory, 0 if len(seen) > 1 else None)
+            requests.request_stop(directory, 0 if len(seen) > 1 else None, number)
 
     earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

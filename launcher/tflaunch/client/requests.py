@@ -15,18 +15,19 @@ from tflaunch.core import policy
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 
-def request_stop(directory: Path, grace: float | None) -> None:
+def request_stop(directory: Path, grace: float | None, number: int | None = None) -> None:
     """Request the end of a run, without waiting for it.
 
     Args:
         directory: the run's directory.
         grace: seconds between TERM and KILL, None for the spec's value.
+        number: the signal by which the user asks for it in a terminal that follows the run.
 
     Raises:
         TflaunchError: the supervisor does not answer.
     """
     try:
-        ControlClient(directory).ask("stop", grace=grace)
+        ControlClient(directory).ask("stop", grace=grace, signal=number)
     except NoSupervisorError:  # it has just ended, or has not begun
         locate_run(directory).stop_unsupervised(grace)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from tflaunch.core.job_state import Cause, Culprit
 from tflaunch.core.task_state import TaskState
 from tflaunch.plan.model import Plan
@@ -30,7 +32,8 @@ def describe(culprit: Culprit, plan: Plan) -> str:
         case Cause.GROWTH:
             return f"{culprit.message}; the gang restarts with it"
         case Cause.SIGNAL:
-            return culprit.message or f"interrupted by {signal_name(culprit.signal or 0)}"
+            sent = "Ctrl-C" if culprit.signal == signal.SIGINT else signal_name(culprit.signal or 0)
+            return culprit.message or f"interrupted by {sent}"
 
 
 def named(task: str, host: str, plan: Plan) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tflaunch.agents.session import Session
 from tflaunch.core.annotations import Annotations, FaultInjected
-from tflaunch.core.events import RestartRequested, Seconds, SignalNumber, StopRequested
+from tflaunch.core.events import Interrupted, RestartRequested, Seconds, SignalNumber, StopRequested
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.run_status import Status
@@ -28,9 +28,13 @@ AnswerOther = Callable[[Caller, dict[str, Any]], bool]
 
 
 class StopRequest(NamedTuple):
-    """Stop the run, with ``grace`` seconds between TERM and KILL; None for the spec's value."""
+    """Stop the run, with ``grace`` seconds between TERM and KILL; None for the spec's value.
+
+    ``signal``: it came to the terminal that follows the run, and means what it means to the supervisor.
+    """
 
     grace: Seconds | None = None
+    signal: SignalNumber | None = None
 
 
 class RestartRequest(NamedTuple):
@@ -140,6 +144,9 @@ class Service:
                 )
 
     def _stop(self, request: StopRequest, job: Job) -> None:
+        if request.signal is not None:
+            self._mailbox.put(Interrupted(request.signal))
+            return
         wanted = job.plan.timeouts.grace if request.grace is None else request.grace
         self._mailbox.put(StopRequested(min(wanted, _LONGEST_GRACE)))
 
