@@ -99,6 +99,8 @@ class Engine(NamedTuple):
         check: where the function is that asks it what can be known before a run waits there for hosts: takes the
             `SpecFile` and a `SpecOrder`, and returns `Problem`s, errors among them. It raises a `SpecError` for what
             is wrong with the spec anywhere.
+        runs: where the function is that returns the directories of the runs that this user has there: takes settings of
+            a spec. It makes those of runs that were started on another machine, or with another TFLAUNCH_HOME.
         is_elsewhere: whether its hosts have none of the files of this machine.
         field: the field of a spec, and of its plan, that chooses it, too.
     """
@@ -107,6 +109,7 @@ class Engine(NamedTuple):
     settings: tuple[str, ...] = ()
     submit: str = ""
     check: str = ""
+    runs: str = ""
     is_elsewhere: bool = False
     field: str = ""
 
@@ -135,6 +138,7 @@ class Option(NamedTuple):
             if the value does not go with how the run is started.
         engine: the value of ``--on`` that it goes with; "" for any or none.
         setting: the field of the spec that it sets; its value is then no extra of the run.
+        is_for_ls: whether `ls` has it, too, because it says where on an engine runs are.
         value: the value of an option without a metavar.
         is_for_run: whether `run` has it, too.
         goes_with_resume: whether it goes with `up --resume`.
@@ -148,6 +152,7 @@ class Option(NamedTuple):
     check: str = ""
     engine: str = ""
     setting: str = ""
+    is_for_ls: bool = False
     value: Any = True
     is_for_run: bool = True
     goes_with_resume: bool = False

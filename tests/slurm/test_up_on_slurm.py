@@ -254,6 +254,27 @@ def test_an_end_that_is_asked_for_leaves_nothing(
     nodes.wait_until(lambda: not launch.survivors(), "something was left")
 
 
+def test_a_run_is_found_with_another_home(nodes: SlurmBed, launch: Launch) -> None:
+    """By Slurm, which has its directory in the job's comment; there it ends, and here only a link is removed."""
+    spec = shell(launch, "echo up; sleep 60", slurm={"comment": "it's mine"}, timeouts={"grace": 0.5})
+    run = launch.run("up", "--on", "slurm", "-d", spec).stdout.strip()
+    home = launch.env["TFLAUNCH_HOME"]
+    launch.env["TFLAUNCH_HOME"] = f"{home}-2"
+    (listed,) = json.loads(launch.run("ls", "--on", "slurm", "--json").stdout)
+    assert listed["run"] == run
+    assert listed["state"] in ("queued", "running")
+    following = launch.start("attach")
+    read_until(following, "up", 2)
+    assert launch.run("down").returncode == 0
+    assert following.wait(PATIENCE) == 143
+    assert launch.run("prune", "--yes", "--keep", "0", "--older-than", "0s").returncode == 0
+    assert launch.run("ls", "--json").stdout.strip() == "[]"
+    launch.env["TFLAUNCH_HOME"] = home
+    (listed,) = json.loads(launch.run("ls", "--json").stdout)
+    assert listed["exit_code"] == 143
+    assert launch.run("ls", "--on", "slurm").stderr == "tflaunch: you have no runs on slurm\n"
+
+
 def test_a_job_in_the_queue(nodes: SlurmBed, launch: Launch) -> None:
     """It is listed by `ls`, `ps` says what it waits for, and `down` cancels it."""
     ended = launch.up(shell(launch, "true"), "--on", "slurm", "-d", "--set", "slurm.begin=now+1hour")

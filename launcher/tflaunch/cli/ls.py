@@ -7,9 +7,11 @@ import time
 
 import click
 
+from tflaunch.cli.arguments.launch import engine_of_runs
 from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import WholeNumber, json_option, moment_in, say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.rooms import engines, load
 
 
 @click.command()
@@ -17,18 +19,31 @@ from tflaunch.errors import EXIT_USAGE, TflaunchError
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only runs in this state, or `live` ones.")
 @click.option("-n", "most", type=WholeNumber(1), metavar="N", help="Only the N newest.")
 @click.option("--since", metavar="T", help="Only runs that began since T: 2h ago, or 2026-01-31T12:00:00.")
+@engine_of_runs
 @json_option
-def ls(run: str | None, states: tuple[str, ...], most: int | None, since: str | None, as_json: bool) -> None:
+def ls(
+    run: str | None,
+    states: tuple[str, ...],
+    most: int | None,
+    since: str | None,
+    engine: str | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """List the runs of this user on this machine, the newest first; with RUN, those whose names begin with it.
 
     If some were made by --matrix, their values and the last metrics of all runs are columns, too.
 
     A run is `lost` when its supervisor was killed: `tflaunch up --resume RUN` takes over.
 
+    With --on, the engine is asked which runs it has; those that you have started on another machine, or with another
+    TFLAUNCH_HOME, are known here from then on: `attach`, `logs`, `down` and others take them.
+
     \b
     Example:
       tflaunch ls mnist
       tflaunch ls --state failed --since 24h
+      tflaunch ls --on slurm
       tflaunch ls --json
     """
     from tflaunch.client.run_list import STATES, overview, table
@@ -40,13 +55,16 @@ def ls(run: str | None, states: tuple[str, ...], most: int | None, since: str | 
             near = nearest_name(state, STATES)
             remedy = f"did you mean {near!r}?" if near else f"write one of {', '.join(STATES)}."
             raise click.BadParameter(f"{state!r} is not a state of a run; {remedy}", param_hint="'--state'")
-    found = overview(run or "", states, 0.0 if since is None else moment_in(since, "--since"), most)
+    there = None if engine is None else {path.name for path in load(engines()[engine].runs)(settings)}
+    found = overview(run or "", states, 0.0 if since is None else moment_in(since, "--since"), most, there)
     if as_json:
         click.echo(json.dumps(found, indent=2))
     elif found:
         click.echo(table(found, time.time()), nl=False)
     elif states or since:
         say("no such runs")
+    elif engine is not None:
+        say(f"you have no runs on {engine}")
     elif run is not None:
         raise TflaunchError(f"no run begins with {run!r}; `tflaunch ls` lists all", EXIT_USAGE)
     else:

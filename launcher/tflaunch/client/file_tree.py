@@ -71,12 +71,15 @@ def _entries(directory: str, repairs: bool) -> list[os.DirEntry[str]]:
 
 
 def delete_run(path: Path) -> None:
-    """Delete the directory of a run whose lock we hold; no command sees half of it.
+    """Delete the directory of a run whose lock we hold, or the link to it; no command sees half of it.
 
     Raises:
         OSError: it cannot be renamed.
         TflaunchError: it cannot be deleted; the next prune tries again.
     """
+    if path.is_symlink():
+        path.unlink()  # what is in it belongs to another TFLAUNCH_HOME
+        return
     tree_size(path, repairs=True)
     trash = path.with_name(f"{TRASH}{path.name}")
     path.rename(trash)

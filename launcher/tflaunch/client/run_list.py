@@ -69,7 +69,13 @@ class RunEntry(TypedDict):
 Listing = list[RunEntry]
 
 
-def overview(beginning: str = "", states: Collection[str] = (), since: float = 0.0, most: int | None = None) -> Listing:
+def overview(
+    beginning: str = "",
+    states: Collection[str] = (),
+    since: float = 0.0,
+    most: int | None = None,
+    among: Collection[str] | None = None,
+) -> Listing:
     """Return the newest runs whose names have this beginning, newest first.
 
     Of a lost run, what a killed agent has left on this machine is killed.
@@ -79,8 +85,10 @@ def overview(beginning: str = "", states: Collection[str] = (), since: float = 0
         states: one of which they have, by default any; `LIVE` is that of all that have not ended.
         since: when they began at the earliest, in seconds since the epoch.
         most: how many runs, by default all.
+        among: names of runs, by default all.
     """
-    entries = (entry_of(path) for path in run_names.newest_first() if path.name.startswith(beginning))
+    named = (path for path in run_names.newest_first() if path.name.startswith(beginning))
+    entries = (entry_of(path) for path in named if among is None or path.name in among)
     wanted = (entry for entry in entries if _is_in(entry, states) and (entry["started"] or since) >= since)
     return list(islice(wanted, most))
 

@@ -59,7 +59,7 @@ def is_run_name(name: str) -> bool:
 
 
 def _is_run(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+    return entry.is_dir() and not entry.name.startswith(".")
 
 
 def _start(name: str) -> str:

@@ -42,7 +42,7 @@ def cluster(**fields: Any) -> KubernetesPlan:
 def objects(plan: KubernetesPlan) -> list[dict[str, Any]]:
     """Return all objects of a launcher."""
     parts = [b"first", b"second"]
-    job = launcher_objects.job(plan, RUN, len(parts))
+    job = launcher_objects.job(plan, RUN, len(parts), "ann")
     return [job, *launcher_objects.owned(plan, RUN, parts, OWNER, launcher_objects.pods_of(plan))]
 
 
@@ -62,7 +62,7 @@ def test_the_supervisors_pod_runs_where_and_as_whom_those_of_the_tasks_do() -> N
         "initContainers": [{"name": "wait", "image": "wait:1"}],
         "volumes": [{"name": "scratch", "emptyDir": {}}],
     }
-    job = launcher_objects.job(cluster(pod=given), RUN, 1)
+    job = launcher_objects.job(cluster(pod=given), RUN, 1, "ann")
     pod = job["spec"]["template"]["spec"]
     assert list(violations(job)) == []
     assert {

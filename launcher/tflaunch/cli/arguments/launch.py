@@ -121,10 +121,22 @@ def _on_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 def engine_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--on` and what goes with it to a command that runs nothing, and receives ``engine`` and all ``settings``."""
-    extra = {name: option for name, option in room_options().items() if option.engine and option.setting}
+    return _with_settings(command, "Ask what is known before it runs", lambda _: True)
+
+
+def engine_of_runs(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--on` and what says where on an engine to `ls`, which receives ``engine`` and ``settings``."""
+    return _with_settings(command, "Only your runs, wherever you have started them,", lambda option: option.is_for_ls)
+
+
+def _with_settings(
+    command: Callable[..., Any], summary: str, is_wanted: Callable[[Option], bool]
+) -> Callable[..., Any]:
+    settable = {name: option for name, option in room_options().items() if option.engine and option.setting}
+    extra = {name: option for name, option in settable.items() if is_wanted(option)}
 
     @functools.wraps(command)
-    def with_settings(engine: str | None, settings: tuple[str, ...], **values: Any) -> Any:
+    def with_settings(engine: str | None, settings: tuple[str, ...] = (), **values: Any) -> Any:
         given = {name: value for name in extra if (value := values.pop(name)) is not None}
         launching = Launching(LaunchOptions(settings=given), engine)
         check_extras(launching)
@@ -133,7 +145,7 @@ def engine_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     decorated: Callable[..., Any] = with_settings
     for name in reversed(extra):
         decorated = _click_option(name, extra[name])(decorated)
-    return _on_option("Ask what is known before it runs")(decorated)
+    return _on_option(summary)(decorated)
 
 
 def _click_option(name: str, option: Option) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

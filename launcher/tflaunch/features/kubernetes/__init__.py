@@ -8,14 +8,20 @@ ROOM = Room(
     fields=("kubernetes",),
     # The setting makes the object, without changing what the spec has in it: keys that begin with x- are ignored.
     engines={
-        "kubernetes": Engine("in Kubernetes pods", ("kubernetes.x-on=true",), is_elsewhere=True, field="kubernetes")
+        "kubernetes": Engine(
+            "in Kubernetes pods",
+            ("kubernetes.x-on=true",),
+            runs="tflaunch.features.kubernetes.found_runs:find_runs",
+            is_elsewhere=True,
+            field="kubernetes",
+        )
     },
     options={
-        name: Option(f"{does} With --on kubernetes.", "NAME", engine="kubernetes", setting=setting)
-        for name, does, setting in (
-            ("namespace", "Create the pods in this namespace.", "kubernetes.namespace"),
-            ("context", "Use this kubectl context.", "kubernetes.context"),
-            ("image", "Run the tasks in this image.", "container.image"),
+        name: Option(f"{does} With --on kubernetes.", "NAME", engine="kubernetes", setting=setting, is_for_ls=is_place)
+        for name, does, setting, is_place in (
+            ("namespace", "Namespace of the pods.", "kubernetes.namespace", True),
+            ("context", "Use this kubectl context.", "kubernetes.context", True),
+            ("image", "Run the tasks in this image.", "container.image", False),
         )
     },
     locations=(Location(("launcher.json",), "tflaunch.features.kubernetes.location:find_kubernetes_run"),),

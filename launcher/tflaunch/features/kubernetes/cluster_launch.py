@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from tflaunch.features.kubernetes.run_archive import add_file
 from tflaunch.features.records import run_record
 from tflaunch.plan import serialize
 from tflaunch.plan.model import KubernetesPlan, Plan, SecretSource
+from tflaunch.private_files import user_name
 from tflaunch.runtime import launch
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch_worker.readable import duration_words
@@ -102,7 +104,7 @@ def _order(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory) -> byte
 
 def _create_job(cluster: KubernetesPlan, directory: RunDirectory, parts: int) -> dict[str, str]:
     """Create the Job that owns everything else, and return a reference to it."""
-    job = launcher_objects.job(cluster, directory.run, parts)
+    job = launcher_objects.job(cluster, directory.run, parts, user_name(os.geteuid()))
     try:
         made = kubectl.run_for_json(cluster, "create", "--filename=-", given=json.dumps(job))
     except KubectlError as error:

@@ -17,7 +17,12 @@ _NAME = "launcher.json"
 
 def write_note(directory: Path, cluster: KubernetesPlan) -> None:
     """Record in which cluster the run of a directory has its supervisor."""
-    private_files.write_text(directory / _NAME, json.dumps(cluster._replace(objects="")._asdict()))
+    private_files.write_text(directory / _NAME, as_text(cluster))
+
+
+def as_text(cluster: KubernetesPlan) -> str:
+    """Return what is recorded of a cluster."""
+    return json.dumps(cluster._replace(objects="")._asdict())
 
 
 def read_note(directory: Path) -> KubernetesPlan | None:
@@ -26,12 +31,17 @@ def read_note(directory: Path) -> KubernetesPlan | None:
         text = (directory / _NAME).read_bytes()
     except OSError:
         return None
-    from tflaunch.plan.model import KubernetesPlan  # few runs need it
-
     try:
-        return KubernetesPlan(**wire.parse(text))
+        return from_text(text)
     except (TypeError, ValueError):
         return None
+
+
+def from_text(text: bytes) -> KubernetesPlan:
+    """Return what `as_text` has recorded; raise a TypeError or ValueError for anything else."""
+    from tflaunch.plan.model import KubernetesPlan  # few runs need it
+
+    return KubernetesPlan(**wire.parse(text))
 
 
 def remove_note(directory: Path) -> None:

@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tflaunch.features.kubernetes import launcher_note
+from tflaunch.features.kubernetes.pods import label
 from tflaunch.plan.model import POD_CONTAINER, KubernetesPlan
 
 LAUNCHER_LABEL = "tflaunch/launcher"
@@ -22,6 +24,10 @@ ENDED_MARK = "tflaunch/ended"
 """The annotation with the time of that, in seconds since 1970."""
 SAID_MARK = "tflaunch/said"
 """The annotation with the reason why a run could not begin or go on, "" for none."""
+NOTE_MARK = "tflaunch/note"
+"""The annotation with what another machine of the user needs to find the run."""
+USER_LABEL = "tflaunch/user"
+"""The label with the user of the machine that has started the run."""
 HOME = "/tflaunch/home"
 """TFLAUNCH_HOME of the supervisor."""
 ORDER_VARIABLE = "TFLAUNCH_ORDER"
@@ -49,13 +55,14 @@ def split_order(order: bytes) -> list[bytes]:
     return [order[start : start + _PART] for start in range(0, len(order), _PART)]
 
 
-def job(cluster: KubernetesPlan, run: str, parts: int) -> dict[str, Any]:
+def job(cluster: KubernetesPlan, run: str, parts: int, user: str) -> dict[str, Any]:
     """Return the Job of the supervisor. It starts no pod until its parallelism is raised to 1.
 
     Args:
         cluster: where it is made.
         run: the run's name.
         parts: the number of parts of its order.
+        user: who starts the run, by whom other machines find it.
     """
     name = launcher_name(cluster)
     fields = _fields_of_users(cluster)
@@ -103,7 +110,10 @@ def job(cluster: KubernetesPlan, run: str, parts: int) -> dict[str, Any]:
     }
     template = {"metadata": {"labels": _labels(cluster, run)}, "spec": pod}
     spec = {"parallelism": 0, "backoffLimit": _MOST_FAILURES, "template": template}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _about(cluster, run, name), "spec": spec}
+    about = _about(cluster, run, name)
+    about["labels"][USER_LABEL] = label(user)
+    about["annotations"] = {NOTE_MARK: launcher_note.as_text(cluster._replace(context=None, config=None))}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
 
 
 def owned(

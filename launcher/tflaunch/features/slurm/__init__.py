@@ -6,7 +6,13 @@ from tflaunch.rooms import Engine, Location, Option, Room
 
 ROOM = Room(
     fields=("slurm",),
-    engines={"slurm": Engine("as a Slurm job", submit="tflaunch.features.slurm.submission:submit_spec")},
+    engines={
+        "slurm": Engine(
+            "as a Slurm job",
+            submit="tflaunch.features.slurm.submission:submit_spec",
+            runs="tflaunch.features.slurm.found_runs:find_runs",
+        )
+    },
     options={
         name: Option(f"{does} With --on slurm.", "VALUE", engine="slurm", setting=setting)
         for name, does, setting in (

@@ -19,7 +19,7 @@ from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
 from tflaunch.features.drills import drill
 from tflaunch.features.render import slurm
-from tflaunch.features.slurm import batch, commands, job_parts
+from tflaunch.features.slurm import batch, commands, found_runs, job_parts
 from tflaunch.features.slurm.commands import BadOptionError, NoSlurmError, SlurmError
 from tflaunch.plan import lint, placeholders, placement
 from tflaunch.plan.model import Plan
@@ -74,7 +74,7 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
         directory.keep_spec(order.suffix, file.text.encode())
         if write_function is not None:
             write_function(directory.function)
-        job = _submit(directory, order, job_parts.options(plan, spec))
+        job = _submit(directory, order, job_parts.options(plan, found_runs.marked(spec, directory.path)))
     except TflaunchError:
         shutil.rmtree(directory.path, ignore_errors=True)  # the run never existed
         raise

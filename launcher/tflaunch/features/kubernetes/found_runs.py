@@ -1,0 +1,58 @@
+"""Find the runs of this user whose supervisor is in a cluster, wherever they were started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tflaunch import private_files
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.features.kubernetes import kubectl, launcher_note, launcher_objects
+from tflaunch.features.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes.pods import label
+from tflaunch.plan.model import KubernetesPlan
+from tflaunch.private_files import user_name
+from tflaunch.store import run_names
+from tflaunch.store.run_dir import runs_directory
+
+
+def find_runs(settings: Sequence[str]) -> list[Path]:
+    """Return the directories of this user's runs in a namespace; those that were not here have a note only.
+
+    Args:
+        settings: of a spec, which say where.
+
+    Raises:
+        TflaunchError: Kubernetes does not tell them.
+    """
+    given = {name: value for name, _, value in (setting.partition("=") for setting in settings)}
+    where = KubernetesPlan("", "", 0.0, given.get("kubernetes.context"), given.get("kubernetes.namespace"))
+    try:
+        where = kubectl.pinned(where)
+        user = f"{launcher_objects.USER_LABEL}={label(user_name(os.geteuid()))}"
+        jobs = kubectl.run_for_json(where, "get", "jobs", f"--selector={user}")
+        with kubectl.readable_answer():
+            found = [_run_of(job, where) for job in jobs["items"] if "deletionTimestamp" not in job["metadata"]]
+    except KubectlError as error:
+        raise TflaunchError(f"Kubernetes does not tell your runs: {error}", EXIT_INTERNAL) from None
+    return [_here(run, cluster) for run, cluster in found if run_names.is_run_name(run)]
+
+
+def _run_of(job: Mapping[str, Any], where: KubernetesPlan) -> tuple[str, KubernetesPlan]:
+    about = job["metadata"]
+    try:
+        cluster = launcher_note.from_text(about["annotations"][launcher_objects.NOTE_MARK].encode())
+    except ValueError as error:
+        raise KubectlError(f"the note of Job {about['name']} cannot be read: {error}") from None
+    cluster = cluster._replace(context=where.context, config=where.config, namespace=where.namespace)
+    return str(about["labels"][launcher_objects.LAUNCHER_LABEL]), cluster
+
+
+def _here(run: str, cluster: KubernetesPlan) -> Path:
+    path = runs_directory() / Path(run).name
+    if not path.exists():
+        private_files.make_directories(path)
+        launcher_note.write_note(path, cluster)
+    return path
