@@ -20,16 +20,18 @@ from tflaunch.plan.model import KubernetesPlan, Plan
 
 pytestmark = pytest.mark.unit
 OBJECTS = [
-    {"kind": "Service", "metadata": {"name": "job", "labels": {}}, "spec": {}},
+    {"kind": "Service", "metadata": {"name": "job", "labels": {"a": "b"}}, "spec": {"selector": {"a": "b"}}},
     {
         "kind": "StatefulSet",
         "metadata": {"name": "job-worker", "labels": {}},
         "spec": {
+            "selector": {"matchLabels": {"tflaunch/group": "job-worker"}},
             "template": {"metadata": {"labels": {}}, "spec": {"containers": [{"command": ["python3"]}]}},
         },
     },
 ]
 CLUSTER = KubernetesPlan("job", json.dumps(OBJECTS), 60.0, namespace="team")
+RUN = "job-20260102-030405-6789"
 VIEW = {"contexts": [{"name": "lab", "context": {"namespace": "own"}}]}
 FAKE = f"""#!{sys.executable}
 import json, os, sys
@@ -101,36 +103,28 @@ def test_a_cluster_is_used_as_it_was_pinned() -> None:
 
 def test_objects_have_their_run_their_owner_and_the_program(fake: Kubectl) -> None:
     fake.answers(VIEWED, MADE)
-    plan = cluster_objects.create(_plan(), "job-1")
+    plan = cluster_objects.create(_plan(), RUN)
     assert plan.kubernetes is not None
     assert plan.kubernetes.context == "lab"
     _, (_, service), (_, rest) = fake.calls()
-    assert json.loads(service)["metadata"]["labels"] == {RUN_LABEL: "job-1"}
+    assert json.loads(service)["metadata"] == {"name": "job-6789", "labels": {"a": "b", RUN_LABEL: RUN}}
+    assert json.loads(service)["spec"]["selector"] == {RUN_LABEL: RUN}
     (workers,) = json.loads(rest)["items"]
     assert workers["metadata"]["ownerReferences"][0]["uid"] == "u1"
-    assert workers["spec"]["template"]["metadata"]["labels"] == {RUN_LABEL: "job-1"}
+    assert workers["spec"]["template"]["metadata"]["labels"] == {RUN_LABEL: RUN}
+    assert workers["spec"]["selector"]["matchLabels"] == {RUN_LABEL: RUN, "tflaunch/group": "job-6789-worker"}
     command = workers["spec"]["template"]["spec"]["containers"][0]["command"]
     assert command[:-1] == ["python3", "-E", "-s", "-S", "-c"]
     assert command[-1].endswith("\nmain()")
     compile(command[-1], "pod", "exec")
 
 
-def test_pods_of_another_run_are_named(fake: Kubectl) -> None:
-    taken = 'Error from server (AlreadyExists): services "job" already exists'
-    there = {"metadata": {"labels": {RUN_LABEL: "job-0"}}}
-    fake.answers(VIEWED, ("create", 1, "", taken), ("get service job", 0, json.dumps(there), ""))
-    with pytest.raises(TflaunchError, match=r"run job-0 has its pods there; end it \(`tflaunch down job-0`\)") as found:
-        cluster_objects.create(_plan(), "job-1")
-    assert "`kubectl --context=lab --namespace=team delete service job`" in str(found.value)
-    assert found.value.exit_code == 3
-
-
 def test_what_kubernetes_refuses_leaves_nothing(fake: Kubectl) -> None:
     refused = 'error validating data: unknown field "nodSelector"; if you choose to ignore these errors, turn it off'
     fake.answers(VIEWED, ("create --filename=- list", 1, "", refused), MADE, ("delete", 0, "", ""), ("wait", 0, "", ""))
     with pytest.raises(TflaunchError, match=r'unknown field "nodSelector"; see that `kubectl get pods` works here'):
-        cluster_objects.create(_plan(), "job-1")
-    assert [words for words, _ in fake.calls() if f"--selector={RUN_LABEL}=job-1" in words and "delete" in words]
+        cluster_objects.create(_plan(), RUN)
+    assert [words for words, _ in fake.calls() if f"--selector={RUN_LABEL}={RUN}" in words and "delete" in words]
 
 
 def test_missing_permissions_are_listed(fake: Kubectl) -> None:
@@ -164,7 +158,7 @@ def test_a_kubectl_that_cannot_be_executed(fake: Kubectl, tmp_path: Path, monkey
 def test_a_service_without_uid_is_deleted_again(fake: Kubectl, answer: str) -> None:
     fake.answers(VIEWED, ("create", 0, answer, ""), ("delete", 0, "", ""), ("wait", 0, "", ""))
     with pytest.raises(TflaunchError, match="its answer has an unexpected form"):
-        cluster_objects.create(_plan(), "job-1")
+        cluster_objects.create(_plan(), RUN)
     assert any("delete" in words for words, _ in fake.calls())
 
 

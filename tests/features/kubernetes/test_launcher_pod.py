@@ -190,7 +190,7 @@ def test_a_supervisor_that_is_killed_is_replaced_in_its_pod(cluster: Cluster, la
 
 def test_a_run_whose_job_was_deleted_is_said_to_be(cluster: Cluster, launch: Launch) -> None:
     run = cluster.start()
-    launch.paste("kubectl delete job cluster-launcher")
+    launch.paste(f"kubectl delete job cluster-{run[-4:]}-launcher")
     gone = launch.run("wait", run)
     assert gone.returncode == 125
     assert f"the Job of run {run} was deleted" in gone.stderr

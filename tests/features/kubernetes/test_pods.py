@@ -19,9 +19,9 @@ from tflaunch.discovery import prepare
 from tflaunch.errors import SpecError
 from tflaunch.explain import results
 from tflaunch.explain.messages import Logs, messages_about
-from tflaunch.features.kubernetes import kubectl
+from tflaunch.features.kubernetes import kubectl, pods
 from tflaunch.features.kubernetes import pod_connectors as transport
-from tflaunch.features.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
 from tflaunch.features.kubernetes.pod_watch import PodWatch
 from tflaunch.plan import lint, planner, serialize, tensorboard
@@ -353,7 +353,7 @@ def test_a_pod_that_cannot_be_entered_yet_is_tried_again() -> None:
 
 def test_a_pod_that_cannot_be_entered_at_all_is_given_up(clock: list[float]) -> None:
     with pytest.raises(LinkError, match="forbidden"):
-        _connector(FakeCommand(*[LinkError("forbidden")] * 50), THERE).open()
+        _connector(FakeCommand(*[LinkError("forbidden")] * 150), THERE).open()
     assert clock[0] <= 11
 
 
@@ -439,3 +439,28 @@ def test_threads_share_a_failure_to_ask(monkeypatch: pytest.MonkeyPatch, clock: 
     clock[0] += 1
     monkeypatch.setattr(kubectl, "run_for_json", lambda *_, **__: {"items": []})
     assert watch.look_at("job-worker-0").waits_for == "deleted"
+
+
+def test_the_pods_of_a_run_have_names_that_those_of_the_run_before_have_not() -> None:
+    run = "night-ly-20260102-030405-6789"
+    plan = pods.for_run(_plan(), run)
+    assert plan.kubernetes is not None
+    service, *sets = json.loads(plan.kubernetes.objects)
+    assert service["metadata"]["name"] == plan.kubernetes.name == "night-ly-6789"
+    assert service["spec"]["selector"] == {RUN_LABEL: run}
+    assert {each["spec"]["serviceName"] for each in sets} == {"night-ly-6789"}
+    for each in sets:
+        chosen, has = each["spec"]["selector"]["matchLabels"], each["spec"]["template"]["metadata"]["labels"]
+        assert chosen.items() <= has.items()
+        assert chosen["tflaunch/group"] == each["metadata"]["name"]
+    names = [f"{each['metadata']['name']}-{index}" for each in sets for index in range(each["spec"]["replicas"])]
+    assert sorted(names) == sorted(host.host for host in plan.hosts)
+    first = plan.find("worker:0")
+    assert (first.host, str(first.address)) == ("night-ly-6789-worker-0", "night-ly-6789-worker-0.night-ly-6789:auto")
+    assert plan.outer_address(first.host) == "night-ly-6789-worker-0.night-ly-6789"
+
+
+def test_names_of_pods_are_short_enough_for_their_labels() -> None:
+    name = "a-very-long-name-of-a-job-with-40-signs"
+    plan = pods.for_run(_plan(name=name), f"{name}-20260102-030405-6789")
+    assert max(len(host.host.rpartition("-")[0]) for host in plan.hosts) <= 52  # StatefulSets add a revision of 11

@@ -74,6 +74,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engi
     check = collect.name_check()
     with _pods_made(plan, check) as made:
         hosts = collect.examine(made, launch.code_for_hosts(made), check)
+    plan = made
     _, problems = secret_values.find_secrets(plan.secrets)
     found = [*asked, *findings(plan, hosts, problems)]
     examined = [host._replace(reachable_by=reachable_by(plan, host)) for host in hosts.values()]

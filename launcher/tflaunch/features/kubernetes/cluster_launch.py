@@ -13,7 +13,7 @@ from pathlib import Path
 from tflaunch import __version__
 from tflaunch.client.secret_values import read_secrets
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError
-from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl, launcher_note, launcher_objects
+from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl, launcher_note, launcher_objects, pods
 from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.kubernetes.run_archive import add_file
@@ -37,8 +37,9 @@ def start(plan: Plan, directory: RunDirectory, say: Callable[[str], None], is_qu
     Raises:
         TflaunchError: the run cannot begin; nothing of it is left in the cluster.
     """
-    assert plan.kubernetes is not None
     path, run = directory.path, directory.run
+    plan = pods.for_run(plan, run)
+    assert plan.kubernetes is not None
     if plan.checkpoints is not None and plan.kubernetes.run_volume is None:
         say(
             "warning: the copies of checkpoints are lost with the launcher's pod; name a PersistentVolumeClaim as"
@@ -50,7 +51,7 @@ def start(plan: Plan, directory: RunDirectory, say: Callable[[str], None], is_qu
         launcher_note.write_note(path, cluster)  # before, since an interrupted kubectl may have created the Job
         owner = _create_job(cluster, directory, len(parts))
         launcher_note.write_note(path, cluster)  # a command that saw no Job has removed it
-        cluster_objects.create(plan._replace(kubernetes=cluster), run, owner)
+        cluster_objects.create_owned(plan._replace(kubernetes=cluster), run, owner)
         _create_owned(cluster, run, parts, owner)
         job = launcher_objects.launcher_name(cluster)
         kubectl.run_kubectl(cluster, "patch", "job", job, "--type=merge", '--patch={"spec":{"parallelism":1}}')
@@ -107,15 +108,9 @@ def _create_job(cluster: KubernetesPlan, directory: RunDirectory, parts: int) ->
     job = launcher_objects.job(cluster, directory.run, parts, user_name(os.geteuid()))
     try:
         made = kubectl.run_for_json(cluster, "create", "--filename=-", given=json.dumps(job))
-    except KubectlError as error:
+    except KubectlError:
         launcher_note.remove_note(directory.path)  # there is nothing to withdraw
-        if "AlreadyExists" not in str(error):
-            raise
-        name = job["metadata"]["name"]
-        raise KubectlError(
-            f"Job {name} of another run of this name exists; end that run (`tflaunch down`), choose another --name, or"
-            f" delete it (`{' '.join(cluster.command('delete', 'job', name))}`)"
-        ) from None
+        raise
     with kubectl.readable_answer():
         return {
             "apiVersion": "batch/v1",
@@ -126,8 +121,7 @@ def _create_job(cluster: KubernetesPlan, directory: RunDirectory, parts: int) ->
 
 
 def _create_owned(cluster: KubernetesPlan, run: str, parts: Sequence[bytes], owner: Mapping[str, str]) -> None:
-    pods = launcher_objects.pods_of(cluster)
-    items = launcher_objects.owned(cluster, run, parts, owner, pods)
+    items = launcher_objects.owned(cluster, run, parts, owner, launcher_objects.pods_of(cluster))
     things = {"apiVersion": "v1", "kind": "List", "items": items}
     kubectl.run_kubectl(cluster, "create", "--filename=-", given=json.dumps(things), patience=_CREATE_PATIENCE)
 

@@ -133,6 +133,8 @@ def pinned(cluster: KubernetesPlan) -> KubernetesPlan:
     if config is not None:
         config = os.pathsep.join(os.path.abspath(path) if path else "" for path in config.split(os.pathsep))
     cluster = cluster._replace(config=config)
+    if cluster.context is not None and cluster.namespace is not None:
+        return cluster
     view = run_for_json(cluster, "config", "view", "--minify")
     with readable_answer():
         contexts = view.get("contexts") or []

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 
 from tflaunch.features.kubernetes import kubectl
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
-from tflaunch.features.kubernetes.pod_state import ROUTINE, PodState
+from tflaunch.features.kubernetes.pod_state import PodState
 from tflaunch.features.kubernetes.pod_watch import PodWatch
 from tflaunch.plan.model import HostPlan, KubernetesPlan
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.command import CommandAccess, CommandConnector, CommandConnectors, CommandLink
 from tflaunch_worker.readable import duration_words
 
-_POLL = 1.0  # seconds
-_REPORT_AFTER = 3.0  # seconds for which a pod waits for the same thing before that is reported
-_REPORT_ROUTINE_AFTER = 10.0  # the same for what every pod goes through
+_POLLS = ((10.0, 0.1), (math.inf, 1.0))  # seconds since the beginning, and between looks until then
+_REPORT_AFTER = 1.0  # seconds for which a pod waits for the same thing before that is reported
 _DELETED = "deleted"
 
 
@@ -63,7 +63,8 @@ class PodConnector:
     def open(self) -> CommandLink:
         """Start an agent, once the pod runs; see `AgentConnector`."""
         waiting = _Waiting(self._tell)
-        end = time.monotonic() + self._pending
+        begun = time.monotonic()
+        end = begun + self._pending
         refused_at: float | None = None
         while True:
             state = self._look()
@@ -85,7 +86,8 @@ class PodConnector:
                 within = duration_words(self._pending)
                 raise LinkError(f"{state.reason}; it did not run within {within} (kubernetes.pending)")
             waiting.note(state)
-            time.sleep(_POLL)
+            waited = time.monotonic() - begun
+            time.sleep(next(pause for limit, pause in _POLLS if waited < limit))
 
     def resume(self) -> CommandLink:
         """Reconnect to the agent that was started before; see `AgentConnector`."""
@@ -139,7 +141,6 @@ class _Waiting:
         """Take the state of the pod now."""
         if state.waits_for != self._waits_for:
             self._waits_for, self._since = state.waits_for, time.monotonic()
-        limit = _REPORT_ROUTINE_AFTER if state.waits_for in ROUTINE else _REPORT_AFTER
-        if self._waits_for not in self._reported and time.monotonic() - self._since >= limit:
+        if self._waits_for not in self._reported and time.monotonic() - self._since >= _REPORT_AFTER:
             self._reported.add(self._waits_for)
             self._tell(state.reason)

@@ -36,7 +36,8 @@ class PodHosts(HostMaker):
         """
         from tflaunch.features.kubernetes import cluster_objects
 
-        return cluster_objects.create(plan, run) if plan.kubernetes and plan.kubernetes.objects else plan
+        is_ours = plan.kubernetes is not None and plan.kubernetes.objects
+        return cluster_objects.create(plan, run) if is_ours else plan
 
     def deleted_after(self, plan: Plan, run: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
         """Delete these objects on exit."""

@@ -10,8 +10,6 @@ from tflaunch.plan.model import POD_CONTAINER
 _IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _JUST_STARTING = ("ContainerCreating", "PodInitializing")
 _OOM = "OOMKilled"
-ROUTINE = ("controller", "scheduler", "start", "deletion")
-"""Values of `PodState.waits_for` that every pod goes through."""
 
 
 class PodState(NamedTuple):

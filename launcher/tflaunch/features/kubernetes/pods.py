@@ -15,12 +15,15 @@ from typing import Any
 from tflaunch.clusterspec.model import Host, Kubernetes, Resources, Spec
 from tflaunch.clusterspec.values import Address
 from tflaunch.errors import Problem
+from tflaunch.features.kubernetes.kubectl import RUN_LABEL
 from tflaunch.plan import placement
 from tflaunch.plan.gpu_shares import gpus_given
-from tflaunch.plan.model import POD, POD_CONTAINER, SIDECAR, KubernetesPlan, TaskPlan
+from tflaunch.plan.model import POD, POD_CONTAINER, SIDECAR, KubernetesPlan, Plan, TaskPlan
 
 _SIGNS = re.compile(r"[^a-z0-9]+")
-_LONGEST_NAME = 40  # names of StatefulSets (with role and revision) and of runs are label values: 63 characters
+_LONGEST_NAME = 40  # the name of the run is a label value: 63 characters
+_LONGEST_PREFIX = 35  # so are those of StatefulSets, with the run's suffix, role and revision
+_GROUP = "tflaunch/group"
 _TIME_TO_LEAVE = 10  # seconds for an agent to exit once its tasks have ended
 
 
@@ -102,6 +105,51 @@ def placed(spec: Spec) -> Spec:
     return placement.with_gpus(spec.model_copy(update={"cluster": cluster, "sidecars": sidecars, "hosts": hosts}))
 
 
+def for_run(plan: Plan, run: str) -> Plan:
+    """Return a plan whose pods have names that no other run's have: they end in the last part of the run's name.
+
+    Pods ``mnist-worker-0`` of run ``mnist-20260102-030405-6789`` become ``mnist-6789-worker-0``, in Service
+    ``mnist-6789``. Pods of an earlier run may still end while those of the next one begin.
+    """
+    assert plan.kubernetes is not None
+    job = plan.kubernetes.name
+    own = f"{job[:_LONGEST_PREFIX].rstrip('-')}-{run.rpartition('-')[2]}"
+
+    def name(host: str) -> str:
+        return own + host.removeprefix(job)
+
+    def placed(process: TaskPlan) -> TaskPlan:
+        place = process.address
+        if place is not None and place.host == f"{process.host}.{job}":
+            place = place._replace(host=f"{name(process.host)}.{own}")
+        return process._replace(host=name(process.host), address=place)
+
+    things = json.loads(plan.kubernetes.objects)
+    for thing in things:
+        thing["metadata"]["name"] = name(thing["metadata"]["name"])
+        if thing["kind"] == "Service":
+            thing["spec"]["selector"] = {RUN_LABEL: run}
+        for about in _places_of_labels(thing):
+            about[RUN_LABEL] = run
+            if _GROUP in about:
+                about[_GROUP] = thing["metadata"]["name"]
+        if thing["kind"] == "StatefulSet":
+            thing["spec"]["serviceName"] = own
+    return plan._replace(
+        tasks=tuple(map(placed, plan.tasks)),
+        sidecars=tuple(map(placed, plan.sidecars)),
+        hosts=tuple(host._replace(host=name(host.host), address=f"{name(host.host)}.{own}") for host in plan.hosts),
+        kubernetes=plan.kubernetes._replace(name=own, objects=json.dumps(things)),
+    )
+
+
+def _places_of_labels(thing: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the labels of an object, and those by which a StatefulSet knows its pods."""
+    spec = thing["spec"]
+    inner = [spec["selector"]["matchLabels"], spec["template"]["metadata"]["labels"]] if "template" in spec else []
+    return [thing["metadata"]["labels"], *inner]
+
+
 def cluster_plan(spec: Spec, processes: Sequence[TaskPlan], grace: float) -> KubernetesPlan | None:
     """Return the plan of the objects for the processes of a `placed` spec; None if it is not for Kubernetes."""
     kubernetes = spec.kubernetes
@@ -140,7 +188,7 @@ def _stateful_set(
     name: str, job: str, kubernetes: Kubernetes, spec: Spec, tasks: Sequence[TaskPlan], grace: float
 ) -> dict[str, Any]:
     first = next(task for task in tasks if task.role != SIDECAR or len(tasks) == 1)
-    own = {**labels(job), "tflaunch/group": name}
+    own = {**labels(job), _GROUP: name}
     about = {"labels": {**kubernetes.labels, **own}, "annotations": dict(kubernetes.annotations)}
     count = len({task.host for task in tasks})
     pod = _pod(spec, first, grace, kubernetes.pod)
