@@ -378,6 +378,22 @@ def test_tasks_share_the_gpus_of_their_node(
         assert (seen["chief:0"], seen["ps:0"]) == ("-1", "-1")
 
 
+def test_gpus_that_do_not_divide_are_refused_before_the_queue(tmp_path: Path, launch: Launch) -> None:
+    """In words of the user; `check` also tells what no node of this Slurm has."""
+    need_slurm()
+    spec = launch.spec(cluster={"worker": 3}, command=["true"])
+    with SlurmBed.on_this_machine(tmp_path / "slurm", 1, gpus=2) as slurm:
+        launch.env |= slurm.env
+        asked = launch.run("up", str(spec), "--on", "slurm", "--gpus-per-node", "2")
+        checked = launch.run("check", str(spec), "--on", "slurm", "--gpus-per-node", "3")
+        fits = launch.run("check", str(spec), "--on", "slurm")
+    assert asked.returncode == 2
+    assert "slurm.gpus-per-node: on a node, 3 tasks would share 2 GPUs" in asked.stderr
+    assert checked.returncode == 2
+    assert "slurm.gpus-per-node: the tasks of a node want 3 GPUs, and the nodes of partition all" in checked.stdout
+    assert fits.returncode == 0, fits.stdout
+
+
 RESUMING = """
 echo "$TFLAUNCH_TASK began"
 if [ -e checkpoint ]; then echo "$TFLAUNCH_TASK went on"; exit 0; fi

@@ -19,7 +19,7 @@ def options(**fields: Any) -> set[str]:
     nodes = [f"n{number}" for number in range(placement.nodes_wanted(read))]
     read = placement.onto(read, nodes)
     plan = planner.make_plan(read, DIRECTORY, MACHINE)
-    return set(slurm.options(plan, read, plan.processes()))
+    return set(slurm.as_options(slurm.wanted_of_job(plan, read, plan.processes())))
 
 
 def test_a_job_has_what_its_plan_needs() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from support.specs import DIRECTORY, MACHINE, made
 from tflaunch.clusterspec.model import Spec
-from tflaunch.features.render import targets
+from tflaunch.features.render import slurm, targets
 from tflaunch.features.slurm import job_parts
 from tflaunch.plan import placement, planner
 
@@ -34,7 +34,7 @@ def options(of: Spec) -> list[set[str]]:
     placed = job_parts.placed(of, on_nodes)
     plan = planner.make_plan(placed, DIRECTORY, MACHINE)
     assert {task.host.split("-")[1] for task in plan.tasks if task.role == "ps"} == {"0"}
-    return [set(part) for part in job_parts.options(plan, placed)]
+    return [set(slurm.as_options(part)) for part in job_parts.wanted(plan, placed, slurm.USUAL_ENDING)]
 
 
 def test_roles_with_the_same_resources_share_nodes() -> None:

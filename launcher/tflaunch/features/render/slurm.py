@@ -7,9 +7,10 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.model import Host, Spec
 from tflaunch.clusterspec.values import ROLES
 from tflaunch.errors import Problem
 from tflaunch.features.render import sh
@@ -32,6 +33,7 @@ FIRST_PORT = 100_000
 _LOWEST_PORT, _BEHIND_PORTS = 10_000, 32_768  # where Linux's range for outgoing connections begins
 _PORTS_OF_JOB = 64  # minimum: jobs with equal port counts and consecutive IDs never collide
 _NODE = "<node {} of the job>"
+_ALL_PARTS = 3  # H:M:S
 _STEP = 3  # length of a group in `split`'s result: the text between two nodes, and the pattern's two groups
 _NODES_IN_TEXT = re.compile(r"<node (\d+) of the job>(?::(1\d{5})(?!\d))?")
 """Placeholder for a node name and an optional port: not written by users, unchanged by JSON, quoted by shells."""
@@ -68,7 +70,9 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
         server_program: unused for the same reason.
         spec: the source of the requested resources and options.
     """
-    lines = [f"#SBATCH {option}" for option in options(plan._replace(elastic=None), spec, plan.processes())]
+    lines = [
+        f"#SBATCH {option}" for option in as_options(wanted_of_job(plan._replace(elastic=None), spec, plan.processes()))
+    ]
     head = "\n".join(["#!/bin/bash", *lines, sh.comment(_HEAD.format(name=plan.name))])
     step = ["srun", "--overlap", "--nodes=1", "--ntasks=1"]
     if (cpu := spec.resources(plan.processes()[0].role).cpu) is not None:
@@ -116,16 +120,39 @@ def _variables(found: re.Match[str]) -> str:
     return f"${{nodes[{found[1]}]}}{port}"
 
 
-_USUAL_KILL_WAIT = 30.0  # seconds between Slurm's TERM and KILL, unless configured otherwise
+_USUAL_KILL_WAIT = 30.0
+_TO_END = 5.0  # seconds from the end of the grace until the job has ended
+_MOST_EARLY = 60.0  # seconds by which TERM may come before the time that ``--signal`` names
 
 
-def options(plan: Plan, spec: Spec, processes: Sequence[TaskPlan]) -> list[str]:
+class Ending(NamedTuple):
+    """How a Slurm ends jobs: KILL follows ``kill_wait`` seconds after TERM.
+
+    ``reaches_all``: TERM goes to every process of the job, not only to those that Slurm has started itself.
+    """
+
+    kill_wait: float = _USUAL_KILL_WAIT
+    reaches_all: bool = False
+
+
+USUAL_ENDING = Ending()
+
+
+def as_options(wanted: Mapping[str, str]) -> list[str]:
+    """Return options as sbatch takes them."""
+    return [f"--{name}={shlex.quote(value)}" if value else f"--{name}" for name, value in wanted.items()]
+
+
+def wanted_of_job(
+    plan: Plan, spec: Spec, processes: Sequence[TaskPlan], ending: Ending = USUAL_ENDING
+) -> dict[str, str]:
     """Return the sbatch options for a plan's job, or a part of it: what it needs, overridden by the spec's ``slurm``.
 
     Args:
         plan: of the spec, with a host for each node.
         spec: the spec.
         processes: those of the part, whose resources are those of its first task.
+        ending: how Slurm ends the job.
     """
     resources = spec.resources(processes[0].role)
     on_node = Counter(process.host for process in processes)
@@ -145,29 +172,61 @@ def options(plan: Plan, spec: Spec, processes: Sequence[TaskPlan]) -> list[str]:
     wanted["requeue" if plan.restart.max else "no-requeue"] = ""
     if plan.elastic is not None:
         wanted["no-kill"] = ""  # the job continues without a failed node
-    if lead := lead_of_term(plan):
-        wanted["signal"] = f"B:TERM@{lead}"
-    return [f"--{name}={shlex.quote(value)}" if value else f"--{name}" for name, value in _merged(wanted, spec)]
+    merged = _merged(wanted, spec)
+    if "signal" not in merged and (lead := _lead_of_term(plan, ending, seconds_in(merged.get("time", "")))):
+        merged["signal"] = f"B:TERM@{lead}"
+    return merged
 
 
-def lead_of_term(plan: Plan) -> int:
-    """Return how long before the time limit a job gets TERM, in seconds; 0: at the limit, and KILL after KillWait."""
+def _lead_of_term(plan: Plan, ending: Ending, limit: float) -> int:
+    """Return how long before the time limit the supervisor alone gets TERM, in seconds; 0: at the limit.
+
+    At the limit, KILL follows after KillWait, and a TERM that reaches all processes comes twice (_rpc_timelimit in
+    slurmd's req.c). Of a short time limit nothing is taken.
+    """
     grace = plan.timeouts.grace
-    return math.ceil(grace + _USUAL_KILL_WAIT) if grace >= _USUAL_KILL_WAIT else 0
+    lead = 0
+    if grace >= ending.kill_wait:
+        lead = math.ceil(grace + _USUAL_KILL_WAIT)
+    elif ending.reaches_all:
+        lead = math.ceil(grace + _TO_END)
+    return lead if 2 * (lead + _MOST_EARLY) <= limit else 0
+
+
+def seconds_in(limit: str) -> float:
+    """Return the seconds of a time limit in a format of sbatch; infinite for one that is none, or is not known."""
+    days, dash, rest = limit.rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdecimal() for part in (*parts, *([days] if dash else []))):
+        return math.inf
+    numbers = [int(part) for part in parts]
+    if dash:  # D-H, D-H:M or D-H:M:S
+        hours, minutes, seconds = [*numbers, 0, 0][:3]
+    elif len(numbers) < _ALL_PARTS:  # M or M:S
+        hours, (minutes, seconds) = 0, [*numbers, 0][:2]
+    else:
+        hours, minutes, seconds = numbers[:3]
+    return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def with_gpus_of_nodes(spec: Spec) -> Spec:
     """Return the spec with the GPUs per node that its ``slurm`` requests, for the tasks there to share."""
-    asked = spec.slurm.get("gpus-per-node", "").rpartition(":")[2]
-    if not asked.isdecimal():
+    gpus = gpus_per_node(spec.slurm)
+    if gpus is None:
         return spec
+    placed = {host: spec.hosts.get(host) or Host() for host in placement.named_hosts(spec)}
     nodes = {
-        host: settings.model_copy(update={"gpus": int(asked)})
-        if settings.engine is not None and settings.gpus is None
-        else settings
-        for host, settings in spec.hosts.items()
+        host: settings if settings.gpus is not None else settings.model_copy(update={"gpus": gpus})
+        for host, settings in placed.items()
     }
-    return spec.model_copy(update={"hosts": nodes})
+    return spec.model_copy(update={"hosts": {**spec.hosts, **nodes}})
+
+
+def gpus_per_node(options: Mapping[str, str]) -> int | None:
+    """Return how many GPUs on a node these options of sbatch ask for, None if they do not say."""
+    asked = {kind: number for kind, _, number in (each.partition(":") for each in options.get("gres", "").split(","))}
+    number = (options.get("gpus-per-node") or asked.get("gpu", "")).rpartition(":")[2]
+    return int(number) if number.isdecimal() else None
 
 
 def cores(cpu: str) -> int:
@@ -183,9 +242,9 @@ def _gpus(processes: Sequence[TaskPlan]) -> Counter[str]:
     return wanted
 
 
-def _merged(wanted: dict[str, str], spec: Spec) -> list[tuple[str, str]]:
+def _merged(wanted: dict[str, str], spec: Spec) -> dict[str, str]:
     merged = {**wanted, **spec.slurm}
     for one, other in (("requeue", "no-requeue"), ("no-requeue", "requeue")):
         if one in spec.slurm:
             merged.pop(other, None)
-    return list(merged.items())
+    return merged

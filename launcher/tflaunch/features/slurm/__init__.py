@@ -11,6 +11,7 @@ ROOM = Room(
             "as a Slurm job",
             submit="tflaunch.features.slurm.submission:submit_spec",
             runs="tflaunch.features.slurm.found_runs:find_runs",
+            check="tflaunch.features.slurm.submission:check_spec",
         )
     },
     options={

@@ -12,11 +12,12 @@ from tflaunch_worker.readable import exit_words
 
 _PATIENCE = 60.0  # seconds; a busy controller is slow
 _FIELD = r"(?:^| )([A-Za-z:/_]+)=(\S*)"
+_SHOWN = r"(?:^|\s)([A-Za-z]\w*) *= ?(\S*)"
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _RUNNING = frozenset({"CONFIGURING", "RUNNING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"})
 _ENDING = "COMPLETING"
 _USAGE_CODE = 255  # exit code of Slurm's commands when they reject an option
-_OF_COMMAND = r"^(?:sbatch|scontrol|scancel|srun): (?:error: )?"
+_OF_COMMAND = r"^(?:sbatch|scontrol|scancel|srun): (?:error: )?|^allocation failure: "
 _STUCK = {
     "PartitionNodeLimit": "its partition does not allow that many nodes; ask for fewer, or for another partition",
     "PartitionTimeLimit": "its partition does not allow that much time; ask for less, or for another partition",
@@ -85,6 +86,14 @@ class SlurmJob(NamedTuple):
         return not self.is_waiting and not self.is_running and self.state != _ENDING
 
 
+class NodeSize(NamedTuple):
+    """What a node has: ``memory`` in MB."""
+
+    cpus: int
+    memory: int
+    gpus: int
+
+
 def run_command(*command: str, given: str | None = None, patience: float = _PATIENCE) -> str:
     """Return the output of a Slurm command.
 
@@ -127,6 +136,41 @@ def submit_script(script: str) -> str:
         SlurmError: Slurm rejects the job.
     """
     return run_command("sbatch", "--parsable", given=script).strip().partition(";")[0]
+
+
+def test_script(script: str) -> None:
+    """Have Slurm check a batch script without submitting it.
+
+    Raises:
+        NoSlurmError: there is no sbatch.
+        BadOptionError: the script has an option that sbatch does not know.
+        SlurmError: Slurm would reject the job, or could not start it on any of its nodes.
+    """
+    run_command("sbatch", "--test-only", given=script)
+
+
+def show(*what: str) -> dict[str, str]:
+    """Return the fields of what `scontrol show` tells in one line, or of its configuration.
+
+    Raises:
+        SlurmError: there is no such thing, or Slurm cannot be queried.
+    """
+    return dict(re.findall(_SHOWN, run_command("scontrol", "--oneliner", "show", *what)))
+
+
+def show_nodes(partition: str) -> list[NodeSize]:
+    """Return what the nodes of a partition have.
+
+    Raises:
+        SlurmError: Slurm cannot be queried.
+    """
+    lines = run_command("sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%c %m %G").splitlines()
+    return [NodeSize(int(cpus), int(memory), _gpus_in(gres)) for cpus, memory, gres in map(str.split, lines)]
+
+
+def _gpus_in(gres: str) -> int:
+    """Return the number of GPUs among a node's generic resources, such as ``gpu:a100:4(S:0-1),tmp:1``."""
+    return sum(int(number) for number in re.findall(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)", gres))
 
 
 def find_job(job: str, patience: float = _PATIENCE) -> SlurmJob | None:

@@ -12,7 +12,7 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.errors import Problem
 from tflaunch.features.render import slurm
-from tflaunch.features.render.slurm import parts_of
+from tflaunch.features.render.slurm import Ending, parts_of
 from tflaunch.plan.model import Plan
 
 _OF_NODES = ("constraint", "cpus", "gpus", "gres", "mem", "nodes", "ntasks")
@@ -67,10 +67,11 @@ def placed(spec: Spec, place: Callable[[int, Spec], Spec]) -> Spec:
     return spec.model_copy(update={**merged, "discover": {}, "pool": None})
 
 
-def options(plan: Plan, spec: Spec) -> list[list[str]]:
-    """Return the sbatch options of each part; arguments as in `tflaunch.features.render.slurm.options`."""
+def wanted(plan: Plan, spec: Spec, ending: Ending) -> list[dict[str, str]]:
+    """Return the sbatch options of each part; arguments as in `tflaunch.features.render.slurm.wanted_of_job`."""
     parts = parts_of(spec)
-    nodes = [{task.host for task in plan.tasks if task.role in roles} for roles in parts]
     if len(parts) == 1:
-        return [slurm.options(plan, spec, plan.processes())]
-    return [slurm.options(plan, spec, [each for each in plan.processes() if each.host in there]) for there in nodes]
+        return [slurm.wanted_of_job(plan, spec, plan.processes(), ending)]
+    nodes = [{task.host for task in plan.tasks if task.role in roles} for roles in parts]
+    there = [[each for each in plan.processes() if each.host in some] for some in nodes]
+    return [slurm.wanted_of_job(plan, spec, processes, ending) for processes in there]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tflaunch import private_files
@@ -19,20 +20,23 @@ from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
 from tflaunch.features.drills import drill
 from tflaunch.features.render import slurm
-from tflaunch.features.slurm import batch, commands, found_runs, job_parts
+from tflaunch.features.render.slurm import Ending
+from tflaunch.features.slurm import batch, commands, found_runs, job_parts, limits
 from tflaunch.features.slurm.commands import BadOptionError, NoSlurmError, SlurmError
 from tflaunch.plan import lint, placeholders, placement
 from tflaunch.plan.model import Plan
 from tflaunch.plan.placement import with_gpus
 from tflaunch.runtime.submitting import SpecOrder, Submitted
 from tflaunch.store import log_writer, run_lock
-from tflaunch.store.run_dir import FUNCTION_NAME, SUPERVISOR_LOG, RunDirectory, open_run
+from tflaunch.store.run_dir import FUNCTION_NAME, SUPERVISOR_LOG, RunDirectory, home, open_run
 from tflaunch_worker import function
 
 ENGINE = "slurm"
 """The engine that finds the nodes of a job."""
 
 _MOST_EARLY = 60.0  # seconds by which the signal of sbatch may come before the time that it names
+_LEAD_OF_TERM = r"--signal=\S*?TERM@(\d+)"
+_GPUS_OF_NODE = re.compile(r"hosts\.node-\d+\.gpus")
 _ORDER_NAME = "order.json"
 _SCRIPT_NAME = "job.sh"
 # `python -m` would import modules of the working directory that shadow real ones.
@@ -56,12 +60,10 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
         SpecError: the spec is invalid; lists all problems.
         TflaunchError: the drill is invalid, the function cannot be written, or Slurm does not take the job.
     """
-    spec = with_gpus(_on_assumed_nodes(file, order))
-    if problems := lint.unused_image(spec, ENGINE) + lint.refused_spares(spec, ENGINE):
-        raise SpecError(file.source, problems)
-    warnings = prepare.warnings_about(file.source, spec)
-    warnings += [problem for problem, _ in prepare.warnings_about_files(spec, file.directory)]
-    plan = prepare.make_plan(file.directory, spec)
+    spec, plan, warnings = _plan_on_assumed_nodes(file, order)
+    ending = limits.find_ending()
+    # Slurm itself decides what it refuses: a limit may not hold for this user, or change while the job waits.
+    warnings += [problem._replace(severity="warning") for problem in _problems_there(plan, spec, ending)]
     placeholders.require_matrix_values(plan)
     if "drill" in order.extras:
         drill.parse_drill(order.extras["drill"], plan)
@@ -74,11 +76,67 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
         directory.keep_spec(order.suffix, file.text.encode())
         if write_function is not None:
             write_function(directory.function)
-        job = _submit(directory, order, job_parts.options(plan, found_runs.marked(spec, directory.path)))
+        marked = found_runs.marked(spec, directory.path)
+        job = _submit(directory, order, job_parts.wanted(plan, marked, ending))
     except TflaunchError:
         shutil.rmtree(directory.path, ignore_errors=True)  # the run never existed
         raise
     return Submitted(directory, f"job {job}", warnings)
+
+
+def check_spec(file: SpecFile, order: SpecOrder) -> list[Problem]:
+    """Return what keeps a run of a spec from starting or ending well, as far as Slurm tells it; submit nothing.
+
+    Raises:
+        SpecError: the spec is invalid; lists all problems.
+    """
+    spec, plan, problems = _plan_on_assumed_nodes(file, order)
+    ending = limits.find_ending()
+    found = _problems_there(plan, spec, ending)
+    if all(problem.severity != "error" for problem in found):
+        found += limits.try_script(_script(job_parts.wanted(plan, spec, ending), ["true"]))
+    directories = {"TFLAUNCH_HOME": home(), "the spec": Path(order.directory)}
+    return [*problems, *found, *limits.unshared_directories(directories)]
+
+
+def _problems_there(plan: Plan, spec: Spec, ending: Ending) -> list[Problem]:
+    """Return what is known to keep a job from starting or ending well, each problem once."""
+    parts = zip(slurm.parts_of(spec), job_parts.wanted(plan, spec, ending), strict=True)
+    return list(
+        dict.fromkeys(each for roles, wanted in parts for each in limits.find_problems(wanted, spec, roles, ending))
+    )
+
+
+def _plan_on_assumed_nodes(file: SpecFile, order: SpecOrder) -> tuple[Spec, Plan, list[Problem]]:
+    """Return a spec on placeholder nodes, its plan and its warnings.
+
+    Raises:
+        SpecError: the spec is invalid, or cannot run there; lists all problems.
+    """
+    spec = slurm.with_gpus_of_nodes(with_gpus(_on_assumed_nodes(file, order)))
+    if problems := lint.unused_image(spec, ENGINE) + lint.refused_spares(spec, ENGINE):
+        raise SpecError(file.source, problems)
+    try:
+        warnings = prepare.warnings_about(file.source, spec)
+    except SpecError as error:
+        raise SpecError(error.source, _in_words_of_job(spec, error.problems)) from None
+    warnings += [problem for problem, _ in prepare.warnings_about_files(spec, file.directory)]
+    return spec, prepare.make_plan(file.directory, spec), _in_words_of_job(spec, warnings)
+
+
+def _in_words_of_job(spec: Spec, problems: Sequence[Problem]) -> list[Problem]:
+    """Return problems with the GPUs of placeholder nodes in words of the options that ask for them, each once."""
+    said = (
+        problem._replace(
+            where="slurm.gpus-per-node" if "gpus-per-node" in spec.slurm else "slurm.gres",
+            message=f"on a node, {problem.message}",
+            hint=f"{problem.hint}, or ask for more nodes",
+        )
+        if _GPUS_OF_NODE.fullmatch(problem.where)
+        else problem
+        for problem in problems
+    )
+    return list(dict.fromkeys(said))
 
 
 def plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
@@ -87,18 +145,18 @@ def plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
     Raises:
         SpecError: the spec does not fit these nodes.
     """
-    path, home = directory.path / f"spec{order.suffix}", Path(order.directory)
-    file = read_spec_file(path)._replace(directory=home)
+    path, base = directory.path / f"spec{order.suffix}", Path(order.directory)
+    file = read_spec_file(path)._replace(directory=base)
     spec = _load(file, order)
     is_whole = len(slurm.parts_of(spec)) == 1
 
     def on_nodes(number: int, part: Spec) -> Spec:
-        return resolve.with_hosts(str(path), part, home, on=ENGINE if is_whole else f"{ENGINE}:{number}")
+        return resolve.with_hosts(str(path), part, base, on=ENGINE if is_whole else f"{ENGINE}:{number}")
 
     spec = job_parts.placed(spec, on_nodes)
     spec = slurm.with_gpus_of_nodes(with_gpus(spec))
     prepare.warnings_about(str(path), spec)
-    plan = prepare.make_plan(home, spec)._replace(preflight=order.preflight)
+    plan = prepare.make_plan(base, spec)._replace(preflight=order.preflight)
     if not directory.function.exists():
         return plan
     return plan.with_function(directory.function, json.loads((directory.function / function.SEARCHED).read_text()))
@@ -125,7 +183,7 @@ def _load(file: SpecFile, order: SpecOrder) -> Spec:
     return prepare.load_spec(file, order.settings, order.name, order.command)
 
 
-def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Sequence[str]]) -> str:
+def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Mapping[str, str]]) -> str:
     """Submit a run to Slurm, and return the job's ID.
 
     Args:
@@ -137,15 +195,10 @@ def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Sequence[
         TflaunchError: sbatch does not know an option (exit code 2), or the job cannot be submitted (3).
     """
     private_files.write_text(directory.path / _ORDER_NAME, json.dumps(order._asdict()))
-    log = shlex.quote(str(directory.path / SUPERVISOR_LOG).replace("%", "%%"))
     first, *others = parts
-    given = {option.removeprefix("--").partition("=")[0] for option in first}
-    ours = {"output": log, "open-mode": "append"}
-    lines = [*first, *(f"--{name}={value}" for name, value in ours.items() if name not in given)]
-    for options in others:
-        lines += ["hetjob", *options]
+    ours = {"output": str(directory.path / SUPERVISOR_LOG).replace("%", "%%"), "open-mode": "append"}
     command = [sys.executable, "-c", _PROGRAM, "supervise", str(directory.path)]
-    text = _SCRIPT.format(options="\n".join(f"#SBATCH {line}" for line in lines), command=shlex.join(command))
+    text = _script([{**ours, **first}, *others], command)
     private_files.write_text(directory.path / _SCRIPT_NAME, text)
     try:
         job = commands.submit_script(text)
@@ -153,6 +206,11 @@ def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Sequence[
         raise _refused(error) from None
     batch.note_job(directory.path, job)
     return job
+
+
+def _script(parts: Sequence[Mapping[str, str]], command: Sequence[str]) -> str:
+    options = ["\n".join(f"#SBATCH {option}" for option in slurm.as_options(part)) for part in parts]
+    return _SCRIPT.format(options="\n#SBATCH hetjob\n".join(options), command=shlex.join(command))
 
 
 def _refused(error: SlurmError) -> TflaunchError:
@@ -190,9 +248,13 @@ def take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
     return order, RunDirectory.existing(path, logs)
 
 
-def explain_term(directory: Path, plan: Plan) -> str:
+def explain_term(directory: Path) -> str:
     """Return why Slurm has sent TERM to the job of a run, "" if Slurm does not say so soon."""
-    return batch.explain_term(directory, slurm.lead_of_term(plan) + _MOST_EARLY)
+    try:
+        leads = re.findall(_LEAD_OF_TERM, (directory / _SCRIPT_NAME).read_text("utf-8", "replace"))
+    except OSError:
+        leads = []
+    return batch.explain_term(directory, float(leads[-1] if leads else 0) + _MOST_EARLY)
 
 
 def restart_count() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import click
@@ -29,9 +30,7 @@ def supervise(directory: Path) -> int:
     def begun() -> None:
         batch.note_life(directory, slurm_submission.restart_count())
 
-    def explain_term() -> str:
-        return slurm_submission.explain_term(directory, plan)
-
+    explain = functools.partial(slurm_submission.explain_term, directory)
     code = launch.code_for_hosts(plan)
-    config = RunConfig(run, code, say, order.extras, sink=daemon.notes, begun=begun, explain_term=explain_term)
+    config = RunConfig(run, code, say, order.extras, sink=daemon.notes, begun=begun, explain_term=explain)
     return launch.start(plan, config)
