@@ -30,7 +30,7 @@ def test_results_beside_the_copied_code_are_told_with_a_command(exit_code: int) 
     assert last_line(exit_code, sync={}).endswith("beside the copied code; next: tflaunch fetch run PATH…")
 
 
-@pytest.mark.parametrize("fields", [{}, {"sync": {}, "workdir": "/data"}, {"sync": {}, "collect": ["*"]}])
+@pytest.mark.parametrize("fields", [{}, {"sync": {}, "workdir": "/data"}])
 def test_nothing_is_said_of_files_that_are_elsewhere(fields: dict[str, Any]) -> None:
-    """The tasks ran beside the user's own files or in another directory, or their files are fetched."""
+    """The tasks ran beside the user's own files, or in another directory."""
     assert "relative paths" not in last_line(**fields)
