@@ -19,8 +19,8 @@ from support.launch import Launch
 from support.specs import TFLAUNCH, written
 
 pytestmark = pytest.mark.kubernetes
-USER = "system:serviceaccount:default:cluster-launcher"
-LAUNCHER = "--selector=job-name=cluster-launcher"
+USER = "system:serviceaccount:default:{}"
+LAUNCHER = "--selector=tflaunch/launcher"
 GOAL = "/tmp/goal"
 REASON_WITHIN = 15.0  # seconds
 ENDS_WHEN_TOLD = """
@@ -49,6 +49,16 @@ def start(launch: Launch, directory: Path, program: str = ENDS_WHEN_TOLD, kubern
     begun = launch.up(written(directory / "job", data), "-d")
     assert begun.returncode == 0, begun.stderr
     return begun.stdout.strip()
+
+
+def job(run: str) -> str:
+    """Return the name of the Job of a run's supervisor."""
+    return f"cluster-{run[-4:]}-launcher"
+
+
+def pod(run: str, index: int) -> str:
+    """Return the name of a worker's pod."""
+    return f"cluster-{run[-4:]}-worker-{index}"
 
 
 def pids(launch: Launch) -> list[int]:
@@ -148,10 +158,10 @@ def test_without_a_volume_the_next_launcher_pod_begins_the_job_again_from_its_ch
         return all("begins at step" in log and "begins at step 0\n" not in log for log in logs)
 
     kube.wait_until(has_begun_again, "the job did not begin again")
-    said = kube.kubectl("logs", "job/cluster-launcher")
+    said = kube.kubectl("logs", f"job/{job(run)}")
     assert "kubernetes.run_volume would keep it): the job begins again, from its checkpoints" in said
     for index in range(2):
-        kube.kubectl("exec", f"cluster-worker-{index}", "--", "sh", "-c", f"echo 0 > {GOAL}")
+        kube.kubectl("exec", pod(run, index), "--", "sh", "-c", f"echo 0 > {GOAL}")
     ended = launch.run("wait", run)
     assert ended.returncode == 0, ended.stderr
     kube.wait_until_empty()
@@ -164,15 +174,15 @@ def test_what_nobody_fetches_is_kept_for_a_while_and_the_job_has_the_result(
     end_tasks(launch)
 
     def conditions() -> list[str]:
-        job = json.loads(kube.kubectl("get", "job", "cluster-launcher", "--output=json"))
-        assert job["metadata"].get("annotations", {}).get("tflaunch/exit-code", "7") == "7"
-        return [each["type"] for each in job["status"].get("conditions") or []]
+        found = json.loads(kube.kubectl("get", "job", job(run), "--output=json"))
+        assert found["metadata"].get("annotations", {}).get("tflaunch/exit-code", "7") == "7"
+        return [each["type"] for each in found["status"].get("conditions") or []]
 
     kube.wait_until(lambda: conditions() == ["Failed"], "the Job did not fail")
     late = launch.run("wait", run)
     assert late.returncode == 7
     assert f"run {run} has ended with exit code 7; its directory was kept for 5s (kubernetes.keep)" in late.stderr
-    assert "here 0" in kube.kubectl("logs", "job/cluster-launcher")
+    assert "here 0" in kube.kubectl("logs", f"job/{job(run)}")
     assert launch.run("down", run).returncode == 0
     kube.wait_until_empty()
 
@@ -212,7 +222,7 @@ def test_ctrl_c_while_the_first_object_is_created_leaves_nothing(
 
 def test_deleting_the_job_deletes_everything(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     run = start(launch, tmp_path)
-    kube.kubectl("delete", "job", "cluster-launcher")
+    kube.kubectl("delete", "job", job(run))
     kube.wait_until_empty()
     gone = launch.run("ps", run)
     assert gone.returncode == 125
@@ -220,12 +230,12 @@ def test_deleting_the_job_deletes_everything(kube: Kube, launch: Launch, tmp_pat
 
 
 def test_the_launcher_may_run_commands_in_pods_of_its_run_alone(kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    start(launch, tmp_path)
+    run = start(launch, tmp_path)
 
     def may(*words: str) -> bool:
-        return kube.kubectl("auth", "can-i", *words, f"--as={USER}", may_fail=True) == "yes"
+        return kube.kubectl("auth", "can-i", *words, f"--as={USER.format(job(run))}", may_fail=True) == "yes"
 
-    assert may("create", "pods/cluster-worker-0", "--subresource=exec")
+    assert may("create", f"pods/{pod(run, 0)}", "--subresource=exec")
     assert not may("create", "pods/other-0", "--subresource=exec")
     assert not may("create", "pods")
     assert not may("get", "secrets")
@@ -289,7 +299,7 @@ def test_commands_run_through_the_supervisor_in_the_cluster(kube: Kube, launch: 
     done = subprocess.run(
         words, input=b"\0\xff\n", cwd=launch.directory, env=launch.env, capture_output=True, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (5, b"cluster-worker-1\n\0\xff\n", b"error: no\n")
+    assert (done.returncode, done.stdout, done.stderr) == (5, f"{pod(run, 1)}\n".encode() + b"\0\xff\n", b"error: no\n")
     end_tasks(launch)
     assert launch.run("wait", run).returncode == 7
     late = launch.run("exec", run, "worker:1", "--", "true")

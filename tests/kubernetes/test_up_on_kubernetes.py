@@ -48,6 +48,11 @@ def spec(directory: Path, program: str, workers: int = 2, **fields: Any) -> Path
     return written(directory / "job", data)
 
 
+def pod(launch: Launch, index: int) -> str:
+    """Return the name of a worker's pod in the only run."""
+    return f"cluster-{launch.run_directory().name[-4:]}-worker-{index}"
+
+
 def messages_until(process: subprocess.Popen[str], words: str) -> str:
     """Read a command's messages until one contains ``words``."""
     assert process.stderr is not None
@@ -64,9 +69,9 @@ def test_the_exit_code_is_the_programs_and_nothing_is_left(kube: Kube, launch: L
     ended = launch.up(spec(tmp_path, program, restart={"max": 0}))
     assert ended.returncode == 7, ended.stderr
     name, config = launch.log("worker:1").split(maxsplit=1)
-    assert name == "cluster-worker-1"
+    assert name == pod(launch, 1)
     first = json.loads(config)["cluster"]["worker"][0]
-    assert first.startswith("cluster-worker-0.cluster:")
+    assert first.startswith(f"{pod(launch, 0)}.cluster-{launch.run_directory().name[-4:]}:")
     assert not kube.kubectl("get", "statefulsets,services", "--selector=tflaunch/run", "--output=name")
 
 
@@ -157,7 +162,7 @@ def test_a_pod_that_is_deleted_comes_back_without_a_charge(kube: Kube, launch: L
     process = launch.start("up", spec(tmp_path, COUNTS))
     messages_until(process, "tflaunch: run ")
     launch.wait_for_log("worker:1", "attempt 0")
-    kube.kubectl("delete", "pod", "cluster-worker-1", "--wait=false")
+    kube.kubectl("delete", "pod", pod(launch, 1), "--wait=false")
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert "its agent was terminated there; restart 1 in " in errors  # one that is charged is "1 of 3"
@@ -274,21 +279,65 @@ def test_a_run_whose_supervisor_was_killed_is_ended_by_down(kube: Kube, launch: 
     launch_text = messages_until(process, "tflaunch: run ")
     process.kill()
     process.communicate()
-    again = launch.up(path)
-    assert again.returncode == 3
     run = launch_text.partition("tflaunch: run ")[2].partition(":")[0]
-    assert f"end it (`tflaunch down {run}`)" in again.stderr
     down = launch.run("down", run)
     assert down.returncode in (0, 143), down.stderr
     assert not kube.kubectl("get", "statefulsets,services", "--selector=tflaunch/run", "--output=name")
 
 
+def test_runs_one_after_the_other_do_not_meet(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    """Pods of the run before are still ending; the prompt does not wait for them."""
+    path = spec(tmp_path, "print(1)")
+    for _ in range(3):
+        ended = launch.up(path)
+        assert ended.returncode == 0, ended.stderr
+        assert "refused" not in ended.stderr
+    assert len({entry.name[-4:] for entry in (launch.home / "runs").iterdir()}) == 3
+
+
+CHECKED = """
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Namespace, metadata: {name: small}}
+- {apiVersion: v1, kind: ResourceQuota, metadata: {name: team, namespace: small}, spec: {hard: {pods: "1"}}}
+"""
+
+
+def test_check_asks_the_cluster_before_pods_exist(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    path = spec(tmp_path, WAITS, container={"image": IMAGE, "resources": {"memory": "4000Gi"}})
+    kube.kubectl("create", "--filename=-", given=CHECKED)
+    try:
+        kube.wait_until(
+            lambda: bool(kube.kubectl("get", "quota", "team", "-nsmall", "--output=jsonpath={.status.hard}")),
+            "no quota",
+        )
+        found = launch.run("check", "--on", "kubernetes", "--namespace", "small", path)
+    finally:
+        kube.kubectl("delete", "namespace", "small")
+    assert found.returncode == 2
+    assert "cluster: asks for 2 pods, and the quota 'team' has 1 of 1 left" in found.stdout
+    assert "container.resources.memory: asks for 4000Gi in one pod, and the largest node has" in found.stdout
+    missing = launch.run("doctor", "--on", "kubernetes", "--namespace", "missing", path)
+    assert missing.returncode == 3
+    assert "kubernetes.namespace: 'missing' does not exist" in missing.stdout
+    assert launch.run("check", path).returncode == 0
+
+
+def test_a_program_runs_without_a_spec(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import os, sys; print(os.environ['TFLAUNCH_TASK'], sys.argv[1]); sys.exit(4)")
+    words = ["run", "--on", "kubernetes", "--image", IMAGE, "-n", "2", "python3", "train.py", "given"]
+    ended = launch.run(*words)
+    assert ended.returncode == 4, ended.stderr
+    assert "given" in ended.stdout
+
+
 def test_doctor_asks_in_pods_and_leaves_none(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     ended = launch.run("doctor", "--json", spec(tmp_path, WAITS))
     shown = json.loads(ended.stdout)
-    assert [(host["host"], host["reason"]) for host in shown["hosts"]] == [
-        ("cluster-worker-0", None),
-        ("cluster-worker-1", None),
+    assert [(host["host"][-9:], host["reason"]) for host in shown["hosts"]] == [
+        ("-worker-0", None),
+        ("-worker-1", None),
     ]
     assert not kube.kubectl("get", "statefulsets,services", "--selector=tflaunch/run", "--output=name")
 
@@ -322,8 +371,8 @@ def test_commands_run_in_pods(kube: Kube, launch: Launch, tmp_path: Path) -> Non
     running = launch.start("up", spec(tmp_path, WAITS, env={"GIVEN": "by the spec"}))
     read_until(running, "here", 2)
     on_all = launch.run("exec", "--all", "--", "sh", "-c", 'echo "$(hostname) $GIVEN"; ls program.py; exit 3')
-    expected = [f"cluster-worker-{number} | {line}" for number in range(2)
-                for line in ("program.py", f"cluster-worker-{number} by the spec")]  # fmt: skip
+    expected = [f"{pod(launch, number)} | {line}" for number in range(2)
+                for line in ("program.py", f"{pod(launch, number)} by the spec")]  # fmt: skip
     assert (sorted(on_all.stdout.splitlines()), on_all.returncode) == (sorted(expected), 3), on_all.stderr
     terminal = Terminal(launch, "tflaunch exec worker:1 -- sh -c 'tty; trap : INT; sleep 654; exit 4'")
     terminal.read_until(b"/dev/pts/")

@@ -464,3 +464,13 @@ def test_names_of_pods_are_short_enough_for_their_labels() -> None:
     name = "a-very-long-name-of-a-job-with-40-signs"
     plan = pods.for_run(_plan(name=name), f"{name}-20260102-030405-6789")
     assert max(len(host.host.rpartition("-")[0]) for host in plan.hosts) <= 52  # StatefulSets add a revision of 11
+
+
+def test_pods_that_kubernetes_would_kill_before_their_tasks_have_saved_are_a_problem() -> None:
+    with pytest.raises(SpecError) as found:
+        _spec(kubernetes={"pod": {"terminationGracePeriodSeconds": 30}}, timeouts={"grace": "30s"})
+    (problem,) = found.value.problems
+    assert problem.where == "kubernetes.pod.terminationGracePeriodSeconds"
+    assert problem.message == "must be at least 40: timeouts.grace and the 10 s that an agent needs"
+    longer = _sets(kubernetes={"pod": {"terminationGracePeriodSeconds": 60}}, timeouts={"grace": "30s"})
+    assert {each["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] for each in longer.values()} == {60}

@@ -58,7 +58,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engi
 
     file = read_file(spec)
     asked = [] if engine is None else _asked(engine, file, settings, command)
-    if engine is not None and engines()[engine].submit:
+    if engine is not None and (engines()[engine].submit or not _is_ok(asked)):
         unknown = dict.fromkeys(CHECKS, "needs the hosts of a run")
         return _show(Diagnosis(_is_ok(asked), asked, unknown, []), engine, as_json)
     loaded, warnings = prepare.read_spec(file, settings, command=command)

@@ -12,6 +12,7 @@ ROOM = Room(
             "in Kubernetes pods",
             ("kubernetes.x-on=true",),
             runs="tflaunch.features.kubernetes.found_runs:find_runs",
+            check="tflaunch.features.kubernetes.cluster_check:problems_on_cluster",
             is_elsewhere=True,
             field="kubernetes",
         )

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +18,7 @@ RUN_LABEL = "tflaunch/run"
 """The label with the name of the run to which an object of Kubernetes belongs."""
 
 _PATIENCE = 30.0  # seconds
+_AT_A_TIME = 4  # questions about permissions
 _LONGEST = 600  # characters of an error
 _ADVICE = "; if you choose to ignore these errors"
 _NEEDED = (
@@ -113,9 +115,14 @@ def missing_permissions(cluster: KubernetesPlan) -> list[str]:
     Raises:
         KubectlError: kubectl cannot be run, or Kubernetes does not answer.
     """
+
+    def ask(needed: tuple[str, str]) -> subprocess.CompletedProcess[str]:
+        return _run(cluster, ("auth", "can-i", *needed))
+
     missing = []
-    for verb, resource in _NEEDED:
-        done = _run(cluster, ("auth", "can-i", verb, resource))
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        answers = list(pool.map(ask, _NEEDED))
+    for (verb, resource), done in zip(_NEEDED, answers, strict=True):
         if not done.stdout.startswith(("yes", "no")):
             raise KubectlError(_reason(done.stderr) or "`kubectl auth can-i` gave no answer")
         if done.stdout.startswith("no"):

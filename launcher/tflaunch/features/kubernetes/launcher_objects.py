@@ -181,17 +181,25 @@ def _rules(cluster: KubernetesPlan, pods: list[str]) -> list[dict[str, Any]]:
 
 def _fields_of_users(cluster: KubernetesPlan) -> dict[str, Any]:
     """Return what says of the tasks' pods where they may run, as which user, and how their image is pulled."""
-    sets = [thing for thing in json.loads(cluster.objects) if thing["kind"] == "StatefulSet"]
-    fields = sets[0]["spec"]["template"]["spec"].items()
-    return {name: value for name, value in fields if name not in _OF_TASKS}
+    pods = [thing["spec"]["template"]["spec"] for thing in stateful_sets(cluster)]
+    fields = {name: value for name, value in pods[0].items() if name not in _OF_TASKS}
+    if "nodeSelector" in fields:  # a role may have other nodes
+        labels = fields["nodeSelector"].items()
+        everywhere = [label for label in labels if all(label in pod.get("nodeSelector", {}).items() for pod in pods)]
+        fields["nodeSelector"] = dict(everywhere)
+    return fields
+
+
+def stateful_sets(cluster: KubernetesPlan) -> list[dict[str, Any]]:
+    """Return the objects of a plan that make the tasks' pods."""
+    return [thing for thing in json.loads(cluster.objects) if thing["kind"] == "StatefulSet"]
 
 
 def pods_of(cluster: KubernetesPlan) -> list[str]:
     """Return the names of the tasks' pods, from the objects that make them."""
     return [
         f"{thing['metadata']['name']}-{index}"
-        for thing in json.loads(cluster.objects)
-        if thing["kind"] == "StatefulSet"
+        for thing in stateful_sets(cluster)
         for index in range(thing["spec"]["replicas"])
     ]
 

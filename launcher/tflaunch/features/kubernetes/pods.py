@@ -24,6 +24,7 @@ _SIGNS = re.compile(r"[^a-z0-9]+")
 _LONGEST_NAME = 40  # the name of the run is a label value: 63 characters
 _LONGEST_PREFIX = 35  # so are those of StatefulSets, with the run's suffix, role and revision
 _GROUP = "tflaunch/group"
+_GRACE_OF_POD = "terminationGracePeriodSeconds"
 _TIME_TO_LEAVE = 10  # seconds for an agent to exit once its tasks have ended
 
 
@@ -50,6 +51,7 @@ def problems(spec: Spec) -> Iterator[Problem]:
         yield Problem("error", "name", message, f"use at most {_LONGEST_NAME} letters")
     if spec.sync is None:
         yield from _missing_code(spec)
+    yield from _short_grace(spec)
     seen = {label(role): role for role in spec.cluster}
     for name in spec.sidecars:
         if (other := seen.setdefault(label(name), name)) != name:
@@ -66,6 +68,19 @@ def unlabelled_features(spec: Spec) -> Iterator[Problem]:
             if "=" not in feature:
                 message = f"has {feature!r}, and nodes of Kubernetes have labels with values"
                 yield Problem("error", f"{place}.resources.features", message, f'write "{feature}=VALUE"')
+
+
+def _short_grace(spec: Spec) -> Iterator[Problem]:
+    """Find pods that Kubernetes would kill before the time that their tasks have to save."""
+    pod, least = {} if spec.kubernetes is None else spec.kubernetes.pod, _grace_of_pod(spec.timeouts.grace)
+    given = pod.get(_GRACE_OF_POD, least)
+    if not isinstance(given, int) or given < least:
+        message = f"must be at least {least}: timeouts.grace and the {_TIME_TO_LEAVE} s that an agent needs"
+        yield Problem.error(f"kubernetes.pod.{_GRACE_OF_POD}", message, "remove it, or lower timeouts.grace")
+
+
+def _grace_of_pod(grace: float) -> int:
+    return math.ceil(grace) + _TIME_TO_LEAVE
 
 
 def _missing_code(spec: Spec) -> Iterator[Problem]:
@@ -221,8 +236,8 @@ def _pod(spec: Spec, task: TaskPlan, grace: float, given: Mapping[str, Any]) -> 
     if volumes:
         container["volumeMounts"] = [{"name": name, "mountPath": path} for name, path, _ in volumes]
     pod: dict[str, Any] = {
+        _GRACE_OF_POD: _grace_of_pod(grace),
         **given,
-        "terminationGracePeriodSeconds": math.ceil(grace) + _TIME_TO_LEAVE,
         "containers": [container],
     }
     if resources.features:
