@@ -181,7 +181,7 @@ def test_what_nobody_fetches_is_kept_for_a_while_and_the_job_has_the_result(
     kube.wait_until(lambda: conditions() == ["Failed"], "the Job did not fail")
     late = launch.run("wait", run)
     assert late.returncode == 7
-    assert f"run {run} has ended with exit code 7; its directory was kept for 5s (kubernetes.keep)" in late.stderr
+    assert f"run {run} has ended with exit code 7; its directory was kept for 5 s (kubernetes.keep)" in late.stderr
     assert "here 0" in kube.kubectl("logs", f"job/{job(run)}")
     assert launch.run("down", run).returncode == 0
     kube.wait_until_empty()

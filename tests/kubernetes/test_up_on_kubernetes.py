@@ -165,7 +165,8 @@ def test_a_pod_that_is_deleted_comes_back_without_a_charge(kube: Kube, launch: L
     kube.kubectl("delete", "pod", pod(launch, 1), "--wait=false")
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    assert "its agent was terminated there; restart 1 in " in errors  # one that is charged is "1 of 3"
+    assert "restart 1 in " in errors  # one that is charged is "1 of 3"
+    assert f"host {pod(launch, 1)}: its pod was deleted, with kubectl or by what empties its node" in errors
     assert "attempt 1" in launch.log("worker:0")
 
 
@@ -209,6 +210,35 @@ def test_a_drained_node_lets_tasks_save_and_costs_no_restart(kube: Kube, launch:
     assert "of 3" not in errors  # a restart that is charged is "1 of 3"
 
 
+FILLS_DISK = """
+import os, time
+with open("/tmp/filled", "wb") as file:
+    for _ in range(40):
+        file.write(os.urandom(1 << 20))
+time.sleep(100)
+"""
+SMALL_DISK = """
+apiVersion: v1
+kind: LimitRange
+metadata: {name: disk}
+spec: {limits: [{type: Container, default: {ephemeral-storage: 20Mi}}]}
+"""
+
+
+def test_an_eviction_is_named_with_its_cause(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    """In the summary, and by commands afterwards."""
+    kube.kubectl("create", "--filename=-", given=SMALL_DISK)
+    try:
+        ended = launch.up(spec(tmp_path, FILLS_DISK, workers=1, restart={"max": 0}))
+    finally:
+        kube.kubectl("delete", "limitrange", "disk")
+    assert ended.returncode == 125, ended.stderr
+    cause = "was lost: evicted: Pod ephemeral local storage usage exceeds the total limit of containers 20Mi"
+    assert cause in ended.stderr
+    assert cause in launch.status()["reason"]
+    assert cause in launch.run("explain").stdout
+
+
 PRIORITIES = """
 apiVersion: v1
 kind: List
@@ -250,6 +280,7 @@ def test_a_preempted_pod_saves_and_costs_no_restart(kube: Kube, launch: Launch, 
     log = launch.log("worker:0")
     assert log.index("saved") < log.index("attempt 1")
     assert "of 3" not in errors
+    assert "preempted by a pod of higher priority" in (launch.run_directory() / "events.jsonl").read_text()
 
 
 def test_a_node_that_does_not_answer_is_a_lost_host_until_it_returns(

@@ -44,7 +44,7 @@ def test_what_they_tell_is_read_again_and_the_job_stays() -> None:
     assert [type(step.event) for step in steps] == [FaultInjected, MemoryGrew, HangExplained]
     assert all(step.job is history.job and not step.actions for step in steps)
     known = replay.annotations_in(records)
-    assert tuple(known) == ({"worker:0": Growth(0, 9.0, now, now + 60)}, "worker:0 sleeps", now)
+    assert tuple(known) == ({"worker:0": Growth(0, 9.0, now, now + 60)}, "worker:0 sleeps", now, {})
     assert known.growth_of(history.job.tasks["worker:0"]) is None  # it has ended
 
 

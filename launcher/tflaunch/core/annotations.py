@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tflaunch.core import policy
 from tflaunch.core.events import Attempt, Metric, Reason, Seconds
-from tflaunch.core.job_state import Job
+from tflaunch.core.job_state import Cause, Job
 from tflaunch.core.task_state import TaskState
 
 
@@ -43,7 +43,14 @@ class HangExplained(NamedTuple):
     sentence: Reason
 
 
-Annotation = MemoryGrew | HangExplained | CheckpointNotCopied | FaultInjected
+class HostEndExplained(NamedTuple):
+    """Why a host was emptied or lost, as what runs it tells after its agent has ended."""
+
+    host: str
+    reason: Reason
+
+
+Annotation = MemoryGrew | HangExplained | CheckpointNotCopied | FaultInjected | HostEndExplained
 """What people want to know, and the job does not react to; the journal has it between the events."""
 
 
@@ -63,11 +70,13 @@ class Annotations(NamedTuple):
     """What the annotations of a run tell together.
 
     ``growth``: task to how its memory grows. ``hang`` is why tasks were found to hang last, and ``explained_at`` when.
+    ``host_ends``: host to why it was emptied or lost last, and when that was found.
     """
 
     growth: Mapping[str, Growth] = {}
     hang: str = ""
     explained_at: float = 0.0
+    host_ends: Mapping[str, tuple[str, float]] = {}
 
     def noted(self, annotation: Annotation, now: float) -> Annotations:
         """Return what is known after another annotation at ``now``."""
@@ -76,6 +85,8 @@ class Annotations(NamedTuple):
                 return self._replace(growth={**self.growth, task: Growth(attempt, rate, now, now + left)})
             case HangExplained(sentence=sentence):
                 return self._replace(hang=sentence, explained_at=now)
+            case HostEndExplained(host=host, reason=reason):
+                return self._replace(host_ends={**self.host_ends, host: (reason, now)})
             case _:
                 return self
 
@@ -89,6 +100,14 @@ class Annotations(NamedTuple):
         """Return why the tasks hang whose end has ended the attempt; "" if they do not, or it is not known."""
         is_about_it = job.culprit is not None and policy.has_hung(job.culprit) and self.explained_at >= job.failed_at
         return self.hang if is_about_it else ""
+
+    def explained(self, job: Job) -> Job:
+        """Return a job for people: a host that is to blame was emptied or lost for the reason that is known by now."""
+        culprit = job.culprit
+        if culprit is None or culprit.cause not in (Cause.HOST, Cause.DRAIN):
+            return job
+        reason, found_at = self.host_ends.get(culprit.name, ("", 0.0))
+        return job._replace(culprit=culprit._replace(message=reason)) if found_at >= job.failed_at and reason else job
 
 
 NOTHING = Annotations()

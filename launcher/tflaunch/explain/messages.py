@@ -6,7 +6,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tflaunch.core import policy, port_fence
-from tflaunch.core.annotations import NOTHING, Annotation, Annotations, CheckpointNotCopied, HangExplained, MemoryGrew
+from tflaunch.core.annotations import (
+    NOTHING,
+    Annotation,
+    Annotations,
+    CheckpointNotCopied,
+    HangExplained,
+    HostEndExplained,
+    MemoryGrew,
+)
 from tflaunch.core.events import (
     BreakpointReached,
     CheckpointPlaced,
@@ -132,11 +140,13 @@ def _wait_news(event: BreakpointReached | TaskLingers, after: Job) -> list[str]:
 
 
 def _annotation_news(annotation: Annotation, job: Job, known: Annotations) -> list[str]:
-    """Return a message about a checkpoint without a copy, a reason for a hang, or memory that begins to grow."""
+    """Return a message about a checkpoint without a copy, the end of a host, a hang, or memory that begins to grow."""
     after = known.noted(annotation, 0.0)
     match annotation:
         case CheckpointNotCopied(host, reason):
             return [f"warning: the newest checkpoint on {host} was not copied: {reason}"]
+        case HostEndExplained(host, reason):
+            return [f"host {host}: {reason}"]
         case HangExplained(sentence):
             return [sentence] if job.culprit is not None and policy.has_hung(job.culprit) else []
         case MemoryGrew(task=name):

@@ -50,6 +50,7 @@ def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Stat
         inputs: the other inputs.
         exit_code: tflaunch's exit code once it is known; it may differ from the job's.
     """
+    job = inputs.known.explained(job)
     culprit = job.culprit
     return Status(
         run=job.run,

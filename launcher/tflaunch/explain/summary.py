@@ -113,6 +113,7 @@ class JobFailure(NamedTuple):
 
 def failure(job: Job, tail: Callable[[str, int], list[str]], known: Annotations) -> JobFailure:
     """Explain a job that has a culprit; ``tail`` and ``known`` are as in `summary`."""
+    job = known.explained(job)
     assert job.culprit is not None
     culprit, cause = job.culprit, job.culprit.cause
     is_task = cause is Cause.TASK

@@ -334,6 +334,8 @@ class Run:
             event = mailbox.take(until)
             if isinstance(event, Interrupted):
                 self._cut_short_by = event.signal
+            elif isinstance(event, Annotation):
+                self._annotate(event, mailbox.now())
         return is_over()
 
 

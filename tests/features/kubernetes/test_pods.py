@@ -14,12 +14,13 @@ from support.specs import DIRECTORY, MACHINE, made
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.problems import validate_data
 from tflaunch.core import policy
-from tflaunch.core.events import HostDelayed
+from tflaunch.core.annotations import NOTHING, HostEndExplained
+from tflaunch.core.events import HostDelayed, HostJoined, HostLost
 from tflaunch.discovery import prepare
 from tflaunch.errors import SpecError
 from tflaunch.explain import results
 from tflaunch.explain.messages import Logs, messages_about
-from tflaunch.features.kubernetes import kubectl, pods
+from tflaunch.features.kubernetes import kubectl, pod_ends, pods
 from tflaunch.features.kubernetes import pod_connectors as transport
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
@@ -474,3 +475,34 @@ def test_pods_that_kubernetes_would_kill_before_their_tasks_have_saved_are_a_pro
     assert problem.message == "must be at least 40: timeouts.grace and the 10 s that an agent needs"
     longer = _sets(kubernetes={"pod": {"terminationGracePeriodSeconds": 60}}, timeouts={"grace": "30s"})
     assert {each["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] for each in longer.values()} == {60}
+
+
+@pytest.mark.parametrize(
+    ("events", "cause"),
+    [
+        ([{"reason": "Scheduled"}, {"reason": "Killing"}], ""),
+        ([{"reason": "Evicted", "message": "The node was low on resource: memory. "}],
+         "evicted: The node was low on resource: memory."),
+        ([{"reason": "Preempted", "message": "Preempted by default/urgent on node n1"}, {"reason": "Killing"}],
+         "preempted by a pod of higher priority: Preempted by default/urgent on node n1"),
+        ([{"reason": "Evicted", "message": "{x}"}, {"reason": "TaintManagerEviction"}],
+         "evicted: its node has a taint that it does not tolerate, or does not answer"),
+    ],
+)  # fmt: skip
+def test_the_last_event_that_ends_a_pod_tells_why(events: list[dict[str, str]], cause: str) -> None:
+    assert pod_ends.cause_in(events) == cause
+
+
+def test_the_cause_that_kubernetes_tells_is_that_of_the_end() -> None:
+    history = History(_plan())
+    for host in history.job.hosts:
+        history.happens(HostJoined(host, "10.0.0.1", "", 0))
+    lost = "night-ly-worker-0"
+    job = history.happens(HostLost(lost, "its pod was deleted")).job
+    assert job.culprit is not None
+    known = NOTHING.noted(HostEndExplained(lost, "evicted: no disk"), history.now)
+    explained = known.explained(job).culprit
+    assert explained is not None
+    assert (explained.name, explained.message) == (lost, "evicted: no disk")
+    late = NOTHING.noted(HostEndExplained("night-ly-ps-0", "evicted: no disk"), history.now)
+    assert late.explained(job) is job

@@ -152,8 +152,11 @@ class _Group:
         """Return a readable description of its limit."""
         limit, with_swap = self._limit() or 0, self._limit_with_swap()
         if with_swap is not None and with_swap > limit and self.is_full_with_swap():
-            return f"limit of memory and swap of cgroup {self._name} is {in_words(with_swap)}"
-        return f"memory limit of cgroup {self._name} is {in_words(limit)}"
+            return f"limit of memory and swap of {self._shown()} is {in_words(with_swap)}"
+        return f"memory limit of {self._shown()} is {in_words(limit)}"
+
+    def _shown(self) -> str:
+        return "the container" if self._name == "/" else f"cgroup {self._name}"
 
     def _count_hits(self) -> int:
         if self._is_v2:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Engine, Location, Option, Room, Starting
+from tflaunch.rooms import Engine, Location, Option, Room, Starting, Watching
 
 ROOM = Room(
     fields=("kubernetes",),
@@ -31,6 +31,9 @@ ROOM = Room(
             "tflaunch.features.kubernetes.start_detached:start_in_cluster",
             lambda run: run.plan is not None and run.plan.kubernetes is not None and run.options.detach,
         ),
+    ),
+    watchers=(
+        Watching("tflaunch.features.kubernetes.pod_ends:PodEnds", lambda run: run.job.original.kubernetes is not None),
     ),
     host_makers={"kubernetes": "tflaunch.features.kubernetes.pod_hosts:PodHosts"},
     programs={"launcher": "tflaunch.features.kubernetes.launcher:launcher"},
