@@ -406,13 +406,19 @@ def test_a_job_that_is_requeued_resumes(nodes: SlurmBed, launch: Launch) -> None
     """It is the same run, also for commands that follow it."""
     up = launch.start("up", shell(launch, RESUMING), "--on", "slurm")
     wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
-    waiting = launch.start("wait")
+    waiting, attached, following = (launch.start(*words) for words in (("wait",), ("attach",), ("logs", "-f")))
+    read_until(attached, "worker:1 began")
+    read_until(following, "worker:1 began")
     (launch.directory / "checkpoint").touch()
     nodes.asked("scontrol", "requeue", job_of(launch))
-    out, said = up.communicate(timeout=PATIENCE)
-    assert up.returncode == 0, said
-    assert "worker:0 went on" in out
-    assert "worker:1 went on" in out
+    nodes.wait_until(lambda: "PENDING" in nodes.asked("squeue", "--noheader", "--format=%T"), "not requeued")
+    assert json.loads(launch.run("ls", "--json").stdout)[0]["state"] == "queued"
+    assert "begins again: job" in launch.run("ps").stderr
+    for process in (up, attached, following):
+        out, said = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, said
+        assert "worker:0 went on" in out
+        assert "worker:1 went on" in out
     _, said = waiting.communicate(timeout=PATIENCE)
     assert waiting.returncode == 0, said
     assert (launch.run_directory() / "earlier-1" / "events.jsonl").exists()

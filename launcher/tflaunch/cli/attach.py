@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import signal
 import sys
-import time
+from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import WholeNumber, fold_option, quiet_option, say, verbose_option
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+
+if TYPE_CHECKING:
+    from tflaunch.client.observer import Observer
 
 _PATIENCE = 2.0  # seconds to wait for a terminal that takes nothing, after Ctrl-C
 
@@ -31,28 +36,36 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool,
       tflaunch attach
     """
     from tflaunch.client import runs
-    from tflaunch.client.follow import Follower, lost
-    from tflaunch.client.observer import Observer, Outcome
+    from tflaunch.client.follow import Follower, lost, watch_to_end
+    from tflaunch.client.observer import Outcome
     from tflaunch.client.run_location import locate_run
     from tflaunch.tui.screen import Screen
 
     directory = runs.find_run(run)
-    locate_run(directory).wait_until_begun(say, time.sleep)
-    observer = Observer(directory)
-    observer.catch_up()
-    if observer.outcome is Outcome.LOST:
-        return _take_over(directory.name, lost(observer), resume, verbose, quiet, fold)
-    tasks = [process.task for process in observer.job.original.processes()]
-    screen = Screen(tasks, verbose, quiet, fold)
-    patience: float | None = None
+    location = locate_run(directory)
+    tails = itertools.chain([tail], itertools.repeat(None))  # what comes after a wait is all new
+    still = f"{directory.name} is still running (stop it with `tflaunch down {directory.name}`)"
+
+    def watch(observer: Observer) -> int:
+        observer.catch_up()
+        if observer.outcome is Outcome.LOST and (resume or location.has_supervisor_here):
+            return _take_over(directory.name, lost(observer), resume, verbose, quiet, fold)
+        tasks = [process.task for process in observer.job.original.processes()]
+        screen = Screen(tasks, verbose, quiet, fold)
+        patience: float | None = None
+        try:
+            return Follower(observer, screen, tasks, lambda: screen.output_error).run(next(tails))
+        except KeyboardInterrupt:
+            patience = _PATIENCE
+            screen.say(f"detached; {still}")
+            raise
+        finally:
+            screen.close(patience)
+
     try:
-        return Follower(observer, screen, tasks, lambda: screen.output_error).run(tail)
+        return watch_to_end(location, say, watch)
     except KeyboardInterrupt:
-        patience = _PATIENCE
-        screen.say(f"detached; {directory.name} is still running (stop it with `tflaunch down {directory.name}`)")
-        return 130
-    finally:
-        screen.close(patience)
+        return 128 + signal.SIGINT
 
 
 def _take_over(run: str, sentence: str, resume: bool, is_verbose: bool, is_quiet: bool, is_folding: bool | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tflaunch.client.observer import Observer
+    from tflaunch.client.run_location import RunLocation
     from tflaunch.store.log_reader import LogReader
     from tflaunch.tui.log_printer import LogPrinter
 
@@ -51,25 +53,43 @@ def logs(
     """
     from tflaunch.client import runs
     from tflaunch.client.observer import Observer
+    from tflaunch.client.run_location import locate_run
     from tflaunch.plan import selectors
     from tflaunch.store.log_reader import LogReader
     from tflaunch.tui.log_printer import LogPrinter
 
     directory, wanted = choose(words)
     moment = None if since is None else moment_in(since, "--since")
+    location = locate_run(directory)
+    if follow and not _wait_until_begun(location):
+        return
     chosen = selectors.select_tasks(runs.plan_of(directory), wanted)
     observer = Observer(directory)
     if attempt is not None:
         _require_attempt(observer, attempt, follow)
-    reader = LogReader(directory, observer.logs, chosen)
     printer = LogPrinter(chosen, timestamps, fold)
     if tail is None and attempt is None:
         _print_earlier_executions(directory, chosen, moment, printer)
-    printer.print(reader.read(moment, attempt, tail))
-    if follow:
-        _follow(observer, reader, printer)
-    printer.print(reader.rest())
-    printer.flush()
+    while True:
+        reader = LogReader(directory, observer.logs, chosen)
+        printer.print(reader.read(moment, attempt, tail))
+        is_over = follow and _follow(observer, reader, printer)
+        printer.print(reader.rest())
+        printer.flush()
+        if not is_over or observer.exit_code == 0 or not _wait_until_begun(location, is_again=True):
+            return
+        observer, tail = Observer(directory), None
+
+
+def _wait_until_begun(location: RunLocation, is_again: bool = False) -> bool:
+    """Wait until a run has begun, or begins again if that is expected; return whether it has."""
+    try:
+        if is_again and not location.begins_again(say, time.sleep, is_lost=False):
+            return False
+        location.wait_until_begun(say, time.sleep)
+    except KeyboardInterrupt:
+        return False
+    return True
 
 
 def _print_earlier_executions(directory: Path, chosen: Sequence[str], since: float | None, printer: LogPrinter) -> None:
@@ -100,8 +120,8 @@ def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:
         raise TflaunchError(f"run {observer.directory.name} has no attempt {attempt}; {known}", EXIT_USAGE)
 
 
-def _follow(observer: Observer, reader: LogReader, printer: LogPrinter) -> None:
-    """Print new output until the run has ended and all of it is read."""
+def _follow(observer: Observer, reader: LogReader, printer: LogPrinter) -> bool:
+    """Print new output until the run has ended and all of it is read, and return True; False after Ctrl-C."""
     from tflaunch.client.observer import Outcome
 
     try:
@@ -110,4 +130,5 @@ def _follow(observer: Observer, reader: LogReader, printer: LogPrinter) -> None:
             if not printer.print(reader.new_lines()):
                 printer.flush()
     except KeyboardInterrupt:
-        return
+        return False
+    return True

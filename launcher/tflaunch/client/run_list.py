@@ -43,7 +43,8 @@ class RunEntry(TypedDict):
 
     `matrix` has the values of --matrix, `job` is the name without them. `engine` is what its hosts belong to, such as
     ``kubernetes``; `host` is the only one of its `hosts` with tasks. `step` and `metrics` are the last ones that the
-    run has reported. A live run that tells how many `steps` it has in all is expected to take the last one at
+    run has reported. A run in the queue of a batch system has a `position` there, from 1 on, and an `expected_start`,
+    where that is known. A live run that tells how many `steps` it has in all is expected to take the last one at
     `expected_end`, at the present rate. The state is the phase of a live run, ``queued``, ``elsewhere`` (supervised in
     a cluster), ``not begun``, ``succeeded``, ``failed``, ``stopped``, ``interrupted``, ``lost`` or ``unreadable``.
     """
@@ -63,6 +64,8 @@ class RunEntry(TypedDict):
     step: int | None
     steps: int | None
     expected_end: float | None
+    position: int | None
+    expected_start: float | None
     metrics: Mapping[str, float]
 
 
@@ -139,14 +142,19 @@ def entry_of(directory: Path) -> RunEntry:
         "step": None,
         "steps": None,
         "expected_end": None,
+        "position": None,
+        "expected_start": None,
         "metrics": {},
         "state": "unreadable",
     }
     try:
         found = first_and_last_record(run_dir.open_run(directory))
+        location = locate_run(directory)
         if found is None:
-            return cast("RunEntry", {**unknown, **locate_run(directory).describe_run()})
+            return cast("RunEntry", {**unknown, **location.describe_run()})
         first, last = found
+        if location.describe_wait():  # what is recorded is of an earlier execution
+            return cast("RunEntry", {**unknown, **_described(first["plan"]), **location.describe_run()})
         state, exit_code = _state(directory, last)
         results = last if last["kind"] == "ended" else _results_so_far(directory)
         about: dict[str, Any] = {
@@ -250,7 +258,9 @@ def _cell(value: float | str | None) -> str:
 
 def _row(entry: RunEntry, now: float) -> tuple[str, ...]:
     began, ended = entry["started"], entry["ended"]
-    started = "-" if began is None else age_words(now - began)
+    expected = entry["expected_start"]
+    soon = "-" if expected is None else f"in {duration_words(max(expected - now, 0.0))}"
+    started = soon if began is None else age_words(now - began)
     took = "-" if began is None or ended is None else duration_words(ended - began)
     cells = ("-" if entry[name] is None else str(entry[name]) for name in ("exit_code", "tasks"))
     return (entry["run"], entry["state"], *cells, started, took)

@@ -9,6 +9,8 @@ from pathlib import Path
 from tflaunch.agents.snapshot import AgentSnapshot, look_at
 from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.observer import Observer, Outcome
+from tflaunch.client.run_location import locate_run
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.rooms import ask, rooms
@@ -60,6 +62,8 @@ def _status_of_supervisor(directory: Path) -> Status | None:
 
 def _status_of_journal(directory: Path) -> Status:
     """Return the status from the journal, corrected by the agents if the run's supervisor was killed."""
+    if waits := locate_run(directory).describe_wait():  # a journal, if any, is of an earlier execution
+        raise TflaunchError(waits, EXIT_INTERNAL)
     observer = Observer(directory)
     observer.catch_up()
     now = time.time() - observer.epoch

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from fuzz.recorded_run import record
 from support.launch import PATIENCE
 from tflaunch.client import follow, requests, run_list, runs
 from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import RunLocation, locate_run
+from tflaunch.client.status import current_status
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.slurm import batch, commands
 from tflaunch.features.slurm.commands import SlurmError, SlurmJob
@@ -79,6 +81,21 @@ def test_what_is_shown_of_a_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert location.describe_loss() == (
         f"the supervisor of {path.name} is gone, and with it job 17 of Slurm; start its spec again"
     )
+
+
+def test_a_run_that_begins_again_is_not_what_was_recorded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its journal is of an earlier execution, which has ended, until the job begins again."""
+    directory = record(has_ended=True)
+    batch.note_job(directory, "17")
+    batch.note_life(directory, 0)
+    jobs_are(monkeypatch, WAITING._replace(restarts=1, reason="BeginTime"))
+    entry = run_list.entry_of(directory)
+    assert (entry["state"], entry["exit_code"], entry["ended"]) == ("queued", None, None)
+    assert entry["tasks"]
+    with pytest.raises(TflaunchError, match=r"begins again: job 17 is PENDING \(BeginTime\)"):
+        current_status(directory)
+    jobs_are(monkeypatch, WAITING._replace(state="COMPLETED"))
+    assert run_list.entry_of(directory)["exit_code"] is not None
 
 
 def test_a_job_that_waits_is_cancelled_instead_of_stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ class SlurmJob(NamedTuple):
 
     ``state`` is Slurm's term, such as PENDING or NODE_FAIL; ``reason``: why it waits; ``node``: where its script
     runs; ``restarts``: how often it was requeued; ``exit_code``: that of its script. ``time_limit`` is in Slurm's
-    format, and so much of it is left, in seconds.
+    format, and so much of it is left, in seconds. ``partition``: where it waits or runs, or several, as in sbatch.
     """
 
     state: str
@@ -59,6 +59,7 @@ class SlurmJob(NamedTuple):
     exit_code: int
     time_limit: str = ""
     seconds_left: float = math.inf
+    partition: str = ""
 
     @property
     def remedy(self) -> str:
@@ -81,9 +82,14 @@ class SlurmJob(NamedTuple):
         return self.state in _RUNNING
 
     @property
+    def is_ending(self) -> bool:
+        """Whether the job is about to be over, or to wait again."""
+        return self.state == _ENDING
+
+    @property
     def is_over(self) -> bool:
         """Whether the job has ended for good."""
-        return not self.is_waiting and not self.is_running and self.state != _ENDING
+        return not self.is_waiting and not self.is_running and not self.is_ending
 
 
 class NodeSize(NamedTuple):
@@ -194,6 +200,7 @@ def find_job(job: str, patience: float = _PATIENCE) -> SlurmJob | None:
         exit_code=int(fields.get("ExitCode", "0:0").partition(":")[0]),
         time_limit=fields.get("TimeLimit", ""),
         seconds_left=seconds_until(fields.get("EndTime", "")),
+        partition=fields.get("Partition", ""),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import socket
 import subprocess
 import sys
@@ -14,9 +16,11 @@ from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.features.slurm import batch, commands
 from tflaunch.features.slurm.commands import NoSlurmError, SlurmError, SlurmJob
+from tflaunch.features.slurm.queue_place import QueuePlace, find_place, is_in_turn
 from tflaunch.store.run_dir import SOCKET_NAME, SUPERVISOR_LOG
 
 _BETWEEN_LOOKS = 1.0  # seconds: Slurm sends no notifications, so it is polled
+_LOOKS_PER_PLACE = 10  # all jobs of a partition may be many
 _BETWEEN_TRIES = 5.0
 _LAST_LINES = 5
 _RELAY = (
@@ -47,8 +51,15 @@ class SlurmRun(RunLocation):
         return super().is_live() or self._unfinished_job() is not None
 
     def describe_run(self) -> dict[str, Any]:
-        """Return the state of a run whose job has not begun it."""
-        return {"state": "stopped" if self._unfinished_job() is None else "queued"}
+        """Return the state of a run whose job has not begun it, or not again."""
+        job = self._unfinished_job()
+        if job is None:
+            return {"state": "stopped"}
+        place = find_place(self._job, job)
+        if place is None:
+            return {"state": "queued"}
+        expected = None if place.expected == math.inf else round(place.expected, 1)
+        return {"state": "queued", "position": place.position, "expected_start": expected}
 
     def describe_wait(self) -> str | None:
         """Return what its job waits for."""
@@ -56,7 +67,10 @@ class SlurmRun(RunLocation):
         if job is None or batch.has_begun(self.directory, job):
             return None
         remedy = f": {job.remedy}" if job.remedy else ""
-        return f"run {self.directory.name} has not begun: job {self._job} is {job.standing}{remedy}"
+        place = find_place(self._job, job)
+        where = "" if place is None else f", {place.describe()}"
+        begun = "begins again" if job.restarts else "has not begun"
+        return f"run {self.directory.name} {begun}: job {self._job} is {job.standing}{where}{remedy}"
 
     def describe_loss(self) -> str | None:
         """Return a sentence about a job that has ended, or waits again."""
@@ -88,9 +102,10 @@ class SlurmRun(RunLocation):
             return self._connect_through_step(job.node)
 
     def wait_until_begun(self, say: Callable[[str], None], pause: Callable[[float], None]) -> None:
-        """Wait until its job runs, and has begun the run."""
-        told = ""
-        while True:
+        """Wait until its job runs, and has begun the run; say what it waits for, and again when that changes much."""
+        name, told = self.directory.name, ""
+        place: QueuePlace | None = None
+        for look in itertools.count():
             seen = self._look(say, pause)
             if seen is None or seen.is_over:
                 if seen is None or batch.has_begun(self.directory, seen):
@@ -98,13 +113,15 @@ class SlurmRun(RunLocation):
                 raise TflaunchError(self._stillborn(seen), seen.exit_code or EXIT_INTERNAL)
             if batch.has_begun(self.directory, seen):
                 return
-            name = self.directory.name
-            news = f"job {self._job} of run {name} is {seen.standing}"
-            if seen.remedy:
-                news += f": {seen.remedy} (`tflaunch down {name}` takes the job out of the queue)"
-            if news != told:
-                say(news)
-            told = news
+            standing = seen.state if is_in_turn(seen) else seen.standing
+            found = find_place(self._job, seen) if look % _LOOKS_PER_PLACE == 0 else None
+            if not seen.is_ending and (standing != told or (found is not None and not found.is_about(place))):
+                place, told = found or place, standing
+                where = f", {found.describe()}" if found is not None else ""
+                remedy = (
+                    f": {seen.remedy} (`tflaunch down {name}` takes the job out of the queue)" if seen.remedy else ""
+                )
+                say(f"job {self._job} of run {name} is {seen.standing}{where}{remedy}")
             pause(_BETWEEN_LOOKS)
 
     def begins_again(self, say: Callable[[str], None], pause: Callable[[float], None], *, is_lost: bool) -> bool:
