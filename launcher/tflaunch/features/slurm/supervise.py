@@ -15,7 +15,8 @@ from tflaunch.cli.arguments.spec import say
 def supervise(directory: Path) -> int:
     """Begin the run in DIRECTORY: its job calls this, on its first node."""
     from tflaunch import descriptors
-    from tflaunch.features.slurm import batch
+    from tflaunch.errors import EXIT_PREFLIGHT
+    from tflaunch.features.slurm import batch, lost_nodes
     from tflaunch.features.slurm import submission as slurm_submission
     from tflaunch.runtime import daemon, launch
     from tflaunch.runtime.run_config import RunConfig
@@ -33,4 +34,7 @@ def supervise(directory: Path) -> int:
     explain = functools.partial(slurm_submission.explain_term, directory)
     code = launch.code_for_hosts(plan)
     config = RunConfig(run, code, say, order.extras, sink=daemon.notes, begun=begun, explain_term=explain)
-    return launch.start(plan, config)
+    exit_code = launch.start(plan, config)
+    if exit_code == EXIT_PREFLIGHT:
+        lost_nodes.begin_elsewhere(directory, plan, slurm_submission.restart_count(), say)
+    return exit_code
