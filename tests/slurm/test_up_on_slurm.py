@@ -178,6 +178,10 @@ def test_a_role_has_a_task_per_task_of_the_allocation(nodes: SlurmBed, launch: L
     ended = launch.up(spec)
     assert ended.returncode == 0, ended.stderr
     assert set(re.findall(r"on (h\d)", ended.stdout)) == {"h1", "h2", "h3"}
+    here = launch.run("run", "-n", "2", "true")
+    assert here.returncode == 0, here.stderr
+    assert "all tasks run on this machine, and not on the 3 nodes" in here.stderr
+    assert "--set hosts.discover=slurm" in here.stderr
 
 
 def test_outside_an_allocation_that_is_said(nodes: SlurmBed, launch: Launch) -> None:
@@ -287,6 +291,7 @@ def test_a_job_in_the_queue(nodes: SlurmBed, launch: Launch) -> None:
         assert shown.returncode == 125, verb
         assert f"job {job_of(launch)} is PENDING (BeginTime)" in shown.stderr
         assert "Traceback" not in shown.stderr
+    assert f"run {run} has not begun" in launch.run("queue").stderr
     waiting = launch.start("wait", run)
     taken_back = launch.run("down", run)
     assert taken_back.returncode == 0

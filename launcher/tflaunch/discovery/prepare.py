@@ -34,8 +34,11 @@ def read_spec(
     return spec, [*problems, *(problem for problem, _ in warnings_about_files(spec, file.directory))]
 
 
-def warnings_about_files(spec: Spec, directory: Path) -> list[tuple[Problem, Path]]:
-    """Return what rooms find in the files that a spec names, and the files; its paths are relative to ``directory``."""
+def warnings_about_files(spec: Spec, directory: Path) -> list[tuple[Problem, Path | None]]:
+    """Return what rooms find in the files that a spec names, and the files; its paths are relative to ``directory``.
+
+    What they say about the environment of this process has no file.
+    """
     places = [room.warnings for room in rooms().values() if room.warnings]
     return [found for place in places for found in ask(place, spec, directory) or ()]
 

@@ -120,7 +120,9 @@ def _read(path: Path) -> Planned | None:
         if kept["facts"] != _facts(kept["hosts"]):
             return None
         # A file that has changed is not read again here: what was said about it may not hold any more.
-        about_files = [problem for problem, path, state in kept["about_files"] if _time_and_size(path) == state]
+        about_files = [
+            problem for problem, path, state in kept["about_files"] if not path or _time_and_size(path) == state
+        ]
         problems = [Problem(*problem) for problem in (*kept["warnings"], *about_files)]
         return Planned(serialize.from_json(kept["plan"]), problems)
     except (OSError, TflaunchError, ValueError, KeyError, TypeError):
@@ -132,7 +134,7 @@ def _time_and_size(path: str | Path) -> list[int]:
     return [status.st_mtime_ns, status.st_size]
 
 
-def _write(path: Path, planned: Planned, hosts: list[str], about_files: Sequence[tuple[Problem, Path]]) -> None:
+def _write(path: Path, planned: Planned, hosts: list[str], about_files: Sequence[tuple[Problem, Path | None]]) -> None:
     """Keep a plan; without room or permission, it is compiled again the next time."""
     kept: dict[str, Any] = {
         "hosts": hosts,
@@ -142,7 +144,10 @@ def _write(path: Path, planned: Planned, hosts: list[str], about_files: Sequence
     }
     new = path.with_suffix(f".{os.getpid()}")
     try:
-        kept["about_files"] = [(problem, str(name.absolute()), _time_and_size(name)) for problem, name in about_files]
+        kept["about_files"] = [
+            (problem, *((str(name.absolute()), _time_and_size(name)) if name else ("", [])))
+            for problem, name in about_files
+        ]
         private_files.make_directories(path.parent)
         private_files.require_own(path.parent)
         private_files.write_text(new, json.dumps(kept, separators=(",", ":")))

@@ -45,7 +45,22 @@ def queue(slots: int | None, as_json: bool) -> None:
         say(f"warning: {path} is damaged and does not begin; remove it, and start its spec again")
     if as_json:
         click.echo(json.dumps(records.as_json(entries), indent=2))
-    elif entries:
+        return
+    elsewhere = _waiting_elsewhere()
+    if entries:
         click.echo(queue_list.table(entries, time.time()), nl=False)
-    else:
+    for sentence in elsewhere:
+        say(sentence)
+    if not entries and not elsewhere:
         say("no run waits")
+
+
+def _waiting_elsewhere() -> list[str]:
+    """Return sentences about the runs that wait in the queues of engines, such as Slurm."""
+    from tflaunch.client.run_location import locate_run
+    from tflaunch.features.queue.location import QueuedRun
+    from tflaunch.store import run_names
+
+    places = [locate_run(path) for path in run_names.newest_first()]
+    waits = (place.describe_wait() for place in places if not isinstance(place, QueuedRun))
+    return [sentence for sentence in waits if sentence]

@@ -24,6 +24,7 @@ ROOM = Room(
             ("gpus_per_node", "Number of GPUs on each node.", "slurm.gpus-per-node"),
         )
     },
+    warnings="tflaunch.features.slurm.allocation:find_warnings",
     locations=(Location(("slurm.json",), "tflaunch.features.slurm.location:find_slurm_run"),),
     discover={"slurm": "tflaunch.features.slurm.discovery:Slurm"},
     programs={"supervise": "tflaunch.features.slurm.supervise:supervise"},
