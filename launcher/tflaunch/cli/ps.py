@@ -39,6 +39,7 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     from tflaunch.client import runs
     from tflaunch.client.status import current_status
     from tflaunch.explain import cluster_formation
+    from tflaunch.explain.wording import counted
     from tflaunch.tui import redraw
     from tflaunch.tui.layout import table
 
@@ -56,6 +57,8 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     hidden = set() if everything else done.difference(missed)
     current = current._replace(tasks=tuple(task for task in current.tasks if task.task not in hidden))
     click.echo(table(current), nl=False)
+    if hidden:
+        say(f"{counted(len(hidden), 'task')} of it succeeded already: `tflaunch ps -a` shows all")
     for sentence in cluster_formation.ended_sentence(missed):
         say(sentence)
     for note in filter(None, (ask(room.note) for room in rooms().values() if room.note)):

@@ -96,7 +96,7 @@ def stop_news(job: Job, living: list[str]) -> list[str]:
     cause = f"{said}; " if said and not why else ""
     waits = f": waiting up to {duration_words(grace)} for them to save" if grace else ""
     remedy = "; press Ctrl-C again to kill" if grace and not job.culprit.message else ""
-    is_deaf = job.plan.strategy == "multi_worker_mirrored" and job.formation.is_start_over and grace
+    is_deaf = job.plan.strategy == "multi_worker_mirrored" and job.formation.is_complete and grace
     note = " (TensorFlow catches TERM in these tasks and goes on, so it may take all of that)" if is_deaf else ""
     return [f"{cause}ending {listed(living)}{why}{waits}{note}{remedy}"]
 
