@@ -82,9 +82,15 @@ def test_a_run_outlives_the_operators_processes(kube: Kube, launch: Launch, tmp_
     for process in watching:
         process.kill()
         process.communicate()
+    home = launch.env["TFLAUNCH_HOME"]
+    launch.env["TFLAUNCH_HOME"] = f"{home}-2"
+    (listed,) = json.loads(launch.run("ls", "--on", "kubernetes", "--json").stdout)
+    assert listed["run"] == run
     end_tasks(launch)
+    launch.env["TFLAUNCH_HOME"] = home
     ended = launch.run("wait", run)
     assert ended.returncode == 7, ended.stderr
+    assert "/tflaunch/" not in ended.stderr
     assert "here 0 xyzzy" in launch.log("worker:1")
     kube.wait_until_empty()
     assert launch.run("wait", run).returncode == 7  # from the files that are here now

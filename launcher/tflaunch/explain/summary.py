@@ -73,7 +73,7 @@ def _ended(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown:
     lines += [f"not restarted: {found.not_restarted}"] if found.not_restarted else []
     if found.has_logs:
         lines += _moves(job)
-        lines.append(f"logs: {logs}")
+        lines += [] if job.plan.is_supervised_in_cluster else [f"logs: {logs}"]
         lines += [f"next: tflaunch logs {job.run} {found.task}"] if found.task else []
         lines += where_results_are(job)
     return "\n".join(lines)

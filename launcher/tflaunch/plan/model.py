@@ -276,6 +276,11 @@ class Plan(_Fields):
         """How many seconds tasks may go on without a supervisor; 0: they end with it."""
         return self.timeouts.lease
 
+    @property
+    def is_supervised_in_cluster(self) -> bool:
+        """Whether paths of the run's files are those in a pod: another supervisor has made the pods of the tasks."""
+        return self.kubernetes is not None and not self.kubernetes.objects
+
     def processes(self) -> tuple[TaskPlan, ...]:
         """Return tasks and sidecars together."""
         return self.tasks + self.sidecars
