@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 
 import pytest
@@ -28,7 +29,10 @@ def test_a_place_has_the_expected_start_if_slurm_knows_it(monkeypatch: pytest.Mo
     place = find_place("17", WAITING)
     assert place is not None
     assert (place.position, place.of) == (2, 3)
-    assert place.describe().startswith("2 of 3 in the queue of its partition, expected to start in 1 h 59 min")
+    assert re.match(
+        r"2 of 3 in the queue of its partition, expected to start in (2 h|1 h 59 min.*) \(", place.describe()
+    )
+    squeue_says(monkeypatch, f"14 2020-01-01T00:00:00\n17 {at}\n18 N/A\n")
     unknown = find_place("18", WAITING)
     assert unknown is not None
     assert unknown.describe() == "3 of 3 in the queue of its partition"
@@ -40,6 +44,8 @@ def test_a_job_that_does_not_wait_for_its_turn_has_no_place(
 ) -> None:
     """Slurm is not even asked."""
     squeue_says(monkeypatch, "17 N/A\n")
+    assert find_place("17", WAITING) is None
+    squeue_says(monkeypatch, "15 N/A\n17 N/A\n")
     assert find_place("17", WAITING) is not None
     assert find_place("16", WAITING) is None
     assert find_place("17", job) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.slurm import batch, commands
 from tflaunch.features.slurm.commands import SlurmError, SlurmJob
 from tflaunch.features.slurm.location import SlurmRun
-from tflaunch.store.run_dir import RunDirectory
+from tflaunch.store.run_dir import SUPERVISOR_LOG, RunDirectory
 
 pytestmark = pytest.mark.unit
 
@@ -96,6 +97,29 @@ def test_a_run_that_begins_again_is_not_what_was_recorded(path: Path, monkeypatc
         current_status(directory)
     jobs_are(monkeypatch, WAITING._replace(state="COMPLETED"))
     assert run_list.entry_of(directory)["exit_code"] is not None
+
+
+@pytest.mark.parametrize(
+    ("state", "left", "due", "why"),
+    [
+        ("COMPLETING", 0.0, "", "the job was cancelled with scancel"),
+        ("COMPLETING", 0.0, " DUE TO TIME LIMIT", "the time limit of 1:00 is reached (slurm.time)"),
+        ("COMPLETING", 0.0, " DUE TO JOB REQUEUE", "the job was put back into the queue"),
+        ("RUNNING", 70.0, "", "the time limit of 1:00 will soon be reached (slurm.time)"),
+        ("RUNNING", 700.0, "", "the job was cancelled with scancel"),
+        ("RUNNING", 700.0, None, ""),
+    ],
+)
+def test_why_slurm_has_sent_term(
+    path: Path, monkeypatch: pytest.MonkeyPatch, state: str, left: float, due: str | None, why: str
+) -> None:
+    """Slurm's daemon has written it into the output of the job; of what ``--signal`` asks for, too little."""
+    at = time.strftime("%Y-%m-%dT%H:%M:%S")
+    said = "" if due is None else f"slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT {at}{due} ***\n"
+    (submit(path) / SUPERVISOR_LOG).write_text(said)
+    job = SlurmJob(state, "None", "n1", 0, 0, "1:00", left)
+    monkeypatch.setattr(commands, "find_job", lambda *_, **__: job)
+    assert batch.explain_term(path, 75.0) == why
 
 
 def test_a_job_that_waits_is_cancelled_instead_of_stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

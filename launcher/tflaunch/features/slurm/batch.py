@@ -24,10 +24,11 @@ _HEARD_EVERYWHERE = 0.5  # seconds
 _JUST_NOW = 60.0  # seconds
 _MOST_SAID = 16 * 1024
 _CANCELLED = r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT (\S+)(?: DUE TO ([^*\n]{1,200}?))? \*\*\*"
-_TIME_LIMIT = "TIME LIMIT"
+_NEAR_LIMIT = "NEAR TIME LIMIT"
 _WHY = {
     "": "the job was cancelled with scancel",
-    _TIME_LIMIT: "the time limit{limit} is reached (slurm.time)",
+    "TIME LIMIT": "the time limit{limit} is reached (slurm.time)",
+    _NEAR_LIMIT: "the time limit{limit} will soon be reached (slurm.time)",
     "PREEMPTION": "the job was preempted by another one",
     "JOB REQUEUE": "the job was put back into the queue",
     "NODE FAILURE": "a node of the job has failed",
@@ -88,7 +89,7 @@ def explain_term(directory: Path, lead: float) -> str:
     """Return why Slurm has sent TERM to the job of a run, "" if Slurm does not say so soon.
 
     Its daemon writes the reason into the job's output just before it sends the signal; `scontrol` tells only later.
-    Nothing is written about a signal that the job has asked for with ``--signal``.
+    A signal that the job has asked for with ``--signal`` looks there as one of scancel, but the job then goes on.
 
     Args:
         directory: the run's.
@@ -101,8 +102,8 @@ def explain_term(directory: Path, lead: float) -> str:
         return ""
     said = [reason for at, reason in re.findall(_CANCELLED, output) if commands.seconds_until(at) > -_JUST_NOW]
     is_near = job is not None and job.is_running and job.seconds_left <= lead
-    reason = said[-1] if said else _TIME_LIMIT if is_near else None
-    if said:  # the agents have got it, too, or will: tasks that hear it from Slurm must not hear it before from us
+    reason = _NEAR_LIMIT if is_near else said[-1] if said else None
+    if said and not is_near:  # the agents get it, too: tasks that hear it from Slurm must not hear it from us before
         time.sleep(_HEARD_EVERYWHERE)
     limit = "" if job is None else f" of {job.time_limit}"
     return "" if reason is None else _WHY.get(reason, f"Slurm ends the job: {reason.lower()}").format(limit=limit)

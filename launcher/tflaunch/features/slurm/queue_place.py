@@ -50,7 +50,7 @@ def is_in_turn(job: SlurmJob) -> bool:
 
 
 def find_place(number: str, job: SlurmJob | None) -> QueuePlace | None:
-    """Return where a job is in the queue; None if it does not wait for its turn, or Slurm does not tell.
+    """Return where a job is in the queue; None if it does not wait for others, or Slurm does not tell.
 
     Args:
         number: its ID.
@@ -63,6 +63,8 @@ def find_place(number: str, job: SlurmJob | None) -> QueuePlace | None:
         waiting = [line.split() for line in commands.run_command("squeue", *about).splitlines()]
     except SlurmError:
         return None
+    if [number] == [other for other, _ in waiting]:
+        return None  # there is nobody before it
     for position, (other, expected) in enumerate(waiting, 1):
         if other == number:
             left = commands.seconds_until(expected)
