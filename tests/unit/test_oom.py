@@ -101,7 +101,7 @@ def test_one_kill_explains_one_death(kernel: Kernel) -> None:
     watch = kernel.watch()
     kernel.v2("/", str(64 * 2**20), kills=2, hits=2)
     said = [watch.evidence(pid) for pid in (7, 8, 9)]
-    assert said == ["the kernel's OOM killer ended it: memory limit of cgroup / is 64 MiB"] * 2 + [""]
+    assert said == ["the kernel's OOM killer ended it: memory limit of the container is 64 MiB"] * 2 + [""]
 
 
 def test_without_a_limit_it_was_the_machine(kernel: Kernel) -> None:
@@ -148,7 +148,7 @@ def test_a_container_sees_its_own_group_as_the_root(kernel: Kernel, place: str) 
     kernel.v1("/", GIB)
     watch = kernel.watch()
     kernel.v1("/", GIB, kills=1, hits=1)
-    assert watch.evidence(7).endswith("memory limit of cgroup / is 1.0 GiB")
+    assert watch.evidence(7).endswith("memory limit of the container is 1.0 GiB")
 
 
 @pytest.mark.parametrize("record", [KILLED, CHOSEN])
@@ -190,7 +190,7 @@ def test_a_kill_of_another_process_is_not_ours(kernel: Kernel) -> None:
     assert not watch.evidence(42)
     kernel.v2("/", str(GIB), kills=2, hits=2)
     kernel.logs(KILLED.format(42))
-    assert watch.evidence(42).endswith("memory limit of cgroup / is 1.0 GiB")
+    assert watch.evidence(42).endswith("memory limit of the container is 1.0 GiB")
     watch.close()
 
 
