@@ -65,11 +65,14 @@ def messages_until(process: subprocess.Popen[str], words: str) -> str:
 
 
 def test_the_exit_code_is_the_programs_and_nothing_is_left(kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    program = "import os, socket; print(socket.gethostname(), os.environ['TF_CONFIG']); raise SystemExit(7)"
+    program = "import os, socket; print(socket.gethostname(), os.environ['TF_CONFIG'], flush=True); raise SystemExit(7)"
     ended = launch.up(spec(tmp_path, program, restart={"max": 0}))
     assert ended.returncode == 7, ended.stderr
-    name, config = launch.log("worker:1").split(maxsplit=1)
-    assert name == pod(launch, 1)
+    # The first to end stops the other, which may not have printed it.
+    said = {index: launch.log(f"worker:{index}").split(maxsplit=1) for index in range(2)}
+    index = next(index for index, words in said.items() if words)
+    name, config = said[index]
+    assert name == pod(launch, index)
     first = json.loads(config)["cluster"]["worker"][0]
     assert first.startswith(f"{pod(launch, 0)}.cluster-{launch.run_directory().name[-4:]}:")
     assert not kube.kubectl("get", "statefulsets,services", "--selector=tflaunch/run", "--output=name")

@@ -133,6 +133,32 @@ def test_commands_reach_a_run_and_its_files_come_home(cluster: Cluster, launch: 
     assert launch.run("report", run).returncode == 0
 
 
+CUT = """#!/bin/sh
+case "$*" in
+*" exec "*"tflaunch {verb}"*) timeout 1 {kubectl} "$@"; exit {code} ;;
+*) exec {kubectl} "$@" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(("verb", "code"), [("wait", 0), ("attach", 137)])
+def test_what_carries_a_command_has_no_say_in_its_exit_code(
+    verb: str, code: int, cluster: Cluster, launch: Launch, tmp_path: Path
+) -> None:
+    """A kubectl that loses its stream just before the end of a run may exit with 0 all the same."""
+    run = cluster.start()
+    stub = tmp_path / "bin" / "kubectl"
+    stub.rename(stub.with_name("real"))
+    stub.write_text(CUT.format(verb=verb, code=code, kubectl=stub.with_name("real")))
+    stub.chmod(0o755)
+    following = launch.start(verb, run)
+    time.sleep(2)
+    cluster.go.touch()
+    _, errors = following.communicate(timeout=PATIENCE)
+    assert following.returncode == 7, errors
+    assert launch.run("wait", run).returncode == 7
+
+
 def test_a_supervisor_whose_pod_is_deleted_is_replaced(cluster: Cluster, launch: Launch) -> None:
     """The run directory is on a volume."""
     cluster.start(code=0, kubernetes={"run_volume": "runs"})
