@@ -25,7 +25,7 @@ from tflaunch.runtime import launch
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch_worker.readable import duration_words
 
-_REPORT_AFTER = 3.0  # seconds for which a pod waits for the same thing before that is reported
+_REPORT_AFTER = 1.0  # seconds for which a pod waits for the same thing before that is reported
 _BETWEEN_LOOKS = 1.0
 _CREATE_PATIENCE = 120.0  # seconds for an order to be sent
 _NO_TFLAUNCH = "executable file not found"

@@ -21,7 +21,7 @@ _UNTIL_END = ("attach", "wait", "down")
 _INTERRUPTED = 130
 _KILLED = 137
 _BETWEEN_LOOKS = 1.0  # seconds
-_REPORT_AFTER = 3.0
+_REPORT_AFTER = 1.0
 _SETTLE = 15.0  # seconds between the end of a run and that of its Job
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.core import policy, replay
-from tflaunch.core.annotations import Annotations
+from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.explain import causes, summary, wording
 from tflaunch.runtime.watchers import Supervision, Watcher
@@ -52,9 +52,9 @@ class Occurrence(NamedTuple):
     text: str
 
 
-def occurrences(before: Job, after: Job) -> Iterator[Occurrence]:
-    """Yield what has happened between two states of a job, apart from its end."""
-    culprit = after.culprit
+def occurrences(before: Job, after: Job, known: Annotations = NOTHING) -> Iterator[Occurrence]:
+    """Yield what has happened between two states of a job, apart from its end; ``known``: what is known beside it."""
+    before, culprit = known.explained(before), after.culprit
     if culprit is not before.culprit and culprit is not None and (culprit.cause, culprit.name) == (Cause.TIME, "stall"):
         yield Occurrence("stalled", f"stalled-{after.attempt}", causes.describe(culprit, after.plan))
     if after.phase is Phase.WAITING_FOR_HOSTS is not before.phase:
@@ -100,6 +100,7 @@ class Notifier(Watcher):
         self._say = supervision.say
         self._logs = supervision.config.directory.logs
         self._known: set[str] = set()
+        self._annotations = NOTHING
         self._running: list[subprocess.Popen[bytes]] = []
 
     def recall(self, records: list[dict[str, Any]]) -> None:
@@ -112,7 +113,11 @@ class Notifier(Watcher):
         """Notify of what has happened in one step."""
         before, self._job = self._job, job
         if job is not before:
-            self.notify(occurrences(before, job))
+            self.notify(occurrences(before, job, self._annotations))
+
+    def take_annotations(self, known: Annotations) -> None:
+        """Take what is known after another annotation."""
+        self._annotations = known
 
     def tell_end(self, job: Job, known: Annotations, state: str, rest: Iterable[str]) -> None:
         """Notify of the end of the run."""
