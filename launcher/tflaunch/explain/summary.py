@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 _INSTALL = "install it on {host}, write its full path, or set hosts.{host}.python if it is an interpreter"
+_IN_IMAGE = "install it in the image, or write a name that the image has, such as python3"
 _INTERPRET = "write its interpreter before it, for example: python train.py"
 _CREATE = "create it, or correct `workdir`, which is relative to the spec's file"
 _STAY = "let the command stay in the foreground: without `&`, nohup or setsid; a script may end with `exec COMMAND`"
@@ -125,7 +126,7 @@ def failure(job: Job, tail: Callable[[str, int], list[str]], known: Annotations)
     elif cause is Cause.SUSPENDED:
         hint = f"find out what stopped it; `tflaunch kill -s CONT {culprit.name}` continues it while its peers wait"
     elif cause is Cause.NOT_STARTED:
-        hint = _hint_about_start(culprit)
+        hint = _hint_about_start(culprit, job.original)
     elif cause is Cause.BACKGROUND:
         hint = _STAY
     elif cause is Cause.NAMES:
@@ -218,12 +219,12 @@ def _hint_about_task(job: Job, task: str, said: list[str], tail: Callable[[str, 
     return hint or "it says that a peer had vanished, though no other task failed before it"
 
 
-def _hint_about_start(culprit: Culprit) -> str | None:
+def _hint_about_start(culprit: Culprit, plan: Plan) -> str | None:
     """Return what helps a task whose command could not be executed, None if that is unknown."""
     if culprit.code == _NOT_FOUND and culprit.message.endswith(".py'"):
         return _INTERPRET
     if culprit.code == _NOT_FOUND:
-        return _INSTALL.format(host=culprit.host)
+        return _INSTALL.format(host=culprit.host) if plan.kubernetes is None else _IN_IMAGE
     if culprit.code != _NOT_EXECUTABLE:
         return None
     if culprit.message.startswith("working directory "):
