@@ -25,6 +25,8 @@ _FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 _INSTALL = "install it on {host}, write its full path, or set hosts.{host}.python if it is an interpreter"
 _IN_IMAGE = "install it in the image, or write a name that the image has, such as python3"
+_LITTLE_MEMORY = "memory limit of the container"  # from an agent
+_MORE_MEMORY = "raise container.resources.memory, or roles.ROLE.resources.memory"
 _INTERPRET = "write its interpreter before it, for example: python train.py"
 _CREATE = "create it, or correct `workdir`, which is relative to the spec's file"
 _STAY = "let the command stay in the foreground: without `&`, nohup or setsid; a script may end with `exec COMMAND`"
@@ -131,10 +133,13 @@ def failure(job: Job, tail: Callable[[str, int], list[str]], known: Annotations)
         hint = _STAY
     elif cause is Cause.NAMES:
         hint = preflight.NAME_REMEDY
+    sentence = cause_of_restart(job, tail)
+    if job.original.kubernetes is not None and _LITTLE_MEMORY in sentence:
+        hint = _MORE_MEMORY
     not_formed, remedy = ((), None) if is_task else _not_formed(job)
     victims = [name for name, task in job.tasks.items() if task.is_stopping and name != culprit.name]
     return JobFailure(
-        sentence=cause_of_restart(job, tail),
+        sentence=sentence,
         hang=culprit.explanation or known.hang_of(job),
         task=culprit.name if culprit.name in job.tasks else None,
         python=_python_elsewhere(job, culprit) if is_task else "",

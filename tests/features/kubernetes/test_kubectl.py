@@ -121,7 +121,13 @@ def test_objects_have_their_run_their_owner_and_the_program(fake: Kubectl) -> No
 
 def test_what_kubernetes_refuses_leaves_nothing(fake: Kubectl) -> None:
     refused = 'error validating data: unknown field "nodSelector"; if you choose to ignore these errors, turn it off'
-    fake.answers(VIEWED, ("create --filename=- list", 1, "", refused), MADE, ("delete", 0, "", ""), ("wait", 0, "", ""))
+    fake.answers(
+        VIEWED,
+        ("create --validate=false --filename=- list", 1, "", refused),
+        MADE,
+        ("delete", 0, "", ""),
+        ("wait", 0, "", ""),
+    )
     with pytest.raises(TflaunchError, match=r'unknown field "nodSelector"; see that `kubectl get pods` works here'):
         cluster_objects.create(_plan(), RUN)
     assert [words for words, _ in fake.calls() if f"--selector={RUN_LABEL}={RUN}" in words and "delete" in words]

@@ -139,8 +139,8 @@ def _wait_until_running(path: Path, cluster: KubernetesPlan, say: Callable[[str]
         state = cluster_runs.look_at(cluster, path.name)
         if state.where is Whereabouts.LIVE:
             done = cluster_runs.execute(cluster, state.pod, command)
-            if not done.failure and done.exit_code == 0:
-                return 0
+            if not done.failure and done.exit_code == 0 and cluster_runs.look_at(cluster, path.name).is_begun:
+                return 0  # a kubectl that has lost its connection may say so, too
         if state.where in (Whereabouts.KEPT, Whereabouts.OVER) and state.exit_code is not None:
             cluster_runs.bring_home(path, cluster, state, say)
             return state.exit_code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,8 @@ def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -
             for thing in things:
                 thing["metadata"]["ownerReferences"] = [dict(owner)]
             together = {"apiVersion": "v1", "kind": "List", "items": things}
-            kubectl.run_kubectl(cluster, "create", "--filename=-", given=json.dumps(together))
+            check = f"--validate={json.dumps(_has_fields_of_users(things))}"  # it takes kubectl longer than the rest
+            kubectl.run_kubectl(cluster, "create", check, "--filename=-", given=json.dumps(together))
         except BaseException:
             delete_objects(cluster, run)  # an interrupted kubectl may have created some
             raise
@@ -54,6 +55,11 @@ def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -
         message = f"Kubernetes does not make the pods: {error}; {REMEDY}"
         raise TflaunchError(message, EXIT_PREFLIGHT) from None
     return plan._replace(kubernetes=cluster)
+
+
+def _has_fields_of_users(things: Iterable[Mapping[str, Any]]) -> bool:
+    templates = [thing["spec"]["template"]["spec"] for thing in things if "template" in thing["spec"]]
+    return any(not pods.OWN_FIELDS.issuperset(template) for template in templates)
 
 
 def _create_service(cluster: KubernetesPlan, service: Mapping[str, Any]) -> dict[str, str]:

@@ -25,6 +25,8 @@ _LONGEST_NAME = 40  # the name of the run is a label value: 63 characters
 _LONGEST_PREFIX = 35  # so are those of StatefulSets, with the run's suffix, role and revision
 _GROUP = "tflaunch/group"
 _GRACE_OF_POD = "terminationGracePeriodSeconds"
+OWN_FIELDS = frozenset(("containers", "nodeSelector", _GRACE_OF_POD))
+"""Fields of a pod's spec that cannot be misspelt: they are made here."""
 _TIME_TO_LEAVE = 10  # seconds for an agent to exit once its tasks have ended
 
 
