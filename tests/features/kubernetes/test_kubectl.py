@@ -14,9 +14,11 @@ import pytest
 import tflaunch_worker
 from support.specs import clustered
 from tflaunch.errors import TflaunchError
-from tflaunch.features.kubernetes import cluster_objects, kubectl
+from tflaunch.features.kubernetes import cluster_objects, kubectl, launcher_note, launcher_objects
+from tflaunch.features.kubernetes.found_runs import find_runs
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
 from tflaunch.plan.model import KubernetesPlan, Plan
+from tflaunch.private_files import user_name
 
 pytestmark = pytest.mark.unit
 OBJECTS = [
@@ -194,3 +196,22 @@ def test_the_first_process_of_a_pod_lets_its_children_end() -> None:
     process.terminate()
     rest, _ = process.communicate(timeout=300)
     assert (rest, process.returncode) == (b"saved", 0)
+
+
+def test_runs_are_found_by_their_user_and_pods_that_still_end_are_named(
+    fake: Kubectl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that was started elsewhere gets a directory with a note; those of others stay unknown."""
+    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "home"))
+    own = launcher_objects.job(CLUSTER._replace(config="/theirs"), RUN, 1, user_name(os.geteuid()))
+    others = launcher_objects.job(CLUSTER, RUN.replace("job", "other"), 1, "somebody else")
+    pods = [
+        {"kind": "Pod", "metadata": {"name": name, "deletionTimestamp": "now", "labels": {RUN_LABEL: run}}}
+        for name, run in (("job-6789-worker-0", RUN), ("unknown-0", "unknown-20260102-030405-6789"))
+    ]
+    fake.answers(VIEWED, ("get jobs,pods", 0, json.dumps({"items": [own, others, *pods]}), ""))
+    for _ in ("not known here", "known"):
+        assert find_runs(["kubernetes.namespace=team"]) == [tmp_path / "home" / "runs" / RUN]
+        assert capsys.readouterr().err == f"tflaunch: pods of {RUN} still end: job-6789-worker-0\n"
+    note = launcher_note.read_note(tmp_path / "home" / "runs" / RUN)
+    assert note == CLUSTER._replace(objects="", context="lab")

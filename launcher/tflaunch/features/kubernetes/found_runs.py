@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tflaunch import private_files
+from tflaunch.cli.arguments.spec import say
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.explain.wording import listed
 from tflaunch.features.kubernetes import kubectl, launcher_note, launcher_objects
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.kubernetes.pods import label
@@ -31,13 +33,36 @@ def find_runs(settings: Sequence[str]) -> list[Path]:
     where = KubernetesPlan("", "", 0.0, given.get("kubernetes.context"), given.get("kubernetes.namespace"))
     try:
         where = kubectl.pinned(where)
-        user = f"{launcher_objects.USER_LABEL}={label(user_name(os.geteuid()))}"
-        jobs = kubectl.run_for_json(where, "get", "jobs", f"--selector={user}")
+        there = kubectl.run_for_json(where, "get", "jobs,pods", "--selector=app.kubernetes.io/managed-by=tflaunch")
         with kubectl.readable_answer():
-            found = [_run_of(job, where) for job in jobs["items"] if "deletionTimestamp" not in job["metadata"]]
+            jobs = [item for item in there["items"] if item["kind"] == "Job" and not _ends(item)]
+            user = label(user_name(os.geteuid()))
+            found = [_run_of(job, where) for job in jobs if _labels(job).get(launcher_objects.USER_LABEL) == user]
+            ending = _by_run(item for item in there["items"] if item["kind"] == "Pod" and _ends(item))
     except KubectlError as error:
         raise TflaunchError(f"Kubernetes does not tell your runs: {error}", EXIT_INTERNAL) from None
-    return [_here(run, cluster) for run, cluster in found if run_names.is_run_name(run)]
+    paths = [_here(run, cluster) for run, cluster in found if run_names.is_run_name(run)]
+    for run, names in ending.items():
+        if run_names.is_run_name(run) and (runs_directory() / Path(run).name).exists():
+            say(f"pods of {run} still end: {listed(names)}")
+    return paths
+
+
+def _labels(item: Mapping[str, Any]) -> Mapping[str, str]:
+    labels: Mapping[str, str] = item["metadata"].get("labels") or {}
+    return labels
+
+
+def _ends(item: Mapping[str, Any]) -> bool:
+    return "deletionTimestamp" in item["metadata"]
+
+
+def _by_run(pods: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the names of pods by their runs."""
+    found: dict[str, list[str]] = {}
+    for pod in pods:
+        found.setdefault(_labels(pod).get(kubectl.RUN_LABEL, ""), []).append(pod["metadata"]["name"])
+    return found
 
 
 def _run_of(job: Mapping[str, Any], where: KubernetesPlan) -> tuple[str, KubernetesPlan]:
