@@ -97,9 +97,10 @@ def _default_home(inherits: bool) -> str:
     home = existing = os.path.abspath(os.path.join(state, "tflaunch"))
     while not os.path.exists(existing):
         existing = os.path.dirname(existing)
-    # The user of a container often has no home: Kubernetes gives it one of the image's choice, or "/".
-    # That of another user is refused, as every home is.
-    return home if os.access(existing, os.W_OK) else f"/tmp/tflaunch-{os.getuid()}"  # noqa: S108
+    # The user of a container often has no home: Kubernetes gives it one of the image's choice, or "/". Where it has one
+    # that is full or read-only, this is said. Of another user, the directory below /tmp is refused, as every home is.
+    is_own = os.access(existing, os.W_OK) or os.stat(existing).st_uid == os.getuid()
+    return home if is_own else f"/tmp/tflaunch-{os.getuid()}"  # noqa: S108
 
 
 def _private(path: str) -> str:
