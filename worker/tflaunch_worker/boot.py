@@ -4,9 +4,9 @@ It is sent as source and reads one request (a line of JSON) from its input:
 
     {"mode": "start" or "resume", "run", "host", "home": path or null, "inherits": whether TFLAUNCH_HOME of the
      environment applies when "home" is null, "agent": SHA-256 of the agent's modules, "size": their bytes, "patience":
-     seconds, "stays": whether we stay until the agent has ended, which ends with us, or which nobody else waits for,
-     "warm": the recipe of a process of an earlier run that may start the agent, or null, "names": [of the socket, the
-     lock and the log in an agent's directory]}
+     seconds, "stays": why we stay until the agent has ended: it ends with us ("holds"), or nobody else may wait for it
+     ("waits"), or "", "warm": the recipe of a process of an earlier run that may start the agent, or null, "names": [of
+     the socket, the lock and the log in an agent's directory]}
 
 It answers in lines of JSON, distinguished by ``kind``: ``send`` (the agent's modules are not in this host's cache,
 send them), ``ready`` (from now on the link carries the agent's frames), ``gone`` (there is nothing to resume: no
@@ -69,7 +69,7 @@ def main(source: BinaryIO) -> None:
         if guard is None:
             relay(connection)
         else:
-            _stay(connection, guard)
+            _stay(connection, guard, request.get("stays") == "holds")
         # The link ends when the guard does: even if the guard was killed, nothing of the run may be left here.
         if place.is_free(_END_PATIENCE) and modules.are_here():
             place.kill_orphans(modules)
@@ -345,10 +345,11 @@ def relay(connection: socket.socket) -> None:
     _pass_both_ways(connection, lambda: os._exit(0))
 
 
-def _stay(connection: socket.socket, guard: int) -> None:
-    """Pass bytes like `relay`, but whichever end closes, wait for the guard to end; forward TERM to it."""
+def _stay(connection: socket.socket, guard: int, holds: bool) -> None:
+    """Pass bytes like `relay`, but whichever end closes, wait for the guard to end; with ``holds``, tell it TERM."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(guard, signal.SIGTERM))
+    if holds:
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(guard, signal.SIGTERM))
     _pass_both_ways(connection, lambda: connection.shutdown(socket.SHUT_RDWR))
     connection.close()
     os.waitpid(guard, 0)

@@ -78,13 +78,14 @@ def request(
     agent: Archive,
     patience: float,
     *,
-    stays: bool = False,
+    stays: str = "",
     warm: str | None = None,
 ) -> dict[str, object]:
     """Return the request to `tflaunch_worker.boot`, to ``start`` a run's agent or to ``resume`` it.
 
-    ``stays``: our first program there must outlive the link, and wait for the agent that it starts. ``warm``: the
-    recipe of a process of an earlier run that may start it (see `plan.task_starter`).
+    ``stays``: our first program there outlives the link until the agent has ended, because that ends with it
+    (``holds``), or to be its parent (``waits``). ``warm``: the recipe of a process of an earlier run that may start it
+    (see `plan.task_starter`).
     """
     return {
         "mode": mode,

@@ -86,8 +86,9 @@ class CommandConnector:
         link = CommandLink(self._access.words)
         try:
             # The guard needs a parent that waits for it: process 1 of a container may leave a zombie of each orphan.
+            stays = "holds" if self._access.holds else "waits"
             request = bootstrap.request(
-                mode, connectors.run, self._host, connectors.archive, connectors.patience, stays=True
+                mode, connectors.run, self._host, connectors.archive, connectors.patience, stays=stays
             )
             bootstrap.Boot(link, self._host, end).bring(request, connectors.archive)
         except BaseException:
