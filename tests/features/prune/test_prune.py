@@ -302,14 +302,18 @@ class TestLinksAndOwners:
         assert (tmp_path / "mine" / "worker-0.log").exists()
         assert (tmp_path / "data" / "file").read_text() == "mine"
 
-    def test_a_link_in_place_of_a_run_is_none(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        """Neither by age nor by name."""
+    def test_of_a_run_that_is_elsewhere_the_link_is_removed(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """What it leads to belongs to another TFLAUNCH_HOME."""
         path = make_run(monkeypatch, 30)
         path.rename(tmp_path / path.name)
         path.symlink_to(tmp_path / path.name)
+        (found,) = prune.find_old(WEEK, NOW).runs
+        prune.remove_run(found)
         assert names() == []
-        with pytest.raises(TflaunchError, match="there is no run"):
-            prune.find_named([path.name], NOW)
+        assert not path.is_symlink()
+        assert list((tmp_path / path.name).iterdir())
 
     @pytest.mark.skipif(os.getuid() != 0, reason="gives a file to another user")
     def test_files_of_others_keep_the_whole_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
