@@ -6,6 +6,7 @@ import atexit
 import functools
 import random
 import select
+import signal
 import socket
 import struct
 import tempfile
@@ -20,7 +21,7 @@ from support.job_history import mirrored
 from support.supervising import supervision
 from tflaunch.agents.calls import Calls
 from tflaunch.core.annotations import FaultInjected
-from tflaunch.core.events import RestartRequested, StopRequested
+from tflaunch.core.events import Interrupted, RestartRequested, StopRequested
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_requests import RestartRequest, Service, SignalRequest, StopRequest
 from tflaunch.runtime.watchers import Watchers
@@ -137,6 +138,8 @@ class _Stage:
             match event:
                 case StopRequested(grace):
                     assert 0 <= grace <= 86_400
+                case Interrupted(number):
+                    assert number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
                 case RestartRequested(task):
                     assert task in ("", "worker:0", "worker:1")
                 case FaultInjected(what):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from tflaunch.runtime.control_server import Caller, ControlServer, RefusedError,
 from tflaunch.runtime.usage_sampler import ResourceSampler
 from tflaunch_worker.readable import signal_name
 
+_ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 _LONGEST_GRACE = 86_400.0
 
 AnswerOther = Callable[[Caller, dict[str, Any]], bool]
@@ -144,7 +146,7 @@ class Service:
                 )
 
     def _stop(self, request: StopRequest, job: Job) -> None:
-        if request.signal is not None:
+        if request.signal is not None and request.signal in _ENDING:
             self._mailbox.put(Interrupted(request.signal))
             return
         wanted = job.plan.timeouts.grace if request.grace is None else request.grace

@@ -26,12 +26,14 @@ class CommandAccess(NamedTuple):
     """How to run a command on one host.
 
     ``words``: the arguments before those of a shell there. ``holds``: all that was started ends with the command, which
-    therefore stays until the agent has exited. ``is_over``: returns whether nothing that was started there can still be
-    alive; may block.
+    therefore stays until the agent has exited. ``adopts``: process 1 there waits for the agent's guard, and must be its
+    parent; otherwise it may leave a zombie of each orphan. ``is_over``: returns whether nothing that was started there
+    can still be alive; may block.
     """
 
     words: tuple[str, ...]
     holds: bool = False
+    adopts: bool = False
     is_over: Callable[[], bool] = lambda: False
 
 
@@ -85,8 +87,7 @@ class CommandConnector:
         end = time.monotonic() + connectors.patience
         link = CommandLink(self._access.words)
         try:
-            # The guard needs a parent that waits for it: process 1 of a container may leave a zombie of each orphan.
-            stays = "holds" if self._access.holds else "waits"
+            stays = "holds" if self._access.holds else "" if self._access.adopts else "waits"
             request = bootstrap.request(
                 mode, connectors.run, self._host, connectors.archive, connectors.patience, stays=stays
             )
@@ -205,4 +206,4 @@ def _access_to(host: HostPlan) -> CommandAccess:
         words = engine.words(host.host, handle) or ()
     except NotFoundError as error:
         raise TflaunchError(f"{host.host}: {error}; {error.hint}", EXIT_USAGE) from None
-    return CommandAccess(tuple(words), engine.holds, lambda: engine.is_over(handle))
+    return CommandAccess(tuple(words), engine.holds, is_over=lambda: engine.is_over(handle))

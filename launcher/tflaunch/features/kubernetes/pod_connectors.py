@@ -39,7 +39,7 @@ class PodConnectors:
 
     def connector_to(self, host: HostPlan) -> PodConnector:
         """Return the connector for a pod."""
-        access = CommandAccess(tuple(kubectl.exec_command(self._cluster, host.host)))
+        access = CommandAccess(tuple(kubectl.exec_command(self._cluster, host.host)), adopts=True)
         command = CommandConnector(self._commands, host, access)
         return PodConnector(host.host, command, self._watch, self._cluster.pending, self._patience)
 
