@@ -100,7 +100,8 @@ class Engine(NamedTuple):
             `SpecFile` and a `SpecOrder`, and returns `Problem`s, errors among them. It raises a `SpecError` for what
             is wrong with the spec anywhere.
         runs: where the function is that returns the directories of the runs that this user has there: takes settings of
-            a spec. It makes those of runs that were started on another machine, or with another TFLAUNCH_HOME.
+            a spec. It makes those of runs that were started on another machine, or with another TFLAUNCH_HOME. Without
+            one, `ls` refuses the engine.
         is_elsewhere: whether its hosts have none of the files of this machine.
         field: the field of a spec, and of its plan, that chooses it, too.
     """

@@ -4,7 +4,7 @@ It is sent as source and reads one request (a line of JSON) from its input:
 
     {"mode": "start" or "resume", "run", "host", "home": path or null, "inherits": whether TFLAUNCH_HOME of the
      environment applies when "home" is null, "agent": SHA-256 of the agent's modules, "size": their bytes, "patience":
-     seconds, "stays": why we stay until the agent has ended: it ends with us ("holds"), or nobody else may wait for it
+     seconds, "stays": why we stay until the agent has ended: it ends with us ("holds"), or we alone would reap it
      ("waits"), or "", "warm": the recipe of a process of an earlier run that may start the agent, or null, "names": [of
      the socket, the lock and the log in an agent's directory]}
 

@@ -55,7 +55,12 @@ def ls(
             near = nearest_name(state, STATES)
             remedy = f"did you mean {near!r}?" if near else f"write one of {', '.join(STATES)}."
             raise click.BadParameter(f"{state!r} is not a state of a run; {remedy}", param_hint="'--state'")
-    there = None if engine is None else {path.name for path in load(engines()[engine].runs)(settings)}
+    there = None
+    if engine is not None:
+        place = engines()[engine].runs
+        if not place:
+            raise TflaunchError(f"{engine} does not tell which runs it has; leave out --on", EXIT_USAGE)
+        there = {path.name for path in load(place)(settings)}
     found = overview(run or "", states, 0.0 if since is None else moment_in(since, "--since"), most, there)
     if as_json:
         click.echo(json.dumps(found, indent=2))

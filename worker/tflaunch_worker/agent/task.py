@@ -152,8 +152,8 @@ class Task:
     def stop(self, grace: float, with_stacks: bool = False, term_in: float = 0.0) -> None:
         """Send TERM to the session now and KILL after ``grace`` seconds (at once for 0). Idempotent.
 
-        ``with_stacks``: the task hangs; dump its stacks instead of sending TERM. ``term_in``: send TERM after so many
-        seconds, unless `note_told` says before that the task has got one.
+        ``with_stacks``: the task hangs; dump its stacks instead of sending TERM. ``term_in``: seconds until
+        TERM is sent, unless `note_told` says before that the task has got one.
         """
         if self.is_gone:
             return

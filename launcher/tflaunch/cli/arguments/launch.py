@@ -126,7 +126,7 @@ def engine_settings(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def engine_of_runs(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--on` and what says where on an engine to `ls`, which receives ``engine`` and ``settings``."""
-    return _with_settings(command, "Only your runs, wherever you have started them,", lambda option: option.is_for_ls)
+    return _with_settings(command, "Only what runs", lambda option: option.is_for_ls)
 
 
 def _with_settings(

@@ -12,7 +12,7 @@ from tflaunch.features.kubernetes.pod_state import PodState
 from tflaunch.plan.model import KubernetesPlan
 
 _FRESH = 0.1  # seconds
-_WARNINGS_AFTER = 2.0  # seconds without which pods run; before, it is no use to ask for warnings
+_WARNINGS_AFTER = 2.0  # seconds; most pods run by then, and need no look at their warnings
 _PATIENCE = 10.0  # seconds for an answer
 
 

@@ -15,11 +15,11 @@ def amount(quantity: object) -> float:
     """Return a quantity as a number: cores, bytes or pieces.
 
     Raises:
-        TypeError: it is no quantity.
+        TypeError: it is something else.
     """
     match = _QUANTITY.fullmatch(str(quantity))
     if match is None:
-        raise TypeError(f"{quantity!r:.100} is no quantity")
+        raise TypeError(f"{quantity!r:.100} is not a quantity")
     return float(match[1]) * _FACTORS[match[2]]
 
 

@@ -64,7 +64,7 @@ def find_place(number: str, job: SlurmJob | None) -> QueuePlace | None:
     except SlurmError:
         return None
     if [number] == [other for other, _ in waiting]:
-        return None  # there is nobody before it
+        return None  # it waits alone
     for position, (other, expected) in enumerate(waiting, 1):
         if other == number:
             left = commands.seconds_until(expected)
