@@ -83,7 +83,7 @@ def _plan() -> Plan:
 
 
 VIEWED = ("config view", 0, json.dumps(VIEW), "")
-MADE = ("create", 0, json.dumps({"metadata": {"uid": "u1"}}), "")
+MADE = ("create", 0, "", "")
 
 
 def test_context_and_namespace_are_pinned(fake: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,16 +103,15 @@ def test_a_cluster_is_used_as_it_was_pinned() -> None:
     ]  # fmt: skip
 
 
-def test_objects_have_their_run_their_owner_and_the_program(fake: Kubectl) -> None:
+def test_objects_have_their_run_and_the_program(fake: Kubectl) -> None:
     fake.answers(VIEWED, MADE)
     plan = cluster_objects.create(_plan(), RUN)
     assert plan.kubernetes is not None
     assert plan.kubernetes.context == "lab"
-    _, (_, service), (_, rest) = fake.calls()
-    assert json.loads(service)["metadata"] == {"name": "job-6789", "labels": {"a": "b", RUN_LABEL: RUN}}
-    assert json.loads(service)["spec"]["selector"] == {RUN_LABEL: RUN}
-    (workers,) = json.loads(rest)["items"]
-    assert workers["metadata"]["ownerReferences"][0]["uid"] == "u1"
+    _, (_, created) = fake.calls()
+    service, workers = json.loads(created)["items"]
+    assert service["metadata"] == {"name": "job-6789", "labels": {"a": "b", RUN_LABEL: RUN}}
+    assert service["spec"]["selector"] == {RUN_LABEL: RUN}
     assert workers["spec"]["template"]["metadata"]["labels"] == {RUN_LABEL: RUN}
     assert workers["spec"]["selector"]["matchLabels"] == {RUN_LABEL: RUN, "tflaunch/group": "job-6789-worker"}
     command = workers["spec"]["template"]["spec"]["containers"][0]["command"]
@@ -123,13 +122,7 @@ def test_objects_have_their_run_their_owner_and_the_program(fake: Kubectl) -> No
 
 def test_what_kubernetes_refuses_leaves_nothing(fake: Kubectl) -> None:
     refused = 'error validating data: unknown field "nodSelector"; if you choose to ignore these errors, turn it off'
-    fake.answers(
-        VIEWED,
-        ("create --validate=false --filename=- list", 1, "", refused),
-        MADE,
-        ("delete", 0, "", ""),
-        ("wait", 0, "", ""),
-    )
+    fake.answers(VIEWED, ("create --validate=false --filename=- list", 1, "", refused), ("delete", 0, "", ""))
     with pytest.raises(TflaunchError, match=r'unknown field "nodSelector"; see that `kubectl get pods` works here'):
         cluster_objects.create(_plan(), RUN)
     assert [words for words, _ in fake.calls() if f"--selector={RUN_LABEL}={RUN}" in words and "delete" in words]
@@ -160,14 +153,6 @@ def test_a_kubectl_that_cannot_be_executed(fake: Kubectl, tmp_path: Path, monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(KubectlError, match="`kubectl` cannot be run: Permission denied"):
         kubectl.run_kubectl(CLUSTER, "get", "pods")
-
-
-@pytest.mark.parametrize("answer", ["{}", '{"metadata": null}', '{"metadata": []}'])
-def test_a_service_without_uid_is_deleted_again(fake: Kubectl, answer: str) -> None:
-    fake.answers(VIEWED, ("create", 0, answer, ""), ("delete", 0, "", ""), ("wait", 0, "", ""))
-    with pytest.raises(TflaunchError, match="its answer has an unexpected form"):
-        cluster_objects.create(_plan(), RUN)
-    assert any("delete" in words for words, _ in fake.calls())
 
 
 def test_a_configuration_of_an_unexpected_form(fake: Kubectl) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
 from tflaunch.features.kubernetes.pod_watch import PodWatch
 from tflaunch.plan import lint, planner, serialize, tensorboard
-from tflaunch.plan.model import KubernetesPlan, Plan
+from tflaunch.plan.model import POD_CONTAINER, KubernetesPlan, Plan
 from tflaunch.transport.base import AgentGoneError, LinkError
 
 pytestmark = pytest.mark.unit
@@ -299,10 +301,16 @@ class FakeCommand:
 
 
 class FakeWatch:
-    """Fake `PodWatch`: each query takes the next state; the last one is repeated."""
+    """Fake `PodWatch` that reports nothing by itself: each query takes the next state; the last one is repeated."""
 
     def __init__(self, *states: PodState) -> None:
         self.states = list(states)
+
+    def following(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def wait_until_runs(self, pod: str, seconds: float) -> None:
+        time.sleep(seconds)
 
     def look_at(self, pod: str) -> PodState:
         assert pod == "job-worker-0"
@@ -345,7 +353,7 @@ def test_the_wait_for_a_pod_has_a_limit(clock: list[float]) -> None:
 def test_a_deleted_set_is_not_waited_for(clock: list[float]) -> None:
     with pytest.raises(LinkError, match="StatefulSet x was deleted"):
         _connector(FakeCommand(), PodState(waits_for="deleted", reason="StatefulSet x was deleted")).open()
-    assert clock[0] == 0
+    assert clock[0] <= 1
 
 
 def test_a_pod_that_cannot_be_entered_yet_is_tried_again() -> None:
@@ -440,6 +448,30 @@ def test_threads_share_a_failure_to_ask(monkeypatch: pytest.MonkeyPatch, clock: 
     clock[0] += 1
     monkeypatch.setattr(kubectl, "run_for_json", lambda *_, **__: {"items": []})
     assert watch.look_at("job-worker-0").waits_for == "deleted"
+
+
+def test_a_pod_that_runs_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program in the place of kubectl reports a pod that does not run, one that does, and then stays."""
+    container = {"name": POD_CONTAINER, "containerID": "c1", "state": {"running": {}}}
+    pods = [
+        {"kind": "Pod", "metadata": {"name": f"job-worker-{index}", "uid": "u1"}, "status": status}
+        for index, status in enumerate([{}, {"containerStatuses": [container]}])
+    ]
+    printed = "\n".join(["not JSON\n}", *(json.dumps(pod, indent=4) for pod in pods)])
+    started: list[subprocess.Popen[str]] = []
+
+    def follow(*_: object) -> subprocess.Popen[str]:
+        words = ["sh", "-c", 'echo "$0"; exec sleep 600', printed]
+        started.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    monkeypatch.setattr(kubectl, "follow", follow)
+    watch = PodWatch(KubernetesPlan("job", "[]", 60.0), "tflaunch/run=job-1", ["job-worker-0", "job-worker-1"])
+    with watch.following(), watch.following():
+        assert watch.wait_until_runs("job-worker-1", 60) == PodState("u1", "c1")
+        assert watch.wait_until_runs("job-worker-0", 0) is None
+    (follower,) = started
+    assert follower.poll() is not None
 
 
 def test_the_pods_of_a_run_have_names_that_those_of_the_run_before_have_not() -> None:

@@ -34,17 +34,15 @@ def create(plan: Plan, run: str) -> Plan:
 def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -> Plan:
     """Create the objects of a plan that `pods.for_run` has returned, and return it with its cluster pinned.
 
-    They are deleted with the object to which ``owner`` refers, by default their Service. Errors are those of `create`.
+    They are deleted with the object to which ``owner`` refers, if one is given. Errors are those of `create`.
     """
     assert plan.kubernetes is not None
     try:
         cluster = kubectl.pinned(plan.kubernetes)
         things = [_completed(thing) for thing in json.loads(cluster.objects)]
         try:
-            if owner is None:
-                owner = _create_service(cluster, things.pop(0))
-            for thing in things:
-                thing["metadata"]["ownerReferences"] = [dict(owner)]
+            for thing in things if owner else ():
+                thing["metadata"]["ownerReferences"] = [owner]
             together = {"apiVersion": "v1", "kind": "List", "items": things}
             check = f"--validate={json.dumps(_has_fields_of_users(things))}"  # it takes kubectl longer than the rest
             kubectl.run_kubectl(cluster, "create", check, "--filename=-", given=json.dumps(together))
@@ -60,17 +58,6 @@ def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -
 def _has_fields_of_users(things: Iterable[Mapping[str, Any]]) -> bool:
     templates = [thing["spec"]["template"]["spec"] for thing in things if "template" in thing["spec"]]
     return any(not pods.OWN_FIELDS.issuperset(template) for template in templates)
-
-
-def _create_service(cluster: KubernetesPlan, service: Mapping[str, Any]) -> dict[str, str]:
-    """Create the Service, and return a reference to it."""
-    # Nothing in it is the user's. Without its check of fields, kubectl takes a quarter of the time.
-    where = f"--raw=/api/v1/namespaces/{cluster.namespace}/services" if cluster.namespace else "--output=json"
-    made = kubectl.parse_answer(
-        "create", kubectl.run_kubectl(cluster, "create", where, "--filename=-", given=json.dumps(service))
-    )
-    with kubectl.readable_answer():
-        return {"apiVersion": "v1", "kind": "Service", "name": cluster.name, "uid": made["metadata"]["uid"]}
 
 
 def require_permissions(cluster: KubernetesPlan) -> None:
@@ -108,7 +95,7 @@ def deleted_after(cluster: KubernetesPlan, run: str, say: Callable[[str], None])
         try:
             delete_objects(cluster, run)
         except (KubectlError, KeyboardInterrupt) as error:
-            command = shlex.join(cluster.command("delete", "service", cluster.name))
+            command = shlex.join(cluster.command("delete", "statefulsets,services", f"--selector={RUN_LABEL}={run}"))
             why = str(error) or "interrupted"
             say(f"warning: the pods of {run} were not deleted: {why}; `{command}` deletes them")
 

@@ -23,7 +23,7 @@ _LONGEST = 600  # characters of an error
 _ADVICE = "; if you choose to ignore these errors"
 _NEEDED = (
     *((verb, kind) for kind in ("services", "statefulsets.apps") for verb in ("create", "get", "list", "delete")),
-    *((verb, "pods") for verb in ("get", "list", "delete")),
+    *((verb, "pods") for verb in ("get", "list", "watch", "delete")),
     ("create", "pods/exec"),
 )
 _PREFIXES = ("error: ", "Error from server ")
@@ -83,6 +83,22 @@ def run_for_json(
 ) -> dict[str, Any]:
     """Return the object that a kubectl command prints as JSON; arguments and errors are those of `run_kubectl`."""
     return parse_answer(arguments[0], run_kubectl(cluster, *arguments, "--output=json", given=given, patience=patience))
+
+
+def follow(cluster: KubernetesPlan, *arguments: str) -> subprocess.Popen[str] | None:
+    """Start a kubectl command whose output is read as it comes; None if it cannot be run."""
+    try:
+        return subprocess.Popen(
+            cluster.command(*arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError:
+        return None
 
 
 def parse_answer(command: str, printed: str) -> dict[str, Any]:

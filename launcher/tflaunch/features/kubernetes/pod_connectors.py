@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -15,7 +14,7 @@ from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.command import CommandAccess, CommandConnector, CommandConnectors, CommandLink
 from tflaunch_worker.readable import duration_words
 
-_POLLS = ((10.0, 0.1), (math.inf, 1.0))  # seconds since the beginning, and between looks until then
+_POLL = 1.0  # seconds between looks at what a pod waits for
 _REPORT_AFTER = 1.0  # seconds for which a pod waits for the same thing before that is reported
 _DELETED = "deleted"
 
@@ -62,12 +61,15 @@ class PodConnector:
 
     def open(self) -> CommandLink:
         """Start an agent, once the pod runs; see `AgentConnector`."""
+        with self._watch.following():
+            return self._open()
+
+    def _open(self) -> CommandLink:
         waiting = _Waiting(self._tell)
-        begun = time.monotonic()
-        end = begun + self._pending
+        end = time.monotonic() + self._pending
         refused_at: float | None = None
         while True:
-            state = self._look()
+            state = self._watch.wait_until_runs(self._pod, _POLL) or self._look()
             if state.container and not state.waits_for:
                 try:
                     link = self._command.open()
@@ -86,8 +88,6 @@ class PodConnector:
                 within = duration_words(self._pending)
                 raise LinkError(f"{state.reason}; it did not run within {within} (kubernetes.pending)")
             waiting.note(state)
-            waited = time.monotonic() - begun
-            time.sleep(next(pause for limit, pause in _POLLS if waited < limit))
 
     def resume(self) -> CommandLink:
         """Reconnect to the agent that was started before; see `AgentConnector`."""
