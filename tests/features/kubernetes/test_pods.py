@@ -192,7 +192,13 @@ def test_fields_of_pods_that_are_ours_are_refused(field: str) -> None:
 
 
 def _pod(status: dict[str, Any], **metadata: Any) -> dict[str, Any]:
-    return {"kind": "Pod", "metadata": {"name": "job-worker-0", "uid": "u1", **metadata}, "status": status}
+    spec = {"containers": [{"name": "tensorflow", "resources": {"limits": {"memory": "4Gi"}}}]}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": "job-worker-0", "uid": "u1", **metadata},
+        "spec": spec,
+        "status": status,
+    }
 
 
 def _with_container(state: dict[str, Any], last: dict[str, Any] | None = None, **about: Any) -> dict[str, Any]:
@@ -237,13 +243,19 @@ def test_a_pod_that_runs_waits_for_nothing() -> None:
             [SET, _pod(_with_container({"waiting": {"reason": "CrashLoopBackOff"}}, TOO_LITTLE))],
             (),
             "CrashLoopBackOff",
-            "too little memory (OOMKilled)",
+            "too little memory (OOMKilled, limit 4Gi)",
         ),
         (
             [SET, _pod(_with_container({"waiting": {"reason": "ContainerCreating"}}))],
             (_warning("u1", "FailedMount", "no such claim"),),
             "creation",
             "its container cannot be made: FailedMount: no such claim",
+        ),
+        (
+            [SET, _pod(_with_container({"waiting": {"reason": "ContainerCreating"}}))],
+            (_warning("u1", "FailedScheduling", "before it had a node"),),
+            "start",
+            "its container is being made",
         ),
         (
             [SET],
@@ -269,7 +281,7 @@ def test_what_a_pod_waits_for(
     ("status", "ended"),
     [
         ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, "Evicted: low on memory"),
-        (_with_container({"running": {}}, TOO_LITTLE, containerID="c2"), "too little memory (OOMKilled)"),
+        (_with_container({"running": {}}, TOO_LITTLE, containerID="c2"), "too little memory (OOMKilled, limit 4Gi)"),
         (_with_container({"terminated": {"reason": "Error", "exitCode": 1}}), "ended with code 1 (Error)"),
         (
             {"conditions": [{"type": "DisruptionTarget", "reason": "PreemptionByScheduler", "message": "by job b"}]},

@@ -9,6 +9,7 @@ from tflaunch.plan.model import POD_CONTAINER
 
 _IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _JUST_STARTING = ("ContainerCreating", "PodInitializing")
+_UNSCHEDULED = "FailedScheduling"
 _OOM = "OOMKilled"
 
 
@@ -65,15 +66,15 @@ def _state(pod: Mapping[str, Any], warnings: Mapping[Any, Mapping[str, Any]]) ->
     if "deletionTimestamp" in about:
         waits_for, reason = "deletion", "its pod is being deleted"
     elif not running:
-        waits_for, reason = _why_not_running(status, container, warnings.get(about["uid"]))
-    return PodState(about["uid"], running, waits_for, reason, _end(status, container))
+        waits_for, reason = _why_not_running(pod, container, warnings.get(about["uid"]))
+    return PodState(about["uid"], running, waits_for, reason, _end(pod, container))
 
 
 def _why_not_running(
-    status: Mapping[str, Any], container: Mapping[str, Any], warning: Mapping[str, Any] | None
+    pod: Mapping[str, Any], container: Mapping[str, Any], warning: Mapping[str, Any] | None
 ) -> tuple[str, str]:
     """Return what a pod waits for, as a keyword and as a sentence."""
-    ended = _end(status, container)
+    status, ended = pod.get("status", {}), _end(pod, container)
     if status.get("phase") == "Failed":
         return "failed", f"its pod has failed: {ended or 'no reason is given'}"
     scheduled: Mapping[str, Any] = next(
@@ -86,7 +87,7 @@ def _why_not_running(
     reason = waiting.get("reason", "ContainerCreating")
     if reason in _IMAGE_REASONS:
         return "image", f"its image {container.get('image', '')!r} cannot be pulled: {waiting.get('message') or reason}"
-    if reason in _JUST_STARTING and warning is not None:
+    if reason in _JUST_STARTING and warning is not None and warning.get("reason") != _UNSCHEDULED:
         return "creation", f"its container cannot be made: {_message(warning)}"
     if reason in _JUST_STARTING:
         return "start", "its container is being made, or its image pulled"
@@ -94,8 +95,9 @@ def _why_not_running(
     return reason, f"its container does not run: {reason}{f': {about}' if about else ''}"
 
 
-def _end(status: Mapping[str, Any], container: Mapping[str, Any]) -> str:
+def _end(pod: Mapping[str, Any], container: Mapping[str, Any]) -> str:
     """Return why a pod or its container ended; "" if neither did."""
+    status = pod.get("status", {})
     if status.get("phase") == "Failed" and status.get("reason"):
         return f"{status['reason']}: {status.get('message', '')}".strip(": ")
     disruption = next((one for one in status.get("conditions", []) if one["type"] == "DisruptionTarget"), None)
@@ -105,8 +107,14 @@ def _end(status: Mapping[str, Any], container: Mapping[str, Any]) -> str:
     if end is None:
         return ""
     if end.get("reason") == _OOM:
-        return "its container had too little memory (OOMKilled); raise container.resources.memory"
+        return f"its container had too little memory ({_OOM}{_limit(pod)}); raise container.resources.memory"
     return f"its container ended with code {end.get('exitCode')} ({end.get('reason', 'no reason')})"
+
+
+def _limit(pod: Mapping[str, Any]) -> str:
+    containers = pod.get("spec", {}).get("containers", [])
+    limits = [one.get("resources", {}).get("limits", {}) for one in containers if one["name"] == POD_CONTAINER]
+    return next((f", limit {limit['memory']}" for limit in limits if "memory" in limit), "")
 
 
 def _message(event: Mapping[str, Any]) -> str:
