@@ -399,6 +399,33 @@ def test_gpus_that_do_not_divide_are_refused_before_the_queue(tmp_path: Path, la
     assert fits.returncode == 0, fits.stdout
 
 
+SAVING = "trap 'echo saved; exit 0' TERM; echo up; while true; do sleep 0.1; done"
+PREEMPTING = (
+    "PreemptType=preempt/partition_prio",
+    "PreemptMode=CANCEL",
+    "PartitionName=low Nodes=ALL PriorityTier=1 PreemptMode=CANCEL GraceTime=60",
+    "PartitionName=high Nodes=ALL PriorityTier=10 PreemptMode=OFF",
+)
+
+
+def test_a_job_is_preempted_with_time_to_save(tmp_path: Path, launch: Launch) -> None:
+    """Slurm tells the nodes only, and not why; the run ends as soon as its tasks have saved."""
+    need_slurm()
+    spec = launch.spec(
+        cluster={"worker": 2}, command=["bash", "-c", SAVING], slurm={"partition": "low", "exclusive": True}
+    )
+    with SlurmBed.on_this_machine(tmp_path / "slurm", 1, options=PREEMPTING) as slurm:
+        launch.env |= slurm.env
+        up = launch.start("up", spec, "--on", "slurm")
+        for task in ("worker:0", "worker:1"):
+            read_until(up, f"{task} | up")
+        slurm.asked("sbatch", "--partition=high", "--exclusive", "--wrap=sleep 0")
+        out, said = up.communicate(timeout=PATIENCE)
+    assert up.returncode == 128 + signal.SIGTERM, said
+    assert "the job was preempted by another one" in said
+    assert out.count("saved") == 2
+
+
 RESUMING = """
 echo "$TFLAUNCH_TASK began"
 if [ -e checkpoint ]; then echo "$TFLAUNCH_TASK went on"; exit 0; fi

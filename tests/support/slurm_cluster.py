@@ -117,7 +117,7 @@ class SlurmBed:
         self.env = {"SLURM_CONF": str(directory / "slurm.conf")}
 
     @classmethod
-    def on_this_machine(cls, directory: Path, count: int, gpus: int = 0) -> Self:
+    def on_this_machine(cls, directory: Path, count: int, gpus: int = 0, options: Sequence[str] = ()) -> Self:
         """Nodes n1, n2 and so on, each this machine under another name, with device files for GPUs."""
         machine = socket.gethostname().partition(".")[0]
         names = [f"n{number}" for number in range(1, count + 1)]
@@ -133,7 +133,7 @@ class SlurmBed:
                 SlurmNode(name, machine, "127.0.0.1", port, [*DIE_WITH_US, *seeing])
                 for name, port in zip(names, ports, strict=True)
             ],
-            ["CommunicationParameters=NoInAddrAny,NoCtldInAddrAny"],
+            ["CommunicationParameters=NoInAddrAny,NoCtldInAddrAny", *options],
             gpus=gpus,
         )
 

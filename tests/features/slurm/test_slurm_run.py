@@ -122,6 +122,23 @@ def test_why_slurm_has_sent_term(
     assert batch.explain_term(path, 75.0) == why
 
 
+@pytest.mark.parametrize(
+    ("job", "mode", "is_over"),
+    [
+        ({"PreemptTime": "2026-01-02T03:04:05", "Requeue": "0"}, "REQUEUE", True),
+        ({"PreemptTime": "2026-01-02T03:04:05", "Requeue": "1"}, "CANCEL", True),
+        ({"PreemptTime": "2026-01-02T03:04:05", "Requeue": "1"}, "REQUEUE", False),
+        ({"PreemptTime": "None", "Requeue": "0"}, "CANCEL", False),
+    ],
+)
+def test_a_preempted_job_is_over_unless_it_is_queued_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, job: dict[str, str], mode: str, is_over: bool
+) -> None:
+    shown = {"job": job, "partition": {"PreemptMode": mode}}
+    monkeypatch.setattr(commands, "show", lambda kind, _: shown[kind])
+    assert bool(batch.explain_preemption(submit(path))) is is_over
+
+
 def test_a_job_that_waits_is_cancelled_instead_of_stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that has begun is stopped by its supervisor, or cancelled if that cannot be reached."""
     cancelled: list[str] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Engine, Location, Option, Room
+from tflaunch.rooms import Engine, Location, Option, Room, Watching
 
 ROOM = Room(
     fields=("slurm",),
@@ -26,6 +26,9 @@ ROOM = Room(
     },
     warnings="tflaunch.features.slurm.allocation:find_warnings",
     locations=(Location(("slurm.json",), "tflaunch.features.slurm.location:find_slurm_run"),),
+    watchers=(
+        Watching("tflaunch.features.slurm.grace_time:GraceTime", lambda run: run.config.explain_term is not None),
+    ),
     discover={"slurm": "tflaunch.features.slurm.discovery:Slurm"},
     programs={"supervise": "tflaunch.features.slurm.supervise:supervise"},
 )

@@ -25,6 +25,8 @@ _JUST_NOW = 60.0  # seconds
 _MOST_SAID = 16 * 1024
 _CANCELLED = r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT (\S+)(?: DUE TO ([^*\n]{1,200}?))? \*\*\*"
 _NEAR_LIMIT = "NEAR TIME LIMIT"
+_NEVER = "None"
+_CANCELS = "CANCEL"
 _WHY = {
     "": "the job was cancelled with scancel",
     "TIME LIMIT": "the time limit{limit} is reached (slurm.time)",
@@ -107,6 +109,20 @@ def explain_term(directory: Path, lead: float) -> str:
         time.sleep(_HEARD_EVERYWHERE)
     limit = "" if job is None else f" of {job.time_limit}"
     return "" if reason is None else _WHY.get(reason, f"Slurm ends the job: {reason.lower()}").format(limit=limit)
+
+
+def explain_preemption(directory: Path) -> str:
+    """Return that the job of a run is preempted for good, "" if it is not, or may come back into the queue."""
+    try:
+        job = commands.show("job", job_of(directory) or "")
+        if job.get("PreemptTime", _NEVER) == _NEVER:
+            return ""
+        comes_back = job.get("Requeue") != "0" and (
+            commands.show("partition", job.get("Partition", "")).get("PreemptMode") != _CANCELS
+        )
+    except SlurmError:
+        return ""
+    return "" if comes_back else _WHY["PREEMPTION"]
 
 
 def _read(directory: Path) -> dict[str, str]:
