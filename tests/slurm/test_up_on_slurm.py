@@ -417,8 +417,7 @@ def test_a_job_is_preempted_with_time_to_save(tmp_path: Path, launch: Launch) ->
     with SlurmBed.on_this_machine(tmp_path / "slurm", 1, options=PREEMPTING) as slurm:
         launch.env |= slurm.env
         up = launch.start("up", spec, "--on", "slurm")
-        for task in ("worker:0", "worker:1"):
-            read_until(up, f"{task} | up")
+        read_until(up, " | up", 2)
         slurm.asked("sbatch", "--partition=high", "--exclusive", "--wrap=sleep 0")
         out, said = up.communicate(timeout=PATIENCE)
     assert up.returncode == 128 + signal.SIGTERM, said

@@ -25,7 +25,7 @@ SAID = {
 NODES = "8 16000 gpu:a100:2(S:0)\n4 32000 (null)\n"
 
 
-def answer(*command: str, given: str | None = None) -> str:
+def answer(*command: str, given: str | None = None, patience: float = 0) -> str:
     """Answer as a Slurm with two partitions."""
     return NODES if "--Node" in command else SAID[command]
 
@@ -72,7 +72,7 @@ def test_a_limit_is_told_by_the_field_that_exceeds_it(
 def test_a_slurm_that_does_not_answer_forbids_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The job itself then tells."""
 
-    def fail(*_: str, given: str | None = None) -> str:
+    def fail(*_: str, given: str | None = None, patience: float = 0) -> str:
         raise SlurmError("no controller")
 
     monkeypatch.setattr(commands, "run_command", fail)
@@ -85,7 +85,7 @@ def test_a_slurm_that_does_not_answer_forbids_nothing(monkeypatch: pytest.Monkey
 def test_a_machine_without_slurm_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """By `check`, which cannot do anything then."""
 
-    def fail(*command: str, given: str | None = None) -> str:
+    def fail(*command: str, given: str | None = None, patience: float = 0) -> str:
         raise NoSlurmError(f"there is no command `{command[0]}` here")
 
     monkeypatch.setattr(commands, "run_command", fail)

@@ -38,6 +38,16 @@ def test_a_place_has_the_expected_start_if_slurm_knows_it(monkeypatch: pytest.Mo
     assert unknown.describe() == "3 of 3 in the queue of its partition"
 
 
+def test_a_heterogeneous_job_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm 22.05 lists each part, as job 14+0, 14+1 and so on."""
+    squeue_says(monkeypatch, "14+0 N/A\n14+1 N/A\n17+0 N/A\n17+1 N/A\n")
+    place = find_place("17", WAITING)
+    assert place is not None
+    assert (place.position, place.of) == (2, 2)
+    squeue_says(monkeypatch, "17+0 N/A\n17+1 N/A\n")
+    assert find_place("17", WAITING) is None  # it waits alone
+
+
 @pytest.mark.parametrize("job", [None, WAITING._replace(state="RUNNING"), WAITING._replace(reason="BeginTime")])
 def test_a_job_that_does_not_wait_for_its_turn_has_no_place(
     monkeypatch: pytest.MonkeyPatch, job: SlurmJob | None

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from tflaunch_worker.readable import exit_words
 
 _PATIENCE = 60.0  # seconds; a busy controller is slow
-_FIELD = r"(?:^| )([A-Za-z:/_]+)=(\S*)"
 _SHOWN = r"(?:^|\s)([A-Za-z]\w*) *= ?(\S*)"
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _RUNNING = frozenset({"CONFIGURING", "RUNNING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"})
@@ -155,13 +154,14 @@ def test_script(script: str) -> None:
     run_command("sbatch", "--test-only", given=script)
 
 
-def show(*what: str) -> dict[str, str]:
-    """Return the fields of what `scontrol show` tells in one line, or of its configuration.
+def show(*what: str, patience: float = _PATIENCE) -> dict[str, str]:
+    """Return the fields of what `scontrol show` tells; of a heterogeneous job, those of the part with the script.
 
     Raises:
         SlurmError: there is no such thing, or Slurm cannot be queried.
     """
-    return dict(re.findall(_SHOWN, run_command("scontrol", "--oneliner", "show", *what)))
+    fields = re.findall(_SHOWN, run_command("scontrol", "--oneliner", "show", *what, patience=patience))
+    return dict(reversed(fields))  # the first part is shown first
 
 
 def show_nodes(partition: str) -> list[NodeSize]:
@@ -186,12 +186,11 @@ def find_job(job: str, patience: float = _PATIENCE) -> SlurmJob | None:
         SlurmError: Slurm cannot be queried.
     """
     try:
-        shown = run_command("scontrol", "--oneliner", "show", "job", job, patience=patience)
+        fields = show("job", job, patience=patience)
     except SlurmError as error:
         if "Invalid job id" in str(error):
             return None
         raise
-    fields = dict(re.findall(_FIELD, shown.partition("\n")[0]))  # of a heterogeneous job, the part with the script
     return SlurmJob(
         state=fields.get("JobState", ""),
         reason=fields.get("Reason", ""),

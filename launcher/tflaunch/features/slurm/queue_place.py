@@ -60,13 +60,12 @@ def find_place(number: str, job: SlurmJob | None) -> QueuePlace | None:
         return None
     about = ["--noheader", "--states=PENDING", f"--partition={job.partition}", "--sort=-p,i", "--format=%i %S"]
     try:
-        waiting = [line.split() for line in commands.run_command("squeue", *about).splitlines()]
+        lines = [line.split() for line in commands.run_command("squeue", *about).splitlines()]
     except SlurmError:
         return None
-    if [number] == [other for other, _ in waiting]:
-        return None  # it waits alone
-    for position, (other, expected) in enumerate(waiting, 1):
-        if other == number:
-            left = commands.seconds_until(expected)
-            return QueuePlace(position, len(waiting), time.time() + left if left < math.inf else math.inf)
-    return None
+    waiting = {other.partition("+")[0]: expected for other, expected in lines}  # parts of a job start together
+    if number not in waiting or len(waiting) == 1:
+        return None
+    left = commands.seconds_until(waiting[number])
+    position = list(waiting).index(number) + 1
+    return QueuePlace(position, len(waiting), time.time() + left if left < math.inf else math.inf)
