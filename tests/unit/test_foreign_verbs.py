@@ -43,7 +43,7 @@ def test_a_verb_without_a_counterpart_gets_a_sentence(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["dwon", "stopp", "kil", "restrat", "retart", "reruns", "runn", "delte", "prun", "qqq"]
+    "name", ["dwon", "stopp", "kil", "restrat", "retart", "reruns", "runn", "delte", "prun", "images", "qqq"]
 )
 def test_a_misspelled_word_leads_to_no_verb_that_changes_something(name: str) -> None:
     """It leads to the list of commands."""

@@ -18,17 +18,20 @@ _FOREIGN = {
     "`tflaunch down` stops a run with all its tasks, `tflaunch kill TASK` signals one":
         "stop end cancel terminate quit abort halt scancel qdel",
     "diff": "compare", "debug": "pdb breakpoint debugger debugpy vscode",
-    "`tflaunch bench` measures how a training scales; a spec's `cluster` has the number of workers": "scale",
-    "bench": "benchmark scaling speed", "plan": "config dry-run dryrun preview", "queue": "squeue qstat waiting",
+    "`tflaunch bench` measures how a training scales; \"cluster\" in a spec has the number of workers": "scale",
+    "`tflaunch up` runs the code as it is, and \"sync\" in a spec copies it to other hosts": "build push sbcast",
+    "bench": "benchmark scaling speed", "plan": "config dry-run dryrun preview", "queue": "squeue sprio qstat waiting",
     "prune": "clean cleanup clear purge gc", "profile": "prof trace flamegraph perf", "explain": "diagnose why blame",
-    "check": "validate lint verify test", "help": "doc docs man manual usage", "rerun": "retry redo repeat again",
+    "check": "validate lint verify test", "help": "doc docs man manual usage", "rerun": "retry redo repeat again clone",
     "stacks": "hang dump stack py-spy", "up --matrix": "sweep grid", "doctor": "sinfo preflight", "events": "journal",
-    "exec": "shell sh bash ssh rsh login", "attach": "follow sattach", "logs": "log", "up --resume": "resume",
-    "--version": "version", "logs -f": "tail",
+    "exec": "shell sh bash ssh rsh login", "attach": "follow watch sattach", "logs": "log", "up --resume": "resume",
+    "--version": "version", "logs -f": "tail", "restart": "rollout", "up --on slurm": "salloc",
 }  # fmt: skip
-"""What does the work of verbs of other tools: a verb, or a sentence without its full stop; and these verbs."""
-_MEANT = {verb: meant for meant, verbs in _FOREIGN.items() for verb in verbs.split()}
+MEANINGS = {verb: meant for meant, verbs in _FOREIGN.items() for verb in verbs.split()}
+"""Verbs of other tools, and what does their work here: a verb, or a sentence without its full stop."""
+
 _QUOTED_VERB = re.compile(r"`(?:tflaunch )?([a-z]+)")
+_SIMILAR = 0.7  # at 0.6, `images` means `page`, and `clone` means `scale`
 _NEVER_GUESSED = {"up", "run", "rerun", "restart", "down", "kill", "prune"}
 """Verbs that start, end or delete something, to which no misspelled word may lead."""
 
@@ -61,11 +64,11 @@ def no_such_command(name: str, known: Collection[str]) -> click.UsageError:
     """Return the error for an unknown command, with the most likely intended one."""
     # What is meant may belong to a room that is missing here.
     meanings = {verb: verb for verb in known} | {
-        verb: meant for verb, meant in _MEANT.items() if _is_here(meant, known)
+        verb: meant for verb, meant in MEANINGS.items() if _is_here(meant, known)
     }
     if name.endswith(".py"):
         return click.UsageError(f"No such command {name!r}; to run it: tflaunch run -n 2 python {shlex.quote(name)}")
-    near = difflib.get_close_matches(name.lower(), meanings, n=1)
+    near = difflib.get_close_matches(name.lower(), meanings, n=1, cutoff=_SIMILAR)
     meant = meanings[near[0]] if near else ""
     if near != [name.lower()] and ("`" in meant or meant.partition(" ")[0] in _NEVER_GUESSED):
         meant = ""
