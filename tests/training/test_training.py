@@ -12,7 +12,7 @@ import pytest
 from support.fixed_ports import free_ports
 from support.launch import LONG, PATIENCE, Launch, read_until
 from support.specs import TFLAUNCH
-from tflaunch.tui.startup_messages import NOTE
+from tflaunch.explain.startup_messages import NOTE
 
 pytestmark = [
     pytest.mark.tensorflow,

@@ -197,6 +197,15 @@ def test_a_summary_names_the_culprit_with_its_words_and_the_victims() -> None:
     ]
 
 
+@pytest.mark.parametrize("own", [("reads shards", "bad input"), ()])
+def test_the_last_words_of_a_program_are_its_own(own: tuple[str, ...]) -> None:
+    """Not what TensorFlow writes at each start, unless there is nothing else."""
+    start = "I0000 00:00:1795855631.293051   20333 port.cc:153] oneDNN custom operations are on."
+    history = mirrored(2, restart={"max": 0}).ends("worker:1", 7).ends("worker:0", None, 9)
+    lines = summary.summary(history.job, "/logs", lambda *_: [*own, start]).splitlines()
+    assert lines[2 : lines.index("also stopped: worker:0")] == [f"    {line}" for line in own or (start,)]
+
+
 TRACEBACK = """Traceback (most recent call last):
   File "/home/ann/train.py", line 90, in <module>
     main()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tflaunch.explain.startup_messages import NOTE, StartupMessages
 from tflaunch.tui.screen import Screen
-from tflaunch.tui.startup_messages import NOTE, StartupMessages
 from tflaunch.tui.task_lines import TaskLines
 
 pytestmark = pytest.mark.unit

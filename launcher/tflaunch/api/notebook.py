@@ -7,10 +7,10 @@ import sys
 from typing import Any
 
 from tflaunch.explain.run_status import Status
+from tflaunch.explain.startup_messages import StartupMessages
 from tflaunch.printable import printable
 from tflaunch.store.log_line import Kept, last_state
 from tflaunch.tui import escapes
-from tflaunch.tui.startup_messages import StartupMessages
 
 
 def is_running() -> bool:

@@ -175,13 +175,16 @@ def _progress(job: Job) -> str:
 
 
 def _end_of(said: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the traceback that a log ends with, or else its last lines."""
+    """Return the traceback that a log ends with, or else its last lines, if possible those of the program."""
     if not said:
         return (), ()
-    from tflaunch.explain import tracebacks  # compiles patterns that only a failure needs
+    from tflaunch.explain import startup_messages, tracebacks  # compile patterns that only a failure needs
 
-    traceback = tracebacks.last_traceback(said)
-    return (tuple(traceback), ()) if traceback else ((), tuple([line for line in said if line.strip()][-_TAIL_LINES:]))
+    if traceback := tracebacks.last_traceback(said):
+        return tuple(traceback), ()
+    lines = [line for line in said if line.strip()]
+    own = [line for line in lines if not startup_messages.is_startup_message(line.encode("utf-8", "replace"))]
+    return (), tuple((own or lines)[-_TAIL_LINES:])
 
 
 def _python_elsewhere(job: Job, culprit: Culprit) -> str:

@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tflaunch.explain.startup_messages import StartupMessages
 from tflaunch.printable import printable
 from tflaunch.store.log_line import Kept
 from tflaunch.tui.backlog import Backlog, Piece
-from tflaunch.tui.startup_messages import StartupMessages
 from tflaunch.tui.task_lines import TaskLines, prefix
 
 if TYPE_CHECKING:

@@ -29,6 +29,11 @@ _MESSAGES = (
 _MESSAGE = rb"(?m)^(?:" + rb"|".join(_MESSAGES) + rb")"
 
 
+def is_startup_message(line: bytes) -> bool:
+    """Return whether a line is one of these messages."""
+    return re.match(_MESSAGE, line) is not None
+
+
 class StartupMessages:
     """Removes these messages from the output of a run's tasks."""
 
@@ -42,7 +47,7 @@ class StartupMessages:
         if re.search(_MESSAGE, lines) is None:
             return lines
         self._has_hidden = True
-        kept = [line for line in lines.split(b"\n") if re.match(_MESSAGE, line) is None]
+        kept = [line for line in lines.split(b"\n") if not is_startup_message(line)]
         return b"\n".join(kept) if kept else None
 
     def note(self) -> bytes:
