@@ -17,7 +17,7 @@ from support.processes import command_of
 from support.terminals import Terminal
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE
 
-KEPT = "the newest runs of each job stay (--keep), and those younger than --older-than"
+KEPT = "the newest 10 runs of a job stay (--keep), and those of the last 7d (--older-than)"
 
 pytestmark = pytest.mark.cli
 

@@ -29,8 +29,6 @@ _KINDS = {
     "compiled": "cached compiled modules",
 }
 
-_KEPT = "the newest runs of each job stay (--keep), and those younger than --older-than"
-
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=complete_runs)
@@ -80,14 +78,15 @@ def prune(
         raise click.UsageError(
             "stdin is not a terminal, so there is no one to ask: add --yes, or --dry-run to only list"
         )
-    now = time.time()
+    now, staying = time.time(), ""
     if names:
         found = pruning.find_named(names, now)
     else:
         from tflaunch.plan.model import RetentionPlan
 
-        retention = RetentionPlan(_KEEP if keep is None else keep, _seconds(older_than or _OLDER_THAN))
-        found = pruning.find_old(retention, now)
+        keep, older_than = _KEEP if keep is None else keep, older_than or _OLDER_THAN
+        found = pruning.find_old(RetentionPlan(keep, _seconds(older_than)), now)
+        staying = f": the newest {keep} runs of a job stay (--keep), and those of the last {older_than} (--older-than)"
     if not (dry_run or yes) and (found.runs or found.cached) and not _is_confirmed(found, hosts, now):
         say("nothing was removed")
         return 0
@@ -97,7 +96,7 @@ def prune(
     else:
         with pruning.only_prune():
             report.remove()
-    return report.end()
+    return report.end(staying)
 
 
 def _seconds(text: str) -> float:
@@ -185,8 +184,8 @@ class _Report:
             if of_kind := [cached for cached in self._cached if cached.kind == kind]:
                 self._print(f"removed {_counted(kind, of_kind)}")
 
-    def end(self) -> int:
-        """Print what was not removed, and the total; return the exit code."""
+    def end(self, staying: str) -> int:
+        """Print what was not removed, and the total, or ``staying`` if that is all; return the exit code."""
         freed = sum(run.size for run in self._runs) + sum(cached.size for cached in self._cached)
         for kept in self._found.kept:
             self._print(f"kept {kept.name}, which {kept.reason}")
@@ -197,7 +196,7 @@ class _Report:
 
             verb = "would be freed" if self._is_dry_run else "freed"
             is_any = self._runs or self._cached
-            self._print(f"{figures.memory(freed)} {verb}" if is_any else f"nothing to remove: {_KEPT}")
+            self._print(f"{figures.memory(freed)} {verb}" if is_any else f"nothing to remove{staying}")
         return EXIT_INTERNAL if self._failures else 0
 
     def _tried(self, remove: Callable[[], bool | None]) -> bool:
