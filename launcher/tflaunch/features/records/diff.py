@@ -33,6 +33,7 @@ def diff(first: str | None, second: str | None, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps([difference._asdict() for difference in found], indent=2))
     else:
+        say(" -> ".join(path.name for path in paths) + ("" if found else ": nothing differs"))
         for difference in found:
             click.echo(difference.sentence())
         for path in paths:
