@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from tflaunch.store.log_line import Line
 from tflaunch.tui import escapes
 from tflaunch.tui.dedupe import Folder
+from tflaunch.tui.live_fold import spans
 
 _FOLD_PATIENCE = 1.0  # seconds for which a line is held to fold others like it
 
@@ -35,10 +36,10 @@ class LogPrinter:
         for line in lines:
             has_any = True
             if self._folder is None:
-                out.write(self._text(line, 0))
+                out.write(self._text(line, ()))
             else:
                 for folded in self._folder.feed(line):
-                    out.write(self._text(folded.line, len(folded.others)))
+                    out.write(self._text(folded.line, folded.others))
         out.flush()
         return has_any
 
@@ -46,16 +47,15 @@ class LogPrinter:
         """Print the lines that are held for folding."""
         if self._folder is not None:
             for folded in self._folder.flush():
-                sys.stdout.buffer.write(self._text(folded.line, len(folded.others)))
+                sys.stdout.buffer.write(self._text(folded.line, folded.others))
         sys.stdout.buffer.flush()
 
-    def _text(self, line: Line, others: int) -> bytes:
+    def _text(self, line: Line, others: Sequence[str]) -> bytes:
         moment = f"{local_time(line.time, '%Y-%m-%dT%H:%M:%S')} " if self._has_times else ""
-        name = f"{line.task:<{self._width}} " if self._width else ""
-        more = f"(\N{MULTIPLICATION SIGN}{others} other {'task' if others == 1 else 'tasks'}) " if others else ""
-        bar = "| " if self._width else ""
+        tasks = spans([line.task, *others]) if others else line.task
+        name = f"{tasks:<{self._width}} | " if self._width else ""
         text = escapes.without_commands(line.text) if self._is_terminal else line.text
-        return f"{moment}{name}{more}{bar}".encode() + text + b"\n"
+        return f"{moment}{name}".encode() + text + b"\n"
 
 
 def local_time(moment: float, pattern: str) -> str:
