@@ -31,7 +31,7 @@ def test_outputs_come_home(launch: Launch) -> None:
 
     (place / "outputs" / "1").unlink()
     kept = (place / "outputs" / "0").stat()
-    fetched = launch.run("fetch", "mine", "outputs", "notes")
+    fetched = launch.run("fetch", "outputs/", "notes")
     assert fetched.returncode == 0, fetched.stderr
     assert "3 files" in fetched.stderr
     assert (place / "notes").read_text() == "more\n"

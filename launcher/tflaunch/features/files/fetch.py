@@ -16,7 +16,8 @@ def fetch(run: str | None, paths: tuple[str, ...]) -> int:
     """Fetch what matches PATH in the working directories of RUN's tasks, on all hosts, into the run's directory.
 
     PATH is relative to the working directories; * and ? match within a name, ** any number of directories, and a
-    directory matches everything in it. Without PATH, it is the spec's "collect"; without RUN, the live or newest run.
+    directory matches everything in it. Without PATH, it is the spec's "collect". Without RUN, it is the live or newest
+    run; then the first PATH has a / or *, such as logs/.
     Only files whose content differs from what is here are transferred, and an interrupted transfer is continued.
 
     \b
@@ -28,6 +29,8 @@ def fetch(run: str | None, paths: tuple[str, ...]) -> int:
     from tflaunch.plan import setting_rules
     from tflaunch.store.journal import read_job
 
+    if run and set(run) & set("/*?"):  # no run has such a name
+        paths, run = (run, *paths), None
     directory = runs.find_run(run)
     for path in paths:
         if not setting_rules.is_pattern(path):
