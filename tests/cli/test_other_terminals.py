@@ -265,7 +265,7 @@ def test_mistakes_are_told_in_a_sentence(launch: Launch) -> None:
     launch.run("wait")
     late = launch.run("restart")
     assert late.returncode == 2
-    assert "has ended with exit code 0" in late.stderr
+    assert "has ended with exit code 0; `tflaunch rerun " in late.stderr
 
 
 def test_attach_shows_a_run_as_up_does(launch: Launch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient, NoSupervisorError
@@ -39,7 +38,10 @@ def request_restart(directory: Path, tasks: Sequence[str]) -> list[str]:
         TflaunchError: the supervisor refuses, or there is none.
     """
     plan = runs.plan_of(directory)
-    _ask(directory, "restart", tasks=list(tasks))
+    try:
+        ControlClient(directory).ask("restart", tasks=list(tasks))
+    except NoSupervisorError:
+        raise why_over(directory, f"; `tflaunch rerun {directory.name}` runs it again") from None
     return [task for task in tasks if not policy.restarts_alone(plan, plan.find(task))]
 
 
@@ -49,7 +51,10 @@ def request_signal(directory: Path, number: int, tasks: Sequence[str]) -> list[s
     Raises:
         TflaunchError: the supervisor refuses, or there is none.
     """
-    answer = _ask(directory, "signal", tasks=list(tasks), signal=number)
+    try:
+        answer = ControlClient(directory).ask("signal", tasks=list(tasks), signal=number)
+    except NoSupervisorError:
+        raise why_over(directory) from None
     return [str(task) for task in answer.get("tasks", tasks)]
 
 
@@ -63,17 +68,10 @@ def require_live(directory: Path) -> None:
         raise why_over(directory)
 
 
-def _ask(directory: Path, kind: str, **fields: object) -> dict[str, Any]:
-    try:
-        return ControlClient(directory).ask(kind, **fields)
-    except NoSupervisorError:
-        raise why_over(directory) from None
-
-
-def why_over(directory: Path) -> TflaunchError:
-    """Return the error for a run that has no supervisor."""
+def why_over(directory: Path, remedy: str = "") -> TflaunchError:
+    """Return the error for a run that has no supervisor; ``remedy`` is for one that has ended."""
     observer = Observer(directory)
     observer.catch_up()
     code = observer.exit_code
-    ended = f"run {directory.name} has ended with exit code {code}"
+    ended = f"run {directory.name} has ended with exit code {code}{remedy}"
     return TflaunchError(lost(observer) if code is None else ended, EXIT_USAGE)
