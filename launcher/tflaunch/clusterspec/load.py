@@ -180,6 +180,8 @@ def _parse_json(text: str) -> Any:
         hint = "correct the syntax there"
         if found.startswith(("//", "#", "/*")):
             hint = "JSON has no comments: remove it, or write YAML"
+        elif found.startswith("'"):
+            hint = "put text in double quotes"
         elif found[:1] in ("}", "]") and text[: error.pos].rstrip().endswith(","):
             hint = "remove the comma before it"
         raise SpecFileError(f"is not valid JSON: {error.msg}{near}", hint, place) from None

@@ -82,6 +82,8 @@ _FIELDS = {
     **dict.fromkeys(("--nnodes", "--nodes", "--hostfile"), "-H HOST1,HOST2"),
 }
 """Fields of a spec that are taken for options, and the machines of other tools: what to write."""
+_NEEDLESS = re.compile(r"--(rdzv|master|node|local|machine)[-_](backend|endpoint|id|conf|addr|port|rank)|--standalone")
+"""Options by which other tools are told of the cluster."""
 _NUMBER = "-n"
 _PROGRAM = re.compile(r"python[\d.]*|.*\.(py|sh)|\.{0,2}/.+")
 
@@ -97,6 +99,8 @@ def propose_option(error: click.NoSuchOption) -> click.UsageError:
         return click.UsageError(f"{unknown} Write: {field}", error.ctx)
     if meant in known:
         return click.UsageError(f"{unknown} Did you mean {meant!r}?", error.ctx)
+    if _NEEDLESS.fullmatch(meant):
+        return click.UsageError(f"{unknown} Leave it out: tflaunch tells tasks their place in the cluster.", error.ctx)
     import difflib  # slow to import, and rarely needed
 
     near = difflib.get_close_matches(error.option_name, error.possibilities or (), cutoff=_SIMILAR)
