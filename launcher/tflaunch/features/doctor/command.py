@@ -96,9 +96,19 @@ def _is_ok(found: Sequence[Finding]) -> bool:
 def _show(shown: Diagnosis, engine: str | None, as_json: bool) -> int:
     from tflaunch.records import as_json as as_records
 
-    text = json.dumps(as_records(shown), indent=2) if as_json else _table(shown, engine) + _ports(shown.hosts)
-    click.echo(text, nl=as_json)
+    if as_json:
+        click.echo(json.dumps(as_records(shown), indent=2))
+    else:
+        click.echo(_table(shown, engine) + _ports(shown.hosts) + _verdict(shown))
     return 0 if shown.ok else EXIT_PREFLIGHT
+
+
+def _verdict(shown: Diagnosis) -> str:
+    from tflaunch.explain.wording import counted
+
+    counts = [(kind, sum(each.severity == kind for each in shown.findings)) for kind in ("error", "warning")]
+    found = ", ".join(counted(count, kind) for kind, count in counts if count) or "no problem"
+    return f"{found}: it can run" if shown.ok else f"{found}: it would not run well"
 
 
 @contextmanager
