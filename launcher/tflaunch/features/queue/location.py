@@ -12,13 +12,11 @@ from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.queue import queue_list, queue_wake, run_queue
-from tflaunch.features.queue.file_watch import ENTRIES, FileWatch
-from tflaunch.interruptible import wait_readable
 from tflaunch.store import run_lock
 
 _WITHDRAWN = 143  # the exit code of a run that was taken out of the queue: as if it had been stopped
-_BETWEEN_LOOKS = 1.0  # seconds, for what the directory of the run does not show
-_BETWEEN_TRIES = 0.02  # seconds, while a run begins
+_BETWEEN_LOOKS = 1.0  # seconds, at what it waits for
+_BETWEEN_TRIES = 0.02  # seconds, at whether it has begun
 
 
 class QueuedRun(RunLocation):
@@ -50,22 +48,16 @@ class QueuedRun(RunLocation):
         if not run_queue.has_order(self.directory):
             self._require_to_be_there()
             return
-        watch = self._watch()
-        told = ""
-        try:
-            while self._waits():
+        told, due = "", 0.0
+        while self._waits():
+            if time.monotonic() >= due:
+                due = time.monotonic() + _BETWEEN_LOOKS
                 queue_wake.ensure_dispatcher()
                 reason = queue_list.reason_of(self.directory.name)
                 if reason not in ("", told):
                     say(f"run {self.directory.name} is in the queue; it waits for {reason}")
                     told = reason
-                if self._waits():
-                    wait_readable([] if watch is None else [watch.descriptor], _BETWEEN_LOOKS)
-                if watch is not None:
-                    watch.take_changes()
-        finally:
-            if watch is not None:
-                watch.close()
+            pause(_BETWEEN_TRIES)
         self._require_to_be_there()
 
     def stop_run(self, grace: float | None, say: Callable[[str], None], stop_begun: Callable[[], int]) -> int:
@@ -130,11 +122,3 @@ class QueuedRun(RunLocation):
             raise TflaunchError(str(self.describe_wait()), refusal.exit_code)
         if not self.directory.is_dir():
             raise TflaunchError(f"run {self.directory.name} was taken out of the queue", _WITHDRAWN)
-
-    def _watch(self) -> FileWatch | None:
-        try:
-            watch = FileWatch()
-        except OSError:
-            return None
-        watch.add(self.directory, ENTRIES)
-        return watch

@@ -44,10 +44,6 @@ class MachineUse:
         found = (self._holder(directory / name) for name in names if name not in skipped and not name.startswith("."))
         return [holder for holder in found if holder is not None]
 
-    def is_pending(self, holders: Collection[Holder]) -> bool:
-        """Return whether something is held that is released without a process that ends: by time alone."""
-        return any(holder.holds is None or not run_lock.is_locked(runs_directory() / holder.run) for holder in holders)
-
     def _holder(self, path: Path) -> Holder | None:
         is_locked = run_lock.is_locked(path)
         if not run_queue.has_begun(path):

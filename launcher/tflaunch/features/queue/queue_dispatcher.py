@@ -1,8 +1,8 @@
 """Begin the runs of the local queue: one process, which exits when the queue is empty.
 
-It is woken by the end of the supervisors that it has started, by the lock files of other runs, which the kernel closes
-when their supervisors end, and by new entries. It can be killed at any moment (see `run_queue`): runs that have begun
-do not depend on it, and the end of any run, or the next command that looks at the queue, starts another one.
+It looks when a supervisor that it has started ends, the lock of another run is released or an entry is added, and once
+a second. It can be killed at any moment (see `run_queue`): runs that have begun do not depend on it, and the end of any
+run, or the next command that looks at the queue, starts another one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import NamedTuple, NoReturn
 from tflaunch import descriptors
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
 from tflaunch.features.queue import queue_wake, run_queue
-from tflaunch.features.queue.file_watch import ENTRIES, WRITTEN, FileWatch
 from tflaunch.features.queue.host_shares import with_devices
 from tflaunch.features.queue.machine_use import MachineUse
 from tflaunch.features.queue.queue_order import Candidate, Holder, decide
@@ -32,19 +31,19 @@ from tflaunch.runtime import daemon, foreground, launch
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store import run_lock
 from tflaunch.store.run_dir import RunDirectory, runs_directory
-from tflaunch_worker import linux, process_state
-from tflaunch_worker.event_loop import Loop
+from tflaunch_worker import process_state
 
 _FOR_SUPERVISORS = (foreground, run_record)  # imported once, before the forks
 _MOST_ATTEMPTS = 3
-_BETWEEN_LOOKS = 0.2  # seconds, while a resource is held that is released without a notification
-_UNTIL_RELEASED = (0.001, 0.003, 0.01, 0.03)  # seconds after the file of a lock was closed
+_SHORTEST, _LONGEST = 0.02, 1.0  # seconds between two looks
+_CHILD_ENDED = [signal.SIGCHLD]
 
 
 def main() -> None:
     """Begin the runs of the queue until it is empty; return at once if another process does."""
     process_state.set_own_state([])
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _CHILD_ENDED)  # it is waited for
     while (lock := run_queue.take_dispatcher_lock()) is not None:
         _prepare_to_fork()
         Dispatcher().run()
@@ -66,7 +65,6 @@ class _Child(NamedTuple):
     """A supervisor that this process has started."""
 
     pid: int
-    pidfd: int | None
     holder: Holder
 
 
@@ -74,29 +72,36 @@ class Dispatcher:
     """Begins runs; the caller holds the dispatcher's lock."""
 
     def __init__(self) -> None:
-        self._loop = Loop()
-        self._watch = _file_watch()
         self._use = MachineUse()
         self._entries: dict[str, Entry] = {}
         self._children: dict[str, _Child] = {}
         self._begun_elsewhere: dict[str, Entry] = {}
         self._attempts: Counter[str] = Counter()
-        if self._watch is not None:
-            self._watch.add(run_queue.waiting_directory(), ENTRIES)
-            self._watch.add(run_queue.queue_directory(), ENTRIES)
-            self._loop.watch(self._watch.descriptor, self._take_changes)
+        self._others: list[str] = []
 
     def run(self) -> None:
         """Begin runs until the queue is empty."""
+        pause = _SHORTEST
         while self._look():
-            self._loop.serve_ready(None)
-            self._loop.call_due()
-        if self._watch is not None:
-            self._watch.close()
+            pause = _SHORTEST if self._notices_change(pause) else min(2 * pause, _LONGEST)
+
+    def _notices_change(self, pause: float) -> bool:
+        """Return whether something may have been released or added within ``pause`` seconds; if so, return at once."""
+        before, until = self._state(), time.monotonic() + pause
+        while time.monotonic() < until:
+            if signal.sigtimedwait(_CHILD_ENDED, _SHORTEST) or self._state() != before:
+                return True
+        return False
+
+    def _state(self) -> list[object]:
+        """Return when an entry was last added or removed, and which of the other runs are live."""
+        added_at = run_queue.waiting_directory().stat().st_mtime_ns
+        return [added_at, *(run_lock.is_locked(runs_directory() / run) for run in self._others)]
 
     def _look(self) -> bool:
         """Begin what can begin; return whether runs wait or begin."""
         while True:
+            self._reap()
             self._entries, _ = run_queue.read_entries(self._entries)
             if not self._entries:
                 return False
@@ -113,12 +118,12 @@ class Dispatcher:
         ours = [child.holder for child in self._children.values()]
         ours += [Holder(entry.run, entry.needs) for entry in self._begun_elsewhere.values()]
         others = self._use.holders(busy.union(entry.run for entry in waiting))
+        self._others = [*(holder.run for holder in others), *self._begun_elsewhere]
         candidates = (Candidate(entry.run, entry.needs) for entry in waiting)
         verdicts = decide(candidates, [*ours, *others], run_queue.read_slots())
         for entry, verdict in zip(waiting, verdicts, strict=True):
             if verdict.begins and not self._begin(entry, verdict.devices):
                 return False
-        self._await(others)
         return True
 
     def _begin(self, entry: Entry, devices: Mapping[str, tuple[str, ...]]) -> bool:
@@ -135,62 +140,23 @@ class Dispatcher:
             process_state.close_all_but([])  # the dispatcher's lock among them
             os.setsid()
             _become(path, devices)
-        pidfd = linux.open_pidfd(pid)
         held = {name: share._replace(devices=devices[name]) for name, share in entry.needs.items()}
-        self._children[entry.run] = _Child(pid, pidfd, Holder(entry.run, held))
-        if pidfd is not None:
-            self._loop.watch(pidfd, lambda: self._reap(entry))
+        self._children[entry.run] = _Child(pid, Holder(entry.run, held))
         return True
 
-    def _reap(self, entry: Entry) -> None:
-        """Note the end of a supervisor; one that was killed before its run had begun is started again."""
-        child = self._children[entry.run]
-        pid, status = os.waitpid(child.pid, os.WNOHANG)
-        if pid == 0:
-            return
-        del self._children[entry.run]
-        if child.pidfd is not None:
-            self._loop.forget(child.pidfd)
-            os.close(child.pidfd)
-        path = runs_directory() / entry.run
-        self._attempts[entry.run] += 1
-        if self._attempts[entry.run] >= _MOST_ATTEMPTS and path.is_dir() and not run_queue.has_begun(path):
-            how = os.waitstatus_to_exitcode(status)
-            reason = f"its supervisor ended {_MOST_ATTEMPTS} times before that, the last time with {how}"
-            run_queue.refuse(path, Refusal(reason, EXIT_INTERNAL))
-
-    # ---- waiting
-
-    def _await(self, others: Sequence[Holder]) -> None:
-        """Have the loop wake us when something may be released."""
-        directory = runs_directory()
-        foreign = [*(holder.run for holder in others), *self._begun_elsewhere]
-        is_told = self._watch is not None and all(
-            self._watch.add(directory / run / run_lock.LOCK_NAME, WRITTEN) for run in foreign
-        )
-        has_silent_child = any(child.pidfd is None for child in self._children.values())
-        if not is_told or has_silent_child or self._use.is_pending(others):
-            self._wake_in(_BETWEEN_LOOKS)
-
-    def _take_changes(self) -> None:
-        if self._watch is not None and self._watch.take_changes() & WRITTEN:
-            for seconds in _UNTIL_RELEASED:
-                self._wake_in(seconds)
-
-    def _wake_in(self, seconds: float) -> None:
-        self._loop.call_at(self._loop.now() + seconds, self._reap_silent_children)
-
-    def _reap_silent_children(self) -> None:
+    def _reap(self) -> None:
+        """Note which supervisors have ended; one that was killed before its run had begun is started again."""
         for run, child in list(self._children.items()):
-            if child.pidfd is None:
-                self._reap(next(entry for entry in self._entries.values() if entry.run == run))
-
-
-def _file_watch() -> FileWatch | None:
-    try:
-        return FileWatch()
-    except OSError:
-        return None  # files are looked at again and again
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid == 0:
+                continue
+            del self._children[run]
+            path = runs_directory() / run
+            self._attempts[run] += 1
+            if self._attempts[run] >= _MOST_ATTEMPTS and path.is_dir() and not run_queue.has_begun(path):
+                how = os.waitstatus_to_exitcode(status)
+                reason = f"its supervisor ended {_MOST_ATTEMPTS} times before that, the last time with {how}"
+                run_queue.refuse(path, Refusal(reason, EXIT_INTERNAL))
 
 
 # ---- a run that begins
