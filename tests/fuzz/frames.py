@@ -22,14 +22,14 @@ from tflaunch.agents.session import Session
 from tflaunch.core import step
 from tflaunch.core.events import AgentEvent
 from tflaunch.core.measures import HostVitals, Measure
-from tflaunch.core.task_state import Breakpoint
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import read_status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink
 from tflaunch.features.checkpoints.checkpoint_link import File as CheckpointFile
 from tflaunch.features.code.user_code import Code, File
-from tflaunch.features.debug.debugger_link import REASONS, Debugging
+from tflaunch.features.debug import LINK_LOST
+from tflaunch.features.debug.debugger_relay import REASONS, Debugging
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence import USUAL, Evidence
 from tflaunch.features.hang.evidence_collector import gather_evidence
@@ -164,29 +164,22 @@ def _call(session: Session) -> None:
     measurement_link.measure(session, _check_measures, lambda: None)
     gather_evidence(session, USUAL, _check_evidence, lambda _: None)
     profile(session.calls, "worker:0", 0, 1.0, lambda problem, _: check_sentence(problem))
-    Debugging(session.calls, "worker:0", 0, _Terminal())
+    Debugging(session.calls, "worker:0", 0, _Caller(), lambda: None)  # type: ignore[arg-type]
     link = CheckpointLink(session.calls.begin, lambda: None)
     link.find("/w", "state", 0, lambda _, problem: check_sentence(problem), wait=True)
     files = [CheckpointFile("ckpt-1.index", 5, _HASH)]
     link.place(["/w"], "state", files, 1.5, lambda missing: check_sentence(missing.problem))
 
 
-class _Terminal:
+class _Caller:
     """A terminal that shows nothing."""
 
-    def attached(self, found: Breakpoint) -> None:
-        """Check that its place is printable."""
-        check_sentence(found.file + found.function)
-
-    def show(self, text: str) -> None:
-        """Do nothing: the command removes escape sequences."""
-
-    def asked(self) -> None:
-        """Do nothing."""
-
-    def left(self, reason: str) -> None:
-        """Check that the reason is a known one."""
-        assert reason in REASONS
+    def say(self, kind: str, **about: Any) -> None:
+        """Check the place where a process waits, and why it is left; commands remove escape sequences of output."""
+        if kind == "debugger_attached":
+            check_sentence(about["file"] + about["function"])
+        elif kind == "debugger_left":
+            assert about["reason"] in (*REASONS, LINK_LOST)
 
 
 def _check_status(run: Run, mailbox: StillMailbox) -> None:

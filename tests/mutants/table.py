@@ -362,9 +362,9 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/debug/test_breakpoints.py"),
     ),
     "an agent may say that its link is lost": Edit(
-        "tflaunch.features.debug.debugger_link.Debugging._left",
-        "REASONS[:-1]",
-        "REASONS",
+        "tflaunch.features.debug.debugger_relay.Debugging._left",
+        "not in REASONS",
+        "not in (*REASONS, LINK_LOST)",
         Suite("features/debug/test_breakpoints.py"),
     ),
     "a command gets input for which there is no room": Edit(

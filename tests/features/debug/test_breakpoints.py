@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.run_status import read_status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.explain.wording import place_of
-from tflaunch.features.debug.debugger_link import LINK_LOST, Debugging, Terminal
+from tflaunch.features.debug import LINK_LOST
+from tflaunch.features.debug.debugger_relay import Debugging
 from tflaunch.tui import layout
 from tflaunch_worker.features.debug import ROOM, breakpoints
 from tflaunch_worker.features.debug.in_tasks import tflaunch_breakpoint
@@ -125,45 +127,41 @@ def test_tasks_and_agents_agree() -> None:
     assert ROOM.variables["PYTHONBREAKPOINT"].value == hook
 
 
-class Screen(Terminal):
-    """A terminal that notes what it gets."""
+class Screen(SimpleNamespace):
+    """A terminal that notes what it gets, and that it has left."""
 
     def __init__(self) -> None:
-        self.got: list[object] = []
+        super().__init__(got=[])
 
-    def attached(self, found: Breakpoint) -> None:
-        self.got.append(found)
+    def say(self, kind: str, **about: Any) -> None:
+        self.got.append((kind.partition("_")[2], *about.values()))
 
-    def show(self, text: str) -> None:
-        self.got.append(text)
-
-    def asked(self) -> None:
-        self.got.append("asked")
-
-    def left(self, reason: str) -> None:
-        self.got.append(reason)
+    def attach(self, agent: PlayedAgent, task: str = "worker:0", attempt: int = 0) -> Debugging:
+        """Attach it to a task."""
+        return Debugging(agent.calls, task, attempt, self, lambda: self.got.append("gone"))  # type: ignore[arg-type]
 
 
 def test_terminals_hear_only_what_is_for_them() -> None:
     """And nothing after they have left; a lost link ends them all."""
     agent, first, second = PlayedAgent(), Screen(), Screen()
-    Debugging(agent.calls, "worker:0", 0, first)
-    debugging = Debugging(agent.calls, "worker:1", 2, second)
+    first.attach(agent)
+    call = second.attach(agent, "worker:1", 2).call
     agent.tell(2, what="attached", file="a\x1b.py", line=3, function="f")
     agent.tell(2, b"(Pdb) ", what="output")
     agent.tell(2, what="asks")
-    assert second.got == [Breakpoint("a\\x1b.py", 3, "f"), "(Pdb) ", "asked"]
-    debugging.write_line("p 1")
-    debugging.leave()
-    debugging.write_line("p 2")
+    assert second.got == [("attached", "worker:1", "a\\x1b.py", 3, "f"), ("output", "(Pdb) "), ("asks",)]
+    call.tell(what="line", text="p 1")
+    call.end()
+    call.tell(what="line", text="p 2")
     agent.tell(2, what="asks")
     kinds = [message["kind"] for message in agent.sent]
     assert kinds == ["attach_debugger", "attach_debugger", "tell_call", "end_call"]
     agent.calls.lose()
-    assert (first.got, second.got[-1]) == ([LINK_LOST], "asked")
+    lost = ["gone", ("left", "worker:0", LINK_LOST)]
+    assert (first.got, second.got[-1]) == (lost, ("asks",))
     late = Screen()
-    Debugging(agent.calls, "worker:0", 0, late)
-    assert late.got == [LINK_LOST]
+    assert late.attach(agent).has_left
+    assert late.got == lost
 
 
 @pytest.mark.parametrize(
@@ -180,7 +178,7 @@ def test_terminals_hear_only_what_is_for_them() -> None:
 def test_what_agents_say_about_debuggers_is_checked(call: int, about: dict[str, Any], body: bytes) -> None:
     """Terminals that never were, wrong fields."""
     agent = PlayedAgent()
-    Debugging(agent.calls, "worker:0", 0, Screen())
+    Screen().attach(agent)
     with pytest.raises(ValueError, match=r"must be|cannot be"):
         agent.tell(call, body, **about)
 
@@ -189,7 +187,7 @@ def test_what_agents_say_about_debuggers_is_checked(call: int, about: dict[str, 
 def test_why_terminals_leave_is_checked(reason: str | None) -> None:
     """The reason is one of those that are known."""
     agent, screen = PlayedAgent(), Screen()
-    Debugging(agent.calls, "worker:0", 0, screen)
+    screen.attach(agent)
     with pytest.raises(ValueError, match=r"must be|cannot be"):
         agent.answer(1, reason=reason)
-    assert screen.got == [LINK_LOST]
+    assert screen.got == ["gone", ("left", "worker:0", LINK_LOST)]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tflaunch.rooms import Room, Verb, Watching
 
+LINK_LOST = "link_lost"
+"""Why a terminal is not attached any more, if no agent says it."""
+
 ROOM = Room(
     verbs={
         "debug": Verb(

@@ -27,7 +27,7 @@ def debug(words: tuple[str, ...]) -> int:
       tflaunch debug worker:1
     """
     from tflaunch.client import runs
-    from tflaunch.features.debug.debugger_link import LINK_LOST
+    from tflaunch.features.debug import LINK_LOST
     from tflaunch.features.debug.debugging import DebuggerClient, Outlet
     from tflaunch.plan import selectors
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from tflaunch.agents.calls import Calls, Waiter
 from tflaunch.core.job_state import Job
 from tflaunch.core.task_state import AT_BREAKPOINT, Breakpoint
-from tflaunch.features.debug.debugger_link import Debugging, Terminal
+from tflaunch.features.debug import LINK_LOST
+from tflaunch.records import read_record
 from tflaunch.runtime.control_server import Caller, require_tasks
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch_worker import fields
-from tflaunch_worker.features.debug.breakpoints import LONGEST_LINE
+from tflaunch_worker.features.debug.breakpoints import LONGEST_LINE, MOST_OUTPUT
+
+REASONS = ("continued", "ended", "quit", "replaced", "stopped")
+"""Why an agent detaches a terminal."""
 
 
 class DebuggerRelay(Watcher):
@@ -32,11 +38,10 @@ class DebuggerRelay(Watcher):
         elif message["kind"] == "debug_line":
             text = fields.text(message, "text", LONGEST_LINE)
             if caller in self._attached:
-                self._attached[caller].write_line(text)
-        elif caller in self._attached and message["kind"] == "debug_read":
-            self._attached[caller].read_on()
-        elif caller in self._attached:
-            self._attached[caller].continue_task()  # it is notified when the task goes on
+                self._attached[caller].call.tell(what="line", text=text)
+        elif caller in self._attached:  # which is notified when the task goes on
+            what = "read_on" if message["kind"] == "debug_read" else "continue"
+            self._attached[caller].call.tell(what=what)
 
     def _begin(self, caller: Caller, tasks: Sequence[str]) -> None:
         """Attach a caller to the first of these tasks that waits at a breakpoint, at once or later; [] for all."""
@@ -62,9 +67,9 @@ class DebuggerRelay(Watcher):
             session = None if found is None else self._sessions[job.host_of(found.task)]
             if found is not None and session is not None and session.is_greeted:
                 del self._waiting[caller]
-                terminal = _CallerTerminal(caller, found.task, self._attached)
-                debugging = Debugging(session.calls, found.task, found.attempt, terminal)
-                if not terminal.has_left:
+                forget = partial(self._attached.pop, caller, None)
+                debugging = Debugging(session.calls, found.task, found.attempt, caller, forget)
+                if not debugging.has_left:
                     self._attached[caller] = debugging
 
     def _end(self, caller: Caller) -> None:
@@ -72,32 +77,42 @@ class DebuggerRelay(Watcher):
         self._waiting.pop(caller, None)
         debugging = self._attached.pop(caller, None)
         if debugging is not None:
-            debugging.leave()
+            debugging.call.end()
 
 
-class _CallerTerminal(Terminal):
-    """A caller as the terminal of a task's debugger."""
+class Debugging:
+    """A caller as the terminal of the process of a task that waits at a breakpoint, instead of any earlier one.
 
-    def __init__(self, caller: Caller, task: str, attached: dict[Caller, Debugging]) -> None:
+    It is a call to the agent of the host, which shows the next output once it is told that the last one was read.
+    """
+
+    def __init__(self, calls: Calls, task: str, attempt: int, caller: Caller, forget: Callable[[], object]) -> None:
+        """Attach it; ``forget`` is called when it is not attached any more."""
         self.has_left = False
-        self._caller = caller
         self._task = task
-        self._attached = attached
+        self._caller = caller
+        self._forget = forget
+        waiter = Waiter(self._left, lambda: self._leave(LINK_LOST), self._told)
+        self.call = calls.begin("attach_debugger", waiter, task=task, attempt=attempt)
 
-    def attached(self, found: Breakpoint) -> None:
-        """Tell where the process waits."""
-        self._caller.say("debugger_attached", task=self._task, **found._asdict())
+    def _told(self, message: dict[str, Any], body: bytes) -> None:
+        what = fields.text(message, "what")
+        if what == "attached":
+            self._caller.say("debugger_attached", task=self._task, **read_record(Breakpoint, message)._asdict())
+        elif what == "output" and len(body) <= MOST_OUTPUT:
+            self._caller.say("debugger_output", text=body.decode("utf-8", "replace"))
+        elif what == "asks":
+            self._caller.say("debugger_asks")
+        else:
+            raise ValueError("it reports about a debugger what cannot be")
 
-    def show(self, text: str) -> None:
-        """Pass on output."""
-        self._caller.say("debugger_output", text=text)
+    def _left(self, message: dict[str, Any], body: bytes) -> None:
+        reason = fields.text(message, "reason")
+        if reason not in REASONS:
+            raise ValueError("it reports about a debugger what cannot be")
+        self._leave(reason)
 
-    def asked(self) -> None:
-        """Ask for a command."""
-        self._caller.say("debugger_asks")
-
-    def left(self, reason: str) -> None:
-        """Tell why the caller is not attached any more."""
+    def _leave(self, reason: str) -> None:
         self.has_left = True
-        self._attached.pop(self._caller, None)
+        self._forget()
         self._caller.say("debugger_left", task=self._task, reason=reason)

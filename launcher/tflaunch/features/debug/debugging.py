@@ -55,7 +55,7 @@ class DebuggerClient:
     def run(self) -> str:
         """Pass on commands and output until the terminal is not attached any more; return why.
 
-        The reasons are those of `features.debug.debugger_link.REASONS`. At the end of the commands, the task continues.
+        They are `LINK_LOST` and those of `debugger_relay.REASONS`. At the end of the commands, the task continues.
 
         Raises:
             TflaunchError: no task has this name, or the supervisor has exited.
