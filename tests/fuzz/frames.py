@@ -19,6 +19,7 @@ from tflaunch.agents import measurement_link
 from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.link_state import Terms
 from tflaunch.agents.session import Session
+from tflaunch.agents.transfer import HashedFile
 from tflaunch.core import step
 from tflaunch.core.events import AgentEvent
 from tflaunch.core.measures import HostVitals, Measure
@@ -26,7 +27,6 @@ from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import read_status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink
-from tflaunch.features.checkpoints.checkpoint_link import File as CheckpointFile
 from tflaunch.features.code.user_code import Code, File
 from tflaunch.features.debug import LINK_LOST
 from tflaunch.features.debug.debugger_relay import REASONS, Debugging
@@ -167,7 +167,7 @@ def _call(session: Session) -> None:
     Debugging(session.calls, "worker:0", 0, _Caller(), lambda: None)  # type: ignore[arg-type]
     link = CheckpointLink(session.calls.begin, lambda: None)
     link.find("/w", "state", 0, lambda _, problem: check_sentence(problem), wait=True)
-    files = [CheckpointFile("ckpt-1.index", 5, _HASH)]
+    files = [HashedFile("ckpt-1.index", 5, _HASH)]
     link.place(["/w"], "state", files, 1.5, lambda missing: check_sentence(missing.problem))
 
 

@@ -386,8 +386,8 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/profile/test_profiles.py"),
     ),
     "code is sent twice": Edit(
-        "tflaunch.features.code.user_code.CodeUpload._checked",
-        "and sha256 not in offsets",
+        "tflaunch.agents.transfer.read_wanted",
+        "len(wanted) < len(rests) or ",
         "",
         Suite("features/code/test_code.py"),
     ),
@@ -462,7 +462,7 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "a file of a checkpoint may lie below another": Edit(
         "tflaunch.features.checkpoints.checkpoint_link._read_checkpoint",
-        "or any(_is_below(path, files) for path in files)",
+        "or any(_is_below(path, paths) for path in paths)",
         "",
         Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),

@@ -2,16 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 from tflaunch.agents.calls import Begin, Waiter
 from tflaunch.printable import printable
+from tflaunch.records import Range, read_record
 from tflaunch_worker import fields
-from tflaunch_worker.agent.left_files import PART
+from tflaunch_worker.agent.left_files import PART, is_inside
 
 _LONGEST_PROBLEM = 500
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+def _check_digest(name: str, value: object) -> str:
+    if isinstance(value, str) and _DIGEST.fullmatch(value):
+        return value
+    raise ValueError(f"field {name!r} must be a SHA-256 digest")
+
+
+def _check_path(name: str, value: object) -> str:
+    if isinstance(value, str) and is_inside(value) and value.isprintable():
+        return value
+    raise ValueError(f"field {name!r} must be a path inside a directory")
+
+
+Digest = Annotated[str, _check_digest]
+Size = Annotated[int, Range(0, fields.MAX_COUNT)]
+
+
+class HashedFile(NamedTuple):
+    """A file: its path below a directory, its size in bytes, and the SHA-256 of its content, in hexadecimal."""
+
+    path: Annotated[str, _check_path]
+    size: Size
+    sha256: Digest
+
+    def write_json(self) -> list[str | int]:
+        """Return its fields."""
+        return list(self)
+
+
+class _Rest(NamedTuple):
+    """What a host lacks of a file: all from an offset on."""
+
+    sha256: Digest
+    offset: Size
+
+
+def read_wanted(message: Mapping[str, Any], name: str, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return what a host lacks of the files that it was offered: hash to the byte to continue at.
+
+    Raises:
+        ValueError: it is malformed, or about a file that was not offered, or about one twice.
+    """
+    rests = [read_record(_Rest, item) for item in fields.items(message, name)]
+    wanted = dict(rests)
+    if len(wanted) < len(rests) or any(offset > sizes.get(sha256, -1) for sha256, offset in rests):
+        raise ValueError("it asks for a file that was not offered, or for one twice")
+    return wanted
 
 
 class CodeUpload(Protocol):

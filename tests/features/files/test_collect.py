@@ -89,7 +89,7 @@ LISTED: dict[str, Any] = {"directory": "/w", "files": [["outputs/m", 5, DIGEST]]
 
 def test_a_list_of_files() -> None:
     """Each with path, size and hash."""
-    assert _Listing.read(LISTED, ["outputs"]).files == [("outputs/m", 5, DIGEST)]
+    assert _Listing.read(LISTED, ["outputs"]).files == (("outputs/m", 5, DIGEST),)
 
 
 @pytest.mark.parametrize(

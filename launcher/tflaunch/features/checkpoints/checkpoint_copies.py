@@ -13,20 +13,25 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from tflaunch import private_files
-from tflaunch.features.checkpoints.checkpoint_link import File, is_file
+from tflaunch.agents.transfer import HashedFile
+from tflaunch.records import as_json, read_record
 from tflaunch.store.run_dir import PARTS_NAME
 from tflaunch_worker import wire
 from tflaunch_worker.agent.left_files import PART
-
-"""Name of the directory with what has arrived of files."""
 
 _INDEX, _NEW = "index.json", ".new"
 _RESERVE = 256 * 1024 * 1024  # bytes that stay free for logs and journal
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _READ = 1 << 20
+
+
+def _check_place(name: str, value: object) -> str:
+    if isinstance(value, str) and "/" not in value and value.partition("-")[0].isdecimal():
+        return value
+    raise ValueError(f"field {name!r} must be the directory of a checkpoint")
 
 
 class KeptCheckpoint(NamedTuple):
@@ -36,12 +41,12 @@ class KeptCheckpoint(NamedTuple):
     ``hosts`` have it, too.
     """
 
-    place: str
+    place: Annotated[str, _check_place]
     writer: str
     name: str
     step: int
     written_at: float
-    files: tuple[File, ...]
+    files: tuple[HashedFile, ...]
     hosts: tuple[str, ...]
 
 
@@ -56,7 +61,7 @@ class CheckpointCopies:
         """Keep the newest ``keep`` checkpoints in a directory, which is created for the first one."""
         self._directory = directory
         self._keep = keep
-        self._hash: tuple[File | None, hashlib._Hash] = None, hashlib.sha256()
+        self._hash: tuple[HashedFile | None, hashlib._Hash] = None, hashlib.sha256()
         self.kept: list[KeptCheckpoint] = _read_index(directory)
 
     @property
@@ -64,7 +69,7 @@ class CheckpointCopies:
         """The checkpoint that was written last, None if there is none."""
         return self.kept[-1] if self.kept else None
 
-    def missing(self, files: Sequence[File]) -> list[File]:
+    def missing(self, files: Sequence[HashedFile]) -> list[HashedFile]:
         """Return the files whose content is not here.
 
         Raises:
@@ -80,7 +85,7 @@ class CheckpointCopies:
             raise DiskFullError(28, f"{room}, and {_megabytes(free)} are free; make room", str(self._directory))
         return lacking
 
-    def begin(self, file: File) -> int:
+    def begin(self, file: HashedFile) -> int:
         """Return the number of bytes of a file that have arrived earlier.
 
         Raises:
@@ -98,7 +103,7 @@ class CheckpointCopies:
         self._hash = file, known
         return size
 
-    def append(self, file: File, data: bytes) -> None:
+    def append(self, file: HashedFile, data: bytes) -> None:
         """Store the next bytes of the file that was begun.
 
         Raises:
@@ -109,7 +114,7 @@ class CheckpointCopies:
             part.write(data)
         self._hash[1].update(data)
 
-    def is_intact(self, file: File) -> bool:
+    def is_intact(self, file: HashedFile) -> bool:
         """Return whether the file that was begun is complete and has its hash; what is damaged is removed."""
         if self._hash[0] == file and self._hash[1].hexdigest() == file.sha256:
             return True
@@ -146,12 +151,12 @@ class CheckpointCopies:
             each._replace(hosts=tuple(hosts)) if each.place == checkpoint.place else each for each in self.kept
         ]
 
-    def find(self, files: Sequence[File]) -> KeptCheckpoint | None:
+    def find(self, files: Sequence[HashedFile]) -> KeptCheckpoint | None:
         """Return the checkpoint that consists of these files, None if it is not kept."""
         wanted = set(files)
         return next((each for each in reversed(self.kept) if set(each.files) == wanted), None)
 
-    def read(self, file: File, offset: int) -> bytes:
+    def read(self, file: HashedFile, offset: int) -> bytes:
         """Return a part of a file.
 
         Raises:
@@ -164,7 +169,7 @@ class CheckpointCopies:
             stored.seek(offset)
             return stored.read(min(PART, file.size - offset))
 
-    def _path(self, file: File) -> Path | None:
+    def _path(self, file: HashedFile) -> Path | None:
         """Return where the content of a file is, as part of a checkpoint; None if it is not here."""
         for kept in reversed(self.kept):
             for each in kept.files:
@@ -173,13 +178,12 @@ class CheckpointCopies:
                     return path
         return None
 
-    def _part(self, file: File) -> Path:
+    def _part(self, file: HashedFile) -> Path:
         return self._directory / PARTS_NAME / file.sha256
 
     def _write_index(self) -> None:
         new = self._directory / f"{_INDEX}.new"
-        entries = [{**each._asdict(), "files": [list(file) for file in each.files]} for each in self.kept]
-        private_files.write_text(new, json.dumps(entries, indent=1) + "\n")
+        private_files.write_text(new, json.dumps(as_json(self.kept), indent=1) + "\n")
         new.replace(self._directory / _INDEX)
 
 
@@ -197,29 +201,9 @@ def _size_of(path: Path) -> int | None:
 def _read_index(directory: Path) -> list[KeptCheckpoint]:
     """Return the checkpoints of the index that are still there; [] if it is missing or damaged."""
     try:
-        entries = wire.parse((directory / _INDEX).read_bytes())
-    except (OSError, ValueError):
+        kept = [read_record(KeptCheckpoint, entry) for entry in wire.parse((directory / _INDEX).read_bytes())]
+    except (OSError, ValueError, TypeError):
         return []
-    found = [_entry(entry) for entry in entries] if isinstance(entries, list) else []
     return [
-        kept
-        for kept in found
-        if kept is not None and all(_size_of(directory / kept.place / file.path) == file.size for file in kept.files)
+        each for each in kept if all(_size_of(directory / each.place / file.path) == file.size for file in each.files)
     ]
-
-
-def _entry(entry: Any) -> KeptCheckpoint | None:
-    match entry:
-        case {
-            "place": str(place),
-            "writer": str(writer),
-            "name": str(name),
-            "step": int(step),
-            "written_at": float(written_at),
-            "files": [*files],
-            "hosts": [*hosts],
-        } if "/" not in place and place.partition("-")[0].isdecimal():
-            if all(isinstance(file, list) and len(file) == 3 and is_file(*file) for file in files):
-                known = tuple(File(*file) for file in files)
-                return KeptCheckpoint(place, writer, name, step, written_at, known, tuple(map(str, hosts)))
-    return None

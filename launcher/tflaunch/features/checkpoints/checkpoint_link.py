@@ -5,38 +5,35 @@ What waits for a host is forgotten with the link, and begun again by the waiter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 from tflaunch.agents.calls import Begin, Call, Waiter
-from tflaunch.agents.transfer import Download, Piece, Source, Upload
+from tflaunch.agents.transfer import Download, HashedFile, Piece, Source, Upload, read_wanted
+from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies
 from tflaunch.printable import printable
+from tflaunch.records import Range, read_record
 from tflaunch_worker import fields
-from tflaunch_worker.agent.left_files import is_inside
 from tflaunch_worker.features.checkpoints.saved_checkpoints import MOST_FILES
 
+
+def _check_name(name: str, value: object) -> str:
+    if isinstance(value, str) and value and value.isprintable() and "/" not in value and len(value) <= _LONGEST_NAME:
+        return value
+    raise ValueError(f"field {name!r} must be the name of a checkpoint")
+
+
 _LONGEST_NAME = 255
-_LONGEST_AGE = 1e10  # seconds
-_MOST_BYTES = 2**50
-_HEXADECIMAL = frozenset("0123456789abcdef")
-
-
-class File(NamedTuple):
-    """A file of a checkpoint: its path below the directory of checkpoints, and its content."""
-
-    path: str
-    size: int
-    sha256: str
 
 
 class FoundCheckpoint(NamedTuple):
     """A checkpoint on a host: ``age`` is in seconds, ``number`` that under which its agent knows it."""
 
-    number: int
-    name: str
-    step: int
-    age: float
-    files: tuple[File, ...]
+    number: Annotated[int, Range(1, 2**53)]
+    name: Annotated[str, _check_name]
+    step: Annotated[int, Range(0, 10**15)]
+    age: Annotated[float, Range(0, 1e10)]
+    files: tuple[HashedFile, ...]
 
 
 class Missing(NamedTuple):
@@ -47,25 +44,6 @@ class Missing(NamedTuple):
 
     offsets: Mapping[str, int]
     problem: str
-
-
-class Copies(Protocol):
-    """The copies on this machine."""
-
-    def missing(self, files: Sequence[File]) -> list[File]:
-        """Return the files whose content is not here; raise OSError if there is no room for them."""
-
-    def begin(self, file: File) -> int:
-        """Return the number of bytes of a file that have arrived earlier; raise OSError if they cannot be read."""
-
-    def append(self, file: File, data: bytes) -> None:
-        """Store the next bytes of the file that was begun; raise OSError if they cannot be written."""
-
-    def is_intact(self, file: File) -> bool:
-        """Return whether the file that was begun is complete and has its hash."""
-
-    def read(self, file: File, offset: int) -> bytes:
-        """Return a part of a file; raise OSError if it is not here any more."""
 
 
 TellFound = Callable[[FoundCheckpoint | None, str], None]
@@ -112,7 +90,7 @@ class CheckpointLink:
 
         def answered(message: dict[str, Any], body: bytes) -> None:
             found = message.get("found")
-            checkpoint = None if found is None else _read_checkpoint(fields.mapping(message, "found"))
+            checkpoint = None if found is None else _read_checkpoint(found)
             tell(checkpoint, _problem(message))
 
         if self._finding is not None:
@@ -121,13 +99,13 @@ class CheckpointLink:
         self._finding = self.begin("find_checkpoint", Waiter(answered), **about)
 
     def place(
-        self, workdirs: Sequence[str], directory: str, files: Sequence[File], age: float, tell: TellMissing
+        self, workdirs: Sequence[str], directory: str, files: Sequence[HashedFile], age: float, tell: TellMissing
     ) -> None:
         """Have a checkpoint put where tasks read it; ``tell`` gets what it lacks for that, or a problem."""
         about = {"workdirs": workdirs, "directory": directory, "files": files, "age": age}
-        self._ask_missing("place_checkpoint", [file.sha256 for file in files], tell, about)
+        self._ask_missing("place_checkpoint", files, tell, about)
 
-    def fetch(self, copies: Copies, files: Sequence[File], done: Done) -> None:
+    def fetch(self, copies: CheckpointCopies, files: Sequence[HashedFile], done: Done) -> None:
         """Bring files from the host to this machine."""
         try:
             missing = copies.missing(files)
@@ -157,7 +135,7 @@ class CheckpointLink:
         source = Source(file.path, file.size, "read_checkpoint", {"sha256": file.sha256})
         Download(self.begin, source, store, stored).read_from(offset)
 
-    def store(self, copies: Copies, files: Sequence[File], kept: Sequence[str], done: Done) -> None:
+    def store(self, copies: CheckpointCopies, files: Sequence[HashedFile], kept: Sequence[str], done: Done) -> None:
         """Bring files from this machine to the host, which removes all others but those with the hashes in ``kept``."""
 
         def answered(missing: Missing) -> None:
@@ -166,32 +144,27 @@ class CheckpointLink:
             else:
                 self.send(copies, files, missing.offsets, done)
 
-        digests = [file.sha256 for file in files]
-        self._ask_missing("store_checkpoint", digests, answered, {"digests": digests, "kept": kept})
+        about = {"digests": [file.sha256 for file in files], "kept": kept}
+        self._ask_missing("store_checkpoint", files, answered, about)
 
-    def send(self, copies: Copies, files: Sequence[File], offsets: Mapping[str, int], done: Done) -> None:
+    def send(
+        self, copies: CheckpointCopies, files: Sequence[HashedFile], offsets: Mapping[str, int], done: Done
+    ) -> None:
         """Bring the files with these hashes to the host, each from an offset on."""
         wanted = {file.sha256: file for file in files}
         pieces = (piece for digest, offset in offsets.items() for piece in _pieces(copies, wanted[digest], offset))
         Upload(self.begin, "write_checkpoint", pieces, lambda _, problem: done(problem)).send()
 
-    def _ask_missing(self, kind: str, digests: Sequence[str], tell: TellMissing, about: dict[str, Any]) -> None:
+    def _ask_missing(self, kind: str, files: Sequence[HashedFile], tell: TellMissing, about: dict[str, Any]) -> None:
+        sizes = {file.sha256: file.size for file in files}
+
         def answered(message: dict[str, Any], body: bytes) -> None:
-            offsets: dict[str, int] = {}
-            for item in fields.items(message, "missing"):
-                match item:
-                    case [str(digest), offset] if type(offset) is int and 0 <= offset < _MOST_BYTES:
-                        offsets[digest] = offset
-                    case _:
-                        raise ValueError("it lacks what cannot be a file")
-            if not offsets.keys() <= set(digests):
-                raise ValueError("it lacks a file of a checkpoint that it was not offered")
-            tell(Missing(offsets, _problem(message)))
+            tell(Missing(read_wanted(message, "missing", sizes), _problem(message)))
 
         self.begin(kind, Waiter(answered), **about)
 
 
-def _pieces(copies: Copies, file: File, offset: int) -> Iterator[Piece]:
+def _pieces(copies: CheckpointCopies, file: HashedFile, offset: int) -> Iterator[Piece]:
     """Yield the parts of a file from an offset on; raise OSError if it can no longer be read."""
     is_last = False
     while not is_last:
@@ -211,36 +184,21 @@ def _reason(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
-def _read_checkpoint(found: dict[str, Any]) -> FoundCheckpoint:
+def _read_checkpoint(found: Any) -> FoundCheckpoint:
     """Check a checkpoint that an agent lists.
 
     Raises:
         ValueError: it is malformed; a path leads elsewhere.
     """
-    files: dict[str, File] = {}
-    for item in fields.items(found, "files"):
-        match item:
-            case [str(path), size, str(sha256)] if is_file(path, size, sha256) and path not in files:
-                files[path] = File(path, size, sha256)
-            case _:
-                raise ValueError("its agent lists what cannot be a file of a checkpoint")
-    if not 0 < len(files) <= MOST_FILES or any(_is_below(path, files) for path in files):
+    checkpoint = read_record(FoundCheckpoint, found)
+    paths = {file.path for file in checkpoint.files}
+    is_possible = 0 < len(paths) == len(checkpoint.files) <= MOST_FILES
+    if not is_possible or any(_is_below(path, paths) for path in paths):
         raise ValueError("its agent lists what cannot be a checkpoint")
-    name = fields.text(found, "name", _LONGEST_NAME)
-    if not name or not name.isprintable() or "/" in name:
-        raise ValueError("its agent lists a checkpoint without a name")
-    number, step = fields.integer(found, "number", 1), fields.integer(found, "step", 0, 10**15)
-    return FoundCheckpoint(number, name, step, fields.number(found, "age", 0, _LONGEST_AGE), tuple(files.values()))
+    return checkpoint
 
 
-def is_file(path: object, size: object, sha256: object) -> bool:
-    """Whether these can be path, size and hash of a file of a checkpoint."""
-    is_hash = isinstance(sha256, str) and len(sha256) == 64 and _HEXADECIMAL.issuperset(sha256)
-    is_size = type(size) is int and 0 <= size < _MOST_BYTES
-    return is_hash and is_size and isinstance(path, str) and is_inside(path) and path.isprintable()
-
-
-def _is_below(path: str, others: Mapping[str, File]) -> bool:
+def _is_below(path: str, others: Collection[str]) -> bool:
     """Whether a path leads through another file."""
     parts = path.split("/")
     return any("/".join(parts[:count]) in others for count in range(1, len(parts)))

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.agents.calls import Begin
-from tflaunch.agents.transfer import Piece, Upload
-from tflaunch_worker import fields, wire
+from tflaunch.agents.transfer import Piece, Upload, read_wanted
+from tflaunch_worker import wire
 
 PART = 64 * 1024
 """Bytes of a file in one frame."""
@@ -133,30 +133,13 @@ class CodeUpload:
         upload.send()
 
     def _offered(self, answer: dict[str, Any], problem: str) -> None:
-        parts = self._code.parts(self._checked(fields.items(answer, "wanted")))
+        sizes = {file.sha256: file.size for file in self._code.files}
+        parts = self._code.parts(read_wanted(answer, "wanted", sizes).items())
         self._send(Upload(self._begin, "write_file", parts, self._sent, _AHEAD))
 
     def _sent(self, answer: dict[str, Any], problem: str) -> None:
         if problem:
             self._failed(problem)
-
-    def _checked(self, wanted: list[Any]) -> list[tuple[str, int]]:
-        """Return what the agent lacks: a content's hash, and the byte to continue at, each.
-
-        Raises:
-            ValueError: the agent asks for a file that was not offered, or for one twice.
-        """
-        sizes = {file.sha256: file.size for file in self._code.files}
-        offsets: dict[str, int] = {}
-        for item in wanted:
-            match item:
-                case [str(sha256), offset] if (
-                    type(offset) is int and 0 <= offset <= sizes.get(sha256, -1) and sha256 not in offsets
-                ):
-                    offsets[sha256] = offset
-                case _:
-                    raise ValueError("it asks for a file that was not offered, or for one twice")
-        return list(offsets.items())
 
 
 def _describe(code: Code, run: Path) -> None:

@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 from tflaunch.agents.left_files import LeftFile
 from tflaunch.agents.rpc import visiting
+from tflaunch.agents.transfer import HashedFile
+from tflaunch.core.events import Count
 from tflaunch.core.job_state import Job
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.wording import counted, listed
@@ -18,17 +20,16 @@ from tflaunch.features.files.collected_files import CollectedFiles
 from tflaunch.plan import placeholders, tensorboard
 from tflaunch.plan.model import Plan
 from tflaunch.printable import printable
+from tflaunch.records import Line, read_record
 from tflaunch.store.run_dir import RunDirectory, collected_files_in
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
-from tflaunch_worker import fields
-from tflaunch_worker.agent.left_files import PART, is_inside
+from tflaunch_worker.agent.left_files import PART
 from tflaunch_worker.features.files.listed_files import matches
 
 _AT_ONCE = 16  # hosts
 _PATIENCE = 60.0  # seconds for a part of a file, from a slow disk
 _LISTING = 3600.0  # seconds to find the files and to compute their hashes
-_LONGEST_HASH = 64
 _SHOWN = 8  # directories in a message
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -215,37 +216,26 @@ class Collection:
 
 
 class _Listing(NamedTuple):
-    """An agent's checked list of files: paths inside the directory that match, each with size and SHA-256."""
+    """An agent's list of files inside the directory that match; ``left_out`` counts the others that do."""
 
     directory: str
-    files: list[tuple[str, int, str]]
-    left_out: int
-    problem: str
+    files: tuple[HashedFile, ...]
+    left_out: Count
+    problem: Annotated[str, Line(200)]
 
     @classmethod
     def read(cls, message: dict[str, Any], patterns: Sequence[str]) -> _Listing:
         """Check a message.
 
         Raises:
-            ValueError: it is malformed, or lists a file that was not asked for.
+            ValueError: it is malformed, or lists a file that was not asked for, or one twice.
         """
-        files: dict[str, tuple[str, int, str]] = {}
-        for entry in fields.items(message, "files"):
-            match entry:
-                case [str(path), int(size), str(sha256)] if _is_entry(path, size, sha256) and path not in files:
-                    if not matches(path, patterns):
-                        raise ValueError(f"its agent lists a file that was not asked for, {path[:60]!r}")
-                    files[path] = (path, size, sha256)
-                case _:
-                    raise ValueError("its agent lists what cannot be a file of a task")
-        problem = printable(fields.text(message, "problem"), 200)
-        directory, left_out = fields.text(message, "directory"), fields.integer(message, "left_out")
-        return cls(directory, list(files.values()), left_out, problem)
-
-
-def _is_entry(path: str, size: int, sha256: str) -> bool:
-    is_hash = len(sha256) == _LONGEST_HASH and not set(sha256) - set("0123456789abcdef")
-    return is_inside(path) and path.isprintable() and type(size) is int and 0 <= size <= fields.MAX_COUNT and is_hash
+        found = read_record(cls, message)
+        if other := next((path for path, _, _ in found.files if not matches(path, patterns)), None):
+            raise ValueError(f"its agent lists a file that was not asked for, {other[:60]!r}")
+        if len({file.path for file in found.files}) < len(found.files):
+            raise ValueError("its agent lists a file twice")
+        return found
 
 
 def _new_agents(plan: Plan, path: Path) -> Reach:
