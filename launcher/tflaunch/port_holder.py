@@ -1,15 +1,38 @@
-"""Say why a port of the loopback address cannot be used, naming the process that holds it."""
+"""Listen on a port of the loopback address, or say why it cannot be used, naming the process that holds it."""
 
 from __future__ import annotations
 
 import errno
+import socket
+from collections.abc import Sequence
 
 import psutil
 
+from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.printable import printable
 
 LOOPBACK = "127.0.0.1"
 _COVERING = (LOOPBACK, "0.0.0.0", "::", f"::ffff:{LOOPBACK}")  # noqa: S104 - their listeners have LOOPBACK's port
+
+
+def listen_on_first(ports: Sequence[int], backlog: int = 1) -> socket.socket:
+    """Return a socket that listens on the first of these ports of LOOPBACK that is free; 0 stands for any.
+
+    Raises:
+        TflaunchError: none of them is free.
+    """
+    for port in ports:
+        # With this protocol asyncio sends small answers at once (TCP_NODELAY), else 40 ms later.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((LOOPBACK, port))
+            listener.listen(backlog)
+            return listener
+        except OSError as error:
+            listener.close()
+            why = why_unusable(port, error)
+    raise TflaunchError(f"port {port} {why}; choose another one, or leave --port out", EXIT_USAGE)
 
 
 def why_unusable(port: int, error: OSError) -> str:

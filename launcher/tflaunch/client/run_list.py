@@ -127,26 +127,8 @@ def _is_in(entry: RunEntry, states: Collection[str]) -> bool:
 
 def entry_of(directory: Path) -> RunEntry:
     """Return what `overview` has about the run in ``directory``."""
-    unknown: RunEntry = {
-        "run": directory.name,
-        "name": None,
-        "job": None,
-        "exit_code": None,
-        "tasks": None,
-        "hosts": None,
-        "host": None,
-        "engine": None,
-        "started": None,
-        "ended": None,
-        "matrix": {},
-        "step": None,
-        "steps": None,
-        "expected_end": None,
-        "position": None,
-        "expected_start": None,
-        "metrics": {},
-        "state": "unreadable",
-    }
+    nothing = dict.fromkeys(RunEntry.__annotations__)
+    unknown = cast("RunEntry", {**nothing, "run": directory.name, "state": "unreadable", "matrix": {}, "metrics": {}})
     try:
         found = first_and_last_record(run_dir.open_run(directory))
         location = locate_run(directory)

@@ -13,8 +13,6 @@ from tflaunch.clusterspec.values import LOCALHOST, parse_address
 from tflaunch.rooms import served_fields
 from tflaunch_worker import program_source
 
-"""The suffixes of the files that a spec can be written to."""
-
 _HEAD = """\
 A cluster spec of tflaunch. `tflaunch check {path}` finds mistakes in it; `tflaunch plan {path}` shows
 what it would start. A field directly after a # is optional: remove the # to use it.\

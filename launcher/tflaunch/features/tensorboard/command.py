@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -104,36 +103,6 @@ def _python_with_tensorboard(candidates: list[str], workdir: str) -> str:
     raise TflaunchError(f"there is no TensorBoard for {listed}: {command}", EXIT_USAGE)
 
 
-def _free_port(candidates: tuple[int, ...]) -> int:
-    """Return the first of these ports of localhost that is free; 0 stands for any.
-
-    Raises:
-        TflaunchError: none of them is free.
-    """
-    from tflaunch.port_holder import why_unusable
-
-    for port in candidates:
-        try:
-            return _bindable(port)
-        except OSError as error:
-            refusal = error
-    why = why_unusable(port, refusal)
-    raise TflaunchError(f"port {port} {why}; choose another one, or leave --port out", EXIT_USAGE)
-
-
-def _bindable(port: int) -> int:
-    """Return a port that was free just now: this one, or any for 0.
-
-    Raises:
-        OSError: it is not free.
-    """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((_LOOPBACK, port))
-        found: int = probe.getsockname()[1]
-        return found
-
-
 class _StoppedError(BaseException):
     """The user requested the end with this signal."""
 
@@ -155,6 +124,7 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
         TflaunchError: TensorBoard exited by itself, or the requested port is not free.
     """
     from tflaunch.plan.tensorboard import USUAL_PORT
+    from tflaunch.port_holder import listen_on_first
     from tflaunch_worker.agent.network import listening_sockets
 
     # Three attempts, because another program may take any port before TensorBoard listens on it.
@@ -165,7 +135,8 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
         for number in stopping:
             signal.signal(number, _stop)
         while True:
-            port = _free_port(attempts.pop(0))
+            with listen_on_first(attempts.pop(0)) as probe:
+                port = probe.getsockname()[1]
             process = _start([*argv, "--port", str(port)], workdir)
             while process.poll() is None and not listening_sockets.is_listening(port, process.pid):
                 time.sleep(_POLL_INTERVAL)

@@ -13,13 +13,11 @@ from pathlib import Path
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.web.access import TOKEN, Access, Guarded
 from tflaunch.features.web.app import make_app
-from tflaunch.port_holder import why_unusable
+from tflaunch.port_holder import LOOPBACK, listen_on_first
 
 USUAL_PORT = 7575
-_LOOPBACK = "127.0.0.1"
 _BACKLOG = 128
 _MOST_IDLE = 128  # with hundreds of pages, and a backlog that is accepted at once, below the usual limit of descriptors
 _HEAD_PATIENCE = 10.0  # seconds for the head of a request
@@ -81,12 +79,12 @@ def serve(
     Raises:
         TflaunchError: the port is not free.
     """
-    with _listen(port) as listener:
+    with listen_on_first((USUAL_PORT, 0) if port is None else (port,), _BACKLOG) as listener:
         chosen: int = listener.getsockname()[1]
 
         def link(token: str) -> str:
             # By address: `localhost` may lead to [::1], where another user can listen on this port and get the token.
-            return f"http://{_LOOPBACK}:{chosen}/?{TOKEN}={token}"
+            return f"http://{LOOPBACK}:{chosen}/?{TOKEN}={token}"
 
         def say_next(token: str) -> None:
             if listening is None:
@@ -119,31 +117,9 @@ def serve(
             pass  # Ctrl-C is how it ends
 
 
-def _listen(wanted: int | None) -> socket.socket:
-    """Return a socket that listens on loopback.
-
-    Raises:
-        TflaunchError: the wanted port is not free.
-    """
-    for port in (USUAL_PORT, 0) if wanted is None else (wanted,):
-        # With this protocol asyncio sends small answers at once (TCP_NODELAY), else 40 ms later.
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((_LOOPBACK, port))
-            listener.listen(_BACKLOG)
-        except OSError as error:
-            listener.close()
-            refusal = error
-            continue
-        return listener
-    message = f"port {port} {why_unusable(port, refusal)}; choose another one, or leave --port out"
-    raise TflaunchError(message, EXIT_USAGE)
-
-
 def _tunnel(port: int) -> str:
     """Return the command that makes the page reachable on the machine from which this user has logged in."""
     address = os.environ["SSH_CONNECTION"].split()[2:4]  # of the sshd, as the client used them: host and port
     host, ssh_port = (*address, "22")[:2] if address else (socket.gethostname(), "22")
     extra = "" if ssh_port == "22" else f" -p {ssh_port}"
-    return f"ssh -N -L {port}:{_LOOPBACK}:{port}{extra} {getpass.getuser()}@{host}"
+    return f"ssh -N -L {port}:{LOOPBACK}:{port}{extra} {getpass.getuser()}@{host}"
