@@ -16,6 +16,7 @@ import time
 from functools import partial
 
 from tflaunch_worker.agent.network.fence import plain
+from tflaunch_worker.agent.network.ports import open_socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,16 +118,7 @@ def _words(run: str, task: str) -> bytes:
 
 
 def _listener(port: int) -> socket.socket:
-    family = socket.AF_INET
-    if socket.has_ipv6:
-        try:
-            listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            family = socket.AF_INET6
-        except OSError:
-            pass  # built with IPv6, but disabled in the kernel
-    if family == socket.AF_INET:
-        listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = open_socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("", port))
@@ -231,36 +223,12 @@ _AT_ONCE = 16
 
 def look_up_names(names: list[str]) -> dict[str, str]:
     """Return the addresses of each name, separated by spaces; "" if unresolved. May take seconds."""
-    found = _addresses(names)
-    return {name: found.get(name, "") for name in names}
+    from concurrent.futures import ThreadPoolExecutor, wait  # a run on one host has no names to resolve
 
-
-def _addresses(names: list[str]) -> dict[str, str]:
-    import queue  # a run on one host has no names to resolve
-    import threading
-
-    waiting = list(names)
-    answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-
-    def work() -> None:
-        while True:
-            try:
-                name = waiting.pop()
-            except IndexError:
-                return
-            answers.put((name, _address(name)))
-
-    for _ in range(min(_AT_ONCE, len(names))):
-        threading.Thread(target=work, daemon=True).start()
-    end = time.monotonic() + _PATIENCE
-    found: dict[str, str] = {}
-    try:
-        while len(found) < len(names):
-            name, address = answers.get(timeout=max(end - time.monotonic(), 0))
-            found[name] = address
-    except queue.Empty:
-        pass  # a name without an answer by now counts as unresolved
-    return found
+    pool = ThreadPoolExecutor(_AT_ONCE)  # not waited for at the end: this process then exits
+    answers = {name: pool.submit(_address, name) for name in names}
+    wait(answers.values(), _PATIENCE)
+    return {name: answer.result() if answer.done() else "" for name, answer in answers.items()}
 
 
 def _address(name: str) -> str:

@@ -121,7 +121,7 @@ def _bind(port: int) -> socket.socket:
     has the port; without the option they would keep its next agent from holding it. They do not keep TensorFlow, which
     sets both, from binding it.
     """
-    holder = _socket()
+    holder = open_socket()
     try:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("", port))
@@ -151,7 +151,8 @@ def _bind_beside(port: int) -> socket.socket:
     return holder
 
 
-def _socket() -> socket.socket:
+def open_socket() -> socket.socket:
+    """Return a TCP socket that takes connections over IPv4 and, where there is IPv6, over that."""
     if socket.has_ipv6:
         try:
             holder = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
