@@ -16,7 +16,6 @@ from tflaunch_worker.readable import duration_words
 
 _WITHOUT_TENSORFLOW = ("none", "jax")  # strategies
 _GIB = 2**30
-_WITHOUT_TENSORFLOW = ("none", "jax")
 _LITTLE_DISK = _GIB
 _LITTLE_MEMORY = _GIB // 2  # per task: TensorFlow alone takes that much
 _FEW_FILES = 1024
