@@ -29,7 +29,8 @@ print(json.dumps({
     "argv": sys.orig_argv[:1] + sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(),
     "session": os.getsid(0) == os.getpid(), "parent": os.getppid(), "promise": signal.value,
     "umask": os.umask(0), "niceness": os.nice(0), "files": resource.getrlimit(resource.RLIMIT_NOFILE),
-    "descriptors": sorted(os.listdir("/proc/self/fd"))[:-1], "input": os.readlink("/proc/self/fd/0"),
+    "descriptors": [number for number in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + number)],
+    "input": os.readlink("/proc/self/fd/0"),
 }))
 """
 
