@@ -6,9 +6,9 @@ import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from tflaunch.printable import printable
+from tflaunch_worker.named_tuple import NamedTuple
 
 EXIT_USAGE = 2
 EXIT_PREFLIGHT = 3

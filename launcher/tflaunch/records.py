@@ -13,9 +13,10 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from tflaunch.printable import printable
+from tflaunch_worker.named_tuple import NamedTuple
 
 Record = TypeVar("Record")
 

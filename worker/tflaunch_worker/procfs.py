@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import NamedTuple
+
+from tflaunch_worker.named_tuple import NamedTuple
 
 _PF_EXITING = 0x4  # of linux/sched.h
 _MOST_WALKS = 20  # of a tree of processes that changes all the time

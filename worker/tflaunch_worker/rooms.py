@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import sys
 from functools import lru_cache
-from typing import NamedTuple
+
+from tflaunch_worker.named_tuple import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

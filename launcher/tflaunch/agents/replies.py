@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 from ipaddress import ip_address
-from typing import Any, NamedTuple
+from typing import Any
 
 from tflaunch.core import events
 from tflaunch.core.events import Event
@@ -13,6 +13,7 @@ from tflaunch.printable import printable
 from tflaunch.records import read_record
 from tflaunch_worker import fields
 from tflaunch_worker.agent.network import fence, interfaces
+from tflaunch_worker.named_tuple import NamedTuple
 
 _LONGEST_NAME = 1000
 _MOST_ATTEMPTS = 2**31

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, Protocol
 
 from tflaunch.agents.calls import Begin, Waiter
 from tflaunch.printable import printable
 from tflaunch.records import Range, read_record
 from tflaunch_worker import fields
 from tflaunch_worker.agent.left_files import PART, is_inside
+from tflaunch_worker.named_tuple import NamedTuple
 
 _LONGEST_PROBLEM = 500
 _DIGEST = re.compile("[0-9a-f]{64}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from tflaunch.errors import Problem, SpecError
+from tflaunch_worker.named_tuple import NamedTuple
 
 MAX_BYTES = 4 * 1024 * 1024
 

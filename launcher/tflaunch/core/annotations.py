@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from tflaunch.core import policy
 from tflaunch.core.events import Attempt, Metric, Reason, Seconds
 from tflaunch.core.job_state import Cause, Job
 from tflaunch.core.task_state import TaskState
+from tflaunch_worker.named_tuple import NamedTuple
 
 
 class MemoryGrew(NamedTuple):

@@ -3,9 +3,10 @@
 `event_records` reads them from messages of agents and from records of the journal, which have the fields declared here.
 """
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from tflaunch.records import Line, Range
+from tflaunch_worker.named_tuple import NamedTuple
 
 LONGEST_TIME = 1e12
 """Seconds: 30,000 years."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from enum import Enum
-from typing import NamedTuple
+
+from tflaunch_worker.named_tuple import NamedTuple
 
 CODE, NAMES, PEERS, CHECKPOINT = "code", "names", "peers", "checkpoint"
 """Tags of hosts that are not down, in addition to their phase: see `HostState.awaits`."""

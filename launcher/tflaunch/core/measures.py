@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from tflaunch.core.events import Attempt, Count, Seconds
 from tflaunch.printable import printable
 from tflaunch.records import Range, check_of
+from tflaunch_worker.named_tuple import NamedTuple
 
 _MOST_METRICS = 20
 _LONGEST_NAME = 64

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.values import MAX_TASKS, Address, InvalidValueError, parse_address
@@ -15,6 +14,7 @@ from tflaunch.discovery import base
 from tflaunch.discovery.base import NotFoundError
 from tflaunch.errors import Problem, SpecError
 from tflaunch.plan import placement
+from tflaunch_worker.named_tuple import NamedTuple
 
 _LINE = re.compile(r"(?P<address>\S+)(?:\s+slots=(?P<slots>\d{1,5}))?")
 _POOL = "hosts.discover"

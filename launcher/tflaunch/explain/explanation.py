@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from tflaunch.core.annotations import Annotations
 from tflaunch.core.job_state import Job
@@ -11,6 +10,7 @@ from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.summary import JobFailure
 from tflaunch.explain.wording import absence_words, counted
+from tflaunch_worker.named_tuple import NamedTuple
 
 
 class FailedTask(NamedTuple):

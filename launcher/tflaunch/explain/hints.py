@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from tflaunch.rooms import load, rooms
 from tflaunch_worker import failures
+from tflaunch_worker.named_tuple import NamedTuple
 
 _LAST_WORDS = 20  # lines examined for a task that ended without a traceback
 

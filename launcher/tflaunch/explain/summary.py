@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tflaunch.core import preflight, restart_rules
 from tflaunch.core.annotations import NOTHING, Annotations
@@ -16,6 +16,7 @@ from tflaunch.explain.results import where_results_are
 from tflaunch.explain.wording import counted, listed, process_of
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.printable import printable
+from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:

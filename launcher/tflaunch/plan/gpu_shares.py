@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from tflaunch_worker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:  # code that reads a stored plan counts its GPUs without pydantic
     from tflaunch.clusterspec.model import Spec

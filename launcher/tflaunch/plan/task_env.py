@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.plan import gpu_shares
 from tflaunch.plan.gpu_shares import Member
 from tflaunch.plan.model import AUTO, POD, Machine
 from tflaunch.plan.tf_config import has_cluster, members
+from tflaunch_worker.named_tuple import NamedTuple
 
 BY_AGENTS = ("TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", "TFLAUNCH_LEGACY_KERAS")
 """Variables to which the agent of a task gives their values."""

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tflaunch.agents.session import Session
 from tflaunch.core.annotations import Annotations, FaultInjected
@@ -20,6 +20,7 @@ from tflaunch.printable import printable
 from tflaunch.records import read_record
 from tflaunch.runtime.control_server import Caller, ControlServer, RefusedError, require_tasks
 from tflaunch.runtime.usage_sampler import ResourceSampler
+from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import signal_name
 
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import source_hash
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tflaunch
 from tflaunch import private_files
@@ -25,6 +25,7 @@ from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.rooms import rooms
 from tflaunch.store import run_dir
+from tflaunch_worker.named_tuple import NamedTuple
 
 _MOST_KEPT = 64
 _SOURCES = ("clusterspec", "discovery", "plan")

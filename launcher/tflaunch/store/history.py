@@ -6,10 +6,10 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from tflaunch.store.run_dir import HISTORY_NAME
 from tflaunch_worker import wire
+from tflaunch_worker.named_tuple import NamedTuple
 
 _SHORTEST = 2.0  # seconds between two moments at first
 _MOST = 1999  # moments

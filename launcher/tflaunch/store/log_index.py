@@ -6,7 +6,8 @@ import bisect
 import os
 import struct
 from pathlib import Path
-from typing import NamedTuple
+
+from tflaunch_worker.named_tuple import NamedTuple
 
 INTERVAL = 0.05
 """Seconds within which output shares an entry."""

@@ -6,11 +6,12 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from tflaunch.cli.arguments.spec import WholeNumber, say
+from tflaunch_worker.named_tuple import NamedTuple
 
 _FIRST_PORT = 1024
 """The lowest port that a worker can use without privileges."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
 
 from tflaunch.core import checkpoint_placement
 from tflaunch.core.annotations import CheckpointNotCopied
@@ -16,6 +15,7 @@ from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, Ke
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint, Missing
 from tflaunch.mailbox import Mailbox
 from tflaunch.printable import printable
+from tflaunch_worker.named_tuple import NamedTuple
 
 _MOST_ROUNDS = 3  # times that a host is sent what it lacks
 

@@ -8,7 +8,6 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from tflaunch import private_files
 from tflaunch.client import runs
@@ -18,6 +17,7 @@ from tflaunch.own_home import COMPILED_NAME
 from tflaunch.store import run_dir, run_names
 from tflaunch.transport import bootstrap
 from tflaunch_worker import FILES_NAME
+from tflaunch_worker.named_tuple import NamedTuple
 
 _AGENTS_NAME = "agents"  # the cache of `tflaunch_worker.boot`, and its lock
 _UNPACKING = ".new"  # suffix of an agent that `boot` is unpacking, with the lock held

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from tflaunch.client import runs
 from tflaunch.core.job_state import Job
@@ -17,6 +17,7 @@ from tflaunch.printable import printable
 from tflaunch.store.journal import read_job
 from tflaunch.store.run_dir import RECORD_NAME, collected_files_in
 from tflaunch_worker import wire
+from tflaunch_worker.named_tuple import NamedTuple
 
 SECTIONS = ("code", "packages", "spec", "hosts", "results")
 _MOST_RECORD = 64 * 1024 * 1024

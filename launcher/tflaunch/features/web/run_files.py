@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from io import FileIO
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 from urllib.parse import quote
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
@@ -33,6 +33,7 @@ from tflaunch.store.run_dir import (
     collected_files_in,
     profiles_in,
 )
+from tflaunch_worker.named_tuple import NamedTuple
 
 _RUN, _LOGS = "run", "logs"
 _OWN = frozenset((JOURNAL_NAME, "plan.json", RECORD_NAME, PATCH_NAME, HISTORY_NAME, SUPERVISOR_LOG))
