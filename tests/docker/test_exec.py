@@ -117,7 +117,7 @@ def test_commands_run_in_containers(engine: Engine, launch: Launch, containers: 
     ids = [engine.docker("inspect", "--format", "{{.Config.Hostname}}", name).strip() for name in containers]
     expected = [f"{name} | {ids[number]} /state worker:{number}" for number, name in enumerate(containers)]
     assert (sorted(on_all.stdout.splitlines()), on_all.returncode) == (expected, 3)
-    terminal = Terminal(launch, "tflaunch exec worker:1 -- sh -c 'tty; trap : INT; sleep 654; exit 4'")
+    terminal = Terminal(launch, "tflaunch exec worker:1 -- sh -c 'trap exit\\ 4 INT; tty; while :; do sleep 0.1; done'")
     terminal.read_until(b"/dev/pts/")
     terminal.type(b"\x03")
     assert terminal.read_to_end()[1] == 4

@@ -408,7 +408,7 @@ def test_commands_run_in_pods(kube: Kube, launch: Launch, tmp_path: Path) -> Non
     expected = [f"{pod(launch, number)} | {line}" for number in range(2)
                 for line in ("program.py", f"{pod(launch, number)} by the spec")]  # fmt: skip
     assert (sorted(on_all.stdout.splitlines()), on_all.returncode) == (sorted(expected), 3), on_all.stderr
-    terminal = Terminal(launch, "tflaunch exec worker:1 -- sh -c 'tty; trap : INT; sleep 654; exit 4'")
+    terminal = Terminal(launch, "tflaunch exec worker:1 -- sh -c 'trap exit\\ 4 INT; tty; while :; do sleep 0.1; done'")
     terminal.read_until(b"/dev/pts/")
     terminal.type(b"\x03")
     assert terminal.read_to_end()[1] == 4
