@@ -59,6 +59,7 @@ def test_each_key_does_what_the_list_of_keys_says(page: Page, failed_run: str) -
     page.keyboard.type(failed_run)
     page.wait_for_function("document.querySelectorAll('.table .space .row:not([hidden])').length === 1")
     page.keyboard.press("Escape")
+    assert page.input_value("input[type=search]") == failed_run
     page.keyboard.press("j")
     assert page.get_attribute(".table [role=grid]", "aria-activedescendant") == page.get_attribute(".chosen", "id")
     page.keyboard.press("Enter")

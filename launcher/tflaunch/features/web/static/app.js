@@ -66,7 +66,10 @@ function up() {
 
 document.addEventListener("keydown", (event) => {
   const isTyping = ["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName);
-  if (event.key === "Escape" && isTyping) event.target.blur();
+  if (event.key === "Escape" && isTyping) {
+    event.target.blur();
+    event.preventDefault(); // Chromium would empty the filter
+  }
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog")) return;
   const keys = {
     "/": () => page.search?.focus(), "?": showKeys, t: otherTheme, f: () => page.follow?.(), b: up, Escape: up,
