@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient, NoSupervisorError
@@ -38,10 +39,7 @@ def request_restart(directory: Path, tasks: Sequence[str]) -> list[str]:
         TflaunchError: the supervisor refuses, or there is none.
     """
     plan = runs.plan_of(directory)
-    try:
-        ControlClient(directory).ask("restart", tasks=list(tasks))
-    except NoSupervisorError:
-        raise why_over(directory, f"; `tflaunch rerun {directory.name}` runs it again") from None
+    _ask(directory, "restart", f"; `tflaunch rerun {directory.name}` runs it again", tasks=list(tasks))
     return [task for task in tasks if not policy.restarts_alone(plan, plan.find(task))]
 
 
@@ -51,10 +49,7 @@ def request_signal(directory: Path, number: int, tasks: Sequence[str]) -> list[s
     Raises:
         TflaunchError: the supervisor refuses, or there is none.
     """
-    try:
-        answer = ControlClient(directory).ask("signal", tasks=list(tasks), signal=number)
-    except NoSupervisorError:
-        raise why_over(directory) from None
+    answer = _ask(directory, "signal", tasks=list(tasks), signal=number)
     return [str(task) for task in answer.get("tasks", tasks)]
 
 
@@ -66,6 +61,13 @@ def require_live(directory: Path) -> None:
     """
     if not runs.is_live(directory):
         raise why_over(directory)
+
+
+def _ask(directory: Path, kind: str, remedy: str = "", **fields: object) -> dict[str, Any]:
+    try:
+        return ControlClient(directory).ask(kind, **fields)
+    except NoSupervisorError:
+        raise why_over(directory, remedy) from None
 
 
 def why_over(directory: Path, remedy: str = "") -> TflaunchError:

@@ -38,6 +38,13 @@ def test_a_place_has_the_expected_start_if_slurm_knows_it(monkeypatch: pytest.Mo
     assert unknown.describe() == "3 of 3 in the queue of its partition"
 
 
+def test_a_field_without_a_value_does_not_take_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a job that waits again; of two parts, the first one counts."""
+    told = "JobId=17 NodeList= BatchHost=n1 Comment=a\nJobId=18 NodeList=n2 BatchHost=n2\n"
+    monkeypatch.setattr(commands, "run_command", lambda *_, **__: told)
+    assert commands.show("job", "17") == {"JobId": "17", "NodeList": "", "BatchHost": "n1", "Comment": "a"}
+
+
 def test_a_heterogeneous_job_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm 22.05 lists each part, as job 14+0, 14+1 and so on."""
     squeue_says(monkeypatch, "14+0 N/A\n14+1 N/A\n17+0 N/A\n17+1 N/A\n")

@@ -11,7 +11,7 @@ from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import exit_words
 
 _PATIENCE = 60.0  # seconds; a busy controller is slow
-_SHOWN = r"(?:^|\s)([A-Za-z]\w*) *= ?(\S*)"
+_SHOWN = r"(?:^|\s)([A-Za-z]\w*)(?:=| += )(\S*)"  # of a job, and of the configuration
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _RUNNING = frozenset({"CONFIGURING", "RUNNING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"})
 _ENDING = "COMPLETING"

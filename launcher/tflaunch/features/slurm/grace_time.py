@@ -13,19 +13,20 @@ from tflaunch.runtime.watchers import Supervision, Watcher
 
 
 class GraceTime(Watcher):
-    """Asks Slurm, once the first host of a run is being emptied."""
+    """Asks Slurm when the first host of a run is being emptied."""
 
     def __init__(self, supervision: Supervision) -> None:
         self._directory = supervision.config.directory.path
         self._mailbox = supervision.mailbox
-        self._has_asked = False
+        self._is_emptied = False
 
     def watch(self, job: Job, now: float) -> None:
-        """Ask once."""
-        if self._has_asked:
-            return
-        if any(host.phase is HostPhase.LEAVING and host.is_drained for host in job.hosts.values()):
-            self._has_asked = True
+        """Ask at the first of the hosts that are emptied together."""
+        was_emptied, self._is_emptied = (
+            self._is_emptied,
+            any(host.phase is HostPhase.LEAVING and host.is_drained for host in job.hosts.values()),
+        )
+        if self._is_emptied and not was_emptied:
             threading.Thread(target=self._ask, daemon=True).start()
 
     def _ask(self) -> None:
