@@ -418,7 +418,7 @@ def test_a_job_is_preempted_with_time_to_save(tmp_path: Path, launch: Launch) ->
         launch.env |= slurm.env
         up = launch.start("up", spec, "--on", "slurm")
         read_until(up, " | up", 2)
-        slurm.asked("sbatch", "--partition=high", "--exclusive", "--wrap=sleep 0")
+        slurm.asked("sbatch", "--partition=high", "--exclusive", "--output=/dev/null", "--wrap=sleep 0")
         out, said = up.communicate(timeout=PATIENCE)
     assert up.returncode == 128 + signal.SIGTERM, said
     assert "the job was preempted by another one" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import subprocess
 
 import pytest
 import yaml
@@ -16,6 +17,11 @@ pytestmark = pytest.mark.unit
 
 MOST_WORDS = 36_000
 MOST_WORDS_OF_CHANGES = 2_500
+AT_TOP = {
+    *(".dockerignore", ".env", ".git-blame-ignore-revs", ".gitignore", "LICENSE", "Makefile"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "DESCRIPTION.md", "SECURITY.md"),
+    *("docker-compose.yml", "docker-compose.gpu.yml", "mkdocs.yml", "pyproject.toml"),
+}
 AT_ROOT = ("README.md", "CHANGELOG.md", "DESCRIPTION.md", "SECURITY.md")
 PICTURES = REPOSITORY / "docs" / "pictures"
 
@@ -46,6 +52,12 @@ def picture(name: str) -> list[str]:
     for y, frame, text in re.findall(r'<text[^>]* y="([\d.]+)"[^>]*-(\d+)-line-\d+\)">([^<]*)<', svg):
         lines[frame, y] = lines.get((frame, y), "") + html.unescape(text)
     return [" ".join(line.split()) for line in lines.values()]
+
+
+def test_only_what_a_visitor_looks_for_lies_at_the_top() -> None:
+    """Output of a trial, added with everything else, would be in the repository from then on."""
+    listed = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert {path for path in listed.stdout.splitlines() if "/" not in path} == AT_TOP
 
 
 def test_documents_for_users_stay_short() -> None:
