@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -82,6 +83,19 @@ def test_an_editor_attaches_to_a_task_as_the_page_shows(launch: Launch) -> None:
         editor.request("disconnect", "disconnect")
     out, err = running.communicate(timeout=PATIENCE)
     assert (running.returncode, "worker:0 | trains" in out) == (0, True), err
+
+
+def test_readme_begins_with_the_two_commands_of_a_checkout() -> None:
+    """Below its picture, each with the time that it takes; the second is what must pass before a change lands."""
+    readme = REPOSITORY / "README.md"
+    first = next(block for block in blocks(readme) if block.kind == "sh")
+    assert [line.partition("#")[0].split() for line in first.text.splitlines()] == [["make", "demo"], ["make", "test"]]
+    assert [re.search(r"# about \d+ minutes", line) is not None for line in first.text.splitlines()] == [True, True]
+    section = readme.read_text().split("\n## ")[1]
+    assert first.text in section
+    targets = re.findall(r"^(\w+): .*## ", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    assert {"demo", "test"} <= set(targets)
+    assert (REPOSITORY / ".ci" / "run").read_text().splitlines()[-1].endswith(" make test")
 
 
 @pytest.mark.parametrize("page", pages(), ids=str)
