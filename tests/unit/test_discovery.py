@@ -45,7 +45,7 @@ EXPECTED = (Address("h1", None), Address("h1", None), Address("h2", 2222))
 
 def test_a_file_names_one_host_per_line(tmp_path: Path) -> None:
     """With slots for more tasks, ports, comments and empty lines; beside the spec."""
-    (tmp_path / "hosts.txt").write_text(HOSTS)
+    (tmp_path / "hosts.txt").write_text(HOSTS, encoding="utf-8-sig")
     assert found(tmp_path, "file:hosts.txt") == EXPECTED
 
 
@@ -79,6 +79,7 @@ def test_a_name_gives_a_task_per_address() -> None:
         ("exec:yes 'h1 slots=99999'", "printed more than 1 MiB"),
         ("exec:sh -c 'yes | head -c 3000000 >&2; printf \"\\033[31mno\" >&2; exit 3'", "exited with code 3: ?[31mno"),
         ("file:/dev/zero", "/dev/zero is larger than 1 MiB"),
+        ("file:utf16", "utf16 is text in UTF-16"),
         ("file:many", "names more than 10000 tasks"),
         ("file:a\0b", "cannot be read: embedded null"),
         ("dns:nosuch.invalid", "DNS knows no 'nosuch.invalid'"),
@@ -90,6 +91,7 @@ def test_what_cannot_be_found_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "many").write_text("h1 slots=99999\n" * 50_000)
     (tmp_path / "empty").write_text("# no host\n")
     (tmp_path / "odd").write_text("h1\ntwo words\n")
+    (tmp_path / "utf16").write_text("h1\n", encoding="utf-16")
     (tmp_path / "bad").write_text("h1:99999\n")
     assert words in problem(tmp_path, where)
 

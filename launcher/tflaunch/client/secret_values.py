@@ -5,6 +5,7 @@ They are only in the memory of supervisors and agents, and in the environment of
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -85,7 +86,7 @@ def _read(source: SecretSource) -> str:
     path = Path(source.file).expanduser()
     try:
         with path.open("rb") as file:
-            value = os.fsdecode(file.read(_MOST_BYTES + 1)).rstrip("\r\n")
+            value = os.fsdecode(file.read(_MOST_BYTES + 1).removeprefix(codecs.BOM_UTF8)).rstrip("\r\n")
     except OSError as error:
         raise _UnreadableError(f"{path}: {error.strerror}", "write the value into that file") from None
     if not value or "\0" in value:

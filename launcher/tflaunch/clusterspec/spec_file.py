@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import BinaryIO
 
 from tflaunch.errors import Problem, SpecError
+from tflaunch.user_text import UserTextError, decode_user_text, read_user_text
 from tflaunch_worker.named_tuple import NamedTuple
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -44,16 +44,17 @@ class SpecFile(NamedTuple):
 
 
 def _other_path(path: Path) -> str:
-    """Return a question about a spec that is meant by a path without one, "" if none is like it."""
+    """Return a question about the spec that is meant by a path without one."""
+    otherwise = "give the path of a cluster spec"
     import difflib  # slow to import, and rarely needed
 
     try:
         place, name = (path, "cluster.json") if path.is_dir() else (path.parent, path.name)
         known = [each.name for each in place.iterdir() if each.suffix in SUFFIXES]
     except OSError:
-        return ""
+        return otherwise
     near = difflib.get_close_matches(name, known, n=1) or (known if place == path and len(known) == 1 else [])
-    return f"did you mean {place / near[0]}?" if near else ""
+    return f"did you mean {place / near[0]}?" if near else otherwise
 
 
 def read_spec_file(path: Path, *, or_empty: bool = False) -> SpecFile:
@@ -62,19 +63,17 @@ def read_spec_file(path: Path, *, or_empty: bool = False) -> SpecFile:
     Raises:
         SpecError: the file cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            if not path.suffix and str(path.parent) in _STREAMS:
+    if not path.suffix and str(path.parent) in _STREAMS:
+        try:
+            with path.open("rb") as file:
                 return read_spec_stream(file, str(path))
-            return SpecFile(str(path), path.parent, path.suffix, _decoded(file.read(MAX_BYTES + 1), or_empty))
-    except OSError as error:
-        hint = _other_path(path) or "give the path of a cluster spec"
-        if isinstance(error, PermissionError):
-            hint = f"user {os.getuid()} needs permission to read it and to enter {path.absolute().parent}"
-        problem = Problem("error", "", f"cannot be read: {error.strerror}", hint)
-        raise SpecError(str(path), [problem]) from None
-    except SpecFileError as error:
-        raise SpecError(str(path), [error.problem]) from None
+        except OSError as error:
+            raise _unusable(str(path), f"cannot be read: {error.strerror}", "give the path of a cluster spec") from None
+    try:
+        text = read_user_text(path, MAX_BYTES)
+    except UserTextError as error:
+        raise _unusable(str(path), str(error), error.hint or _other_path(path)) from None
+    return SpecFile(str(path), path.parent, path.suffix, text if or_empty else _not_empty(str(path), text))
 
 
 def read_spec_stream(stream: BinaryIO, source: str) -> SpecFile:
@@ -86,21 +85,19 @@ def read_spec_stream(stream: BinaryIO, source: str) -> SpecFile:
         SpecError: the stream cannot be read.
     """
     try:
-        text = _decoded(stream.read(MAX_BYTES + 1))
-    except SpecFileError as error:
-        raise SpecError(source, [error.problem]) from None
-    return SpecFile(source, Path(), _suffix_of(text), text)
+        text = decode_user_text(stream.read(MAX_BYTES + 1), MAX_BYTES)
+    except UserTextError as error:
+        raise _unusable(source, str(error), error.hint) from None
+    return SpecFile(source, Path(), _suffix_of(text), _not_empty(source, text))
 
 
-def _decoded(raw: bytes, or_empty: bool = False) -> str:
-    if len(raw) > MAX_BYTES:
-        raise SpecFileError(f"is larger than {MAX_BYTES // 2**20} MiB", "a cluster spec is a page of text")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise SpecFileError(f"is not text in UTF-8 (byte {error.start})", "save it as UTF-8") from None
-    if not text.strip() and not or_empty:
-        raise SpecFileError("is empty", 'write at least {"cluster": {"worker": 2}, "command": [...]}')
+def _unusable(source: str, message: str, hint: str) -> SpecError:
+    return SpecError(source, [Problem.error("", message, hint)])
+
+
+def _not_empty(source: str, text: str) -> str:
+    if not text.strip():
+        raise _unusable(source, "is empty", 'write at least {"cluster": {"worker": 2}, "command": [...]}')
     return text
 
 

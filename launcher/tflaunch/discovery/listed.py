@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from tflaunch.discovery.base import Engine, Found, NotFoundError
+from tflaunch.user_text import UserTextError, decode_user_text, read_user_text
 from tflaunch_worker.readable import duration_words, exit_words
 
 _PATIENCE = 30.0  # seconds until a program times out
@@ -30,14 +31,9 @@ class File(Engine):
         """
         path = directory / where
         try:
-            with path.open("rb") as file:
-                data = file.read(_MOST_BYTES + 1)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise NotFoundError(f"{path} cannot be read: {reason}", "write one host per line into it") from None
-        if len(data) > _MOST_BYTES:
-            raise NotFoundError(f"{path} is larger than {_MOST_BYTES >> 20} MiB", "write one host per line into it")
-        return _lines(data)
+            return Found(read_user_text(path, _MOST_BYTES).splitlines())
+        except UserTextError as error:
+            raise NotFoundError(f"{path} {error}", error.hint or "write one host per line into it") from None
 
 
 class Exec(Engine):
@@ -68,7 +64,10 @@ class Exec(Engine):
             said = program.errors.decode("utf-8", "replace").strip().splitlines()
             last = "".join(sign if sign.isprintable() else "?" for sign in said[-1])[:_MOST_SHOWN] if said else ""
             raise NotFoundError(f"{where!r} {exit_words(code)}{last and f': {last}'}", remedy)
-        return _lines(bytes(program.output))
+        try:
+            return Found(decode_user_text(bytes(program.output)).splitlines())
+        except UserTextError as error:
+            raise NotFoundError(f"what {where!r} printed {error}", remedy) from None
 
 
 class _Program:
@@ -131,7 +130,3 @@ class _Program:
         with self._process:  # closes the pipes and waits
             pass
         return self._process.returncode
-
-
-def _lines(data: bytes) -> Found:
-    return Found(data.decode("utf-8", "replace").splitlines())
