@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tflaunch.clusterspec.templates import quote_in_spec
 from tflaunch.clusterspec.values import ROLES
 from tflaunch_worker.readable import duration_words
 
@@ -135,7 +136,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     reports = Path(os.environ["TFLAUNCH_HOME"], "reports")
     reports.mkdir()
     order = {"reports": str(reports), "late": time.time() + timeout}
-    fields["env"] = {**fields.get("env", {}), _IN_TASK: json.dumps(order)}
+    fields["env"] = {**fields.get("env", {}), _IN_TASK: quote_in_spec(json.dumps(order))}
     for part in pyfuncitem.config.stash[_PARTS]:
         fields |= part.fields_for(pyfuncitem, fields)
     result = _run(counts, _command_in_task(pyfuncitem), timeout + _TIME_FOR_STACKS, fields)

@@ -29,6 +29,7 @@ KNOWN = {"SCRATCH": "/fast", "TFLAUNCH_CORES": "7", "GPUS": "3, GPU-8a,7"}
         ("${host:GPUS[1:3]}", "GPU-8a,7"),
         ("${host:GPUS[1:1]}", ""),
         ("${host:GPUS[1]}", "${host:GPUS[1]}"),
+        ("$${host:SCRATCH} $$${host:GPUS[0:1]}", "${host:SCRATCH} $${host:GPUS[0:1]}"),
     ],
 )
 def test_references_are_replaced(text: str, expected: str) -> None:

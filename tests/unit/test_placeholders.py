@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
-from support.specs import DIRECTORY, made, planned
-from tflaunch.plan import attempts, lint, placeholders, serialize
+from support.specs import DIRECTORY, MACHINE, made, planned
+from tflaunch.clusterspec import load, templates
+from tflaunch.plan import attempts, lint, placeholders, planner, serialize
 from tflaunch.plan.model import TaskPlan
+from tflaunch_worker import host_vars
 
 pytestmark = pytest.mark.unit
 
@@ -71,6 +74,27 @@ def test_environment_and_directory_are_filled_in_too():
     """With the values of the task and the attempt."""
     task = started(env={"RANK": "{task.index}"}, workdir="out/{task.role}-{attempt}")
     assert (task.env["RANK"], task.workdir) == ("1", f"{DIRECTORY}/out/worker-2")
+
+
+DATA = (
+    "{run}-{{task.index}} ${attempt} {matrix.lr} {task.indx}",
+    "a$${b}c ${q} $${host:HOME} ${host:HOME} ${host:CORES/2}",
+    "{{{run}}} $$ ${ } {",
+)
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_data_is_never_a_template(data: str):
+    """From the environment, a file, a matrix, or the name of a directory it reaches a task as it was."""
+    env = {"A": "${DATA}", "B": templates.quote_in_spec(data)}
+    fields = {"cluster": {"worker": 1}, "command": [*TRAIN, "{matrix.lr}"], "env": env}
+    spec = load.spec_from_data("spec", fields, {"DATA": data}, Path())
+    assert lint.check_spec(spec) == []
+    plan = placeholders.with_matrix(planner.make_plan(spec, PurePosixPath("/of", data), MACHINE), {"lr": data})
+    task = placeholders.fill(plan.tasks[0], plan, "run-1", "3")
+    texts = (task.env["A"], task.env["B"], task.argv[-1], task.workdir)
+    expanded = [host_vars.expand(text, {"HOME": "/home/ann", "CORES": "8"}) for text in texts]
+    assert expanded == [data, data, data, f"/of/{data}"]
 
 
 def test_a_sidecar_has_a_name():

@@ -723,6 +723,7 @@ class TestVariables:
             ("$${HOME}", "${HOME}"),
             ("$$${HOME}", "$${HOME}"),
             ("${NESTED}", "${HOME}"),
+            ("${host:N/2} $${host:HOME}", "${host:N/2} $${host:HOME}"),
             ("$HOME ${HOME", "$HOME ${HOME"),
         ],
     )

@@ -18,7 +18,8 @@ _OF_A_TASK = frozenset(
     for name in ("RUN", "STRATEGY", "TASK", "ATTEMPT", "TASK_DIR", "PROGRESS", "SET", "LEGACY_KERAS", "PRELOAD", "EXEC")
 )
 _GRPC_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # that gRPC obeys
-_REFERENCE = r"\$\{host:([A-Za-z_][A-Za-z0-9_]*)(?:/([1-9][0-9]{0,4})|\[([0-9]{1,4}):([0-9]{1,4})\])?\}"
+REFERENCE = r"\$?\$\{host:([A-Za-z_][A-Za-z0-9_]*)(?:/([1-9][0-9]{0,4})|\[([0-9]{1,4}):([0-9]{1,4})\])?\}"
+"""A reference to a value of the host; with a second ``$``, its own text."""
 
 
 class UnknownValueError(Exception):
@@ -29,13 +30,16 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
     """Return the text with every ``${host:NAME}`` replaced by this host's variable of that name.
 
     ``${host:NAME/4}`` is a quarter of a number, rounded down, but at least 1, for example a share of a resource.
-    ``${host:NAME[2:4]}`` selects entries 2 and 3, counted from 0, of a comma-separated list.
+    ``${host:NAME[2:4]}`` selects entries 2 and 3, counted from 0, of a comma-separated list. ``$${host:NAME}`` is the
+    literal ``${host:NAME}``.
 
     Raises:
         UnknownValueError: a variable is not set on this host, is no number that can be divided, or is too short a list.
     """
 
     def value(match: re.Match[str]) -> str:
+        if match.group(0).startswith("$$"):
+            return match.group(0)[1:]
         if match.group(1) not in environ:
             raise UnknownValueError(f"variable {match.group(1)!r} is not set on this host")
         known, parts = environ[match.group(1)], match.group(2)
@@ -47,7 +51,7 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
             raise UnknownValueError(f"variable {match.group(1)!r} is not a number on this host")
         return str(max(1, int(known) // int(parts)))
 
-    return re.sub(_REFERENCE, value, text) if "${host:" in text else text
+    return re.sub(REFERENCE, value, text) if "${host:" in text else text
 
 
 def has_proxy(environ: Mapping[str, str]) -> bool:

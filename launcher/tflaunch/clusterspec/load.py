@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tflaunch.clusterspec import defaults
+from tflaunch.clusterspec import defaults, templates
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.problems import Remainder, validate_data, without_faults
 from tflaunch.clusterspec.spec_file import SpecFile, SpecFileError, read_spec_file
@@ -21,7 +21,6 @@ from tflaunch.errors import Problem, SpecError
 MAX_DEPTH = 32
 MAX_VALUES = 200_000
 
-_VARIABLE = re.compile(r"\$\$\{|\$\{(?!host:[A-Za-z_]\w*\})([^}]*)\}")  # ${host:NAME} is expanded on the host
 _EXPANDED = ("env", "workdir", "hosts", "roles.*.env", "roles.*.workdir", "sidecars.*.env", "tensorboard")
 _DOTTED_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){64}""", re.ASCII)
 _SHOWN = 30  # characters of an invalid text
@@ -295,30 +294,34 @@ def _assign(data: Any, steps: list[str | int], value: Any, setting: str) -> None
 
 
 def _expand(value: Any, location: tuple[str | int, ...], environ: Mapping[str, str], problems: list[Problem]) -> Any:
-    """Replace ``${VAR}`` in the fields of `_EXPANDED`; ``$${`` is a literal ``${``."""
+    """Replace ``${VAR}`` in the fields of `_EXPANDED`; ``$${`` is a literal ``${``.
+
+    The values are quoted where placeholders are filled in later, because they are no part of the user's text.
+    """
     if isinstance(value, dict):
         return {key: _expand(item, (*location, key), environ, problems) for key, item in value.items()}
     if isinstance(value, list):
         return [_expand(item, (*location, index), environ, problems) for index, item in enumerate(value)]
     if not isinstance(value, str) or "${" not in value or not _is_expanded(location):
         return value
+    is_final = location[0] == "hosts" and location[2:3] not in (("env",), ("workdir",))
 
     def replacement(match: re.Match[str]) -> str:
-        if match[1] is None:
-            return "${"
-        if match[1] not in environ:
-            is_default = re.search(r"[^A-Za-z0-9_]", match[1])
+        name = match["name"]
+        if name is None:
+            return match["host"] or "${"
+        if name not in environ:
+            is_default = re.search(r"[^A-Za-z0-9_]", name)
             hint = (
                 "only ${NAME} and ${host:NAME} are known here"
                 if is_default
                 else "set it, or write $${ for a literal ${"
             )
-            where = format_place(location)
-            problems.append(Problem("error", where, f"environment variable {match[1]!r} is not set", hint))
+            problems.append(Problem("error", format_place(location), f"environment variable {name!r} is not set", hint))
             return ""
-        return environ[match[1]]
+        return environ[name] if is_final else templates.quote(environ[name])
 
-    return _VARIABLE.sub(replacement, value)
+    return templates.VARIABLE.sub(replacement, value)
 
 
 def _is_expanded(location: tuple[str | int, ...]) -> bool:

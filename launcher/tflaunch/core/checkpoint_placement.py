@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tflaunch.clusterspec import templates
 from tflaunch.core.actions import PlaceCheckpoint
 from tflaunch.core.events import CheckpointCopied
 from tflaunch.core.host_state import CHECKPOINT
@@ -41,7 +42,7 @@ def workdir_of(job: Job, task: TaskPlan) -> str:
 def directory_of(job: Job) -> str:
     """Return the directory of checkpoints, absolute or relative to the working directories."""
     assert job.plan.checkpoints is not None
-    return placeholders.filled(job.plan.checkpoints.dir, {placeholders.RUN: job.run})
+    return placeholders.filled(job.plan.checkpoints.dir, {templates.RUN: job.run})
 
 
 def note_copy(job: Job, event: CheckpointCopied, now: float) -> Job:

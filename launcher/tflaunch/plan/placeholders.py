@@ -1,7 +1,8 @@
 """Placeholders such as ``{task.index}`` in a task's command, environment and directory. Pure.
 
 They are filled in at each start, because ports and the attempt number are not known before. ``{{task.index}}`` is the
-literal ``{task.index}``; all other braces (JSON, format strings, ``${X}`` of a shell) are left unchanged.
+literal ``{task.index}``; all other braces (JSON, format strings, ``${X}`` of a shell) are left unchanged. Their
+notation is in `clusterspec.templates`.
 """
 
 from __future__ import annotations
@@ -9,24 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from tflaunch.clusterspec.templates import ATTEMPT, CLUSTER, LEADER, MATRIX, NAMES, PLACEHOLDER, RUN, quote
 from tflaunch.clusterspec.values import ROLES
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.attempts import addresses, with_tf_configs
 from tflaunch.plan.model import AUTO, OWN_PORT, Plan, TaskPlan
 from tflaunch_worker import host_vars
 
-RUN, ATTEMPT, LEADER = "run", "attempt", "chief.host"
-_CLUSTER = "cluster."
-MATRIX = "matrix."
-"""Beginning of the placeholders for the values of `--matrix`, which are filled in before the plan is run."""
-NAMES = ("task.index", "task.role", "task.name", ATTEMPT, RUN, *(_CLUSTER + role for role in ROLES), LEADER)
-"""All placeholders, without braces, apart from those of a matrix, whose names the user chooses."""
-
 _LONGEST_NAME = 63
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
-_PREFIXES = ("task", "cluster", "chief", "matrix")
-_NAME = rf"(?:{RUN}|{ATTEMPT}|(?:{'|'.join(_PREFIXES)})\.[A-Za-z_][A-Za-z0-9_-]*)"
-_PLACEHOLDER = rf"\{{\{{(?P<literal>{_NAME})\}}\}}|(?<!\$)\{{(?P<name>{_NAME})\}}"
 
 
 def unknown(text: str) -> list[str]:
@@ -36,7 +28,7 @@ def unknown(text: str) -> list[str]:
 
 def roles(text: str) -> list[str]:
     """Return the roles whose addresses a text refers to."""
-    return [name.removeprefix(_CLUSTER) for name in names(text) if name in NAMES and name.startswith(_CLUSTER)]
+    return [name.removeprefix(CLUSTER) for name in names(text) if name in NAMES and name.startswith(CLUSTER)]
 
 
 def needs_leader(text: str) -> bool:
@@ -51,7 +43,7 @@ def uses(text: str, name: str) -> bool:
 
 def names(text: str) -> list[str]:
     """Return the placeholders in a text, known or not."""
-    return [match["name"] for match in re.finditer(_PLACEHOLDER, text) if match["name"]] if "{" in text else []
+    return [match["name"] for match in PLACEHOLDER.finditer(text) if match["name"]] if "{" in text else []
 
 
 def fill(process: TaskPlan, plan: Plan, run: str, attempt: str) -> TaskPlan:
@@ -67,7 +59,7 @@ def fill(process: TaskPlan, plan: Plan, run: str, attempt: str) -> TaskPlan:
         port = str(process.address.port or AUTO)
         process = process._replace(argv=tuple(port if word == OWN_PORT else word for word in process.argv))
     texts = (*process.argv, process.workdir, *process.env.values())
-    if not any("{" in text and re.search(_PLACEHOLDER, text) for text in texts):
+    if not any("{" in text and PLACEHOLDER.search(text) for text in texts):
         return process
     values = {RUN: run, ATTEMPT: attempt, **_of_task(process), **_of_cluster(plan)}
     env = {name: filled(value, values) for name, value in process.env.items()}
@@ -82,7 +74,7 @@ def filled(text: str, values: Mapping[str, str]) -> str:
         name = match["name"]
         return f"{{{match['literal']}}}" if name is None else values.get(name, match[0])
 
-    return re.sub(_PLACEHOLDER, value, text) if "{" in text else text
+    return PLACEHOLDER.sub(value, text) if "{" in text else text
 
 
 def matrix_values_in(text: str) -> list[str]:
@@ -113,7 +105,7 @@ def with_matrix(plan: Plan, values: Mapping[str, str]) -> Plan:
     pattern = re.compile(rf"(?<![${{])\{{{re.escape(MATRIX)}({names})\}}")
 
     def filled_in(text: str) -> str:
-        return pattern.sub(lambda match: values[match[1]], text) if "{" in text else text
+        return pattern.sub(lambda match: quote(values[match[1]]), text) if "{" in text else text
 
     def placed(process: TaskPlan) -> TaskPlan:
         return process._replace(
@@ -169,7 +161,7 @@ def _of_task(process: TaskPlan) -> dict[str, str]:
 
 def _of_cluster(plan: Plan) -> dict[str, str]:
     cluster = addresses(plan)
-    values = {_CLUSTER + role: ",".join(cluster.get(role, ())) for role in ROLES}
+    values = {CLUSTER + role: ",".join(cluster.get(role, ())) for role in ROLES}
     leader = next((task for task in plan.tasks if task.role in ("chief", "worker")), None)
     if leader is not None and leader.address is not None:
         values[LEADER] = leader.address.host

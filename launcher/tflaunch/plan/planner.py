@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath, PurePosixPath
 
 from tflaunch.clusterspec.model import Role, Secret, Spec
+from tflaunch.clusterspec.templates import quote
 from tflaunch.clusterspec.values import LOCALHOST, ROLES, Address
 from tflaunch.plan import placeholders, placement, tensorboard
 from tflaunch.plan.attempts import resolve
@@ -260,14 +261,14 @@ class _Maker:
     def _argv(self, settings: Role, host: str) -> tuple[str, ...]:
         if settings.server:
             if self._places.is_like_here(host):
-                return self._on_host(("python", self._machine.server_program), host)
+                return self._on_host(("python", quote(self._machine.server_program)), host)
             return (self._spec.host(host).python or "python3", SERVER_PROGRAM)
         return self._on_host(settings.command or self._spec.command or (), host)
 
     def _on_host(self, argv: tuple[str, ...], host: str) -> tuple[str, ...]:
         python = self._spec.host(host).python
         if python is not None and argv[0] in _PYTHONS:
-            return (python, *argv[1:])
+            return (quote(python), *argv[1:])
         return argv
 
     def _workdir(self, specific: str | None, host: str) -> str:
@@ -276,4 +277,4 @@ class _Maker:
             return chosen
         if self._spec.sync is not None and not self._places.is_like_here(host):
             return str(PurePosixPath(CODE_DIRECTORY) / chosen)
-        return str(self._directory / chosen)
+        return str(PurePath(quote(str(self._directory))) / chosen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
+from tflaunch.clusterspec import templates
 from tflaunch.clusterspec.model import SERVED_BY_ROOMS, Host, Role, Spec
 from tflaunch.clusterspec.values import EVERY_HOST, ROLES
 from tflaunch.errors import Problem, missing_room
@@ -195,7 +196,7 @@ def _checkpoints(spec: Spec) -> Iterator[Problem]:
         if not getattr(spec.checkpoints, field):
             yield Problem.error(f"checkpoints.{field}", "0 would keep no checkpoint", "write at least 1")
     for name in placeholders.names(directory):
-        if name != placeholders.RUN:
+        if name != templates.RUN:
             message = f"{{{name}}} differs among tasks or attempts, and they share their checkpoints"
             yield Problem.error("checkpoints.dir", message, "use {run}, or no placeholder")
     if not {"chief", "worker"} & (spec.cluster.keys() | spec.discover.keys()):

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tflaunch.clusterspec.templates import quote
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.plan import gpu_shares
 from tflaunch.plan.gpu_shares import Member
@@ -200,11 +201,12 @@ class Environments:
         if self._places.is_like_here(host):
             directory = self._machine.python_directory
             path = f"{directory}:{self._machine.environ.get('PATH', '/usr/bin:/bin')}"
-            return {} if directory is None else {"PATH": path}
+            return {} if directory is None else {"PATH": quote(path)}
         settings = self._spec.host(host)
         directory, slash, _ = (settings.python or "").rpartition("/")
         if (settings.docker is None and settings.engine != POD) or not slash:
             return {}
+        directory = quote(directory)
         if directory.startswith("~"):
             directory = "${host:HOME}" + directory[1:]
         return {"PATH": f"{directory}:${{host:PATH}}"}

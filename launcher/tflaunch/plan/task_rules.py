@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from tflaunch.clusterspec import templates
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.values import ROLES, nearest_name
 from tflaunch.errors import Problem
@@ -82,7 +83,7 @@ def _placeholders(spec: Spec) -> Iterator[Problem]:
     """Check placeholders: an unknown one would reach the program literally."""
     for where, text in texts_of(spec):
         for name in placeholders.unknown(text):
-            guess = nearest_name(name, list(placeholders.NAMES))
+            guess = nearest_name(name, list(templates.NAMES))
             hint = f"did you mean {{{guess}}}? Write {{{{{name}}}}} for literal braces"
             yield Problem.error(where, f"{{{name}}} is not a known placeholder", hint)
         for role in placeholders.roles(text):

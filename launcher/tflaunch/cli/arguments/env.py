@@ -1,43 +1,75 @@
-"""Variables of tasks on a command line, and in files as docker reads them."""
+"""Variables of tasks on a command line, and in files as Compose and dotenv read them."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
-from tflaunch.errors import EXIT_USAGE, TflaunchError, describe_os_error
+from tflaunch.clusterspec.templates import quote_in_spec
+from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.user_text import UserTextError, read_user_text
+
+_LINE = re.compile(r"(?:export\s+)?(?P<name>[^\s=]+)(?:\s*=\s*(?P<value>.*))?")
+_VALUE = re.compile(  # one in quotes or without, then a comment
+    r"""(?:'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<plain>[^'"].*?)??)(?:(?:^|\s+)\#.*)?"""
+)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def variables_of(given: Iterable[str], file: Path | None) -> dict[str, str]:
     """Return the variables of a file, and of words ``NAME=VALUE`` or ``NAME``, which has the value that it has here.
 
+    They are for the `env` of a spec: what is not typed on the command line is quoted there.
+
     Raises:
         click.UsageError: a word names no variable, or one that is not set here.
         TflaunchError: the file cannot be read, or one of its lines is none of these.
     """
-    found = {}
-    for where, word in [*_lines_of(file), *(("-e", word) for word in given)]:
+    variables = {} if file is None else _variables_in(file)
+    for word in given:
         name, equals, value = word.partition("=")
         if not name or any(letter.isspace() for letter in name):
-            raise click.UsageError(f"{where}: {word!r} is not a variable; write NAME=VALUE.")
+            raise click.UsageError(f"-e: {name!r} is not the name of a variable; write NAME=VALUE.")
         if not equals and name not in os.environ:
-            raise click.UsageError(f"{where}: {name} is not set here; write {name}=VALUE.")
-        found[name] = value if equals else os.environ[name]
-    return found
+            raise click.UsageError(f"-e: {name} is not set here; write {name}=VALUE.")
+        variables[name] = value if equals else quote_in_spec(os.environ[name])
+    return variables
 
 
-def _lines_of(file: Path | None) -> list[tuple[str, str]]:
-    """Return the lines of a file that are neither empty nor comments, each after its place."""
-    if file is None:
-        return []
+def _variables_in(file: Path) -> dict[str, str]:
+    """Return the variables of a file's lines that are neither empty nor comments."""
     try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise TflaunchError(f"--env-file: {describe_os_error(error)}", EXIT_USAGE) from None
-    except ValueError:
-        raise TflaunchError(f"--env-file: {file} is not UTF-8 text", EXIT_USAGE) from None
-    lines = [(f"{file}:{number}", line.strip()) for number, line in enumerate(text.splitlines(), 1)]
-    return [(place, line) for place, line in lines if line and not line.startswith("#")]
+        text = read_user_text(file)
+    except UserTextError as error:
+        raise TflaunchError(f"--env-file: {file} {error}{error.hint and f'; {error.hint}'}", EXIT_USAGE) from None
+    variables = {}
+    for number, line in enumerate(map(str.strip, text.split("\n")), 1):
+        if line and not line.startswith("#"):
+            name, value = _variable_in(line, f"{file}:{number}")
+            variables[name] = quote_in_spec(value)
+    return variables
+
+
+def _variable_in(line: str, place: str) -> tuple[str, str]:
+    """Return name and value; what is wrong is said without the text of the line, which may be secret."""
+    parts = _LINE.fullmatch(line)
+    if parts is None:
+        raise click.UsageError(f"{place}: this is not a variable; write NAME=VALUE.")
+    if parts["value"] is not None:
+        return parts["name"], _unquoted(parts["value"], place)
+    if parts["name"] not in os.environ:
+        raise click.UsageError(f"{place}: this variable is not set here; write NAME=VALUE.")
+    return parts["name"], os.environ[parts["name"]]
+
+
+def _unquoted(text: str, place: str) -> str:
+    parts = _VALUE.fullmatch(text)
+    if parts is None:
+        raise click.UsageError(f"{place}: the quotes of this value do not enclose it; put it in one pair of them.")
+    if parts["double"] is not None:
+        return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), parts["double"])
+    return parts["single"] or parts["plain"] or ""

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
+from tflaunch.clusterspec import templates
 from tflaunch.clusterspec.model import Role, Spec
 from tflaunch.errors import Problem
 from tflaunch.features.render.target_plan import HOST_VALUE
@@ -42,7 +43,7 @@ def _host_values(spec: Spec, machine: Machine) -> Iterator[Problem]:
 def _attempts(spec: Spec, machine: Machine) -> Iterator[Problem]:
     """Reject `{attempt}`: only tflaunch's supervisor counts attempts."""
     for where, text in (*_texts(spec), *_directories(spec)):
-        if placeholders.uses(text, placeholders.ATTEMPT):
+        if placeholders.uses(text, templates.ATTEMPT):
             message = f"{text!r:.60} counts tflaunch's own restarts, and no other engine does"
             yield _error(where, message, "write the value itself")
 
