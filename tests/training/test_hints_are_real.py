@@ -37,6 +37,22 @@ data = tf.data.Dataset.from_tensors((tf.ones((2,)), tf.ones((1,)))).repeat().bat
 model.fit(data, epochs=1, verbose=2)
 """
 
+CLOSURE = """
+import tensorflow as tf
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+strategy = tf.distribute.ParameterServerStrategy(resolver)
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+def examples(context):
+    def parse(number):
+        value = tf.strings.to_number(tf.gather(["1", "x"], tf.cast(number > 5, tf.int64)))
+        return tf.reshape(value, (1,)), tf.reshape(value, (1,))
+    return tf.data.Dataset.range(100).map(parse).batch(2).repeat()
+creator = tf.keras.utils.experimental.DatasetCreator(examples)
+model.fit(creator, epochs=1, steps_per_epoch=10, verbose=2)
+"""
+
 WRONG_SHAPES = """
 import tensorflow as tf
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -122,3 +138,16 @@ def test_wrong_shapes_in_fit_are_told_once(launch: Launch) -> None:
     status = json.loads(launch.run("ps", "--json").stdout)
     assert (status["attempt"], status["restarts"]) == (0, 0)
     assert status["reason"].endswith("exited with code 1 (ValueError at train.py:6)")
+
+
+def test_an_error_of_a_closure_in_fit(launch: Launch) -> None:
+    """With its class, message and line, and without a lost peer: Python 3.11 prints carets in the first column."""
+    (launch.directory / "train.py").write_text(CLOSURE.lstrip())
+    servers = {"worker": {"server": True}, "ps": {"server": True}}
+    cluster = {"chief": 1, "worker": 1, "ps": 1}
+    ended = launch.up(launch.spec(cluster=cluster, command=["python", "train.py"], roles=servers, legacy_keras=True))
+    assert ended.returncode == 1
+    cause = "(InvalidArgumentError: StringToNumberOp could not correctly convert string: x, train.py, line 13"
+    assert cause in ended.stderr
+    assert "it lost" not in ended.stderr
+    assert json.loads(launch.run("ps", "--json").stdout)["restarts"] <= 1

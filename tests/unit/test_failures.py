@@ -46,7 +46,21 @@ def test_the_sentence_and_the_line_of_the_user_are_found(name: str) -> None:
     assert found.place == wanted.get("place", "")
     words = failure_words(lines) or ""
     assert words.startswith(", ".join(filter(None, [wanted["sentence"], wanted.get("place")])))
-    assert re.split("; caused by |; while it handled |$", words)[1] == wanted.get("cause", "")
+    assert re.split("; caused by |; while it handled |; after thread |$", words)[1] == wanted.get("cause", "")
+
+
+@pytest.mark.parametrize(
+    ("shown", "pythons", "text"),
+    [
+        pytest.param(row["shown"], output["pythons"], output["text"], id=f"{row['name']} {output['pythons']}")
+        for row in yaml.safe_load(OUTPUTS.with_name("tracebacks.yaml").read_text())
+        for output in row["outputs"]
+    ],
+)
+def test_the_tracebacks_of_every_python_are_read(shown: str, pythons: str, text: str) -> None:
+    """Carets at any column, empty lines of code, groups, notes, threads, colors, local classes, crashes."""
+    assert failure_words(text.splitlines()) == shown, pythons
+    assert last_traceback(text.splitlines()) or shown.startswith("Fatal")
 
 
 @pytest.mark.parametrize(

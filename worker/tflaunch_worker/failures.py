@@ -35,6 +35,9 @@ LONGEST = 200
 """Maximum number of characters of a signature."""
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
+CAUSED_BY, WHILE_HANDLED = "caused by", "while it handled"
+"""How an exception followed from another: raised from it, or while it was handled."""
+
 _DIRECT = CHAINED[1]
 _MOST_LINES = 1000
 _MOST_SIGNS = 2000  # characters of one line
@@ -44,13 +47,17 @@ _MOST_CAUSES = 5
 _SHORT = 200
 _COMPARED_LINES = 3
 
-_EXCEPTION = re.compile(r"[^\W\d]\w{0,80}(?:\.\w{1,80}){0,9}(?:: .*|:?)$", re.DOTALL)
+_EXCEPTION = re.compile(r"[^\W\d]\w{0,80}(?:\.(?:\w{1,80}|<locals>)){0,9}(?:: .*|:?)$", re.DOTALL)
 _INNER = re.compile(
     r"(?:\w{1,80}\.){0,9}(?P<kind>[^\W\d]\w{0,80}(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Group))"
     r"(?:: (?P<text>.*)|:?$)",
     re.DOTALL,
 )
 _FRAME = re.compile(r' {0,80}File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9})')
+_RAISED_AT = re.compile(r'  File "[^"]{1,1000}", line \d{1,9}(?:, in |$)')  # faulthandler's frames have no comma
+# Code, carets and, in Python 3.13, empty lines of code. A library that filters frames takes a frame's present
+# instruction for that of the call, as tf_keras does; from Python 3.11 on the carets are then at any column.
+_IN_TRACEBACK = re.compile(r"  |[~^ ]*$")
 LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/tensorflow/(?:python|dtensor)/|/(?:tf_)?keras/src/"
     r"|/tflaunch_worker/(?!examples/)|\.p(?:yx|xd|xi)$"
@@ -73,6 +80,7 @@ _FATAL = re.compile(
 )
 _PYTHON_LOG = re.compile(r" (?P<file>[^\s/]{1,200}\.py):(?P<line>\d{1,9})\]")
 _IGNORED, _IN_THREAD = "Exception ignored ", "Exception in thread "
+_LONGEST_NAME = 60
 _ONLY_TRACES = ("SimplifiedTraceback", "UnfilteredStackTrace", "JaxStackTraceBeforeTransformation")  # of JAX
 _GROUP = "  + Exception Group Traceback (most recent call last):"
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]*\d[0-9a-fA-F]*")
@@ -98,7 +106,7 @@ class Failure(NamedTuple):
         text: its message in one line, without what TensorFlow, Keras and AutoGraph put around it.
         frame: the innermost frame of the user's code, or else of any code; None if none is known.
         cause: the exception that this one followed from, None without one.
-        is_handled: ``cause`` is not the cause by ``raise ... from``, but was being handled.
+        link: how ``cause`` led to it: raised ``from`` it, while it was handled, or after it had ended a thread.
         start: the index of the traceback's first line, or of what is left of it.
         exception: the index of the line with the exception.
         end: the index after its message.
@@ -108,7 +116,7 @@ class Failure(NamedTuple):
     text: str
     frame: Frame | None
     cause: Failure | None = None
-    is_handled: bool = False
+    link: str = CAUSED_BY
     start: int = 0
     exception: int = 0
     end: int = 0
@@ -153,7 +161,7 @@ def find_failure(lines: Sequence[str]) -> Failure | None:
     if raised is not None and fatal is not None:  # C++ may abort while the interpreter exits
         between = lines[raised.end : fatal.start]
         return fatal if any(line and not LOG_LINE.match(line) for line in between) else raised
-    return fatal or _group(lines) or raised
+    return fatal or raised
 
 
 def failure_signature(tail: bytes) -> str:
@@ -199,49 +207,78 @@ def innermost(frames: Sequence[Frame]) -> Frame | None:
 
 def _raised(lines: Sequence[str], stop: int, most: int) -> Failure | None:
     """Return the last exception with frames before ``stop``, with at most ``most`` exceptions that it followed from."""
-    place = _decisive_exception(lines, stop)
+    group, (place, of_thread) = _group(lines, stop), _decisive_exception(lines, stop)
+    if group is not None and (place is None or place[0] < group.start):
+        return group
     if place is None:
         return None
+    failure = _read_exception(lines, place, stop)
+    marker_at = _line_above(lines, failure.start)
+    if lines[marker_at].startswith(CHAINED):
+        cause = _raised(lines, marker_at, most - 1) if most else None
+        is_real = cause is not None and cause.kind not in _ONLY_TRACES
+        link = CAUSED_BY if lines[marker_at].startswith(_DIRECT) else WHILE_HANDLED
+        return failure._replace(cause=cause if is_real else None, link=link)
+    if of_thread is None:
+        return failure
+    name = lines[of_thread[0] - 1][len(_IN_THREAD) :].rstrip(":")[:_LONGEST_NAME]
+    link = f"after thread {name} had failed with"
+    return failure._replace(cause=_read_exception(lines, of_thread, failure.start), link=link)
+
+
+def _read_exception(lines: Sequence[str], place: tuple[int, int], stop: int) -> Failure:
     start, exception = place
     end = _message_end(lines, exception, stop)
     kind, text, inner = _unwrapped(lines[exception:end])
     frames = frames_in(line for line in lines[start:exception] if not LOG_LINE.match(line))
     own = [frame for frame in inner if frame.is_own]
-    above = next((number for number in range(start - 1, 0, -1) if lines[number]), 0)
-    marker = lines[above]
-    cause = _raised(lines, above, most - 1) if most and marker.startswith(CHAINED) else None
-    cause = None if cause is not None and cause.kind in _ONLY_TRACES else cause
-    frame = own[-1] if own else innermost(frames)
-    return Failure(kind, text, frame, cause, not marker.startswith(_DIRECT), start, exception, end)
+    return Failure(kind, text, own[-1] if own else innermost(frames), start=start, exception=exception, end=end)
 
 
-def _decisive_exception(lines: Sequence[str], stop: int) -> tuple[int, int] | None:
-    """Return the place of the last exception that can have ended the program.
+def _line_above(lines: Sequence[str], start: int) -> int:
+    """Return the index of the last line before ``start`` that is not empty; 0 if there is none."""
+    return next((number for number in range(start - 1, 0, -1) if lines[number]), 0)
+
+
+def _decisive_exception(lines: Sequence[str], stop: int) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """Return the places of the last exception that can have ended the program, and of the last of a thread before it.
 
     What a destructor or a thread raises may come after it, but does not end a program; that of a thread counts if there
     is no other.
     """
-    place, of_thread = _last_exception(lines, stop), None
+    decisive, last_of_thread = None, None
+    place = _last_exception(lines, stop)
     while place is not None:
-        before = lines[place[0] - 1] if place[0] else ""
-        if not before.startswith((_IGNORED, _IN_THREAD)):
-            return place
-        if before.startswith(_IN_THREAD):
-            of_thread = of_thread or place
-        place = _last_exception(lines, place[0] - 1)
-    return of_thread
+        above = lines[place[0] - 1] if place[0] else ""
+        if above.startswith(_IN_THREAD):
+            if decisive is not None:
+                return decisive, place
+            last_of_thread = last_of_thread or place
+        elif decisive is None and not above.startswith(_IGNORED):
+            decisive = place
+        place = _last_exception(lines, place[0])
+    return decisive or last_of_thread, None
 
 
 def _last_exception(lines: Sequence[str], stop: int) -> tuple[int, int] | None:
     """Return the line indexes of the last traceback's start (or what is left of it) and of its exception."""
     for number in range(stop - 1, 0, -1):
         if _EXCEPTION.match(lines[number]) and not LOG_LINE.match(lines[number]):
-            start = number
-            while start and (lines[start - 1].startswith("  ") or LOG_LINE.match(lines[start - 1])):
-                start -= 1
-            if any(line.startswith('  File "') for line in lines[start:number]):
-                return (start - 1 if start and lines[start - 1].endswith(HEAD) else start), number
+            start = _first_line(lines, number)
+            if any(_RAISED_AT.match(line) for line in lines[start:number]):
+                return start, number
     return None
+
+
+def _first_line(lines: Sequence[str], exception: int) -> int:
+    """Return where the traceback of an exception begins: at its head, or with the first line that was kept."""
+    start = exception
+    while start and (_IN_TRACEBACK.match(lines[start - 1]) or LOG_LINE.match(lines[start - 1])):
+        start -= 1
+    if start and lines[start - 1].endswith(HEAD) and lines[start]:
+        return start - 1
+    # Elsewhere an empty line is no code: TensorFlow has one behind each frame of a traceback in a message.
+    return next((number + 1 for number in range(exception - 1, start - 1, -1) if not lines[number]), start)
 
 
 def _message_end(lines: Sequence[str], exception: int, stop: int) -> int:
@@ -284,28 +321,39 @@ def _unwrapped(message: Sequence[str]) -> tuple[str, str, list[Frame]]:
             kind = kind if inner is None else inner["kind"]
             is_wanted, depth = _WRAPPERS.match(words) is not None, -1
             text, told = (text, told) if is_wanted else (words, number)
-    if text.endswith(":"):  # what it announces comes in the next line
+    if text.endswith(":") or (not text and name.endswith(":")):  # what it announces comes in the next line
         text += "".join([f" {line.strip()}" for line in message[told + 1 :] if line.strip()][:1])
     return kind, _OPERATION.sub("", _STATUS.sub("", _NODE.sub("", text.strip()))).strip(), frames
 
 
-def _group(lines: Sequence[str]) -> Failure | None:
-    """Return the exception group that the lines end with; its cause is the first exception in it."""
-    start = next((number for number in range(len(lines) - 1, -1, -1) if lines[number] == _GROUP), None)
+def _group(lines: Sequence[str], stop: int) -> Failure | None:
+    """Return the last exception group before ``stop``; the first exception in each group is its cause."""
+    start = next((number for number in range(stop - 1, -1, -1) if lines[number] == _GROUP), None)
     if start is None:
         return None
     end = start + 1
-    while end < len(lines) and re.match(r" {2,80}[|+]", lines[end]):
+    while end < stop and re.match(r" {2,80}[|+]", lines[end]):
         end += 1
-    if any(line and not LOG_LINE.match(line) for line in lines[end:]):
-        return None
-    outer = [line[4:] for line in lines[start + 1 : end] if line.startswith(("  | ", "  |"))]
-    inner = [line[6:] for line in lines[start + 1 : end] if line.startswith("    | ")]
-    heads = [number for number, line in enumerate(inner) if line == HEAD]
-    first = inner[: heads[1]] if len(heads) > 1 else inner
-    found = _raised(["", *outer], len(outer) + 1, 0)
-    cause = _raised(["", *first], len(first) + 1, 0)
-    return None if found is None else found._replace(cause=cause, is_handled=False, start=start, exception=end, end=end)
+    failure: Failure | None = None
+    for level in reversed(_first_exceptions(lines[start + 1 : end])):
+        place = _last_exception(["", *level], len(level) + 1)
+        one = _read_exception(["", *level], place or (0, 1), len(level) + 1) if level else None
+        failure = failure if one is None else one._replace(cause=failure)
+    return None if failure is None else failure._replace(start=start, exception=end, end=end)
+
+
+def _first_exceptions(group: Sequence[str]) -> list[list[str]]:
+    """Return the lines of a group, those of the first exception in it, and so on if that is a group."""
+    levels: list[list[str]] = [[]]
+    for line in group:
+        margin = "  " * len(levels)
+        if line.startswith(f"{margin}|"):
+            levels[-1].append(line[len(margin) + 2 :])
+        elif line.startswith(f"{margin}+-+") and len(levels) <= _MOST_CAUSES:
+            levels.append([])
+        else:
+            break
+    return levels
 
 
 def _fatal(lines: Sequence[str], start: int) -> Failure | None:
@@ -322,7 +370,8 @@ def _fatal(lines: Sequence[str], start: int) -> Failure | None:
         logged = _PYTHON_LOG.search(lines[number][:_SHORT]) if found["logged"] else None
         if logged is not None:
             frame = Frame(logged["file"], int(logged["line"]))
-        return Failure("", text, frame or _crashed_at(lines[number:]), None, False, number, number, number + 1)
+        place = frame or _crashed_at(lines[number:])
+        return Failure("", text, place, start=number, exception=number, end=number + 1)
     return None
 
 

@@ -106,7 +106,12 @@ def failure_of_all(job: Job) -> str:
 
 def is_own_error(failure: str) -> bool:
     """Whether a failure signature is that of an exception that neither a peer nor the network has caused."""
-    return is_raised(failure) and not failure.partition(" at ")[0].endswith(tuple(_ERRORS_OF_PEERS))
+    return is_raised(failure) and not is_error_of_peer(failure.partition(" at ")[0])
+
+
+def is_error_of_peer(kind: str) -> bool:
+    """Whether an exception, by its name, is one that a peer or the network causes."""
+    return kind.endswith(tuple(_ERRORS_OF_PEERS))
 
 
 def may_have_lost_peer(culprit: Culprit) -> bool:

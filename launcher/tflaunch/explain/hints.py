@@ -6,8 +6,10 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from tflaunch.core.restart_rules import is_error_of_peer
 from tflaunch.rooms import load, rooms
 from tflaunch_worker import failures
+from tflaunch_worker.failures import Failure
 from tflaunch_worker.named_tuple import NamedTuple
 
 _LAST_WORDS = 20  # lines examined for a task that ended without a traceback
@@ -17,11 +19,12 @@ CUT_OFF = (
 )
 ONE_GPU = r"NCCL:? invalid usage|Duplicate GPU detected"
 _OWN_CAUSE = re.compile(rf"{ONE_GPU}|a group with incompatible device type|No (?:blas|BLAS) support")
+_ABORTED = "Collective ops is aborted by"
 VANISHED = re.compile(
     r"The following tasks are unhealthy"
     r"|Failed to send RPC to coordination service"
     r"|tried to connect with a different incarnation"
-    r"|Collective ops is aborted by: (?!(?:Collective ops is aborted by: ){0,20}(?:Collective instance|Shape mismatch))"
+    rf"|{_ABORTED}: (?!(?:{_ABORTED}: ){{0,20}}(?:Collective instance|Shape mismatch))"
     r"|This could happen if the remote target has been disconnected"
     rf"|{CUT_OFF}[\s\S]{{0,300}}?/job:\w"
     r"|PSUnavailableError"
@@ -65,13 +68,16 @@ class Facts(NamedTuple):
 class HintRule(NamedTuple):
     """A hint, the pattern that triggers it, and the condition under which it applies.
 
-    The pattern is searched in the task's last exceptions, or ``anywhere`` in its last lines.
+    The pattern is searched in the task's last exceptions, or ``anywhere`` in its last lines. ``of_peer``: an exception
+    that the lines end with must be one that a peer or the network causes; TensorFlow names a peer in errors of the
+    program, too.
     """
 
     pattern: str
     sentence: str
     when: Callable[[Facts], bool] | None = None
     anywhere: bool = False
+    of_peer: bool = False
 
 
 @functools.cache
@@ -89,7 +95,9 @@ def find_hint(lines: Sequence[str], facts: Facts) -> str | None:
         facts: other facts about the task.
     """
     lines = failures.bounded(lines)
-    log, error = "\n".join(lines), "\n".join(_last_words(lines))
+    ended_by = failures.find_failure(lines)
+    log, error = "\n".join(lines), "\n".join(_last_words(lines, ended_by))
+    may_be_of_peer = _may_be_of_peer(ended_by)
     python = facts.python or "its python"
     known = {
         "python": f"{python} on {facts.host}" if facts.host else python,
@@ -98,7 +106,7 @@ def find_hint(lines: Sequence[str], facts: Facts) -> str | None:
         "finished": " and ".join(facts.finished[:2]) + (" and others" if len(facts.finished) > 2 else ""),
     }
     for pattern, rule in _table():
-        if rule.when is None or rule.when(facts):
+        if (rule.when is None or rule.when(facts)) and (may_be_of_peer or not rule.of_peer):
             found = pattern.search(log if rule.anywhere else error)
             if found and not _names_itself(found.groupdict(), facts):
                 return rule.sentence.format_map({**known, **found.groupdict()})
@@ -112,16 +120,22 @@ def _names_itself(groups: Mapping[str, str], facts: Facts) -> bool:
 def saw_peer_vanish(lines: Sequence[str]) -> bool:
     """Whether a task's last lines say that a peer vanished, which makes the task a victim."""
     lines = failures.bounded(lines)
-    names_cause = _OWN_CAUSE.search("\n".join(lines)) is not None
-    return VANISHED.search("\n".join(_last_words(lines))) is not None and not names_cause
+    ended_by = failures.find_failure(lines)
+    said = VANISHED.search("\n".join(_last_words(lines, ended_by)))
+    if said is None or _OWN_CAUSE.search("\n".join(lines)) is not None:
+        return False
+    return _may_be_of_peer(ended_by) or said[0].startswith(_ABORTED)
 
 
-def _last_words(lines: list[str]) -> list[str]:
+def _may_be_of_peer(ended_by: Failure | None) -> bool:
+    return ended_by is None or not ended_by.kind or is_error_of_peer(ended_by.kind)
+
+
+def _last_words(lines: list[str], ended_by: Failure | None) -> list[str]:
     """Return the last traceback with those chained to it, or else the last lines."""
-    found = failures.find_failure(lines)
-    if found is None or not found.kind:
+    if ended_by is None or not ended_by.kind:
         return lines[-_LAST_WORDS:]
-    first = found
+    first = ended_by
     while first.cause is not None and first.cause.start < first.start:
         first = first.cause
-    return lines[first.start : found.end]
+    return lines[first.start : ended_by.end]

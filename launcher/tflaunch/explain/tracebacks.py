@@ -75,11 +75,11 @@ def failure_words(lines: Sequence[str]) -> str | None:
     if found is None:
         return None
     words = ", ".join(filter(None, [found.sentence, found.place]))
-    cause = found.cause
-    while cause is not None and cause.cause is not None and not cause.is_handled:
+    cause, link = found.cause, found.link
+    while cause is not None and cause.cause is not None and cause.link != failures.WHILE_HANDLED:
+        link = link if cause.link == failures.CAUSED_BY else cause.link
         cause = cause.cause
     place = cause.place if cause is not None and cause.frame is not None and cause.frame.is_own else ""
     if cause is None or (cause.text == found.text and not place):
         return words
-    link = "while it handled" if found.is_handled else "caused by"
     return f"{words}; {link} {', '.join(filter(None, [cause.sentence, place]))}"

@@ -201,6 +201,34 @@ def test_a_syntax_error_has_no_head() -> None:
     assert exception_line(lines) == "SyntaxError: invalid syntax"
 
 
+@pytest.mark.parametrize(
+    ("kind", "is_of_peer"),
+    [
+        *[(kind, True) for kind in ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")],
+        *[
+            (kind, False)
+            for kind in ("InvalidArgumentError", "ResourceExhaustedError", "UnknownError", "InternalError")
+        ],
+    ],
+)
+def test_only_errors_of_peers_name_a_lost_peer(kind: str, is_of_peer: bool) -> None:
+    """TensorFlow appends where an error came from to every error, also to those of the program."""
+    mirrored = [line.replace("UnavailableError", kind) for line in REAL["worker lost"]]
+    hint = find_hint(mirrored, MIRRORED) or ""
+    assert ("it lost worker:1" in hint) is is_of_peer
+    servers = [line.replace("UnavailableError", kind) for line in REAL["ps lost"]]
+    assert ("ps:0 was lost" in (find_hint(servers, SERVERS) or "")) is is_of_peer
+    assert saw_peer_vanish(servers) is is_of_peer
+
+
+def test_an_error_of_a_closure_names_no_lost_peer() -> None:
+    """It came from the worker that ran the closure, which lives."""
+    closure = Path(__file__).parents[2] / "unit" / "failures" / "closure-in-fit.txt"
+    lines = closure.read_text().partition("----\n")[2].splitlines()
+    assert find_hint(lines, SERVERS) is None
+    assert not saw_peer_vanish(lines)
+
+
 def test_legacy_keras_does_not_help_who_imports_keras() -> None:
     """`import keras` is always Keras 3."""
     assert "imports `keras`" in (find_hint(REAL["keras 3 mirrored"], MIRRORED) or "")

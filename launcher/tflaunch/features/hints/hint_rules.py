@@ -236,6 +236,7 @@ RULES = [
         rf"{CUT_OFF}[\s\S]{{0,300}}?/job:ps/(?:replica:\d{{1,5}}/)?task:(?P<index>\d{{1,5}})",
         "ps:{index} was lost with its variables: only a checkpoint can restore them",
         _on_servers,
+        of_peer=True,
     ),
     HintRule(
         r"/job:(?P<kind>\w{1,20})/(?:replica:\d{1,5}/)?task:(?P<number>\d{1,5}) unexpectedly tried to connect",
@@ -251,11 +252,13 @@ RULES = [
         VANISHED.pattern,
         "{finished} had already ended while this task continued: every task must run the same number of steps",
         lambda facts: _mirrored(facts) and bool(facts.finished),
+        of_peer=True,
     ),
     HintRule(
         rf"(?:Error reported from|remote target) {_PEER}",
         "it lost {role}:{index}, so the cause is whatever ended that task",
         lambda facts: facts.strategy in ("multi_worker_mirrored", "parameter_server"),
+        of_peer=True,
     ),
     # Problems that leave no trace in the output.
     HintRule(
