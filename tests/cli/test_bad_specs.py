@@ -174,7 +174,7 @@ WRONG_TYPES = [
     field("worker-is-a-million", {"cluster": {"worker": 1_000_000}}, "cluster.worker: has 1000000 tasks"),
     field("address-is-a-number", {"cluster": {"worker": [2222]}}, "cluster.worker[0]: must be"),
     field("address-is-a-url", {"cluster": {"worker": ["grpc://a:1"]}}, "cluster.worker[0]", "is a URL"),
-    field("address-is-ipv6", {"cluster": {"worker": ["[::1]:2222"]}}, "cluster.worker[0]", "IPv6"),
+    field("ipv6-without-brackets", {"cluster": {"worker": ["2001:db8::5"]}}, "cluster.worker[0]", '"[2001:db8::5]"'),
     field("address-has-port-0", {"cluster": {"worker": ["alpha:0"]}}, "cluster.worker[0]", "no valid port"),
     field("command-is-a-number", {"command": 5}, "command: must be a list of words"),
     field("command-is-empty", {"command": []}, "command: is empty"),

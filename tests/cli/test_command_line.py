@@ -80,6 +80,8 @@ class TestRun:
             ("h1:2222,h2:2222", (), ["h1:2222", "h2:2222"]),
             ("h1:1023", ("-n", "1"), ["h1"]),
             ("h1:1024", (), ["h1:1024"]),
+            ("[::1]:2", (), ["[::1]", "[::1]"]),
+            ("[::1]:2222,[::1]:2223", (), ["[::1]:2222", "[::1]:2223"]),
         ],
     )
     def test_a_small_number_behind_a_host_counts_its_workers(
@@ -88,7 +90,7 @@ class TestRun:
         """As users of mpirun expect; it cannot be a port that an ordinary user may listen on."""
         saved = tflaunch("run", "-H", hosts, *number, "--save=-", "true", home=tmp_path)
         assert json.loads(saved.stdout)["cluster"] == {"worker": workers}
-        assert ("counts workers" in saved.stderr) == (":" not in workers[0])
+        assert ("counts workers" in saved.stderr) == (not workers[0][-4:].isdecimal())
 
     @pytest.mark.parametrize(
         ("arguments", "words"),

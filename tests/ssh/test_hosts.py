@@ -77,6 +77,23 @@ def test_tasks_run_on_their_hosts(launch: Launch, sshd: StartSshd) -> None:
         assert list(unpacked.glob("tflaunch_worker/agent/__pycache__/agent.cpython-*.pyc"))
 
 
+def test_hosts_may_have_ipv6_addresses(launch: Launch, sshd: StartSshd) -> None:
+    """In the spec or in SSH's configuration, where a host is reached and by which address the others reach it."""
+    hosts = {"h1": sshd(address="::1"), "[2001:db8::5]": sshd(address="::1")}
+    settings = {"h1": {"ssh": f"[::1]:{hosts['h1'].port}", "address": "[::1]"}}
+    spec = shell_on(launch, hosts, 'echo "$HOME $TF_CONFIG"', settings)
+    config = Path(launch.env["HOME"], ".ssh/config")
+    config.write_text(
+        config.read_text().replace("Host [2001:db8::5]", "Host 2001:db8::5").replace("Host h1", "Host ::1")
+    )
+    ended = launch.up(spec)
+    assert ended.returncode == 0, ended.stderr
+    for index, (host, address) in enumerate(zip(hosts.values(), (r"\[::1\]", r"\[2001:db8::5\]"), strict=True)):
+        said = re.search(rf"worker:{index} \| {host.home} (.*)", ended.stdout)
+        assert said, ended.stdout
+        assert re.search(rf'"{address}:\d+"', said[1])
+
+
 def test_the_culprit_on_a_host_gives_the_exit_code(launch: Launch, sshd: StartSshd) -> None:
     """The other task is stopped; the last output is shown."""
     hosts = {"h1": sshd(), "h2": sshd()}

@@ -18,6 +18,7 @@ import psutil
 from support.fixed_ports import free_ports
 from support.install import need
 from support.processes import processes_with
+from tflaunch.clusterspec.values import bracketed
 
 PATIENCE = 120.0
 SSHD = "/usr/sbin/sshd"
@@ -105,7 +106,7 @@ def config(
     # sshd reads a single SetEnv line, therefore `environ`.
     variables = " ".join(f'"{name}={value}"' for name, value in environ.items())
     ours = [
-        f"ListenAddress {address}:{port}",
+        f"ListenAddress {bracketed(address)}:{port}",
         *(f'HostKey "{key}"' for key in host_keys),
         f'AuthorizedKeysFile "{directory}/authorized_keys"',
         f"SetEnv {variables}",
@@ -155,7 +156,7 @@ class Sshd:
         Args:
             directory: created for it; its name is the host's.
             keys: `client` is authorized.
-            address: in 127.0.0.0/8; the port is a free one there.
+            address: in 127.0.0.0/8, or ::1; the port is a free one there.
             lines: lines of sshd_config, which replace ours with the same keyword.
             banner: sent to every client before authentication.
             host_keys: names of keys in the ring; by default one that no other host has.

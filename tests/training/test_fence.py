@@ -71,11 +71,11 @@ def calls(ports: Sequence[int], source: str) -> Iterator[Counter[str]]:
     assert found.total() >= CONNECTIONS, found
 
 
-def mirrored(launch: Launch, ports: Sequence[int], **fields: Any) -> Path:
+def mirrored(launch: Launch, ports: Sequence[int], host: str = "localhost", **fields: Any) -> Path:
     """Write a spec of two mirrored workers; one of them fails in each attempt but the last."""
     fault = f"if task == 'worker:1' and step == 3 * (attempt + 1) and attempt < {RESTARTS}: os._exit(7)"
     return launch.spec(
-        cluster={"worker": [f"localhost:{port}" for port in ports]},
+        cluster={"worker": [f"{host}:{port}" for port in ports]},
         command=["python", str(PROGRAMS / "mirrored.py"), str(3 * RESTARTS + 5), fault],
         env=QUIET,
         restart={"max": RESTARTS, "backoff": [0, 0]},
@@ -88,11 +88,12 @@ def final_weight(launch: Launch) -> str:
     return re.findall(r"weight (\d+)", launch.log("worker:0"))[-1]
 
 
-def test_outsiders_never_reach_mirrored_workers(launch: Launch) -> None:
+@pytest.mark.parametrize("host", ["localhost", "[::1]"])
+def test_outsiders_never_reach_mirrored_workers(launch: Launch, host: str) -> None:
     """Nor do their connections change the training; in an open network they reach it."""
     ports = free_ports(2)
     with calls(ports, OUTSIDER) as found:
-        ended = launch.up(mirrored(launch, ports))
+        ended = launch.up(mirrored(launch, ports, host))
     assert ended.returncode == 0, ended.stderr
     assert found["answered"] == 0, found
     assert found["reset"] > 0, found

@@ -39,8 +39,12 @@ HOSTS = """
 # the first rack
 h1 slots=2
 h2:2222   # a port of its own
+[2001:db8::5] slots=1
+[::1]:2222
 """
-EXPECTED = (Address("h1", None), Address("h1", None), Address("h2", 2222))
+EXPECTED = (
+    Address("h1", None), Address("h1", None), Address("h2", 2222), Address("2001:db8::5", None), Address("::1", 2222)
+)  # fmt: skip
 
 
 def test_a_file_names_one_host_per_line(tmp_path: Path) -> None:
@@ -59,6 +63,7 @@ def test_a_name_gives_a_task_per_address() -> None:
     """Sorted numerically, so that every lookup gives the same cluster; with a port if one is given."""
     assert found(Path(), "dns:localhost") == (Address("127.0.0.1", None),)
     assert found(Path(), "dns:localhost:2222") == (Address("127.0.0.1", 2222),)
+    assert found(Path(), "dns:[::1]:2222") == (Address("::1", 2222),)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ ELSEWHERE = "192.0.2.77"  # RFC 5737: no machine's
 
 @pytest.fixture
 def interfaces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A machine with the address 10.7.0.5."""
-    found = {"eth0": [SimpleNamespace(address="10.7.0.5"), SimpleNamespace(address="fe80::1%eth0")]}
+    """A machine with two addresses."""
+    found = {"eth0": [SimpleNamespace(address="10.7.0.5"), SimpleNamespace(address="fd00::5")]}
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: found)
     local_machine.own_addresses.cache_clear()
     yield
@@ -39,6 +39,9 @@ def interfaces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("127.3.2.1", True),
         ("10.7.0.5", True),
         ("10.7.0.50", False),
+        ("::1", True),
+        ("fd00::5", True),
+        ("fd00::50", False),
         ("224.0.0.1", False),
         (ELSEWHERE, False),
         ("elsewhere", False),

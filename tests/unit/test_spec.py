@@ -77,11 +77,33 @@ class TestCluster:
         )
 
     @pytest.mark.parametrize(
+        ("written", "host"),
+        [
+            ("[::1]", "::1"),
+            ("[2001:DB8:0:0::5]", "2001:db8::5"),
+            ("[::ffff:10.0.0.1]", "10.0.0.1"),
+        ],
+    )
+    def test_an_ipv6_address_is_one_host_however_it_is_written(self, written: str, host: str):
+        """In brackets where a port may follow; plan and TF_CONFIG have them again."""
+        settings = {written: {"ssh": f"ann@{written}:22", "address": written}}
+        read = made(changed(cluster={"worker": [f"{written}:2222", written]}, hosts=settings, spares=[written]))
+        assert read.cluster["worker"] == (Address(host, 2222), Address(host, None))
+        assert ([*read.hosts], read.hosts[host].address, read.spares) == ([host], host, (host,))
+        assert [Address.read_json("address", str(each)) for each in read.cluster["worker"]] == [*read.cluster["worker"]]
+        assert made(read.as_data()) == read
+
+    @pytest.mark.parametrize(
         ("address", "words"),
         [
             pytest.param("grpc://10.0.0.1:2222", "URL", id="url"),
-            pytest.param("[::1]:2222", "IPv6", id="ipv6"),
-            pytest.param("fe80::1", "IPv6", id="ipv6-bare"),
+            pytest.param("2001:db8::5", 'IPv6 address without brackets; write "[2001:db8::5]"', id="ipv6-bare"),
+            pytest.param("::1:2222:", "IPv6 address without brackets", id="ipv6-bare-with-port"),
+            pytest.param("[::1", "names no host", id="ipv6-half-a-bracket"),
+            pytest.param("[1::2::3]:2222", "names no host", id="no-ipv6"),
+            pytest.param("[10.0.0.1]:2222", "names no host", id="ipv4-in-brackets"),
+            pytest.param("[fe80::1%eth0]:2222", "zone", id="ipv6-with-zone"),
+            pytest.param("[::1]:0", "no valid port", id="ipv6-port-0"),
             pytest.param("", "names no host", id="empty"),
             pytest.param(":2222", "names no host", id="no-host"),
             pytest.param("-oProxyCommand=true:22", "names no host", id="option-of-ssh"),
@@ -102,7 +124,7 @@ class TestCluster:
         """The place includes the index of the address."""
         problem = the_problem_in(changed(cluster={"worker": ["alpha:2222", address]}))
         assert problem.where == "cluster.worker[1]"
-        assert words in problem.message
+        assert words in f"{problem.message}; {problem.hint}"
 
     @pytest.mark.parametrize("members", [0, -1, 10_001, DIGITS_5000, [], True, 2.0, "2", None, {"0": "alpha:1"}])
     def test_members_that_are_neither_a_count_nor_a_list_are_refused(self, members: Any):

@@ -20,6 +20,7 @@ from tflaunch.clusterspec.validators import (
     Duration,
     Environment,
     Flag,
+    HostKey,
     HostName,
     Image,
     Internal,
@@ -301,8 +302,11 @@ class Spec(_Part):
     tensorboard: Omittable[Text] = Field(
         default=None, description="directory of event files that TensorBoard shows, relative to the chief's workdir"
     )
-    hosts: Annotated[Mapping[Text, Host], object_of("an object of hosts and their settings", apart=DISCOVER)] = Field(
-        default={}, description='settings of single hosts, and of all under "*"; "discover" says where hosts are found'
+    hosts: Annotated[Mapping[HostKey, Host], object_of("an object of hosts and their settings", apart=DISCOVER)] = (
+        Field(
+            default={},
+            description='settings of single hosts, and of all under "*"; "discover" says where hosts are found',
+        )
     )
     env: Environment = Field(default={}, description="environment variables of every task")
     secrets: Annotated[

@@ -15,6 +15,7 @@ from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from tflaunch.clusterspec.values import (
+    BRACKETED_HOST_PATTERN,
     DURATION_PATTERN,
     HOST_PATTERN,
     LOCALHOST,
@@ -22,8 +23,10 @@ from tflaunch.clusterspec.values import (
     MAX_TASKS,
     Address,
     InvalidValueError,
+    bracketed,
     parse_address,
     parse_duration,
+    parse_host,
     show_value,
 )
 
@@ -155,18 +158,24 @@ def _check_option_value(value: object) -> str:
     return text
 
 
+def _read_host_key(value: object) -> str:
+    return parse_host(value) if isinstance(value, str) and ":" in value else _check_text(value)
+
+
 _PORT_PATTERN = "0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 Text = Annotated[str, ReadBy(_check_text, _TEXT)]
 Name = Annotated[str, ReadBy(_check_name, _TEXT)]
 VariableName = Annotated[str, ReadBy(_check_variable_name, _TEXT)]
 SecretName = Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]*", 'the name of a variable such as "API_KEY"')]
 VariableValue = Annotated[str, ReadBy(_check_variable_value, {"type": ["string", "number"]})]
-HostName = Annotated[str, _matching(HOST_PATTERN, 'the name of a host such as "10.0.0.1"')]
+HostName = Annotated[str, ReadBy(parse_host, {"type": "string", "pattern": f"^(?:{HOST_PATTERN})$"})]
+HostKey = Annotated[str, ReadBy(_read_host_key, _TEXT)]
+"""A host in ``hosts``, where names may be those of an engine."""
 SshDestination = Annotated[
     str,
     _matching(
-        rf"([A-Za-z0-9_][A-Za-z0-9._-]*@)?{HOST_PATTERN}(:{_PORT_PATTERN})?",
-        'text such as "user@address:port", with a port from 1 to 65535',
+        rf"([A-Za-z0-9_][A-Za-z0-9._-]*@)?{BRACKETED_HOST_PATTERN}(:{_PORT_PATTERN})?",
+        'text such as "user@address:port", with a port from 1 to 65535 and an IPv6 address in brackets',
     ),
 ]
 ContainerName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9_.-]*", "the name or id of a container")]
@@ -320,13 +329,13 @@ def _expand_members(value: object) -> object:
 
 
 def _write_address(address: Address) -> str:
-    return address.host if address.port is None else str(address)
+    return bracketed(address.host) if address.port is None else str(address)
 
 
 _WORDS = {"type": "array", "items": _TEXT, "minItems": 1}
 _ADDRESSES = {
     "type": "array",
-    "items": {**_TEXT, "pattern": f"^{HOST_PATTERN}(:[0-9]+)?$"},
+    "items": {**_TEXT, "pattern": f"^{BRACKETED_HOST_PATTERN}(:[0-9]+)?$"},
     "minItems": 1,
     "maxItems": MAX_TASKS,
 }
@@ -353,10 +362,7 @@ def _read_spares(value: object) -> object:
     if not isinstance(value, list | tuple):
         form = 'a number of hosts such as 1, or a list such as ["h4"]'
         raise InvalidValueError(f"must be {form}, not {show_value(value)}", "name the hosts, or give their number")
-    for name in value:
-        if not isinstance(name, str) or not re.fullmatch(HOST_PATTERN, name):
-            raise InvalidValueError(f"{show_value(name)} is not the name of a host", 'write for example ["h4"]')
-    return tuple(value)
+    return tuple(parse_host(name, 'write for example ["h4"]') for name in value)
 
 
 SpareHosts = Annotated[

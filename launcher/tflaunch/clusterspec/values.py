@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from ipaddress import IPv6Address
 from typing import Literal, NamedTuple, get_args
 
 RoleName = Literal["chief", "worker", "ps", "evaluator"]
@@ -26,7 +27,11 @@ Location = tuple[str | int, ...]
 MAX_TASKS = 10_000
 MAX_COUNT = 1_000_000
 COUNT_FORM = f"a whole number from 0 to {MAX_COUNT}"
-HOST_PATTERN = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+_IPV6 = r"[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*"
+BRACKETED_HOST_PATTERN = rf"({_NAME}|\[{_IPV6}\])"
+"""A host where a port may follow."""
+HOST_PATTERN = rf"({_NAME}|\[{_IPV6}\]|{_IPV6})"
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -52,7 +57,7 @@ class Address(NamedTuple):
     port: int | None
 
     def __str__(self) -> str:
-        return f"{self.host}:{'auto' if self.port is None else self.port}"
+        return f"{bracketed(self.host)}:{'auto' if self.port is None else self.port}"
 
     def write_json(self) -> str:
         """Return it as text, of which `read_json` makes it again."""
@@ -65,10 +70,22 @@ class Address(NamedTuple):
         Raises:
             ValueError: the field holds something else.
         """
-        host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
-        if not host or not (port == "auto" or (port.isdecimal() and len(port) < 6 and 0 < int(port) < 1 << 16)):
+        host, port = split_address(text) if isinstance(text, str) else ("", None)
+        if not host or port is None or (port != "auto" and not _is_port(port)):
             raise ValueError(f"field {name!r} must be host:port")
         return cls(host, None if port == "auto" else int(port))
+
+
+def split_address(text: str) -> tuple[str, str | None]:
+    """Split ``host:port`` into the host, without the brackets of an IPv6 address, and what follows the colon."""
+    parts = re.fullmatch(r"(?:\[([^][]*:[^][]*)\]|([^:]*))(?::(.*))?", text, re.DOTALL)
+    assert parts is not None  # the second alternative takes every text
+    return parts[1] or parts[2] or "", parts[3]
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it is written where a port may follow: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def parse_address(value: object) -> Address:
@@ -82,23 +99,69 @@ def parse_address(value: object) -> Address:
     if not isinstance(value, str):
         message = f'must be "host:port", or "host" to have the port chosen, not {show_value(value)}'
         raise InvalidValueError(message, "put it in quotes")
-    host, colon, port = value.strip().partition(":")
-    if "://" in value:
+    text = value.strip()
+    if "://" in text:
         raise InvalidValueError(f"{show_value(value)} is a URL", 'write "host:port" without a scheme')
-    if ":" in port:  # TensorFlow 2.21 parses "[::1]:2222"
-        message = f"{show_value(value)} looks like an IPv6 address, which tflaunch does not take"
-        raise InvalidValueError(message, "use the host's name or its IPv4 address")
+    if not text.startswith("[") and text.count(":") > 1:
+        remedy = f'write "[{text}]"' if _ipv6(text) else 'write for example "[2001:db8::5]:2222"'
+        raise InvalidValueError(f"{show_value(value)} is an IPv6 address without brackets", remedy)
+    host, port = split_address(text)
     user, at, name = host.partition("@")
-    if at and re.fullmatch(HOST_PATTERN, name):
+    if at and re.fullmatch(_NAME, name):
         remedy = f'write "{name}" here, and "hosts": {{"{name}": {{"ssh": "{user}@{name}"}}}}'
         raise InvalidValueError(f"{show_value(value)} names no host", remedy)
-    if not re.fullmatch(HOST_PATTERN, host):
-        raise InvalidValueError(f"{show_value(value)} names no host", 'write "host:port", for example "10.0.0.1:2222"')
-    if not colon:
+    host = parse_host(host, 'write "host:port", for example "10.0.0.1:2222"', shown=value)
+    if port is None:
         return Address(host, None)
-    if port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535:
+    if _is_port(port):
         return Address(host, int(port))
     raise InvalidValueError(f"{show_value(value)} has no valid port", "use 1 to 65535, or no port to have one chosen")
+
+
+def parse_host(value: object, remedy: str = 'write for example "h1" or "10.0.0.1"', shown: object = None) -> str:
+    """Return a host's name or address in its one form: an IPv6 address short and without brackets.
+
+    Args:
+        value: what the user has written; brackets are optional.
+        remedy: the hint of the error.
+        shown: what the error shows, by default ``value``.
+
+    Raises:
+        InvalidValueError: the value is neither.
+    """
+    shown = value if shown is None else shown
+    text = value[1:-1] if isinstance(value, str) and re.fullmatch(r"\[.*:.*\]", value) else value
+    if isinstance(text, str) and re.fullmatch(_NAME, text):
+        return text
+    if isinstance(text, str) and ":" in text and "%" in text:
+        raise InvalidValueError(
+            f"{show_value(shown)} has a zone, which only one host knows", "use an address without %"
+        )
+    address = _ipv6(text) if isinstance(text, str) else None
+    if address is None:
+        raise InvalidValueError(f"{show_value(shown)} names no host", remedy)
+    return str(address.ipv4_mapped or address)
+
+
+def is_ip_address(host: str) -> bool:
+    """Whether a host is given by its address, not by a name."""
+    return ":" in host or host.replace(".", "").isdigit()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address means this machine, on every machine."""
+    return host.lower() in (LOCALHOST, "localhost.localdomain", "::1") or host.startswith("127.")
+
+
+def _ipv6(text: str) -> IPv6Address | None:
+    try:
+        return IPv6Address(text)
+    except ValueError:
+        return None
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 5 and 1 <= int(text) < 1 << 16
 
 
 def parse_duration(value: object) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from tflaunch.clusterspec.values import is_ip_address, is_loopback
 from tflaunch.core.actions import ProbePeers
 from tflaunch.core.policy import forms_cluster
 from tflaunch.plan.model import Plan
@@ -49,7 +50,7 @@ def names_to_find(plan: Plan, hosts: Collection[str], spares: Collection[str] = 
     for host in dict.fromkeys([*(task.host for task in plan.tasks if task.host in there), *spares]):
         others = {name for other in _looked_at(host, places) for name, _ in inside[other].values()}
         others |= {name for spare, name in own.items() if spare != host}
-        names = tuple(sorted(name for name in others if not _is_number(name)))
+        names = tuple(sorted(name for name in others if not is_ip_address(name)))
         if names:
             wanted[host] = names
     return wanted
@@ -96,10 +97,6 @@ def _looked_at(host: str, places: _Places) -> list[str]:
     return [other for other in chosen if other != host]
 
 
-def _is_number(name: str) -> bool:
-    return name.replace(".", "").isdigit()
-
-
 NAME_REMEDY = 'use addresses in cluster, set "hosts": {"X": {"address": "10.0.0.5"}}, or correct /etc/hosts there'
 """What helps when a host does not resolve a name, or resolves it to itself."""
 
@@ -108,7 +105,7 @@ def name_problems(host: str, found: Mapping[str, str]) -> list[str]:
     """Return a sentence for each name that on ``host`` does not resolve, or resolves to loopback."""
     problems = []
     for name, addresses in found.items():
-        loopback = [address for address in addresses.split() if address.startswith("127.") or address == "::1"]
+        loopback = [address for address in addresses.split() if is_loopback(address)]
         if not addresses:
             problems.append(f"{host} does not know the name {name!r}")
         elif loopback:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from tflaunch.clusterspec.values import Address
 from tflaunch.core import checkpoint_placement, preflight, spares
 from tflaunch.core.events import (
     CheckpointCopied,
@@ -154,7 +155,7 @@ def _unreached(job: Job, event: PeersProbed) -> tuple[str, ...]:
 
 def _place(job: Job, task: str) -> str:
     address = job.plan.find(task).address
-    return "?" if address is None else f"{address.host}:{job.ports.get(task)}"
+    return "?" if address is None else str(Address(address.host, job.ports.get(task)))
 
 
 def _refuse(job: Job, cause: Cause, host: str, message: str, now: float) -> Step:

@@ -6,6 +6,7 @@ import ipaddress
 import socket
 from pathlib import Path
 
+from tflaunch.clusterspec.values import bracketed, split_address
 from tflaunch.discovery.base import Engine, Found, NotFoundError
 
 
@@ -18,11 +19,14 @@ class Dns(Engine):
         Raises:
             NotFoundError: the name has none.
         """
-        host, colon, port = where.partition(":")
+        host, port = split_address(where)
         try:
-            found = socket.getaddrinfo(host or ".", None, socket.AF_INET, socket.SOCK_STREAM)
+            found = socket.getaddrinfo(host or ".", None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             message = f"DNS knows no {host!r}: {getattr(error, 'strerror', None) or error}"
             raise NotFoundError(message, "start its service first, or correct the name") from None
-        addresses = sorted({str(entry[4][0]) for entry in found}, key=ipaddress.IPv4Address)
-        return Found([f"{address}{colon}{port}" for address in addresses])
+        addresses = {ipaddress.ip_address(str(entry[4][0])) for entry in found}
+        ordered = sorted(addresses, key=lambda address: (address.version, address.packed))
+        # Only the first kind: a host with an IPv4 and an IPv6 address is one host.
+        hosts = [bracketed(str(address)) for address in ordered if address.version == ordered[0].version]
+        return Found([host if port is None else f"{host}:{port}" for host in hosts])

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import tflaunch_worker
-from tflaunch.clusterspec.values import LOCALHOST
+from tflaunch.clusterspec.values import LOCALHOST, is_ip_address, is_loopback
 from tflaunch.plan.model import Machine
 from tflaunch_worker.inspect import cores
 
@@ -34,8 +34,8 @@ def is_this_machine(host: str) -> bool:
     name, own = host.lower(), socket.gethostname().lower()
     if name in (LOCALHOST, own, own.partition(".")[0]):
         return True
-    addresses = [host] if host.replace(".", "").isdigit() else _addresses_in_hosts_file(name)
-    return any(address.startswith("127.") or address in own_addresses() for address in addresses)
+    addresses = [host] if is_ip_address(host) else _addresses_in_hosts_file(name)
+    return any(is_loopback(address) or address in own_addresses() for address in addresses)
 
 
 def _addresses_in_hosts_file(name: str) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tflaunch.clusterspec.values import Address
 from tflaunch.core import lost_hosts, policy, restart_rules
 from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.host_state import HostPhase, HostState
@@ -182,8 +183,7 @@ def _address(job: Job, process: TaskPlan) -> str | None:
     """Return the address at which the others reach the task, with its chosen port."""
     if process.address is None:
         return None
-    port = job.ports.get(process.task) or process.address.port
-    return f"{process.address.host}:{port or 'auto'}"
+    return str(Address(process.address.host, job.ports.get(process.task) or process.address.port))
 
 
 def state_of(job: Job, task: TaskState, host: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tflaunch.clusterspec.model import Spec
-from tflaunch.clusterspec.values import LOCALHOST, ROLES, nearest_name
+from tflaunch.clusterspec.values import ROLES, is_loopback, nearest_name
 from tflaunch.errors import Problem
 from tflaunch.plan import placement
 
@@ -86,7 +86,7 @@ def _distinct_addresses(spec: Spec) -> Iterator[Problem]:
         for index, address in enumerate(addresses):
             if address.port is None:
                 continue
-            key = ("loopback" if _is_loopback(address.host) else address.host.lower(), address.port)
+            key = ("loopback" if is_loopback(address.host) else address.host.lower(), address.port)
             where = f"cluster.{role}[{index}]"
             if key in seen:
                 yield Problem.error(
@@ -104,25 +104,21 @@ def _loopback_among_hosts(spec: Spec) -> Iterator[Problem]:
     ]
     spares = placement.spare_hosts(spec)
     places += [(f"spares[{index}]" if spec.spares == spares else "spares", host) for index, host in enumerate(spares)]
-    if all(_is_loopback(host) for _, host in places):
+    if all(is_loopback(host) for _, host in places):
         return
     for where, host in places:
-        if _is_loopback(host):
+        if is_loopback(host):
             message = f"{host!r} (or a number of tasks) means a different machine on each host of this cluster"
             yield Problem.error(where, message, 'list the names by which hosts reach each other, such as ["h1", "h2"]')
 
 
 def _wildcards(spec: Spec) -> Iterator[Problem]:
-    """Check for 0.0.0.0: TensorFlow listens on every interface anyway; the address is for the others."""
+    """Check for 0.0.0.0 and ::. TensorFlow listens on every interface anyway; the address is for the others."""
     for role, addresses in spec.cluster.items():
         for index, address in enumerate(addresses):
-            if address.host == "0.0.0.0":  # noqa: S104 - it is refused here
+            if address.host in ("0.0.0.0", "::"):  # noqa: S104 - it is refused here
                 message = f"{str(address)!r} is not an address at which a task can be reached"
                 yield Problem.error(f"cluster.{role}[{index}]", message, "use the name or address of the host")
-
-
-def _is_loopback(host: str) -> bool:
-    return host.lower() in (LOCALHOST, "localhost.localdomain") or host.startswith("127.")
 
 
 def _success_rule(spec: Spec) -> Iterator[Problem]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from tflaunch.clusterspec.templates import ATTEMPT, CLUSTER, LEADER, MATRIX, NAMES, PLACEHOLDER, RUN, quote
-from tflaunch.clusterspec.values import ROLES
+from tflaunch.clusterspec.values import ROLES, bracketed
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.attempts import addresses, with_tf_configs
 from tflaunch.plan.model import AUTO, OWN_PORT, Plan, TaskPlan
@@ -164,5 +164,5 @@ def _of_cluster(plan: Plan) -> dict[str, str]:
     values = {CLUSTER + role: ",".join(cluster.get(role, ())) for role in ROLES}
     leader = next((task for task in plan.tasks if task.role in ("chief", "worker")), None)
     if leader is not None and leader.address is not None:
-        values[LEADER] = leader.address.host
+        values[LEADER] = bracketed(leader.address.host)  # mostly a port follows
     return values

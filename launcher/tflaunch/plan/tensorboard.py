@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from tflaunch.clusterspec.values import Address
+from tflaunch.clusterspec.values import Address, bracketed, split_address
 from tflaunch.plan.model import OWN_PORT, SIDECAR, HostPlan, Plan, TaskPlan
 from tflaunch_worker.named_tuple import NamedTuple
 
@@ -101,8 +101,8 @@ def reach(plan: Plan, port: int) -> Reach:
 def _tunnel(host: HostPlan, port: int) -> str:
     """Return the ssh command that forwards a host's port to this machine, using the spec's settings."""
     words = ["ssh", "-N", "-L", f"{port}:localhost:{port}"]
-    user, at, place = (host.ssh or host.host).rpartition("@")
-    address, colon, ssh_port = place.partition(":")
-    words += ["-p", ssh_port] if colon else []
+    user, at, place = (host.ssh or bracketed(host.host)).rpartition("@")
+    address, ssh_port = split_address(place)
+    words += ["-p", ssh_port] if ssh_port is not None else []
     words += ["-i", host.identity_file] if host.identity_file is not None else []
     return shlex.join([*words, f"{user}{at}{address}"])

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from tflaunch.cli.arguments.spec import WholeNumber, say
+from tflaunch.clusterspec.values import bracketed, split_address
 from tflaunch_worker.named_tuple import NamedTuple
 
 _FIRST_PORT = 1024
@@ -101,15 +102,16 @@ def host_slots(text: str) -> list[HostSlots]:
     """
     found = []
     for word in filter(None, map(str.strip, text.split(","))):
-        host, _, number = word.partition(":")
+        host, number = split_address(word)
         if host.isdecimal():
             raise click.UsageError(
                 f"-H {word} begins with a number, not a host; for {host} workers here, write -n {host}."
             )
-        is_count = number.isdecimal() and int(number[:_LONGEST_PORT]) < _FIRST_PORT
-        if is_count and not int(number):
+        is_count = number is not None and number.isdecimal() and int(number[:_LONGEST_PORT]) < _FIRST_PORT
+        count = int(number or 0) if is_count else None
+        if count == 0:
             raise click.UsageError(f"-H {word} is a host without a worker; leave it out, or give a number from 1 on.")
-        found.append(HostSlots(host, int(number)) if is_count else HostSlots(word, None))
+        found.append(HostSlots(word if count is None else bracketed(host), count))
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from tflaunch.clusterspec.schema import SCHEMA_URL
-from tflaunch.clusterspec.values import LOCALHOST, parse_address
+from tflaunch.clusterspec.values import bracketed, is_loopback, parse_address
 from tflaunch.rooms import served_fields
 from tflaunch_worker import program_source
 from tflaunch_worker.named_tuple import NamedTuple
@@ -114,7 +114,7 @@ def _fields_of_hosts(hosts: list[str], cluster: dict[str, Any]) -> Iterator[_Fie
         return
     yield _Field(
         "hosts",
-        {hosts[0]: {"ssh": f"user@{hosts[0]}:22", "python": "~/venv/bin/python"}},
+        {hosts[0]: {"ssh": f"user@{bracketed(hosts[0])}:22", "python": "~/venv/bin/python"}},
         "How a host is reached (as user@address:port; by default as your ~/.ssh/config says),\n"
         "and which interpreter `python` is there.",
     )
@@ -136,7 +136,7 @@ def _remote_hosts(cluster: dict[str, Any]) -> list[str]:
     """Return the hosts in a cluster other than this machine, each once."""
     addresses = [address for tasks in cluster.values() if isinstance(tasks, list) for address in tasks]
     hosts = dict.fromkeys(parse_address(address).host for address in addresses)
-    return [host for host in hosts if host != LOCALHOST and not host.startswith("127.")]
+    return [host for host in hosts if not is_loopback(host)]
 
 
 def _block(field: _Field, is_toml: bool) -> str:

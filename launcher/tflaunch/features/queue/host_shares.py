@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tflaunch.clusterspec.values import LOCALHOST
+from tflaunch.clusterspec.values import LOCALHOST, split_address
 from tflaunch.plan.gpu_shares import HIDDEN
 from tflaunch.plan.model import SIDECAR, HostPlan, Plan, TaskPlan
 from tflaunch_worker.named_tuple import NamedTuple
@@ -31,7 +31,7 @@ def machine_of(host: HostPlan) -> str | None:
     if host.engine is not None and (host.is_pod or host.inherits):
         return None
     if host.ssh is not None:
-        return host.ssh.rpartition("@")[2].partition(":")[0].lower()
+        return split_address(host.ssh.rpartition("@")[2])[0].lower()
     return host.host.lower()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tflaunch.clusterspec.model import Resources, Spec
+from tflaunch.clusterspec.values import is_ip_address
 from tflaunch.core import policy
 from tflaunch.features.render import yaml_text
 from tflaunch.features.render.target_plan import SERVER_PROGRAM, devices, program, without_devices
@@ -139,7 +140,7 @@ def _network(process: TaskPlan, owner: str) -> Mapping[str, Any]:
     if service_of(process) != owner:
         return {"network_mode": f"service:{owner}"}
     name = process.host if process.address is None else process.address.host
-    is_named = name != "localhost" and not name.replace(".", "").isdigit() and process.role != SIDECAR
+    is_named = name != "localhost" and not is_ip_address(name) and process.role != SIDECAR
     return {"networks": {"default": {"aliases": [name]}}} if is_named else {}
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tflaunch.clusterspec import templates
 from tflaunch.clusterspec.model import Role, Spec
+from tflaunch.clusterspec.values import is_ip_address, is_loopback
 from tflaunch.errors import Problem
 from tflaunch.features.render.target_plan import HOST_VALUE
 from tflaunch.plan import placeholders
@@ -126,7 +127,7 @@ def _directories(spec: Spec) -> Iterator[tuple[str, str]]:
 
 def own_addresses(spec: Spec, machine: Machine) -> Iterator[Problem]:
     """Reject fixed addresses: containers, pods and allocated nodes get theirs only at the start."""
-    for where, host in _first(spec, lambda host: _is_number(host) and not host.startswith("127.")):
+    for where, host in _first(spec, lambda host: is_ip_address(host) and not is_loopback(host)):
         message = f"{host} is an address, and the engine gives addresses of its own"
         yield _error(where, message, "use names of hosts, or a number of tasks")
 
@@ -155,10 +156,6 @@ def _first(spec: Spec, is_such: Callable[[str], bool]) -> Iterator[tuple[str, st
     ]
     places += [(f"sidecars.{name}.host", sidecar.host) for name, sidecar in spec.sidecars.items()]
     return itertools.islice(((where, host) for where, host in places if is_such(host)), 1)
-
-
-def _is_number(host: str) -> bool:
-    return host.replace(".", "").isdigit()
 
 
 def one_gpu_task_per_node(spec: Spec, machine: Machine) -> Iterator[Problem]:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
+from tflaunch.clusterspec.values import bracketed
 from tflaunch.features.ssh.config_lookup import Lookup, Values, find_lookup, shown
 from tflaunch.features.ssh.transport import KEYWORDS
 from tflaunch.plan.model import HostPlan
@@ -99,7 +100,7 @@ class SshConfig:
         Raises:
             LinkError: the configuration cannot be used for this host.
         """
-        user, alias, port = _destination(settings.ssh or host, "`ssh`")
+        user, alias, port = _destination(settings.ssh or bracketed(host), "`ssh`")
         return self._target(host, alias, user, port, identity_file=settings.identity_file)
 
     def _target(
@@ -303,12 +304,8 @@ def _command(options: _Options, jumps: Sequence[Target]) -> str:
     if options.is_on("stricthostkeychecking"):
         words += ["-o", "StrictHostKeyChecking=ask"]
     if jumps:
-        words += ["-J", ",".join(f"{jump.user}@{_bracketed(jump.host)}:{jump.port}" for jump in jumps)]
+        words += ["-J", ",".join(f"{jump.user}@{bracketed(jump.host)}:{jump.port}" for jump in jumps)]
     return shlex.join([*words, "-p", str(options.port), f"{options.user}@{options.alias}"])
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
 
 
 def _local_user() -> str:

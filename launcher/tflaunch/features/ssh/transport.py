@@ -18,6 +18,7 @@ from typing import Any
 import paramiko
 from paramiko.packet import Packetizer
 
+from tflaunch.clusterspec.values import bracketed
 from tflaunch.features.ssh.proxy_command import ProxySocket, WakingSocket
 from tflaunch.transport.base import LinkError
 from tflaunch_worker.named_tuple import NamedTuple
@@ -274,7 +275,7 @@ def shake_hands(
 
 def spot(address: str, port: int) -> str:
     """Format address and port."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return f"{bracketed(address)}:{port}"
 
 
 def _resolve(address: str, port: int, limit: Limit) -> list[Any]:
