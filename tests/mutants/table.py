@@ -320,7 +320,7 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "127.0.1.1 is taken for a way to another host": Edit(
         "tflaunch.core.preflight.name_problems",
-        'address.startswith("127.")',
+        "is_loopback(address)",
         'address == "127.0.0.1"',
         Suite("unit/test_host_events.py"),
     ),
