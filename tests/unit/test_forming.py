@@ -146,6 +146,46 @@ def test_plain_errors_of_start_up_are_not_retried(code: int, is_retried: bool) -
     assert history.job.restarts.no_retry_reason == reason
 
 
+@pytest.mark.parametrize(
+    ("failure", "code", "number", "reason"),
+    [
+        ("ModuleNotFoundError at train.py:3", 1, None, "a retry on the same host would fail too: ModuleNotFoundError"),
+        ("SyntaxError at train.py:3", 1, None, "a retry on the same host would fail too: SyntaxError"),
+        ("usage error", 2, None, "a retry on the same host would fail too: usage error"),
+        ("KeyboardInterrupt at train.py:9", None, 2, "it was interrupted (KeyboardInterrupt)"),
+        ("KeyboardInterrupt at train.py:9", 130, None, "it was interrupted (KeyboardInterrupt)"),
+        ("ValueError at train.py:9", 1, None, ""),
+        ("ImportError at train.py:9", 1, None, ""),
+        ("output 0123456789ab", 2, None, ""),
+    ],
+)
+@pytest.mark.parametrize("is_formed", [True, False])
+def test_some_failures_are_retried_on_no_host(
+    failure: str, code: int | None, number: int | None, reason: str, is_formed: bool
+) -> None:
+    """However late they come: imports from a slow disk take minutes."""
+    history = starting(2, *["worker:0", "worker:1"] * is_formed)
+    history.now += 3600
+    history.happens(TimePassed()).ends("worker:1", code, number, failure=failure).ends("worker:0", None, 9)
+    assert (history.job.phase is Phase.BACKING_OFF) is not bool(reason)
+    assert history.job.restarts.no_retry_reason.startswith(reason)
+
+
+def test_the_minute_of_the_start_begins_with_the_last_task() -> None:
+    """What is preloaded may take longer to import."""
+    history = History(clustered({"worker": 2}))
+    history.happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 20000, "worker:1": 20001}))
+    history.happens(TaskStarted(HERE, "worker:0", 0, 1, 0.0))
+    history.now += 50
+    history.happens(TaskStarted(HERE, "worker:1", 0, 1, 0.0))
+    history.now += 59
+    assert not history.happens(TimePassed()).job.formation.was_warned
+    history.now += 1
+    forming = told(history.happens(TimePassed())).forming
+    assert forming is not None
+    assert forming.since == EPOCH + history.now - policy.WARN_AFTER
+
+
 def test_a_program_that_never_opens_its_port_does_start() -> None:
     """It may use a resolver of its own: a failure after hours is never a start-up failure."""
     history = starting(1)

@@ -21,5 +21,8 @@ CHECKPOINTS_NAME = "checkpoints"
 TASKS_NAME = "tasks"
 """Directory of the tasks' private scratch directories, inside the agent's directory."""
 
+USAGE_ERROR = "usage error"
+"""The kind of a failure by arguments that the program refuses, as argparse, click and absl report them."""
+
 OUTPUT_SIGNATURE = "output "
 """Prefix of a failure's signature that is a digest of the last lines, used when they contain no traceback."""

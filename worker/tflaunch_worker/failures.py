@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from typing import Iterable, Sequence
 
-from tflaunch_worker import OUTPUT_SIGNATURE
+from tflaunch_worker import OUTPUT_SIGNATURE, USAGE_ERROR
 from tflaunch_worker.named_tuple import NamedTuple
 
 HEAD = "Traceback (most recent call last):"
@@ -83,6 +83,10 @@ _IGNORED, _IN_THREAD = "Exception ignored ", "Exception in thread "
 _LONGEST_NAME = 60
 _ONLY_TRACES = ("SimplifiedTraceback", "UnfilteredStackTrace", "JaxStackTraceBeforeTransformation")  # of JAX
 _GROUP = "  + Exception Group Traceback (most recent call last):"
+_USAGE = re.compile(r"[Uu]sage: ")
+_REFUSED = re.compile(r"(?:\S.{0,200}: error|Error): (?P<text>.+)|FATAL Flags parsing error: (?P<of_absl>.+)")
+_AFTER_REFUSAL = "Pass --help"  # of absl
+_USAGE_LINES = 60
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]*\d[0-9a-fA-F]*")
 
 
@@ -102,7 +106,7 @@ class Failure(NamedTuple):
     """Why a program failed.
 
     Attributes:
-        kind: the name of the exception, without its module; "" if no Python exception ended the program.
+        kind: the name of the exception, without its module, or `USAGE_ERROR`; "" if neither ended the program.
         text: its message in one line, without what TensorFlow, Keras and AutoGraph put around it.
         frame: the innermost frame of the user's code, or else of any code; None if none is known.
         cause: the exception that this one followed from, None without one.
@@ -161,7 +165,7 @@ def find_failure(lines: Sequence[str]) -> Failure | None:
     if raised is not None and fatal is not None:  # C++ may abort while the interpreter exits
         between = lines[raised.end : fatal.start]
         return fatal if any(line and not LOG_LINE.match(line) for line in between) else raised
-    return fatal or raised
+    return fatal or _usage_error(lines, raised.end if raised is not None else 0) or raised
 
 
 def failure_signature(tail: bytes) -> str:
@@ -203,6 +207,21 @@ def innermost(frames: Sequence[Frame]) -> Frame | None:
     typed_in = [frame for frame in frames if frame.file in _TYPED_IN]
     written = [frame for frame in frames if not _GENERATED.search(frame.file)]
     return next((found[-1] for found in (own, typed_in, written, list(frames)) if found), None)
+
+
+def _usage_error(lines: Sequence[str], after: int) -> Failure | None:
+    """Return what a parser of arguments reports in the last lines."""
+    said = [number for number in range(after, len(lines)) if lines[number] and not LOG_LINE.match(lines[number])]
+    last = next((number for number in reversed(said) if not lines[number].startswith(_AFTER_REFUSAL)), None)
+    refused = None if last is None else _REFUSED.match(lines[last])
+    if last is None or refused is None:
+        return None
+    if refused["of_absl"]:
+        return Failure(USAGE_ERROR, refused["of_absl"], None, start=last, exception=last, end=last + 1)
+    start = next((number for number in said[-2:-_USAGE_LINES:-1] if _USAGE.match(lines[number])), None)
+    if start is None:
+        return None
+    return Failure(USAGE_ERROR, refused["text"], None, start=start, exception=last, end=last + 1)
 
 
 def _raised(lines: Sequence[str], stop: int, most: int) -> Failure | None:

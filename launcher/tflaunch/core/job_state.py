@@ -99,12 +99,14 @@ class Formation(NamedTuple):
     """How far the cluster is.
 
     ``is_complete``: every task of the cluster has listened on its port in this attempt; ``was_warned``: that did not
-    happen within `policy.WARN_AFTER`. Of all attempts: ``cluster_formed``: one was complete; ``is_past_start``: one has
-    run for that long.
+    happen within `policy.WARN_AFTER`; ``started_at``: when the last task of this attempt started, which waits for
+    what it preloads, in seconds of the supervisor's clock. Of all attempts: ``cluster_formed``: one was complete;
+    ``is_past_start``: one has run for that long.
     """
 
     is_complete: bool = False
     was_warned: bool = False
+    started_at: float = 0.0
     cluster_formed: bool = False
     is_past_start: bool = False
 

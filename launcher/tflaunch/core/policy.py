@@ -77,7 +77,7 @@ def waited_for(job: Job) -> list[str]:
 def is_overdue(job: Job, task: TaskState, now: float) -> bool:
     """Whether a task has run for `WARN_AFTER` without listening on the port that others wait for."""
     has_warned = job.formation.was_warned and not job.formation.is_complete  # agree with what was said then
-    began = job.attempt_started_at if has_warned else task.since
+    began = job.formation.started_at if has_warned else task.since
     is_late = task.phase is TaskPhase.RUNNING and not task.is_port_open and now - began >= WARN_AFTER
     return is_late and listens(job.plan, task.task) and len(_listening(job.plan)) > 1
 

@@ -8,7 +8,7 @@ from tflaunch.core.policy import gang_tasks, trainers, waits_for_lost_hosts
 from tflaunch.core.restart_budget import ALIKE, QUICK, Answer, Failure, Reached, decide_restart
 from tflaunch.core.task_state import TaskState
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
-from tflaunch_worker import OUTPUT_SIGNATURE
+from tflaunch_worker import OUTPUT_SIGNATURE, USAGE_ERROR
 from tflaunch_worker.readable import signal_name
 
 _ABORT, _KILL, _TERM = 6, 9, 15
@@ -20,6 +20,9 @@ _ERRORS_OF_PEERS = frozenset(
     | {"ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError"}
 )
 """Ends of the names of exceptions caused by a peer or the network; if all tasks raise one, a restart may still help."""
+
+_LASTING = frozenset({"ModuleNotFoundError", "SyntaxError", "IndentationError", "TabError", USAGE_ERROR})
+"""Names of failures that depend on the host's files and the command alone."""
 
 _PREEMPTED = (42, 128 + _TERM)  # exit codes of PreemptionCheckpointHandler (failure_handling_util.py)
 
@@ -37,12 +40,24 @@ def is_start_failure(job: Job, task: str) -> bool:
     """Whether the exit of a task is an ordinary error of its program during start-up.
 
     A failing import or a wrong argument will fail again in the same way. Start-up is over when the cluster has
-    formed, when a task of the gang has begun to train, or after `WARN_AFTER` for a program that never opens its ports:
-    it may have a cluster of its own. A checkpoint says nothing: it may be that of an earlier run.
+    formed, when a task of the gang has begun to train, or `WARN_AFTER` after the last task has started for a program
+    that never opens its ports: it may have a cluster of its own. A checkpoint says nothing: it may be that of an
+    earlier run.
     """
     ended = job.tasks[task].exit
     is_over = job.formation.is_start_over or any(_has_trained(job.tasks[each.task]) for each in gang_tasks(job))
     return ended.code in _PLAIN_CODES and ended.code not in _PREEMPTED and not is_over
+
+
+def why_hopeless(job: Job, task: str) -> str:
+    """Return why the program of a task of the gang would fail again on the same host; "" if it may not."""
+    if is_start_failure(job, task):
+        return "it failed during start-up, so a retry would fail too"
+    failure = job.tasks[task].exit.failure
+    kind = failure.partition(" at ")[0]
+    if kind == "KeyboardInterrupt":
+        return "it was interrupted (KeyboardInterrupt)"
+    return f"a retry on the same host would fail too: {failure}" if kind in _LASTING else ""
 
 
 def _has_trained(task: TaskState) -> bool:
@@ -141,8 +156,8 @@ def decide(job: Job, culprit: Culprit, now: float) -> Answer:
     budget = job.restarts.budget
     if left := job.unended():
         return Answer(budget, None, f"{', '.join(task.task for task in left)} may still run")
-    if culprit.cause is Cause.TASK and is_start_failure(job, culprit.name):
-        return Answer(budget, None, "it failed during start-up, so a retry would fail too")
+    if culprit.cause is Cause.TASK and (hopeless := why_hopeless(job, culprit.name)):
+        return Answer(budget, None, hopeless)
     if culprit.cause is Cause.TASK and job.plan.restart.max and (alike := failure_of_all(job)):
         return Answer(budget, None, f"every task failed alike, so a restart would fail too: {alike}")
     return decide_restart(budget, job.plan.restart, failure_of_gang(job, culprit), now, job.run)

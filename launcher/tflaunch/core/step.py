@@ -112,6 +112,8 @@ def _on_task_event(job: Job, event: TaskEvent, now: float) -> Step:
     match event:
         case TaskStarted():
             started = {"pid": event.pid, "preload": event.preload, "tensorflow": event.tensorflow}
+            if event.attempt == job.attempt and not job.formation.is_complete:
+                job = job.with_formation(started_at=now)
             return job.with_task(task, phase=TaskPhase.RUNNING, since=now, **started), []
         case PortOpened():
             job = job.with_task(task, is_port_open=True)
@@ -188,8 +190,8 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     if ended.was_cut_short:
         resume_at = now if policy.restarts_alone(job.plan, process) else None
         return job.with_task(job.tasks[task.task], resume_at=resume_at), []
-    is_start_failure = policy.in_gang(process) and restart_rules.is_start_failure(job, task.task)
-    is_hopeless = event.went_to_background or is_start_failure
+    would_fail_again = policy.in_gang(process) and restart_rules.why_hopeless(job, task.task) != ""
+    is_hopeless = event.went_to_background or would_fail_again
     if policy.restarts_alone(job.plan, process) and not is_hopeless:
         return replace_alone(job, task.task, restart_rules.failure_of_task(job, event, lived), now)
     culprit = culprit_of(event)

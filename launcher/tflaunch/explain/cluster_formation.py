@@ -46,7 +46,7 @@ def forming(job: Job) -> Forming | None:
     if not missing:
         return None
     others = [task.task for task in job.plan.tasks if policy.listens(job.plan, task.task) and task.task not in missing]
-    return Forming(job.attempt_started_at, tuple(missing), tuple(others), remedy(job))
+    return Forming(max(job.formation.started_at, job.attempt_started_at), tuple(missing), tuple(others), remedy(job))
 
 
 def sentence(found: Forming, now: float) -> str:

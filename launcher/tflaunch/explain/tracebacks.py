@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tflaunch_worker import failures
+from tflaunch_worker import USAGE_ERROR, failures
 
 _WITHOUT_HEAD = ("SyntaxError", "IndentationError", "TabError")
 
@@ -19,7 +19,7 @@ def last_traceback(lines: Sequence[str]) -> list[str]:
     """
     lines = failures.bounded(lines)
     found = failures.find_failure(lines)
-    if found is None or not found.kind:
+    if found is None or found.kind in ("", USAGE_ERROR):
         return []
     start, exception = found.start, found.exception
     is_complete = lines[start].endswith(failures.HEAD) or lines[exception].startswith(_WITHOUT_HEAD)
