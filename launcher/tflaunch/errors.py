@@ -18,16 +18,21 @@ EXIT_INTERNAL = 125
 _LONGEST_SENTENCE = 10_000
 
 
+TRAINS_ALONE = "trains_alone"
+
+
 class Problem(NamedTuple):
     """A problem in a spec, with its place and a remedy.
 
-    ``severity`` is ``error`` or ``warning``; ``where`` is a place such as ``cluster.worker[1]``.
+    ``severity`` is ``error`` or ``warning``; ``where`` is a place such as ``cluster.worker[1]``; ``kind`` is
+    `TRAINS_ALONE` for the reason why the tasks would not train together.
     """
 
     severity: str
     where: str
     message: str
     hint: str
+    kind: str = ""
 
     @classmethod
     def error(cls, where: str, message: str, hint: str) -> Problem:

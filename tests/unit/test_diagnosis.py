@@ -119,9 +119,9 @@ def test_the_limit_of_a_start_names_the_remedy() -> None:
     assert "TF_CONFIG" in hint
 
 
-def ends_well(opened: int, seconds: float, preload: str = "") -> list[str]:
+def ends_well(opened: int, seconds: float, preload: str = "", why: str = "") -> list[str]:
     """Return the messages at the end of two mirrored workers; the first ``opened`` of them had opened their ports."""
-    history = History(clustered({"worker": 2})).happens(HostJoined(HERE))
+    history = History(clustered({"worker": 2})._replace(trains_alone=why)).happens(HostJoined(HERE))
     history.happens(PortsHeld(HERE, {"worker:0": 10, "worker:1": 11}))
     for number in range(2):
         history.happens(TaskStarted(HERE, f"worker:{number}", 0, 1, 0.0, preload=preload))
@@ -138,6 +138,10 @@ def test_trainings_that_were_each_alone_are_not_passed_over() -> None:
     assert warning.startswith("warning: worker:0, worker:1 never opened their ports of TF_CONFIG: unless")
     assert "TF_CONFIG" in hint
     assert ends_well(1, 10.0) == ends_well(2, 10.0) == []
+    warning, hint = ends_well(0, 10.0, why="train.py:6: no strategy")
+    assert warning.endswith(" never opened their ports of TF_CONFIG: each has trained alone")
+    assert hint == "hint: train.py:6: no strategy"
+    assert ends_well(2, 10.0, why="train.py:6: no strategy") == []
 
 
 def test_what_is_too_short_for_a_training_is_not_suspected() -> None:

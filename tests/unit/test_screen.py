@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
+from tflaunch.explain import startup_messages
 from tflaunch.explain.startup_messages import NOTE, StartupMessages
 from tflaunch.tui.screen import Screen
 from tflaunch.tui.task_lines import TaskLines
@@ -104,7 +107,7 @@ saved /job:worker/replica:0/task:1
 def test_start_up_messages_are_hidden_and_that_is_said_once() -> None:
     """All others stay, in their order."""
     messages = StartupMessages()
-    lines = TaskLines(b"", shown=messages.without)
+    lines = TaskLines(b"", shown=partial(messages.without, "w:0"))
     shown = []
     for hidden, told in zip(STARTUP * 2, [*TELLING, "", "1"] * 4, strict=False):
         shown.append(lines.feed(f"{hidden}\n{told}\n{hidden}\n".encode()).decode())
@@ -115,7 +118,50 @@ def test_start_up_messages_are_hidden_and_that_is_said_once() -> None:
     assert lines.last()
 
 
+OPTIONS = """\
+I0000 00:00:1795877957.436397   28566 eager_service_impl.cc:349] Creating sync eager service context with rendezvous_id
+I0000 00:00:1795877957.436458   28566 eager_service_impl.cc:355] SessionOptions: goo.gle/debugproto
+device_count {
+  key: "CPU"
+  value: 1
+}
+gpu_options {
+  experimental {
+  }
+}
+allow_soft_placement: true
+
+"""
+INFERENCE = """\
+W0000 00:00:1795877957.641584   28565 type_inference.cc:340] Type inference failed. Error message: INVALID_ARGUMENT: exp
+type_id: TFT_ANY
+
+\twhile inferring type of node 'AutoShardDataset'
+"""
+
+
+def shown_in_pieces(text: str, size: int) -> list[str]:
+    """Return what is shown of a worker's output that comes in pieces, while a ps writes the same."""
+    messages = StartupMessages()
+    lines = [TaskLines(b"", shown=partial(messages.without, task)) for task in ("worker:0", "ps:0")]
+    pieces = [text[start : start + size].encode() for start in range(0, len(text), size)]
+    shown = [[each.feed(piece) for each in lines][0] for piece in pieces]
+    return (b"".join(shown) + lines[0].flush()).decode().splitlines()
+
+
+@pytest.mark.parametrize("size", [1, 40, 10_000])
+@pytest.mark.parametrize("block", [OPTIONS, INFERENCE])
+def test_messages_of_several_lines_are_hidden_as_a_whole(block: str, size: int) -> None:
+    """But nothing that a program writes after or between them, even in their form; TensorFlow 2.21 wrote these."""
+    assert shown_in_pieces(block, size) == []
+    assert shown_in_pieces(f"{block}loss: 0.5\n\n{block}}}\n", size) == ["loss: 0.5", "", "}"]
+    head, _, _ = block.partition("}" if block is OPTIONS else "type_id")
+    assert shown_in_pieces(f"{head}Epoch 1/3\nloss: 0.5\n", size) == ["Epoch 1/3", "loss: 0.5"]
+    assert len(shown_in_pieces(head + "loss: 0.5\n" * 100, size)) > 30
+    assert startup_messages.own_lines([*block.splitlines(), "loss: 0.5"]) == ["loss: 0.5"]
+
+
 def test_a_run_without_start_up_messages_does_not_mention_them() -> None:
     messages = StartupMessages()
-    assert messages.without("\n".join(TELLING).encode()) == "\n".join(TELLING).encode()
+    assert messages.without("w:0", "\n".join(TELLING).encode()) == "\n".join(TELLING).encode()
     assert messages.note() == b""

@@ -37,7 +37,7 @@ class CellOutput:
 
     def show(self, task: str, data: bytes, kept: Kept | None) -> None:
         """Print complete lines of a task, without what TensorFlow writes whenever it starts."""
-        shown = self._startup.without(data.removesuffix(b"\n"))
+        shown = self._startup.without(task, data.removesuffix(b"\n"))
         print(self._startup.note().decode(), end="")
         for line in shown.split(b"\n") if shown is not None else ():
             text = escapes.without_commands(last_state(line)).decode("utf-8", "replace")

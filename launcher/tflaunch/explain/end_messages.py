@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from tflaunch.explain.messages import Logs
 
 
-def quiet_disaster(alone: list[str]) -> list[str]:
-    """Return a warning about tasks that succeeded without opening a port: each may have trained alone."""
+def quiet_disaster(alone: list[str], why: str) -> list[str]:
+    """Return a warning about tasks that succeeded without opening a port: each has, or may have, trained alone."""
     if not alone:
         return []
+    if why:
+        return [f"warning: {listed(alone)} never opened their ports of TF_CONFIG: each has trained alone", f"hint: {why}"]
     return [
         f"warning: {listed(alone)} never opened their ports of TF_CONFIG: unless the program finds its cluster in "
         "another way, each task has trained alone",

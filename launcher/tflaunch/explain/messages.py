@@ -184,7 +184,7 @@ def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
     if after.deadlines.was_late and not before.deadlines.was_late:
         lines += end_messages.late_news(after)
     if after.phase is not before.phase is Phase.RUNNING and after.exit_code == 0:
-        lines += end_messages.quiet_disaster(policy.trained_alone(after, now))
+        lines += end_messages.quiet_disaster(policy.trained_alone(after, now), after.plan.trains_alone)
     return lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 NOTE = "TensorFlow's start-up messages are hidden (-v shows them, and so does `tflaunch logs`)"
 
@@ -24,14 +25,49 @@ _MESSAGES = (
     _ANY + rb"generator_dataset_op\.cc:\d+\] Memory patch applied",
     _ANY + rb"dataset\.cc:\d+\] Input of GeneratorDatasetOp::Dataset will not be optimized",
     _INFO + rb"preemption_notifier\.cc:\d+\] Preemption notifier is being deleted",
+    _INFO + rb"eager_service_impl\.cc:\d+\] ",
+    _ANY + rb"type_inference\.cc:\d+\] Type inference failed\.",
+    _INFO + rb"kernel_and_device\.cc:\d+\] Ignoring error status when releasing ",
     rb"/job:\w+/replica:\d+/task:\d+$",  # one of the tasks that the coordination service waits for
 )
 _MESSAGE = rb"(?m)^(?:" + rb"|".join(_MESSAGES) + rb")"
+_BLOCKS = (
+    (re.compile(rb".*eager_service_impl\.cc:\d+\] SessionOptions:"), re.compile(rb"$")),
+    (re.compile(rb".*type_inference\.cc:\d+\] "), re.compile(rb"\twhile inferring type of node ")),
+)
+"""The first and the last line of messages that have protocol buffers in text form between them."""
+_LONGEST_BLOCK = 60  # lines
+_OF_A_BLOCK = re.compile(rb"\s*(?:\w+ \{|\}|\w+: \S.*)?$")
 
 
-def is_startup_message(line: bytes) -> bool:
-    """Return whether a line is one of these messages."""
-    return re.match(_MESSAGE, line) is not None
+class _Filter:
+    """Finds the messages in the output of one task."""
+
+    def __init__(self) -> None:
+        self.block: tuple[re.Pattern[bytes], int] | None = None
+        """Of a message of several lines: its last line, and how many more it may have."""
+
+    def hides(self, line: bytes) -> bool:
+        """Return whether the next line belongs to a message."""
+        block, self.block = self.block, None
+        if block is not None:
+            last, left = block
+            if last.match(line):
+                return True
+            if left and _OF_A_BLOCK.match(line):
+                self.block = last, left - 1
+                return True
+        # Any other line ends a message of several lines: better a rest of it is shown than what a program says hidden.
+        if re.match(_MESSAGE, line) is None:
+            return False
+        self.block = next(((last, _LONGEST_BLOCK) for first, last in _BLOCKS if first.match(line)), None)
+        return True
+
+
+def own_lines(lines: Iterable[str]) -> list[str]:
+    """Return lines without these messages."""
+    own = _Filter()
+    return [line for line in lines if not own.hides(line.encode("utf-8", "replace"))]
 
 
 class StartupMessages:
@@ -39,15 +75,17 @@ class StartupMessages:
 
     def __init__(self) -> None:
         """Begin with the first line of a run."""
+        self._filters: dict[str, _Filter] = {}
         self._has_hidden = False
         self._has_noted = False
 
-    def without(self, lines: bytes) -> bytes | None:
-        """Return whole lines, joined by newlines, without these messages; None if nothing else is left."""
-        if re.search(_MESSAGE, lines) is None:
+    def without(self, task: str, lines: bytes) -> bytes | None:
+        """Return whole lines of a task, joined by newlines, without these messages; None if nothing else is left."""
+        own = self._filters.setdefault(task, _Filter())
+        if own.block is None and re.search(_MESSAGE, lines) is None:
             return lines
         self._has_hidden = True
-        kept = [line for line in lines.split(b"\n") if not is_startup_message(line)]
+        kept = [line for line in lines.split(b"\n") if not own.hides(line)]
         return b"\n".join(kept) if kept else None
 
     def note(self) -> bytes:

@@ -184,7 +184,7 @@ def _end_of(said: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if traceback := tracebacks.last_traceback(said):
         return tuple(traceback), ()
     lines = [line for line in said if line.strip()]
-    own = [line for line in lines if not startup_messages.is_startup_message(line.encode("utf-8", "replace"))]
+    own = startup_messages.own_lines(lines)
     return (), tuple((own or lines)[-_TAIL_LINES:])
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 from tflaunch.clusterspec.values import Address
+from tflaunch.errors import TRAINS_ALONE, Problem
 from tflaunch.records import Range
 from tflaunch_worker import function
 from tflaunch_worker.named_tuple import NamedTuple
@@ -258,6 +259,7 @@ class _Fields(NamedTuple):
     matrix: Mapping[str, str] = {}
     spares: tuple[str, ...] = ()
     variants: tuple[HostVariant, ...] = ()
+    trains_alone: str = ""
 
 
 class Plan(_Fields):
@@ -269,7 +271,8 @@ class Plan(_Fields):
     modules, and the tasks do as well. ``secrets``: variable of all processes to where this machine has its value, which
     is in no plan. ``collect``: patterns of the files that are fetched from the working directories when the job ends.
     ``matrix``: the values with which `--matrix` has made this run of a spec. ``spares``: hosts without tasks, which
-    take the place of lost ones; ``variants``: what changes in tasks that move (`attempts`).
+    take the place of lost ones; ``variants``: what changes in tasks that move (`attempts`). ``trains_alone``: why each
+    task would train a model of its own, with the remedy, if the text of its program makes that certain.
     """
 
     @property
@@ -326,6 +329,11 @@ class Plan(_Fields):
         """Return whether processes may outlive the run on a host: not in a job or container that is not theirs."""
         known = self._hosts_by_name.get(host)
         return known is not None and known.docker is None and known.engine is None
+
+    def warned(self, problems: Iterable[Problem]) -> Plan:
+        """Return the plan of a spec with these warnings, which may say why its tasks would train alone."""
+        why = next((problem for problem in problems if problem.kind == TRAINS_ALONE), None)
+        return self if why is None else self._replace(trains_alone=why.sentence())
 
     def with_function(self, directory: Path, searched: Sequence[str]) -> Plan:
         """Return the plan with the function in ``directory``, in place of `FUNCTION_PROGRAM` on hosts like this one."""

@@ -38,6 +38,10 @@ class Planned(NamedTuple):
     plan: Plan
     warnings: list[Problem]
 
+    def with_warnings(self, more: Sequence[Problem]) -> Planned:
+        """Return it with more warnings, which the plan may need, too."""
+        return Planned(self.plan.warned(more), [*self.warnings, *more])
+
 
 def plan_spec(
     file: SpecFile,
@@ -68,7 +72,7 @@ def plan_spec(
     if has_fixed_hosts:
         hosts = sorted({address.host for role in spec.cluster.values() for address in role})
         _write(path, planned, [*hosts, *(sidecar.host for sidecar in spec.sidecars.values())], about_files)
-    return Planned(plan, [*planned.warnings, *(problem for problem, _ in about_files)])
+    return planned.with_warnings([problem for problem, _ in about_files])
 
 
 def _directory() -> Path:
@@ -122,10 +126,12 @@ def _read(path: Path) -> Planned | None:
             return None
         # A file that has changed is not read again here: what was said about it may not hold any more.
         about_files = [
-            problem for problem, path, state in kept["about_files"] if not path or _time_and_size(path) == state
+            Problem(*problem)
+            for problem, path, state in kept["about_files"]
+            if not path or _time_and_size(path) == state
         ]
-        problems = [Problem(*problem) for problem in (*kept["warnings"], *about_files)]
-        return Planned(serialize.from_json(kept["plan"]), problems)
+        warnings = [Problem(*problem) for problem in kept["warnings"]]
+        return Planned(serialize.from_json(kept["plan"]), warnings).with_warnings(about_files)
     except (OSError, TflaunchError, ValueError, KeyError, TypeError):
         return None
 

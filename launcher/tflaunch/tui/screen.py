@@ -12,6 +12,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tflaunch.explain.startup_messages import StartupMessages
@@ -58,10 +59,11 @@ class Screen:
         is_one = _is_one_stream()
         clean = _cleaner() if is_terminal else None
         self._startup = StartupMessages() if is_one and not is_verbose else None
-        shown = None if self._startup is None else self._startup.without
+        startup = self._startup
+        shown = {task: None if startup is None else partial(startup.without, task) for task in tasks}
         colours = {task: _COLOURS[number % len(_COLOURS)] if is_coloured else None for number, task in enumerate(tasks)}
         prefixes = {task: prefix(task, width, colour) for task, colour in colours.items()}
-        self._lines = {task: TaskLines(words, clean, shown) for task, words in prefixes.items()}
+        self._lines = {task: TaskLines(words, clean, shown[task]) for task, words in prefixes.items()}
         self._fold = _fold(prefixes) if (is_terminal if is_folding is None else is_folding) else None
         self._live = self._view() if is_terminal and is_one and not is_quiet else None
         own = _STDERR if is_one and self._live is None else _STDOUT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 
@@ -101,8 +102,22 @@ SERVERS = {"worker": {"server": True}, "ps": {"server": True}}
             {"cluster": {"worker": 2}},
         ),
         (
-            "print('hello')\n",
-            "train.py makes no strategy of tf.distribute, so each worker would train alone",
+            "r = tf.distribute.cluster_resolver.SimpleClusterResolver(json.loads(os.environ['TF_CONFIG'])['cluster'])\n"
+            "s = tf.distribute.ParameterServerStrategy(r)\n",
+            "train.py:3 makes a ParameterServerStrategy, so the workers get a chief and a ps beside them, whose server "
+            "tflaunch runs, as the program starts none",
+            {"cluster": {"chief": 1, "worker": 2, "ps": 1}, "roles": SERVERS},
+        ),
+        (
+            "s = tf.distribute.MultiWorkerMirroredStrategy()\n"
+            "if s.cluster_resolver.task_type == 'chief':\n    model.save('model')\n",
+            "train.py:2 makes a MultiWorkerMirroredStrategy, so there are a chief, for which it asks, and workers",
+            {"cluster": {"chief": 1, "worker": 2}},
+        ),
+        (
+            "s = tf.distribute.MultiWorkerMirroredStrategy()\n"
+            "if type is None or type == 'chief' or (type == 'worker' and not index):\n    model.save('model')\n",
+            "train.py:2 makes a MultiWorkerMirroredStrategy, so there are workers only",
             {"cluster": {"worker": 2}},
         ),
         (
@@ -128,6 +143,23 @@ def test_the_spec_fits_the_program_that_is_here(
     spec = json.loads((launch.directory / "a.json").read_text())
     assert spec == {"$schema": spec["$schema"], "name": "train", "command": ["python", "train.py"], **written}
     assert launch.run("check", "a.json").stdout == "a.json: ok\n"
+
+
+def test_a_program_that_trains_alone_is_told_how_to_train_in_all_workers(launch: Launch) -> None:
+    """After the warning, which `check` repeats; where it is one task or does not train, nothing is missing."""
+    (launch.directory / "train.py").write_text("import tensorflow as tf\nmodel.fit(x, epochs=2)\n")
+    made = launch.run("init", "a.json")
+    warning, *steps, wrote = made.stderr.splitlines()
+    assert warning.startswith("tflaunch: a.json: warning: train.py:2: trains without a strategy of tf.distribute, so")
+    assert [re.sub(" +#.*", "", line) for line in steps[1:]] == [
+        "tflaunch:     strategy = tf.distribute.MultiWorkerMirroredStrategy()",
+        "tflaunch:     with strategy.scope():",
+        "tflaunch:     batch_size = 64 * strategy.num_replicas_in_sync",
+    ]
+    assert (wrote, made.returncode) == ("tflaunch: wrote a.json; run it with: tflaunch up a.json", 0)
+    assert launch.run("check", "a.json").stdout.startswith("a.json: warning: train.py:2: trains without a strategy")
+    alone = launch.run("init", "b.json", "-n", 1)
+    assert alone.stderr == "tflaunch: wrote b.json; run it with: tflaunch up b.json\n"
 
 
 def test_options_go_before_what_the_program_seems_to_need(launch: Launch) -> None:

@@ -88,6 +88,16 @@ def test_a_link_to_a_program_imports_what_is_beside_the_program(tmp_path: Path) 
     assert said.startswith("code/build.py:2: MirroredStrategy")
 
 
+def test_the_plan_says_why_its_tasks_train_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the end of the run, whoever starts it, also from a plan that is kept; not if they do so on purpose."""
+    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "home"))
+    written(tmp_path, {"main.py": MIRRORED, "spec.json": '{"cluster": {"worker": 2}, "command": "python main.py"}'})
+    file = spec_file.read_spec_file(tmp_path / "spec.json")
+    plans = [plan_cache.plan_spec(file).plan for _ in range(2)]
+    assert [plan.trains_alone[:27] for plan in plans] == ["main.py:2: MirroredStrategy"] * 2
+    assert plan_cache.plan_spec(file, ["strategy=none"]).plan.trains_alone == ""
+
+
 def test_a_plan_that_is_kept_needs_no_look_at_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`up` repeats what was said, until the file that it is about has changed."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "home"))

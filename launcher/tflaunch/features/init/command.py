@@ -16,7 +16,7 @@ from tflaunch.cli.arguments.here import likely_program, programs_here, specs_her
 from tflaunch.cli.arguments.spec import STDIN, CommandAfterDashes, command_argument, say, warn
 from tflaunch.clusterspec.spec_file import SUFFIXES
 from tflaunch.clusterspec.values import LOCALHOST
-from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.errors import EXIT_USAGE, TRAINS_ALONE, TflaunchError
 from tflaunch.features.init import fitting
 from tflaunch.features.programs import program_reader
 from tflaunch_worker import program_source
@@ -77,7 +77,10 @@ def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, nam
     load.spec_from_data(str(path), {"name": name, "cluster": cluster, "command": command}, None, path.parent)
     strategy, starts_no_server = fitting.strategy_field(program, cluster), fitting.starts_no_server(program)
     text = starter.starter_spec(name, cluster, list(command), path, strategy, starts_no_server)
-    warn(path, _problems(path, text))
+    problems = _problems(path, text)
+    warn(path, problems)
+    for line in fitting.first_steps(program) if any(each.kind == TRAINS_ALONE for each in problems) else ():
+        say(line)
     if file == _STDOUT:
         click.echo(text, nl=False)
         return
@@ -198,7 +201,7 @@ def _ask() -> tuple[tuple[str, ...], ClusterOptions, Program | None]:
         example = "" if here else f", such as python {_example_program()}"
         command, program = _prompt(f"Which command trains{example}?", here and f"python {here}", _command(hosts))
         ps = fitting.fit_roles(ClusterOptions(workers, hosts), program).ps
-        if ps or not (program and program.strategies):
+        if ps or not (program and (program.strategies or program.alone)):
             ps = _prompt("How many parameter servers?", str(ps), _count(0))
     except click.Abort:
         click.echo(err=True)

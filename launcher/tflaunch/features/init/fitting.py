@@ -29,7 +29,8 @@ def fit_roles(roles: ClusterOptions, program: Program | None) -> ClusterOptions:
     ps = roles.ps or int(name == PARAMETER_SERVER)
     usual = 1 if name in _IN_ONE_PROCESS else WORKERS
     workers = usual if roles.workers is None and roles.hosts is None else roles.workers
-    return roles._replace(workers=workers, ps=ps, chief=roles.chief or ps > 0)
+    is_asked = program is not None and program.asks_for_chief and not program.others and usual > 1
+    return roles._replace(workers=workers, ps=ps, chief=roles.chief or ps > 0 or is_asked)
 
 
 def strategy_field(program: Program | None, cluster: dict[str, Any]) -> str | None:
@@ -54,6 +55,18 @@ def describe(program: Program) -> list[str]:
     return lines
 
 
+def first_steps(program: Program | None) -> list[str]:
+    """Return how a program that trains alone becomes one that trains in all workers, one line each; else []."""
+    if program is None or program.alone is None:
+        return []
+    return [
+        f"what {program.file.name} needs so that its workers train one model (docs/from_keras.md explains it):",
+        "    strategy = tf.distribute.MultiWorkerMirroredStrategy()   # before anything else of TensorFlow",
+        "    with strategy.scope():                                   # around the model and model.compile()",
+        "    batch_size = 64 * strategy.num_replicas_in_sync          # fit takes the batch of all workers together",
+    ]
+
+
 def _describe_strategy(program: Program, name: str) -> str:
     use = _made(program)
     if program.problem:
@@ -63,16 +76,16 @@ def _describe_strategy(program: Program, name: str) -> str:
     if program.others:
         return f"{name} uses {', '.join(sorted(program.others))}, so its cluster may not be that of TF_CONFIG"
     if use is None:
-        if program.mentioned:
-            return f"{name} knows {' and '.join(sorted(program.mentioned))}; for parameter servers, give --ps 1"
-        if program.is_complete:
-            return f"{name} makes no strategy of tf.distribute, so each worker would train alone"
-        return ""
+        known = " and ".join(sorted(program.mentioned))
+        return f"{name} knows {known}; for parameter servers, give --ps 1" if known else ""
     seen = f"{use.place(Path())} makes a {use.name}"
     if use.name == PARAMETER_SERVER:
         servers = ", whose server tflaunch runs, as the program starts none" * starts_no_server(program)
         return f"{seen}, so the workers get a chief and a ps beside them{servers}"
-    return f"{seen}, so there are workers only" if use.name == MULTI_WORKER else f"{seen}, so one task is enough"
+    if use.name != MULTI_WORKER:
+        return f"{seen}, so one task is enough"
+    roles = "a chief, for which it asks, and workers" if program.asks_for_chief else "workers only"
+    return f"{seen}, so there are {roles}"
 
 
 def _made(program: Program | None) -> Use | None:

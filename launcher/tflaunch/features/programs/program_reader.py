@@ -34,11 +34,21 @@ _OF_OTHER_CLUSTERS = frozenset(
 """What makes a program part of another cluster than that in TF_CONFIG: packages, and names in TensorFlow."""
 
 _KNOWN = frozenset(
-    {"PIL", "absl", "click", "cv2", "h5py", "keras", "matplotlib", "numpy", "pandas", "psutil", "pyarrow", "requests"}
-    | {"scipy", "seaborn", "sklearn", "tensorflow", "tensorflow_datasets", "tensorflow_hub", "tensorflow_probability"}
-    | {"tensorflow_text", "tf_keras", "tqdm", "yaml"}
+    {"PIL", "absl", "albumentations", "click", "cv2", "dotenv", "einops", "h5py", "imageio", "joblib", "keras", "librosa"}
+    | {"loguru", "matplotlib", "mlflow", "nltk", "numba", "numpy", "omegaconf", "pandas", "plotly", "psutil", "pyarrow"}
+    | {"requests", "rich", "scipy", "seaborn", "skimage", "sklearn", "soundfile", "tabulate", "tensorflow"}
+    | {"tensorflow_addons", "tensorflow_datasets", "tensorflow_hub", "tensorflow_io", "tensorflow_probability"}
+    | {"tensorflow_text", "termcolor", "tf_keras", "tqdm", "wandb", "yaml"}
 )
-"""Packages that start no server for a program, unless it calls something with such a name."""
+"""Packages that form no cluster, and start no server for a program unless it calls something with such a name."""
+
+_OF_CLUSTERS = re.compile(
+    r"\w*distribut(e|ed|ion)|dtensor|\w*(collective|all_?reduce|cluster_?(spec|resolver)|connect_to|multi_client)\w*"
+    r"|(\w+_)?(rank|procid|(task|worker|job)_?(id|idx|index|type|num|number))|(in_?process_?)?server|socket\w*|xmlrpc|asyncio"
+    r"|tf_config|tflaunch\w*|keras_backend|(get)?hostname",
+    re.IGNORECASE,
+)
+"""Words of a program that may form a cluster without a strategy, or do in each task a part of the work."""
 
 _HIDING = frozenset({"__import__", "eval", "exec", "import_module", "run_module", "run_path", "spawn", "subprocess"})
 """Names of what runs code that is not read here."""
@@ -48,6 +58,7 @@ _OF_SERVERS = re.compile(r"parameter_?servers?\w*|ps_?servers?|num_?servers?", r
 _PATH = re.compile(
     r"(.*[-_])?(path|dir|directory|folder|file|root)s?|(log|out|model)dir|dataset|output|checkpoint|logs"
 )
+_TRAINING = ("apply_gradients", "fit_generator", "train_on_batch")
 _GLOBAL_BATCH = re.compile(r"_*global_?batch(_?size)?", re.IGNORECASE)
 _MODELS = frozenset({"Model", "Sequential", "applications", "load_model"})
 _MOST_FILES, _MOST_BYTES = 200, 1 << 20  # half a second at most
@@ -87,12 +98,14 @@ class Program(NamedTuple):
         mentioned: what strategies its text mentions in any way.
         others: what it uses that forms clusters in another way: packages, `tf.estimator`, other cluster resolvers.
         reads_tf_config: whether it makes a TFConfigClusterResolver.
+        asks_for_chief: whether it does something as the chief only, without another task in a chief's place.
         has_server: whether anything in it may be a server.
         coordinator: where it makes a ClusterCoordinator.
         tf_config: where it gives TF_CONFIG a cluster of its own, or removes it.
         batches: literal sizes of batches that all workers share.
         keras: where it imports Keras itself rather than that of TensorFlow, if it has models of no other Keras.
         fits: where it trains a model of Keras by `fit`.
+        alone: where it trains, if it is certain that no other task has a part in that, whatever the cluster.
         path_options: options of its command line that seem to be paths.
     """
 
@@ -103,12 +116,14 @@ class Program(NamedTuple):
     mentioned: frozenset[str] = frozenset()
     others: frozenset[str] = frozenset()
     reads_tf_config: bool = False
+    asks_for_chief: bool = False
     has_server: bool = False
     coordinator: Use | None = None
     tf_config: Use | None = None
     batches: tuple[Use, ...] = ()
     keras: Use | None = None
     fits: tuple[Use, ...] = ()
+    alone: Use | None = None
     path_options: tuple[str, ...] = ()
 
     def only_strategy(self, certainty: int = NEVER) -> Use | None:
@@ -205,28 +220,48 @@ class _Summary:
 
     def program(self) -> Program:
         """Return the summary."""
-        beside = {name for text in self._texts for name in (text.path.stem, text.path.parent.name)}
-        unknown = self._packages - _KNOWN - beside - sys.stdlib_module_names
+        unknown = self._packages - _KNOWN - self._beside() - sys.stdlib_module_names
         words = self._words
         mentioned = {_STRATEGIES[word] for word in words & _STRATEGIES.keys() - self._defined}
         others = words & _OF_OTHER_CLUSTERS
+        if any(text.reads_of_tf_config() for text in self._texts):
+            others -= {"SimpleClusterResolver"}  # which gets the cluster in TF_CONFIG
         if any(re.match(r"tensorflow\w*\.(compat\.v1\.|python\.)?estimator\b", name) for name in self._names):
             others |= {"tf.estimator"}
+        is_complete = self._is_complete and not unknown and not words & _HIDING
+        is_alone = is_complete and not mentioned and not others and not any(map(_OF_CLUSTERS.fullmatch, words))
         return Program(
             file=self._texts[0].path,
-            is_complete=self._is_complete and not unknown and not words & _HIDING,
+            is_complete=is_complete,
             strategies=tuple(self._find_strategies()),
             mentioned=frozenset(mentioned),
             others=frozenset(others),
             reads_tf_config="TFConfigClusterResolver" in words,
+            asks_for_chief=any(text.asks_for_chief for text in self._texts),
             has_server=any(_SERVER.search(_OF_SERVERS.sub("", word)) for word in words),
             coordinator=next((use for _, use in self._uses() if use.name.endswith(".ClusterCoordinator")), None),
             tf_config=self._find_tf_config(),
             batches=tuple(self._find_batches()),
             keras=self._find_keras(),
             fits=tuple(use for call, use in self._uses() if _is_fit(call)),
+            alone=self._find_training() if is_alone else None,
             path_options=tuple(dict.fromkeys(self._find_path_options())),
         )
+
+    def _beside(self) -> set[str]:
+        """Return the names by which the program imports the files that are read here."""
+        paths = (text.path for text in self._texts)
+        inside = [path.relative_to(self._root) for path in paths if path.is_relative_to(self._root)]
+        return {path.parts[0].removesuffix(".py") for path in inside}
+
+    def _find_training(self) -> Use | None:
+        """Return where a model of Keras or TensorFlow is trained."""
+        if not self._packages & {"keras", "tensorflow", "tf_keras"}:
+            return None
+        uses = [(call.name.rpartition(".")[2], _is_fit(call), use) for call, use in self._uses()]
+        trains = [use for name, is_fit, use in uses if is_fit or name in _TRAINING]
+        fits = [use for name, _, use in uses if name == "fit" and "compile" in self._words]
+        return next(iter([*trains, *reversed(fits)]), None)  # a scaler is fitted before the model
 
     def _find_reached(self) -> dict[_Function, int]:
         """Return how certain it is that each function is called, and each file imported."""

@@ -13,12 +13,13 @@ from pathlib import Path
 from tflaunch.clusterspec.model import Role, Spec
 from tflaunch.clusterspec.values import ROLES
 from tflaunch.discovery import local_machine
-from tflaunch.errors import Problem
+from tflaunch.errors import TRAINS_ALONE, Problem
 from tflaunch.features.programs import program_reader
 from tflaunch.features.programs.program_reader import MIRRORED, MULTI_WORKER, PARAMETER_SERVER, Program, Use
 from tflaunch.features.programs.program_text import ALWAYS, BY_ROLE, SETS
 from tflaunch_worker.named_tuple import NamedTuple
 
+_ON_PURPOSE = 'set "strategy": "none" if they are to (with `run`: --set strategy=none)'
 _PLACEHOLDER = re.compile(r"\{(task|cluster|chief)\.")
 
 
@@ -31,9 +32,9 @@ class Running(NamedTuple):
     roles: Sequence[str]
     python: str
 
-    def warn(self, use: Use, message: str, hint: str) -> tuple[Problem, Path]:
+    def warn(self, use: Use, message: str, hint: str, kind: str = "") -> tuple[Problem, Path]:
         """Return a warning about a place in the program, and the file."""
-        return Problem.warning(use.place(self.directory), message, hint), use.file
+        return Problem("warning", use.place(self.directory), message, hint, kind), use.file
 
     def trainers(self) -> int:
         """Return the number of tasks that run it and train."""
@@ -102,8 +103,18 @@ def _no_servers(running: Running) -> Iterator[tuple[Problem, Path]]:
 def _mirrored_alone(running: Running) -> Iterator[tuple[Problem, Path]]:
     use, count = running.program.only_strategy(ALWAYS), running.trainers()
     if use and use.name in (MIRRORED, "CentralStorageStrategy") and count > 1:
-        message = f"{use.name} has the devices of one process: each of {count} tasks would train a model of its own"
-        yield running.warn(use, message, f'make a {MULTI_WORKER}, or set "strategy": "none" if they are to')
+        message = f"{use.name} has the devices of one process: each of {count} tasks trains a model of its own"
+        yield running.warn(use, message, f"make a {MULTI_WORKER}, or {_ON_PURPOSE}", TRAINS_ALONE)
+
+
+def _no_strategy(running: Running) -> Iterator[tuple[Problem, Path]]:
+    use, count = running.program.alone, running.trainers()
+    backend = running.spec.env.get("KERAS_BACKEND", os.environ.get("KERAS_BACKEND", "tensorflow"))
+    if use and count > 1 and backend == "tensorflow" and not running.is_told_in_words():
+        name = PARAMETER_SERVER if running.spec.effective_strategy() == "parameter_server" else MULTI_WORKER
+        message = f"trains without a strategy of tf.distribute, so each of {count} tasks trains a model of its own"
+        hint = f"make the model in the scope of a tf.distribute.{name}, or {_ON_PURPOSE}"
+        yield running.warn(use, message, hint, TRAINS_ALONE)
 
 
 def _mirrored_with_servers(running: Running) -> Iterator[tuple[Problem, Path]]:
@@ -119,9 +130,11 @@ def _own_tf_config(running: Running) -> Iterator[tuple[Problem, Path]]:
         return
     if use.name == SETS:
         message = "sets TF_CONFIG, so this task's place in the cluster, which tflaunch has put there, is lost"
-        yield running.warn(use, message, "remove it, or set it only if TF_CONFIG is not in os.environ")
+        remedy = "remove it, or set it only if TF_CONFIG is not in os.environ"
+        yield running.warn(use, message, remedy, TRAINS_ALONE)
     elif (made := running.program.only_strategy(ALWAYS)) and made.name == MULTI_WORKER:
-        yield running.warn(use, "removes TF_CONFIG, without which each task trains alone", "remove this line")
+        message = "removes TF_CONFIG, without which each task trains alone"
+        yield running.warn(use, message, "remove this line", TRAINS_ALONE)
 
 
 def _uneven_batch(running: Running) -> Iterator[tuple[Problem, Path]]:
@@ -160,6 +173,7 @@ RULES: tuple[Callable[[Running], Iterator[tuple[Problem, Path]]], ...] = (
     _servers_without_ps,
     _no_servers,
     _mirrored_alone,
+    _no_strategy,
     _mirrored_with_servers,
     _uneven_batch,
     _keras_3,

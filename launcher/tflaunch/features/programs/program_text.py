@@ -69,6 +69,7 @@ class ProgramText:
         imports: where it imports something.
         calls: what it calls.
         values: what names are given, by the function in which they are; None for what is not a simple assignment.
+        asks_for_chief: whether it does something as the chief only, without another task in a chief's place.
     """
 
     def __init__(self, path: Path, tree: ast.Module, is_program: bool) -> None:
@@ -84,6 +85,7 @@ class ProgramText:
         self._changing: list[tuple[Place, ast.Assign | ast.Delete | ast.Call]] = []
         self._scope, self._certainty = "", ALWAYS
         self._visit_block(tree.body)
+        self.asks_for_chief = _asks_for_chief(tree)
 
     def full_name(self, node: ast.AST) -> str:
         """Return the dotted name of what a node names, with the package for its alias; ``.name`` of an expression."""
@@ -273,7 +275,7 @@ class ProgramText:
         if _changed_keys(node):
             self._changing.append((self._place(node), node))
         self.names.add(name)
-        if name.startswith("."):
+        if not name or name.startswith("."):
             self._visit(node.func)
         self._visit_all([*node.args, *node.keywords])
 
@@ -333,10 +335,26 @@ def _is_main_guard(test: ast.expr) -> bool:
 
 def _asks_for_role(test: ast.expr) -> bool:
     """Return whether a condition depends on the task's role only."""
+    names, texts = _names_and_texts(test)
+    return bool((names | texts) & _ROLE_WORDS) and names <= _ROLE_WORDS | _BESIDE_ROLES and texts <= _ROLES
+
+
+def _names_and_texts(test: ast.AST) -> tuple[set[str], set[str]]:
     nodes = list(ast.walk(test))
     names = {str(getattr(node, "id", getattr(node, "attr", ""))) for node in nodes} - {""}
-    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return bool((names | texts) & _ROLE_WORDS) and names <= _ROLE_WORDS | _BESIDE_ROLES and texts <= _ROLES
+    return names, {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def _asks_for_chief(tree: ast.AST) -> bool:
+    """Return whether a role is compared with "chief", other than as one of several (`is chief or worker 0`)."""
+    either = {id(each) for node in ast.walk(tree) if _is_or(node) for each in ast.walk(node)}
+    compared = [node for node in ast.walk(tree) if isinstance(node, ast.Compare) and id(node) not in either]
+    asked = (_names_and_texts(node) for node in compared if isinstance(node.ops[0], ast.Eq))
+    return any("chief" in texts and (names | texts) & _ROLE_WORDS for names, texts in asked)
+
+
+def _is_or(node: ast.AST) -> bool:
+    return isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or)
 
 
 def _certainty_after(node: ast.stmt) -> int:

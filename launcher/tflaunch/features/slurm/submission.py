@@ -157,6 +157,7 @@ def plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
     spec = slurm.with_gpus_of_nodes(with_gpus(spec))
     prepare.warnings_about(str(path), spec)
     plan = prepare.make_plan(base, spec)._replace(preflight=order.preflight)
+    plan = plan.warned([problem for problem, _ in prepare.warnings_about_files(spec, base)])
     if not directory.function.exists():
         return plan
     return plan.with_function(directory.function, json.loads((directory.function / function.SEARCHED).read_text()))
