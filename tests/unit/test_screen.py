@@ -143,10 +143,13 @@ type_id: TFT_ANY
 def shown_in_pieces(text: str, size: int) -> list[str]:
     """Return what is shown of a worker's output that comes in pieces, while a ps writes the same."""
     messages = StartupMessages()
-    lines = [TaskLines(b"", shown=partial(messages.without, task)) for task in ("worker:0", "ps:0")]
-    pieces = [text[start : start + size].encode() for start in range(0, len(text), size)]
-    shown = [[each.feed(piece) for each in lines][0] for piece in pieces]
-    return (b"".join(shown) + lines[0].flush()).decode().splitlines()
+    worker, ps = (TaskLines(b"", shown=partial(messages.without, task)) for task in ("worker:0", "ps:0"))
+    shown = b""
+    for start in range(0, len(text), size):
+        piece = text[start : start + size].encode()
+        shown += worker.feed(piece)
+        ps.feed(piece)
+    return (shown + worker.flush()).decode().splitlines()
 
 
 @pytest.mark.parametrize("size", [1, 40, 10_000])

@@ -22,11 +22,11 @@ def quiet_disaster(alone: list[str], why: str) -> list[str]:
     """Return a warning about tasks that succeeded without opening a port: each has, or may have, trained alone."""
     if not alone:
         return []
+    what = f"warning: {listed(alone)} never opened their ports of TF_CONFIG:"
     if why:
-        return [f"warning: {listed(alone)} never opened their ports of TF_CONFIG: each has trained alone", f"hint: {why}"]
+        return [f"{what} each has trained alone", f"hint: {why}"]
     return [
-        f"warning: {listed(alone)} never opened their ports of TF_CONFIG: unless the program finds its cluster in "
-        "another way, each task has trained alone",
+        f"{what} unless the program finds its cluster in another way, each task has trained alone",
         "hint: a program that sets or drops TF_CONFIG, or is started through sudo, ssh or env -i, loses the one "
         'that tflaunch set; for tasks that do not train together, set "strategy": "none"',
     ]

@@ -86,7 +86,8 @@ def _asked(engine: str, file: SpecFile, settings: Sequence[str], command: Sequen
     from tflaunch.features.doctor.findings import Finding
     from tflaunch.runtime.submitting import problems_on
 
-    return [Finding(engine, *problem) for problem in problems_on(engine, file, settings, command)]
+    problems = problems_on(engine, file, settings, command)
+    return [Finding(engine, each.severity, each.where, each.message, each.hint) for each in problems]
 
 
 def _is_ok(found: Sequence[Finding]) -> bool:

@@ -34,9 +34,9 @@ _OF_OTHER_CLUSTERS = frozenset(
 """What makes a program part of another cluster than that in TF_CONFIG: packages, and names in TensorFlow."""
 
 _KNOWN = frozenset(
-    {"PIL", "absl", "albumentations", "click", "cv2", "dotenv", "einops", "h5py", "imageio", "joblib", "keras", "librosa"}
-    | {"loguru", "matplotlib", "mlflow", "nltk", "numba", "numpy", "omegaconf", "pandas", "plotly", "psutil", "pyarrow"}
-    | {"requests", "rich", "scipy", "seaborn", "skimage", "sklearn", "soundfile", "tabulate", "tensorflow"}
+    {"PIL", "absl", "albumentations", "click", "cv2", "dotenv", "einops", "h5py", "imageio", "joblib", "keras"}
+    | {"librosa", "loguru", "matplotlib", "mlflow", "nltk", "numba", "numpy", "omegaconf", "pandas", "plotly", "psutil"}
+    | {"pyarrow", "requests", "rich", "scipy", "seaborn", "skimage", "sklearn", "soundfile", "tabulate", "tensorflow"}
     | {"tensorflow_addons", "tensorflow_datasets", "tensorflow_hub", "tensorflow_io", "tensorflow_probability"}
     | {"tensorflow_text", "termcolor", "tf_keras", "tqdm", "wandb", "yaml"}
 )
