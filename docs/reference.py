@@ -158,7 +158,7 @@ def _event_type(declared: Any) -> str:
     arguments = [each for each in get_args(declared) if isinstance(each, type) or get_args(each)]
     if hasattr(declared, "__metadata__"):
         return _event_type(get_args(declared)[0])
-    if getattr(declared, "__origin__", None) is dict:
+    if getattr(declared, "__origin__", None) in (dict, Mapping):
         return f"object of {_event_type(arguments[1])}"
     if arguments:
         return " or ".join(map(_event_type, arguments))

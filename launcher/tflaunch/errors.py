@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tflaunch.printable import printable
 from tflaunch_worker.named_tuple import NamedTuple
+from tflaunch_worker.printable import printable
 
 EXIT_USAGE = 2
 EXIT_PREFLIGHT = 3

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import psutil
 
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.printable import printable
+from tflaunch_worker.printable import printable
 
 LOOPBACK = "127.0.0.1"
 _COVERING = (LOOPBACK, "0.0.0.0", "::", f"::ffff:{LOOPBACK}")  # noqa: S104 - their listeners have LOOPBACK's port

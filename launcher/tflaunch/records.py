@@ -1,9 +1,9 @@
 """Read and write records: named tuples whose annotations are the types and bounds of their fields. Pure.
 
 A field that is missing has its default, or is None if it may be; unknown fields are ignored. A record may also be a
-list of its fields, in their order. The bounds of an annotated type are a `Range`, a `Line`, or a function that checks
-the value of a field, given its name. A class that is written as something simpler has methods `read_json` and
-`write_json`.
+list of its first fields, in their order. The bounds of an annotated type are a `Range`, a `Line`, or a function that
+checks the value of a field, given its name; keys of mappings have bounds, too. A class that is written as something
+simpler has methods `read_json` and `write_json`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Annotated, Any, TypeVar
 
-from tflaunch.printable import printable
 from tflaunch_worker.named_tuple import NamedTuple
+from tflaunch_worker.printable import printable
 
 Record = TypeVar("Record")
 
@@ -46,8 +46,8 @@ def read_record(kind: type[Record], data: object) -> Record:
     """
     named: Any = kind
     checks = _checks(named)
-    if type(data) is list and len(data) == len(checks):
-        data = dict(zip(checks, data, strict=True))
+    if type(data) is list and len(data) <= len(checks):
+        data = dict(zip(checks, data, strict=False))
     if not isinstance(data, Mapping):
         problem = f"a {kind.__name__} must be an object, not {repr(data)[:60]}"
         raise ValueError(problem)  # noqa: TRY004 - received data is a value, not a programming error
@@ -85,7 +85,7 @@ def check_of(declared: Any) -> _Check:
             return _line(limit)
         return _number(kind, limit) if isinstance(limit, Range) else typing.cast("_Check", limit)
     if origin in (dict, Mapping):
-        return _mapping(check_of(arguments[1]))
+        return _mapping(check_of(arguments[0]), check_of(arguments[1]))
     if origin is tuple:
         return _items([check_of(item) for item in arguments if item is not ...], is_long=arguments[-1] is ...)
     if origin in (types.UnionType, typing.Union) and type(None) in arguments:
@@ -118,11 +118,11 @@ def _number(kind: Any, limit: Range) -> _Check:
     return check
 
 
-def _mapping(check_value: _Check) -> _Check:
+def _mapping(check_key: _Check, check_value: _Check) -> _Check:
     def check(name: str, value: Any) -> dict[str, Any]:
         if type(value) is not dict:
             raise ValueError(f"field {name!r} must be an object")
-        return {key: check_value(name, item) for key, item in value.items()}
+        return {check_key(name, key): check_value(name, item) for key, item in value.items()}
 
     return check
 

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from tflaunch.core.event_records import kind_of
+from tflaunch.core.events import read_metrics
 from tflaunch.records import Line, Range
 
 _TASKS = ("worker:0", "worker:1", "worker:2")
 _TEXTS = ("", "a", "b", "10.0.0.9", "no room", "code")
+_METRICS = ("loss", "", "a" * 100, "\x1b[2J", "\u202e", "__proto__", "\udcff")
 _NAMED = {"task": _TASKS, "host": ("a", "b"), "source": ("10.0.0.9", "::1"), "addresses": ("", "10.0.0.1 ::1")}
 """Fields whose texts name something, so that the record says something about the run."""
 
@@ -45,5 +47,7 @@ def _within(name: str, limit: object, kind: type, chance: random.Random) -> Any:
     if isinstance(limit, Range):
         value = chance.choice((limit.least, limit.most, max(limit.least, 0), max(limit.least, 1), max(limit.least, 2)))
         return kind(value)
+    if limit is read_metrics:
+        return {chance.choice(_METRICS): chance.choice((0, 0.5, -1e300, None)) for _ in range(chance.randrange(30))}
     assert isinstance(limit, Line)
     return chance.choice((*_NAMED.get(name, _TEXTS), "x" * limit.longest))

@@ -272,8 +272,8 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "a reason may have any length": Edit(
         "tflaunch.core.events",
-        "Line(1000)]",
-        "Line(10**9)]",
+        "Reason = Annotated[str, Line(1000)]",
+        "Reason = Annotated[str, Line(10**9)]",
         Suite("unit/test_hostile_agents.py"),
     ),
     "the lines of a stack are lost on their way to a terminal": Edit(
@@ -283,9 +283,15 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/hang/test_hang.py"),
     ),
     "all but the first metric of a program are lost": Edit(
-        "tflaunch.core.measures._read_metrics",
-        "metrics[:_MOST_METRICS]",
+        "tflaunch.core.events.read_metrics",
+        "metrics[:MOST_METRICS]",
         "metrics[:1]",
+        Suite("unit/test_measuring.py"),
+    ),
+    "what tasks use is lost": Edit(
+        "tflaunch.core.measures.from_wire",
+        "return found",
+        "return {}",
         Suite("unit/test_measuring.py"),
     ),
     "a command that cannot be executed is tried again": Edit(

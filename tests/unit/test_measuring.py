@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from support.job_history import History
 from support.specs import clustered
 from tflaunch.agents.output import Output
-from tflaunch.core import measures
+from tflaunch.core import event_records, measures
+from tflaunch.core.events import TaskExited
 from tflaunch.core.measures import Measure, Progress
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch_worker.agent import task_output
@@ -205,6 +206,19 @@ def test_a_task_that_has_just_begun_has_no_percentage(lived: float, percent: flo
     measured = {TASK: Measure(0, 0.8, None, None, None, None)}
     (task,) = status(history.job, StatusInputs(0, "logs", True, began + lived, measured)).tasks
     assert task.cpu_percent == percent
+
+
+def test_an_event_has_the_metrics_of_a_measurement() -> None:
+    """As many, with the same names, whatever an agent sends."""
+    metrics = {"a\x1b[2J\nb": 2, "\u202e": 1e30, **{f"{number:064}": number for number in range(30)}}
+    said = {"kind": "task_exited", "host": "h", "task": TASK, "attempt": 0, "code": 0, "signal": None, "at": 1.0}
+    event = event_records.from_record({**said, "metrics": metrics})
+    assert isinstance(event, TaskExited)
+    progress = measures.from_wire({TASK: {"attempt": 0, "progress": {"metrics": metrics}}})[TASK].progress
+    assert progress is not None
+    assert event.metrics == progress.metrics
+    assert list(event.metrics)[:2] == [r"a\x1b[2J\nb", r"\u202e"]
+    assert len(event.metrics) == 20
 
 
 def test_names_of_metrics_can_be_shown_and_encoded() -> None:

@@ -238,8 +238,8 @@ def test_a_fork_does_not_tell_for_its_parent(pipe: int) -> None:
     assert [line["step"] for line in lines(pipe)] == [1, 3]
 
 
-def test_a_name_that_cannot_be_encoded_is_changed() -> None:
-    """A lone surrogate would reach the supervisor, which refuses it."""
+def test_names_of_metrics_are_printable() -> None:
+    """A lone surrogate, which the supervisor refuses; an escape sequence; a change of the direction of writing."""
     steps = ProgressStats()
-    steps.take(b'{"metrics": {"a\\ud800": 1}}', 0.0)
-    assert steps.known(0.0)["metrics"] == {"a?": 1}
+    steps.take(b'{"metrics": {"a\\ud800": 1, "b\\u001b[2J": 2, "c\\u202e": 3}}', 0.0)
+    assert steps.known(0.0)["metrics"] == {r"a\ud800": 1, r"b\x1b[2J": 2, r"c\u202e": 3}

@@ -68,6 +68,20 @@ def test_of_a_live_run_only_its_progress_is_read_while_its_journal_says_nothing_
     journal.close()
 
 
+@pytest.mark.usefixtures("read")
+def test_names_of_metrics_in_the_journal_of_an_earlier_version_are_printable() -> None:
+    """They were recorded as the program had sent them."""
+    directory = RunDirectory("old")
+    journal = Journal(directory, 0)
+    plan = clustered({"worker": 1})._replace(matrix={"lr": "0.1"})
+    journal.record_plan(directory, serialize.as_json(plan), time.monotonic())
+    journal.record_end(0, [], "succeeded", progress=(7, {"\x1b]0;x\x07": 1.0, "\u202e": 2.0}))
+    journal.close()
+    entries = run_list.overview()
+    assert entries[0]["metrics"] == {r"\x1b]0;x\x07": 1.0, r"\u202e": 2.0}
+    assert all(line.isprintable() for line in run_list.table(entries, time.time()).splitlines())
+
+
 def test_runs_that_have_ended_are_read_once(read: list[str]) -> None:
     """As long as nothing is written to their journals; those that were removed are gone."""
     first, second = ended("first"), ended("second")

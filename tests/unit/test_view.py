@@ -20,6 +20,7 @@ from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting, redraw
 from tflaunch.tui import layout as view
 from tflaunch_worker import wire
+from tflaunch_worker.printable import printable
 
 pytestmark = pytest.mark.unit
 
@@ -313,6 +314,7 @@ TEXTS = some.text(max_size=60)
 INTEGERS = some.integers(-(2**63), 2**63 - 1)
 NUMBERS = INTEGERS | some.floats(allow_nan=False, allow_infinity=False)
 STATES = some.sampled_from(["running", "failed", "restarting", "disconnected", "starting", "stopped"]) | TEXTS
+METRICS = some.dictionaries(some.text(max_size=9).map(printable), INTEGERS | some.floats(-1e300, 1e300), max_size=9)
 FIELDS: dict[str, some.SearchStrategy[Any]] = {
     **dict.fromkeys(["task", "role", "host", "run", "name", "logs", "phase", "supervisor"], TEXTS),
     **dict.fromkeys(
@@ -338,8 +340,8 @@ TASKS = any_of(
     TaskStatus,
     listening=MAYBE | some.booleans(),
     is_progress_from_output=MAYBE | some.booleans(),
-    metrics=MAYBE | some.dictionaries(some.text(max_size=9), NUMBERS, max_size=9),
-    columns=MAYBE | some.dictionaries(some.text(max_size=9), NUMBERS, max_size=9),
+    metrics=MAYBE | METRICS,
+    columns=MAYBE | METRICS,
 )
 NAMES = some.lists(TEXTS, max_size=3).map(tuple)
 STATUSES = any_of(
@@ -366,7 +368,8 @@ def test_a_status_is_the_same_after_it_was_sent(of: Status) -> None:
         (["run"], 5), (["run"], None), (["attempt"], True), (["attempt"], 1.5), (["exit_code"], "0"),
         (["started"], None), (["tasks"], None), (["tasks"], {}), (["tasks"], [None]), (["hosts"], ["a"]),
         (["tasks", 0, "pid"], "1"), (["tasks", 0, "listening"], 1), (["tasks", 0, "metrics"], []),
-        (["tasks", 0, "metrics", "loss"], "low"), (["tasks", 0, "metrics", "loss"], None), (["tasks", 0, "step"], True),
+        (["tasks", 0, "metrics", "loss"], "low"), (["tasks", 0, "metrics", "loss"], 1e301),
+        (["tasks", 0, "step"], True),
         (["hosts", 0, "silence"], "long"), (["forming"], []), (["forming", "missing"], "worker:0"),
         (["forming", "missing"], [1]), (["forming", "since"], None), (["tensorboard"], "url"),
         (["tensorboard", "url"], None), (["outsiders"], "10.0.0.9"),

@@ -9,11 +9,11 @@ from typing import Any
 
 from tflaunch.core import events
 from tflaunch.core.events import Event
-from tflaunch.printable import printable
 from tflaunch.records import read_record
 from tflaunch_worker import fields
 from tflaunch_worker.agent.network import fence, interfaces
 from tflaunch_worker.named_tuple import NamedTuple
+from tflaunch_worker.printable import printable
 
 _LONGEST_NAME = 1000
 _MOST_ATTEMPTS = 2**31

@@ -10,9 +10,9 @@ from typing import Any
 from tflaunch.agents import calls
 from tflaunch.agents.transfer import UserCode
 from tflaunch.core import event_records
-from tflaunch.printable import printable
 from tflaunch.transport.base import AgentConnector, Link, LinkError
 from tflaunch_worker import wire
+from tflaunch_worker.printable import printable
 
 _RECEIVE = 256 * 1024
 _MOST_UNASKED = 1000  # messages received before a request asks for them

@@ -19,9 +19,9 @@ from tflaunch.agents.replies import EventCursor, ExpectedReplies
 from tflaunch.agents.transfer import CodeUpload, UserCode
 from tflaunch.core import event_records, events
 from tflaunch.mailbox import Mailbox
-from tflaunch.printable import printable
 from tflaunch.transport.base import AgentConnector, DelayTeller, Link
 from tflaunch_worker import fields, wire
+from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
 
 _BEATS = 3  # keep-alives per heartbeat timeout: two may be late without harm

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tflaunch.agents import replies
-from tflaunch.printable import printable
 from tflaunch.transport.base import AgentConnector, AgentGoneError, Link, LinkError
 from tflaunch_worker import wire
 from tflaunch_worker.named_tuple import NamedTuple
+from tflaunch_worker.printable import printable
 
 _PATIENCE = 5.0  # seconds for an agent's reply
 _AT_ONCE = 32

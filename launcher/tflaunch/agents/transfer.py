@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 from tflaunch.agents.calls import Begin, Waiter
-from tflaunch.printable import printable
 from tflaunch.records import Range, read_record
 from tflaunch_worker import fields
 from tflaunch_worker.agent.left_files import PART, is_inside
 from tflaunch_worker.named_tuple import NamedTuple
+from tflaunch_worker.printable import printable
 
 _LONGEST_PROBLEM = 500
 _DIGEST = re.compile("[0-9a-f]{64}")

@@ -22,10 +22,10 @@ from typing import Any
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.install_command import command_for_extra
 from tflaunch.plan.model import FUNCTION_PROGRAM, Plan
-from tflaunch.printable import printable
 from tflaunch.rooms import load, rooms
 from tflaunch_worker import function as caller
 from tflaunch_worker import wire
+from tflaunch_worker.printable import printable
 
 _MOST_HEAD = 1024 * 1024  # bytes
 _TELL_PATH = "import json, sys; print(json.dumps(sys.path))"

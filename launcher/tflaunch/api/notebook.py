@@ -8,9 +8,9 @@ from typing import Any
 
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.startup_messages import StartupMessages
-from tflaunch.printable import printable
 from tflaunch.store.log_line import Kept, last_state
 from tflaunch.tui import escapes
+from tflaunch_worker.printable import printable
 
 
 def is_running() -> bool:

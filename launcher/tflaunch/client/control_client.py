@@ -10,8 +10,8 @@ from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.run_status import Status, read_status
 from tflaunch.interruptible import wait_readable
-from tflaunch.printable import printable
 from tflaunch_worker import linux, wire
+from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
 
 _PATIENCE = 10.0  # seconds for a reply, which is ample: a supervisor never blocks

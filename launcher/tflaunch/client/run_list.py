@@ -11,14 +11,15 @@ from typing import Any, Literal, TypedDict, cast
 
 from tflaunch.client import runs
 from tflaunch.client.run_location import locate_run
+from tflaunch.core.events import read_metrics
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import state_of_run
 from tflaunch.plan.placeholders import name_without_values
-from tflaunch.printable import printable
 from tflaunch.store import journal, run_dir, run_names
 from tflaunch.store.history import Figures, last_moment
 from tflaunch.store.journal_reader import first_and_last_record
+from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import age_words, duration_words
 
 LIVE = "live"
@@ -145,7 +146,8 @@ def entry_of(directory: Path) -> RunEntry:
             "exit_code": exit_code,
             "started": first["time"],
             "ended": None if exit_code is None else last["time"],
-            **{name: results[name] for name in ("step", "metrics") if name in results},
+            **({"step": results["step"]} if "step" in results else {}),
+            "metrics": read_metrics("metrics", results.get("metrics")),
         }
         if state in _LIVING:
             about.update({name: results.get(name) for name in ("steps", "expected_end")})
@@ -211,7 +213,7 @@ def table(entries: Sequence[RunEntry], now: float) -> str:
     names = _names_in(entries, "matrix")
     metrics = _names_in(entries, "metrics")[:_MOST_METRICS] if names else []
     has_steps = bool(names) and any(entry["step"] is not None for entry in entries)
-    heading = (*_COLUMNS, *names, *(["STEP"] if has_steps else []), *metrics)
+    heading = (*_COLUMNS, *map(_cell, names), *(["STEP"] if has_steps else []), *map(_cell, metrics))
     rows = [heading]
     for entry in entries:
         results = [_cell(entry["matrix"].get(name)) for name in names]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
 from tflaunch.core import policy
-from tflaunch.core.events import Attempt, Metric, Reason, Seconds
+from tflaunch.core.events import Attempt, Reason, Seconds
 from tflaunch.core.job_state import Cause, Job
 from tflaunch.core.task_state import TaskState
+from tflaunch.records import Range
 from tflaunch_worker.named_tuple import NamedTuple
 
 
@@ -20,7 +22,7 @@ class MemoryGrew(NamedTuple):
     host: str
     task: str
     attempt: Attempt
-    rate: Metric
+    rate: Annotated[float, Range(-(2.0**63), 2.0**63)]
     left: Seconds
 
 

@@ -3,9 +3,11 @@
 `event_records` reads them from messages of agents and from records of the journal, which have the fields declared here.
 """
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from tflaunch.records import Line, Range
+from tflaunch.records import Line, Range, check_of
+from tflaunch_worker.agent.progress import LONGEST_NAME, MOST_METRICS
 from tflaunch_worker.named_tuple import NamedTuple
 
 LONGEST_TIME = 1e12
@@ -19,12 +21,29 @@ ExitCode = Annotated[int, Range(0, 255)]
 SignalNumber = Annotated[int, Range(1, 64)]
 Moment = Annotated[float, Range(-LONGEST_TIME, LONGEST_TIME)]
 Seconds = Annotated[float, Range(0, LONGEST_TIME)]
-Metric = Annotated[float, Range(-(2.0**63), 2.0**63)]
+Figure = Annotated[int | float, Range(-1e300, 1e300)]  # beyond any real one; rejects integers too large for a float
+Name = Annotated[str, Line(1000)]
 Reason = Annotated[str, Line(1000)]
 Addresses = Annotated[str, Line(4000)]
 OwnAddresses = Annotated[str, Line(20_000)]
 IpAddress = Annotated[str, Line(50)]
 """Types of fields, checked for every event that comes from an agent or a journal."""
+
+
+def read_metrics(name: str, value: Any) -> dict[str, float]:
+    """Return the first metrics of a program, with names that can be shown, and without those that have no value.
+
+    Raises:
+        ValueError: field ``name`` has another form.
+    """
+    kind = Mapping[Annotated[str, Line(LONGEST_NAME)], Figure | None]
+    known = {} if value is None else check_of(kind)(name, value)
+    metrics = [(metric, figure) for metric, figure in known.items() if figure is not None]
+    return dict(metrics[:MOST_METRICS])
+
+
+Metrics = Annotated[Mapping[str, float], read_metrics]
+"""What a program reports by name, wherever it comes from: an agent, the journal, the history."""
 
 
 class HostJoined(NamedTuple):
@@ -109,14 +128,14 @@ class NamesResolved(NamedTuple):
     """What a host's resolver returned: name to its addresses, separated by spaces; "" for none."""
 
     host: str
-    found: dict[str, Addresses]
+    found: dict[Name, Addresses]
 
 
 class PortsHeld(NamedTuple):
     """A host holds these ports: task to port. ``addresses`` is as in `HostJoined`; they may have changed since."""
 
     host: str
-    ports: dict[str, Port]
+    ports: dict[Name, Port]
     addresses: OwnAddresses = ""
 
 
@@ -124,7 +143,7 @@ class PortsRefused(NamedTuple):
     """A host could not hold some ports: task to the reason."""
 
     host: str
-    refused: dict[str, Reason]
+    refused: dict[Name, Reason]
 
 
 class NetworkRefused(NamedTuple):
@@ -138,7 +157,7 @@ class PeersProbed(NamedTuple):
     """A host has tried to reach the others' tasks; ``failed``: task to the reason."""
 
     host: str
-    failed: dict[str, Reason]
+    failed: dict[Name, Reason]
 
 
 class PeerSeen(NamedTuple):
@@ -220,7 +239,7 @@ class TaskExited(NamedTuple):
     failure: Reason = ""
     step: Count = 0
     epoch: Count = 0
-    metrics: dict[str, Metric] = {}  # noqa: RUF012 (never changed)
+    metrics: Metrics = {}  # noqa: RUF012 (never changed)
     went_to_background: bool = False
     suspended: Reason = ""
 

@@ -3,28 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
 
-from tflaunch.core.events import Attempt, Count, Seconds
-from tflaunch.printable import printable
-from tflaunch.records import Range, check_of
+from tflaunch.core.events import Attempt, Count, Figure, Metrics, Seconds
+from tflaunch.records import check_of
 from tflaunch_worker.named_tuple import NamedTuple
-
-_MOST_METRICS = 20
-_LONGEST_NAME = 64
-_LARGEST = 1e300  # beyond any real figure; also rejects integers that are too large for a float
-
-Figure = Annotated[int | float, Range(-_LARGEST, _LARGEST)]
-
-
-def _read_metrics(name: str, value: Any) -> dict[str, float]:
-    """Return the first metrics of a program, with names that can be shown, and without those that have no value."""
-    known = {} if value is None else check_of(Mapping[str, Figure | None])(name, value)
-    metrics = [(printable(metric, _LONGEST_NAME), figure) for metric, figure in known.items() if figure is not None]
-    return dict(metrics[:_MOST_METRICS])
-
-
-Metrics = Annotated[Mapping[str, float], _read_metrics]
 
 
 class Progress(NamedTuple):

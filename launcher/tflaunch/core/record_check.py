@@ -6,9 +6,9 @@ from typing import Any
 
 from tflaunch.core import event_records
 from tflaunch.core.annotations import Annotation
-from tflaunch.core.events import Event
+from tflaunch.core.events import Event, read_metrics
 from tflaunch.core.job_state import Job
-from tflaunch.printable import printable
+from tflaunch_worker.printable import printable
 
 _LATEST = 2.0**40  # seconds: beyond any clock, yet safe for arithmetic with times
 _NUMBER_FIELDS = {"ended": ("exit_code",), "supervisor": ("number",)}
@@ -92,9 +92,9 @@ def _check(record: Any, number: int) -> None:
     _require(isinstance(losses, list) and all(isinstance(text, str) for text in losses), "has wrong losses")
     if kind == "ended":
         _require(record.get("state") in (None, *_ENDINGS), "has a wrong state")
-        step, metrics = record.get("step"), record.get("metrics", {})
+        step = record.get("step")
         _require(step is None or (type(step) is int and step >= 0), "has a wrong step")
-        _require(isinstance(metrics, dict) and all(map(_is_number, metrics.values())), "has wrong metrics")
+        read_metrics("metrics", record.get("metrics"))
     _require("now" in record or event_records.from_record(record) is None, "has no time of the supervisor's")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tflaunch.discovery.base import Engine, Found, NotFoundError
 from tflaunch.user_text import UserTextError, decode_user_text, read_user_text
+from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words, exit_words
 
 _PATIENCE = 30.0  # seconds until a program times out
@@ -62,7 +63,7 @@ class Exec(Engine):
             code = program.end()
         if code != 0:
             said = program.errors.decode("utf-8", "replace").strip().splitlines()
-            last = "".join(sign if sign.isprintable() else "?" for sign in said[-1])[:_MOST_SHOWN] if said else ""
+            last = printable(said[-1], _MOST_SHOWN) if said else ""
             raise NotFoundError(f"{where!r} {exit_words(code)}{last and f': {last}'}", remedy)
         try:
             return Found(decode_user_text(bytes(program.output)).splitlines())

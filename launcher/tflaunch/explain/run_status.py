@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tflaunch.core.events import Metrics, Name
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.records import as_json, read_record
@@ -57,7 +58,7 @@ class TaskStatus(NamedTuple):
     epoch: float | None = None
     epochs: float | None = None
     steps_per_epoch: float | None = None
-    metrics: Mapping[str, float] | None = None
+    metrics: Metrics | None = None
     progress_age: float | None = None
     """Seconds between the last report of the program and this status."""
     is_progress_from_output: bool | None = None
@@ -78,7 +79,7 @@ class TaskStatus(NamedTuple):
     """Why it may still run although it was killed, None if it does not."""
     last_line: str | None = None
     """The last line of its output; the supervisor leaves it out, as readers have the log."""
-    columns: Mapping[str, float] | None = None
+    columns: Mapping[Name, float] | None = None
     """What rooms tell about it, each under its title; the supervisor leaves it out, too."""
 
     @property

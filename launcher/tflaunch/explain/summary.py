@@ -15,8 +15,8 @@ from tflaunch.explain.causes import describe
 from tflaunch.explain.results import where_results_are
 from tflaunch.explain.wording import counted, listed, process_of
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch.printable import printable
 from tflaunch_worker.named_tuple import NamedTuple
+from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:

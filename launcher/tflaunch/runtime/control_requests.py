@@ -16,11 +16,11 @@ from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.mailbox import Mailbox
-from tflaunch.printable import printable
 from tflaunch.records import read_record
 from tflaunch.runtime.control_server import Caller, ControlServer, RefusedError, require_tasks
 from tflaunch.runtime.usage_sampler import ResourceSampler
 from tflaunch_worker.named_tuple import NamedTuple
+from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import signal_name
 
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)

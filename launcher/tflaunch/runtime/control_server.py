@@ -14,10 +14,10 @@ from typing import Any
 
 from tflaunch.core.job_state import Job
 from tflaunch.mailbox import Mailbox
-from tflaunch.printable import printable
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import linux, wire
 from tflaunch_worker.linux import short_path
+from tflaunch_worker.printable import printable
 
 _MOST_CALLERS = 256
 _MOST_UNREAD = 16 * 1024 * 1024

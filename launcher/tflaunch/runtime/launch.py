@@ -178,7 +178,7 @@ def _require_same_protocol(path: Path, first: Mapping[str, Any], plan: Plan) -> 
     protocol = first.get("protocol", _UNRECORDED_PROTOCOL)
     if protocol == wire.PROTOCOL:
         return
-    from tflaunch.printable import printable
+    from tflaunch_worker.printable import printable
     from tflaunch_worker.readable import duration_words
 
     version = printable(first.get("version", ""), 40) or "0.2.0 or earlier"

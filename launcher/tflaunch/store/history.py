@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
+from tflaunch.clusterspec.values import MAX_TASKS
+from tflaunch.core.events import Figure, Metrics, Name
+from tflaunch.core.events import Moment as Time
+from tflaunch.records import read_record
 from tflaunch.store.run_dir import HISTORY_NAME
 from tflaunch_worker import wire
 from tflaunch_worker.named_tuple import NamedTuple
@@ -14,28 +19,29 @@ from tflaunch_worker.named_tuple import NamedTuple
 _SHORTEST = 2.0  # seconds between two moments at first
 _MOST = 1999  # moments
 _MOST_BYTES = 950_000  # with a line above it, still at most about 1 MB
+_LONGEST_LINE = _MOST_BYTES // 200  # so that a curve of a run of many tasks has 100 points, too
 
 
 class Figures(NamedTuple):
     """What a task had reported and used; None for what is not known."""
 
-    step: float | None = None
-    steps_per_second: float | None = None
-    cpu_percent: float | None = None
+    step: Figure | None = None
+    steps_per_second: Figure | None = None
+    cpu_percent: Figure | None = None
     """In percent of one CPU."""
-    rss_bytes: float | None = None
-    gpu_percent: float | None = None
-    gpu_bytes: float | None = None
-    metrics: Mapping[str, float] = {}
-    total: float | None = None
+    rss_bytes: Figure | None = None
+    gpu_percent: Figure | None = None
+    gpu_bytes: Figure | None = None
+    metrics: Metrics = {}  # noqa: RUF012 (never changed)
+    total: Figure | None = None
     """The number of steps of the whole training; missing in runs of earlier versions."""
 
 
 class Moment(NamedTuple):
     """The figures of tasks at a time, in seconds since the epoch."""
 
-    time: float
-    tasks: Mapping[str, Figures]
+    time: Time
+    tasks: Mapping[Name, Figures]
 
 
 def read_history(directory: Path) -> list[Moment]:
@@ -52,7 +58,8 @@ class HistoryWriter:
     """Writes the history of one run, which no other process does; a new one goes on with what is there.
 
     When there are too many moments, or the file is too large, every other moment is dropped, and from then on they are
-    taken half as often: so that a curve of a run of any length has a bounded number of points, evenly spaced.
+    taken half as often: so that a curve of a run of any length has a bounded number of points, evenly spaced. Of a run
+    of many tasks, only the first ones have curves.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -62,6 +69,7 @@ class HistoryWriter:
         self._lines = _lines(directory)
         self._size = sum(map(len, self._lines))
         self._is_whole = False
+        self._most_tasks = MAX_TASKS
         times = [moment.time for moment in _moments_in(self._lines)]
         while len(times) > 1 and self.interval < (times[-1] - times[0]) / len(times):
             self.interval *= 2
@@ -72,7 +80,11 @@ class HistoryWriter:
         Raises:
             OSError: the disk is full; the moment is written with a later one.
         """
-        line = _line(moment)
+        line = _line(moment, self._most_tasks)
+        if len(line) > _LONGEST_LINE:
+            count = min(len(moment.tasks), self._most_tasks)
+            self._most_tasks = max(count * _LONGEST_LINE // len(line), 1)
+            line = _line(moment, self._most_tasks)
         self._lines.append(line)
         self._size += len(line)
         is_odd = len(self._lines) % 2  # then the last one stays, and so does the interval before the next one
@@ -109,8 +121,9 @@ def _lines(directory: Path) -> list[bytes]:
     return [line for line in lines if line.endswith(b"\n")]
 
 
-def _line(moment: Moment) -> bytes:
-    tasks = {task: figures._replace(metrics=dict(figures.metrics)) for task, figures in moment.tasks.items()}
+def _line(moment: Moment, most: int) -> bytes:
+    first = islice(moment.tasks.items(), most)
+    tasks = {task: figures._replace(metrics=dict(figures.metrics)) for task, figures in first}
     return json.dumps([round(moment.time, 1), tasks], separators=(",", ":")).encode() + b"\n"
 
 
@@ -118,7 +131,6 @@ def _moments_in(lines: Iterable[bytes]) -> Iterator[Moment]:
     """Yield the moments in lines, without damaged ones."""
     for line in lines:
         try:
-            time, tasks = wire.parse(line)
-            yield Moment(float(time), {str(task): Figures(*figures) for task, figures in tasks.items()})
-        except (ValueError, TypeError, AttributeError):
+            yield read_record(Moment, wire.parse(line))
+        except ValueError:
             continue

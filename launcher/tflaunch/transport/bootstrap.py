@@ -17,10 +17,10 @@ from typing import Protocol
 
 import tflaunch_worker
 from tflaunch.plan.model import HostPlan
-from tflaunch.printable import printable
 from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
 from tflaunch_worker import boot, fields, wire
 from tflaunch_worker.named_tuple import NamedTuple
+from tflaunch_worker.printable import printable
 
 _MOST_NOISE = 1024 * 1024  # bytes that a login shell may print before our program starts
 _LONGEST_ANSWER = 64 * 1024

@@ -16,10 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tflaunch.explain.startup_messages import StartupMessages
-from tflaunch.printable import printable
 from tflaunch.store.log_line import Kept
 from tflaunch.tui.backlog import Backlog, Piece
 from tflaunch.tui.task_lines import TaskLines, prefix
+from tflaunch_worker.printable import printable
 
 if TYPE_CHECKING:
     from tflaunch.explain.run_status import Status

@@ -44,7 +44,7 @@ class TestFile:
         assert last_moment(tmp_path) == written[-1]
         assert (tmp_path / HISTORY_NAME).stat().st_mode & 0o777 == 0o600
 
-    @pytest.mark.parametrize("tasks", [1, 64])
+    @pytest.mark.parametrize("tasks", [1, 64, 1000])
     def test_a_long_run_is_thinned_out(self, tmp_path: Path, tasks: int):
         """Evenly, from the first to the last hour, within 2,000 moments and 1 MB; the next writer goes on so."""
         writer, now = HistoryWriter(tmp_path), 0.0
@@ -80,12 +80,21 @@ class TestFile:
             "[]",
             '[2, {"a": 3}]',
             '[2, {"a": [1,2,3,4,5,6,{},8,9]}]',
+            '[2, {"a": ["1"]}]',
+            '[2, {"a": [1,2,3,4,5,6,{"loss":"x"}]}]',
+            '[2, {"a": [1,2,3,4,5,6,{"loss":1e999}]}]',
             "[3, {}]",
             '["ti',
         ]
         (tmp_path / HISTORY_NAME).write_text("\n".join(lines))
         assert [each.time for each in read_history(tmp_path)] == [1, 3]
         assert last_moment(tmp_path) == Moment(3, {})
+
+    def test_moments_of_earlier_versions(self, tmp_path: Path):
+        """With fewer fields, and names that cannot be shown."""
+        (tmp_path / HISTORY_NAME).write_text('[1, {"a": [5, null, null, 6, null, null, {"\\u001b[2J": 7}]}]\n')
+        figures = Figures(step=5, rss_bytes=6, metrics={r"\x1b[2J": 7})
+        assert read_history(tmp_path) == [Moment(1, {"a": figures})]
 
     def test_a_run_without_a_history_has_none(self, tmp_path: Path):
         """As one that ended at once."""

@@ -22,6 +22,8 @@ import json
 import os
 from collections import deque
 
+from tflaunch_worker.printable import printable
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
@@ -109,7 +111,7 @@ class ProgressStats:
                 self._counts[name] = value
         metrics = said.get("metrics")
         for name, value in metrics.items() if isinstance(metrics, dict) else ():
-            self._take_metric(name[:LONGEST_NAME].encode("utf-8", "replace").decode("utf-8"), value)
+            self._take_metric(printable(name, LONGEST_NAME), value)
 
     def known(self, now: float) -> dict[str, object]:
         """Return the progress known at ``now``.

@@ -9,6 +9,7 @@ import os
 import re
 
 from tflaunch_worker import procfs
+from tflaunch_worker.printable import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,4 +112,4 @@ def _is_beside_task(environment: set[bytes]) -> bool:
 def _command_of(pid: int) -> str:
     """Return the command line of a process, cut and printable; "" if it is gone."""
     words = (procfs.read(f"/proc/{pid}/cmdline") or "").rstrip("\0").replace("\0", " ")
-    return "".join(letter if letter.isprintable() else "?" for letter in words[:_LONGEST_COMMAND])
+    return printable(words, _LONGEST_COMMAND)

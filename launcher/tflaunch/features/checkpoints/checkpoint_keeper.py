@@ -18,8 +18,8 @@ from tflaunch.core.job_state import Job, Phase
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint
 from tflaunch.features.checkpoints.checkpoint_restore import Restore
-from tflaunch.printable import printable
 from tflaunch.runtime.watchers import Supervision, Watcher
+from tflaunch_worker.printable import printable
 
 
 class CheckpointKeeper(Watcher):

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 from tflaunch.agents.calls import Begin, Call, Waiter
 from tflaunch.agents.transfer import Download, HashedFile, Piece, Source, Upload, read_wanted
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies
-from tflaunch.printable import printable
 from tflaunch.records import Range, read_record
 from tflaunch_worker import fields
 from tflaunch_worker.features.checkpoints.saved_checkpoints import MOST_FILES
 from tflaunch_worker.named_tuple import NamedTuple
+from tflaunch_worker.printable import printable
 
 
 def _check_name(name: str, value: object) -> str:

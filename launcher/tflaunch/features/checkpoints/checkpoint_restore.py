@@ -14,8 +14,8 @@ from tflaunch.core.job_state import Job
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint, Missing
 from tflaunch.mailbox import Mailbox
-from tflaunch.printable import printable
 from tflaunch_worker.named_tuple import NamedTuple
+from tflaunch_worker.printable import printable
 
 _MOST_ROUNDS = 3  # times that a host is sent what it lacks
 

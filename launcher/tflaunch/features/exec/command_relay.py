@@ -8,13 +8,13 @@ from typing import Any
 from tflaunch.agents.calls import Call, Calls, Waiter
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL
-from tflaunch.printable import printable
 from tflaunch.runtime.control_server import Caller, RefusedError, require_tasks
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch_worker import fields
 from tflaunch_worker.agent import orders
 from tflaunch_worker.features.exec.host_commands import HostCommands
 from tflaunch_worker.features.exec.running_command import PART, WINDOW, check_told
+from tflaunch_worker.printable import printable
 
 _KIND = "run_command"
 _HIGHEST_CODE = 255

@@ -19,7 +19,6 @@ from tflaunch.explain.wording import counted, listed
 from tflaunch.features.files.collected_files import CollectedFiles
 from tflaunch.plan import placeholders, tensorboard
 from tflaunch.plan.model import Plan
-from tflaunch.printable import printable
 from tflaunch.records import Line, read_record
 from tflaunch.store.run_dir import RunDirectory, collected_files_in
 from tflaunch.transport.base import AgentGoneError, LinkError
@@ -27,6 +26,7 @@ from tflaunch.transport.connect import connectors_for
 from tflaunch_worker.agent.left_files import PART
 from tflaunch_worker.features.files.listed_files import matches
 from tflaunch_worker.named_tuple import NamedTuple
+from tflaunch_worker.printable import printable
 
 _AT_ONCE = 16  # hosts
 _PATIENCE = 60.0  # seconds for a part of a file, from a slow disk

@@ -9,10 +9,10 @@ from tflaunch.core import policy
 from tflaunch.core.annotations import HangExplained
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.explain.run_status import Status
-from tflaunch.printable import printable
 from tflaunch.runtime.control_server import Caller
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch_worker import fields
+from tflaunch_worker.printable import printable
 
 if TYPE_CHECKING:
     from tflaunch.features.hang.evidence import Sampling

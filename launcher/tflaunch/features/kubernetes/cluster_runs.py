@@ -20,10 +20,10 @@ from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
 from tflaunch.features.kubernetes.run_archive import ArchiveError, unpack_archive
 from tflaunch.plan.model import KubernetesPlan
-from tflaunch.printable import printable
 from tflaunch.store.run_dir import JOURNAL_NAME
 from tflaunch_worker import linux
 from tflaunch_worker.named_tuple import NamedTuple
+from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
 
 _LONGEST_SAID = 600  # characters

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tflaunch.plan.model import POD_CONTAINER, KubernetesPlan
-from tflaunch.printable import printable
+from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words, exit_words
 
 RUN_LABEL = "tflaunch/run"

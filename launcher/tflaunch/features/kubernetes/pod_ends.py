@@ -12,9 +12,9 @@ from tflaunch.core.host_state import HostPhase, HostState
 from tflaunch.core.job_state import Job
 from tflaunch.features.kubernetes import kubectl
 from tflaunch.features.kubernetes.kubectl import KubectlError
-from tflaunch.printable import printable
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Found, Supervision, Watcher
+from tflaunch_worker.printable import printable
 
 _PATIENCE = 5.0  # seconds for an answer
 _PAUSES = (0.5, 1.0)  # seconds

@@ -13,11 +13,11 @@ from tflaunch.core.job_state import Job
 from tflaunch.explain import causes, status, summary
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
-from tflaunch.printable import printable
 from tflaunch.store.journal import read_job
 from tflaunch.store.run_dir import RECORD_NAME, collected_files_in
 from tflaunch_worker import wire
 from tflaunch_worker.named_tuple import NamedTuple
+from tflaunch_worker.printable import printable
 
 SECTIONS = ("code", "packages", "spec", "hosts", "results")
 _MOST_RECORD = 64 * 1024 * 1024

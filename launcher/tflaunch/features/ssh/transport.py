@@ -22,6 +22,7 @@ from tflaunch.clusterspec.values import bracketed
 from tflaunch.features.ssh.proxy_command import ProxySocket, WakingSocket
 from tflaunch.transport.base import LinkError
 from tflaunch_worker.named_tuple import NamedTuple
+from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
 
 # paramiko logs errors with their tracebacks, which Python prints if there is no handler.
@@ -350,8 +351,7 @@ def _proxy_failure(stream: ProxySocket, there: str, late: str) -> str:
 
 def _shown(raw: bytes, most: int = _MOST_SHOWN) -> str:
     """Return the first line of an untrusted text, made safe for a terminal."""
-    text = raw.partition(b"\n")[0].strip().decode(errors="replace")
-    return "".join(sign if sign.isprintable() else "?" for sign in text)[:most]
+    return printable(raw.partition(b"\n")[0].strip().decode(errors="replace"), most)
 
 
 KEYWORDS = {name.lower(): name for name in ("Ciphers", "MACs", "KexAlgorithms", "HostKeyAlgorithms")}

@@ -20,7 +20,6 @@ from tflaunch.features.report.redaction import Redactor
 from tflaunch.features.report.support_bundle import diagnose, pack, secrets_of
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan
-from tflaunch.printable import printable
 from tflaunch.store.log_writer import path_of
 from tflaunch.store.run_dir import (
     CHECKPOINTS_NAME,
@@ -34,6 +33,7 @@ from tflaunch.store.run_dir import (
     profiles_in,
 )
 from tflaunch_worker.named_tuple import NamedTuple
+from tflaunch_worker.printable import printable
 
 _RUN, _LOGS = "run", "logs"
 _OWN = frozenset((JOURNAL_NAME, "plan.json", RECORD_NAME, PATCH_NAME, HISTORY_NAME, SUPERVISOR_LOG))

@@ -17,6 +17,7 @@ from tflaunch_worker import linux
 from tflaunch_worker.agent.arriving_files import ArrivingFile, FilesError, unlink_if_there
 from tflaunch_worker.agent.left_files import open_inside, read_part
 from tflaunch_worker.features.checkpoints import saved_checkpoints
+from tflaunch_worker.printable import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -255,4 +256,4 @@ def _make_parents(directory: str, path: str) -> None:
 def reason_of(error: Exception) -> str:
     """Return why something failed, in one line."""
     reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-    return "".join(sign if sign.isprintable() else "?" for sign in reason)
+    return printable(reason)

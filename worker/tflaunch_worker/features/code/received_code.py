@@ -19,6 +19,7 @@ from tflaunch_worker import CHECKPOINTS_NAME, CODE_NAME, FILES_NAME, TASKS_NAME,
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.arriving_files import ArrivingFile, FilesError, unlink_if_there
 from tflaunch_worker.agent.services import Service
+from tflaunch_worker.printable import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class Files:
             if is_new:
                 shutil.rmtree(self._place, ignore_errors=True)  # no task has written anything into it
             reason = f"{error.filename or self._place}: {error.strerror}" if isinstance(error, OSError) else str(error)
-            return "".join(sign if sign.isprintable() else "?" for sign in reason)  # names may hold any character
+            return printable(reason)  # names may hold any character
         self._forget_old()
         return ""
 
