@@ -271,6 +271,28 @@ def test_other_signals_end_it_too(launch: Launch, number: signal.Signals, code: 
     assert running.returncode == code
 
 
+SAVING = """
+[ "$TFLAUNCH_ATTEMPT" = 0 ] || exit 7
+trap 'exit 0' TERM; echo up; read line < never"""
+
+
+@pytest.mark.parametrize(("tells_agent", "code"), [(True, 7), (False, 143)])
+def test_tasks_that_save_before_tflaunch_knows_of_the_end_are_not_done(
+    launch: Launch, tells_agent: bool, code: int
+) -> None:
+    """As schedulers, service managers and a node's shutdown do it, the tasks first: agent or tflaunch come last."""
+    os.mkfifo(launch.directory / "never")
+    running = launch.start("up", launch.shell(SAVING, restart={"backoff": [0, 0]}))
+    read_until(running, "up", 2)
+    this = psutil.Process(running.pid)
+    tasks = [process for process in this.children(recursive=True) if process.name() == "sh"]
+    last = next(process for process in this.children() if is_agent(process)) if tells_agent else this
+    for process in (*tasks, last):
+        process.terminate()
+    running.communicate(timeout=PATIENCE)
+    assert running.returncode == code
+
+
 def test_under_nohup_a_hangup_does_not_end_it(launch: Launch) -> None:
     """An ignored signal stays ignored."""
     fifo = launch.directory / "fifo"

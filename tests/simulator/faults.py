@@ -36,6 +36,7 @@ _LIES = (
 )
 """Each is refused by the border at which it arrives; the fuzzers try others there."""
 _TAIL = 1.0  # seconds for which the effect of a disturbance lasts
+_APART = 0.2  # seconds between the first and the last TERM of an end from outside
 _YOUNG = 1.0  # seconds: an answer that is late in a younger link may be the only one that tells a host's clock
 
 
@@ -290,6 +291,26 @@ class Faults:
         self._world.fault("drain", host.name)
         self._loses("drain", host)
         host.agent.drain()
+
+    def end_node(self) -> None:
+        """A node is shut down: its tasks and its agent get TERM, one soon after the other."""
+        host = self._any()
+        if host.agent is not None and host.agent.agent is not None:
+            self._world.fault("node ended", host.name)
+            self._end_from_outside([host], host.agent.drain)
+
+    def end_service(self) -> None:
+        """A service is stopped: tasks and tflaunch get TERM, one soon after the other."""
+        self._world.fault("service ended")
+        self._end_from_outside(self._hosts, lambda: self._press(signal.SIGTERM))
+
+    def _end_from_outside(self, hosts: Iterable[SimHost], tell: Callable[[], None]) -> None:
+        self._oracle.may_lose_words = True
+        self._disturb(policy.fence(self._plan))
+        lead = self._within(-_APART, _APART)
+        self._world.after(max(lead, 0.0), tell)
+        for process in [process for host in hosts for process in host.living()]:
+            self._world.after(max(-lead, 0.0), partial(process.receive, signal.SIGTERM))
 
     def power_off(self) -> None:
         """A host loses power, and may be back later."""

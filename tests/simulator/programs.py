@@ -18,7 +18,7 @@ EPOCHS = 20
 
 _SHARE_OF_LEAVERS = 0.3  # of the child processes that leave the session of their task
 _SHARE_OF_PARENTS = 0.3  # of the child processes that have one of their own
-_IGNORES, _DIES, _SAVES = "ignores", "dies", "saves"
+_IGNORES, _DIES, _SAVES, _FINISHES = "ignores", "dies", "saves", "finishes"
 
 
 class Trouble(NamedTuple):
@@ -352,6 +352,8 @@ class Program:
             self.later(0.002, lambda: self.process.die(signal=number))
         elif way == _SAVES and self.gang is not None:
             self.gang.save()
+        elif way == _FINISHES:
+            self.later(0.002, self._finish)
 
 
 class Child:

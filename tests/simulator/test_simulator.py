@@ -63,6 +63,20 @@ def test_the_invariants_hold_in_every_history() -> None:
     assert not failed, f"{len(failed)} histories failed, the first of them:\n{failed[0]}"
 
 
+@pytest.mark.parametrize(("kind", "ending"), [("end_node", "again"), ("end_service", "exit 143")])
+@pytest.mark.parametrize("hosts", ['["localhost", "localhost"]', '["a", "b"]'])
+def test_tasks_that_exit_with_0_because_they_are_ended_from_outside_are_not_done(
+    kind: str, ending: str, hosts: str
+) -> None:
+    """Whoever hears of the end first, tasks or tflaunch: the job goes on in another attempt, or ends with 143."""
+    script = Script(20.0, 0.3, "finishes", 0.0, 0.0, "ends", 143, 3, (), "silent")
+    spec = f'{{"cluster": {{"worker": {hosts}}}, "command": ["train"]}}'
+    results = [play(Case(seed, spec, script, (Fault(kind, seed, at=8.0),))) for seed in range(200)]
+    assert [story(result) for result in results if result.violation] == []
+    endings = {"again" if '"attempt":1' in "".join(each.journal) else each.ending for each in results}
+    assert endings == {ending}
+
+
 @pytest.mark.parametrize("seed", range(0, 200, 40))
 def test_a_seed_gives_the_same_history_again(seed: int) -> None:
     """To the last message, digit and byte of the journal."""

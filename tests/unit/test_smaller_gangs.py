@@ -37,7 +37,7 @@ def test_a_gang_restarts_smaller_when_a_host_stays_away() -> None:
     assert len(addresses(job.job.plan)["worker"]) == 2
     job.happens(TaskExited("a", "worker:0", 1, 0, None, 0.0), TaskGone("a", "worker:0", 1))
     job.happens(TaskExited("c", "worker:1", 1, 0, None, 0.0), TaskGone("c", "worker:1", 1))
-    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 0)
+    assert (job.waits(1).job.phase, job.job.exit_code) == (Phase.ENDED, 0)
 
 
 def test_a_host_that_is_there_at_the_restart_is_not_missed() -> None:
@@ -156,7 +156,7 @@ def test_a_parameter_server_job_goes_on_with_fewer_workers() -> None:
     job = Willing(clustered(SERVERS, **{**ELASTIC, "elastic": {"min_workers": 1, "retry": 60}})).loses("b").waits(7200)
     assert job.job.phase is Phase.RUNNING
     job.happens(TaskExited("a", "chief:0", 0, 0, None, 0.0), TaskGone("a", "chief:0", 0))
-    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 0)
+    assert (job.waits(1).job.phase, job.job.exit_code) == (Phase.ENDED, 0)
 
 
 def test_a_parameter_server_job_needs_its_least_workers() -> None:

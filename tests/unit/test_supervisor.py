@@ -46,8 +46,19 @@ def test_a_mirrored_job_is_done_when_all_tasks_are() -> None:
     """One clean exit is not enough; the last one ends the job with 0."""
     history = mirrored().ends("worker:0")
     assert history.job.phase is Phase.RUNNING
-    history.ends("worker:1")
+    history.ends("worker:1").wait()
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
+
+
+def test_tasks_that_exit_with_0_while_a_signal_is_explained_are_not_done() -> None:
+    """A scheduler ends them together with tflaunch, and is asked why; without an answer, the exits count."""
+    told = mirrored().happens(Interrupted(15, is_announced=True)).ends("worker:0").ends("worker:1")
+    assert told.job.phase is Phase.DRAINING
+    silent = told.job
+    told.happens(Interrupted(15, "the job was preempted"))
+    assert (told.job.phase, told.job.exit_code) == (Phase.ENDED, 143)
+    told.job = silent
+    assert (told.wait().job.phase, told.job.exit_code) == (Phase.ENDED, 0)
 
 
 def test_a_parameter_server_job_is_done_with_its_chief() -> None:
@@ -56,6 +67,7 @@ def test_a_parameter_server_job_is_done_with_its_chief() -> None:
     assert set(history.stopped()) == {"worker:0", "worker:1", "ps:0"}
     for task in ("worker:0", "worker:1", "ps:0"):
         history.ends(task, None, 15)
+    history.wait()
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
 
 
@@ -569,7 +581,7 @@ def test_evaluator_and_sidecars_live_through_a_restart_of_the_gang() -> None:
     assert history.job.tasks["board"].is_alive
     history.happens(TaskStarted(HERE, "worker:0", 1, 2, 0.0), TaskExited(HERE, "worker:0", 1, 0, None, 0.0))
     history.happens(TaskGone(HERE, "worker:0", 1))
-    assert history.ends("evaluator:0").stopped() == ["board"]
+    assert history.ends("evaluator:0").wait().stopped() == ["board"]
     history.ends("board", None, 15)
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
 

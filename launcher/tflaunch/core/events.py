@@ -303,10 +303,14 @@ class TaskLingers(NamedTuple):
 
 
 class Interrupted(NamedTuple):
-    """tflaunch received a signal that asks it to stop, with this number; ``why``: who sent it, if that is known."""
+    """tflaunch received a signal that asks it to stop, with this number; ``why``: who sent it, if that is known.
+
+    ``is_announced``: it is being found out who has sent it; the same event follows with the answer, and stops the job.
+    """
 
     signal: SignalNumber
     why: Reason = ""
+    is_announced: bool = False
 
 
 class StopRequested(NamedTuple):

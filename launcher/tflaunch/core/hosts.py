@@ -210,9 +210,23 @@ def _leave(job: Job, event: HostLeaving, now: float) -> Step:
     leaving = {"phase": HostPhase.LEAVING, "reason": event.reason, "fence_at": fence_at, "is_drained": event.is_drain}
     job = job.with_host(event.host, **leaving)
     if event.is_drain:
-        return _save(job, event, now)
+        return _save(_doubt(job, event.host, now), event, now)
     was_away = host.phase in (HostPhase.DISCONNECTED, HostPhase.LEAVING)
     return _blame(job, host, event.reason, now, since=host.since if was_away else now)
+
+
+def _doubt(job: Job, host: str, now: float) -> Job:
+    """Take the tasks that exited with 0 just before their host was drained for cut short, like those that did after."""
+    if job.phase not in (Phase.RUNNING, Phase.SAVING, Phase.DRAINING):
+        return job
+    for process in job.plan.on_host(host):
+        task = job.tasks[process.task]
+        if task.has_succeeded and not task.is_stopping and now - task.since <= policy.SETTLES_WITHIN:
+            resume_at = now if policy.restarts_alone(job.plan, process) else None
+            job = job.with_task(task, exit=task.exit._replace(was_cut_short=True), resume_at=resume_at)
+    if job.phase is not Phase.DRAINING or policy.has_succeeded(job):
+        return job
+    return job.with_deadlines(finish_by=None)._replace(phase=Phase.RUNNING, exit_code=None)
 
 
 def _blame(job: Job, host: HostState, reason: str, now: float, since: float) -> Step:

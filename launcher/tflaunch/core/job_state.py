@@ -83,7 +83,8 @@ class Deadlines(NamedTuple):
     ``resume_at``: the next attempt begins, if all hosts are ready. ``save_by``: a preempted gang must have saved.
     ``finish_by``: tasks still running after others have finished are stopped; ``late_at``: they are reported, which
     ``was_late`` says has been done. ``left_breakpoint_at``: when the last task left the breakpoint at which it waited.
-    ``confirm_by``: hosts must have confirmed the end of the tasks that were stopped first.
+    ``confirm_by``: hosts must have confirmed the end of the tasks that were stopped first. ``settles_at``: a success
+    counts, unless it becomes known before that the tasks were ended from outside.
     """
 
     resume_at: float | None = None
@@ -93,6 +94,7 @@ class Deadlines(NamedTuple):
     was_late: bool = False
     left_breakpoint_at: float | None = None
     confirm_by: float | None = None
+    settles_at: float = 0.0
 
 
 class Formation(NamedTuple):

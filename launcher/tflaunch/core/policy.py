@@ -26,6 +26,16 @@ LATE_AFTER = 30.0
 
 SHORTEST_TRAINING = 2.0  # seconds
 
+SETTLES_WITHIN = 0.25
+"""Seconds after an exit with 0 in which it may become known that the task was ended from outside, with its host.
+
+Schedulers, service managers and a node's shutdown send TERM to a task, its agent and its supervisor one by one, so that
+a task which saves and exits with 0 may be quicker than the others.
+"""
+
+EXPLAINED_WITHIN = 90.0
+"""Seconds for the command that says why tflaunch was asked to end; more than the patience with any such command."""
+
 MOST_INTERRUPTS = 3
 """Signals to tflaunch, such as Ctrl-C, after which it waits for nothing any more."""
 
@@ -104,6 +114,13 @@ def outlived_grace(task: TaskState, event: TaskExited) -> bool:
     if stop is None or event.signal != _KILL or stop.grace is None or stop.grace <= _SURVIVOR_GRACE:
         return False
     return event.at >= stop.kill_at - min(_CLOCK_ERROR, stop.grace / 2)
+
+
+def is_cut_short(job: Job, event: TaskExited) -> bool:
+    """Whether a task was told to end by its host, which is leaving, and not by us: also with 0, it is not done."""
+    host = job.hosts[event.host]
+    is_told = event.was_told or (event.code == 0 and host.is_drained)  # the one who drains it may have told the task
+    return host.phase is HostPhase.LEAVING and is_told
 
 
 def trained_alone(job: Job, now: float) -> list[str]:

@@ -172,7 +172,7 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
         event.signal,
         event.failure,
         was_stopped=task.is_stopping or event.was_told,
-        was_cut_short=event.was_told and job.hosts[event.host].phase is HostPhase.LEAVING,
+        was_cut_short=policy.is_cut_short(job, event),
         outlived_grace=policy.outlived_grace(task, event),
     )
     known = {"reached": Reached(event.step, event.epoch), "metrics": tuple(event.metrics.items())}
@@ -218,7 +218,7 @@ def _reconsider(job: Job, event: TaskExited) -> Job:
         accused = Culprit(Cause.SUSPENDED, event.task, event.attempt, culprit.code, culprit.signal, event.suspended)
         explanation = f"it did not answer its peers, and {culprit.name} failed"
         return job._replace(culprit=accused._replace(host=event.host, explanation=explanation))
-    if event.was_told or event.host == culprit.host or event.at >= culprit.time:
+    if event.was_told or event.code == 0 or event.host == culprit.host or event.at >= culprit.time:
         return job
     earlier = culprit_of(event)
     code = None if job.exit_code is None else restart_rules.exit_code(earlier, has_started=True)
@@ -250,6 +250,8 @@ def _on_request(job: Job, event: UserRequest, now: float) -> Step:
 
 def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
     """Stop the tasks with their grace, at the second Ctrl-C without; wait for nothing after the third."""
+    if event.is_announced:  # tasks that have got the signal, too, may exit with 0 before it follows
+        return job.with_deadlines(settles_at=now + policy.EXPLAINED_WITHIN), []
     job = job._replace(interrupts=job.interrupts + 1)
     if job.interrupts >= policy.MOST_INTERRUPTS:
         living = {process.host: _NOT_AWAITED for process in job.plan.processes() if job.tasks[process.task].is_alive}

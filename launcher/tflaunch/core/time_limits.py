@@ -28,7 +28,8 @@ def next_deadline(job: Job) -> float | None:
         case Phase.SAVING:
             times.append(job.deadlines.save_by)
         case Phase.DRAINING:
-            times.append(job.deadlines.finish_by)
+            finish_by = job.deadlines.finish_by or 0.0
+            times.append(max(finish_by if policy.is_ending(job) else 0.0, job.deadlines.settles_at))
         case Phase.BACKING_OFF if policy.are_hosts_settled(job):
             times.append(job.deadlines.resume_at)
     return min((time for time in times if time is not None), default=None)
@@ -89,7 +90,8 @@ def _on_time_of_job(job: Job, now: float) -> Step:
         return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan), now)
     if job.phase is Phase.RUNNING:
         return _on_time_running(job, now)
-    if job.phase is Phase.DRAINING and job.deadlines.finish_by is not None and now >= job.deadlines.finish_by:
+    is_draining = job.phase is Phase.DRAINING and now >= job.deadlines.settles_at
+    if is_draining and job.deadlines.finish_by is not None and now >= job.deadlines.finish_by:
         return stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace, now)
     return job, []
 

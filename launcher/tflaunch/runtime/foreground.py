@@ -204,6 +204,7 @@ def _signals_to(mailbox: Mailbox, came: list[int], explain_term: Callable[[], st
     def enqueue(number: int, frame: FrameType | None) -> None:
         came.append(number)
         if number == signal.SIGTERM and explain_term is not None:
+            mailbox.put(Interrupted(number, is_announced=True))
             threading.Thread(target=enqueue_explained, args=(explain_term,), daemon=True).start()
         else:
             mailbox.put(Interrupted(number))

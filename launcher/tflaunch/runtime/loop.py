@@ -333,7 +333,7 @@ class Run:
         until = mailbox.now() + patience
         while not is_over() and mailbox.now() < until and not self.is_cut_short:
             event = mailbox.take(until)
-            if isinstance(event, Interrupted):
+            if isinstance(event, Interrupted) and not event.is_announced:
                 self._cut_short_by = event.signal
             elif isinstance(event, Annotation):
                 self._annotate(event, mailbox.now())
