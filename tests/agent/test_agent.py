@@ -11,14 +11,14 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
 import psutil
 import pytest
 
-from support.agent_client import PATIENCE, Agent, Talk, wait_gone
+from support.agent_client import Agent, Talk, wait_gone
+from support.waiting import PATIENCE, wait_until
 from tflaunch_worker import LOCK_NAME, SOCKET_NAME, TASKS_NAME, wire
 
 pytestmark = pytest.mark.agent
@@ -179,23 +179,15 @@ def test_a_task_that_is_suspended_before_it_is_stopped_is_told_apart(
     agent.talk.start("worker:1", "sleep", "300")
     agent.talk.wait_for("task_started", "worker:1")
     stopped = child if is_child else leader
-    poll(lambda: psutil.Process(child).name() == "sleep")  # no longer the shell that was forked
+    wait_until(lambda: psutil.Process(child).name() == "sleep")  # no longer the shell that was forked
     os.kill(stopped, signal.SIGSTOP)
-    poll(lambda: psutil.Process(stopped).status() == psutil.STATUS_STOPPED)
+    wait_until(lambda: psutil.Process(stopped).status() == psutil.STATUS_STOPPED)
     for task in ("worker:1", "worker:0"):
         agent.talk.say("stop_task", task=task, attempt=0, grace=grace)
     command = "sleep 300" if is_child else f"sh -c {PRINT_PIDS}"
     told = agent.talk.wait_for("task_exited", "worker:0")
     assert told["suspended"] == f"state T, pid {stopped}: {command}"
     assert not agent.talk.wait_for("task_exited", "worker:1")["suspended"]
-
-
-def poll(condition: Callable[[], bool]) -> None:
-    """Wait until a process is as it should be, which no message tells."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_children_keep_the_grace_when_their_leader_dies_at_once(agent: Agent) -> None:

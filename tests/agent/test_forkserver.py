@@ -15,9 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
-from support.agent_client import PATIENCE, Agent, LocalAgent, Talk, wait_gone
+from support.agent_client import Agent, LocalAgent, Talk, wait_gone
 from support.preload_cases import PRELOAD_CASES, PreloadCase
 from support.processes import command_of, memory_has
+from support.waiting import PATIENCE, wait_until
 from tflaunch_worker import procfs
 
 pytestmark = pytest.mark.agent
@@ -77,10 +78,8 @@ def _imports(process: psutil.Process) -> bool:
 
 def wait_buried(agent: Agent) -> None:
     """Wait until the agent has no children other than those that import modules."""
-    end = time.monotonic() + PATIENCE
-    while {child.pid for child in psutil.Process(agent.pids()[1]).children()} - set(zygotes(agent)):
-        assert time.monotonic() < end, "a child was not reaped"
-        time.sleep(0.02)
+    process = psutil.Process(agent.pids()[1])
+    wait_until(lambda: {child.pid for child in process.children()} <= set(zygotes(agent)))
 
 
 def write(directory: Path, files: dict[str, str]) -> None:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ import pytest
 import tflaunch
 import tflaunch.api.spec
 from support.api_runs import take_until
-from support.launch import PATIENCE, Launch
+from support.launch import Launch
 from support.processes import command_of
+from support.waiting import PATIENCE, wait_until
 from tflaunch.clusterspec import model
 from tflaunch.clusterspec.model import written_fields
 
@@ -290,9 +290,5 @@ def test_a_spec_is_the_same_after_a_round_trip(launch: Launch) -> None:
 
 def the_run(launch: Launch) -> tflaunch.Run:
     """Wait for the only run to begin."""
-    runs = launch.home / "runs"
-    deadline = time.monotonic() + PATIENCE
-    while not list(runs.glob("*/control.sock")):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: list(launch.home.glob("runs/*/control.sock")))
     return tflaunch.attach()

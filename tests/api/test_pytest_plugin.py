@@ -9,16 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from support.launch import PATIENCE
 from support.limits import check_with_limits
 from support.processes import command_of, processes_with
+from support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.api
 
@@ -298,10 +298,3 @@ def test_it_costs_nothing_until_it_is_used() -> None:
     slow = ("click", "pydantic", "psutil", "tensorflow")
     program = f"import sys, tflaunch.testing; print([name for name in {slow} if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)

@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.launch import PATIENCE, Launch
+from support.launch import Launch
 from support.specs import TFLAUNCH
+from support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.cli
 
@@ -50,10 +51,7 @@ def is_whole(launch: Launch, size: int = SIZE) -> bool:
 
 def wait_for(launch: Launch, kind: str) -> None:
     """Wait until the journal of the only run has a record of a kind."""
-    deadline = time.monotonic() + PATIENCE
-    while f'"kind":"{kind}"' not in "".join(path.read_text() for path in launch.home.glob("runs/*/events.jsonl")):
-        assert time.monotonic() < deadline, f"no {kind}"
-        time.sleep(0.05)
+    wait_until(lambda: launch.records(kind), otherwise=f"no {kind}")
 
 
 def test_a_reader_that_stops_costs_no_byte(launch: Launch) -> None:

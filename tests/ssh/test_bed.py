@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -16,7 +15,8 @@ import pytest
 
 from support.netns_hosts import Bed, MakeBed, need_bed
 from support.processes import Living, all_processes, command_of
-from support.sshd import PATIENCE, Keyring, Sshd, StartSshd, home_for_client, wait_dead
+from support.sshd import Keyring, Sshd, StartSshd, home_for_client, wait_dead
+from support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.ssh
 
@@ -59,14 +59,6 @@ class Session:
     def kill(self) -> None:
         self.client.kill()
         self.client.communicate()
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    """Wait for a condition that no event reports."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def has_carrier(bed: Bed, i: int) -> bool:

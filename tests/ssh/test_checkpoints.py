@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from support import checkpoint_program
 from support.launch import LONG, Launch
 from support.mnist import accuracies, digests
 from support.netns_hosts import Bed
+from support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.ssh
 
@@ -28,7 +27,6 @@ HOSTS = ("h1", "h2", "h3")
 TIMEOUTS = {"connect": 20, "heartbeat": 4, "lease": 12, "grace": 0.5}
 EVERY, PACE = 10, 0.1  # steps; seconds per step
 DRILLS = 8 if LONG else 2
-PATIENCE = 240
 
 
 def start(bed: Bed, launch: Launch, goal: Path, **fields: Any) -> subprocess.Popen[str]:
@@ -50,31 +48,14 @@ def start(bed: Bed, launch: Launch, goal: Path, **fields: Any) -> subprocess.Pop
 
 def starts_after(launch: Launch, number: int) -> list[dict[str, Any]]:
     """Return the starts of worker:2 after its first ``number`` and one more."""
-    return records(launch, "task_started", task="worker:2")[number + 1 :]
-
-
-def wait_until(running: subprocess.Popen[str], condition: Callable[[], Any]) -> Any:
-    """Poll a condition while the command runs; return its result."""
-    end = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert running.poll() is None, running.communicate()
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
-    return found
-
-
-def records(launch: Launch, kind: str, **fields: object) -> list[dict[str, Any]]:
-    """Return the journal's records of a kind; none while there is no run yet."""
-    written = [path.read_text() for path in launch.home.glob("runs/*/events.jsonl")]
-    lines = [json.loads(line) for text in written for line in text[: text.rfind("\n") + 1].splitlines()]
-    return [line for line in lines if line["kind"] == kind and fields.items() <= line.items()]
+    return launch.records("task_started", task="worker:2")[number + 1 :]
 
 
 def copied_since(launch: Launch, seq: int) -> list[dict[str, Any]]:
     """Return the records of checkpoints that were copied to another host after a record."""
     return [
         record
-        for record in records(launch, "checkpoint_copied")
+        for record in launch.records("checkpoint_copied")
         if record["seq"] > seq and len(record["hosts"].split()) > 1
     ]
 
@@ -104,15 +85,15 @@ def test_hosts_are_destroyed(bed: Bed, launch: Launch, tmp_path: Path, seed: int
     lost: list[int] = []
     copied: list[int] = []
     for number in range(DRILLS):
-        seq = wait_until(running, partial(copied_since, launch, seq))[-1]["seq"]
-        wait_until(running, partial(have_begun, launch, number))  # all of them, or they say nothing
+        seq = wait_until(partial(copied_since, launch, seq), running)[-1]["seq"]
+        wait_until(partial(have_begun, launch, number), running)  # all of them, or they say nothing
         time.sleep(choice.random() * EVERY * PACE)  # a random moment between two checkpoints
         lost.append(choice.randint(1, 3) if LONG else 1 + number)
         copied.append(copied_since(launch, seq - 1)[-1]["step"])
         bed.power_off(lost[-1])
         bed.power_on(lost[-1])
-        seq = wait_until(running, partial(starts_after, launch, number))[-1]["seq"]
-    wait_until(running, lambda: copied_since(launch, seq))
+        seq = wait_until(partial(starts_after, launch, number), running)[-1]["seq"]
+    wait_until(lambda: copied_since(launch, seq), running)
     (tmp_path / "written").write_text(str(attempts(launch, "worker:0")[-1][1] + 8 * EVERY))
     (tmp_path / "written").rename(goal)  # tasks read it at any moment
     _, err = running.communicate(timeout=PATIENCE)
@@ -155,7 +136,7 @@ def test_a_real_training_survives_destroyed_hosts(bed: Bed, launch: Launch, tmp_
     for lost in (0, 1, 2, 3):
         running = start(bed, launch, tmp_path / "goal", **fields)
         if lost:
-            wait_until(running, lambda: copied_since(launch, -1))
+            wait_until(lambda: copied_since(launch, -1), running)
             bed.power_off(lost)
             bed.power_on(lost)
         out, err = running.communicate(timeout=3 * PATIENCE)
@@ -188,7 +169,7 @@ def test_a_training_with_a_parameter_server_survives_a_destroyed_host(
         "env": {"TF_CPP_MIN_LOG_LEVEL": "2"},
     }
     running = start(bed, launch, tmp_path / "goal", **fields)
-    wait_until(running, lambda: copied_since(launch, -1))
+    wait_until(lambda: copied_since(launch, -1), running)
     bed.power_off(lost)
     bed.power_on(lost)
     out, err = running.communicate(timeout=3 * PATIENCE)

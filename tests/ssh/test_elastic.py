@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from support.launch import LONG, SHARED, Launch, read_until
 from support.netns_hosts import Bed
 from support.specs import REPOSITORY
+from support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.ssh
 
@@ -21,7 +20,6 @@ PROGRAMS = REPOSITORY / "tests" / "training" / "programs"
 QUICK = {"connect": 10, "lease": 9, "grace": 0.5}
 """A third of the lease is how long an agent may be silent, even at its start on a busy machine."""
 AT_ONCE = {"max": 3, "backoff": [0, 0]}
-PATIENCE = 600
 
 COUNT = """
 import json, os, socket, time
@@ -64,29 +62,14 @@ def finish(running: subprocess.Popen[str]) -> str:
     return err
 
 
-def wait_until(running: subprocess.Popen[str], condition: Callable[[], object], patience: float = PATIENCE) -> None:
-    """Poll a condition while the command runs."""
-    end = time.monotonic() + patience
-    while not condition():
-        assert running.poll() is None, running.communicate()
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
-
-
-def records(launch: Launch) -> list[dict[str, Any]]:
-    """Return the journal's records so far; none while there is no run yet."""
-    runs = launch.home / "runs"
-    return launch.journal() if list(runs.glob("*/events.jsonl")) else []
-
-
 def wait_for(running: subprocess.Popen[str], launch: Launch, kind: str, **fields: object) -> None:
     """Wait until the journal has such a record."""
-    wait_until(running, lambda: any(r["kind"] == kind and fields.items() <= r.items() for r in records(launch)))
+    wait_until(lambda: launch.records(kind, **fields), running)
 
 
 def starts(launch: Launch, task: str) -> list[int]:
     """Return the attempts of a task that were started."""
-    return [r["attempt"] for r in records(launch) if r["kind"] == "task_started" and r["task"] == task]
+    return [r["attempt"] for r in launch.records() if r["kind"] == "task_started" and r["task"] == task]
 
 
 @pytest.mark.parametrize("lost", [3, 1], ids=["the last", "the first"])
@@ -125,7 +108,7 @@ def test_a_parameter_server_job_starts_again_without_a_host_that_fell_silent(bed
     """The worker's connection was never closed, so the chief would wait for it indefinitely."""
     cluster = {"chief": ["h1"], "ps": ["h1"], "worker": ["h2", "h3"]}
     running = start(bed, launch, cluster, elastic={"min_workers": 1, "retry": "1h"}, env={"SERVERS": "worker ps"})
-    wait_until(running, lambda: sum(record["kind"] == "port_opened" for record in records(launch)) == 4)
+    wait_until(lambda: len(launch.records("port_opened")) == 4, running)
     bed.power_off(3)
     read_until(running, "of 1 workers", 3)
     (launch.directory / "enough").touch()
@@ -137,7 +120,7 @@ def test_without_elastic_a_lost_ps_worker_waits_for_its_host(bed: Bed, launch: L
     """No budget is charged, and no other task is restarted."""
     cluster = {"chief": ["h1"], "ps": ["h1"], "worker": ["h2", "h3"]}
     running = start(bed, launch, cluster, restart={"max": 1, "backoff": [0, 0]}, env={"SERVERS": "worker ps"})
-    wait_until(running, lambda: sum(record["kind"] == "port_opened" for record in records(launch)) == 4)
+    wait_until(lambda: len(launch.records("port_opened")) == 4, running)
     bed.power_off(3)
     wait_for(running, launch, "link_lost", host="h3")
     bed.power_on(3)
@@ -211,7 +194,7 @@ def test_parameter_server_training_goes_on_without_the_host_of_a_worker(
         else:
             wait_for(running, launch, "task_started", task="chief:0", attempt=1)
         before = launch.log("chief:0").count("\nstep ")
-        wait_until(running, lambda: launch.log("chief:0").count("\nstep ") > before + 2, patience=PATIENCE)
+        wait_until(lambda: launch.log("chief:0").count("\nstep ") > before + 2, running)
         (launch.directory / "enough").touch()
         err = finish(running)
     assert not watch.clashes()

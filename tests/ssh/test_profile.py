@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
-from support.launch import PATIENCE, Launch
+from support.launch import Launch
 from support.sshd import StartSshd, home_for_client
+from support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.ssh
 
@@ -40,10 +40,7 @@ def test_profiles_come_home_from_other_hosts(launch: Launch, sshd: StartSshd) ->
     stacks = [path.read_text() for path in session.glob("*.folded")]
     assert ["main thread;<module> (<string>:" in text for text in stacks] == [True, True]
     lasting = launch.start("profile", "--for", "10m", "worker:0")
-    until = time.monotonic() + PATIENCE
-    while len(list(profiles.iterdir())) < 2:
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    wait_until(lambda: len(list(profiles.iterdir())) == 2)
     host.kill_connections()
     _, err = lasting.communicate(timeout=PATIENCE)
     assert (lasting.returncode, "worker:0 is not profiled: the link to its host is lost" in err) == (125, True), err

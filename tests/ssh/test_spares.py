@@ -6,8 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,12 +13,12 @@ import pytest
 from support.launch import LONG, Launch, read_until
 from support.netns_hosts import Bed
 from support.specs import REPOSITORY
+from support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.ssh
 
 PROGRAMS = REPOSITORY / "tests" / "training" / "programs"
 QUICK = {"connect": 30, "heartbeat": 5, "lease": 12, "grace": 0.5}
-PATIENCE = 240
 
 COUNT = """
 import json, os, socket, time
@@ -60,25 +58,10 @@ def finish(launch: Launch, running: subprocess.Popen[str]) -> str:
     return err
 
 
-def wait_until(running: subprocess.Popen[str], condition: Callable[[], object]) -> None:
-    """Poll a condition while the command runs."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert running.poll() is None, running.communicate()
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
-
-
-def records(launch: Launch, kind: str, **fields: object) -> list[dict[str, Any]]:
-    """Return the journal's records of a kind so far with these fields."""
-    found = launch.journal() if list(launch.home.glob("runs/*/events.jsonl")) else []
-    return [record for record in found if record["kind"] == kind and fields.items() <= record.items()]
-
-
 def starts(launch: Launch) -> dict[str, list[str]]:
     """Return the hosts on which each task was started, in this order."""
     found: dict[str, list[str]] = {}
-    for record in records(launch, "task_started"):
+    for record in launch.records("task_started"):
         found.setdefault(record["task"], []).append(record["host"])
     return found
 
@@ -93,7 +76,7 @@ def test_a_gang_moves_to_the_spare_host_and_back(bed: Bed, launch: Launch) -> No
         assert "worker:1 | attempt 1 on h3" in output
         status = json.loads(launch.run("ps", launch.run_directory().name, "--json").stdout)
         bed.power_on(2)
-        wait_until(running, lambda: len(records(launch, "host_joined", host="h2")) == 2)
+        wait_until(lambda: len(launch.records("host_joined", host="h2")) == 2, running)
         bed.power_off(3)
         output = read_until(running, "attempt 2 on", 2)
         assert "worker:1 | attempt 2 on h2" in output
@@ -118,11 +101,11 @@ def test_a_killed_supervisor_knows_where_tasks_are(bed: Bed, launch: Launch) -> 
         running = start(bed, launch, {"worker": ["h1", "h2"]}, timeouts={**QUICK, "lease": 20})
         read_until(running, "attempt 0 on", 2)
         bed.power_off(2)
-        wait_until(running, lambda: records(launch, "host_lost") or records(launch, "hold_ports", host="h3"))
+        wait_until(lambda: launch.records("host_lost") or launch.records("hold_ports", host="h3"), running)
         running.kill()
         running.communicate(timeout=PATIENCE)
         running = launch.start("up", "--resume", launch.run_directory().name)
-        wait_until(running, lambda: starts(launch).get("worker:1") == ["h2", "h3"])
+        wait_until(lambda: starts(launch).get("worker:1") == ["h2", "h3"], running)
         err = finish(launch, running)
     assert not watch.clashes()
     assert starts(launch)["worker:1"] == ["h2", "h3"]
@@ -153,5 +136,5 @@ def test_mirrored_training_goes_on_on_the_spare_host(bed: Bed, launch: Launch, n
     bed.power_off(2)
     err = finish(launch, running)
     assert starts(launch) == {"worker:0": ["h1", "h1"], "worker:1": ["h2", "h3"]}
-    assert records(launch, "task_started", host="h3")[0]["preload"] == "tensorflow", err
+    assert launch.records("task_started", host="h3")[0]["preload"] == "tensorflow", err
     assert re.search(r"attempt 1 begins at step [1-9]", launch.log("worker:1"))

@@ -14,11 +14,12 @@ from typing import Any
 
 import psutil
 
+from support import waiting
 from support.processes import command_of, processes_with, without_forks
 from support.specs import TFLAUNCH
 from tflaunch_worker import program_source
 
-PATIENCE = 600
+PATIENCE = waiting.PATIENCE
 LONG = bool(os.environ.get("TFLAUNCH_TEST_LONG"))
 """Whether tests also run what repeats a promise that another run already checks; `make nightly` sets it."""
 PRELOADED = [name for name in os.environ.get("TFLAUNCH_TEST_PRELOAD", "").split(",") if name]
@@ -113,6 +114,12 @@ class Launch:
         """Return the journal of the only run."""
         text = (self.run_directory() / "events.jsonl").read_text()
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # the last may not be complete
+
+    def records(self, kind: str = "", **fields: object) -> list[dict[str, Any]]:
+        """Return the journals' records of a kind with these fields; none while there is no run yet."""
+        written = [path.read_text() for path in self.home.glob("runs/*/events.jsonl")]
+        lines = [json.loads(line) for text in written for line in text[: text.rfind("\n") + 1].splitlines()]
+        return [line for line in lines if kind in ("", line["kind"]) and fields.items() <= line.items()]
 
     def survivors(self) -> list[psutil.Process]:
         """Return every process with this home in its environment, tasks included, but no server for later tests."""

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from support.fixed_ports import free_ports
-from support.launch import LONG, PATIENCE, Launch
+from support.launch import LONG, Launch
+from support.waiting import PATIENCE, wait_until
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -156,11 +157,3 @@ def test_nobody_reaches_workers_in_a_private_network(launch: Launch) -> None:
     assert ended.returncode == 0, ended.stderr
     assert set(found) == {"refused"}
     assert final_weight(launch) == "10"
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Poll a condition."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)

@@ -11,8 +11,6 @@ import re
 import shlex
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ import pytest
 
 from support.fixed_ports import free_ports
 from support.launch import Launch, read_until
+from support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.tensorflow
 
@@ -29,7 +28,6 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 NEVER = {"max": 0}
 SERVERS = {"worker": {"server": True}, "ps": {"server": True}}
 ALONE: dict[str, Any] = {"cluster": {"worker": 1}, "strategy": "none"}
-PATIENCE = 600
 SILENCE = "60s"
 """Longer than two tasks need to import TensorFlow, even on a busy machine."""
 
@@ -64,23 +62,6 @@ def said(launch: Launch) -> dict[str, str]:
     return {
         path.stem: path.read_text(errors="surrogateescape") for path in (launch.run_directory() / "logs").glob("*.log")
     }
-
-
-def records(launch: Launch, kind: str, **fields: Any) -> list[dict[str, Any]]:
-    """Return the journal's records of a kind with these fields; none while there is no run yet."""
-    texts = [path.read_text() for path in launch.home.glob("runs/*/events.jsonl")]
-    lines = [json.loads(line) for text in texts for line in text[: text.rfind("\n") + 1].splitlines()]
-    return [line for line in lines if line["kind"] == kind and fields.items() <= line.items()]
-
-
-def wait_until(running: subprocess.Popen[str], condition: Callable[[], Any]) -> Any:
-    """Poll a condition while the command runs; return its result."""
-    end = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert running.poll() is None, running.communicate()
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
-    return found
 
 
 def lines_of(text: str, beginning: str) -> list[str]:
@@ -133,7 +114,7 @@ def test_fit_for_the_chief_alone(launch: Launch) -> None:
     cluster = {"chief": 1, "worker": 2, "ps": 2}
     logs = succeeds(launch, "pss_fit_for_the_chief_only.py", cluster=cluster, roles=SERVERS)
     assert "2 epochs, 10 steps" in logs["chief-0"].splitlines()
-    ends = {record["task"]: (record["was_told"], record["signal"]) for record in records(launch, "task_exited")}
+    ends = {record["task"]: (record["was_told"], record["signal"]) for record in launch.records("task_exited")}
     assert ends.pop("chief:0") == (False, None)
     assert ends == dict.fromkeys(("worker:0", "worker:1", "ps:0", "ps:1"), (True, signal.SIGTERM))
 
@@ -153,7 +134,7 @@ def test_one_program_for_all_roles_and_an_evaluator_that_never_ends(launch: Laun
     logs = said(launch)
     assert "trained 0 over full epochs" in logs["chief-0"]
     assert [logs[f"{role}-0"].count("serving\n") for role in ("worker", "ps")] == [1, 1]
-    ends = {record["task"]: (record["was_told"], record["signal"]) for record in records(launch, "task_exited")}
+    ends = {record["task"]: (record["was_told"], record["signal"]) for record in launch.records("task_exited")}
     assert ends.pop("chief:0") == (False, None)
     assert ends == dict.fromkeys(("worker:0", "ps:0", "evaluator:0"), (True, signal.SIGTERM))
 
@@ -176,7 +157,7 @@ def test_a_data_service_beside_mirrored_workers(launch: Launch) -> None:
     for worker in ("worker-0", "worker-1"):
         assert lines_of(logs[worker], "all saw") == [str(sum(range(0, 200, 2)))]
     assert lines_of(logs["dispatcher"], "dispatching at") == [f"grpc://{address}"]
-    ends = {record["task"]: record["was_told"] for record in records(launch, "task_exited")}
+    ends = {record["task"]: record["was_told"] for record in launch.records("task_exited")}
     assert ends == {"worker:0": False, "worker:1": False, **dict.fromkeys(sidecars, True)}
 
 
@@ -189,13 +170,13 @@ def test_an_evaluator_that_ends_at_once(launch: Launch, code: int, starts: int) 
     restart = {"max": 2, "backoff": [0, 0]}
     written = spec(launch, "exits_at_once.py", code, cluster={"worker": 2, "evaluator": 1}, restart=restart)
     running = launch.start("up", written)
-    wait_until(running, lambda: len(records(launch, "task_exited", task="evaluator:0", code=code)) == starts)
+    wait_until(lambda: len(launch.records("task_exited", task="evaluator:0", code=code)) == starts, running)
     (launch.directory / "enough").touch()
     out, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
     assert out.count("trained\n") == 2
     assert ("evaluator:0 exited with code 1; the job goes on without it" in err) == (code == 1)
-    started = [record["task"] for record in records(launch, "task_started")]
+    started = [record["task"] for record in launch.records("task_started")]
     assert {task: started.count(task) for task in started} == {"worker:0": 1, "worker:1": 1, "evaluator:0": starts}
 
 
@@ -250,7 +231,7 @@ def test_flags_of_tensorflow_1_need_a_shell(launch: Launch) -> None:
     script = f"""exec {program} --worker_hosts="$(python -c {shlex.quote(one_liner)})" \
         --job_name="${{TFLAUNCH_TASK%:*}}" --task_index="${{TFLAUNCH_TASK#*:}}" """
     logs = succeeds(launch, "", command=["sh", "-c", script])
-    ports = {task: port for record in records(launch, "ports_held") for task, port in record["ports"].items()}
+    ports = {task: port for record in launch.records("ports_held") for task, port in record["ports"].items()}
     assert logs == {f"worker-{i}": f"worker {i} of 2 is localhost:{ports[f'worker:{i}']}\n" for i in range(2)}
 
 
@@ -319,7 +300,7 @@ def test_who_makes_a_fixed_directory_second_is_named(launch: Launch) -> None:
     """It may be either of the two."""
     ended = up(launch, "fixed_paths.py", launch.directory / "made", "mkdir", strategy="none")
     assert ended.returncode == 1, ended.stderr
-    (failed,) = records(launch, "task_exited", code=1)
+    (failed,) = launch.records("task_exited", code=1)
     assert f"{failed['task']} exited with code 1" in ended.stderr
     assert "FileExistsError" in ended.stderr
 
@@ -352,7 +333,7 @@ def test_a_worker_that_waits_for_its_peers_does_not_keep_a_chief(launch: Launch)
     exited = '"task_exited".*"worker:0"'  # or the grace may be too short for it
     words = after("events.jsonl", exited, "chief:0", command("never_ends.py", "worker:1", "peer"), launch)
     succeeds(launch, "", command=words, cluster=cluster, success="chief", timeouts=SHORT)
-    ends = {record["task"]: (record["was_told"], record["code"]) for record in records(launch, "task_exited")}
+    ends = {record["task"]: (record["was_told"], record["code"]) for record in launch.records("task_exited")}
     assert ends == {"chief:0": (False, 0), "worker:0": (False, 0), "worker:1": (True, None)}
 
 
@@ -385,7 +366,7 @@ def test_pools_execs_and_children_left_behind(launch: Launch) -> None:
         assert len(left) == 4
         assert not [pid for pid in left if is_alive(int(pid))]
     assert not launch.survivors()
-    assert [record["code"] for record in records(launch, "task_exited")] == [0, 0]
+    assert [record["code"] for record in launch.records("task_exited")] == [0, 0]
 
 
 # ---- Output
@@ -456,12 +437,12 @@ def test_who_saves_on_ctrl_c_must_be_sent_it(launch: Launch) -> None:
     read_until(running, "training", 2)
     assert launch.run("kill", "-s", "INT", "worker:1").returncode == 0
     read_until(running, "worker:1 | saved")
-    wait_until(running, lambda: records(launch, "task_gone", task="worker:1"))
+    wait_until(lambda: launch.records("task_gone", task="worker:1"), running)
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 130, err
     assert "saved" not in said(launch)["worker-0"]
-    ends = {record["task"]: (record["code"], record["signal"]) for record in records(launch, "task_exited")}
+    ends = {record["task"]: (record["code"], record["signal"]) for record in launch.records("task_exited")}
     assert ends == {"worker:0": (None, signal.SIGTERM), "worker:1": (0, None)}
 
 
@@ -477,7 +458,7 @@ def test_own_handlers_of_term(launch: Launch) -> None:
         "worker-0": False,
         "worker-1": True,
     }
-    ends = {record["task"]: (record["code"], record["signal"]) for record in records(launch, "task_exited")}
+    ends = {record["task"]: (record["code"], record["signal"]) for record in launch.records("task_exited")}
     assert ends == {"worker:0": (None, signal.SIGKILL), "worker:1": (0, None)}
 
 

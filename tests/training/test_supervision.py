@@ -10,8 +10,6 @@ import os
 import re
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import pytest
 
 from support.fixed_ports import free_ports
 from support.launch import Launch
+from support.waiting import PATIENCE, wait_until
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -29,7 +28,6 @@ PROGRAMS = Path(__file__).parent / "programs"
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 AT_ONCE = {"max": 3, "backoff": [0, 0]}
 SERVERS = {"worker": {"server": True}, "ps": {"server": True}}
-PATIENCE = 600
 SILENCE = "30s"
 """Longer than TensorFlow needs to start, even on a busy machine; a timeout that tests wait for."""
 
@@ -58,32 +56,15 @@ def finish(running: subprocess.Popen[str]) -> str:
     return running.communicate(timeout=PATIENCE)[1]
 
 
-def wait_until(running: subprocess.Popen[str], condition: Callable[[], Any]) -> Any:
-    """Poll a condition while the command runs; return its result."""
-    end = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert running.poll() is None, finish(running)
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
-    return found
-
-
-def records(launch: Launch, kind: str, **fields: Any) -> list[dict[str, Any]]:
-    """Return the journal's records of a kind with these fields; none while there is no run yet."""
-    written = [path.read_text() for path in launch.home.glob("runs/*/events.jsonl")]
-    lines = [json.loads(line) for text in written for line in text[: text.rfind("\n") + 1].splitlines()]
-    return [line for line in lines if line["kind"] == kind and fields.items() <= line.items()]
-
-
 def pid_of(launch: Launch, running: subprocess.Popen[str], task: str, attempt: int) -> int:
     """Wait for the start of an attempt and return its pid."""
-    (start,) = wait_until(running, lambda: records(launch, "task_started", task=task, attempt=attempt))
+    (start,) = wait_until(lambda: launch.records("task_started", task=task, attempt=attempt), running)
     return start["pid"]
 
 
 def starts(launch: Launch, task: str) -> list[int]:
     """Return the attempts of a task that were started."""
-    return [record["attempt"] for record in records(launch, "task_started", task=task)]
+    return [record["attempt"] for record in launch.records("task_started", task=task)]
 
 
 def words(launch: Launch, task: str) -> dict[int, str]:
@@ -113,7 +94,7 @@ def wait_for_steps(launch: Launch, running: subprocess.Popen[str], task: str, at
         return (not attempt or mark in text) and len(steps(text.rpartition(mark)[2] if attempt else text)) >= count
 
     pid_of(launch, running, task, attempt)
-    wait_until(running, done)
+    wait_until(done, running)
 
 
 # ---- MultiWorkerMirroredStrategy
@@ -142,7 +123,7 @@ def test_a_killed_worker_takes_its_gang_along_but_nobody_who_looks_on(launch: La
     assert running.returncode == 0, err
     assert "evaluator:0 was killed by SIGKILL; it restarts alone" in err
     assert "worker:1 was killed by SIGKILL; ending worker:0\n" in err
-    killed, ended, *_ = (r for r in records(launch, "task_exited") if r["task"].startswith("worker"))
+    killed, ended, *_ = (r for r in launch.records("task_exited") if r["task"].startswith("worker"))
     assert (killed["task"], killed["was_told"], killed["signal"]) == ("worker:1", False, signal.SIGKILL)
     assert (ended["task"], ended["was_told"]) == ("worker:0", True)
     # Attempts share one numbering: those of evaluator and sidecar were 1.
@@ -164,7 +145,7 @@ def test_a_plain_code_in_training_is_the_jobs_and_its_victims_are_not_blamed(lau
     assert "worker:1 exited with code 7" in err
     assert "also stopped: worker:0" in err
     assert not re.search(r"worker:0 (exited|was killed)", err)
-    assert [record["was_told"] for record in records(launch, "task_exited")] == [False, True]
+    assert [record["was_told"] for record in launch.records("task_exited")] == [False, True]
     assert "Traceback" not in launch.log("worker:0")
 
 
@@ -172,7 +153,7 @@ def test_a_program_that_fails_while_others_wait_for_it_is_not_retried(launch: La
     """worker:0 listens and waits in the constructor of its strategy."""
     written = launch.spec(cluster={"worker": 2}, command=["python", "-c", LONELY], env=QUIET, restart=AT_ONCE)
     running = launch.start("up", written)
-    wait_until(running, lambda: records(launch, "port_opened", task="worker:0"))
+    wait_until(lambda: launch.records("port_opened", task="worker:0"), running)
     (launch.directory / "fail").touch()
     err = finish(running)
     assert running.returncode == 5, err
@@ -283,8 +264,8 @@ def test_preempted_workers_save_together_and_are_not_charged(launch: Launch) -> 
     err = finish(running)
     assert running.returncode == 0, err
     assert err.count("exited with code 42: preempted") == 2
-    assert [record["code"] for record in records(launch, "task_exited")] == [42, 42, 42, 42, 0, 0]
-    assert not any(record["was_told"] for record in records(launch, "task_exited"))
+    assert [record["code"] for record in launch.records("task_exited")] == [42, 42, 42, 42, 0, 0]
+    assert not any(record["was_told"] for record in launch.records("task_exited"))
     for task in ("worker:0", "worker:1"):
         said = words(launch, task)
         assert begun_at(said[1]) == steps(said[0])[-1]
@@ -300,7 +281,7 @@ def test_term_for_tflaunch_lets_the_workers_save(launch: Launch) -> None:
     running.send_signal(signal.SIGTERM)
     err = finish(running)
     assert running.returncode == 143, err
-    assert [record["code"] for record in records(launch, "task_exited")] == [42, 42]
+    assert [record["code"] for record in launch.records("task_exited")] == [42, 42]
     assert not launch.survivors()
     saved = steps(launch.log("worker:0"))[-1]
     again = launch.start("up", written, "--", "python", PROGRAMS / "preemptible.py", 0, 2)
@@ -319,7 +300,7 @@ if step == 3 and task == 'worker:1':
     sys.exit(3)
 """
     running = launch.start("up", spec(launch, "mirrored.py", 3, fault, success="chief"))
-    wait_until(running, lambda: records(launch, "task_exited", task="worker:0"))
+    wait_until(lambda: launch.records("task_exited", task="worker:0"), running)
     (launch.directory / "late").touch()
     err = finish(running)
     assert running.returncode == 0, err
@@ -349,17 +330,17 @@ def test_a_lost_ps_worker_comes_back_alone(launch: Launch) -> None:
             os.kill(pid, signal.SIGKILL)
         else:
             (launch.directory / "fifo").write_text(death)
-        wait_until(running, lambda: records(launch, "task_exited", task="worker:0", attempt=attempt))  # noqa: B023
+        wait_until(lambda: launch.records("task_exited", task="worker:0", attempt=attempt), running)  # noqa: B023
         before = len(steps(launch.log("chief:0")))
         # There is no other worker: a step shows that the chief has accepted this one again.
-        wait_until(running, lambda: len(steps(launch.log("chief:0"))) > before + 1)  # noqa: B023
+        wait_until(lambda: len(steps(launch.log("chief:0"))) > before + 1, running)  # noqa: B023
     (launch.directory / "enough").touch()
     err = finish(running)
     assert running.returncode == 0, err
     assert err.count("it restarts alone") == 4
     assert starts(launch, "worker:0") == [0, 1, 2, 3, 4]
     assert starts(launch, "chief:0") == starts(launch, "ps:0") == [0]
-    held = [record["ports"]["worker:0"] for record in records(launch, "ports_held")]
+    held = [record["ports"]["worker:0"] for record in launch.records("ports_held")]
     assert len(set(held)) == 1
     done = steps(launch.log("chief:0"))
     # A worker that dies between its addition and its answer has the closure run again, so a death may count twice.
@@ -374,7 +355,7 @@ def test_a_lost_chief_or_ps_takes_all_along(launch: Launch) -> None:
     cluster = {"chief": 1, "worker": 1, "ps": 1}
     running = launch.start("up", spec(launch, "chief.py", fault, cluster=cluster, roles=SERVERS))
     wait_for_steps(launch, running, "chief:0", 0)
-    wait_until(running, lambda: len(records(launch, "port_opened")) == 3)
+    wait_until(lambda: len(launch.records("port_opened")) == 3, running)
     (launch.directory / "fail").touch()
     wait_for_steps(launch, running, "chief:0", 1)
     os.kill(pid_of(launch, running, "ps:0", 1), signal.SIGKILL)
@@ -389,5 +370,5 @@ def test_a_lost_chief_or_ps_takes_all_along(launch: Launch) -> None:
     said = words(launch, "chief:0")
     assert begun_at(said[1]) == steps(said[0])[-1]
     assert begun_at(said[2]) in (steps(said[1])[-1], steps(said[1])[-1] + 1), "the last line may be lost, no step"
-    last = [record for record in records(launch, "task_exited", attempt=2) if record["task"] != "chief:0"]
+    last = [record for record in launch.records("task_exited", attempt=2) if record["task"] != "chief:0"]
     assert [(record["signal"], record["was_told"]) for record in last] == [(signal.SIGTERM, True)] * 2

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 
 import pytest
 
-from support.launch import PATIENCE, Launch
+from support.launch import Launch
+from support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.cli
 
@@ -108,11 +108,8 @@ def test_outputs_come_home_while_the_job_runs(launch: Launch) -> None:
 
 def wait_for_file(running: subprocess.Popen[str], launch: Launch, name: str, text: str) -> None:
     """Wait until a collected file has this content."""
-    end = time.monotonic() + PATIENCE
-    while [path.read_text() for path in launch.home.glob(f"runs/*/collected/worker-0/outputs/{name}")] != [text]:
-        assert running.poll() is None, running.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    copies = f"runs/*/collected/worker-0/outputs/{name}"
+    wait_until(lambda: [path.read_text() for path in launch.home.glob(copies)] == [text], running)
 
 
 @pytest.mark.parametrize(

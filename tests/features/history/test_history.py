@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.launch import PATIENCE, Launch
+from support.launch import Launch
+from support.waiting import PATIENCE, wait_until
 from tflaunch.store.history import Figures, HistoryWriter, Moment, last_moment, read_history
 from tflaunch.store.run_dir import HISTORY_NAME
 
@@ -104,11 +105,8 @@ class TestFile:
 
 def moments(launch: Launch, least: int) -> list[Moment]:
     """Return the history of the only run, once it has that many moments."""
-    deadline = time.monotonic() + PATIENCE
-    while len(found := read_history(launch.run_directory())) < least:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.1)
-    return found
+    wait_until(lambda: len(read_history(launch.run_directory())) >= least)
+    return read_history(launch.run_directory())
 
 
 @pytest.mark.cli

@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ from support import kubectl_stub
 from support.launch import Launch
 from support.processes import command_of, processes_with
 from support.specs import written
+from support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.cli
-PATIENCE = 120.0
 WAITS = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -108,14 +108,6 @@ def cluster(launch: Launch, tmp_path: Path) -> Iterator[Cluster]:
         found.end()
 
 
-def wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
-    """Wait for a condition of other processes."""
-    end = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < end, otherwise
-        time.sleep(0.1)
-
-
 def test_commands_reach_a_run_and_its_files_come_home(cluster: Cluster, launch: Launch) -> None:
     launch.env["HIDDEN"] = "xyzzy"
     run = cluster.start(secrets={"TOKEN": {"env": "HIDDEN"}})
@@ -165,7 +157,7 @@ def test_a_supervisor_whose_pod_is_deleted_is_replaced(cluster: Cluster, launch:
     tasks, first = cluster.tasks(), cluster.launcher()
     assert len(tasks) == 2
     launch.paste(f"kubectl delete pod {first['metadata']['name']}")
-    wait_until(lambda: launch.run("events").stdout.count("link_restored") >= 2, "it did not resume")
+    wait_until(lambda: launch.run("events").stdout.count("link_restored") >= 2, otherwise="it did not resume")
     assert cluster.launcher()["metadata"]["uid"] != first["metadata"]["uid"]
     assert cluster.tasks() == tasks
     cluster.go.touch()
@@ -178,7 +170,9 @@ def test_without_a_volume_the_next_pod_begins_the_job_again(cluster: Cluster, la
     run = cluster.start(code=0, timeouts={"lease": "3s"})
     tasks, first = cluster.tasks(), cluster.launcher()
     launch.paste(f"kubectl delete pod {first['metadata']['name']}")
-    wait_until(lambda: len(cluster.tasks()) == 2 and not {*tasks} & {*cluster.tasks()}, "it did not begin again")
+    wait_until(
+        lambda: len(cluster.tasks()) == 2 and not {*tasks} & {*cluster.tasks()}, otherwise="it did not begin again"
+    )
     said = f"the pod that supervised {run} is gone, and the run directory with it (kubernetes.run_volume would keep it)"
     assert said in cluster.logs()
     cluster.go.touch()
@@ -190,9 +184,9 @@ def test_the_end_of_a_run_is_kept_for_a_while(cluster: Cluster, launch: Launch) 
     """Then the Job has the result, and the pod's exit code is that of the run."""
     run = cluster.start(kubernetes={"keep": "1s"})
     cluster.go.touch()
-    wait_until(lambda: cluster.objects("Job")[0]["spec"]["backoffLimit"] == 0, "the run did not end")
+    wait_until(lambda: cluster.objects("Job")[0]["spec"]["backoffLimit"] == 0, otherwise="the run did not end")
     ended = cluster.launcher()
-    wait_until((Path(ended["place"]) / "exit").exists, "the pod did not end")
+    wait_until((Path(ended["place"]) / "exit").exists, otherwise="the pod did not end")
     assert (Path(ended["place"]) / "exit").read_text() == "7"
     late = launch.run("wait", run)
     assert late.returncode == 7
@@ -207,7 +201,7 @@ def test_a_supervisor_that_is_killed_is_replaced_in_its_pod(cluster: Cluster, la
     (first,) = psutil.Process(launcher["pid"]).children()
     (supervisor,) = first.children()
     supervisor.send_signal(signal.SIGKILL)
-    wait_until(lambda: launch.run("events").stdout.count("link_restored") >= 2, "it did not resume")
+    wait_until(lambda: launch.run("events").stdout.count("link_restored") >= 2, otherwise="it did not resume")
     assert cluster.tasks() == tasks
     assert launch.run("down").returncode == 0
     assert not cluster.tasks()

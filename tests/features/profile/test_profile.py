@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import time
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from support.launch import PATIENCE, Launch
+from support.launch import Launch
+from support.waiting import PATIENCE, wait_until
 from tflaunch.cli.json_output import schema_of_output
 
 pytestmark = pytest.mark.cli
@@ -73,16 +73,11 @@ def test_a_profile_can_be_interrupted(launch: Launch, how: signal.Signals) -> No
     """The task goes on, and can be profiled again; nothing is left."""
     begin(launch, worker=1)
     profile = launch.start("profile", "--for", "10m")
-    until = time.monotonic() + PATIENCE
-    while not sessions(launch):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: sessions(launch))
     profile.send_signal(how)
     _, err = profile.communicate(timeout=PATIENCE)
     assert profile.returncode == (130 if how is signal.SIGINT else -how), err
-    while sessions(launch):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: not sessions(launch))
     again = launch.run("profile", "--for", "100ms")
     assert again.returncode == 0, again.stderr
     assert len(sessions(launch)) == 1

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ import psutil
 import pytest
 
 from support.agent_client import wait_gone
-from support.launch import LONG, PATIENCE, Launch
+from support.launch import LONG, Launch
+from support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.cli
 
@@ -28,20 +28,11 @@ ENTRIES, KILLS, SLOTS = (1000, 50, 3) if LONG else (8, 3, 1)
 SEED = 7
 
 
-def until(holds: Callable[[], Any]) -> Any:
-    """Wait until something holds, and return it."""
-    end = time.monotonic() + PATIENCE
-    while not (found := holds()):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return found
-
-
 @pytest.fixture(autouse=True)
 def _nothing_is_left(launch: Launch) -> Any:
     """The dispatcher and the supervisors of runs that have ended exit by themselves."""
     yield
-    until(lambda: not launch.survivors())
+    wait_until(lambda: not launch.survivors())
 
 
 def shell(launch: Launch, script: str, name: str = "job", **fields: Any) -> Path:
@@ -178,7 +169,7 @@ def test_runs_share_the_gpus_of_a_host(launch: Launch) -> None:
     for name, count in (("one", 1), ("two", 2), ("three", 2), ("four", 1)):
         runs += put(launch, shell(launch, script, name, hosts=hosts, roles={"worker": {"gpus": count}}))
     given = launch.directory / "gpus"
-    until(lambda: given.exists() and len(given.read_text().split()) == 2)
+    wait_until(lambda: given.exists() and len(given.read_text().split()) == 2)
     found = queued(launch)
     assert [entry["run"] for entry in found] == runs[2:]
     assert found[0]["needs"] == {"localhost": 2}
@@ -192,9 +183,9 @@ def test_runs_share_the_gpus_of_a_host(launch: Launch) -> None:
 def test_slots(launch: Launch) -> None:
     """A change lets runs begin that wait; it is kept."""
     runs = put(launch, shell(launch, f"{MARK}; {HOLD}; : {{matrix.n}}"), "--matrix", "n=1,2,3")
-    until(lambda: begun(launch) == runs[:1])
+    wait_until(lambda: begun(launch) == runs[:1])
     assert launch.run("queue", "--slots", "2").returncode == 0
-    until(lambda: sorted(begun(launch)) == runs[:2])
+    wait_until(lambda: sorted(begun(launch)) == runs[:2])
     assert [entry["run"] for entry in queued(launch)] == runs[2:]
     stopped = launch.run("down", "--all")
     assert stopped.returncode == 0
@@ -206,7 +197,7 @@ def test_a_run_has_the_environment_of_its_command(launch: Launch) -> None:
     """Which is deleted as soon as the run has begun, as it may contain secrets."""
     held(launch)
     put(launch, shell(launch, "true"))
-    until(lambda: dispatcher(launch))
+    wait_until(lambda: dispatcher(launch))
     launch.env |= {"FLAVOUR": "sweet", "PYTHONPATH": str(launch.directory)}  # so that modules are searched elsewhere
     (run,) = put(launch, shell(launch, "echo $FLAVOUR; pwd"))
     path = launch.home / "runs" / run
@@ -240,11 +231,11 @@ def test_the_end_of_a_run_starts_another_dispatcher(launch: Launch) -> None:
     """After the one that was there was killed."""
     held(launch)
     (run,) = put(launch, shell(launch, MARK))
-    killed = until(lambda: dispatcher(launch))
+    killed = wait_until(lambda: dispatcher(launch))
     killed.kill()
     wait_gone(killed.pid)
     free(launch)
-    until(lambda: begun(launch) == [run])
+    wait_until(lambda: begun(launch) == [run])
     assert launch.run("wait", run).returncode == 0
 
 
@@ -267,8 +258,8 @@ def test_dispatchers_that_are_killed(launch: Launch) -> None:
             found.kill()
             kills += 1
             free(launch)
-    until(lambda: not queued(launch))
+    wait_until(lambda: not queued(launch))
     assert {launch.run("wait", run).returncode for run in runs[-5:]} == {0}
-    until(lambda: len(begun(launch)) >= ENTRIES)
+    wait_until(lambda: len(begun(launch)) >= ENTRIES)
     assert sorted(begun(launch)) == sorted(runs)
     assert kills == KILLS or (kills and not LONG)
