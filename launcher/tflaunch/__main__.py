@@ -94,4 +94,7 @@ def _flush(code: int) -> int:
 
 
 if __name__ == "__main__":
+    # `python -m` has put the working directory first, in which a module of any name may lie; or tflaunch itself.
+    if not getattr(sys.flags, "safe_path", False) and sys.path[0] != os.path.dirname(os.path.dirname(__file__)):
+        del sys.path[0]
     main()

@@ -121,6 +121,7 @@ def job(launch: Launch, script: str, **fields: Any) -> Path:
     """Write the spec of a worker that runs a shell script, with a TensorBoard."""
     if not (launch.directory / "tensorboard").exists():
         stand_in(launch.directory)
+    launch.env["PYTHONPATH"] = str(launch.directory)  # the command does not search the working directory
     return launch.shell(
         script, **{"workers": 1, "strategy": "none", "tensorboard": "logs/", "timeouts": QUICK, **fields}
     )

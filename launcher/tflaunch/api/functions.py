@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import io
 import json
@@ -28,7 +29,7 @@ from tflaunch_worker import wire
 from tflaunch_worker.printable import printable
 
 _MOST_HEAD = 1024 * 1024  # bytes
-_TELL_PATH = "import json, sys; print(json.dumps(sys.path))"
+_TELL_PATH = "import sys; print(ascii(sys.path))"  # imports nothing that could lie in the working directory
 _PATIENCE = 10.0  # seconds for an interpreter to start
 _pickling = threading.Lock()  # which modules are pickled by value is a setting of the whole process
 
@@ -87,7 +88,7 @@ class Call:
             told = subprocess.run(
                 command, env=env, cwd=task.workdir, capture_output=True, timeout=_PATIENCE, check=True
             )
-            own = json.loads(told.stdout)
+            own = ast.literal_eval(told.stdout.decode("ascii"))
         except (OSError, ValueError, subprocess.SubprocessError):
             return self.searched
         return [place for place in self.searched if place not in own]

@@ -8,21 +8,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.own_process import own_process
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import daemon
 from tflaunch.store.run_dir import RunDirectory
 
 _PROGRAM = (
-    "import json, os, sys; order = json.load(sys.stdin); sys.path[:] = order['path']; "
-    "from tflaunch import own_home; own_home.keep_compiled_modules(); "
+    "import json; order = json.load(sys.stdin); from tflaunch import own_home; own_home.keep_compiled_modules(); "
     "from tflaunch.runtime import supervisor_process; supervisor_process.supervise(order)"
 )
 
@@ -38,17 +36,14 @@ def start(plan: Plan, directory: RunDirectory, *, is_owned: bool) -> None:
     Raises:
         TflaunchError: the supervisor ended before that, with the reason.
     """
-    if not sys.executable:
-        raise TflaunchError("Python does not know its own path (sys.executable); use the command line", EXIT_INTERNAL)
     order = {
-        "path": sys.path,
         "plan": serialize.as_json(plan),
         "run": str(directory.path),
         "logs": str(directory.logs),
         "owner": os.getpid() if is_owned else None,
     }
     process = subprocess.Popen(
-        [sys.executable, "-I", "-c", _PROGRAM, directory.run],
+        own_process(_PROGRAM, directory.run),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C in the program's terminal is for the program

@@ -20,12 +20,13 @@ from typing import NoReturn
 
 from tflaunch import descriptors
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
-from tflaunch.features.queue import queue_wake, run_queue
+from tflaunch.features.queue import run_queue
 from tflaunch.features.queue.host_shares import with_devices
 from tflaunch.features.queue.machine_use import MachineUse
 from tflaunch.features.queue.queue_order import Candidate, Holder, decide
 from tflaunch.features.queue.run_queue import Entry, Order, Refusal
 from tflaunch.features.records import run_record
+from tflaunch.own_process import own_path, own_process
 from tflaunch.plan import serialize
 from tflaunch.runtime import daemon, foreground, launch
 from tflaunch.runtime.run_config import RunConfig
@@ -35,6 +36,10 @@ from tflaunch_worker import process_state
 from tflaunch_worker.named_tuple import NamedTuple
 
 _FOR_SUPERVISORS = (foreground, run_record)  # imported once, before the forks
+_BEGIN = (
+    "import json; from tflaunch.features.queue import queue_dispatcher; "
+    "queue_dispatcher.begin(sys.argv[1], json.loads(sys.argv[2]))"
+)
 _MOST_ATTEMPTS = 3
 _SHORTEST, _LONGEST = 0.02, 1.0  # seconds between two looks
 _CHILD_ENDED = [signal.SIGCHLD]
@@ -169,9 +174,9 @@ def _become(path: Path, devices: Mapping[str, Sequence[str]]) -> NoReturn:
         order = run_queue.read_order(path)
     except TflaunchError:
         begin(str(path), devices)  # which tells it
-    if (order.python, order.search_path) != (sys.executable, sys.path):
-        program = f"{queue_wake.IMPORT}queue_dispatcher.begin(sys.argv[2], json.loads(sys.argv[3]))"
-        words = [order.python, "-I", "-c", program, json.dumps(order.search_path), str(path), json.dumps(devices)]
+    if (order.python, order.search_path) != (sys.executable, own_path()):
+        place, shares = str(path), json.dumps(devices)
+        words = own_process(_BEGIN, place, shares, python=order.python, path=order.search_path)
         try:
             os.execve(order.python, words, order.environ)  # noqa: S606
         except OSError:

@@ -12,6 +12,7 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, describe_o
 from tflaunch.features.queue import queue_wake, run_queue
 from tflaunch.features.queue.host_shares import wanted_shares, with_inherited_devices
 from tflaunch.features.queue.run_queue import Order
+from tflaunch.own_process import own_path
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch
@@ -50,7 +51,7 @@ def enqueue(
                 umask=process_state.read_umask(),
                 environ=dict(os.environ),
                 python=sys.executable,
-                search_path=sys.path,
+                search_path=own_path(),
             )
             run_queue.add_entry(directory.path, order, wanted_shares(plan, linux.count_gpus()), plan.matrix)
     except OSError as error:

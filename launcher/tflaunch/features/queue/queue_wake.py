@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.queue import run_queue
+from tflaunch.own_process import own_process
 from tflaunch.store.run_dir import home
 from tflaunch_worker import linux
 
-IMPORT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tflaunch.features.queue import queue_dispatcher; "
+_PROGRAM = (
+    "import os; os.fork() and os._exit(0); "
+    "from tflaunch.features.queue import queue_dispatcher; queue_dispatcher.main()"
 )
-"""The beginning of a program whose first argument is where it searches modules."""
-_PROGRAM = f"import os; os.fork() and os._exit(0); {IMPORT}queue_dispatcher.main()"
 _LOG_NAME = "dispatcher.log"
 _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -29,13 +27,11 @@ def ensure_dispatcher() -> None:
     """
     if not run_queue.has_entries() or has_dispatcher():
         return
-    if not sys.executable:
-        raise TflaunchError("Python does not know its own path (sys.executable); use the command line", EXIT_INTERNAL)
     try:
         log = os.open(run_queue.queue_directory() / _LOG_NAME, _LOG_FLAGS, 0o600)
         try:
             subprocess.run(  # ends at once: the dispatcher is its child, so that no process here has to wait for it
-                [sys.executable, "-I", "-c", _PROGRAM, json.dumps(sys.path)],
+                own_process(_PROGRAM),
                 env={**os.environ, "TFLAUNCH_HOME": str(home())},
                 cwd="/",
                 stdin=subprocess.DEVNULL,

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from tflaunch.features.render import slurm
 from tflaunch.features.render.slurm import Ending
 from tflaunch.features.slurm import batch, commands, found_runs, job_parts, limits
 from tflaunch.features.slurm.commands import BadOptionError, NoSlurmError, SlurmError
+from tflaunch.own_process import own_command
 from tflaunch.plan import lint, placeholders, placement
 from tflaunch.plan.model import Plan
 from tflaunch.plan.placement import with_gpus
@@ -39,8 +39,6 @@ _LEAD_OF_TERM = r"--signal=\S*?TERM@(\d+)"
 _GPUS_OF_NODE = re.compile(r"hosts\.node-\d+\.gpus")
 _ORDER_NAME = "order.json"
 _SCRIPT_NAME = "job.sh"
-# `python -m` would import modules of the working directory that shadow real ones.
-_PROGRAM = "import sys; sys.path.pop(0); from tflaunch.__main__ import main; main()"
 _SCRIPT = """\
 #!/bin/bash
 {options}
@@ -198,7 +196,7 @@ def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Mapping[s
     private_files.write_text(directory.path / _ORDER_NAME, json.dumps(order._asdict()))
     first, *others = parts
     ours = {"output": str(directory.path / SUPERVISOR_LOG).replace("%", "%%"), "open-mode": "append"}
-    command = [sys.executable, "-c", _PROGRAM, "supervise", str(directory.path)]
+    command = own_command("supervise", str(directory.path))
     text = _script([{**ours, **first}, *others], command)
     private_files.write_text(directory.path / _SCRIPT_NAME, text)
     try:

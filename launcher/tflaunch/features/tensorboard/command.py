@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from tflaunch.plan.model import Plan, TaskPlan
 
 _LOOPBACK = "127.0.0.1"
-_PROBE = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorboard') is None)"
+# It runs in the task's directory, in which a module of any name may lie.
+_APART = "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
+_PROBE = _APART + "import importlib.util; sys.exit(importlib.util.find_spec('tensorboard') is None)"
+_BOARD = _APART + "import runpy; runpy.run_module('tensorboard.main', run_name='__main__', alter_sys=True)"
 _POLL_INTERVAL = 0.1  # seconds
 _STOP_TIMEOUT = 5.0  # seconds from TERM to KILL
 _CANNOT_LISTEN = 255  # TensorBoard's exit code; the program that has the port may be gone before we can look
@@ -58,7 +61,7 @@ def tensorboard(run: str | None, port: int | None) -> int:
         raise TflaunchError(f"the spec of {directory.name} names no event files: {remedy}", EXIT_USAGE)
     program, workdir, logdir = _board_here(plan, process)
     python = _python_with_tensorboard([program, sys.executable], workdir)
-    return _serve([python, "-m", "tensorboard.main", "--logdir", logdir, "--host", _LOOPBACK], workdir, port)
+    return _serve([python, "-c", _BOARD, "--logdir", logdir, "--host", _LOOPBACK], workdir, port)
 
 
 def _board_here(plan: Plan, process: TaskPlan) -> tuple[str, str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from starlette.routing import Route
 
 from tflaunch.client import requests, runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.own_process import own_command
 from tflaunch_worker import fields, wire
 
 _LONGEST_REQUEST = 64 * 1024  # bytes
@@ -82,10 +82,14 @@ def _send_signal(directory: Path, asked: dict[str, Any]) -> dict[str, str]:
 
 def _rerun(directory: Path, asked: dict[str, Any]) -> dict[str, str]:
     """Start the run again, in the background, and return the name of the new one when its tasks are running."""
-    command = [sys.executable, "-m", "tflaunch", "rerun", "-d", directory.name]
     # A session of its own, so that Ctrl-C for the page does not reach a run that begins.
     ended = subprocess.run(
-        command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True, start_new_session=True
+        own_command("rerun", "-d", directory.name),
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
     )
     if ended.returncode:
         said = [line.removeprefix("tflaunch: ") for line in ended.stderr.splitlines()]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.features.web.command import require_server
+from tflaunch.own_process import own_command
 from tflaunch.runtime.watchers import Supervision, Watcher
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class PageBeside(Watcher):
         """Start the process, and wait until it has shown the link."""
         self._run = supervision.job.run
         self._say = supervision.say
-        command = [sys.executable, "-m", "tflaunch", "web", self._run, "--owner", str(os.getpid())]
+        command = own_command("web", self._run, "--owner", str(os.getpid()))
         # A session of its own, as Ctrl-C is for the tasks; it closes its stdout when it has shown the link.
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True

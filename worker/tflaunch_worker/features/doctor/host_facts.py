@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     Facts = Dict[str, Any]
 
+# The probe runs in the task's directory, in which a module of any name may lie.
+_APART = "import sys; sys.path[:] = [entry for entry in sys.path if entry]; exec(sys.argv.pop(1))"
 _PATIENCE = 20.0  # seconds for an interpreter, whose packages may be on a slow disk
 _GPU_PATIENCE = 4.0
 
@@ -78,7 +80,7 @@ def _program(command: spawn.Command, probe: str | None) -> Facts:
         return {}
     try:
         done = subprocess.run(
-            [program, "-c", probe, *command.argv[1:]],
+            [program, "-c", _APART, probe, *command.argv[1:]],
             env=command.env, cwd=command.workdir, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=_PATIENCE, check=False,
         )  # fmt: skip

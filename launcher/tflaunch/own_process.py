@@ -1,0 +1,48 @@
+"""How tflaunch starts further Python processes of its own.
+
+They import from where this process does, and never from their working directory, in which a module of any name may lie:
+another user's `json.py`, or one's own `queue.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import tflaunch
+import tflaunch_worker
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+
+_COMMAND_LINE = "sys.argv[0] = 'tflaunch'; from tflaunch.__main__ import main; main()"
+
+
+def own_command(*words: str) -> list[str]:
+    """Return the command that runs tflaunch's command line with these words; raises as `own_process`."""
+    return own_process(_COMMAND_LINE, *words)
+
+
+def own_process(program: str, *arguments: str, python: str = "", path: Sequence[str] = ()) -> list[str]:
+    """Return the command of a Python process.
+
+    Args:
+        program: statements of Python, which find `sys` imported.
+        arguments: what it finds in ``sys.argv[1:]``.
+        python: another interpreter than this process's.
+        path: where that searches modules.
+
+    Raises:
+        TflaunchError: this process does not know its interpreter.
+    """
+    if not (python or sys.executable):
+        raise TflaunchError("Python does not know its own path (sys.executable); use the command line", EXIT_INTERNAL)
+    # -I keeps out the working directory, and settings by which another program would be run; the rest is given.
+    search = ascii([*(path or own_path())])
+    return [python or sys.executable, "-I", "-c", f"import sys; sys.path[:] = {search}; {program}", *arguments]
+
+
+def own_path() -> list[str]:
+    """Return where this process searches modules, without its working directory, and where its own packages are."""
+    path = [entry for entry in sys.path if entry]
+    homes = [os.path.dirname(next(iter(package.__path__))) for package in (tflaunch, tflaunch_worker)]
+    return [*path, *(home for home in dict.fromkeys(homes) if home not in path)]

@@ -1,0 +1,109 @@
+"""Processes of tflaunch never import from the working directory, in which a module of any name may lie."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.fake_tensorboard import stand_in
+from support.launch import PATIENCE, Launch, read_errors_until
+from support.web_pages import Server, api
+
+pytestmark = pytest.mark.cli
+
+MODULES = ("click", "fnmatch", "json", "queue", "shlex", "threading", "tflaunch_worker", "pydantic", "uvicorn")
+PLANTED = """import sys
+with open({log!r}, "a") as log:
+    print({name!r}, [*sys.argv], file=log)
+raise SystemExit("imported from the working directory")
+"""
+
+
+@pytest.fixture
+def planted(launch: Launch) -> Launch:
+    """A working directory with modules that note their import and end the process."""
+    for name in MODULES:
+        text = PLANTED.format(log=str(launch.directory / "imported"), name=name)
+        (launch.directory / f"{name}.py").write_text(text)
+    return launch
+
+
+def imported(launch: Launch) -> str:
+    """Return which of the planted modules were imported, by which process."""
+    log = launch.directory / "imported"
+    return log.read_text() if log.exists() else ""
+
+
+def test_the_modules_that_are_planted_would_be_imported(planted: Launch) -> None:
+    """By a Python that searches the working directory."""
+    subprocess.run([sys.executable, "-c", "import json"], cwd=planted.directory, check=False)
+    assert "json" in imported(planted)
+
+
+COMMANDS = {
+    "python -m tflaunch": "{python} -m tflaunch check job.json && {python} -m tflaunch up -d job.json",
+    "up -d": "tflaunch up -d job.json && tflaunch down",
+    "up --queue": "tflaunch up --queue job.json && tflaunch wait",
+    "python -m tflaunch up --queue": "{python} -m tflaunch up --queue job.json && {python} -m tflaunch wait",
+    "rerun": "tflaunch up job.json && tflaunch rerun -d",
+    "doctor": "tflaunch doctor python.json; true",
+    "preload": "tflaunch up --set 'preload=[\"decimal\"]' python.json",
+    "warm": "tflaunch warm --preload decimal; tflaunch warm --stop",
+    "exec": "tflaunch up -d lasting.json && tflaunch exec worker:0 -- true && tflaunch down",
+    "api": "cd sub && PYTHONPATH= {python} program.py",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_process_of_ours_imports_nothing_from_the_working_directory(planted: Launch, command: str) -> None:
+    """Whichever command starts it."""
+    sub = planted.directory / "sub"
+    sub.mkdir()
+    (sub / "train.py").write_text("print('trained')")
+    job = {"cluster": {"worker": 1}, "strategy": "none", "restart": {"max": 0}}
+    planted.spec(**job, command=["echo", "ran"])
+    planted.spec("lasting.json", **job, command=["sleep", "300"])
+    planted.spec("python.json", **job, command=["python3", "sub/train.py"])
+    (sub / "program.py").write_text(
+        "import os, tflaunch\n"
+        "os.chdir('..')\n"
+        "assert tflaunch.run({'cluster': {'worker': 1}, 'strategy': 'none', 'command': ['echo']}).exit_code == 0\n"
+    )
+    ended = planted.paste(command.format(python=sys.executable))
+    assert imported(planted) == ""
+    assert ended.returncode == 0, ended.stderr
+    planted.run("wait")
+
+
+@pytest.mark.parametrize(("command", "link"), [("up --web", "token="), ("tensorboard", "TensorBoard: http")])
+def test_what_serves_a_page_imports_nothing_from_it(planted: Launch, command: str, link: str) -> None:
+    """In a process beside the command."""
+    done = planted.spec("done.json", cluster={"worker": 1}, strategy="none", command=["true"], tensorboard="logs")
+    lasting = planted.spec(cluster={"worker": 1}, strategy="none", command=["sleep", "300"])
+    if command == "tensorboard":
+        planted.env["PYTHONPATH"] = str(planted.directory / "packages")
+        Path(planted.env["PYTHONPATH"]).mkdir()
+        stand_in(Path(planted.env["PYTHONPATH"]))
+        planted.up(done)
+        running = planted.start("tensorboard")
+    else:
+        running = planted.start(*command.split(), lasting)
+    shown = read_errors_until(running, link)
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=PATIENCE)
+    assert (imported(planted), link in shown) == ("", True)
+
+
+def test_the_page_runs_again(planted: Launch) -> None:
+    """A run that has ended."""
+    assert planted.up(planted.spec(cluster={"worker": 1}, strategy="none", command=["echo", "ran"])).returncode == 0
+    server = Server(planted)
+    server.sign_in()
+    answer = server.post(api(planted.run_directory().name, "rerun"), {})
+    server.stop()
+    assert (answer.status, imported(planted)) == (200, ""), answer.body
+    assert planted.run("wait", answer.data["run"]).returncode == 0
