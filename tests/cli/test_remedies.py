@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import tflaunch
+import tflaunch_worker
+from support.documents import check_usage
 from support.launch import PATIENCE, Launch, read_until
+from tflaunch.clusterspec.model import Spec
+from tflaunch.plan.shell_rules import check_commands
 
 pytestmark = pytest.mark.cli
 
@@ -108,3 +118,70 @@ def test_the_log_of_a_task_is_shown_as_hints_say(launch: Launch) -> None:
     run = launch.run_directory().name
     shown = launch.paste(f"tflaunch logs {run} worker:1")
     assert (shown.returncode, shown.stdout.count("here")) == (0, 1)
+
+
+COMMAND = re.compile(r"`(tflaunch [a-z-][^`]*)`|(?:try|next|example|with|run it|again|later): (tflaunch [^;\n]+)")
+
+
+def messages(path: Path) -> Iterator[str]:
+    """Yield the texts in a module that are no documentation; each value put into one becomes `1`."""
+    tree = ast.parse(path.read_text())
+    inside = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}
+    notes = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = (each.value if isinstance(each, ast.Constant) else "1" for each in node.values)
+            yield "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and not {id(node)} & (inside | notes):
+            yield node.value
+
+
+MODULES = [path for package in (tflaunch, tflaunch_worker) for path in Path(package.__path__[0]).rglob("*.py")]
+TEXTS = [text for path in MODULES for text in messages(path)]
+COMMANDS = sorted({"".join(command) for text in TEXTS for command in COMMAND.findall(text)})
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_in_a_message_is_one(command: str) -> None:
+    """It has such options and arguments, whatever values are put into it."""
+    check_usage(command.removesuffix("."))
+
+
+def test_commands_in_messages_are_read() -> None:
+    """Of most features."""
+    assert len(COMMANDS) > 40
+    with pytest.raises(Exception, match="No such option"):
+        check_usage("tflaunch up --never")
+
+
+SHELL = {
+    "false | cat": 1,
+    "exit 3 | tee log": 3,
+    "false; true": 1,
+    "A=3 env | grep -q A=3": 0,
+    "source ./sourced && exit $N": 4,
+    "ulimit -n 64 && exit 5": 5,
+    "cat a/*.txt | grep -c x": 0,
+    "cat a/*.txt": 0,
+    "exit $((1+1))": 2,
+    "sh script.sh > log": 6,
+    "sh script.sh >log": 6,
+    "echo 'two  words' | grep -q 'two  words'": 0,
+}
+"""Commands for a shell, and the exit code that is the failure's."""
+
+
+@pytest.mark.parametrize("command", SHELL)
+def test_a_command_for_a_shell_fails_as_is_proposed(command: str, tmp_path: Path) -> None:
+    """With the exit code of what has failed."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/1.txt").write_text("x\n")
+    (tmp_path / "sourced").write_text("N=4\n")
+    (tmp_path / "script.sh").write_text("exit 6\n")
+    spec = Spec.model_validate({"cluster": {"worker": 1}, "command": command})
+    (problem,) = check_commands(spec)
+    proposed, _ = json.JSONDecoder().raw_decode(problem.hint.partition("write ")[2])
+    words = [*proposed] if isinstance(proposed, list) else ["sh", "-c", proposed]
+    assert subprocess.run(words, cwd=tmp_path, check=False, stdout=subprocess.DEVNULL).returncode == SHELL[command]
+    followed = Spec.model_validate({"cluster": {"worker": 1}, "command": proposed})
+    assert [each.sentence() for each in check_commands(followed) if not command.startswith("exit")] == []

@@ -247,7 +247,7 @@ def test_restarts_and_a_dead_supervisor_are_in_the_headline() -> None:
     """One word for each."""
     lines = shown(status([], attempt=2, restart="restart 1 of 3", supervisor="dead", phase="backing_off"))
     assert lines[0].startswith("── mnist-7f3k · backing off · its supervisor is dead · restart 1 of 3 · 3 min 20 s ─")
-    assert lines[1].strip() == "next: tflaunch up --resume mnist-7f3k, or tflaunch down mnist-7f3k"
+    assert lines[1].strip() == "next: `tflaunch up --resume mnist-7f3k`, or `tflaunch down mnist-7f3k`"
 
 
 def test_a_state_is_coloured_and_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:

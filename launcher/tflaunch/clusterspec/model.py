@@ -123,7 +123,7 @@ class Role(_Part):
 class Sidecar(_Part):
     """A process outside TF_CONFIG."""
 
-    command: Command = Field(description="command of the process", examples=[["tensorboard", "--logdir", "logs"]])
+    command: Command = Field(description="command of the process")
     host: HostName = Field(default=LOCALHOST, description="host on which it runs")
     env: Environment = Field(default={}, description="environment variables, beside those of the spec")
     required: Flag = Field(default=False, description="the job fails when the process fails for good")
@@ -177,9 +177,7 @@ class Sync(_Part):
 class Checkpoints(_Part):
     """Where the program writes checkpoints, and how many copies of them are made on other disks."""
 
-    dir: Text = Field(
-        description="directory of the program's checkpoints, relative to the working directory", examples=["state"]
-    )
+    dir: Text = Field(description="directory of the program's checkpoints, relative to the working directory")
     copies: Count = Field(default=2, description="hosts that have the newest checkpoint, with the one that wrote it")
     keep: Count = Field(default=3, description="newest checkpoints whose copies are kept")
 
@@ -197,14 +195,14 @@ class Restart(_Part):
 class Elastic(_Part):
     """How small a job may become when hosts are lost."""
 
-    min_workers: Count = Field(description="fewest workers with which the job goes on", examples=[2])
+    min_workers: Count = Field(description="fewest workers with which the job goes on")
     retry: Duration = Field(default=300.0, description="how often lost hosts are tried again")
 
 
 class Notify(_Part):
     """The command that is run when something happens to the job."""
 
-    exec: Command = Field(description="command, which gets the summary on stdin", examples=[["./notify.sh"]])
+    exec: Command = Field(description="command, which gets the summary on stdin")
     on: Annotated[tuple[Occasion, ...], list_of('a list such as ["failed", "done"]')] = Field(
         default=OCCASIONS, description="when it is run"
     )
@@ -285,7 +283,7 @@ class Spec(_Part):
         default=None, description="tf.distribute strategy of the program; default: the one that the roles ask for"
     )
     cluster: Annotated[Mapping[Text, Members], object_of('an object such as {"worker": 2}')] = Field(
-        description="tasks of each role: a number of local ones, or their addresses", examples=[{"worker": 2}]
+        description="tasks of each role: a number of local ones, or their addresses"
     )
     discover: Annotated[Mapping[RoleName, Source], object_of('an object such as {"worker": "dns:worker"}')] = Field(
         default={}, description="where the addresses of a role are found when the job starts"
@@ -293,16 +291,16 @@ class Spec(_Part):
     command: Omittable[Command] = Field(
         default=None, description="command of every task, as a list of words or as text"
     )
-    roles: Annotated[Mapping[Text, Role], object_of("an object of roles and their settings")] = Field(
+    roles: Annotated[Mapping[Text, Role], object_of('an object such as {"worker": {"gpus": 1}}')] = Field(
         default={}, description="settings of single roles"
     )
-    sidecars: Annotated[Mapping[Name, Sidecar], object_of("an object of names and their processes")] = Field(
-        default={}, description="processes outside TF_CONFIG, by their names"
-    )
+    sidecars: Annotated[
+        Mapping[Name, Sidecar], object_of('an object such as {"name": {"command": ["sh", "run.sh"]}}')
+    ] = Field(default={}, description="processes outside TF_CONFIG, by their names")
     tensorboard: Omittable[Text] = Field(
         default=None, description="directory of event files that TensorBoard shows, relative to the chief's workdir"
     )
-    hosts: Annotated[Mapping[HostKey, Host], object_of("an object of hosts and their settings", apart=DISCOVER)] = (
+    hosts: Annotated[Mapping[HostKey, Host], object_of('an object such as {"h1": {"gpus": 4}}', apart=DISCOVER)] = (
         Field(
             default={},
             description='settings of single hosts, and of all under "*"; "discover" says where hosts are found',
@@ -310,7 +308,7 @@ class Spec(_Part):
     )
     env: Environment = Field(default={}, description="environment variables of every task")
     secrets: Annotated[
-        Mapping[SecretName, Annotated[Secret, secret_source]], object_of("an object of variables and their places")
+        Mapping[SecretName, Annotated[Secret, secret_source]], object_of('an object such as {"KEY": {"file": "key"}}')
     ] = Field(default={}, description="environment variables of every task whose values are kept nowhere")
     workdir: Omittable[Text] = Field(default=None, description="working directory, relative to the spec's file")
     restart: Restart = Field(default_factory=Restart, description="how often a failed job is restarted")

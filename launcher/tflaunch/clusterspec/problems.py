@@ -11,7 +11,24 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from tflaunch.clusterspec.model import Host, Spec, written_fields
+from tflaunch.clusterspec.model import (
+    Checkpoints,
+    Container,
+    Elastic,
+    Host,
+    Kubernetes,
+    Notify,
+    Resources,
+    Restart,
+    Retention,
+    Role,
+    Secret,
+    Sidecar,
+    Spec,
+    Sync,
+    Timeouts,
+    written_fields,
+)
 from tflaunch.clusterspec.values import COUNT_FORM, InvalidValueError, Location, format_place, nearest_name, show_value
 from tflaunch.errors import Problem
 from tflaunch_worker.named_tuple import NamedTuple
@@ -22,7 +39,8 @@ _OF_KEY = "[key]"
 _MOST_ROUNDS = 8  # of removing faulty fields: each finds those that only show without the ones before
 
 _FOREIGN_FIELDS_OF_HOSTS = dict.fromkeys(
-    ("user", "port", "hostname", "host", "key"), 'write "ssh": "user@address:port", and "identity_file" for a key'
+    ("user", "port", "hostname", "host", "key"),
+    'write for example "ssh": "ann@10.0.0.1:2222", and "identity_file" for a key',
 )
 _FOREIGN_FIELDS = {
     "task": "remove it: tflaunch makes the task part of TF_CONFIG for every task",
@@ -34,6 +52,26 @@ _FOREIGN_FIELDS = {
     "logdir": 'write "tensorboard": "logs/" to have them shown',
 }
 """Remedies for fields of other tools that users may write into a spec."""
+
+
+_EXAMPLES: Mapping[Any, Mapping[str, object]] = {
+    Checkpoints: {"dir": "state"},
+    Container: {"image": "ghcr.io/ann/train:1"},
+    Elastic: {"min_workers": 2},
+    Host: {"ssh": "ann@10.0.0.1"},
+    Kubernetes: {"namespace": "train"},
+    Notify: {"exec": ["./notify.sh"]},
+    Resources: {"cpu": "2"},
+    Restart: {"max": 3},
+    Retention: {"keep": 10},
+    Role: {"command": ["python", "train.py"]},
+    Secret: {"env": "API_KEY"},
+    Sidecar: {"command": ["tensorboard", "--logdir", "logs"]},
+    Spec: {"cluster": {"worker": 2}, "command": ["python", "train.py"]},
+    Sync: {"paths": ["."]},
+    Timeouts: {"deadline": "1h"},
+}
+"""What to write for each part of a spec; a value of the user's replaces the one here if it fits."""
 
 
 def validate_data(data: object) -> Spec | list[Problem]:
@@ -137,17 +175,30 @@ def _unknown_field(value: object, location: Location, declared: Any) -> tuple[st
 
 
 def _missing(value: object, location: Location, declared: Any) -> tuple[str, str]:
-    field = _declared_at(location[:-1]).model_fields[location[-1]]
-    return "is missing", f"write for example {json.dumps(field.examples[0])}"
+    example = _EXAMPLES[_declared_at(location[:-1])][str(location[-1])]
+    return "is missing", f"write for example {json.dumps(example)}"
 
 
 def _not_an_object(value: object, location: Location, declared: Any) -> tuple[str, str]:
-    first, *others = written_fields(declared)
-    example = json.dumps({first: value if isinstance(value, str) else "…"}, ensure_ascii=False)
-    return (
-        f"must be an object with {', '.join([first, *others])}, not {show_value(value)}",
-        f"write for example {example}",
-    )
+    fields = written_fields(declared)
+    example = json.dumps(_example(value, declared), ensure_ascii=False)
+    return f"must be an object with {', '.join(fields)}, not {show_value(value)}", f"write for example {example}"
+
+
+def _example(value: object, model: type[BaseModel]) -> Mapping[str, object]:
+    """Return an object that the model accepts: with the value as its field that takes it, if one does."""
+    example = _EXAMPLES[model]
+    if isinstance(value, bool) or not value:
+        return {"max": 0} if model is Restart else example
+    fields = (*example, *written_fields(model)) if isinstance(value, str | list) else tuple(example)[:1]
+    for field in fields:
+        for given in (value, [value]):
+            try:
+                model.model_validate({field: given})
+            except ValidationError:
+                continue
+            return {field: given}
+    return example
 
 
 def _not_a_choice(value: object, location: Location, declared: Any) -> tuple[str, str]:

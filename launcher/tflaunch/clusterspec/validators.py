@@ -5,6 +5,7 @@ Invalid values raise `InvalidValueError`, which pydantic collects; `problems` tu
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -29,6 +30,9 @@ from tflaunch.clusterspec.values import (
     parse_host,
     show_value,
 )
+
+IN_THAT_FORM = "write it in that form"
+"""The remedy of a message that gives an example."""
 
 _LARGEST = 10**300
 _TEXT = {"type": "string"}
@@ -92,6 +96,7 @@ def _check_encodable(text: str) -> None:
 def _check_text(value: object) -> str:
     if not isinstance(value, str):
         hint = "write its JSON as text" if isinstance(value, dict) else "put it in quotes"
+        hint = "put it in quotes, or leave it out" if value is None else hint
         raise InvalidValueError(f"must be text, not {show_value(value)}", hint)
     if "\0" in value:
         raise InvalidValueError("contains a NUL character", "remove it")
@@ -126,7 +131,7 @@ def _matching(pattern: str, form: str, takes_numbers: bool = False) -> ReadBy:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         text = show_value(value) if is_number and takes_numbers else value
         if not isinstance(text, str) or not compiled.fullmatch(text):
-            raise InvalidValueError(f"must be {form}, not {show_value(value)}", "write it in that form")
+            raise InvalidValueError(f"must be {form}, not {show_value(value)}", IN_THAT_FORM)
         return text
 
     text: JsonSchemaValue = {"type": "string", "pattern": f"^(?:{pattern})$"}
@@ -135,7 +140,9 @@ def _matching(pattern: str, form: str, takes_numbers: bool = False) -> ReadBy:
 
 def _check_name(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", value):
+        is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
         hint = "use up to 63 letters, digits, '.', '_' and '-', the first a letter or digit"
+        hint = "put it in quotes" if is_number else hint
         raise InvalidValueError(f"{show_value(value)} cannot be a name", hint)
     return value
 
@@ -175,10 +182,12 @@ SshDestination = Annotated[
     str,
     _matching(
         rf"([A-Za-z0-9_][A-Za-z0-9._-]*@)?{BRACKETED_HOST_PATTERN}(:{_PORT_PATTERN})?",
-        'text such as "user@address:port", with a port from 1 to 65535 and an IPv6 address in brackets',
+        'text such as "ann@10.0.0.1:2222", with a port from 1 to 65535 and an IPv6 address in brackets',
     ),
 ]
-ContainerName = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9_.-]*", "the name or id of a container")]
+ContainerName = Annotated[
+    str, _matching(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 'the name or id of a container such as "train-1"')
+]
 Source = Annotated[
     str,
     _matching(
@@ -200,7 +209,10 @@ NodeFeature = Annotated[
 MountPath = Annotated[str, _matching(r"/[^:\s]+", 'a path in the container such as "/data"')]
 Volume = Annotated[
     str,
-    _matching(r"/[^:\s]*|[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a path of the host, or the name of a claim or volume"),
+    _matching(
+        r"/[^:\s]*|[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?",
+        'a path of the host such as "/data", or the name of a claim or volume',
+    ),
 ]
 Claim = Annotated[
     str, _matching(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", 'the name of a PersistentVolumeClaim such as "runs"')
@@ -258,8 +270,7 @@ def list_of(form: str, size: int | None = None) -> BeforeValidator:
 
     def check_list(value: object) -> object:
         if not isinstance(value, list | tuple) or (size is not None and len(value) != size):
-            hint = f"give {size}" if isinstance(value, list | tuple) else "write it in brackets"
-            raise InvalidValueError(f"must be {form}, not {show_value(value)}", hint)
+            raise InvalidValueError(f"must be {form}, not {show_value(value)}", IN_THAT_FORM)
         return value
 
     return BeforeValidator(check_list)
@@ -270,7 +281,7 @@ def object_of(form: str, apart: str | None = None) -> BeforeValidator:
 
     def check_object(value: object) -> object:
         if not isinstance(value, Mapping):
-            raise InvalidValueError(f"must be {form}, not {show_value(value)}")
+            raise InvalidValueError(f"must be {form}, not {show_value(value)}", IN_THAT_FORM)
         return {key: item for key, item in value.items() if key != apart} if apart in value else value
 
     return BeforeValidator(check_object)
@@ -279,7 +290,7 @@ def object_of(form: str, apart: str | None = None) -> BeforeValidator:
 def _check_pod_fields(value: object) -> object:
     if not isinstance(value, Mapping):
         form = 'an object such as {"nodeSelector": {"gpu": "a100"}}'
-        raise InvalidValueError(f"must be {form}, not {show_value(value)}")
+        raise InvalidValueError(f"must be {form}, not {show_value(value)}", IN_THAT_FORM)
     for field in _OWN_POD_FIELDS:
         if field in value:
             raise InvalidValueError(f"sets {field!r}, which tflaunch sets", 'remove it; the image is in "container"')
@@ -320,12 +331,25 @@ def _expand_members(value: object) -> object:
     """Replace a count by that many tasks on this machine."""
     if isinstance(value, bool) or not isinstance(value, int | list | tuple):
         form = 'a number of local tasks, or a list such as ["10.0.0.1:2222", "10.0.0.2:2222"]'
-        is_number = isinstance(value, str) and value.isdecimal()
-        raise InvalidValueError(f"must be {form}, not {show_value(value)}", "remove the quotes" if is_number else "")
+        raise InvalidValueError(f"must be {form}, not {show_value(value)}", _members_meant_by(value))
     count = value if isinstance(value, int) else len(value)
     if not 1 <= count <= MAX_TASKS:
         raise InvalidValueError(f"has {show_value(count)} tasks", f"use 1 to {MAX_TASKS}, or leave the role out")
     return (Address(LOCALHOST, None),) * count if isinstance(value, int) else value
+
+
+def _members_meant_by(value: object) -> str:
+    """Return the remedy for what is neither a number of tasks nor a list of addresses."""
+    if not isinstance(value, str):
+        return IN_THAT_FORM
+    if value.isdecimal():
+        return "remove the quotes"
+    words = re.split(r"[,;\s]+", value)
+    try:
+        _ = [parse_address(word) for word in words]
+    except InvalidValueError:
+        return IN_THAT_FORM
+    return f"write {json.dumps(words)}"
 
 
 def _write_address(address: Address) -> str:
@@ -379,4 +403,4 @@ SpareHosts = Annotated[
 ]
 """Spare hosts by their names, or how many of the last hosts they are."""
 
-Environment = Annotated[Mapping[VariableName, VariableValue], object_of("an object of environment variables")]
+Environment = Annotated[Mapping[VariableName, VariableValue], object_of('an object such as {"A": "b"}')]

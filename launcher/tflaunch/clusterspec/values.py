@@ -36,6 +36,7 @@ HOST_PATTERN = rf"({_NAME}|\[{_IPV6}\]|{_IPV6})"
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 DURATION_PATTERN = _NUMBER + r"|(?=[0-9])" + "".join(rf"(?:({_NUMBER})\s*{unit}\s*)?" for unit in _UNIT_SECONDS)
+_A_NUMBER = "for tasks on this machine, write their number alone, without brackets and quotes"
 _LONGEST_TEXT = 64  # characters of a duration
 _LONGEST = 10 * 365 * 86400.0
 _MOST_SHOWN = 60  # characters of a value in a message
@@ -97,8 +98,9 @@ def parse_address(value: object) -> Address:
     if isinstance(value, Address):
         return value
     if not isinstance(value, str):
+        is_number = isinstance(value, int) and not isinstance(value, bool)
         message = f'must be "host:port", or "host" to have the port chosen, not {show_value(value)}'
-        raise InvalidValueError(message, "put it in quotes")
+        raise InvalidValueError(message, _A_NUMBER if is_number else 'write for example "10.0.0.1:2222"')
     text = value.strip()
     if "://" in text:
         raise InvalidValueError(f"{show_value(value)} is a URL", 'write "host:port" without a scheme')
@@ -110,7 +112,9 @@ def parse_address(value: object) -> Address:
     if at and re.fullmatch(_NAME, name):
         remedy = f'write "{name}" here, and "hosts": {{"{name}": {{"ssh": "{user}@{name}"}}}}'
         raise InvalidValueError(f"{show_value(value)} names no host", remedy)
-    host = parse_host(host, 'write "host:port", for example "10.0.0.1:2222"', shown=value)
+    host = parse_host(host, 'write for example "10.0.0.1:2222"', shown=value)
+    if host.isdecimal():
+        raise InvalidValueError(f"{show_value(value)} names no host, as {host} is a number", _A_NUMBER)
     if port is None:
         return Address(host, None)
     if _is_port(port):

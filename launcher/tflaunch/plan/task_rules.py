@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 from tflaunch.clusterspec import templates
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.values import ROLES, nearest_name
 from tflaunch.errors import Problem
 from tflaunch.plan import placeholders
+from tflaunch.plan.shell_rules import all_commands, check_commands
 from tflaunch.plan.task_env import OURS
 
 _KERAS_SPELLINGS = ("1", "true", "True")  # the values that tensorflow/__init__.py compares with
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_OPERATOR = re.compile(r"[0-9]?(>>?|<)(&[0-9])?|\|\|?|&&?|;")
-_SHELL_VARIABLE = re.compile(r"\$([A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\}|\()")
-_MOST_SHOWN = 100  # characters
 _LONGEST_TEXT = 128 * 1024 - 1  # MAX_ARG_STRLEN, where pages have 4 KiB
 
 
@@ -95,7 +89,7 @@ def _placeholders(spec: Spec) -> Iterator[Problem]:
 
 def texts_of(spec: Spec) -> Iterator[tuple[str, str]]:
     """Yield the place and text of every value that may contain placeholders."""
-    for where, command in _all_commands(spec):
+    for where, command in all_commands(spec):
         yield from ((f"{where}[{index}]", word) for index, word in enumerate(command))
     for where, env in _environments(spec):
         yield from ((f"{where}.{name}", value) for name, value in env.items())
@@ -132,49 +126,9 @@ def _environments(spec: Spec) -> Iterator[tuple[str, Mapping[str, str]]]:
         yield f"sidecars.{name}.env", sidecar.env
 
 
-def _shell_syntax(spec: Spec) -> Iterator[Problem]:
-    """Check commands for shell syntax: without a shell, it reaches the program literally."""
-    for where, command in _all_commands(spec):
-        found = _of_a_shell(command)
-        if found is not None:
-            message = f"{found!r} is shell syntax, but no shell runs: the program gets it literally"
-            yield Problem.warning(where, message, f"to run it in a shell, write {_through_a_shell(command)}")
-
-
-def _all_commands(spec: Spec) -> Iterator[tuple[str, Sequence[str]]]:
-    commands = {"command": spec.command}
-    commands |= {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
-    commands |= {f"sidecars.{name}.command": sidecar.command for name, sidecar in spec.sidecars.items()}
-    yield from ((where, command) for where, command in commands.items() if command)
-
-
-def _of_a_shell(command: Sequence[str]) -> str | None:
-    """Return the first word with shell syntax, except for a script after `-c`; None if there is none."""
-    program, *arguments = command
-    if _ASSIGNMENT.match(program):
-        return program
-    for before, word in zip(command, arguments, strict=False):
-        if before == "-c":
-            continue
-        if _OPERATOR.fullmatch(word) or _SHELL_VARIABLE.search(word) or word == "~" or word.startswith("~/"):
-            return word
-    return None
-
-
-def _through_a_shell(command: Sequence[str]) -> str:
-    script = " ".join(word if word == _of_a_shell([".", word]) else shlex.quote(word) for word in command)
-    return _as_words(["sh", "-c", script])
-
-
-def _as_words(words: Sequence[str]) -> str:
-    """Return the words as a list for a spec, abbreviated if it is long."""
-    text = json.dumps(words, ensure_ascii=False)
-    return text if len(text) <= _MOST_SHOWN else '["sh", "-c", "…"]'
-
-
 RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _commands,
-    _shell_syntax,
+    check_commands,
     _settings_of_roles,
     _legacy_keras,
     _secrets,

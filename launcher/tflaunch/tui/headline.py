@@ -51,7 +51,7 @@ def news(status: Status, now: float) -> list[Part]:
         parts.append(Part(f"last restart: {last}", "yellow"))
     if _is_abandoned(status):
         run = formatting.plain(status.run)
-        parts.append(Part(f"next: tflaunch up --resume {run}, or tflaunch down {run}", "yellow"))
+        parts.append(Part(f"next: `tflaunch up --resume {run}`, or `tflaunch down {run}`", "yellow"))
     parts += [Part(_breakpoint(status, task), "bold yellow") for task in status.tasks if task.breakpoint is not None]
     parts += [Part(_unended(task), "bold red") for task in status.tasks if task.unended is not None]
     parts += [Part(_growth(task, now), "yellow") for task in status.tasks if task.memory_full_at is not None]
