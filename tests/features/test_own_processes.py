@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_a_process_of_ours_imports_nothing_from_the_working_directory(planted: L
     sub = planted.directory / "sub"
     sub.mkdir()
     (sub / "train.py").write_text("print('trained')")
-    job = {"cluster": {"worker": 1}, "strategy": "none", "restart": {"max": 0}}
+    job: dict[str, Any] = {"cluster": {"worker": 1}, "strategy": "none", "restart": {"max": 0}}
     planted.spec(**job, command=["echo", "ran"])
     planted.spec("lasting.json", **job, command=["sleep", "300"])
     planted.spec("python.json", **job, command=["python3", "sub/train.py"])
