@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from tflaunch.cli.arguments.launch import room_options
 from tflaunch.cli.main import tflaunch
 
 _WIDTH = 100
@@ -44,6 +45,13 @@ runs match.
 ![`tflaunch --help`](pictures/help.svg)
 """
 
+ENGINES = """\
+## Options of engines
+
+They go with `--on`, or with a spec for the engine, in every command that has `[ENGINE OPTIONS]`. `ls` takes only those
+that say where runs are: `--namespace` and `--context`.
+"""
+
 COMPLETION = """\
 ## Completion in a shell
 
@@ -69,13 +77,29 @@ def page() -> str:
     commands = {name: command for name, command in found if command is not None}
     index = [f"| [`{name}`](#tflaunch-{name}) | {command.short_help} |" for name, command in commands.items()]
     table = "\n".join(["| command | does |", "|---|---|", *index]) + "\n"
-    return "\n".join([HEAD, table, *(_section(command) for command in commands.values()), COMPLETION])
+    sections = [_section(command) for command in commands.values()]
+    return "\n".join([HEAD, table, *sections, ENGINES, _engine_options(commands["up"]), COMPLETION])
+
+
+def _engine_options(up: click.Command) -> str:
+    options = [option for option in up.params if isinstance(option, click.Option) and _is_of_engine(option)]
+    return "\n".join(["| option | meaning |", "|---|---|", *map(_in_list, options)]) + "\n"
+
+
+def _is_of_engine(option: click.Parameter) -> bool:
+    return option.name in room_options() and bool(room_options()[option.name].engine)
 
 
 def _section(command: click.Command) -> str:
     """Return what there is to know of a command."""
     parts = [f"## tflaunch {command.name}", _synopsis(command), *map(_paragraph, _paragraphs(command))]
-    options = [_in_list(option) for option in command.params if isinstance(option, click.Option) and not option.hidden]
+    options = [
+        _in_list(option)
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden and not _is_of_engine(option)
+    ]
+    if any(map(_is_of_engine, command.params)):
+        options.append("| ENGINE OPTIONS | [Those that go with `--on`](#options-of-engines). |")
     if options:
         parts.append("\n".join(["| option | meaning |", "|---|---|", *options]))
     return "\n\n".join(parts) + "\n"
@@ -84,9 +108,10 @@ def _section(command: click.Command) -> str:
 def _synopsis(command: click.Command) -> str:
     """Return how the command is written, on lines of their own what does not fit on the first."""
     start = f"tflaunch {command.name}"
-    shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
-    ordered = sorted(shown, key=lambda parameter: isinstance(parameter, click.Argument))
-    words = [_in_synopsis(parameter).replace(" ", _GLUE) for parameter in ordered]
+    visible = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
+    ordered = sorted(visible, key=lambda parameter: isinstance(parameter, click.Argument))
+    shown = ["[ENGINE OPTIONS]" if _is_of_engine(parameter) else _in_synopsis(parameter) for parameter in ordered]
+    words = [word.replace(" ", _GLUE) for word in dict.fromkeys(shown)]
     indent = " " * (len(start) + 1)
     lines = textwrap.wrap(" ".join([start, *words]), _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
     return _as_code("\n".join(lines).replace(_GLUE, " "))
