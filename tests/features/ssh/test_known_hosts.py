@@ -224,7 +224,8 @@ class TestRefusals:
         assert the_error_of(known("", f"alpha {BIG}", f"[alpha]:2222 {TWO}"), port=2222) == (
             f"its host key has changed: ssh-ed25519 was {fingerprint(pkey(TWO).asbytes())} ({file}:3) and is "
             f"{fingerprint(pkey(ONE).asbytes())}, so another machine may be answering; only if you expect this, forget "
-            f"the old key with `ssh-keygen -R '[alpha]:2222' -f {file}` and connect once with `{COMMAND}`"
+            f"the old key with `ssh-keygen -R '[alpha]:2222' -f {file}` and connect once with `{COMMAND}` and compare "
+            "the fingerprint"
         )
 
     def test_a_changed_key_on_a_line_with_a_pattern(self, known: Callable[..., KnownHosts]) -> None:
@@ -239,8 +240,11 @@ class TestRefusals:
         assert is_known(known(f"alpha {TWO}", f"@revoked * {ONE}"), key=TWO)
 
     def test_without_files(self) -> None:
-        """UserKnownHostsFile may be `none`."""
-        assert "is not in any file, as UserKnownHostsFile is none" in the_error_of(KnownHosts([]))
+        """UserKnownHostsFile may be `none` or /dev/null: no command adds a key to that."""
+        for files in ([], ["/dev/null"], ["/dev/null", "/etc/ssh/ssh_known_hosts"]):
+            sentence = the_error_of(KnownHosts(files))
+            assert "set UserKnownHostsFile, which keeps no key now, to ~/.ssh/known_hosts" in sentence
+            assert f", then connect once with `{COMMAND}`" in sentence
 
     def test_a_file_that_cannot_be_read(self, tmp_path: Path) -> None:
         """No host is accepted if the file is unreadable."""

@@ -10,6 +10,7 @@ import fnmatch
 import functools
 import hashlib
 import hmac
+import os
 import re
 import shlex
 import time
@@ -114,6 +115,11 @@ class KnownHosts:
     def _verdict(self, name: str, lines: Sequence[Line], key: paramiko.PKey, objection: str, command: str) -> str:
         """Return what is wrong with a key, and what to do about it."""
         kind, shown = key.get_name(), fingerprint(key.asbytes())
+        kept = self._files[0] if self._files else os.devnull  # the file to which ssh adds what the user accepts
+        remedy = f"connect once with `{command}` and compare the fingerprint"
+        if kept == os.devnull:  # written by tools for machines that come and go
+            change = "set UserKnownHostsFile, which keeps no key now, to ~/.ssh/known_hosts in your SSH configuration"
+            remedy = f"{change}, then {remedy}"
         for line in lines:
             if line.marker == "" and line.kind == kind and _covers(line, name):
                 remove = f"`ssh-keygen -R {shlex.quote(name)} -f {shlex.quote(line.file)}`"
@@ -122,12 +128,11 @@ class KnownHosts:
                 return (
                     f"its host key has changed: {kind} was {fingerprint(line.blob)} ({line.file}:{line.number}) "
                     f"and is {shown}, so another machine may be answering; only if you expect this, forget the old "
-                    f"key with {remove} and connect once with `{command}`"
+                    f"key with {remove} and {remedy}"
                 )
-        remedy = f"connect once with `{command}` and compare the fingerprint"
         if objection:
             return f"{objection}; have it certified again, or {remedy}"
-        where = self._files[0] if self._files else "any file, as UserKnownHostsFile is none"
+        where = "any file" if kept == os.devnull else kept
         if any(line.marker == _AUTHORITY for line in lines):
             return f"it shows no host certificate, and its key {shown} ({kind}) is not in {where}; {remedy}"
         return f"its host key {shown} ({kind}) is not in {where} as that of {name}; {remedy}"

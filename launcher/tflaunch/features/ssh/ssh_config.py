@@ -47,7 +47,7 @@ class Target(NamedTuple):
         is_identity_required: whether the first of them is named in the spec, and therefore must be usable.
         identities_only: whether not to use the ssh-agent's other keys.
         agent: the ssh-agent's socket, None for no agent.
-        known_hosts_files: the files to look host keys up in.
+        known_hosts_files: the files to look host keys up in; ssh adds keys to the first.
         host_key_name: the name to look them up under: `address`, unless HostKeyAlias is set.
         jumps: the jump hosts in the order to connect to them, including the jump hosts of each.
         proxy_command: the command whose input and output are the connection, "" for none; not with jump hosts.
@@ -259,10 +259,11 @@ def _identity_files(options: _Options, given: str | None) -> tuple[str, ...]:
 
 
 def _known_hosts_files(options: _Options) -> tuple[str, ...]:
-    found: list[str] = []
-    for key, usual in (("userknownhostsfile", _KNOWN_HOSTS), ("globalknownhostsfile", _SYSTEM_KNOWN_HOSTS)):
-        found += [options.path(name) for name in options.values.get(key, usual) if name and name.lower() != "none"]
-    return tuple(dict.fromkeys(found))
+    users, systems = (
+        [options.path(name) for name in options.values.get(key, usual) if name and name.lower() != "none"]
+        for key, usual in (("userknownhostsfile", _KNOWN_HOSTS), ("globalknownhostsfile", _SYSTEM_KNOWN_HOSTS))
+    )
+    return tuple(dict.fromkeys((*(users or [os.devnull]), *systems)))
 
 
 def _agent(options: _Options) -> str | None:
