@@ -259,19 +259,20 @@ class TestValues:
     @pytest.mark.parametrize(
         ("name", "text"),
         [
-            ("s.yaml", "cluster: {worker: 1}\ncommand: [x]\nenv: {A: 2.20, B: 1e5, C: -0.0, D: 1.0}\n"),
+            ("s.yaml", "cluster: {worker: 1}\ncommand: [x]\nenv: {A: 2.20, B: 1e5, C: -0.0, D: 1.0, F: -0}\n"),
             (
                 "s.json",
-                '{"cluster": {"worker": 1}, "command": ["x"], "env": {"A": 2.20, "B": 1e5, "C": -0.0, "D": 1.0}}',
+                '{"cluster": {"worker": 1}, "command": ["x"], '
+                '"env": {"A": 2.20, "B": 1e5, "C": -0.0, "D": 1.0, "F": -0}}',
             ),
-            ("s.toml", 'command = ["x"]\ncluster.worker = 1\nenv = {A = 2.20, B = 1e5, C = -0.0, D = 1.0}\n'),
+            ("s.toml", 'command = ["x"]\ncluster.worker = 1\nenv = {A = 2.20, B = 1e5, C = -0.0, D = 1.0, F = "-0"}\n'),
         ],
     )
     def test_a_number_in_env_keeps_the_text_that_was_written(self, tmp_path: Path, name: str, text: str):
         """A release 2.20 is not 2.2, in files and in --set."""
         (tmp_path / name).write_text(text)
         loaded = load_spec(tmp_path / name, settings=["env.D=2.30", "env.E=1e-4"], environ={})
-        assert loaded.env == {"A": "2.20", "B": "1e5", "C": "-0.0", "D": "2.30", "E": "1e-4"}
+        assert loaded.env == {"A": "2.20", "B": "1e5", "C": "-0.0", "D": "2.30", "E": "1e-4", "F": "-0"}
 
     @pytest.mark.parametrize("value", [True, None, [1], {}, "a\0b", "half \ud800", DIGITS_5000])
     def test_a_value_that_is_no_text_is_refused_in_env(self, value: Any):

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,11 +167,19 @@ def _unknown_format(file: SpecFile) -> SpecFileError:
     return SpecFileError(message, "use .json, .yaml, .yml or .toml")
 
 
+def _load_json(text: str, parse_constant: Callable[[str], object]) -> Any:
+    return json.loads(
+        text,
+        object_pairs_hook=_without_duplicates,
+        parse_constant=parse_constant,
+        parse_float=WrittenFloat,
+        parse_int=lambda number: WrittenFloat(number) if number == "-0" else int(number),
+    )
+
+
 def _parse_json(text: str) -> Any:
     try:
-        return json.loads(
-            text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant, parse_float=WrittenFloat
-        )
+        return _load_json(text, _refuse_constant)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         found = text[error.pos : error.pos + _SHOWN].partition("\n")[0].strip()
@@ -264,9 +272,7 @@ def _assign_setting(data: dict[str, Any], setting: str) -> None:
     if not equals or not steps or isinstance(steps[0], int):
         raise SpecFileError(f"--set {setting!r:.60} is not PATH=VALUE", "for example --set restart.max=0")
     try:
-        value = json.loads(
-            text, object_pairs_hook=_without_duplicates, parse_constant=_as_text, parse_float=WrittenFloat
-        )
+        value = _load_json(text, _as_text)
     except (ValueError, RecursionError):
         value = text
     _assign(data, steps, value, setting)

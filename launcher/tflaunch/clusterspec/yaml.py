@@ -46,7 +46,7 @@ for _tag, _pattern, _first in (
     ("merge", "<<", "<"),
     ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("int", "-?(?:0|[1-9][0-9]*)", "-0123456789"),
+    ("int", "0|-?[1-9][0-9]*", "-0123456789"),  # -0 is a float, whose text is kept
     ("float", r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?", "-0123456789"),
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
