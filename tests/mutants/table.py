@@ -432,7 +432,7 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "a host that cannot be reached counts as dead": Edit(
         "tflaunch.agents.reconnect.Reconnector._look_at",
-        "return again\n",
+        "return lambda: again(reason)\n",
         'return lambda: gone("")\n',
         Invariant("I1", 46),
     ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
@@ -16,7 +18,8 @@ from support.agent_client import wait_gone
 from support.disks import MakeDisk, missing
 from support.launch import PATIENCE, Launch, read_until
 from support.processes import all_processes, command_of, is_agent, parent_of, without_forks
-from support.sshd import Sshd, StartSshd, home_for_client, kill, wait_dead
+from support.specs import TFLAUNCH
+from support.sshd import USER, Sshd, StartSshd, home_for_client, kill, wait_dead
 
 pytestmark = pytest.mark.ssh
 
@@ -207,7 +210,9 @@ def test_a_host_that_stops_answering_is_lost_after_the_fence(launch: Launch, ssh
 
 LOGINS = {
     "exit": ("exit 3", "ended with code 3", 20),
-    "silence": ("exec cat >/dev/null", "did not start our program in time", 5),
+    "silence": ("exec cat >/dev/null", "did not start our program in time; its start-up files", 5),
+    "question": ("echo '1) first'; echo 'Which?'; read answer", "in time, but printed '1) first / Which?';", 5),
+    "question to errors": ("echo 'Which?' >&2; read answer", "in time, but printed 'Which?';", 5),
     "endless": ("while :; do echo noise; done", "prints without end", 20),
 }
 
@@ -223,6 +228,42 @@ def test_a_login_that_leads_nowhere_is_one_sentence(launch: Launch, sshd: StartS
     (sentence,) = ended.stderr.splitlines()
     assert sentence.startswith("tflaunch: h1: ")
     assert words in sentence
+
+
+def test_a_host_that_opens_no_session_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
+    """As one that forwards connections only."""
+    ended = launch.up(shell_on(launch, {"h1": sshd(lines=["MaxSessions 0"])}, "true"))
+    assert ended.returncode == 3
+    words = f"lets user {USER} in, but opens no session (open failed); raise MaxSessions in its sshd_config"
+    assert f"h1: its sshd {words}" in ended.stderr
+
+
+def test_a_forwarded_agent_ends_with_its_login(launch: Launch, sshd: StartSshd) -> None:
+    """The start warns of it, and the status says why a lost link is not restored."""
+    here, host = sshd("here"), sshd("h1")
+    spec = shell_on(launch, {"h1": host}, "sleep 300", timeouts={"lease": "5m", "grace": 0.2})
+    config, late = (Path(launch.env["HOME"], ".ssh", name) for name in ("config", "late"))
+    config.write_text(
+        re.sub("IdentityFile .*", f"IdentityFile {late}", config.read_text()).replace("Only yes", "Only no")
+    )
+    known = launch.directory / "known"
+    known.write_text(here.known_hosts)
+    environment = [f"{name}={launch.env[name]}" for name in ("HOME", "TFLAUNCH_HOME", "PATH")]
+    command = shlex.join(["env", *environment, str(TFLAUNCH), "up", "-d", str(spec)])
+    options = ["-F", "none", "-p", str(here.port), "-o", f"UserKnownHostsFile={known}", "-i", str(here.client_key)]
+    login = shlex.join(["ssh", "-A", *options, f"{here.user}@{here.address}", command])
+    started = launch.paste(
+        f"eval $(ssh-agent); ssh-add -q {here.client_key}; {login}; code=$?; ssh-agent -k; exit $code"
+    )
+    assert started.returncode == 0, started.stderr
+    assert "warning: the keys for h1 are in an ssh-agent that is forwarded to this machine" in started.stderr
+    host.kill_connections()
+    read_until(launch.start("events", "--follow"), "there is no key to log in with")
+    (shown,) = launch.status()["hosts"]
+    assert shown["state"] == "disconnected"
+    assert "the connection was closed; there is no key to log in with" in shown["reason"]
+    shutil.copy(host.client_key, late)
+    assert launch.run("down").returncode == 0
 
 
 def test_noise_of_a_login_cannot_be_taken_for_us(launch: Launch, sshd: StartSshd) -> None:

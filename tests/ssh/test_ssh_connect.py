@@ -428,6 +428,8 @@ class TestKeysThatDoNotHelp:
         sentence = the_error_of(connector, machine.target(host))
         assert "takes no keys from user" in sentence
         assert re.search("only password.*; allow PubkeyAuthentication there$", sentence)
+        shared = the_error_of(connector, machine.target(host, is_shared=True))
+        assert shared == f"{sentence}; a connection that ssh shares (ControlPath) is not used"
 
     def test_a_host_that_wants_more(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
         """A key alone may not be enough."""

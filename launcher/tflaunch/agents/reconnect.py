@@ -43,14 +43,19 @@ class Reconnector:
         """Start the agent; ``failed`` takes the reason if that is not possible."""
         self._seek(lambda: self._open(failed))
 
-    def find(self, gone: Callable[[str], None]) -> None:
-        """Retry until the agent is found; ``gone`` takes the last line of its log if it has exited."""
+    def find(self, gone: Callable[[str], None], failed: Callable[[str], None]) -> None:
+        """Retry until the agent is found.
+
+        Args:
+            gone: takes the last line of the agent's log if it has exited.
+            failed: takes the reason why it cannot be reached, whenever that is another one.
+        """
         now = self._mailbox.now()
         if self._found_at is None or now - self._found_at >= STEADY:
             self._wait = _FIRST_WAIT
-            self._look_at(self._not_before, gone)
+            self._look_at(self._not_before, gone, failed)
         else:  # back off from a host that accepts every link and drops it at once
-            self._look_at(max(self._not_before, now + self._next_wait()), gone)
+            self._look_at(max(self._not_before, now + self._next_wait()), gone, failed)
 
     def find_or_start(self, failed: Callable[[str], None]) -> None:
         """Look for the agent once, and start it if it is not found."""
@@ -93,8 +98,10 @@ class Reconnector:
             reason = str(error)
             return lambda: failed(reason)
 
-    def _look_at(self, when: float, gone: Callable[[str], None]) -> None:
-        """Look for the agent now, or when the clock reaches ``when``."""
+    def _look_at(
+        self, when: float, gone: Callable[[str], None], failed: Callable[[str], None], known: str = ""
+    ) -> None:
+        """Look for the agent now, or when the clock reaches ``when``; ``known``: why it was not reached before."""
 
         def work() -> Link | Callable[[], None]:
             try:
@@ -102,11 +109,14 @@ class Reconnector:
             except AgentGoneError as ended:
                 words = str(ended)
                 return lambda: gone(words)
-            except LinkError:
-                return again
+            except LinkError as error:
+                reason = str(error)
+                return lambda: again(reason)
 
-        def again() -> None:
-            self._look_at(self._mailbox.now() + self._next_wait(), gone)
+        def again(reason: str) -> None:
+            if reason != known:
+                failed(reason)
+            self._look_at(self._mailbox.now() + self._next_wait(), gone, failed, reason)
 
         if when <= self._mailbox.now():
             self._seek(work)

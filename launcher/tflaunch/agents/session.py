@@ -142,16 +142,19 @@ class Session:
         """Reconnect to the agent of the earlier supervisor, if there should be one."""
         self._takeover = Takeover.RESUMING if self.is_open else Takeover.NONE
         if self._state is LinkState.RECONNECTING:
-            self._mailbox.put(events.LinkLost(self.host, "its supervisor was killed, and another one took over"))
-            self._reconnector.find(self._gone)
+            self._seek("its supervisor was killed, and another one took over")
         elif self.is_open:  # the earlier supervisor may not have started it
             self._reconnector.find_or_start(self._unreachable)
 
     # ---- the link
 
     def _note_delay(self, reason: str) -> None:
-        if self._state is LinkState.STARTING:
+        if self._state in (LinkState.STARTING, LinkState.RECONNECTING):
             self._mailbox.put(events.HostDelayed(self.host, printable(reason)))
+
+    def _seek(self, lost: str) -> None:  # `lost`: why the link was lost
+        self._mailbox.put(events.LinkLost(self.host, lost))
+        self._reconnector.find(self._gone, lambda why: self._note_delay(f"{lost}; {why}"))
 
     def _unreachable(self, reason: str) -> None:
         self._state = LinkState.CLOSED
@@ -199,8 +202,7 @@ class Session:
         elif given_up := self._health.why_given_up(reason):
             self._gone(given_up)
         elif self._state.has_joined:
-            self._mailbox.put(events.LinkLost(self.host, printable(reason)))
-            self._reconnector.find(self._gone)
+            self._seek(printable(reason))
         else:
             self._reconnector.explain(reason, self._unreachable)
 

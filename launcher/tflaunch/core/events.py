@@ -61,7 +61,7 @@ class HostJoined(NamedTuple):
 
 
 class HostDelayed(NamedTuple):
-    """A host does not exist yet, and why; it is waited for."""
+    """A host cannot be reached yet, or not again after its link was lost, and why; it is waited for."""
 
     host: str
     reason: Reason

@@ -39,7 +39,9 @@ def on_host_event(
     """Return the job after an agent joined, could not be reached, ended, or its link was lost or restored."""
     host = job.hosts[event.host]
     if isinstance(event, HostJoined | HostDelayed | HostUnreachable):
-        return _on_joining_news(job, event, now) if host.phase is HostPhase.JOINING else (job, [])
+        is_awaited = host.phase is HostPhase.JOINING
+        is_awaited |= isinstance(event, HostDelayed) and host.phase is HostPhase.DISCONNECTED
+        return _on_joining_news(job, event, now) if is_awaited else (job, [])
     if host.phase is HostPhase.DOWN:
         return job, []  # already given up
     match event:

@@ -277,6 +277,8 @@ def _without(job: Job) -> str:
 
 def _delay_news(before: Job, event: HostDelayed) -> list[str]:
     """Return a message about a host that does not exist yet, once for all hosts that lack the same."""
+    if before.hosts[event.host].phase is not HostPhase.JOINING:
+        return []  # the loss of its link has a message of its own
     is_known = any(host.reason == event.reason for host in before.hosts.values() if host.phase is HostPhase.JOINING)
     return [] if is_known else [f"waiting for {event.host}: {event.reason}"]
 

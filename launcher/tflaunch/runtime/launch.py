@@ -15,7 +15,7 @@ from tflaunch.rooms import find_host_maker, load, rooms
 from tflaunch.runtime.run_config import RunConfig, on_screen
 from tflaunch.store import run_lock
 from tflaunch.store.run_dir import RunDirectory
-from tflaunch.transport.base import AgentConnector, Link, LinkError
+from tflaunch.transport.base import AgentConnector, Link, LinkError, LoginBound
 from tflaunch.transport.connect import connectors_for
 
 _UNRECORDED_PROTOCOL = 5  # that of 0.2.0, whose journals do not name it
@@ -41,6 +41,11 @@ def start(plan: Plan, config: RunConfig) -> int:
     if config.code is not None:
         config = config._replace(code=config.code.keep(config.directory.path))
     connectors = connectors_for(plan, config.directory)
+
+    if config.is_detached:
+        bound = (connector for connector in connectors.values() if isinstance(connector, LoginBound))
+        if warning := next(filter(None, (connector.login_warning() for connector in bound)), ""):
+            config.say(f"warning: {warning}")
 
     def supervise(config: RunConfig) -> int:
         links = _links_on_this_machine(plan, connectors)

@@ -52,6 +52,14 @@ class AgentConnector(Protocol):
 
 
 @runtime_checkable
+class LoginBound(Protocol):
+    """A connector that may need what ends with the user's login on this machine."""
+
+    def login_warning(self) -> str:
+        """Return a sentence about that, "" if the host can be reached without it."""
+
+
+@runtime_checkable
 class DelayTeller(Protocol):
     """A connector to a host that may have to be made first."""
 

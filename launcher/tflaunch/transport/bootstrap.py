@@ -25,6 +25,7 @@ from tflaunch_worker.printable import printable
 _MOST_NOISE = 1024 * 1024  # bytes that a login shell may print before our program starts
 _LONGEST_ANSWER = 64 * 1024
 _MOST_VALUES = 100
+_LINES_SHOWN = 6
 _TOO_OLD = 38  # our own exit code for a Python that cannot run the agent
 _NO_PYTHON = 127
 
@@ -194,7 +195,7 @@ class Boot:
         try:
             data = self._stream.receive(self._left())
         except TimeoutError:
-            raise LinkError("its shell did not start our program in time; raise timeouts.connect?") from None
+            raise LinkError(self._silence()) from None
         self._received += data
         return data
 
@@ -203,6 +204,16 @@ class Boot:
             self._stream.send(data, self._left())
         except TimeoutError:
             raise LinkError("it did not take our program in time; raise timeouts.connect?") from None
+
+    def _silence(self) -> str:
+        """Describe a shell that prints nothing more, but lives; it may wait for an answer to what it has printed."""
+        lines = (self._received or self._stream.errors()).decode("utf-8", "replace").split("\n")
+        said = printable(" / ".join(line.strip() for line in lines[-_LINES_SHOWN:] if line.strip()), 300)
+        printed = f", but printed {said!r}" if said else ""
+        return (
+            f"its shell did not start our program in time{printed}; its start-up files must neither ask anything nor "
+            "start another shell where there is no terminal; or raise timeouts.connect"
+        )
 
     def _login_failure(self) -> str:
         said = self._last_line(self._received) or self._last_line(self._stream.errors())

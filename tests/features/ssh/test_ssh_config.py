@@ -254,6 +254,13 @@ class TestValues:
         assert configured("RequiredRSASize 3072\n").resolve("alpha", HostPlan("alpha", is_local=False)).rsa_bits == 3072
         assert configured("").resolve("alpha", HostPlan("alpha", is_local=False)).rsa_bits == 1024
 
+    @pytest.mark.parametrize(
+        ("line", "is_shared"), [("", False), ("ControlPath none\n", False), ("ControlPath /p\n", True)]
+    )
+    def test_a_shared_connection_is_noticed(self, configured: Configure, line: str, is_shared: bool) -> None:
+        """It is not used, which a failure says."""
+        assert configured(line).resolve("alpha", HostPlan("alpha", is_local=False)).is_shared is is_shared
+
     def test_a_user_who_does_not_exist(self, without_client: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
         """As in a container that runs with an arbitrary uid."""
         for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):

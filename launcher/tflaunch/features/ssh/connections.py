@@ -33,7 +33,11 @@ class Connector:
         self._jumps: dict[tuple[object, ...], Future[Transport]] = {}
         self._retired: list[Future[Transport]] = []
 
-    def connect(self, target: Target, timeout: float) -> paramiko.Transport:
+    def has_key_file(self, target: Target) -> bool:
+        """Whether a key to try is in a file of this machine, rather than in an ssh-agent."""
+        return self._keys.has_file(target)
+
+    def connect(self, target: Target, timeout: float) -> Transport:
         """Return a connection to a host, with its key checked and the user logged in.
 
         Args:
@@ -58,7 +62,7 @@ class Connector:
         if not offers:
             reason = "; ".join(problems) or "neither a key file nor an ssh-agent with keys was found"
             remedy = "add one to the ssh-agent with ssh-add, or name its file as identity_file in the spec"
-            raise LinkError(f"there is no key to log in with: {reason}; {remedy}")
+            raise LinkError(f"there is no key to log in with: {reason}; {remedy}{_no_sharing(target)}")
         known = self._known_hosts(target.known_hosts_files)
         # In known_hosts an alias has no port, an address has one.
         port = target.port if target.host_key_name == target.address else DEFAULT_PORT
@@ -87,7 +91,7 @@ class Connector:
         try:
             assert transport.host_key is not None
             known.check(target.host_key_name, port, transport.host_key, target.command, target.rsa_bits)
-            _Login(transport, target.user, there, limit).log_in(offers, problems)
+            _Login(transport, target, there, limit).log_in(offers, problems)
         except BaseException:
             transport.close()
             raise
@@ -144,9 +148,10 @@ class _JumpHostError(LinkError):
 class _Login:
     """Tries one key after the other."""
 
-    def __init__(self, transport: Transport, user: str, there: str, limit: Limit) -> None:
+    def __init__(self, transport: Transport, target: Target, there: str, limit: Limit) -> None:
         self._transport = transport
-        self._user = user
+        self._user = target.user
+        self._hint = _no_sharing(target)
         self._there = there
         self._limit = limit
 
@@ -170,7 +175,7 @@ class _Login:
             if isinstance(offer.key, AgentKey) and offer.key.is_refused:
                 tried[-1] += " (which the ssh-agent does not use)"
             verdict = self._transport.get_exception() or verdict
-        raise LinkError(self._refusal(verdict, tried, problems))
+        raise LinkError(self._refusal(verdict, tried, problems) + self._hint)
 
     def _try(self, offer: Offer, tried: Sequence[str]) -> None:
         """Offer a key and wait for the reply."""
@@ -210,6 +215,11 @@ class _Login:
             f"{self._there} does not let user {self._user} in with {_list(tried)}{unused}; add the public key to "
             "~/.ssh/authorized_keys there, or name another user or identity_file"
         )
+
+
+def _no_sharing(target: Target) -> str:
+    """Return the end of a failure to log in where `ssh` might need no login."""
+    return "; a connection that ssh shares (ControlPath) is not used" if target.is_shared else ""
 
 
 def _through(jump: Transport, target: Target, limit: Limit) -> paramiko.Channel:

@@ -11,6 +11,8 @@ import paramiko
 
 from tflaunch.features.ssh.connections import Connector
 from tflaunch.features.ssh.ssh_config import SshConfig, Target
+from tflaunch.features.ssh.transport import Transport
+from tflaunch.features.ssh.user_keys import is_forwarded
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport import bootstrap
 from tflaunch.transport.base import AgentGoneError, LinkError
@@ -59,6 +61,19 @@ class SshConnector:
         """Reconnect to the agent that was started before; see `AgentConnector`."""
         return self._reach("resume")
 
+    def login_warning(self) -> str:
+        """Return why the host cannot be reached once the user has logged out here, "" if it can; see `LoginBound`."""
+        try:
+            target = self._connectors.target(self._host)
+        except LinkError:
+            return ""  # the connection will fail, and say so
+        if not is_forwarded(target.agent) or self._connectors.connector.has_key_file(target):
+            return ""
+        return (
+            f"the keys for {self._host.host} are in an ssh-agent that is forwarded to this machine: once that login "
+            "ends, a lost link cannot be restored; keep a key on this machine, or stay logged in"
+        )
+
     def end(self) -> None:
         """Do nothing: the host closes the stream only when the agent's guard has exited."""
 
@@ -67,7 +82,7 @@ class SshConnector:
         end = time.monotonic() + self._connectors.patience
         transport = self._connectors.connector.connect(target, self._connectors.patience)
         try:
-            channel = transport.open_session(timeout=max(end - time.monotonic(), 0.1))
+            channel = _open_session(transport, target.user, max(end - time.monotonic(), 0.1))
             connectors = self._connectors
             request = bootstrap.request(
                 mode, connectors.run, self._host, connectors.archive, connectors.patience, warm=self._warm
@@ -81,6 +96,24 @@ class SshConnector:
         except (LinkError, AgentGoneError):
             transport.close()
             raise
+
+
+def _open_session(transport: Transport, user: str, patience: float) -> paramiko.Channel:
+    """Return a channel for a command.
+
+    Raises:
+        LinkError: the host refuses one.
+        paramiko.SSHException, EOFError, OSError: the connection broke.
+    """
+    try:
+        return transport.open_session(timeout=patience)
+    except paramiko.SSHException:
+        refusal = transport.packets.refusal()
+        if refusal is None:
+            raise
+    raise LinkError(
+        f"its sshd lets user {user} in, but opens no session ({refusal[1]}); raise MaxSessions in its sshd_config"
+    )
 
 
 class _Channel:

@@ -54,6 +54,7 @@ class Target(NamedTuple):
         connect_timeout: the timeout for the connection and the handshake, in seconds.
         algorithms: the user's Ciphers and the like (`transport.KEYWORDS`), by keyword.
         rsa_bits: the minimum size of an RSA host key, in bits.
+        is_shared: whether `ssh` shares connections to it (ControlPath), which are of no use to us.
         command: the command to connect by hand, which asks whether to accept an unknown host key.
     """
 
@@ -72,6 +73,7 @@ class Target(NamedTuple):
     connect_timeout: float | None = None
     algorithms: tuple[tuple[str, str], ...] = ()
     rsa_bits: int = _LEAST_RSA_BITS
+    is_shared: bool = False
     command: str = ""
 
 
@@ -145,6 +147,7 @@ class SshConfig:
             connect_timeout=_connect_timeout(options),
             algorithms=tuple((keyword, options.get(keyword)) for keyword in KEYWORDS if options.get(keyword)),
             rsa_bits=_rsa_bits(options),
+            is_shared=options.get("controlpath", "none").lower() != "none",
             command=_command(options, jumps),
         )
 

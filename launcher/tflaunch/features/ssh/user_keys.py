@@ -137,6 +137,20 @@ def agent_keys(path: str | None, patience: float) -> list[AgentKey]:
         return []
 
 
+def is_forwarded(path: str | None) -> bool:
+    """Whether the ssh-agent at a socket is that of another machine: sshd listens there."""
+    if path is None:
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(path)
+            pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        with open(f"/proc/{pid}/comm") as file:
+            return file.read().startswith("sshd")
+    except OSError:
+        return False
+
+
 class _File(NamedTuple):
     """A private key file: its public half, and the keys to try or why there are none."""
 
@@ -184,6 +198,10 @@ class Keys:
             (first if key is not None or is_required else last).extend(offers)
         others = [] if target.identities_only else [_agent_offer(key) for key in of_agent.values()]
         return [*first, *others, *last], problems
+
+    def has_file(self, target: Target) -> bool:
+        """Whether a file has a key to try."""
+        return any(self._file(path).offers for path in target.identity_files)
 
     def _file(self, path: str) -> _File:
         with self._lock:
