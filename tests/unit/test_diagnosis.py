@@ -79,6 +79,19 @@ def test_nobody_listens_if_tf_config_is_overwritten() -> None:
     assert '"strategy": "none"' in hint
 
 
+def test_the_use_of_tf_config_is_not_doubted_once_a_cluster_has_formed() -> None:
+    """The program is the same in every attempt; it may load a checkpoint, or have nothing left to train."""
+    history = mirrored(2, restart={"max": 1, "backoff": [1, 1]})
+    history.ends("worker:0", None, 9).ends("worker:1", None, 9).wait()
+    history.happens(PortsHeld(HERE, {"worker:0": 30000, "worker:1": 30001}))
+    history.happens(*(TaskStarted(HERE, task, 1, 1, 0.0) for task in ("worker:0", "worker:1")))
+    _, hint = after_a_minute(history)
+    assert "TF_CONFIG" not in hint
+    assert "an earlier attempt's cluster had formed; worker:0, worker:1 may still be loading" in hint
+    history.ends("worker:0")
+    assert not any("TF_CONFIG" in line for line in news_of(history, TaskExited(HERE, "worker:1", 1, 0, None, 0.0)))
+
+
 def test_servers_that_run_the_program_of_the_chief_are_recognized() -> None:
     """The message names the field that makes tflaunch run TensorFlow's standard server."""
     cluster = {"chief": 1, "worker": 2, "ps": 1}

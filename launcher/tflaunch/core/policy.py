@@ -129,6 +129,8 @@ def trained_alone(job: Job, now: float) -> list[str]:
     If TF_CONFIG gets lost or the program overwrites it, each task trains by itself and succeeds. An attempt shorter
     than `SHORTEST_TRAINING` cannot have trained: importing TensorFlow takes longer, unless it was preloaded.
     """
+    if job.formation.cluster_formed:
+        return []  # in an earlier attempt; this one had nothing left to train
     alone = unopened(job)
     is_short = now - job.attempt_started_at < SHORTEST_TRAINING
     if is_short and not all(_TENSORFLOW & set(job.tasks[task].preload.split(",")) for task in alone):

@@ -24,6 +24,10 @@ _SOME = (
     "the others listen and wait; {tasks} may still be loading data before making the strategy or server, or may have "
     "hung: see `tflaunch logs {run} {task}`"
 )
+_ALL_AGAIN = (
+    "an earlier attempt's cluster had formed; {tasks} may still be loading data or a checkpoint, or may have hung: see "
+    "`tflaunch stacks {run}`"
+)
 _SERVE = 'end the program of a server with `server.join()`, or set "server": true for its role'
 
 
@@ -58,12 +62,14 @@ def remedy(job: Job) -> str:
     """Return the most likely remedy, based on which tasks do not listen."""
     missing = [job.plan.find(name) for name in policy.unopened(job)]
     without_server = _without_server(job, missing)
-    if without_server:
+    if without_server and not job.formation.cluster_formed:
         return _NO_SERVER.format(tasks=listed(without_server))
-    if all(not task.is_port_open for task in job.tasks.values() if policy.listens(job.plan, task.task)):
+    is_silent = all(not task.is_port_open for task in job.tasks.values() if policy.listens(job.plan, task.task))
+    if is_silent and not job.formation.cluster_formed:
         return _NO_TF_CONFIG
     living = [task.task for task in missing if job.tasks[task.task].phase is TaskPhase.RUNNING] or [missing[0].task]
-    return _SOME.format(tasks=listed(living), run=job.run, task=living[0])
+    text = _ALL_AGAIN if is_silent else _SOME
+    return text.format(tasks=listed(living), run=job.run, task=living[0])
 
 
 def servers_among(plan: Plan, names: Collection[str]) -> list[str]:

@@ -39,6 +39,7 @@ class Facts(NamedTuple):
         task: its name.
         role: its role.
         attempt: the number of the attempt.
+        recurs: the attempt before has failed alike, so that what an attempt began with is not the cause.
         code: its exit code, None if it was killed or has not ended.
         signal: the number of the signal that killed it.
         legacy_keras: whether its environment selects tf_keras, None if unknown.
@@ -46,7 +47,7 @@ class Facts(NamedTuple):
         host: where it ran, "" for this machine.
         hosts: the number of hosts of the job.
         proxies: names of the proxy variables in its environment.
-        has_formed: whether the cluster had formed.
+        cluster_formed: whether the cluster had formed, in this attempt or an earlier one.
         finished: tasks that had exited with code 0 before.
     """
 
@@ -54,6 +55,7 @@ class Facts(NamedTuple):
     task: str = ""
     role: str = "worker"
     attempt: int = 0
+    recurs: bool = False
     code: int | None = None
     signal: int | None = None
     legacy_keras: bool | None = None

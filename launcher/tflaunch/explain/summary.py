@@ -274,6 +274,7 @@ def _facts(job: Job, name: str) -> Facts:
         task=name,
         role=process.role,
         attempt=task.attempt,
+        recurs=_recurs(job, task),
         code=task.exit.code,
         signal=task.exit.signal,
         legacy_keras=process.env.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"),
@@ -284,6 +285,13 @@ def _facts(job: Job, name: str) -> Facts:
         cluster_formed=job.formation.cluster_formed,
         finished=_finished(job.plan, job),
     )
+
+
+def _recurs(job: Job, task: TaskState) -> bool:
+    """Whether a task failed with the exception that the attempt before had failed with, in whatever line."""
+    before = job.restarts.last_failure
+    kinds = [failure.partition(" at ")[0] for failure in (before.failure if before else "", task.exit.failure)]
+    return restart_rules.is_raised(task.exit.failure) and kinds[0] == kinds[1]
 
 
 def _proxies(process: TaskPlan) -> tuple[str, ...]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from support.job_history import History, mirrored
 from support.specs import MACHINE, planned
+from tflaunch.core.annotations import NOTHING
 from tflaunch.core.job_state import Cause, Culprit
 from tflaunch.explain import summary
 from tflaunch.explain.hints import Facts, find_hint
@@ -56,3 +59,20 @@ def test_a_tensorboard_that_is_not_installed() -> None:
     hint = find_hint(said, Facts("none", "tensorboard"))
     assert hint is not None
     assert "install tensorboard" in hint
+
+
+@pytest.mark.parametrize(
+    ("earlier", "words"),
+    [
+        ({"code": None, "signal": 9}, "the tasks continued from different steps"),
+        ({"code": 1, "failure": "InternalError at train.py:9"}, "the tasks do not run the same steps"),
+    ],
+)
+def test_what_an_attempt_began_with_is_not_blamed_for_what_recurs(earlier: dict[str, Any], words: str) -> None:
+    """Data that is uneven fails in every attempt, a checkpoint that is not shared only after a restart."""
+    history = mirrored(2, restart={"max": 1, "backoff": [1, 1]})
+    history.ends("worker:0", **earlier).ends("worker:1", None, 9).wait().start()
+    history.ends("worker:0", 1, failure="InternalError at train.py:7").ends("worker:1", None, 9)
+    said = "InternalError: Collective instance 104 expected type 0 and data_type 1 but got type 1 and data_type 1"
+    hint = summary.failure(history.job, lambda *_: [HEAD, '  File "train.py", line 7, in fit', said], NOTHING).hint
+    assert (hint or "").startswith(words)

@@ -18,6 +18,9 @@ def _on_servers(facts: Facts) -> bool:
     return facts.strategy == "parameter_server"
 
 
+_EARLIER = (
+    ": name an earlier one as model_checkpoint_path in the file `checkpoint` beside it, or delete that to start over"
+)
 _KERAS_3 = "leave legacy_keras at auto and install tf_keras, or write the training loop without `fit`"
 _IMPORTS_KERAS = "the program imports `keras`, which is Keras 3 whatever legacy_keras says: use tf.keras or tf_keras"
 _NOT_OURS = ", so it is not the one that tflaunch set: remove the code that sets it"
@@ -79,6 +82,10 @@ RULES = [
         "a script has line endings of Windows: convert it, for example with dos2unix",
     ),
     HintRule(
+        r"/getpass\.py\", line \d{1,6}, in [\s\S]{1,2000}EOFError",
+        "it asks for a password, but a task has no terminal: pass it in `secrets`, or in a file that it reads",
+    ),
+    HintRule(
         r"EOFError: EOF when reading a line",
         "it reads from stdin, which is empty for a task: pass the answer as an argument",
     ),
@@ -129,7 +136,7 @@ RULES = [
         _NO_STEPS, "under ParameterServerStrategy `fit` needs steps_per_epoch, and a dataset that repeats", _on_servers
     ),
     HintRule(
-        r"End of sequence|OutOfRangeError",
+        r"End of sequence",
         "a worker ran out of data: under ParameterServerStrategy, .repeat() the dataset and set steps_per_epoch",
         _on_servers,
         anywhere=True,
@@ -166,12 +173,36 @@ RULES = [
         "(Docker) or a volume in memory (Kubernetes)",
         anywhere=True,
     ),
+    HintRule(
+        r"TensorBundle at (?P<path>[^\n]{1,300}?) shard \d{1,9}[^\n]{0,80}: Checksum does not match",
+        "{path} is damaged" + _EARLIER,
+    ),
+    HintRule(
+        r"\ban sstable\b|: bad block handle|ength checksum does not match|: Read less bytes than requested",
+        "the checkpoint that it restores is damaged or incomplete" + _EARLIER,
+    ),
+    HintRule(
+        r"truncated file: eof =|\(file signature not found\)|BadZipFile: |Error parsing message with type 'tensorflow",
+        "the model or weights that it loads are damaged or incomplete: load an earlier file; a program that writes to "
+        "another name and renames leaves none incomplete",
+    ),
+    HintRule(
+        r"corrupted record at \d{1,20}|truncated record at \d{1,20}",
+        "a TFRecord file that it reads is damaged or incomplete: write it again, or call .ignore_errors() on the "
+        "dataset, which skips such records",
+    ),
+    HintRule(
+        r"\[Errno 27\]|File too large",
+        "a file that it writes is larger than `ulimit -f` or its file system allows: raise the limit, or write several "
+        "files",
+        anywhere=True,
+    ),
     HintRule(r"No space left on device|Disk quota exceeded", "a disk that it writes to is full", anywhere=True),
     HintRule(
         r"Collective instance \d{1,20} expected type",
         "the tasks continued from different steps: the directory of BackupAndRestore or of the checkpoints must be one "
         "that all of them share",
-        lambda facts: facts.attempt > 0,
+        lambda facts: facts.attempt > 0 and not facts.recurs,
     ),
     HintRule(
         r"Collective instance \d{1,20} expected type",
@@ -241,7 +272,7 @@ RULES = [
     HintRule(
         r"/job:(?P<kind>\w{1,20})/(?:replica:\d{1,5}/)?task:(?P<number>\d{1,5}) unexpectedly tried to connect",
         "two tasks call themselves {kind}:{number}: the program sets TF_CONFIG itself; remove that code",
-        lambda facts: facts.attempt == 0 and not facts.cluster_formed,
+        lambda facts: not facts.cluster_formed,
         anywhere=True,
     ),
     HintRule(
