@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -326,7 +327,7 @@ CHANGES = {
 OFTEN = (
     *("nothing", "a file of the same size and time", "the same version is reinstalled", "its metadata is removed"),
     *("a module of the standard library is hidden", "a module is added", "PYTHONPATH has another order", "a variable"),
-    *("PYTHONPATH is relative", "the working directory", "the interpreter", "the server is killed"),
+    *("PYTHONPATH is relative", "the working directory", "the interpreter", "the server is killed", "the server hangs"),
 )
 
 
@@ -508,6 +509,31 @@ def test_nothing_of_a_run_is_left_whoever_is_killed(warm: Warm, victim: str) -> 
         for pid in (task, orphan, agent, guard, *([] if victim == "server" else [zygote])):
             wait_gone(pid)
     assert warm.server() == (zygote if victim == "server" else server)
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_server_that_does_not_answer_keeps_no_link(warm: Warm, is_stopped: bool) -> None:
+    """The death of an agent is noticed, which a copy of its end of the link would hide; the server can be ended."""
+    warm.run()
+    server = warm.server()
+    (path,) = warm.sockets.glob("*.sock")
+    if is_stopped:
+        os.kill(server, signal.SIGSTOP)
+        assert [status["answers"] for status in warm_client.living_servers(str(warm.sockets)).values()] == [False]
+    else:  # it does not accept
+        os.kill(server, signal.SIGKILL)
+        path.unlink()
+    with socket.socket(socket.AF_UNIX) as listener:
+        if not is_stopped:
+            with linux.short_path(str(path.parent)) as short:
+                listener.bind(f"{short}/{path.name}")
+            listener.listen()
+        with warm.agent() as run:
+            os.kill(run.talk.wait_for("greeted")["pid"], signal.SIGKILL)
+            while run.link.socket.recv(1000):
+                pass
+    warm_client.stop_servers(str(warm.sockets))
+    wait_gone(server)
 
 
 def test_killed_at_any_moment(warm: Warm) -> None:

@@ -113,8 +113,18 @@ def cpu_time(pid: int) -> float | None:
 
 def is_zombie(pid: int) -> bool:
     """Return whether the process has exited and waits to be reaped."""
+    return _state(pid) == "Z"
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a signal or a debugger has stopped the process."""
+    return _state(pid) in ("T", "t")
+
+
+def _state(pid: int) -> str:
+    """Return the letter of a process's state, "" if it is gone."""
     text = read(f"/proc/{pid}/stat")
-    return text is not None and text.rpartition(")")[2].split()[0] == "Z"
+    return "" if text is None else text.rpartition(")")[2].split()[0]
 
 
 def describe_wait(pid: int) -> str:

@@ -30,6 +30,7 @@ class WarmServer(NamedTuple):
         memory_bytes: its memory, with its part of each shared page.
         uses: how many runs it has started.
         idle_left: seconds until it ends unless it is used.
+        answers: whether it does; otherwise it is stopped, and of no use.
     """
 
     host: str
@@ -39,6 +40,7 @@ class WarmServer(NamedTuple):
     memory_bytes: Count
     uses: Count
     idle_left: Seconds
+    answers: bool = True
 
 
 WarmServers = list[WarmServer]
@@ -93,5 +95,5 @@ def table(servers: list[WarmServer]) -> str:
 
 
 def _row(server: WarmServer) -> tuple[str, ...]:
-    uses, left = str(server.uses), duration_words(server.idle_left)
+    uses, left = str(server.uses), duration_words(server.idle_left) if server.answers else "stopped"
     return server.host, server.python, ",".join(server.modules), figures.memory(server.memory_bytes), uses, left

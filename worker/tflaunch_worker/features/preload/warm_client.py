@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import select
+import signal
 import socket
 
 from tflaunch_worker import linux, process_state, procfs
@@ -25,8 +26,8 @@ DIRECTORY = "TFLAUNCH_WARM_DIR"
 """Variable with the directory of the servers' sockets; by default, it is in the home of tflaunch."""
 OWNER_NAME = "owner"
 """File there with the pid of a process with which the servers end; without it, only the idle limit ends them."""
-GO = b"g"
-"""Tells the fork of a server to go on as the guard."""
+TITLE = "tflaunch-warm: "
+"""What the title of a server begins with; the modules follow."""
 FAILED = b"!"
 """What it answers if it cannot."""
 
@@ -98,18 +99,24 @@ def request_guard(recipe: str, python: Sequence[str], directory: str, title: str
     server = _connect(socket_path(directory, recipe, os.environ))
     if server is None:
         return None
+    descriptors: list[int] = []
     with server:
         try:
-            send_message(server, _guard_request(python, directory, title), [link.fileno()])
+            send_message(server, _guard_request(python, directory, title))
             answer, descriptors = receive_message(server)
             if answer["kind"] != "guard" or len(descriptors) != 1:
                 return None
-            server.sendall(GO)
+            # Not before the answer: in the queue of a process that is stopped, a copy of the agent's end of the link
+            # would stay open after the agent's death, which the other end would never notice.
+            send_message(server, {"kind": "go"}, [link.fileno()])
             send_message(server, {"kind": "env", "env": _environment()})
             if server.recv(1) == b"":  # the connection closes when the guard's program is executed
                 return descriptors[0]
         except (OSError, EOFError, ValueError, LookupError):
             pass  # it was killed, or does not answer
+    for guard in descriptors:  # it may be stopped with the link in its queue
+        linux.kill(0, guard, signal.SIGKILL)
+        os.close(guard)
     return None
 
 
@@ -136,7 +143,15 @@ def _text(data: bytes) -> str:
 
 
 def _connect(path: str) -> socket.socket | None:
-    """Return a connection to a server of this user, or None without one."""
+    """Return a connection to a server of this user, or None without one, or if it is stopped and would not answer."""
+    connection = _reach(path)
+    if connection is None or not procfs.is_stopped(linux.peer_of(connection)[0]):
+        return connection
+    connection.close()
+    return None
+
+
+def _reach(path: str) -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(_PATIENCE)
     directory, name = os.path.split(path)
@@ -164,6 +179,38 @@ def ask(path: str, request: Message) -> Message | None:
             return None
 
 
+def _look_at(path: str) -> Message | None:
+    """Return what can be seen of a server that lives and does not answer, because it is stopped; None without one."""
+    connection = _reach(path)
+    if connection is None:
+        return None
+    with connection:
+        pid, _ = linux.peer_of(connection)
+    title = (procfs.read(f"/proc/{pid}/cmdline") or "").rstrip("\0")
+    if not title.startswith(TITLE):
+        return None
+    try:
+        python = os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return None
+    modules = title[len(TITLE) :].split(",")
+    return {"pid": pid, "idle_left": 0.0, "python": python, "modules": modules, "uses": 0, "answers": False}
+
+
+def end_server(path: str) -> None:
+    """End a server, and wait until it is gone; kill it if it does not answer."""
+    status = ask(path, {"kind": "stop"}) or _look_at(path)
+    if status is None:
+        return
+    end = linux.open_pidfd(status["pid"])
+    if end is None:
+        return
+    if "answers" in status or not select.select([end], [], [], _END_PATIENCE)[0]:
+        linux.kill(status["pid"], end, signal.SIGKILL)
+        select.select([end], [], [], _END_PATIENCE)
+    os.close(end)
+
+
 def living_servers(directory: str) -> dict[str, Message]:
     """Return the status of all servers whose sockets are in a directory, by the paths of these."""
     try:
@@ -171,7 +218,7 @@ def living_servers(directory: str) -> dict[str, Message]:
     except OSError:
         return {}
     paths = [os.path.join(directory, name) for name in names]
-    answers = ((path, ask(path, {"kind": "status"})) for path in paths)
+    answers = ((path, ask(path, {"kind": "status"}) or _look_at(path)) for path in paths)
     return {path: answer for path, answer in answers if answer is not None}
 
 
@@ -184,12 +231,8 @@ def describe_servers(directory: str) -> list[Message]:
 def stop_servers(directory: str) -> list[Message]:
     """End all servers whose sockets are in a directory; return what they were, once they are gone."""
     found = living_servers(directory)
-    for path, status in found.items():
-        end = linux.open_pidfd(status["pid"])
-        ask(path, {"kind": "stop"})
-        if end is not None:
-            select.select([end], [], [], _END_PATIENCE)
-            os.close(end)
+    for path in found:
+        end_server(path)
     return [{**status, "memory_bytes": 0} for status in found.values()]
 
 
@@ -197,7 +240,7 @@ def end_oldest(directory: str, most: int) -> None:
     """End the servers that were not used for the longest time, until at most ``most`` are left."""
     found = sorted(living_servers(directory).items(), key=lambda item: float(item[1]["idle_left"]))
     for path, _ in found[: max(len(found) - most, 0)]:
-        ask(path, {"kind": "stop"})
+        end_server(path)
 
 
 def open_owner(directory: str) -> int | None:

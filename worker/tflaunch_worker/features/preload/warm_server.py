@@ -72,6 +72,7 @@ def _listen(path: str) -> socket.socket | None:
         if warm_client.ask(path, {"kind": "touch"}) is not None:
             listener.close()
             return None
+        warm_client.end_server(path)  # one that is stopped
         warm_client.end_oldest(directory, _MOST_SERVERS - 1)
         with linux.short_path(directory) as short:
             if os.path.lexists(path):
@@ -87,7 +88,7 @@ def _leave_agent(modules: list[str]) -> None:
     os.chdir("/")
     _close_streams()
     env = {name: value for name, value in os.environ.items() if name not in _SHOWN_LESS}
-    become.set_process_title([f"tflaunch-warm: {','.join(modules)}"], env)
+    become.set_process_title([warm_client.TITLE + ",".join(modules)], env)
 
 
 def _close_streams() -> None:
@@ -136,17 +137,17 @@ class _Server:
                 if not linux.is_same_user(client):
                     return None
                 request, descriptors = receive_message(client)
-                return self._obey(client, request, descriptors)
+                return self._obey(client, request)
             except (OSError, EOFError, ValueError, LookupError, TypeError):
                 return None  # the client has given up, or is not one
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
 
-    def _obey(self, client: socket.socket, request: Message, descriptors: list[int]) -> socket.socket | None:
+    def _obey(self, client: socket.socket, request: Message) -> socket.socket | None:
         kind = request["kind"]
         if kind == "guard":
-            return self._start_guard(client, request, descriptors[0])
+            return self._start_guard(client, request)
         if kind == "touch":
             self._until = time.monotonic() + self._idle
         send_message(client, self._status())
@@ -168,7 +169,7 @@ class _Server:
 
     # ---- the start of a run
 
-    def _start_guard(self, client: socket.socket, request: Message, link: int) -> socket.socket | None:
+    def _start_guard(self, client: socket.socket, request: Message) -> socket.socket | None:
         """Fork a run's guard, agent and zygote; return only in the zygote."""
         reason = self._reason_against(request)
         if reason:
@@ -183,10 +184,12 @@ class _Server:
         if os.fork() != 0:
             return None
         try:
-            return self._become_run(client, request, link)
+            return self._become_run(client, request)
         except BaseException:
-            client.send(warm_client.FAILED)
-            os._exit(_FAILED)
+            try:
+                client.send(warm_client.FAILED)
+            finally:  # also if the client has given up: this fork is no second server
+                os._exit(_FAILED)
 
     def _reason_against(self, request: Message) -> str:
         traits = fingerprint.process_traits()
@@ -196,7 +199,7 @@ class _Server:
             return f"it differs from this process in {', '.join(different)}"
         return fork_checks.reason_in_process()
 
-    def _become_run(self, client: socket.socket, request: Message, link: int) -> socket.socket:
+    def _become_run(self, client: socket.socket, request: Message) -> socket.socket:
         """Be the guard in this fork, the agent in a fork of it, and the zygote in a fork of that, which returns."""
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._listener.close()
@@ -205,8 +208,7 @@ class _Server:
         os.setsid()
         own = linux.open_pidfd(os.getpid())
         send_message(client, {"kind": "guard"}, [] if own is None else [own])
-        if client.recv(1) != warm_client.GO:
-            os._exit(_FAILED)  # the client has given up, and has started a guard of its own
+        _, (link,) = receive_message(client)  # or the client has given up, and has started a guard of its own
         os.umask(request["umask"])
         os.chdir(request["cwd"])
         words = [word.encode("latin-1") for word in request["python"]]
@@ -245,6 +247,7 @@ class _Server:
         os.setsid()
         theirs.close()
         zygote_link.close()
+        os.close(link)
         become.set_process_title([f"tflaunch-forkserver: {','.join(self._modules)}"], os.environ)
         return zygote_end
 
