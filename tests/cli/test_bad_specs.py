@@ -97,11 +97,11 @@ NO_TEXTS = [
     text("huge-and-good", "cluster.json", json.dumps(SMALLEST_LOCAL).ljust(LIMIT + 1), "larger than 4 MiB"),
     text("binary", "cluster.json", bytes(range(256)) * 10, "UTF-8"),
     text("program", "cluster.yaml", b"\x7fELF\x02\x01\x01" + bytes(100), "is not usable YAML"),
-    text("utf-16", "cluster.json", json.dumps(SMALLEST_LOCAL).encode("utf-16"), "UTF-8 (byte 0)"),
+    text("utf-16", "cluster.json", json.dumps(SMALLEST_LOCAL).encode("utf-16"), "is text in UTF-16; save it as UTF-8"),
     text("utf-16-without-a-mark", "cluster.json", json.dumps(SMALLEST_LOCAL).encode("utf-16-le"), "is not valid JSON"),
     text("latin-1", "cluster.yaml", "name: caf\xe9".encode("latin-1"), "UTF-8 (byte 9)"),
-    text("unknown-ending", "cluster.ini", json.dumps(SMALLEST_LOCAL), "unknown ending '.ini'"),
-    text("no-ending", "cluster", json.dumps(SMALLEST_LOCAL), "has no ending that says its format"),
+    text("unknown-ending", "cluster.ini", json.dumps(SMALLEST_LOCAL), "unknown extension '.ini'"),
+    text("no-ending", "cluster", json.dumps(SMALLEST_LOCAL), "has no extension, so its format is unknown"),
     text("python-program", "train.py", "import os", "is a program, not a spec", "try: tflaunch run -n 2 -- python "),
 ]
 NO_JSON = [

@@ -117,7 +117,7 @@ def test_what_users_read_names_host_reason_and_both_times() -> None:
     assert (shown.phase, shown.state) == ("waiting_for_hosts", "waiting_for_hosts")
     assert host.since is not None
     assert host.until == host.since + 300
-    assert absence_words(host, job.now + 5000) == "waiting for b (no route) for 1 min 40 s, and 3 min 20 s more"
+    assert absence_words(host, job.now + 5000) == "waiting for b (no route) for 1 min 40 s; gives up in 3 min 20 s"
     before = waiting(0)
     assert before.job.phase is Phase.BACKING_OFF
     joining = before.waits(0.5).job

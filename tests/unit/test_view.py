@@ -218,7 +218,7 @@ def test_hosts_that_are_not_there_are_named() -> None:
     """As long as they are needed."""
     hosts = (HostStatus("a", "connected"), HostStatus("b", "disconnected", since=NOW - 12.7, until=NOW + 32.3))
     assert shown(status([task(0)], hosts=hosts, reason="worker:0 exited with code 1"))[1:3] == [
-        "b silent for 13 s; its tasks are certainly dead in 32 s",
+        "b silent for 13 s; its tasks count as dead in 32 s",
         "1 of 2 hosts connected: b disconnected",
     ]
     assert shown(status([task(0)], hosts=hosts, phase="ended"))[1].startswith("TASK")

@@ -163,8 +163,8 @@ def _parse(file: SpecFile) -> Any:
 def _unknown_format(file: SpecFile) -> SpecFileError:
     if file.suffix == ".py":
         return SpecFileError("is a program, not a spec", f"try: tflaunch run -n 2 -- python {shlex.quote(file.source)}")
-    message = f"has the unknown ending {file.suffix!r}" if file.suffix else "has no ending that says its format"
-    return SpecFileError(message, "use .json, .yaml, .yml or .toml")
+    what = f"the unknown extension {file.suffix!r}" if file.suffix else "no extension, so its format is unknown"
+    return SpecFileError(f"has {what}", "use .json, .yaml, .yml or .toml")
 
 
 def _load_json(text: str, parse_constant: Callable[[str], object]) -> Any:

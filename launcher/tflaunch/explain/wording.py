@@ -41,12 +41,12 @@ def absence_words(host: HostStatus, now: float) -> str:
         return ""
     gone, left = duration_words(now - host.since), None if host.until is None else max(host.until - now, 0.0)
     if host.state == "disconnected":
-        end = "" if left is None else f"; its tasks are certainly dead in {duration_words(left)}"
+        end = "" if left is None else f"; its tasks count as dead in {duration_words(left)}"
         return f"{host.host} silent for {gone}{end}"
     if left is None:
         return ""
     reason = f" ({host.reason})" if host.reason else ""
-    return f"waiting for {host.host}{reason} for {gone}, and {duration_words(left)} more"
+    return f"waiting for {host.host}{reason} for {gone}; gives up in {duration_words(left)}"
 
 
 def process_of(task: str, host: str, pid: int | None) -> str:

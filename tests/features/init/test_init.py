@@ -224,10 +224,10 @@ def test_a_file_is_replaced_only_by_force(launch: Launch) -> None:
     ("arguments", "message"),
     [
         (["none/a.yaml", *COMMAND], "there is no directory none; create it, or give another FILE"),
-        ([".", *COMMAND], ". has no ending of a spec; end it in one of .json, .yaml, .yml, .toml"),
+        ([".", *COMMAND], ". does not have the extension of a spec; use one of .json, .yaml, .yml, .toml"),
         (["dir.yaml", *COMMAND], "dir.yaml is a directory; give the path of a file in it"),
         (["/proc/a.yaml", *COMMAND], "/proc/a.yaml cannot be written: No such file or directory; give another FILE"),
-        (["a.txt", *COMMAND], "a.txt has no ending of a spec"),
+        (["a.txt", *COMMAND], "a.txt does not have the extension of a spec"),
         (["-H", "a_b!", *COMMAND], "cluster.worker[0]: 'a_b!' names no host"),
         (["--name", "a b", *COMMAND], "name: "),
         (["a.toml", "--", "echo", "{task.indx}"], "command[1]: {task.indx} is not a known placeholder"),

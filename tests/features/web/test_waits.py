@@ -49,7 +49,7 @@ def test_a_silent_host_may_have_living_tasks() -> None:
     job = three()
     job.happens(LinkLost("c", "the connection was reset"))
     assert waits_of(job.job, EPOCH) == [
-        Wait("c is silent: the connection was reset", EPOCH + job.now + 45, "then its tasks are certainly dead")
+        Wait("c is silent: the connection was reset", EPOCH + job.now + 45, "then its tasks count as dead")
     ]
 
 

@@ -109,7 +109,7 @@ def _verdict(shown: Diagnosis) -> str:
 
     counts = [(kind, sum(each.severity == kind for each in shown.findings)) for kind in ("error", "warning")]
     found = ", ".join(counted(count, kind) for kind, count in counts if count) or "no problem"
-    return f"{found}: it can run" if shown.ok else f"{found}: it would fail"
+    return f"{found}: ready to run" if shown.ok else f"{found}: not ready to run"
 
 
 @contextmanager

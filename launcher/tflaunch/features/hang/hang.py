@@ -289,4 +289,6 @@ def _all_well(positions: _Positions) -> str:
     if any(at.kind is Kind.UNKNOWN and at.does == "is disconnected" for at in alive):
         return f"no verdict: {listed([at.task for at in alive if at.does == 'is disconnected'])} cannot be heard"
     working = [at.task for at in alive if not at.is_stuck]
-    return f"no task is stuck: {listed(working)} ran just now" if working else "no culprit: all tasks wait"
+    if working:
+        return f"no task is stuck: {listed(working)} ran just now"
+    return "all tasks wait, and none holds up the rest"

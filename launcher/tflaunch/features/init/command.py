@@ -42,8 +42,8 @@ _PROGRAM = "train.py"
 def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, name: str | None, force: bool) -> None:
     """Write a spec that runs COMMAND to FILE, with comments and the fields that are often needed next.
 
-    FILE is cluster.yaml by default; - is stdout. Its ending selects the format: .yaml, .yml, .toml, or .json, which has
-    no comments. On a terminal, without options and COMMAND, a few questions are asked instead.
+    FILE is cluster.yaml by default; - is stdout. Its extension selects the format: .yaml, .yml, .toml, or .json, which
+    has no comments. On a terminal, without options and COMMAND, a few questions are asked instead.
 
     The program is read, but not run: one with a ParameterServerStrategy gets a chief and a ps, and if it starts no
     server, worker and ps run TensorFlow's. Without COMMAND, it is train.py, main.py or the only program here; without
@@ -61,8 +61,11 @@ def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, nam
     path = Path(_DEFAULT) if file in (None, _STDOUT) else file
     assert path is not None
     if path.suffix.lower() not in SUFFIXES:
-        remedy = f"end it in one of {', '.join(SUFFIXES)}"
-        raise TflaunchError(f"{path} has no ending of a spec; {remedy}", EXIT_USAGE)
+        if path.suffix == ".py" and not command:
+            example = f"tflaunch init -- python {shlex.quote(str(path))}"
+            raise TflaunchError(f"{path} is a program, not a spec; write a spec for it: {example}", EXIT_USAGE)
+        remedy = f"use one of {', '.join(SUFFIXES)}"
+        raise TflaunchError(f"{path} does not have the extension of a spec; {remedy}", EXIT_USAGE)
     if file != _STDOUT:
         _check_target(path, force, is_usual=file is None)
     if not command and roles == ClusterOptions() and sys.stdin.isatty():

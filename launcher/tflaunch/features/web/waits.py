@@ -58,7 +58,7 @@ def _waits_for_hosts(job: Job) -> Iterator[Wait]:
     for host in job.hosts.values():
         reason = f": {host.reason}" if host.reason else ""
         if host.phase is HostPhase.DISCONNECTED and host.fence_at is not None:
-            yield Wait(f"{host.host} is silent{reason}", host.fence_at, "then its tasks are certainly dead")
+            yield Wait(f"{host.host} is silent{reason}", host.fence_at, "then its tasks count as dead")
         elif (until := lost_hosts.waited_for_until(job, host)) is not None:
             then = _END if ends_at is not None and until >= ends_at else "then the run goes on without it"
             yield Wait(f"{host.host} is lost{reason}", until, then, host.retry_at)

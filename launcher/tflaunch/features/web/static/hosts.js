@@ -75,7 +75,7 @@ function usage(status) {
 }
 
 function why(host) {
-  const what = host.state === "disconnected" ? "its tasks are certainly dead at" : "waited for until";
+  const what = host.state === "disconnected" ? "its tasks count as dead at" : "waited for until";
   const until = host.until === null ? [] : [`${what} ${clock(host.until)}`];
   const left = host.lease_left === null ? [] : [`its tasks go on for ${duration(host.lease_left)} without a supervisor`];
   return [...(host.reason === null ? left : [host.reason]), ...until].join("; ");
