@@ -36,7 +36,7 @@ _LIES = (
 )
 """Each is refused by the border at which it arrives; the fuzzers try others there."""
 _TAIL = 1.0  # seconds for which the effect of a disturbance lasts
-_APART = 0.2  # seconds between the first and the last TERM of an end from outside
+_APART = 0.45  # seconds between the first and the last TERM of an end from outside
 _YOUNG = 1.0  # seconds: an answer that is late in a younger link may be the only one that tells a host's clock
 
 

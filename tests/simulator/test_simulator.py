@@ -71,7 +71,7 @@ def test_tasks_that_exit_with_0_because_they_are_ended_from_outside_are_not_done
     """Whoever hears of the end first, tasks or tflaunch: the job goes on in another attempt, or ends with 143."""
     script = Script(20.0, 0.3, "finishes", 0.0, 0.0, "ends", 143, 3, (), "silent")
     spec = f'{{"cluster": {{"worker": {hosts}}}, "command": ["train"]}}'
-    results = [play(Case(seed, spec, script, (Fault(kind, seed, at=8.0),))) for seed in range(200)]
+    results = [play(Case(seed, spec, script, (Fault(kind, seed, at=15.0),))) for seed in range(200)]
     assert [story(result) for result in results if result.violation] == []
     endings = {"again" if '"attempt":1' in "".join(each.journal) else each.ending for each in results}
     assert endings == {ending}

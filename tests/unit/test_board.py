@@ -200,7 +200,7 @@ class TestBesideAJob:
         history = History(clustered({"worker": 1}, tensorboard="logs/"))
         history.happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}), PortsRefused(HERE, {NAME: "none is free"}))
         assert history.job.phase is Phase.RUNNING
-        history.happens(TaskStarted(HERE, "worker:0", 0, 1, 0.0)).ends("worker:0").wait()
+        history.happens(TaskStarted(HERE, "worker:0", 0, 1, 0.0)).ends("worker:0")
         assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
 
     def test_after_an_end_it_gets_another_port(self) -> None:
@@ -254,7 +254,7 @@ class TestBesideAJob:
 
     def test_it_ends_with_the_job(self) -> None:
         """Like every sidecar."""
-        history = listening().ends("worker:0").wait()
+        history = listening().ends("worker:0")
         assert history.stopped() == [NAME]
         history.ends(NAME)
         assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)

@@ -8,7 +8,7 @@ import pytest
 
 from support.job_history import HERE, History, mirrored, parameter_server
 from support.specs import clustered
-from tflaunch.core import time_limits
+from tflaunch.core import policy, time_limits
 from tflaunch.core.actions import HoldPorts, StartTask, StopTask
 from tflaunch.core.annotations import HangExplained
 from tflaunch.core.events import (
@@ -46,8 +46,17 @@ def test_a_mirrored_job_is_done_when_all_tasks_are() -> None:
     """One clean exit is not enough; the last one ends the job with 0."""
     history = mirrored().ends("worker:0")
     assert history.job.phase is Phase.RUNNING
-    history.ends("worker:1").wait()
+    history.ends("worker:1")
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
+
+
+def test_the_success_of_a_training_settles_before_it_counts() -> None:
+    """Whoever ends its host may have told the tasks first; what lived for moments only had nothing to save."""
+    history = mirrored()
+    history.now += policy.SETTLES_WITHIN
+    history.ends("worker:0").ends("worker:1")
+    assert history.job.phase is Phase.DRAINING
+    assert (history.wait().job.phase, history.job.exit_code) == (Phase.ENDED, 0)
 
 
 def test_tasks_that_exit_with_0_while_a_signal_is_explained_are_not_done() -> None:
@@ -67,7 +76,6 @@ def test_a_parameter_server_job_is_done_with_its_chief() -> None:
     assert set(history.stopped()) == {"worker:0", "worker:1", "ps:0"}
     for task in ("worker:0", "worker:1", "ps:0"):
         history.ends(task, None, 15)
-    history.wait()
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
 
 

@@ -270,9 +270,7 @@ def _drain(job: Job, now: float) -> Step:
     """Stop the servers of a job that has succeeded, because they never exit; sidecars are stopped last."""
     limit = job.plan.timeouts.finish
     patience = job.plan.timeouts.grace if limit is None else limit
-    settles_at = max(job.deadlines.settles_at, now + policy.SETTLES_WITHIN)
-    job = job.with_deadlines(finish_by=now + patience, settles_at=settles_at)
-    job = job._replace(phase=Phase.DRAINING, culprit=None, exit_code=0)
+    job = job.with_deadlines(finish_by=now + patience)._replace(phase=Phase.DRAINING, culprit=None, exit_code=0)
     servers = [
         process
         for process in job.plan.tasks

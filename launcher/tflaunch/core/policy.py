@@ -26,11 +26,11 @@ LATE_AFTER = 30.0
 
 SHORTEST_TRAINING = 2.0  # seconds
 
-SETTLES_WITHIN = 0.25
+SETTLES_WITHIN = 0.5
 """Seconds after an exit with 0 in which it may become known that the task was ended from outside, with its host.
 
 Schedulers, service managers and a node's shutdown send TERM to a task, its agent and its supervisor one by one, so that
-a task which saves and exits with 0 may be quicker than the others.
+a task which saves and exits with 0 may be quicker than the others. A task that has lived for less had nothing to save.
 """
 
 EXPLAINED_WITHIN = 90.0

@@ -178,6 +178,8 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     known = {"reached": Reached(event.step, event.epoch), "metrics": tuple(event.metrics.items())}
     job = job.with_task(task, phase=TaskPhase.EXITED, exit=ended, since=now, **known)
     if ended.code == 0 and not ended.was_cut_short and not event.suspended:
+        if lived >= policy.SETTLES_WITHIN:
+            job = job.with_deadlines(settles_at=max(job.deadlines.settles_at, now + policy.SETTLES_WITHIN))
         return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
     # The job is failing already: this exit can only change who is to blame.
     if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):
