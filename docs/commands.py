@@ -34,7 +34,7 @@ runs match.
 |---|---|
 | 0 | the job succeeded: all tasks, or the chief of a parameter_server job, exited with 0 |
 | 1 to 123 | the culprit's own exit code; 1 also for a program that went to [the background](troubleshooting.md) |
-| 128+N | the culprit was killed by signal N |
+| 128+N | the culprit was killed by signal N, or tflaunch [got it](supervision.md#signals) |
 | 2 | the spec or the usage is wrong, and nothing was started; or the culprit's own |
 | 3 | a port is busy or a host cannot be reached, and nothing was started; or the culprit's own |
 | 124 | a time limit |

@@ -2,71 +2,36 @@
 
 from __future__ import annotations
 
-import _thread
 import gc
 import os
 import sys
-import time
-
-TYPE_CHECKING = False  # for the reason in `__init__.py`
-
-if TYPE_CHECKING:
-    from typing import Any
 
 _INTERRUPTED = 130
-_PAUSE = 0.01  # seconds until an ignored interrupt is repeated
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    terminations: list[int] = []
+    came: list[int] = []
     _open_missing_streams()
-    sys.unraisablehook = _repeat_interrupt
     # Objects made at startup stay alive; collecting garbage among them would take a tenth of the startup time.
     gc.set_threshold(50_000)
     try:
-        from tflaunch import own_home
+        from tflaunch import interrupts, own_home
 
+        interrupts.repeat_ignored_interrupts()
         own_home.keep_compiled_modules()
         from tflaunch_worker import process_state
 
         process_state.set_own_state()
-        _interrupt_at_term(terminations)
+        came = interrupts.interrupt_at_end()
         from tflaunch.cli.main import run_command_line
 
         code = run_command_line()
     except KeyboardInterrupt:  # while modules were imported
         code = _INTERRUPTED
-    if terminations and code == _INTERRUPTED:
-        code = 128 + terminations[0]
+    if came and code == _INTERRUPTED:
+        code = 128 + came[0]
     os._exit(_flush(code))  # nothing is left to clean up, and finalizing the interpreter is slow
-
-
-def _interrupt_at_term(terminations: list[int]) -> None:
-    """Have the first TERM end a command as Ctrl-C does, which leaves no half of a run; append its number."""
-    import signal
-
-    def interrupt(number: int, frame: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        terminations.append(number)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
-
-
-def _repeat_interrupt(unraisable: Any) -> None:
-    """Interrupt this process again if Python has ignored Ctrl-C, as it does in the callbacks of its import locks."""
-    if unraisable.exc_type is KeyboardInterrupt:
-        _thread.start_new_thread(_interrupt_soon, ())
-    else:
-        sys.__unraisablehook__(unraisable)
-
-
-def _interrupt_soon() -> None:
-    import signal
-
-    time.sleep(_PAUSE)  # the callback is over by then
-    os.kill(os.getpid(), signal.SIGINT)
 
 
 def _open_missing_streams() -> None:

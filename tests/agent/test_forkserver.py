@@ -18,6 +18,7 @@ import pytest
 from support.agent_client import Agent, LocalAgent, Talk, wait_gone
 from support.preload_cases import PRELOAD_CASES, PreloadCase
 from support.processes import command_of, memory_has
+from support.signals import ENDING
 from support.waiting import PATIENCE, wait_until
 from tflaunch_worker import procfs
 
@@ -341,18 +342,19 @@ def test_a_zygote_that_is_killed_while_it_imports_loses_no_task(local: LocalAgen
 
 
 def test_a_zygote_that_is_killed_later_takes_no_task_with_it(local: LocalAgent, tmp_path: Path) -> None:
-    """The next task is forked from a new one."""
-    start(local.talk, "worker:0", tmp_path, *python(("-c", PRINT_PID)))
-    pid = told(local.talk, "task_started", "worker:0")["pid"]
-    (zygote,) = zygotes(local)
-    os.kill(zygote, signal.SIGKILL)
-    wait_gone(zygote)
-    start(local.talk, "worker:1", tmp_path, *python(("-c", "print('x')")))
-    assert local.talk.text("worker:1") == "x\n"
-    start(local.talk, "worker:2", tmp_path, *python(("-c", "print('x')")))
-    assert told(local.talk, "task_started", "worker:2")["preload"] == "json,decimal"
-    assert zygotes(local) != [zygote]
-    assert psutil.pid_exists(pid)
+    """Whatever signal it gets: the next task is forked from a new one."""
+    pids = []
+    for index, number in enumerate((signal.SIGKILL, *ENDING, signal.SIGHUP)):
+        start(local.talk, f"ps:{index}", tmp_path, *python(("-c", PRINT_PID)))
+        pids.append(told(local.talk, "task_started", f"ps:{index}")["pid"])
+        (zygote,) = zygotes(local)
+        os.kill(zygote, number)
+        wait_gone(zygote)
+        start(local.talk, f"worker:{index}", tmp_path, *python(("-c", "print('x')")))
+        assert local.talk.text(f"worker:{index}") == "x\n"
+    start(local.talk, "chief:0", tmp_path, *python(("-c", "print('x')")))
+    assert told(local.talk, "task_started", "chief:0")["preload"] == "json,decimal"
+    assert all(map(psutil.pid_exists, pids))
 
 
 def test_what_a_fork_leaves_behind_dies_with_it(local: LocalAgent, tmp_path: Path) -> None:

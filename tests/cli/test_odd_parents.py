@@ -21,6 +21,7 @@ from support.agent_client import wait_gone
 from support.launch import PATIENCE, Launch, read_until
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
 from tflaunch.runtime import daemon
+from tflaunch_worker import signals
 
 pytestmark = pytest.mark.cli
 
@@ -51,7 +52,7 @@ TASK = (
     "until test -e go; do sleep 0.05; done; exit 7"
 )
 STANDARD = (1 << 31) - 1
-AWAITED = 1 << signal.SIGTERM - 1 | 1 << signal.SIGCHLD - 1
+AWAITED = sum(1 << number - 1 for number in {*signals.ENDING, signal.SIGCHLD})
 """A guard takes these signals by waiting for them, and blocks them in between."""
 """The signals 1 to 31; the next two are the C library's own, and nobody else can change them."""
 TOLD = "{umask}\n64\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nup\n"

@@ -346,10 +346,15 @@ def relay(connection: socket.socket) -> None:
 
 
 def _stay(connection: socket.socket, guard: int, holds: bool) -> None:
-    """Pass bytes like `relay`, but whichever end closes, wait for the guard to end; with ``holds``, tell it TERM."""
+    """Pass bytes like `relay`, but whichever end closes, wait for the guard to end; with ``holds``, pass our end on."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     if holds:
-        signal.signal(signal.SIGTERM, lambda *_: os.kill(guard, signal.SIGTERM))
+        from tflaunch_worker.signals import ENDING, OF_TERMINALS
+
+        for number in ENDING:
+            signal.signal(number, lambda *_: os.kill(guard, signal.SIGTERM))
+        for number in OF_TERMINALS:
+            signal.signal(number, signal.SIG_IGN)
     _pass_both_ways(connection, lambda: connection.shutdown(socket.SHUT_RDWR))
     connection.close()
     os.waitpid(guard, 0)

@@ -25,12 +25,13 @@ import sys
 
 from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, orphans, process_state, procfs
 from tflaunch_worker.agent.daemon import serve
+from tflaunch_worker.signals import ENDING, OF_TERMINALS
 from tflaunch_worker.socket_messages import receive_message, send_message
 
 _HOLDER_DIES = 1.0  # seconds for a killed agent to let go of its lock
-_AWAITED = {signal.SIGTERM, signal.SIGCHLD}
+_AWAITED = {*ENDING, signal.SIGCHLD}
 _SENDS_TO_TREE = ("slurmstepd\n",)
-"""Programs that send TERM to us only together with all our descendants, as the names in /proc/PID/comm.
+"""Programs that send a signal to us only together with all our descendants, as the names in /proc/PID/comm.
 
 Slurm's signals reach the processes that its daemon has started: with cgroups only these (proctrack_cgroup.c), which we
 never are; with proctrack/linuxproc all their descendants (kill_tree.c).
@@ -186,8 +187,8 @@ def _remove(path: str) -> None:
 
 
 def _await_signals() -> None:
-    """Let `_wait_for` take TERM and SIGCHLD, which tell it who has sent them; ignore INT and HUP."""
-    for number in (signal.SIGINT, signal.SIGHUP):
+    """Let `_wait_for` take `ENDING` and SIGCHLD, which tell it who has sent them; ignore INT and HUP."""
+    for number in OF_TERMINALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
 
@@ -195,7 +196,7 @@ def _await_signals() -> None:
 def _wait_for(agent: int, channel: socket.socket) -> int:
     """Reap adopted processes as they die; return the agent's exit status once it is dead.
 
-    TERM is forwarded to the agent, which stops the tasks first, with a word if they have got it, too.
+    Signals are forwarded to the agent, which stops the tasks first, with a word if they have got the same one.
     """
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG)
@@ -204,15 +205,15 @@ def _wait_for(agent: int, channel: socket.socket) -> int:
         if pid != 0:
             continue
         came = signal.sigwaitinfo(_AWAITED)
-        if came.si_signo == signal.SIGTERM:
+        if came.si_signo in ENDING:
             if procfs.read(f"/proc/{came.si_pid}/comm") in _SENDS_TO_TREE:
-                _tell(channel)
+                _tell(channel, came.si_signo)
             os.kill(agent, signal.SIGTERM)
 
 
-def _tell(channel: socket.socket) -> None:
+def _tell(channel: socket.socket, number: int) -> None:
     try:
-        send_message(channel, {"kind": "tasks_told"})
+        send_message(channel, {"kind": "tasks_told", "signal": number})
     except OSError:
         pass  # the agent is ending
 

@@ -1,7 +1,8 @@
 """The first process of a pod: keeps it running until Kubernetes ends it, and lets the tasks save before that.
 
-Kubernetes sends TERM to this process alone. Its children are the guards of agents, which have no other parent; they
-stop their tasks with the grace of the run. When this process exits, the kernel kills what is left in the container.
+Kubernetes sends TERM, or the STOPSIGNAL of the image, to this process alone. Its children are the guards of agents,
+which have no other parent; they stop their tasks with the grace of the run. When this process exits, the kernel kills
+what is left in the container.
 
 It is passed to Python as text: nothing is installed in the image.
 
@@ -15,15 +16,17 @@ import signal
 import time
 
 _LAST_OUTPUT = 2.0  # seconds for the programs that carry the agents' messages
-_SIGNALS = (signal.SIGTERM, signal.SIGCHLD)
+_OTHERS = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP}
+_OTHERS |= {signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT, signal.SIGURG, signal.SIGPIPE, signal.SIGXFSZ}
+_SIGNALS = signal.valid_signals() - _OTHERS
 
 
 def main() -> None:
-    """Reap children until TERM; then end them, and return when none is left."""
+    """Reap children until a signal says that the pod ends; then end them, and return when none is left."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     is_ending = False
     while not is_ending or _reap():
-        if signal.sigwait(_SIGNALS) == signal.SIGTERM:
+        if signal.sigwait(_SIGNALS) != signal.SIGCHLD:
             is_ending = True
             for child in _children():
                 os.kill(child, signal.SIGTERM)

@@ -14,14 +14,14 @@ import os
 import resource
 import signal
 
+from tflaunch_worker.signals import CATCHABLE, OF_PYTHON
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterable
 
-_CATCHABLE = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _CHOSEN = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 """Signals that `nohup`, `&` and a shell without job control have ignored for a reason that holds for us, too."""
-_OF_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}  # Python itself ignores these, and raises an exception instead
 
 
 class TaskSettings:
@@ -54,8 +54,8 @@ def set_own_state(kept: Iterable[int] | None = None) -> None:
     Args:
         kept: the descriptors from 3 on that stay open; None for all, in a process that ends with its parent's command.
     """
-    for number in _CATCHABLE:
-        if signal.getsignal(number) == signal.SIG_IGN and number not in _CHOSEN and number not in _OF_PYTHON:
+    for number in CATCHABLE - OF_PYTHON - _CHOSEN:
+        if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.umask(os.umask(0o077) & 0o077)
@@ -66,7 +66,7 @@ def set_own_state(kept: Iterable[int] | None = None) -> None:
 @functools.lru_cache(maxsize=None)
 def changed_signals() -> list[int]:
     """Return the signals not at their defaults in this process; cached, since that never changes."""
-    return [number for number in _CATCHABLE if signal.getsignal(number) != signal.SIG_DFL]
+    return [number for number in CATCHABLE if signal.getsignal(number) != signal.SIG_DFL]
 
 
 def reset_signals() -> None:

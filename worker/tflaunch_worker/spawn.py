@@ -44,6 +44,7 @@ class Command:
         search: if the task calls a function, directories in which it searches modules after its interpreter's own.
         warm: how the process with these modules outlives the run: its ``recipe`` and, in seconds, its ``idle`` limit.
         preload: how it was started: the modules imported beforehand, or "no: " and the reason; "" without any.
+        stop_signal: what it gets first when it is to end.
         facts: what is reported to the supervisor about this host with the start.
     """
 
@@ -60,6 +61,7 @@ class Command:
         self.namespaces: tuple[int, ...] = ()
         self.warm: dict[str, Any] | None = None
         self.preload = ""
+        self.stop_signal: int = signal.SIGTERM
         self.facts: dict[str, object] = {}
 
 

@@ -46,20 +46,22 @@ def follow_run(location: RunLocation, is_verbose: bool, is_quiet: bool, is_foldi
 
 @contextmanager
 def interrupts_stop(directories: Sequence[Path]) -> Iterator[list[int]]:
-    """Make Ctrl-C stop runs as `up` does: tasks may save, a second one kills them. Yields the signals.
+    """Make Ctrl-C and `signals.ENDING` stop runs as in `up`; yield those that came.
 
     The last run is stopped first, so that none of them begins because another one has ended.
     """
     from tflaunch.client import requests
+    from tflaunch_worker import signals
 
     seen: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
+        if not signals.asks_more(number, seen):
+            return
         for directory in reversed(directories):
             requests.request_stop(directory, 0 if len(seen) > 1 else None, number)
 
-    earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, *signals.ENDING)}
     try:
         yield seen
     finally:

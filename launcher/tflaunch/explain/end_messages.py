@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from tflaunch.core.task_state import TaskState
 from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.causes import describe, describe_exit, left_behind, named
 from tflaunch.explain.wording import listed
-from tflaunch_worker.readable import duration_words
+from tflaunch_worker.readable import duration_words, signal_name
 
 if TYPE_CHECKING:
     from tflaunch.explain.messages import Logs
@@ -95,7 +96,8 @@ def stop_news(job: Job, living: list[str]) -> list[str]:
     said = job.culprit.message
     asked = said.removeprefix("ended by ")
     why = f", as {asked} asks" if asked != said else ""
-    cause = f"{said}; " if said and not why else ""
+    came = "" if job.culprit.signal == signal.SIGINT else f"got {signal_name(job.culprit.signal or 0)}"
+    cause = f"{said or came}; " if (said or came) and not why else ""
     waits = f": waiting up to {duration_words(grace)} for them to save" if grace else ""
     remedy = "; press Ctrl-C again to kill" if grace and not job.culprit.message else ""
     is_deaf = job.plan.strategy == "multi_worker_mirrored" and job.formation.is_complete and grace

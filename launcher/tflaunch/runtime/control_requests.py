@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,11 +18,12 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.records import read_record
 from tflaunch.runtime.control_server import Caller, ControlServer, RefusedError, require_tasks
 from tflaunch.runtime.usage_sampler import ResourceSampler
+from tflaunch_worker import signals
 from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import signal_name
 
-_ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+_ENDING = signals.ENDING | signals.OF_TERMINALS
 _LONGEST_GRACE = 86_400.0
 
 AnswerOther = Callable[[Caller, dict[str, Any]], bool]

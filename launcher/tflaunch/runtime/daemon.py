@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+from tflaunch import interrupts
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.run_status import Status
 from tflaunch.interruptible import wait_readable
@@ -140,10 +141,12 @@ def be_supervisor(
             os.close(ready)
             ready = None
 
-    code = EXIT_INTERNAL
+    code, came = EXIT_INTERNAL, list[int]()
     try:
         process_state.set_own_state([] if ready is None else [ready])
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        interrupts.repeat_ignored_interrupts()
+        came = interrupts.interrupt_at_end()
         _redirect(directory / SUPERVISOR_LOG)
         code = supervise(lambda: tell(_BEGUN))
     except TflaunchError as error:
@@ -151,7 +154,7 @@ def be_supervisor(
         code = error.exit_code
     except KeyboardInterrupt:
         os.write(2, b"interrupted\n")
-        code = 128 + signal.SIGINT
+        code = 128 + (came[0] if came else signal.SIGINT)
     except BaseException:  # noqa: BLE001 - the only place that can report it
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()

@@ -24,6 +24,7 @@ from tflaunch.runtime.run_config import RunConfig
 from tflaunch.runtime.watchers import Found
 from tflaunch.runtime.wiring import Runtime
 from tflaunch.transport.base import AgentConnector, Link
+from tflaunch_worker import signals
 from tflaunch_worker.readable import duration_words
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -88,18 +89,18 @@ def _supervise(
     records: int = 0,
 ) -> int:
     """Open the runtime, let ``serve`` run the job to its end, and return tflaunch's exit code."""
-    signals: list[int] = []
+    came: list[int] = []
     code: int | None = None
 
     def patience() -> float | None:
         """Return the seconds to wait for a stalled reader: unlimited, unless interrupted or failed."""
-        return _PATIENCE if signals or code is None else None
+        return _PATIENCE if came or code is None else None
 
     try:
         with ExitStack() as early:
             early.enter_context(_ignored_ctrl_z(job.plan.lease, lambda text: mailbox.call(lambda: config.say(text))))
             # Before the journal begins, so that it also has the end.
-            early.enter_context(_signals_to(mailbox, signals, config.explain_term))
+            early.enter_context(_signals_to(mailbox, came, config.explain_term))
             with wiring.open_runtime(job, config, connectors, mailbox, patience, fencing, records) as runtime:
                 run = Run(job, runtime.collaborators)
                 with early.pop_all():
@@ -192,7 +193,7 @@ def _end_anyway() -> None:
 
 @contextmanager
 def _signals_to(mailbox: Mailbox, came: list[int], explain_term: Callable[[], str] | None) -> Iterator[None]:
-    """Turn Ctrl-C, TERM and HUP into events and append them to ``came``; HUP stays ignored under nohup."""
+    """Turn Ctrl-C, HUP and `signals.ENDING` into events and append them to ``came``; HUP stays ignored under nohup."""
 
     def enqueue_explained(explain: Callable[[], str]) -> None:
         why = ""
@@ -202,7 +203,8 @@ def _signals_to(mailbox: Mailbox, came: list[int], explain_term: Callable[[], st
             mailbox.put(Interrupted(signal.SIGTERM, why))
 
     def enqueue(number: int, frame: FrameType | None) -> None:
-        came.append(number)
+        if not signals.asks_more(number, came):
+            return
         if number == signal.SIGTERM and explain_term is not None:
             mailbox.put(Interrupted(number, is_announced=True))
             threading.Thread(target=enqueue_explained, args=(explain_term,), daemon=True).start()
@@ -211,10 +213,7 @@ def _signals_to(mailbox: Mailbox, came: list[int], explain_term: Callable[[], st
         if len(came) == policy.MOST_INTERRUPTS:  # whatever else is waited for: a disk, a thread, a command
             threading.Thread(target=_end_anyway, daemon=True).start()
 
-    wanted = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        wanted.append(signal.SIGHUP)
-    earlier = {number: signal.signal(number, enqueue) for number in wanted}
+    earlier = {number: signal.signal(number, enqueue) for number in (signal.SIGINT, *signals.ending_here())}
     earlier_wake = signal.set_wakeup_fd(mailbox.wake_descriptor, warn_on_full_buffer=False)
     try:
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import tflaunch_worker
+from support.signals import ENDING
 from support.specs import clustered
 from tflaunch.errors import TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, kubectl, launcher_note, launcher_objects
@@ -19,6 +21,7 @@ from tflaunch.features.kubernetes.found_runs import find_runs
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
 from tflaunch.plan.model import KubernetesPlan, Plan
 from tflaunch.private_files import user_name
+from tflaunch_worker.readable import signal_name
 
 pytestmark = pytest.mark.unit
 OBJECTS = [
@@ -172,13 +175,14 @@ if os.fork() == 0:
 """
 
 
-def test_the_first_process_of_a_pod_lets_its_children_end() -> None:
-    """It passes TERM to them, and stays until they have ended."""
+@pytest.mark.parametrize("number", [*ENDING, signal.SIGINT, signal.SIGHUP], ids=signal_name)
+def test_the_first_process_of_a_pod_lets_its_children_end(number: int) -> None:
+    """They get TERM, and it stays until they have ended; an image may have chosen another signal (STOPSIGNAL)."""
     source = Path(tflaunch_worker.__file__).with_name("pod.py").read_text()
     program = f"{source.replace('_LAST_OUTPUT = 2.0', '_LAST_OUTPUT = 0.0')}\n{PARENT}\nmain()"
     process: Any = subprocess.Popen([sys.executable, "-E", "-s", "-S", "-c", program], stdout=subprocess.PIPE)
     assert process.stdout.read(6) == b"ready "
-    process.terminate()
+    process.send_signal(number)
     rest, _ = process.communicate(timeout=300)
     assert (rest, process.returncode) == (b"saved", 0)
 

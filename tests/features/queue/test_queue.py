@@ -17,6 +17,7 @@ import pytest
 
 from support.agent_client import wait_gone
 from support.launch import LONG, Launch
+from support.signals import ENDING, SURVIVED
 from support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.cli
@@ -228,12 +229,16 @@ def test_a_run_that_cannot_begin(launch: Launch) -> None:
 
 
 def test_the_end_of_a_run_starts_another_dispatcher(launch: Launch) -> None:
-    """After the one that was there was killed."""
+    """After the one that was there was killed, as was one before it, which the next command has replaced."""
     held(launch)
     (run,) = put(launch, shell(launch, MARK))
-    killed = wait_until(lambda: dispatcher(launch))
-    killed.kill()
-    wait_gone(killed.pid)
+    for number in (*(ENDING if LONG else (signal.SIGUSR1,)), signal.SIGKILL):
+        killed = wait_until(lambda: dispatcher(launch))
+        for each in (signal.SIGHUP, *SURVIVED, number):
+            killed.send_signal(each)
+        wait_gone(killed.pid)
+        if number != signal.SIGKILL:
+            assert queued(launch)[0]["run"] == run
     free(launch)
     wait_until(lambda: begun(launch) == [run])
     assert launch.run("wait", run).returncode == 0

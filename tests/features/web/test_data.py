@@ -13,7 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
+from support.agent_client import wait_gone
 from support.launch import PATIENCE, Launch
+from support.signals import SURVIVED
 from support.web_pages import Server, api, newest, status_when
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import linux
@@ -193,6 +195,10 @@ def test_up_shows_the_page_of_its_run(place: Launch) -> None:
     assert f"ssh -N -L {port[1]}:127.0.0.1:{port[1]} -p 2222 " in tunnel
     assert tunnel.endswith("@10.0.0.5\n")
     place.wait_for_log("worker:0", "step 1", run=newest_started(place))
+    (page,) = [child for child in psutil.Process(up.pid).children() if "web" in child.cmdline()]
+    for number in (*SURVIVED, signal.SIGUSR1):  # the page ends, and the run goes on
+        page.send_signal(number)
+    wait_gone(page.pid)
     up.send_signal(signal.SIGINT)
     _, err = up.communicate(timeout=PATIENCE)
     assert f"to look at it again: tflaunch web {newest(place, 'shown')}" in err

@@ -114,11 +114,11 @@ class Agent:
         """
         self._end_by_itself("its agent was terminated there", is_drain=True)
 
-    def note_told(self, is_told: Callable[[int], bool]) -> None:
-        """Send no TERM to tasks that have got one just now, together with the guard; ``is_told`` takes a pid."""
+    def note_told(self, number: int, is_told: Callable[[int], bool]) -> None:
+        """Note that tasks got a signal just now, together with the guard; ``is_told`` takes a pid."""
         for task in self._tasks.values():
             if task.pid and is_told(task.pid):
-                task.note_told()
+                task.note_told(number)
 
     def give_up(self, reason: str) -> None:
         """Stop the tasks and exit, because the agent cannot continue."""

@@ -14,6 +14,7 @@ from tflaunch_worker.agent.acceptor import Acceptor
 from tflaunch_worker.agent.agent import Agent
 from tflaunch_worker.agent.host import Host
 from tflaunch_worker.event_loop import Loop
+from tflaunch_worker.signals import ENDING, OF_TERMINALS
 from tflaunch_worker.socket_messages import receive_message
 
 
@@ -68,16 +69,17 @@ def _watch_signals(loop: Loop, agent: Agent) -> None:
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, _only_wake)
+    for number in ENDING:
+        signal.signal(number, _only_wake)
     if not linux.has_pidfd():
         signal.signal(signal.SIGCHLD, _only_wake)
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in OF_TERMINALS:
         signal.signal(number, signal.SIG_IGN)
 
     guard = os.getppid()
 
     def read() -> None:
-        if signal.SIGTERM in os.read(reader, 4096):
+        if not ENDING.isdisjoint(os.read(reader, 4096)):
             if os.getppid() == guard:
                 agent.drain()
             else:  # the kernel sends TERM when the guard dies
@@ -92,12 +94,12 @@ def _hear_guard(loop: Loop, agent: Agent, connection: socket.socket) -> None:
 
     def hear() -> None:
         try:
-            receive_message(connection)
-        except (OSError, EOFError, ValueError):
+            number = receive_message(connection)[0]["signal"]
+        except (OSError, EOFError, ValueError, LookupError):
             loop.forget(connection.fileno())  # the guard is dead: the kernel has sent TERM
         else:
             agent.drain()
-            agent.note_told(lambda pid: procfs.is_below(pid, guard))
+            agent.note_told(number, lambda pid: procfs.is_below(pid, guard))
 
     loop.watch(connection.fileno(), hear)
 

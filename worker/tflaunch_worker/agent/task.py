@@ -150,15 +150,15 @@ class Task:
     # ---- the stop ladder
 
     def stop(self, grace: float, with_stacks: bool = False, term_in: float = 0.0) -> None:
-        """Send TERM to the session now and KILL after ``grace`` seconds (at once for 0). Idempotent.
+        """Send the stop signal to the session now and KILL after ``grace`` seconds (at once for 0). Idempotent.
 
-        ``with_stacks``: the task hangs; dump its stacks instead of sending TERM. ``term_in``: seconds until
-        TERM is sent, unless `note_told` says before that the task has got one.
+        ``with_stacks``: the task hangs; dump its stacks instead of sending that. ``term_in``: seconds until
+        it is sent, unless `note_told` says before that the task has got it.
         """
         if self.is_gone:
             return
         if self._pending is not None:
-            self._stop_pending(signal.SIGTERM if grace > 0 else signal.SIGKILL)
+            self._stop_pending(self.command.stop_signal if grace > 0 else signal.SIGKILL)
             return
         grace = 0 if self._waits_until else grace  # nothing is left but what ends with it anyway
         kill_at = self._loop.now() + grace
@@ -183,12 +183,13 @@ class Task:
             self._kill()
 
     def _terminate(self) -> None:
-        self.signal(signal.SIGTERM)
-        self.signal(signal.SIGCONT)  # a stopped process acts on TERM only after it is continued
+        self.signal(self.command.stop_signal)
+        self.signal(signal.SIGCONT)  # a stopped process acts on it only after it is continued
 
-    def note_told(self) -> None:
-        """Do without the TERM that is due: the task got one just now, unless it had only begun."""
-        if self._term_timer is not None and time.time() - self._began_at > _HAS_BEGUN:
+    def note_told(self, number: int) -> None:
+        """Do without the stop signal that is due if the task got it just now, unless it had only begun."""
+        has_it = number == self.command.stop_signal and time.time() - self._began_at > _HAS_BEGUN
+        if self._term_timer is not None and has_it:
             self._term_timer.cancel()
 
     def _stop_pending(self, number: int) -> None:

@@ -27,13 +27,9 @@ class OwnTerminal:
 
     def __enter__(self) -> Self:
         """Take the terminal."""
-        # A terminal that is lost ends us as TERM does. After a stop, which CONT ends, a shell has changed its modes.
-        handlers = {
-            signal.SIGHUP: signal.getsignal(signal.SIGTERM),
-            signal.SIGWINCH: self._note_change,
-            signal.SIGCONT: self._note_change,
-        }
-        self._handlers = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        # After a stop, which CONT ends, a shell has changed its modes.
+        changing = (signal.SIGWINCH, signal.SIGCONT)
+        self._handlers = {number: signal.signal(number, self._note_change) for number in changing}
         tty.setraw(self._descriptor, termios.TCSADRAIN)
         return self
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
-from tflaunch import __version__, private_files
+from tflaunch import __version__, interrupts, private_files
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, kubectl, launcher_objects
@@ -31,7 +31,7 @@ from tflaunch.runtime import launch
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store import journal, run_lock
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory, home
-from tflaunch_worker import wire
+from tflaunch_worker import signals, wire
 from tflaunch_worker.named_tuple import NamedTuple
 
 _Answer = TypeVar("_Answer")
@@ -61,7 +61,8 @@ def supervise_in_pod(run: str, cluster: KubernetesPlan, say: Callable[[str], Non
         cluster: the one of this pod.
         say: shows a message.
     """
-    signal.signal(signal.SIGTERM, _end_pod)
+    for number in (signal.SIGINT, *signals.ENDING):  # an image may have chosen another one (STOPSIGNAL)
+        signal.signal(number, _end_pod)
     launcher = _Launcher(run, cluster, say)
     try:
         return launcher.serve()
@@ -71,7 +72,8 @@ def supervise_in_pod(run: str, cluster: KubernetesPlan, say: Callable[[str], Non
 
 
 def _end_pod(number: int, frame: FrameType | None) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for each in (signal.SIGINT, *signals.ENDING):
+        signal.signal(each, signal.SIG_IGN)
     raise _PodEndsError
 
 
@@ -175,7 +177,8 @@ class _Launcher:
         sys.stderr.flush()
         self._supervisor = os.fork()
         if self._supervisor == 0:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            interrupts.interrupt_at_end()
             _be_supervisor(self._path, plan, self._say)
         while True:  # also reap what commands that were run in this container have left
             pid, status = os.wait()

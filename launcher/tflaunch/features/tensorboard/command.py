@@ -129,11 +129,12 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
     from tflaunch.plan.tensorboard import USUAL_PORT
     from tflaunch.port_holder import listen_on_first
     from tflaunch_worker.agent.network import listening_sockets
+    from tflaunch_worker.signals import ending_here
 
     # Three attempts, because another program may take any port before TensorBoard listens on it.
     attempts: list[tuple[int, ...]] = [(USUAL_PORT, 0), (0,), (0,)] if wanted is None else [(wanted,)]
     process: subprocess.Popen[bytes] | None = None
-    stopping = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    stopping = (signal.SIGINT, *ending_here())
     try:
         for number in stopping:
             signal.signal(number, _stop)

@@ -1,0 +1,55 @@
+"""Have a signal end a process of ours as Ctrl-C does, which leaves no half of a run."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False  # for the reason in `__init__.py`
+
+if TYPE_CHECKING:
+    from typing import Any
+
+_PAUSE = 0.01  # seconds until an ignored interrupt is repeated
+
+
+def repeat_ignored_interrupts() -> None:
+    """Interrupt this process again if Python ignores Ctrl-C, as it does in the callbacks of its import locks."""
+    sys.unraisablehook = _repeat_interrupt
+
+
+def interrupt_at_end() -> list[int]:
+    """Raise KeyboardInterrupt at the first signal that is to end this process; return the list that gets its number.
+
+    A second TERM or QUIT kills. A second warning does nothing: the kernel sends XCPU each second.
+    """
+    from tflaunch_worker import signals
+
+    came: list[int] = []
+
+    def interrupt(number: int, frame: object) -> None:
+        if came:
+            return
+        came.append(number)
+        for insistent in signals.ENDING - signals.WARNINGS:
+            signal.signal(insistent, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    for number in signals.ending_here():
+        signal.signal(number, interrupt)
+    return came
+
+
+def _repeat_interrupt(unraisable: Any) -> None:
+    if unraisable.exc_type is KeyboardInterrupt:
+        _thread.start_new_thread(_interrupt_soon, ())
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def _interrupt_soon() -> None:
+    time.sleep(_PAUSE)  # the callback is over by then
+    os.kill(os.getpid(), signal.SIGINT)

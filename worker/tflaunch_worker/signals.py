@@ -1,0 +1,47 @@
+"""What each signal means to each of our processes, in one table: docs/supervision.md#signals shows it.
+
+`FAULTS` are the kernel's word that the program is broken. `ENDING` is every other signal whose default is to end a
+process: TERM, QUIT and the `WARNINGS`, with which schedulers announce an end (`sbatch --signal`, `qsub -notify`) and
+the kernel a limit. Each of our processes treats these as it treats TERM. INT and HUP come from terminals; Python
+ignores PIPE and XFSZ, and raises an exception instead.
+
+Standard library only, Python >= 3.8: this module runs on hosts.
+"""
+
+from __future__ import annotations
+
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
+
+FAULTS = frozenset(
+    (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP)
+)
+OF_TERMINALS = frozenset((signal.SIGINT, signal.SIGHUP))
+OF_PYTHON = frozenset((signal.SIGPIPE, signal.SIGXFSZ))
+CATCHABLE = frozenset(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+_HARMLESS = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH}  # their default is to do nothing
+_STOPPING = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+ENDING = CATCHABLE - FAULTS - OF_TERMINALS - OF_PYTHON - _HARMLESS - _STOPPING
+WARNINGS = ENDING - {signal.SIGTERM, signal.SIGQUIT}
+
+
+def ending_here() -> List[int]:
+    """Return `ENDING` and HUP, without those that this process ignores: under `nohup`, HUP stays ignored."""
+    return [number for number in (*ENDING, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def asks_more(number: int, came: List[int]) -> bool:
+    """Add a signal to those that came; return whether it asks for more than they did, as a second Ctrl-C does.
+
+    Not so a warning, of which the kernel sends one a second (XCPU), nor the TERM that a warning has announced.
+    """
+    if came and number in WARNINGS:
+        return False
+    if came and came[-1] in WARNINGS and number == signal.SIGTERM:
+        came[-1] = number
+        return False
+    came.append(number)
+    return True
