@@ -1,4 +1,4 @@
-"""How tflaunch starts further Python processes of its own.
+"""How tflaunch starts further Python processes of its own, and ends them.
 
 They import from where this process does, and never from their working directory, in which a module of any name may lie:
 another user's `json.py`, or one's own `queue.py`.
@@ -6,7 +6,9 @@ another user's `json.py`, or one's own `queue.py`.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +16,7 @@ import tflaunch
 import tflaunch_worker
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 
+_END_PATIENCE = 2.0  # seconds
 _COMMAND_LINE = "sys.argv[0] = 'tflaunch'; from tflaunch.__main__ import main; main()"
 
 
@@ -46,3 +49,14 @@ def own_path() -> list[str]:
     path = [entry for entry in sys.path if entry]
     homes = [os.path.dirname(next(iter(package.__path__))) for package in (tflaunch, tflaunch_worker)]
     return [*path, *(home for home in dict.fromkeys(homes) if home not in path)]
+
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """End a child process, with KILL if it does not act on TERM within two seconds, as one that is stopped."""
+    process.terminate()
+    try:
+        process.wait(_END_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it may wait in the kernel, for a dead disk
+            process.wait(_END_PATIENCE)

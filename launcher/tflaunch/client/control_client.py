@@ -127,7 +127,7 @@ class ControlClient:
         """Close the connection."""
         self._socket.close()
         if self._carrier is not None:
-            self._carrier.terminate()
+            self._carrier.kill()  # TERM does not end it if it is stopped
             self._carrier.wait()
 
     def _why_silent(self) -> str:

@@ -302,9 +302,9 @@ class Run:
 
     # ---- the end
 
-    def serve_until(self, is_over: Callable[[], bool]) -> bool:
+    def serve_until(self, is_over: Callable[[], bool], patience: float = _LONGEST_COLLECTION) -> bool:
         """Answer other processes until a condition holds, or a signal ends the wait; return whether it holds."""
-        return self._wait(is_over, patience=_LONGEST_COLLECTION)
+        return self._wait(is_over, patience)
 
     def _leave(self) -> None:
         """Dismiss the agents, once the last output has arrived."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tflaunch.own_process import own_process
+from tflaunch.own_process import end_process, own_process
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import daemon
@@ -55,8 +55,7 @@ def start(plan: Plan, directory: RunDirectory, *, is_owned: bool) -> None:
             stdin.write(json.dumps(order).encode("ascii"))
         daemon.await_beginning(process.stdout.fileno(), process.wait, directory.path)
     except BaseException:
-        process.terminate()
-        process.wait()
+        end_process(process)
         raise
     finally:
         process.stdout.close()

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from support.agent_client import wait_gone
-from support.launch import PATIENCE, Launch
+from support.launch import PATIENCE, Launch, read_until
 from support.signals import SURVIVED
 from support.web_pages import Server, api, newest, status_when
 from tflaunch.store.run_dir import SOCKET_NAME
@@ -217,3 +217,16 @@ def newest_started(place: Launch) -> str:
             return max(names)
         time.sleep(0.05)
     raise AssertionError("the run has not begun")
+
+
+def test_a_page_that_is_stopped_does_not_keep_the_run(place: Launch) -> None:
+    """It is killed, and the exit code is that of the run."""
+    go = place.directory / "go"
+    script = f"echo up; until test -e {go}; do sleep 0.05; done"
+    up = place.start("up", "--web", place.shell(script, name="stopped.json"))
+    read_until(up, "up", 2)
+    (page,) = [child for child in psutil.Process(up.pid).children() if "--owner" in child.cmdline()]
+    page.suspend()
+    go.touch()
+    up.communicate(timeout=PATIENCE)
+    assert (up.returncode, page.is_running()) == (0, False)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tflaunch.cli.arguments.launch import Launching
 
 _FLAG = "--collect-every"
+_STOPS_WITHIN = 20.0  # seconds
 
 
 def read_interval(text: str) -> float:
@@ -75,24 +76,28 @@ class Collector(Watcher):
 
     def finish(self, run: Run) -> Found:
         """Fetch what the spec wants; tell what was fetched, and what was not."""
-        self._stop()
         job = run.job
+        if not self._stop(run):
+            return Found([f"nothing was collected, because a disk does not answer; try `tflaunch fetch {job.run}`"], [])
         if not (job.plan.collect and job.has_started):
             return Found([], [])
-        collection = Collection(self._path, job, job.plan.collect, lambda: self._mailbox.call(lambda: None))
+        collection = Collection(self._path, job, job.plan.collect, self._wake)
         if run.is_cut_short or not run.serve_until(lambda: collection.is_over):
             collection.cancel()
         fetched, missing = collection.summary()
         return Found(missing, fetched)
 
-    def _stop(self) -> None:
-        """Stop, so that the files can be collected at the end."""
+    def _stop(self, run: Run) -> bool:
+        """Stop, so that the files can be collected at the end; return whether that is possible."""
         self._is_closed = True
-        if self._collection is not None:
-            self._collection.cancel()
-            for agent in tuple(self._agents):
-                agent.give_up()
-            self._collection.wait()
+        collection = self._collection
+        if collection is None:
+            return True
+        collection.cancel()
+        for agent in tuple(self._agents):
+            agent.give_up()
+        # Not a wait for its threads: they may wait for the mailbox, which this thread serves.
+        return run.serve_until(lambda: collection.is_over, _STOPS_WITHIN) or run.is_cut_short
 
     def _collect(self) -> None:
         if self._is_closed:
@@ -100,14 +105,20 @@ class Collector(Watcher):
         if self._job.phase is not Phase.RUNNING:
             self._is_scheduled = False  # until the next attempt
         elif self._collection is None or self._collection.is_over:
-            self._collection = Collection(self._path, self._job, self._job.plan.collect, reach=self._reach)
+            patterns, wake = self._job.plan.collect, self._wake
+            self._collection = Collection(self._path, self._job, patterns, wake, reach=self._reach)
         if self._is_scheduled and self._every is not None:
             self._mailbox.call_at(self._mailbox.now() + self._every, self._collect)
+
+    def _wake(self) -> None:
+        self._mailbox.call(lambda: None)
 
     @contextmanager
     def _reach(self, host: str) -> Iterator[FileAgent]:
         agent = _LiveAgent(self._sessions[host], self._mailbox)
         self._agents.add(agent)
+        if self._is_closed:  # it was not among those that were given up
+            agent.give_up()
         try:
             yield agent
         finally:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from tflaunch.features.web.command import require_server
-from tflaunch.own_process import own_command
+from tflaunch.interruptible import wait_readable
+from tflaunch.own_process import end_process, own_command
 from tflaunch.runtime.watchers import Supervision, Watcher
 
 if TYPE_CHECKING:
     from tflaunch.cli.arguments.launch import Launching
+
+_SHOWS_LINK_WITHIN = 10.0  # seconds; then the run begins without
 
 
 def check_start(value: object, launching: Launching) -> None:
@@ -41,10 +44,9 @@ class PageBeside(Watcher):
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
         )
         assert self._process.stdout is not None
-        self._process.stdout.read()
+        wait_readable([self._process.stdout.fileno()], _SHOWS_LINK_WITHIN)
 
     def close(self) -> None:
         """End the process."""
-        self._process.terminate()
-        self._process.wait()
+        end_process(self._process)
         self._say(f"to look at it again: tflaunch web {self._run}")
