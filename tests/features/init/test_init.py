@@ -151,10 +151,12 @@ def test_a_program_that_trains_alone_is_told_how_to_train_in_all_workers(launch:
     made = launch.run("init", "a.json")
     warning, *steps, wrote = made.stderr.splitlines()
     assert warning.startswith("tflaunch: a.json: warning: train.py:2: trains without a strategy of tf.distribute, so")
+    assert steps[0].startswith("tflaunch: to let its workers train one model, add to train.py, as docs/from_keras.md")
     assert [re.sub(" +#.*", "", line) for line in steps[1:]] == [
-        "tflaunch:     strategy = tf.distribute.MultiWorkerMirroredStrategy()",
-        "tflaunch:     with strategy.scope():",
-        "tflaunch:     batch_size = 64 * strategy.num_replicas_in_sync",
+        "tflaunch:   strategy = tf.distribute.MultiWorkerMirroredStrategy()",
+        "tflaunch:   with strategy.scope():",
+        "tflaunch:   batch_size = 64 * strategy.num_replicas_in_sync",
+        "tflaunch:   model.save(path)",
     ]
     assert (wrote, made.returncode) == ("tflaunch: wrote a.json; run it with: tflaunch up a.json", 0)
     assert launch.run("check", "a.json").stdout.startswith("a.json: warning: train.py:2: trains without a strategy")

@@ -60,10 +60,11 @@ def first_steps(program: Program | None) -> list[str]:
     if program is None or program.alone is None:
         return []
     return [
-        f"what {program.file.name} needs so that its workers train one model (docs/from_keras.md explains it):",
-        "    strategy = tf.distribute.MultiWorkerMirroredStrategy()   # before anything else of TensorFlow",
-        "    with strategy.scope():                                   # around the model and model.compile()",
-        "    batch_size = 64 * strategy.num_replicas_in_sync          # fit takes the batch of all workers together",
+        f"to let its workers train one model, add to {program.file.name}, as docs/from_keras.md explains:",
+        "  strategy = tf.distribute.MultiWorkerMirroredStrategy()  # first of all",
+        "  with strategy.scope():                            # around model and compile",
+        "  batch_size = 64 * strategy.num_replicas_in_sync   # the batch of all workers",
+        "  model.save(path)   # in all workers; each but the first to a path of its own",
     ]
 
 
