@@ -14,10 +14,10 @@ from process_tree import ProcessTree, StuckError, wait_for, workshop
 from rounds import Found, Sample, figures, in_turn, median, ratio, remarks, table
 
 from tflaunch.clusterspec.spec_file import read_spec_file
+from tflaunch.discovery import prepare
 from tflaunch.features.queue import run_queue
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
-from tflaunch.runtime import plan_cache
 from tflaunch.store import run_lock
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
@@ -63,7 +63,7 @@ class Queue:
         spec = directory / "job.json"
         about = {"cluster": {"worker": 1}, "strategy": "none", "command": ["sleep", "0.5"]}
         spec.write_text(json.dumps({"name": "blocker", **about}))
-        self._plan = plan_cache.plan_spec(read_spec_file(spec)).plan
+        self._plan = prepare.plan_spec(read_spec_file(spec))[0]
         self._blocker = Blocker(self._plan)
         self._runs = directory / "home" / "runs"
         self._waiting = directory / "home" / "queue" / "waiting"

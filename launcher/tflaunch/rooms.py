@@ -173,7 +173,7 @@ class Room(NamedTuple):
         note: where the function is that returns a sentence for the end of `ps`, or "".
         hints: where the `tflaunch.explain.hints.HintRule`s are about why tasks fail, tried in their order.
         warnings: where the function is that returns warnings about files that a spec names: given it and the directory
-            of its relative paths, pairs of a `Problem` and the file's path; None if it is about the environment.
+            of its relative paths, a list of `Problem`s.
         fields: fields of a spec that have an effect only with this room.
         locations: where runs can live.
         engines: values of ``--on``.

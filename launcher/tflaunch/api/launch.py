@@ -16,9 +16,10 @@ from tflaunch.api.spec import SpecFields, SpecLike, file_of
 from tflaunch.api.values import Result
 from tflaunch.client import runs
 from tflaunch.clusterspec.spec_file import SpecFile
+from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, describe_os_error
 from tflaunch.rooms import engines, load
-from tflaunch.runtime import launch, plan_cache, supervisor_process
+from tflaunch.runtime import launch, supervisor_process
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -66,7 +67,7 @@ def start(  # noqa: PLR0913 - options, all of them named
         settings = [] if timeout is None else [f"timeouts.deadline={json.dumps(timeout)}"]
         if on is not None:
             return Run(_submit(file, settings, call, on), is_owned=not detach, trust_hosts=trust_hosts)
-        plan = plan_cache.plan_spec(file, settings, is_detached=detach).plan
+        plan, _ = prepare.plan_spec(file, settings, is_detached=detach)
         with launch.new_directory(plan, None, file.suffix, file.text.encode()) as run:
             if call is not None:
                 call.write(run.function)

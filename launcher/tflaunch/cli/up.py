@@ -109,11 +109,11 @@ def start_spec(file: SpecFile, settings: tuple[str, ...], launching: Launching, 
         logs = None if options.log_dir is None else str(options.log_dir.absolute())
         about = (options.name, command, logs, options.preflight, options.extras)
         return _submit(file, SpecOrder(str(file.directory.absolute()), file.suffix, settings, *about), launching)
-    from tflaunch.runtime import plan_cache
+    from tflaunch.discovery import prepare
 
-    planned = plan_cache.plan_spec(file, settings, options.name, command, is_detached=options.outlives_terminal)
-    plan = planned.plan._replace(preflight=options.preflight)
-    warn(file.source, planned.warnings)
+    plan, warnings = prepare.plan_spec(file, settings, options.name, command, is_detached=options.outlives_terminal)
+    warn(file.source, warnings)
+    plan = plan._replace(preflight=options.preflight)
     return start(launching._replace(plan=plan, suffix=file.suffix, spec=file.text.encode()))
 
 

@@ -31,14 +31,31 @@ def read_spec(
     """
     spec = load_spec(file, settings, name, command)
     spec, problems = complete(file.source, file.directory, spec, is_offline, giver)
-    return spec, [*problems, *(problem for problem, _ in warnings_about_files(spec, file.directory))]
+    return spec, [*problems, *warnings_about_files(spec, file.directory)]
 
 
-def warnings_about_files(spec: Spec, directory: Path) -> list[tuple[Problem, Path | None]]:
-    """Return what rooms find in the files that a spec names, and the files; its paths are relative to ``directory``.
+def plan_spec(
+    file: SpecFile,
+    settings: Sequence[str] = (),
+    name: str | None = None,
+    command: Sequence[str] = (),
+    *,
+    is_detached: bool = False,
+) -> tuple[Plan, list[Problem]]:
+    """Return the plan of a spec, and the warnings about it; arguments are those of `read_spec` and `make_plan`.
 
-    What they say about the environment of this process has no file.
+    Raises:
+        SpecError: the spec has errors; lists all of them, and the warnings.
     """
+    from tflaunch.plan import lint
+
+    spec, warnings = read_spec(file, settings, name, command)
+    warnings += lint.unused_image(spec, None)
+    return make_plan(file.directory, spec, is_detached=is_detached).warned(warnings), warnings
+
+
+def warnings_about_files(spec: Spec, directory: Path) -> list[Problem]:
+    """Return what rooms find in the files that a spec names; its paths are relative to ``directory``."""
     places = [room.warnings for room in rooms().values() if room.warnings]
     return [found for place in places for found in ask(place, spec, directory) or ()]
 

@@ -10,8 +10,8 @@ import yaml
 
 from support.specs import made
 from tflaunch.clusterspec import spec_file
+from tflaunch.discovery import prepare
 from tflaunch.features.programs import program_rules
-from tflaunch.runtime import plan_cache
 
 pytestmark = pytest.mark.unit
 
@@ -30,7 +30,7 @@ def written(directory: Path, files: dict[str, str]) -> Path:
 def sentences(directory: Path, **fields: Any) -> list[str]:
     """Return the warnings about the programs of a spec in this directory."""
     spec = made({"cluster": {"worker": 2}, "command": ["python", "main.py"], **fields})
-    return [problem.sentence() for problem, _ in program_rules.find_warnings(spec, directory)]
+    return [problem.sentence() for problem in program_rules.find_warnings(spec, directory)]
 
 
 @pytest.fixture(autouse=True)
@@ -88,24 +88,20 @@ def test_a_link_to_a_program_imports_what_is_beside_the_program(tmp_path: Path) 
     assert said.startswith("code/build.py:2: MirroredStrategy")
 
 
-def test_the_plan_says_why_its_tasks_train_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the end of the run, whoever starts it, also from a plan that is kept; not if they do so on purpose."""
-    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "home"))
+def test_the_plan_says_why_its_tasks_train_alone(tmp_path: Path) -> None:
+    """For the end of the run, whoever starts it; not if they do so on purpose."""
     written(tmp_path, {"main.py": MIRRORED, "spec.json": '{"cluster": {"worker": 2}, "command": "python main.py"}'})
     file = spec_file.read_spec_file(tmp_path / "spec.json")
-    plans = [plan_cache.plan_spec(file).plan for _ in range(2)]
-    assert [plan.trains_alone[:27] for plan in plans] == ["main.py:2: MirroredStrategy"] * 2
-    assert plan_cache.plan_spec(file, ["strategy=none"]).plan.trains_alone == ""
+    plan, _ = prepare.plan_spec(file)
+    assert plan.trains_alone.startswith("main.py:2: MirroredStrategy")
+    plan, _ = prepare.plan_spec(file, ["strategy=none"])
+    assert plan.trains_alone == ""
 
 
-def test_a_plan_that_is_kept_needs_no_look_at_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`up` repeats what was said, until the file that it is about has changed."""
-    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "home"))
-    written(tmp_path, {"main.py": MIRRORED, "spec.json": '{"cluster": {"worker": 2}, "command": "python main.py"}'})
+def test_a_program_that_gets_its_fault_later_is_warned_of(tmp_path: Path) -> None:
+    """Whatever was said of the same spec before."""
+    written(tmp_path, {"main.py": "", "spec.json": '{"cluster": {"worker": 2}, "command": "python main.py"}'})
     file = spec_file.read_spec_file(tmp_path / "spec.json")
-    first = plan_cache.plan_spec(file).warnings
-    assert [problem.where for problem in first] == ["main.py:2"]
-    monkeypatch.delattr(program_rules, "find_warnings")
-    assert plan_cache.plan_spec(file).warnings == first
-    written(tmp_path, {"main.py": f"{MIRRORED}\n"})
-    assert plan_cache.plan_spec(file).warnings == []
+    assert prepare.plan_spec(file)[1] == []
+    written(tmp_path, {"main.py": MIRRORED})
+    assert [problem.where for problem in prepare.plan_spec(file)[1]] == ["main.py:2"]

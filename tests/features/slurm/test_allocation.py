@@ -37,6 +37,6 @@ def test_unused_nodes_are_told(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     found = allocation.find_warnings(made({"cluster": cluster, "command": ["x"]}), Path())
-    assert [says in problem.message and "--set hosts.discover=slurm" in problem.hint for problem, _ in found] == (
+    assert [says in problem.message and "--set hosts.discover=slurm" in problem.hint for problem in found] == (
         [True] if says else []
     )

@@ -32,9 +32,9 @@ class Running(NamedTuple):
     roles: Sequence[str]
     python: str
 
-    def warn(self, use: Use, message: str, hint: str, kind: str = "") -> tuple[Problem, Path]:
-        """Return a warning about a place in the program, and the file."""
-        return Problem("warning", use.place(self.directory), message, hint, kind), use.file
+    def warn(self, use: Use, message: str, hint: str, kind: str = "") -> Problem:
+        """Return a warning about a place in the program."""
+        return Problem("warning", use.place(self.directory), message, hint, kind)
 
     def trainers(self) -> int:
         """Return the number of tasks that run it and train."""
@@ -50,8 +50,8 @@ class Running(NamedTuple):
         return any(_PLACEHOLDER.search(word) for word in words)
 
 
-def find_warnings(spec: Spec, directory: Path) -> list[tuple[Problem, Path]]:
-    """Return warnings about the programs of a spec that are here, and the files that they are about."""
+def find_warnings(spec: Spec, directory: Path) -> list[Problem]:
+    """Return warnings about the programs of a spec that are here."""
     if spec.effective_strategy() not in ("multi_worker_mirrored", "parameter_server"):
         return []
     found = []
@@ -76,7 +76,7 @@ def _programs(spec: Spec, directory: Path) -> Iterator[Running]:
         yield Running(spec, directory, program_reader.read_program(file, root), running, python)
 
 
-def _servers_without_ps(running: Running) -> Iterator[tuple[Problem, Path]]:
+def _servers_without_ps(running: Running) -> Iterator[Problem]:
     use = running.program.only_strategy(BY_ROLE)
     is_needed = use and use.name == PARAMETER_SERVER and running.program.reads_tf_config and running.trainers()
     if use and is_needed and "ps" not in running.spec.cluster:
@@ -84,7 +84,7 @@ def _servers_without_ps(running: Running) -> Iterator[tuple[Problem, Path]]:
         yield running.warn(use, message, 'add for example "chief": 1 and "ps": 1 to the cluster')
 
 
-def _no_servers(running: Running) -> Iterator[tuple[Problem, Path]]:
+def _no_servers(running: Running) -> Iterator[Problem]:
     """Warn of worker and ps that run the chief's program, which coordinates servers and starts none."""
     program, alike = running.program, [role for role in ("worker", "ps") if role in running.roles]
     is_chiefs = "chief" in running.roles and running.spec.effective_strategy() == "parameter_server"
@@ -100,14 +100,14 @@ def _no_servers(running: Running) -> Iterator[tuple[Problem, Path]]:
         yield running.warn(use, message, hint)
 
 
-def _mirrored_alone(running: Running) -> Iterator[tuple[Problem, Path]]:
+def _mirrored_alone(running: Running) -> Iterator[Problem]:
     use, count = running.program.only_strategy(ALWAYS), running.trainers()
     if use and use.name in (MIRRORED, "CentralStorageStrategy") and count > 1:
         message = f"{use.name} has the devices of one process: each of {count} tasks trains a model of its own"
         yield running.warn(use, message, f"make a {MULTI_WORKER}, or {_ON_PURPOSE}", TRAINS_ALONE)
 
 
-def _no_strategy(running: Running) -> Iterator[tuple[Problem, Path]]:
+def _no_strategy(running: Running) -> Iterator[Problem]:
     use, count = running.program.alone, running.trainers()
     backend = running.spec.env.get("KERAS_BACKEND", os.environ.get("KERAS_BACKEND", "tensorflow"))
     if use and count > 1 and backend == "tensorflow" and not running.is_told_in_words():
@@ -117,14 +117,14 @@ def _no_strategy(running: Running) -> Iterator[tuple[Problem, Path]]:
         yield running.warn(use, message, hint, TRAINS_ALONE)
 
 
-def _mirrored_with_servers(running: Running) -> Iterator[tuple[Problem, Path]]:
+def _mirrored_with_servers(running: Running) -> Iterator[Problem]:
     use = running.program.only_strategy(ALWAYS)
     if use and use.name == MULTI_WORKER and {"ps", "worker"} <= set(running.roles):
         message = f"{use.name} would wait for a service on ps:0 that is never started"
         yield running.warn(use, message, "remove ps from the cluster")
 
 
-def _own_tf_config(running: Running) -> Iterator[tuple[Problem, Path]]:
+def _own_tf_config(running: Running) -> Iterator[Problem]:
     use = running.program.tf_config
     if use is None or running.trainers() < 2 or running.program.others or running.is_told_in_words():
         return
@@ -137,7 +137,7 @@ def _own_tf_config(running: Running) -> Iterator[tuple[Problem, Path]]:
         yield running.warn(use, message, "remove this line", TRAINS_ALONE)
 
 
-def _uneven_batch(running: Running) -> Iterator[tuple[Problem, Path]]:
+def _uneven_batch(running: Running) -> Iterator[Problem]:
     made, count = running.program.only_strategy(ALWAYS), running.trainers()
     if made is None or made.name != MULTI_WORKER or running.spec.effective_strategy() != "multi_worker_mirrored":
         return
@@ -147,7 +147,7 @@ def _uneven_batch(running: Running) -> Iterator[tuple[Problem, Path]]:
         yield running.warn(uneven[0], message, "make it a multiple of strategy.num_replicas_in_sync")
 
 
-def _keras_3(running: Running) -> Iterator[tuple[Problem, Path]]:
+def _keras_3(running: Running) -> Iterator[Problem]:
     """Warn of `import keras`, which TF_USE_LEGACY_KERAS does not change, if it is certain that this is Keras 3."""
     program, made = running.program, running.program.only_strategy(BY_ROLE)
     is_trained = program.keras and any(use.certainty >= BY_ROLE for use in program.fits)
@@ -169,7 +169,7 @@ def _is_keras_3(python: str) -> bool:
     return bool(places) and all(place.name.startswith("keras-3.") for place in places)
 
 
-RULES: tuple[Callable[[Running], Iterator[tuple[Problem, Path]]], ...] = (
+RULES: tuple[Callable[[Running], Iterator[Problem]], ...] = (
     _servers_without_ps,
     _no_servers,
     _mirrored_alone,

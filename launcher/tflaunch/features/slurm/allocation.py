@@ -11,7 +11,7 @@ from tflaunch.errors import Problem
 from tflaunch.plan import placement
 
 
-def find_warnings(spec: Spec, directory: Path) -> list[tuple[Problem, None]]:
+def find_warnings(spec: Spec, directory: Path) -> list[Problem]:
     """Return that all tasks run on this machine, if the allocation has other nodes.
 
     `salloc` leaves its shell on the login node; what `sbatch` and `srun` start is on a node, and knows its name.
@@ -25,4 +25,4 @@ def find_warnings(spec: Spec, directory: Path) -> list[tuple[Problem, None]]:
     counted = "the node" if nodes == "1" else f"the {nodes} nodes"
     message = f"all tasks run on this machine, and not on {counted} of job {job} of Slurm"
     hint = 'to use them, write "hosts": {"discover": "slurm"}, or --set hosts.discover=slurm'
-    return [(Problem.warning("hosts", message, hint), None)]
+    return [Problem.warning("hosts", message, hint)]

@@ -118,7 +118,7 @@ def _plan_on_assumed_nodes(file: SpecFile, order: SpecOrder) -> tuple[Spec, Plan
         warnings = prepare.warnings_about(file.source, spec)
     except SpecError as error:
         raise SpecError(error.source, _in_words_of_job(spec, error.problems)) from None
-    warnings += [problem for problem, _ in prepare.warnings_about_files(spec, file.directory)]
+    warnings += prepare.warnings_about_files(spec, file.directory)
     return spec, prepare.make_plan(file.directory, spec), _in_words_of_job(spec, warnings)
 
 
@@ -155,7 +155,7 @@ def plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
     spec = slurm.with_gpus_of_nodes(with_gpus(spec))
     prepare.warnings_about(str(path), spec)
     plan = prepare.make_plan(base, spec)._replace(preflight=order.preflight)
-    plan = plan.warned([problem for problem, _ in prepare.warnings_about_files(spec, base)])
+    plan = plan.warned(prepare.warnings_about_files(spec, base))
     if not directory.function.exists():
         return plan
     return plan.with_function(directory.function, json.loads((directory.function / function.SEARCHED).read_text()))
