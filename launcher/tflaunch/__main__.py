@@ -16,10 +16,9 @@ def main() -> None:
     # Objects made at startup stay alive; collecting garbage among them would take a tenth of the startup time.
     gc.set_threshold(50_000)
     try:
-        from tflaunch import interrupts, own_home
+        from tflaunch import interrupts
 
         interrupts.repeat_ignored_interrupts()
-        own_home.keep_compiled_modules()
         from tflaunch_worker import process_state
 
         process_state.set_own_state()

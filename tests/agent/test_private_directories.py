@@ -86,14 +86,17 @@ def test_those_of_this_machine_are_private_too(home: Path) -> None:
     connector.end()
 
 
-NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "HOME=/", "PATH=/usr/bin:/bin")
+PATHS = "PATH=/usr/bin:/bin"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="it becomes another user")
-def test_a_user_without_a_home_has_a_private_directory_below_tmp() -> None:
+@pytest.mark.parametrize(("user", "env"), [(65534, ("HOME=/", PATHS)), (54321, ("-i", PATHS))])
+def test_a_user_without_a_home_has_a_private_directory_below_tmp(user: int, env: tuple[str, ...]) -> None:
+    """Also one whom the user database does not have."""
     here = HostPlan("here", is_local=False)
-    nowhere = CommandConnector(CommandConnectors("test", 120.0), here, CommandAccess(NOBODY))
-    home = Path("/tmp/tflaunch-65534")
+    words = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "env", *env)
+    nowhere = CommandConnector(CommandConnectors("test", 120.0), here, CommandAccess(words))
+    home = Path(f"/tmp/tflaunch-{user}")
     try:
         end(nowhere, nowhere.open())
         assert set(modes(home).values()) - {stat.S_IMODE(home.parent.stat().st_mode)} == {0o700}

@@ -21,6 +21,7 @@ import fcntl
 import hashlib
 import json
 import os
+import pwd
 import signal
 import socket
 import sys
@@ -47,7 +48,8 @@ def main(source: BinaryIO) -> None:
     os.umask(os.umask(0o077) & 0o077)
     try:
         request = json.loads(source.readline())
-        wanted = request["home"] or _default_home(bool(request.get("inherits")))
+        os.environ["HOME"] = os.environ.get("HOME") or _home_of(os.getuid())
+        wanted = request["home"] or own_directory(bool(request.get("inherits")))
         home = _private(os.path.abspath(os.path.expanduser(wanted)))
         place = _Place(home, request)
         modules = _Modules(home, request, source)
@@ -90,17 +92,34 @@ def _fail(reason: str) -> None:
 # ---- places
 
 
-def _default_home(inherits: bool) -> str:
-    if inherits and os.environ.get("TFLAUNCH_HOME"):
-        return os.environ["TFLAUNCH_HOME"]
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    home = existing = os.path.abspath(os.path.join(state, "tflaunch"))
+def own_directory(is_given: bool) -> str:
+    """Return the path of tflaunch's directory of this user; ``is_given``: whether $TFLAUNCH_HOME counts."""
+    if is_given and os.environ.get("TFLAUNCH_HOME"):
+        return os.path.abspath(os.environ["TFLAUNCH_HOME"])
+    base = os.environ.get("HOME") or _home_of(os.getuid())
+    home, owner = _in_state(os.environ.get("XDG_STATE_HOME") or os.path.join(base, ".local", "state"))
+    if os.getuid() == 0 and owner != 0 and not os.path.exists(home):  # `sudo -E`: files of root would be in the way
+        home, owner = _in_state(os.path.join(_home_of(0), ".local", "state"))
+    # The user of a container often has no home: Kubernetes gives it the image's, or "/". Where it has one that is full
+    # or read-only, this is said. Of another user, the directory below /tmp is refused, as every home is.
+    return f"/tmp/tflaunch-{os.getuid()}" if owner is None else home  # noqa: S108
+
+
+def _in_state(directory: str) -> tuple[str, int | None]:
+    """Return the path of tflaunch's directory in a user's, and the owner of what exists of it, None if not writable."""
+    home = existing = os.path.abspath(os.path.join(directory, "tflaunch"))
     while not os.path.exists(existing):
         existing = os.path.dirname(existing)
-    # The user of a container often has no home: Kubernetes gives it one of the image's choice, or "/". Where it has one
-    # that is full or read-only, this is said. Of another user, the directory below /tmp is refused, as every home is.
-    is_own = os.access(existing, os.W_OK) or os.stat(existing).st_uid == os.getuid()
-    return home if is_own else f"/tmp/tflaunch-{os.getuid()}"  # noqa: S108
+    owner = os.stat(existing).st_uid
+    return home, owner if owner == os.getuid() or os.access(existing, os.W_OK) else None
+
+
+def _home_of(user: int) -> str:
+    """Return a user's home; "/", as Docker does, for one whom the user database does not have."""
+    try:
+        return pwd.getpwuid(user).pw_dir
+    except KeyError:
+        return "/"
 
 
 def _private(path: str) -> str:
@@ -307,10 +326,9 @@ def _spawn(directory: str, stays: bool) -> tuple[socket.socket, int | None]:
         finally:
             os._exit(1)
     theirs.close()
-    if stays:
-        return ours, pid
-    os.waitpid(pid, 0)
-    return ours, None
+    if not stays:
+        os.waitpid(pid, 0)
+    return ours, pid if stays else None
 
 
 # ---- resuming
@@ -368,10 +386,7 @@ def _pass_both_ways(connection: socket.socket, hung_up: Callable[[], None]) -> N
 
     def pass_in() -> None:
         try:
-            while True:
-                data = os.read(0, _CHUNK)
-                if not data:
-                    break
+            while data := os.read(0, _CHUNK):
                 connection.sendall(data)
         except OSError:
             pass
@@ -379,10 +394,7 @@ def _pass_both_ways(connection: socket.socket, hung_up: Callable[[], None]) -> N
 
     threading.Thread(target=pass_in, daemon=True).start()
     try:
-        while True:
-            data = connection.recv(_CHUNK)
-            if not data:
-                break
+        while data := connection.recv(_CHUNK):
             while data:
                 data = data[os.write(1, data) :]
     except OSError:

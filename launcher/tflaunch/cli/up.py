@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tflaunch import own_home
 from tflaunch.cli.arguments.here import usual_spec
 from tflaunch.cli.arguments.launch import (
     Launching,
@@ -102,6 +103,8 @@ def start_spec(file: SpecFile, settings: tuple[str, ...], launching: Launching, 
     """Run a spec, here or by an engine; return tflaunch's exit code."""
     check_extras(launching)
     options, engine = launching.options, launching.engine
+    if misplaced := own_home.notice():
+        say(misplaced)
     settings += settings_of(launching)
     if engine is not None and engines()[engine].submit:
         from tflaunch.runtime.submitting import SpecOrder

@@ -20,7 +20,7 @@ from tflaunch.runtime import daemon
 from tflaunch.store.run_dir import RunDirectory
 
 _PROGRAM = (
-    "import json; order = json.load(sys.stdin); from tflaunch import own_home; own_home.keep_compiled_modules(); "
+    "import json; order = json.load(sys.stdin); "
     "from tflaunch.runtime import supervisor_process; supervisor_process.supervise(order)"
 )
 

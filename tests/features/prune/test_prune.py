@@ -13,7 +13,6 @@ import pytest
 
 from support.job_history import HERE
 from support.specs import clustered
-from tflaunch import own_home
 from tflaunch.client import file_tree
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.prune import agent_caches, prune
@@ -428,9 +427,10 @@ class TestCaches:
         assert not agent_caches.remove_cached(found)
         assert not found.path.exists()
 
-    def test_compiled_modules_of_pythons_that_may_be_gone(self, home: Path) -> None:
-        """Other processes that use the directory compile again what they miss."""
-        place = home / own_home.COMPILED_NAME
+    @pytest.mark.parametrize("name", ["compiled", "plans"])
+    def test_a_cache_of_an_earlier_version(self, home: Path, name: str) -> None:
+        """A process of that version makes again what it misses."""
+        place = home / name
         (place / "usr/lib").mkdir(parents=True, mode=0o700)
         (place / "usr/lib/os.cpython-311.pyc").write_bytes(b"x")
         assert prune.find_old(WEEK, time.time()).cached == []

@@ -1,4 +1,4 @@
-"""Find and remove what is cached on this machine: synced code, agents of other versions, compiled modules."""
+"""Find and remove what is cached on this machine: synced code, agents and caches of other versions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tflaunch import private_files
 from tflaunch.client import runs
 from tflaunch.client.file_tree import delete_tree, is_directory, tree_size
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.own_home import COMPILED_NAME
 from tflaunch.store import run_dir, run_names
 from tflaunch.transport import bootstrap
 from tflaunch_worker import FILES_NAME
 from tflaunch_worker.named_tuple import NamedTuple
 
 _AGENTS_NAME = "agents"  # the cache of `tflaunch_worker.boot`, and its lock
+_EARLIER = ("compiled", "plans")  # caches of compiled modules and plans, which 0.2 made
 _UNPACKING = ".new"  # suffix of an agent that `boot` is unpacking, with the lock held
 _SHA256_LENGTH = 64
 PATIENCE = 86_400.0
@@ -60,10 +60,10 @@ def _old_agents(limit: float) -> Iterator[Cached]:
 
 
 def _old_compiled(limit: float) -> Iterator[Cached]:
-    """Yield the directory of compiled modules if it was made before ``limit``: perhaps for Pythons that are gone."""
-    path = run_dir.home() / COMPILED_NAME
-    if is_directory(path) and path.lstat().st_mtime < limit:
-        yield Cached("compiled", path, tree_size(path))
+    """Yield the caches that earlier versions made before ``limit``."""
+    for path in (run_dir.home() / name for name in _EARLIER):
+        if is_directory(path) and path.lstat().st_mtime < limit:
+            yield Cached("compiled", path, tree_size(path))
 
 
 def _lives_any_agent() -> bool:

@@ -26,7 +26,7 @@ _OLDER_THAN = "7d"
 _KINDS = {
     "code": "cached files of synced code",
     "agent": "cached agents of other versions",
-    "compiled": "cached compiled modules",
+    "compiled": "caches of earlier versions",
 }
 
 

@@ -6,7 +6,6 @@ reads ~/.ssh/config and /etc/ssh/ssh_config; what it cannot parse is an error ra
 
 from __future__ import annotations
 
-import getpass
 import glob
 import io
 import os
@@ -148,6 +147,18 @@ def parse_answer(raw: bytes, alias: str) -> Values:
     return values
 
 
+def local_user() -> str:
+    """Return the name of this user, which is that on the other host where nothing else is configured.
+
+    Raises:
+        LinkError: it has none.
+    """
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        raise LinkError(f"no user has the id {os.getuid()} on this machine; run tflaunch as one that exists") from None
+
+
 def _substitute_files(system_file: Path) -> str:
     """Return a configuration including the user's and the system's files, "" if `ssh` finds them itself.
 
@@ -184,12 +195,14 @@ class ParamikoReader:
         try:
             for text in (given, *self._texts):
                 config.parse(io.StringIO(text))
-            found = {"user": getpass.getuser(), "port": "22", **_without_second_proxy(config.lookup(alias))}
+            found = {"user": user or local_user(), "port": "22", **_without_second_proxy(config.lookup(alias))}
             return {
                 key: value if isinstance(value, list) else shlex.split(value) if key in _FILE_LISTS else [value]
                 for key, value in found.items()
                 if value is not None
             }
+        except LinkError:
+            raise
         except Exception as error:  # noqa: BLE001 (paramiko's parser raises arbitrary errors for malformed lines)
             reason = _printable(str(error).encode()).replace("\n", " ")[:200] or type(error).__name__
             raise LinkError(f"the SSH configuration cannot be used for {alias}: {reason}; {_REMEDY}") from None

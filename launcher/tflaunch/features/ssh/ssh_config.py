@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import shlex
 import socket
@@ -15,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from tflaunch.clusterspec.values import bracketed
-from tflaunch.features.ssh.config_lookup import Lookup, Values, find_lookup, shown
+from tflaunch.features.ssh.config_lookup import Lookup, Values, find_lookup, local_user, shown
 from tflaunch.features.ssh.transport import KEYWORDS
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import LinkError
@@ -233,7 +232,7 @@ class _Options:
         here, key_name = socket.gethostname(), self.get("hostkeyalias", self.alias)
         there = {"h": self.address, "k": key_name, "n": self.alias, "p": str(self.port), "r": self.user}
         ours = {"d": os.path.expanduser("~"), "i": str(os.getuid()), "L": here.partition(".")[0], "l": here}
-        return {"%": "%", "u": _local_user(), **there, **ours}
+        return {"%": "%", "u": local_user(), **there, **ours}
 
     def path(self, text: str) -> str:
         """Return a path with its ~, tokens and variables expanded."""
@@ -310,10 +309,3 @@ def _command(options: _Options, jumps: Sequence[Target]) -> str:
     if jumps:
         words += ["-J", ",".join(f"{jump.user}@{bracketed(jump.host)}:{jump.port}" for jump in jumps)]
     return shlex.join([*words, "-p", str(options.port), f"{options.user}@{options.alias}"])
-
-
-def _local_user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        raise LinkError(f"no user has the id {os.getuid()} on this machine; run tflaunch as one that exists") from None

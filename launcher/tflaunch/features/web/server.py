@@ -122,4 +122,8 @@ def _tunnel(port: int) -> str:
     address = os.environ["SSH_CONNECTION"].split()[2:4]  # of the sshd, as the client used them: host and port
     host, ssh_port = (*address, "22")[:2] if address else (socket.gethostname(), "22")
     extra = "" if ssh_port == "22" else f" -p {ssh_port}"
-    return f"ssh -N -L {port}:{LOOPBACK}:{port}{extra} {getpass.getuser()}@{host}"
+    try:
+        host = f"{getpass.getuser()}@{host}"
+    except (KeyError, OSError):  # a user without a name, and without a login; Python 3.13 raises OSError
+        pass
+    return f"ssh -N -L {port}:{LOOPBACK}:{port}{extra} {host}"
