@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -291,3 +292,19 @@ def test_an_agent_tells_what_its_tasks_have_used(agent: Agent) -> None:
     assert later.cpu_seconds >= use.cpu_seconds
     assert read_record(Evidence, as_json(found)) == found
     assert evidence(agent, between=0.1)["worker:0"].processes[0].use is None
+
+
+@pytest.mark.parametrize(("call", "wchan"), [("flock", "lock_inode"), ("lockf", "setlk")])
+def test_the_process_that_has_locked_a_file_is_named(agent: Agent, tmp_path: Path, call: str, wchan: str) -> None:
+    """Others wait for it in the kernel, which knows it."""
+    agent.talk.hello()
+    locks = (
+        f"import fcntl, time\nfile = open({str(tmp_path / 'cache.lock')!r}, 'w')\nfcntl.{call}(file, fcntl.LOCK_EX)\n"
+    )
+    agent.talk.start("worker:0", sys.executable, "-c", f"{locks}print('up', flush=True)\ntime.sleep(3600)")
+    agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
+    agent.talk.start("worker:1", sys.executable, "-c", locks)
+    holder, waiter = (agent.talk.wait_for("task_started", f"worker:{number}")["pid"] for number in range(2))
+    wait_until_waiting(waiter, wchan)
+    target = evidence(agent)["worker:1"].processes[0].threads[0].target
+    assert re.fullmatch(rf".*/cache\.lock, which python\S* \(pid {holder}\) has locked", target)

@@ -99,6 +99,7 @@ def test_four_lines_of_a_traceback_show_both(name: str) -> None:
     assert f'{file}", {line}' in shown
     assert EXPECTED[name]["sentence"].partition(": ")[2][:60].rstrip("…") in shown.replace("\n  ", " ")
     assert len(shown.splitlines()) <= 5
+    assert "in None" not in shown, "AutoGraph's name of a lambda"
 
 
 def test_an_abort_while_the_interpreter_exits_is_not_the_cause() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tflaunch_worker import USAGE_ERROR, failures
 
 _WITHOUT_HEAD = ("SyntaxError", "IndentationError", "TabError")
+
+_NO_NAME = re.compile(r"(?<=\d), in None  \*$")  # of a lambda, as AutoGraph shows its frame
 
 
 def last_traceback(lines: Sequence[str]) -> list[str]:
@@ -23,6 +26,7 @@ def last_traceback(lines: Sequence[str]) -> list[str]:
         return []
     start, exception = found.start, found.exception
     is_complete = lines[start].endswith(failures.HEAD) or lines[exception].startswith(_WITHOUT_HEAD)
+    lines = [_NO_NAME.sub(", in <lambda>", line) for line in lines]
     frames = [line for line in lines[start:exception] if not failures.LOG_LINE.match(line)]
     if frames[0].endswith(failures.HEAD) and not frames[0].startswith(" "):
         frames[0] = failures.HEAD  # a progress bar may stand before it in the same line

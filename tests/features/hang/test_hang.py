@@ -12,6 +12,7 @@ from tflaunch.explain.run_status import TaskStatus
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence import Evidence, Frame, Process, Socket, Thread
 from tflaunch.features.hang.hang import Verdict
+from tflaunch.features.hang.position import Kind
 from tflaunch.records import as_json, read_record
 
 pytestmark = pytest.mark.unit
@@ -73,6 +74,11 @@ def test_the_task_that_reads_no_batch_is_named_with_its_line() -> None:
         ("hrtimer_nanosleep", "", "sleeps"),
         ("futex_do_wait", "", "waits for a lock or another thread"),
         ("do_wait", "", "waits for a process that it started"),
+        (
+            "locks_lock_inode_wait",
+            "/d/lock, which python (pid 9) has locked",
+            "waits for /d/lock, which python (pid 9) has locked",
+        ),
         ("anon_pipe_read", "pipe:[5]", "reads from a pipe, where nothing arrives"),
         ("anon_pipe_write", "pipe:[5]", "writes to a pipe, which no process reads"),
         ("wait_for_partner", "", "opens a named pipe that has no other end"),
@@ -98,6 +104,18 @@ def test_a_stopped_task_and_a_debugger_are_worse_than_a_sleep() -> None:
     assert found.sentence.endswith("`tflaunch kill -s CONT worker:2` continues it")
     debugged = evidence("worker:2", thread(PDB, TRAIN))
     assert judge(waits, sleeps, debugged).sentence.startswith("worker:2 waits for commands in a debugger (train.py")
+
+
+def test_a_collective_that_one_task_alone_calls_must_be_called_by_all() -> None:
+    """The chief alone evaluates or saves, and the others are in the next step."""
+    evaluates = Frame(f"{LIBRARY}/keras/src/engine/training.py", 2300, "Model.evaluate")
+    alone = evidence("worker:0", thread(EXECUTE, evaluates, TRAIN._replace(line=31)))
+    found = judge(alone, evidence("worker:1", thread(*IN_STEP)), evidence("worker:2", thread(*IN_STEP)))
+    assert found.culprits == ("worker:0",)
+    said = "; if all tasks take part in Model.evaluate, as in a collective operation, each of them must call it"
+    assert found.sentence.endswith(f"worker:1, worker:2 wait for it in train.py, line 28{said}")
+    by_step = judge(evidence("worker:0", thread(*IN_STEP), step=4), evidence("worker:1", thread(*IN_STEP), step=5))
+    assert "collective" not in by_step.sentence
 
 
 def test_a_task_that_has_ended_is_the_one_that_others_wait_for() -> None:
@@ -365,11 +383,84 @@ def test_a_program_that_does_not_get_out_of_python_is_named() -> None:
     assert judge(evidence("worker:0", thread(wchan="futex_do_wait")), ends).culprits == ()
 
 
-def test_the_thread_for_which_an_ended_program_waits_is_named() -> None:
+@pytest.mark.parametrize(
+    ("wchan", "has_moved", "words"),
+    [
+        ("hrtimer_nanosleep", False, "has ended but for a thread (batches), which sleeps"),
+        ("futex_do_wait", False, "has ended but for a thread (batches), which waits for a lock or another thread"),
+        ("futex_do_wait", True, "has ended but for a thread (batches), which runs from time to time"),
+    ],
+)
+def test_the_thread_for_which_an_ended_program_waits_is_named(wchan: str, has_moved: bool, words: str) -> None:
+    """And that the program has ended; the main thread stands in `threading._shutdown`."""
     shutdown = Frame("/usr/lib/python3.11/threading.py", 1590, "_shutdown")
-    ends = evidence("worker:1", thread(shutdown), thread(DATA, wchan="hrtimer_nanosleep"))
+    bootstrap = Frame("/usr/lib/python3.11/threading.py", 1002, "Thread._bootstrap")
+    of_library = thread(Frame("/usr/lib/python3.11/queue.py", 171, "Queue.get"), bootstrap)
+    left = thread(DATA, bootstrap, wchan=wchan, has_moved=has_moved)
+    ends = evidence("worker:1", thread(shutdown), of_library, left)
     found = judge(evidence("worker:0", thread(*IN_STEP)), ends)
-    assert found.sentence.startswith("worker:1 sleeps (data.py, line 40); worker:0 waits for it")
+    (group,) = (group for group in found.groups if group.tasks == ("worker:1",))
+    assert (group.does, group.place) == (words, "data.py, line 40")
+    said = f"worker:1 {words} (data.py, line 40); worker:0 waits for it in train.py, line 28"
+    assert has_moved or found.sentence == said
+
+
+@pytest.mark.parametrize(
+    ("cpus", "waits", "does"),
+    [
+        ((0.0, 0.9, 0.8), (0.0, 0.0, 0.0), "works (1.7 CPUs in 2 processes)"),
+        ((0.0, 0.1, 0.15), (0.0, 0.0, 0.0), "works (0.2 CPUs in 2 processes)"),
+        ((0.0, 0.06, 0.0), (0.0, 0.6, 0.0), "waits for a CPU, which other programs use (0.1 CPUs)"),
+        ((0.04,), (0.7,), "waits for a CPU, which other programs use (0.0 CPUs)"),
+        ((0.05, 0.02), (0.1, 0.1), "waits for a lock or another thread"),
+    ],
+)
+def test_all_processes_of_a_task_count_as_its_work(
+    cpus: tuple[float, ...], waits: tuple[float, ...], does: str
+) -> None:
+    """A pool or a command computes for it; on a crowded machine, what has no CPU waits for one."""
+    processes = [
+        Process(7 + number, "python", "S", cpu, "", (thread(TRAIN),) if number == 0 else (), (), cpu_wait=wait)
+        for number, (cpu, wait) in enumerate(zip(cpus, waits, strict=True))
+    ]
+    maps = evidence("worker:1", thread(TRAIN))._replace(processes=tuple(processes))
+    found = judge(evidence("worker:0", thread(*IN_STEP)), maps)
+    (group,) = (group for group in found.groups if group.tasks == ("worker:1",))
+    assert group.does == does
+    assert found.culprits == (() if group.kind is Kind.WORKS else ("worker:1",))
+
+
+def test_a_task_that_waits_in_tensorflow_is_not_excused_by_its_children() -> None:
+    """They may be those of its input, which poll."""
+    child = Process(8, "python", "S", 1.0, "", (), ())
+    waits = evidence("worker:0", thread(*IN_STEP))
+    found = judge(waits._replace(processes=(*waits.processes, child)), evidence("worker:1", thread(DATA)))
+    assert found.culprits == ("worker:1",)
+
+
+def test_servers_without_a_cpu_do_not_make_a_job_that_waits() -> None:
+    """Under ParameterServerStrategy only threads of C++ compute; other programs may leave them little."""
+    chief, worker = evidence("chief:0", thread(*IN_STEP)), evidence("worker:0", thread(JOIN, TRAIN))
+    starved = worker._replace(processes=(worker.processes[0]._replace(cpu=0.1, cpu_wait=0.8),))
+    assert judge(chief, worker).sentence == "no culprit: all tasks wait"
+    assert judge(chief, starved).sentence == "no task is stuck: worker:0 ran just now"
+
+
+@pytest.mark.parametrize(
+    ("inside", "does"),
+    [
+        ((Frame(f"{LIBRARY}/tensorflow/__init__.py", 49, "<module>"),), "imports tensorflow"),
+        ((EXECUTE, Frame("/usr/lib/python3.11/importlib/__init__.py", 126, "import_module")), "imports tensorflow"),
+        ((Frame("/usr/lib/python3.11/json/decoder.py", 5, "<module>"),), "imports json"),
+        ((), "imports a module"),
+    ],
+)
+@pytest.mark.parametrize("cpu", [0.0, 0.9])
+def test_a_task_that_imports_is_said_to_import(inside: tuple[Frame, ...], does: str, cpu: float) -> None:
+    """The import of TensorFlow is no wait in TensorFlow, for which other tasks would be to blame."""
+    load = Frame("<frozen importlib._bootstrap>", 1176, "_find_and_load")
+    found = judge(evidence("worker:0", thread(load, *inside, load, TRAIN), cpu=cpu))
+    assert found.groups[0].does == (f"{does} (0.9 CPUs)" if cpu else does)
 
 
 def test_tasks_that_all_do_not_listen_are_not_accused() -> None:

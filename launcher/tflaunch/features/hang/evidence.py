@@ -67,8 +67,8 @@ class Use(NamedTuple):
 class Process(NamedTuple):
     """A process of a task.
 
-    ``state`` is the letter of proc(5); ``cpu`` the number of CPUs that it used between the samples; ``unread`` why
-    there are no Python stacks, or "".
+    ``state`` is the letter of proc(5); ``cpu`` the number of CPUs that it used between the samples, ``cpu_wait`` the
+    number for which its threads waited; ``unread`` why there are no Python stacks, or "".
     """
 
     pid: Count
@@ -78,6 +78,7 @@ class Process(NamedTuple):
     unread: Text
     threads: tuple[Thread, ...]
     sockets: tuple[Socket, ...]
+    cpu_wait: Moment = 0.0
     use: Use | None = None
     """Known if it was asked for."""
 

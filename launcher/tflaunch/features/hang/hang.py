@@ -209,11 +209,21 @@ def _apart(waiting: _Positions, evidence: _Known) -> _Found:
     if len(apart) == len(waiting) == len(known):
         apart = [at for at in waiting if steps[at.task] == min(known)]
     if len(apart) < len(waiting):
-        return _sentence(apart, [at for at in waiting if at not in apart], evidence), tuple(at.task for at in apart)
+        others = [at for at in waiting if at not in apart]
+        sentence = _sentence(apart, others, evidence) + _called_alone(apart[0], others)
+        return sentence, tuple(at.task for at in apart)
     if len(waiting) < 2:
         return None
     names, at = listed([each.task for each in waiting]), waiting[0]
     return f"{names} wait for each other in the same call{_at(at)}: {at.does}", ()
+
+
+def _called_alone(alone: Position, others: _Positions) -> str:
+    """Return what a call needs that only some tasks have come to, if it is one of a cluster's operations."""
+    is_elsewhere = alone.kind is Kind.TENSORFLOW and all(at.kind is Kind.TENSORFLOW for at in others)
+    if not is_elsewhere or any(at.place == alone.place for at in others):
+        return ""
+    return f"; if all tasks take part in {alone.call}, as in a collective operation, each of them must call it"
 
 
 def _step(evidence: Evidence | None) -> float | None:

@@ -19,6 +19,7 @@ IDLE = ("sleeps", "runs from time to time")
 """What a task does that may wait for something to happen elsewhere."""
 
 _BUSY = 0.2  # CPUs
+_STARVED = 0.5  # CPUs that a task uses or waits for; what waits for other things wakes up for less, on any machine
 _STEPS = 2.0  # a step that takes less than this many times the usual is not late
 
 _GENERATED = re.compile(r"^<(?!string>)")
@@ -32,6 +33,10 @@ _GENERATOR = "/tensorflow/python/ops/script_ops.py"  # calls Python from a graph
 _READS = ("/tensorflow/python/data/ops/iterator_ops.py", "/tensorflow/python/data/ops/multi_device_iterator_ops.py")
 _TRACES = ("trace_function", "func_graph_from_py_func")  # not `call_function`, which runs in every step
 _FORMS = ("_initialize_multi_worker", "ensure_initialized", "_start_check_health_thread", "configure_collective_ops")
+_IMPORTER = "importlib._bootstrap"
+_MODULE = re.compile(
+    r"(?:/(?:site|dist)-packages/|/lib(?:64)?/python3[^/]*/(?!site-|dist-|lib-dynload|importlib))([A-Za-z]\w{0,60})"
+)
 _SERVES = ("server_lib.py",)
 
 
@@ -69,6 +74,9 @@ class Kind(Enum):
     UNKNOWN = "unknown"
 
 
+_WAITS_FOR_CHILDREN = (Kind.OWN, Kind.INPUT, Kind.UNKNOWN)
+"""What a task does that other processes of it may hold up: those of a pool, or a command."""
+
 _MAY_WORK = (Kind.OWN, Kind.EXITS, Kind.TENSORFLOW, Kind.UNKNOWN, Kind.INPUT)
 
 
@@ -83,6 +91,8 @@ class Position(NamedTuple):
     does: str
     depth: int = 0
     """Number of frames of the user's code in its stack."""
+    call: str = ""
+    """The function of a library that its own code has called."""
 
     @property
     def place(self) -> str:
@@ -117,16 +127,24 @@ def position_of(task: TaskStatus, evidence: Evidence | None) -> Position:
     thread = _telling(process)
     own, inner, depth = _own(thread.frames), next(iter(thread.frames), None), sum(map(_is_own, thread.frames))
     kind = _kind(process, thread, own)
+    working = evidence.processes if kind in _WAITS_FOR_CHILDREN else [process]
     is_stuck = kind in (Kind.STOPPED, Kind.DEBUGGED) or not (
-        thread.has_moved or process.cpu >= _BUSY or (kind is Kind.TENSORFLOW and _is_fed(process))
+        thread.has_moved or _wants_cpu(working) or (kind is Kind.TENSORFLOW and _is_fed(process))
     )
     if not is_stuck and kind is not Kind.TRACES:
         kind = Kind.WORKS if kind in _MAY_WORK else kind
     is_stuck = is_stuck and not _is_in_time(evidence)
-    does = _does(kind, process, thread, own) + _stopped_children(kind, process, evidence.processes)
+    does = _does(kind, working, process, thread, own) + _stopped_children(kind, process, evidence.processes)
+    does = _left(thread, does) if thread in _left_threads(process) else does
     if is_stuck and kind in (Kind.SERVES, Kind.TENSORFLOW) and (held := _held_by_file(process)):
         kind, does = Kind.FILE, f"has a thread in TensorFlow that {_waits_for(held)}"
-    return Position(task.task, kind, is_stuck, own, inner, does, depth)
+    return Position(task.task, kind, is_stuck, own, inner, does, depth, _call(thread.frames, own))
+
+
+def _wants_cpu(processes: Sequence[Process]) -> bool:
+    """Whether processes compute, or would if other programs left them a CPU."""
+    used = sum(process.cpu for process in processes)
+    return used >= _BUSY or used + sum(process.cpu_wait for process in processes) >= _STARVED
 
 
 def _held_by_file(process: Process) -> Thread | None:
@@ -155,14 +173,28 @@ def _stopped_children(kind: Kind, program: Process, processes: Sequence[Process]
 def _telling(process: Process) -> Thread:
     """Return the thread that explains what a process does: its main thread, or one that makes its input.
 
-    The input is made by a thread of its own; it explains a stop if it has stopped as well. At the end of a program, the
-    main thread waits for other threads of it.
+    The input is made by a thread of its own; it explains a stop if it has stopped as well.
     """
     main = process.threads[0] if process.threads else Thread(process.pid, process.state, "", "", False, ())
+    if left := _left_threads(process):
+        return left[0]
     makers = [thread for thread in process.threads[1:] if _makes_input(thread) and not thread.has_moved]
-    if not makers and any(frame.function == "_shutdown" for frame in main.frames[-1:]):
-        makers = [thread for thread in process.threads[1:] if _own(thread.frames) and not thread.has_moved]
     return makers[0] if makers and not main.has_moved else main
+
+
+def _left_threads(process: Process) -> list[Thread]:
+    """Return the threads for which a program waits that has ended but for them, those in the user's code first."""
+    main = process.threads[0].frames if process.threads else ()
+    if not main or main[-1].function != "_shutdown":
+        return []
+    left = [thread for thread in process.threads[1:] if thread.frames and "/threading.py" in thread.frames[-1].file]
+    return sorted(left, key=lambda thread: _own(thread.frames) is None)
+
+
+def _left(thread: Thread, does: str) -> str:
+    """Return that a program has ended but for a thread, and what that does."""
+    called = next((frame for frame in reversed(thread.frames) if "/threading.py" not in frame.file), thread.frames[-1])
+    return f"has ended but for a thread ({called.function}), which {does}"
 
 
 def _is_fed(process: Process) -> bool:
@@ -191,35 +223,56 @@ def _kind(process: Process, thread: Thread, own: Frame | None) -> Kind:
         return Kind.FORMS
     if process.cpu >= _BUSY and any(map(_traces, thread.frames)):
         return Kind.TRACES
-    return Kind.TENSORFLOW if any(map(_is_tensorflow, inside)) else Kind.OWN
+    return Kind.TENSORFLOW if any(map(_is_tensorflow, inside)) and not _imports(thread, own) else Kind.OWN
 
 
-def _does(kind: Kind, process: Process, thread: Thread, own: Frame | None) -> str:
-    works = f"{process.cpu:.1f} CPUs"
+def _does(kind: Kind, working: Sequence[Process], process: Process, thread: Thread, own: Frame | None) -> str:
+    used = sum(each.cpu for each in working)
+    number = len([each for each in working if each.cpu >= _BUSY / 2])
+    works = f"{used:.1f} CPUs" + (f" in {number} processes" if number > 1 else "")
     unread = f"; {process.unread}" if process.unread else ""
     where = f" in the kernel's {thread.wchan}" if thread.wchan else ""
     return {
         Kind.STOPPED: "is traced by a debugger" if process.state == "t" else "is stopped (SIGSTOP)",
         Kind.DEBUGGED: "waits for commands in a debugger",
         Kind.INPUT: f"reads no input: its generator {_waits_for(thread)}",
-        Kind.OWN: _waits_for(thread),
+        Kind.OWN: _imports(thread, own) or _waits_for(thread),
         Kind.EXITS: f"is leaving Python and {_waits_for(thread)}",
         Kind.SERVES: "serves others",
         Kind.FORMS: "waits for the other tasks to form the cluster",
         Kind.TENSORFLOW: f"waits in TensorFlow ({_call(thread.frames, own)})",
         Kind.TRACES: f"traces a function ({works})",
-        Kind.WORKS: f"works ({works})" if process.cpu >= _BUSY else IDLE[1],
+        Kind.WORKS: _works(working, used, works, _imports(thread, own)),
     }.get(kind, f"waits{where} (process {process.name}{unread})")
 
 
-_ON_FILE = ("wait_for_partner", "flock", "locks_lock", "request_wait")  # the last one is FUSE's
+def _works(working: Sequence[Process], used: float, works: str, imports: str) -> str:
+    if imports:
+        return f"{imports} ({works})"
+    if used >= _BUSY:
+        return f"works ({works})"
+    return f"waits for a CPU, which other programs use ({works})" if _wants_cpu(working) else IDLE[1]
+
+
+def _imports(thread: Thread, own: Frame | None) -> str:
+    """Return ``imports tensorflow`` if the user's innermost line does; else ""."""
+    inside = _inside(thread.frames, own)
+    if not any(_IMPORTER in frame.file for frame in inside):
+        return ""
+    found = (_MODULE.search(frame.file) for frame in reversed(inside))
+    return f"imports {next((each[1] for each in found if each is not None), 'a module')}"
+
+
+_ON_FILE = ("wait_for_partner", "flock", "locks_lock", "setlk", "request_wait")  # the last one is FUSE's
+_LOCKED = "waits for a locked file"
 _WAITS = {
     "futex": "waits for a lock or another thread",
     "nanosleep": IDLE[0],
     "wait_for_partner": "opens a named pipe that has no other end",
     "do_wait": "waits for a process that it started",
-    "flock": "waits for a locked file",
-    "locks_lock": "waits for a locked file",
+    "flock": _LOCKED,
+    "locks_lock": _LOCKED,
+    "setlk": _LOCKED,
 }
 
 
@@ -227,7 +280,7 @@ def _waits_for(thread: Thread) -> str:
     """Return what a thread waits for, from the kernel's function in which it does."""
     known = next((words for part, words in _WAITS.items() if part in thread.wchan), "")
     if known:
-        return known
+        return f"waits for {thread.target}" if known == _LOCKED and thread.target else known
     if thread.state == "D":
         return f"waits for a disk or a network file system{f' ({_thing(thread.target)})' if thread.target else ''}"
     if "write" in thread.wchan or "sendmsg" in thread.wchan:

@@ -36,7 +36,21 @@ _MOST_FRAMES = 4000  # of a task
 _LONGEST_PATH, _LONGEST_NAME = 300, 200  # characters
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ON_DESCRIPTOR = ("pipe", "fifo", "sock", "skb", "tcp", "unix", "wait_woken", "inet", "fuse", "nfs", "tty")
-_ON_FILE = ("pipe", "fifo", "partner", "flock", "locks_lock", "fuse", "request_wait", "nfs", "rpc", "folio", "io_sched")
+_ON_FILE = (
+    "pipe",
+    "fifo",
+    "partner",
+    "flock",
+    "locks_lock",
+    "setlk",
+    "fuse",
+    "request_wait",
+    "nfs",
+    "rpc",
+    "folio",
+    "io_sched",
+)
+_ON_LOCK = ("flock", "locks_lock", "setlk")
 _STATES = {1: "established", 2: "connecting", 10: "listening"}  # of the kernel's numbering
 
 
@@ -61,7 +75,8 @@ class EvidenceCollector:
         Args:
             pids: returns the leading process of each living task; called for each sample.
             answer: gets, per process, ``pid``, ``name``, ``state`` (the letter of proc(5)), ``cpu`` (in CPUs),
-                ``unread`` (why there are no Python stacks, or ""), ``threads`` (``id``, ``state``, ``wchan``,
+                ``cpu_wait`` (the CPUs for which its threads waited), ``unread`` (why there are no Python stacks, or
+                ""), ``threads`` (``id``, ``state``, ``wchan``,
                 ``target``, ``has_moved``, ``frames``) and ``sockets`` (``state``, ``local``, ``peer``, ``unsent``).
             between: seconds between the two samples.
             with_use: whether processes also have ``use`` (see `process_use.use_of`).
@@ -120,6 +135,7 @@ class _Sample:
         self.pid = pid
         self.at = at
         self.name, self.state, self.ticks = _stat(f"/proc/{pid}")
+        self.cpu_wait = process_use.cpu_wait(pid) or 0.0
         self.unread = ""
         self.threads: list[_ThreadSample] = []
 
@@ -133,6 +149,8 @@ class _ThreadSample:
         self.wchan = (procfs.read(f"{place}/wchan") or "").strip("0\n") if number else ""
         self.switches = _switches(procfs.read(f"{place}/status") or "") if number else None
         self.target = _target(pid, place) if any(part in self.wchan for part in _ON_DESCRIPTOR) else ""
+        if any(part in self.wchan for part in _ON_LOCK):
+            self.target = f"{_target(pid, place) or 'a file'}{_lock_holder(pid)}"
 
     def has_moved(self, earlier: _ThreadSample) -> bool:
         """Return whether the thread has run since an earlier sample."""
@@ -191,11 +209,25 @@ def _target(pid: int, place: str) -> str:
         return ""
 
 
+def _lock_holder(pid: int) -> str:
+    """Return ``, which python (pid 7) has locked`` for a process that waits for a lock; "" if that is unknown."""
+    holders: dict[str, str] = {}
+    for line in (procfs.read("/proc/locks") or "").splitlines():  # a lock is followed by those who wait for it
+        words = line.split()
+        if "->" not in words and len(words) > 4:
+            holders[words[0]] = words[4]
+        elif len(words) > 5 and words[5] == str(pid) and words[0] in holders:
+            holder = holders[words[0]]
+            return f", which {_stat(f'/proc/{holder}')[0] or 'a process'} (pid {holder}) has locked"
+    return ""
+
+
 def _compare(sample: _Sample, earlier: _Sample | None, table: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return what is known about a process after its second sample."""
     before = {} if earlier is None else {each.number or -place: each for place, each in enumerate(earlier.threads)}
     passed = 0.0 if earlier is None else sample.at - earlier.at
     ticks = 0 if earlier is None else sample.ticks - earlier.ticks
+    waited = 0.0 if earlier is None else max(sample.cpu_wait - earlier.cpu_wait, 0.0)  # of threads that have ended
     sockets = _sockets(sample.pid, table)
     peers = {target: known["peer"] for target, known in sockets.items()}
     threads = []
@@ -218,6 +250,7 @@ def _compare(sample: _Sample, earlier: _Sample | None, table: dict[str, dict[str
         "name": sample.name,
         "state": sample.state,
         "cpu": round(ticks / _TICKS / passed, 3) if passed > 0 else 0.0,
+        "cpu_wait": round(waited / passed, 3) if passed > 0 else 0.0,
         "unread": sample.unread,
         "threads": threads,
         "sockets": [known for known in sockets.values() if known["state"] != "established" or known["is_stuck"]][

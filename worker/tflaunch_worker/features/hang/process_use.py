@@ -25,7 +25,7 @@ def use_of(pid: int) -> dict[str, Any]:
     ``cpu_seconds`` is its CPU time; ``cpu_wait`` how many seconds its living threads waited for a CPU, in sum, None if
     the kernel does not tell.
     """
-    return {"cpu_seconds": _cpu_seconds(pid), "cpu_wait": _cpu_wait(pid)}
+    return {"cpu_seconds": _cpu_seconds(pid), "cpu_wait": cpu_wait(pid)}
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -35,7 +35,8 @@ def _cpu_seconds(pid: int) -> float:
         return 0.0  # it is gone
 
 
-def _cpu_wait(pid: int) -> float | None:
+def cpu_wait(pid: int) -> float | None:
+    """Return for how many seconds the living threads of a process waited for a CPU, in sum; None if unknown."""
     found = None
     for thread in procfs.threads_of(pid):
         try:
