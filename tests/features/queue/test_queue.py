@@ -244,6 +244,16 @@ def test_the_end_of_a_run_starts_another_dispatcher(launch: Launch) -> None:
     assert launch.run("wait", run).returncode == 0
 
 
+def test_a_dispatcher_that_is_stopped_is_replaced(launch: Launch) -> None:
+    """Whoever waits for a run does so."""
+    held(launch)
+    (run,) = put(launch, shell(launch, MARK))
+    stopped = wait_until(lambda: dispatcher(launch))
+    stopped.suspend()
+    free(launch)
+    assert launch.run("wait", run).returncode == 0
+
+
 def test_dispatchers_that_are_killed(launch: Launch) -> None:
     """At any moment: no run is lost, and none begins twice. The first runs last until one was killed."""
     chance = random.Random(SEED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,7 @@ def test_a_run_is_found_by_its_mark_until_it_has_left_the_queue(path: Path) -> N
 
 def test_a_run_that_has_left_the_queue_is_here(path: Path) -> None:
     """From then on nothing of the queue is asked."""
-    entry = run_queue.find_entry(queue(path).name)
-    assert entry is not None
-    run_queue.remove_entry(entry)
+    run_queue.remove_entry(queue(path).name)
     assert type(locate_run(path)) is RunLocation
 
 
@@ -89,6 +88,53 @@ def test_a_run_that_is_stopped_before_it_has_begun_leaves_nothing(path: Path) ->
     assert withdrawn.value.exit_code == 143
 
 
+def empty(entry: Path) -> None:
+    """As a crash leaves it."""
+    entry.write_text("")
+
+
+def exchange(entry: Path) -> None:
+    """Put a directory in its place."""
+    entry.unlink()
+    entry.mkdir()
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "lost": Path.unlink,
+    "empty": empty,
+    "a directory": exchange,
+    "a list": lambda path: path.write_text("[]"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_run_with_a_damaged_entry_can_be_stopped(path: Path, name: str) -> None:
+    said: list[str] = []
+    location = locate_run(queue(path))
+    DAMAGES[name](next(run_queue.waiting_directory().iterdir()))
+    assert location.stop_run(None, said.append, lambda: 9) == 0
+    assert (said, path.exists(), run_queue.has_entries()) == ([f"took {path.name} out of the queue"], False, False)
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_run_with_a_damaged_entry_is_not_waited_for(path: Path, name: str) -> None:
+    """The dispatcher, which finds the damage, ends."""
+    location = locate_run(queue(path))
+    DAMAGES[name](next(run_queue.waiting_directory().iterdir()))
+    with pytest.raises(TflaunchError, match=r"its entry in the queue is (lost|damaged)") as refused:
+        follow.watch_to_end(location, print, lambda _: 0)
+    assert refused.value.exit_code == 125
+    assert not run_queue.has_entries()
+
+
+def test_a_dispatcher_that_ends_at_its_start_is_not_waited_for(path: Path) -> None:
+    """Its last words are told."""
+    location = locate_run(queue(path))
+    (run_queue.queue_directory() / run_queue.DISPATCHER_LOCK).mkdir()
+    with pytest.raises(TflaunchError, match=r"ends as soon as it starts, and says in \S+: IsADirectoryError"):
+        follow.watch_to_end(location, print, lambda _: 0)
+
+
 def test_a_run_without_a_supervisor_is_taken_out(path: Path) -> None:
     requests.request_stop(queue(path), None)
     assert not path.exists()
@@ -100,7 +146,5 @@ def test_a_run_that_has_begun_is_stopped_as_one_here(monkeypatch: pytest.MonkeyP
     path = queue(record(has_ended=True))
     location = QueuedRun(path)
     assert location.describe_wait() is None
-    entry = run_queue.find_entry(path.name)
-    assert entry is not None
-    run_queue.remove_entry(entry)
+    run_queue.remove_entry(path.name)
     assert location.stop_run(None, print, lambda: 9) == 9

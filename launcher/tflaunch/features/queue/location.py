@@ -15,6 +15,8 @@ from tflaunch.features.queue import queue_list, queue_wake, run_queue
 from tflaunch.store import run_lock
 
 _WITHDRAWN = 143  # the exit code of a run that was taken out of the queue: as if it had been stopped
+_LOST = "cannot begin, because its entry in the queue is lost; remove it with `tflaunch down`, and start its spec again"
+_MOST_STARTS = 3  # of a dispatcher, one after the other
 _BETWEEN_LOOKS = 1.0  # seconds, at what it waits for
 _BETWEEN_TRIES = 0.02  # seconds, at whether it has begun
 
@@ -48,11 +50,17 @@ class QueuedRun(RunLocation):
         if not run_queue.has_order(self.directory):
             self._require_to_be_there()
             return
-        told, due = "", 0.0
+        told, due, was_lost, starts = "", 0.0, False, 0
         while self._waits():
             if time.monotonic() >= due:
                 due = time.monotonic() + _BETWEEN_LOOKS
-                queue_wake.ensure_dispatcher()
+                is_lost = self._is_lost()
+                if is_lost and was_lost:  # twice, as a run has its order just before its entry
+                    raise TflaunchError(f"run {self.directory.name} {_LOST}", EXIT_INTERNAL)
+                was_lost = is_lost
+                starts = starts + 1 if queue_wake.ensure_dispatcher() else 0
+                if starts > _MOST_STARTS:
+                    raise TflaunchError(queue_wake.describe_failure(), EXIT_INTERNAL)
                 reason = queue_list.reason_of(self.directory.name)
                 if reason not in ("", told):
                     say(f"run {self.directory.name} is in the queue; it waits for {reason}")
@@ -90,8 +98,7 @@ class QueuedRun(RunLocation):
     def _withdraw(self) -> bool:
         """Take it out of the queue, and delete its directory; return False if it does not wait, or begins just now."""
         path = self.directory
-        entry = run_queue.find_entry(path.name) if not run_queue.has_begun(path) else None
-        if entry is None:
+        if not run_queue.has_order(path) or run_queue.has_begun(path):
             return False
         try:
             lock = run_lock.take_lock(path)
@@ -100,7 +107,7 @@ class QueuedRun(RunLocation):
         try:
             if run_queue.has_begun(path):
                 return False
-            run_queue.remove_entry(entry)
+            run_queue.remove_entry(path.name)
             file_tree.delete_run(path)
         except OSError as error:
             raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
@@ -112,6 +119,11 @@ class QueuedRun(RunLocation):
         """Return whether it has not begun, or is just beginning."""
         is_refused = run_queue.read_refusal(self.directory) is not None
         return run_queue.has_order(self.directory) and not is_refused and not self._was_killed()
+
+    def _is_lost(self) -> bool:
+        """Return whether the queue has no entry of a run that has not begun."""
+        is_known = run_queue.is_listed(self.directory.name) or run_lock.is_locked(self.directory)
+        return not is_known and not run_queue.has_begun(self.directory)
 
     def _was_killed(self) -> bool:
         """Return whether it has begun, and its supervisor was killed before it could say so."""

@@ -108,7 +108,9 @@ class Dispatcher:
         """Begin what can begin; return whether runs wait or begin."""
         while True:
             self._reap()
-            self._entries, _ = run_queue.read_entries(self._entries)
+            self._entries, damaged = run_queue.read_entries(self._entries)
+            for path in damaged:
+                _refuse_damaged(path)
             if not self._entries:
                 return False
             if self._begin_those_that_can():
@@ -136,7 +138,7 @@ class Dispatcher:
         """Start the supervisor of a run; return False if that has happened before, or is not to happen."""
         path = runs_directory() / entry.run
         if not path.is_dir() or run_queue.has_begun(path) or run_queue.read_refusal(path) is not None:
-            run_queue.remove_entry(entry)
+            run_queue.remove_entry(entry.run)
             return False
         if run_lock.is_locked(path):  # by what a dispatcher that was killed has started, or by what removes the run
             self._begun_elsewhere[entry.run] = entry
@@ -238,9 +240,17 @@ def _enter_environment(order: Order) -> None:
 
 
 def _leave_queue(path: Path) -> None:
-    entry = run_queue.find_entry(path.name)
-    if entry is not None:
-        run_queue.remove_entry(entry)
+    run_queue.remove_entry(path.name)
+
+
+def _refuse_damaged(entry: Path) -> None:
+    """Let a run that cannot begin end, so that no command waits for it."""
+    run = run_queue.run_of(entry.name)
+    if run and (runs_directory() / run).is_dir():
+        reason = f"its entry in the queue is damaged ({entry}); start its spec again"
+        run_queue.refuse(runs_directory() / run, Refusal(reason, EXIT_INTERNAL))
+    if run:
+        run_queue.remove_entry(run)
 
 
 def _sentence(error: Exception) -> str:

@@ -8,9 +8,11 @@ twice, whichever process is killed at any moment.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,6 +39,10 @@ _DIGITS = 20  # of a time in nanoseconds
 
 DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 """What reading a damaged file raises."""
+
+
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
+"""Errors that say nothing about the file."""
 
 
 class Entry(NamedTuple):
@@ -123,7 +129,7 @@ def add_entry(run: Path, order: Order, needs: Mapping[str, Share], values: Mappi
         private_files.make_directories(waiting)
         private_files.write_text(run / _ORDER_NAME, json.dumps(order._asdict()))
         entry = {"needs": {name: share._asdict() for name, share in needs.items()}, "values": dict(values)}
-        private_files.write_text(run / _ENTRY_NAME, json.dumps(entry))
+        private_files.write_text(run / _ENTRY_NAME, json.dumps(entry), is_kept=True)
         (run / _ENTRY_NAME).rename(waiting / f"{time.time_ns():0{_DIGITS}}-{run.name}")
     except OSError as error:
         raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
@@ -151,7 +157,9 @@ def read_entries(known: Mapping[str, Entry] | None = None) -> tuple[dict[str, En
             found[name] = known[name] if name in known else _read_entry(waiting / name)
         except FileNotFoundError:
             continue  # it has just begun, or was removed
-        except DAMAGE:
+        except DAMAGE as error:
+            if getattr(error, "errno", None) in _PASSING:
+                continue
             damaged.append(waiting / name)
     return found, damaged
 
@@ -162,28 +170,47 @@ def find_entry(run: str) -> Entry | None:
     Raises:
         TflaunchError: another user could have put entries there.
     """
-    waiting = waiting_directory()
     try:
-        name = next((name for name in os.listdir(waiting) if name[_DIGITS + 1 :] == run), None)
-        return None if name is None else _read_entry(waiting / name)
+        return next((_read_entry(path) for path in _entries_of(run)), None)
     except DAMAGE:
         return None
+
+
+def is_listed(run: str) -> bool:
+    """Return whether a run has an entry, be it damaged; errors are those of `find_entry`."""
+    return bool(_entries_of(run))
+
+
+def _entries_of(run: str) -> list[Path]:
+    waiting = waiting_directory()
+    try:
+        return [waiting / name for name in os.listdir(waiting) if run_of(name) == run]
+    except OSError:
+        return []
+
+
+def run_of(name: str) -> str:
+    """Return the run that an entry is about, by the name of its file; "" if it is none."""
+    return name[_DIGITS + 1 :] if re.fullmatch(rf"\d{{{_DIGITS}}}-[^/]+", name) else ""
 
 
 def has_entries() -> bool:
     """Return whether a run waits."""
     try:
-        with os.scandir(waiting_directory()) as entries:
-            return next(entries, None) is not None
+        return any(map(run_of, os.listdir(waiting_directory())))
     except (OSError, TflaunchError):
         return False
 
 
-def remove_entry(entry: Entry) -> None:
+def remove_entry(run: str) -> None:
     """Take a run that has begun, or is not to begin, out of the queue; its order is deleted."""
-    entry.path.unlink(missing_ok=True)
+    for path in _entries_of(run):
+        try:
+            path.unlink(missing_ok=True)
+        except IsADirectoryError:  # that is damage, too
+            path.rename(path.with_name(f".{path.name}"))
     try:
-        (runs_directory() / entry.run / _ORDER_NAME).unlink(missing_ok=True)
+        (runs_directory() / run / _ORDER_NAME).unlink(missing_ok=True)
     except NotADirectoryError:
         pass
 
@@ -278,6 +305,8 @@ def take_dispatcher_lock() -> int | None:
     for pause in (0.002, 0.01, 0.05, None):  # a process that only looks at the lock holds it for a moment
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, str(os.getpid()).encode())
             return descriptor
         except BlockingIOError:
             if pause is not None:
