@@ -313,16 +313,28 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("I12", 51),
     ),
     "a process that has left its session is not found": Edit(
-        "tflaunch_worker.agent.task_processes.TaskProcesses.members",
-        "procfs.session_of(pid) == self.leader or self._marks <= environment",
-        "procfs.session_of(pid) == self.leader",
+        "tflaunch_worker.agent.task_processes.TaskProcesses.look",
+        "place.session == self.leader or self._marks <= procfs.environment_of(pid)",
+        "place.session == self.leader",
         Invariant("I1", 24),
     ),
     "a command beside a task counts as the task": Edit(
-        "tflaunch_worker.agent.task_processes.TaskProcesses.members",
-        "if _is_beside_task(environment)",
-        "if False",
+        "tflaunch_worker.offload.keep_processes",
+        "linux.adopt_orphans()",
+        "pass",
         Suite("features/exec/test_exec.py::test_a_command_does_not_count_as_the_task"),
+    ),
+    "a process in a session of its own is not told to end": Edit(
+        "tflaunch_worker.agent.task_processes.TaskProcesses.signal_others",
+        "linux.kill(pid, None, number)",
+        "pass",
+        Suite("agent/test_task_processes.py::test_each_process_gets_a_signal_once"),
+    ),
+    "helpers that clean up are killed with the others": Edit(
+        "tflaunch_worker.process_ends.is_cleaner",
+        "return bool(",
+        "return False and bool(",
+        Suite("agent/test_task_processes.py::test_a_helper_cleans_up_after_its_program"),
     ),
     "127.0.1.1 is taken for a way to another host": Edit(
         "tflaunch.core.preflight.name_problems",
@@ -556,7 +568,10 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     # ---- agent: tasks
     "a ladder without KILL": Edit(
-        "tflaunch_worker.agent.task.Task._kill", "self.signal(signal.SIGKILL)", "pass", Invariant("I2", 28)
+        "tflaunch_worker.agent.task.Task._kill",
+        "self._kill_members(self._processes.look()[0])",
+        "pass",
+        Invariant("I2", 28),
     ),
     "a task is gone while its children live": Edit(
         "tflaunch_worker.agent.task.Task._settle", "if not members:\n", "if True:\n", Invariant("I1", 9)
@@ -565,9 +580,9 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.orphans.kill_once", "return found, unknown", "return [], set()", Invariant("I1", 35)
     ),
     "orphans are not killed": Edit(
-        "tflaunch_worker.orphans.kill_once",
-        "for pid, agent in candidates.items():",
-        "for pid, agent in ():",
+        "tflaunch_worker.orphans._kill",
+        "return _is_orphan(pid, agent, is_held) and",
+        "return False and",
         Invariant("I2", 25),
     ),
     "what was on its way is not sent again": Edit(

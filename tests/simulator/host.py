@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tflaunch_worker import process_state, spawn, tf_config
 from tflaunch_worker.agent import task as tasks
+from tflaunch_worker.agent import task_processes
 from tflaunch_worker.agent.left_files import PART
 from tflaunch_worker.agent.network.port_watch import PortWatch
 from tflaunch_worker.agent.network.ports import PortTakenError
@@ -246,6 +247,7 @@ class SimAgentHost:
         self._host = host
         self._loop = loop
         self._zygotes = SimZygotePool(host, loop)
+        self._adopted = task_processes.Adopted()
 
     def addresses(self) -> list[str]:
         """Return the addresses of the host."""
@@ -269,7 +271,8 @@ class SimAgentHost:
 
     def task(self, name: str, attempt: int, command: Command, stream: Stream, listener: Any, observer: Any) -> Task:
         """Prepare an attempt of a task."""
-        return Task(name, attempt, command, stream, self._loop, listener, observer)
+        processes = task_processes.TaskProcesses(name, attempt, command.env, self._adopted)
+        return Task(command, stream, processes, self._loop, listener, observer)
 
     def task_directory(self, name: str) -> str:
         """Return the directory of a task, which is never opened here."""

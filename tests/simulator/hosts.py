@@ -193,6 +193,9 @@ class SimHost:
 
     def process_died(self, process: Process) -> None:
         """A process has died: the guard reaps those it adopted (init without a guard), the agent its own."""
+        for child in self.processes.values():
+            if child.parent is process:
+                child.is_agents = self.agent is not None and self.agent.adopts
         if process.parent is not None or self.agent is None or process.output.is_closed:
             self.processes.pop(process.pid, None)
         self._guard_looks()
@@ -310,6 +313,8 @@ class AgentProcess:
         self._signals = Signal(host.world)
         self._is_drained = False
         self.has_lost_guard = False
+        self.adopts = False
+        """Whether it adopts processes itself, instead of the guard."""
         boot = host.world.within(0.005, 0.02) if host.is_local else host.world.within(0.02, 0.3)
         host.world.after(boot, lambda: host.when_swept(self._boot, is_guard=True))
 

@@ -12,6 +12,7 @@ import errno
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +22,7 @@ from simulator.host import SimCheckpointCopies, SimEvidenceCollector, SimVitals
 from tflaunch.features.code import user_code
 from tflaunch.store import append_file, log_index, log_reader, log_sink, log_writer
 from tflaunch.tui import backlog
-from tflaunch_worker import orphans, process_state, spawn
+from tflaunch_worker import orphans, process_ends, process_state, procfs, spawn
 from tflaunch_worker.agent import agent, arriving_files, task, task_output, task_processes
 from tflaunch_worker.agent.network import port_watch
 from tflaunch_worker.features.checkpoints import checkpoint_copies
@@ -177,16 +178,40 @@ class _Linux:
         return None if process is None else process.pid_file().fileno()
 
     @staticmethod
-    def descendants(pid: int, without: int) -> list[int]:
-        """Return what the guard, or init, has adopted: the children of dead processes, and their children."""
-        assert pid in (GUARD, INIT)
-        assert without == AGENT
-        return [process.pid for process in current.host.processes.values() if process.is_adopted]
+    def descendants(*roots: int, without: Collection[int] = ()) -> list[int]:
+        """Return what is below these."""
+        assert INIT not in roots, "the whole machine would be searched"
+        found: list[int] = []
+        seen, queue = {*roots, *without}, list(roots)
+        while queue:
+            above = queue.pop()
+            processes = current.host.processes.values()
+            children = [each.pid for each in processes if _parent_of(each) == above and each.pid not in seen]
+            seen.update(children)
+            found += children
+            queue += children
+        return found
 
     @staticmethod
-    def session_of(pid: int) -> int | None:
+    def adopt_orphans() -> None:
+        agent = current.host.agent
+        assert agent is not None
+        agent.adopts = True
+
+    @staticmethod
+    def place_of(pid: int) -> procfs.Place | None:
         process = _find(pid)
-        return None if process is None else process.session
+        if process is None or not process.is_alive:
+            return None
+        return procfs.Place(_parent_of(process), process.session, process.session, pid)
+
+    @staticmethod
+    def clock() -> int:
+        return sys.maxsize  # no program here starts others because of a signal
+
+    @staticmethod
+    def command_of(pid: int) -> str:
+        return "child"
 
     @staticmethod
     def environment_of(pid: int) -> set[bytes]:
@@ -196,7 +221,7 @@ class _Linux:
 
     @staticmethod
     def read(path: str) -> str:
-        return "child" if path.endswith("/cmdline") else ""  # no task has children before it exits
+        return ""  # no task has children before it exits
 
     @staticmethod
     def age_of(pid: int) -> float:
@@ -297,6 +322,15 @@ class _Offload:
         loop.call_at(loop.now() + host.world.rarely.uniform(0.001, 0.3), lambda: done(work()))
 
 
+def _parent_of(process: Process) -> int:
+    """Return the parent of a process: who has adopted it, if its first one is dead."""
+    if process.parent is None:
+        return AGENT
+    if process.parent.is_alive:
+        return process.parent.pid
+    return AGENT if process.is_agents else _Os.getppid()
+
+
 def _find(pid: int) -> Process | None:
     return current.host.processes.get(pid)
 
@@ -306,7 +340,10 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (task, "linux", _Linux),
     (task, "procfs", _Linux),
     (task_processes, "os", _Os),
+    (task_processes, "linux", _Linux),
     (task_processes, "procfs", _Linux),
+    (process_ends, "linux", _Linux),
+    (process_ends, "procfs", _Linux),
     (task, "spawn", _Spawn),
     (task_evidence, "EvidenceCollector", SimEvidenceCollector),
     (task_evidence, "cores", _Cores),

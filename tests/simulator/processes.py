@@ -82,6 +82,8 @@ class Process:
         self.program: Program | None = None
         self.is_alive = True
         self.is_told = False
+        self.is_agents = False
+        """Whether the agent has adopted it, not the guard."""
         self.status = 0
         self._pid_files: list[PidFile] = []
         self._kill_comes = False
@@ -92,12 +94,6 @@ class Process:
 
     def __str__(self) -> str:
         return f"{self.task} attempt {self.attempt} pid {self.pid} on {self.host.name}"
-
-    @property
-    def is_adopted(self) -> bool:
-        """Whether a process between it and the agent is dead, so that it is the guard's."""
-        parent = self.parent
-        return parent is not None and (not parent.is_alive or parent.is_adopted)
 
     def pid_file(self) -> PidFile:
         """Return a new descriptor of it."""

@@ -23,7 +23,17 @@ import signal
 import socket
 import sys
 
-from tflaunch_worker import LOCK_NAME, LOG_NAME, SOCKET_NAME, TASKS_NAME, linux, orphans, process_state, procfs
+from tflaunch_worker import (
+    LOCK_NAME,
+    LOG_NAME,
+    SOCKET_NAME,
+    TASKS_NAME,
+    linux,
+    orphans,
+    process_ends,
+    process_state,
+    procfs,
+)
 from tflaunch_worker.agent.daemon import serve
 from tflaunch_worker.signals import ENDING, OF_TERMINALS
 from tflaunch_worker.socket_messages import receive_message, send_message
@@ -85,7 +95,7 @@ def guard_until_end(directory: str, agent: int, channel: socket.socket) -> None:
     # Not before the fork: the agent need not wait until all processes have been looked at.
     orphans.sweep(patience=_OTHERS_PATIENCE, is_guard=True)  # of other runs, while the agent already works
     status = _wait_for(agent, channel)
-    _kill_the_rest(_spared(channel) if status == 0 else set())
+    process_ends.kill_below(_spared(channel) if status == 0 else ())
     _tidy(directory)
     os._exit(0 if status == 0 else 1)  # nothing is left to clean up, and the user waits for this exit
 
@@ -216,30 +226,3 @@ def _tell(channel: socket.socket, number: int) -> None:
         send_message(channel, {"kind": "tasks_told", "signal": number})
     except OSError:
         pass  # the agent is ending
-
-
-def _kill_the_rest(spared: set[int]) -> None:
-    """Kill every process that we have adopted, and those that we adopt as they die."""
-    while True:
-        left = [pid for pid in procfs.descendants(os.getpid(), without=0) if pid not in spared]
-        # Looked for in each round: we may have adopted more meanwhile, or they may have forked.
-        killed = [_kill(pid) for pid in left]
-        if left and not any(killed):
-            return  # we may not kill any of them: they have changed their user
-        if not left and spared:
-            return  # the wait below would be for these
-        # Each death may hand us the children of the dead, so we look again after it.
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
-
-
-def _kill(pid: int) -> bool:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except PermissionError:
-        return False
-    except ProcessLookupError:
-        pass
-    return True

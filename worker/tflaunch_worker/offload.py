@@ -13,7 +13,7 @@ from tflaunch_worker import linux, process_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, Collection
 
     from tflaunch_worker.event_loop import Loop
 
@@ -31,12 +31,29 @@ def run_in_background(loop: Loop, work: Callable[[], Any], done: Callable[[Any],
 
     It holds none of the agent's sockets and pipes, whose ends others wait for.
     """
-    return _fork(loop, work, done, _detach)
+    return _fork(loop, work, done, _detach)[1]
+
+
+def keep_processes(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None], kept: Collection[int]) -> int:
+    """Call ``work``, which starts processes and waits for them, in a fork that adopts them; return its pid.
+
+    It has only those descriptors of the agent that are ``kept``. TERM and SIGCHLD are blocked; TERM comes when the
+    agent dies.
+    """
+
+    def prepare(writer: int) -> None:
+        process_state.close_all_but([writer, *kept])
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
+        linux.die_with_parent(signal.SIGTERM)
+        linux.adopt_orphans()
+
+    return _fork(loop, work, done, prepare)[0]
 
 
 def _fork(
     loop: Loop, work: Callable[[], Any], done: Callable[[Any], None], prepare: Callable[[int], None]
-) -> Callable[[], None]:
+) -> tuple[int, Callable[[], None]]:
+    """Return the pid of the fork, and what kills it."""
     reader, writer = os.pipe()
     agent = os.getpid()
     pid = os.fork()
@@ -65,7 +82,7 @@ def _fork(
             linux.kill(pid, None, signal.SIGKILL)
 
     loop.watch(reader, read)
-    return end
+    return pid, end
 
 
 def _detach(kept: int) -> None:

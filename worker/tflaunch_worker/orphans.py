@@ -11,17 +11,15 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
 
-from tflaunch_worker import LOCK_NAME, TASKS_NAME, linux, procfs
+from tflaunch_worker import LOCK_NAME, TASKS_NAME, linux, process_ends, procfs
 
 PATIENCE = 5.0
 """Seconds for killed processes to die; one that waits for an unresponsive disk may take longer."""
 
 _RUN, _TASK_DIRECTORY = b"TFLAUNCH_RUN=", b"TFLAUNCH_TASK_DIR="
-_LOOK_AGAIN = 0.01  # seconds
 _MOST_IN_VAIN = 10  # rounds; on a busy machine some process has always just exited
 
 
@@ -44,13 +42,13 @@ def sweep(directory: str = "", is_held: bool = False, patience: float = PATIENCE
     while True:
         found, unknown = kill_once(directory, is_held)
         if unknown and is_guard:
-            unknown.difference_update(procfs.descendants(os.getpid(), without=0))
+            unknown.difference_update(procfs.descendants(os.getpid()))
         left = until - time.monotonic()
         in_vain = 0 if found else in_vain + 1
         if (not found and unknown <= seen) or in_vain == _MOST_IN_VAIN or left <= 0:
             return found
         seen |= unknown
-        _wait_for_death(found, left)
+        process_ends.wait_for_death(found, left)
 
 
 def kill_once(directory: str = "", is_held: bool = False) -> tuple[list[int], set[int]]:
@@ -60,18 +58,32 @@ def kill_once(directory: str = "", is_held: bool = False) -> tuple[list[int], se
     moment while it executes another program, and one that has just exited may have forked. Arguments as for `sweep`.
     """
     candidates, unknown = _candidates(directory)
-    found = []
-    # Check locks only after listing the processes: none of them was started by a guard that takes its lock later.
-    for pid, agent in candidates.items():
-        pidfd = linux.open_pidfd(pid)
-        try:
-            is_same = _agent_of(procfs.environment_of(pid)) == agent  # otherwise the pid was reused
-            if is_same and (is_held or _is_free(pid, agent)) and linux.kill(pid, pidfd, signal.SIGKILL):
-                found.append(pid)
-        finally:
-            if pidfd is not None:
-                os.close(pidfd)
+    cleaners = [pid for pid in candidates if process_ends.is_cleaner(pid)]
+    found = [pid for pid in candidates if pid not in cleaners and _kill(pid, candidates[pid], is_held)]
+    cleaners = [pid for pid in cleaners if _is_orphan(pid, candidates[pid], is_held)]
+    if cleaners:
+        process_ends.wait_for_death(found, process_ends.CLEAN_UP)
+        process_ends.wait_for_death(cleaners, process_ends.CLEAN_UP)
+    found += [pid for pid in cleaners if _kill(pid, candidates[pid], is_held)]
     return found, unknown
+
+
+def _kill(pid: int, agent: str, is_held: bool) -> bool:
+    """Kill a process if it is an orphan of this agent; return whether it was killed."""
+    pidfd = linux.open_pidfd(pid)
+    try:
+        return _is_orphan(pid, agent, is_held) and linux.kill(pid, pidfd, signal.SIGKILL)
+    finally:
+        if pidfd is not None:
+            os.close(pidfd)
+
+
+def _is_orphan(pid: int, agent: str, is_held: bool) -> bool:
+    """Return whether a process is still one of this agent, and that is dead.
+
+    Locks are checked only after processes are listed: none of them was started by a guard that takes its lock later.
+    """
+    return _agent_of(procfs.environment_of(pid)) == agent and (is_held or _is_free(pid, agent))
 
 
 def _candidates(directory: str) -> tuple[dict[int, str], set[int]]:
@@ -127,17 +139,3 @@ def _is_free(pid: int, agent: str) -> bool:
         if is_free is not None:
             return is_free
     return False  # no such agent: nothing shows whether it lives
-
-
-def _wait_for_death(pids: list[int], patience: float) -> None:
-    """Wait until these processes are dead, or a moment if there are none."""
-    until = time.monotonic() + patience
-    for pid in pids:
-        pidfd = linux.open_pidfd(pid)
-        if pidfd is not None:
-            poll = select.poll()
-            poll.register(pidfd, select.POLLIN)
-            poll.poll(max(until - time.monotonic(), 0) * 1000)
-            os.close(pidfd)
-    if not pids or not linux.has_pidfd():
-        time.sleep(min(_LOOK_AGAIN, patience))

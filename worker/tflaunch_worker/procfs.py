@@ -5,10 +5,16 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
+from collections import defaultdict
 
 from tflaunch_worker.named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Collection
 
 _PF_EXITING = 0x4  # of linux/sched.h
 _MOST_WALKS = 20  # of a tree of processes that changes all the time
@@ -32,49 +38,82 @@ def threads_of(pid: int) -> list[str]:
         return []
 
 
-def descendants(pid: int, without: int) -> list[int]:
-    """Return the processes below ``pid``, except the subtree of ``without``.
+def descendants(*roots: int, without: Collection[int] = ()) -> list[int]:
+    """Return the processes below ``roots``, each after its parent, except the subtrees of those ``without``.
 
     The kernel's list of children can hide one while another is reaped, and a process moves when its parent exits. So
     the tree is read until nothing has changed. In the usual case there are none, which costs two small reads.
     """
-    found = _read_descendants(pid, without)
+    found = _read_descendants(roots, without)
     for _ in range(_MOST_WALKS):
-        before, found = found, _read_descendants(pid, without)
+        before, found = found, _read_descendants(roots, without)
         if found == before:
             break
     return found
 
 
-def _read_descendants(pid: int, without: int) -> list[int]:
+def _read_descendants(roots: Collection[int], without: Collection[int]) -> list[int]:
+    children_of = _children if _has_lists_of_children() else _scan_children().__getitem__
     found: list[int] = []
-    queue = [child for child in _children(pid) if child != without]
+    seen, queue = {*roots, *without}, list(roots)
     while queue:
-        process = queue.pop()
-        found.append(process)
-        queue.extend(_children(process))
+        children = [child for child in children_of(queue.pop()) if child not in seen]
+        seen.update(children)
+        found.extend(children)
+        queue.extend(children)
     return found
 
 
+@functools.lru_cache(maxsize=None)
+def _has_lists_of_children() -> bool:
+    """Return whether the kernel was built with them: else a list that is missing shows that its process is gone."""
+    return os.path.exists("/proc/thread-self/children")
+
+
 def _children(pid: int) -> list[int]:
-    children: list[int] = []
-    for thread in threads_of(pid):
-        text = read(f"/proc/{pid}/task/{thread}/children")
-        if text is None:
-            return _children_by_scan(pid)
-        children.extend(int(word) for word in text.split())
+    lists = (read(f"/proc/{pid}/task/{thread}/children") or "" for thread in threads_of(pid))
+    return [int(word) for text in lists for word in text.split()]
+
+
+def _scan_children() -> defaultdict[int, list[int]]:
+    """Return the children of every process, by one look at all processes."""
+    children = defaultdict(list)
+    for pid in pids():
+        children[parent_of(pid) or 0].append(pid)
     return children
-
-
-def _children_by_scan(pid: int) -> list[int]:
-    """Return a process's children by scanning /proc, for kernels built without the ``children`` file."""
-    return [process for process in pids() if _stat_field(process, 1) == pid]
 
 
 def is_exiting(pid: int) -> bool:
     """Return whether a process is gone, or has begun to exit and adopts no others any more."""
     flags = _stat_field(pid, 6)
     return flags is None or bool(flags & _PF_EXITING)
+
+
+class Place(NamedTuple):
+    """Where a living process belongs: its parent, group and session; ``since``: its start, which no pid has twice."""
+
+    parent: int
+    group: int
+    session: int
+    since: int
+
+
+def place_of(pid: int) -> Place | None:
+    """Return where a process belongs, or None if it is gone or a zombie."""
+    fields = (read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()  # starting with the state letter
+    if not fields or fields[0] in "ZX":
+        return None
+    return Place(int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def clock() -> int:
+    """Return the present in the unit of `Place.since`."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
+
+
+def command_of(pid: int) -> str:
+    """Return the command line of a process; "" if it is gone."""
+    return (read(f"/proc/{pid}/cmdline") or "").rstrip("\0").replace("\0", " ")
 
 
 def session_of(pid: int) -> int | None:

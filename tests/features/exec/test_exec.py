@@ -24,6 +24,9 @@ STUBBORN = 'trap "" TERM HUP; echo $$; while :; do sleep 0.1; done'
 ESCAPED = f"(setsid sh -c '{STUBBORN}' &)"
 """A process in another session, whose parent is dead."""
 
+BARE = f"(setsid env -i sh -c '{STUBBORN}' &)"
+"""The same without an environment, by which it could be known."""
+
 
 def begin(launch: Launch, script: str = COUNTS, workers: int = 2, **fields: Any) -> None:
     """Start a run in the background; its tasks have started."""
@@ -133,8 +136,8 @@ def test_a_command_ends_with_who_has_started_it(launch: Launch) -> None:
     """With all its processes, also those that ignore TERM or have left its session; the tasks go on."""
     begin(launch, workers=1)
     ways = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 143}
-    started = {number: start(launch, "sh", "-c", f"{ESCAPED}; {STUBBORN}") for number in ways}
-    pids = [read_pid(process) for process in started.values() for _ in range(2)]
+    started = {number: start(launch, "sh", "-c", f"{ESCAPED}; {BARE}; {STUBBORN}") for number in ways}
+    pids = [read_pid(process) for process in started.values() for _ in range(3)]
     for number, process in started.items():
         process.send_signal(number)
         assert process.wait(PATIENCE) == ways[number]
@@ -146,11 +149,12 @@ def test_a_command_ends_with_who_has_started_it(launch: Launch) -> None:
 def test_what_a_command_leaves_behind_is_ended(launch: Launch) -> None:
     """It gets a moment, as what a task leaves behind."""
     begin(launch, workers=1)
-    process = start(launch, "sh", "-c", "sleep 1000 & echo $!; (sleep 0.3; echo late) &")
-    pid = read_pid(process)
+    process = start(launch, "sh", "-c", f"{BARE}; sleep 1000 & echo $!; (sleep 0.3; echo late) &")
+    pids = [read_pid(process), read_pid(process)]
     assert process.communicate(timeout=PATIENCE)[0] == b"late\n"
     assert process.returncode == 0
-    wait_gone(pid)
+    for pid in pids:
+        wait_gone(pid)
     end(launch)
 
 
@@ -184,8 +188,8 @@ def test_a_command_does_not_count_as_the_task(launch: Launch) -> None:
 def test_a_command_ends_with_what_has_started_it(launch: Launch, killed: str) -> None:
     """The guard ends it after its agent; the agent when it has no supervisor any more, or no guard."""
     begin(launch, workers=1)
-    process = start(launch, "sh", "-c", f"{ESCAPED}; {STUBBORN}")
-    pids = [read_pid(process), read_pid(process)]
+    process = start(launch, "sh", "-c", f"{ESCAPED}; {BARE}; {STUBBORN}")
+    pids = [read_pid(process) for _ in range(3)]
     agent = psutil.Process(launch.status()["tasks"][0]["pid"]).parent()
     assert agent is not None
     if killed == "supervisor":

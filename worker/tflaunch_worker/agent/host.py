@@ -19,6 +19,7 @@ from tflaunch_worker.agent.progress import Progress
 from tflaunch_worker.agent.task import Task
 from tflaunch_worker.agent.task_env import TaskEnvironments
 from tflaunch_worker.agent.task_output import Spool, Stream
+from tflaunch_worker.agent.task_processes import Adopted, TaskProcesses
 from tflaunch_worker.inspect.usage import Measurer
 from tflaunch_worker.process_state import TaskSettings
 
@@ -41,6 +42,7 @@ class Host:
 
     def __init__(self, directory: str, loop: Loop, umask: int) -> None:
         self.directory = directory
+        self.adopted = Adopted()
         self._environments = TaskEnvironments(directory)
         self.fence = Fence(loop)
         self.ports = Ports(self.fence.leave)
@@ -94,7 +96,8 @@ class Host:
         self, name: str, attempt: int, command: spawn.Command, stream: Stream, listener: Listener, observer: Observer
     ) -> Task:
         """Return a new attempt of a task, which reports its events to ``listener``."""
-        return Task(name, attempt, command, stream, self._loop, listener, observer)
+        processes = TaskProcesses(name, attempt, command.env, self.adopted)
+        return Task(command, stream, processes, self._loop, listener, observer)
 
     def start(self, task: Task, starter: Service | None) -> None:
         """Start a task, or have a room start it."""

@@ -11,7 +11,7 @@ from tflaunch_worker.rooms import load, rooms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, ClassVar, Mapping
+    from typing import Any, Callable, ClassVar, Mapping, Protocol
 
     from tflaunch_worker import spawn
     from tflaunch_worker.agent.calls import Call, Serve
@@ -19,9 +19,15 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.left_files import LeftFiles
     from tflaunch_worker.agent.orders import Check
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
-    from tflaunch_worker.agent.task import Pending, Task
+    from tflaunch_worker.agent.task import Task
     from tflaunch_worker.event_loop import Loop
     from tflaunch_worker.rooms import Room
+
+    class Pending(Protocol):
+        """A start that is under way."""
+
+        def cancel(self) -> None:
+            """Let no program run, and call nothing."""
 
 
 class AgentParts(NamedTuple):

@@ -10,24 +10,19 @@ import os
 import signal
 import time
 
-from tflaunch_worker import linux, procfs, spawn
+from tflaunch_worker import linux, process_ends, procfs, spawn
 from tflaunch_worker.agent.last_output import LastOutput
-from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE, TaskProcesses
+from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Protocol
 
-    from tflaunch_worker.agent.services import Service
+    from tflaunch_worker.agent.services import Pending, Service
     from tflaunch_worker.agent.task_output import Stream
+    from tflaunch_worker.agent.task_processes import TaskProcesses
     from tflaunch_worker.event_loop import Loop, Timer
     from tflaunch_worker.process_state import TaskSettings
-
-    class Pending(Protocol):
-        """A start that is under way."""
-
-        def cancel(self) -> None:
-            """Let no program run, and call nothing."""
 
     class Listener(Protocol):
         """Receives the events of a task."""
@@ -74,16 +69,15 @@ class Task:
 
     def __init__(
         self,
-        name: str,
-        attempt: int,
         command: spawn.Command,
         stream: Stream,
+        processes: TaskProcesses,
         loop: Loop,
         listener: Listener,
         observer: Observer,
     ) -> None:
-        self.name = name
-        self.attempt = attempt
+        self.name = stream.task
+        self.attempt = stream.attempt
         self.pid = 0
         self.is_gone = False
         self.last_output = LastOutput()
@@ -110,7 +104,8 @@ class Task:
         self._kill_timer: Timer | None = None
         self._term_timer: Timer | None = None
         self._lingering: Timer | None = None
-        self._processes = TaskProcesses(name, attempt, command.env)
+        self._clean_until: float | None = None
+        self._processes = processes
 
     def start(self, settings: TaskSettings, starter: Service | None = None) -> None:
         """Start the attempt, or have it started; the listener gets the result."""
@@ -134,7 +129,8 @@ class Task:
         self._pending = None
         self._child = started
         self._began_at = time.time()
-        self.pid = self._processes.leader = started.pid
+        self.pid = started.pid
+        self._processes.begin(self.pid)
         self._loop.watch(self._child.output, self._read_output)
         self._loop.watch(self._child.start_report, self._read_start_report)
         self._pidfd = linux.open_pidfd(self.pid)
@@ -150,7 +146,7 @@ class Task:
     # ---- the stop ladder
 
     def stop(self, grace: float, with_stacks: bool = False, term_in: float = 0.0) -> None:
-        """Send the stop signal to the session now and KILL after ``grace`` seconds (at once for 0). Idempotent.
+        """Send its processes the stop signal now and KILL after ``grace`` seconds (at once for 0). Idempotent.
 
         ``with_stacks``: the task hangs; dump its stacks instead of sending that. ``term_in``: seconds until
         it is sent, unless `note_told` says before that the task has got it.
@@ -163,9 +159,7 @@ class Task:
         grace = 0 if self._waits_until else grace  # nothing is left but what ends with it anyway
         kill_at = self._loop.now() + grace
         if self._kill_at is None:
-            self._suspended = self._processes.find_suspended(
-                self.has_exited
-            )  # before CONT and KILL, which end that state
+            self._suspended = self._processes.find_suspended()  # before CONT and KILL, which end that state
         if self._kill_at is None and grace > 0:
             if with_stacks:
                 self._observer.take_stacks(self, self.command.env, self._keep_stacks)
@@ -221,28 +215,32 @@ class Task:
         if self.has_exited:
             self._settle()
         else:
-            self.signal(signal.SIGKILL)
+            self._kill_members(self._processes.look()[0])
         if self._lingering is None and not self.is_gone:
             self._lingering = self._loop.call_at(self._loop.now() + _DIES_WITHIN, self._report_lingering)
+
+    def _kill_members(self, members: list[int]) -> None:
+        if self._clean_until is None:
+            self._clean_until = self._loop.now() + process_ends.CLEAN_UP
+        if self._processes.kill(members, spares_cleaners=self._loop.now() < self._clean_until):
+            self._loop.call_at(self._clean_until, self._settle)
 
     def _report_lingering(self) -> None:
         """Report a process that has not ended after KILL: nothing here can end it."""
         if not self.is_gone:
-            living = self._processes.members()[0] if self.has_exited else [self.pid]
+            living = [pid for pid in self._processes.look()[0] if not process_ends.is_cleaner(pid)]
             reason = procfs.describe_wait(living[0]) if living else ""
             if reason:  # it has not ended meanwhile
                 self._say("task_lingers", pid=living[0], reason=reason)
 
     def signal(self, number: int) -> None:
-        """Signal the process group, or only the fork while it has no group of its own yet."""
-        if self.has_exited or not self.pid:
-            return  # the pid may have been reused; 0 would signal ourselves
-        try:
-            os.killpg(self.pid, number)
-        except ProcessLookupError:
-            os.kill(self.pid, number)
-        except PermissionError:
-            pass  # the program has changed its user; what may be signalled was signalled
+        """Signal each process of the task once: its group at one instant, then those that have left the group."""
+        if not self.pid or self.is_gone:
+            return
+        now = procfs.clock()
+        group = self._processes.signal_group(number)
+        # Later: to find the others takes milliseconds, and the groups of other tasks are to be signalled before.
+        self._loop.call_at(self._loop.now(), lambda: self._processes.signal_others(number, group, now))
 
     # ---- output
 
@@ -313,8 +311,9 @@ class Task:
             self._waits_until = exited_at + SUCCESS_PATIENCE
             self._loop.call_at(self._waits_until, self._settle)
         elif self._kill_at is None or self._loop.now() >= self._kill_at:
-            self.signal(signal.SIGKILL)  # before its pid can be reused
+            self._kill_members(self._processes.look()[0])  # before its pid can be reused
         _, _, usage = os.wait4(self.pid, 0)
+        self._processes.note_reaped()
         self._worked = usage.ru_utime + usage.ru_stime  # with that of the children that it has waited for
         self.has_exited = True
         if self._pidfd is not None:
@@ -345,38 +344,24 @@ class Task:
 
     def _settle(self) -> None:
         """End the attempt when no process of the session is left; until then wait for the next one to die."""
-        if self.is_gone:
+        if self.is_gone or not self.has_exited:
             return
-        members, unknown = self._processes.members()
+        members, unknown = self._processes.look()
         most = _MORE_LOOKS if any(map(procfs.is_between_programs, unknown)) else _MOST_LOOKS
         if not members and unknown and self._looks < most:
             self._looks += 1
             self._loop.call_at(self._loop.now() + _LOOK_AGAIN, self._settle)
             return
         if members and self._kill_at is None and self._loop.now() < self._waits_until:
-            self._settle_after(members[0])
+            self._processes.when_dead(members, self._loop, self._settle)
             return
         self._report_exit(members)
         if not members:
             self._end()
             return
         if self._kill_at is None or self._loop.now() >= self._kill_at:
-            for pid in members:
-                linux.kill(pid, None, signal.SIGKILL)
-        self._settle_after(members[0])
-
-    def _settle_after(self, pid: int) -> None:
-        pidfd = linux.open_pidfd(pid)
-        if pidfd is None:
-            self._loop.call_at(self._loop.now() + _LOOK_AGAIN, self._settle)
-            return
-
-        def died() -> None:
-            self._loop.forget(pidfd)
-            os.close(pidfd)
-            self._settle()
-
-        self._loop.watch(pidfd, died, urgent=True)
+            self._kill_members(members)
+        self._processes.when_dead(members, self._loop, self._settle)
 
     def _end(self) -> None:
         if self._kill_timer is not None:

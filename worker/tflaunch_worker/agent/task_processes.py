@@ -1,5 +1,7 @@
 """The processes of one attempt of a task: its leader, and those that it has started, wherever they have moved.
 
+This is what every signal is sent to, what is waited for, and what counts as use: there is no other notion of them.
+
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
@@ -7,21 +9,22 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 
-from tflaunch_worker import procfs
+from tflaunch_worker import linux, process_ends, procfs
 from tflaunch_worker.printable import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Mapping, Sequence
+    from typing import Callable, Mapping, Sequence
 
-BESIDE_TASK = "TFLAUNCH_EXEC"
-"""Variable of processes that have the environment of a task, and do not belong to it."""
+    from tflaunch_worker.event_loop import Loop
 
 SUCCESS_PATIENCE = 2.0
 """Seconds for what a successful program has left behind to end by itself."""
 
-_BESIDE_TASK = os.fsencode(f"{BESIDE_TASK}=")
+_TASK = b"TFLAUNCH_TASK="
+_LOOK_AGAIN = 0.02  # seconds
 _LAST_ACT = 10.0  # seconds
 _NO_WORK = 0.1  # seconds of CPU that a program may use which only starts another one
 _SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "busybox"))
@@ -30,43 +33,155 @@ _LONGEST_COMMAND = 60
 _HELPERS = re.compile(r"multiprocessing[.-]|\bloky\b")  # they end with their parent, or soon after
 
 
-class TaskProcesses:
-    """The processes of an attempt, known by its session, or by the environment with which it was started."""
+def task_of(pid: int) -> str:
+    """Return the task in whose environment a process was started, or ""."""
+    named = (entry for entry in procfs.environment_of(pid) if entry.startswith(_TASK))
+    return os.fsdecode(next(named, _TASK)[len(_TASK) :])
 
-    def __init__(self, task: str, attempt: int, env: Mapping[str, str]) -> None:
-        """Know the attempt; its ``leader`` is set once there is a process."""
+
+class Adopted:
+    """Where the processes of this host's tasks are whose parents have died; made when the agent starts.
+
+    The guard adopts them. Once it was killed, the agent's parent is that of half the machine: then the agent adopts
+    them itself, and finds by one look at the whole machine what the guard had adopted before.
+    """
+
+    def __init__(self) -> None:
+        self._agent, self._guard = os.getpid(), os.getppid()
+        self._strays: list[int] | None = None
+        self.started: set[int] = set()
+        """The agent's own children, which start what users want; it has not adopted these."""
+
+    def below(self, *roots: int) -> list[int]:
+        """Return the processes below ``roots`` and the adopted ones, each after its parent."""
+        if os.getppid() == self._guard:
+            return procfs.descendants(*roots, self._guard, without={self._agent})
+        if self._strays is None:
+            linux.adopt_orphans()
+            known = {pid for pid in procfs.pids() if task_of(pid)}
+            self._strays = sorted(known.difference(procfs.descendants(self._agent)))
+        others = self.started.difference(roots)
+        return [*self._strays, *procfs.descendants(*roots, self._agent, *self._strays, without=others)]
+
+
+class TaskProcesses:
+    """The processes of an attempt: what descends from its leader; and of what the guard has adopted, what is known.
+
+    Known are those seen below the leader before, those of its session, those with the environment with which it was
+    started, and what descends from any of them.
+    """
+
+    def __init__(self, task: str, attempt: int, env: Mapping[str, str], adopted: Adopted) -> None:
+        """Know the attempt, of which there is no process yet."""
         self.leader = 0
+        self._is_leader_reaped = False
+        self._adopted = adopted
+        self._seen: dict[int, int] = {}  # pid to start
         self._marks = {
             os.fsencode(f"TFLAUNCH_RUN={env.get('TFLAUNCH_RUN', '')}"),
             os.fsencode(f"TFLAUNCH_TASK={task}"),
             os.fsencode(f"TFLAUNCH_ATTEMPT={attempt}"),
         }
 
-    def members(self) -> tuple[list[int], list[int]]:
-        """Return the task's processes that the guard adopted, wherever they moved, and those that may be further ones.
+    def begin(self, leader: int) -> None:
+        """Know the process that was started for the attempt."""
+        self.leader = leader
+        self._adopted.started.add(leader)
 
-        A process that is just executing another program shows no environment; the caller checks again.
+    def note_reaped(self) -> None:
+        """Know that the leader is gone, so that another process may have its pid."""
+        self._is_leader_reaped = True
+        self._adopted.started.discard(self.leader)
+
+    def look(self) -> tuple[list[int], list[int]]:
+        """Return the task's living processes, and adopted ones that may be further ones.
+
+        A process that is just executing another program shows no environment; the caller looks again.
         """
-        members, unknown = [], []
-        guard, agent = os.getppid(), os.getpid()
-        found = procfs.descendants(guard, without=agent)
+        leader = [] if self._is_leader_reaped else [self.leader]
+        earlier = [pid for pid in self._seen if self.has_seen(pid)]
+        found = [*leader, *earlier, *self._adopted.below(*leader, *earlier)]
+        members: dict[int, int] = {}
+        unknown: list[int] = []
         for pid in found:
-            environment = procfs.environment_of(pid)
-            if procfs.is_zombie(pid):
+            place = procfs.place_of(pid)
+            if place is None or pid in members:
                 continue
-            if _is_beside_task(environment):
-                continue
-            if procfs.session_of(pid) == self.leader or self._marks <= environment:
-                members.append(pid)
-            elif not environment:
+            is_known = pid in leader or self._seen.get(pid) == place.since or place.parent in members
+            if is_known or place.session == self.leader or self._marks <= procfs.environment_of(pid):
+                members[pid] = place.since
+            elif not procfs.environment_of(pid):
                 unknown.append(pid)
         if found:  # the guard may have adopted the children of one that has exited meanwhile
-            unknown += set(procfs.descendants(guard, without=agent)).difference(found)
-        return members, unknown
+            unknown += set(self._adopted.below()).difference(found)
+        self._seen = members
+        return list(members), unknown
 
-    def find_suspended(self, has_exited: bool) -> str:
+    def has_seen(self, pid: int) -> bool:
+        """Return whether a process that was seen before still lives."""
+        place = procfs.place_of(pid)
+        return place is not None and self._seen.get(pid) == place.since
+
+    def signal_group(self, number: int) -> int:
+        """Signal the leader's process group, or only the leader while it has no group of its own yet.
+
+        Returns the group, or 0 if the leader is gone, so that its pid may be that of a stranger.
+        """
+        if self._is_leader_reaped:
+            return 0
+        try:
+            os.killpg(self.leader, number)
+        except ProcessLookupError:
+            os.kill(self.leader, number)
+        except PermissionError:
+            pass  # the program has changed its user; what may be signalled was signalled
+        return self.leader
+
+    def signal_others(self, number: int, group: int, before: int) -> None:
+        """Signal the processes that are not in a ``group`` that has got the signal.
+
+        Those that began later than ``before`` (see `procfs.clock`) may have been started because of the signal, say to
+        save, and must not get it.
+        """
+        for pid in self.look()[0]:
+            place = procfs.place_of(pid)
+            if place is not None and place.group != group and place.since < before:
+                linux.kill(pid, None, number)
+
+    def kill(self, members: Sequence[int], spares_cleaners: bool) -> bool:
+        """Kill these processes, and what their group has started meanwhile; return whether helpers were spared.
+
+        Args:
+            members: what `look` has returned.
+            spares_cleaners: let helpers end by themselves once all others are dead (see `process_ends`).
+        """
+        spared = set(filter(process_ends.is_cleaner, members)) if spares_cleaners else set()
+        if not spared:
+            self.signal_group(signal.SIGKILL)
+        for pid in members:
+            if pid not in spared:
+                linux.kill(pid, None, signal.SIGKILL)
+        return bool(spared)
+
+    def when_dead(self, members: list[int], loop: Loop, call: Callable[[], None]) -> None:
+        """Call back once all of these are dead: to look at all after each death would be quadratic."""
+        while members and not self.has_seen(members[-1]):
+            members.pop()
+        pidfd = linux.open_pidfd(members[-1]) if members else None
+        if pidfd is None:
+            loop.call_at(loop.now() + (_LOOK_AGAIN if members else 0), call)
+            return
+
+        def died() -> None:
+            loop.forget(pidfd)
+            os.close(pidfd)
+            self.when_dead(members, loop, call)
+
+        loop.watch(pidfd, died, urgent=True)
+
+    def find_suspended(self) -> str:
         """Return which process of the task SIGSTOP or a debugger has stopped, so that it answers no peer; else ""."""
-        pids = [] if has_exited else [self.leader]
+        pids = [] if self._is_leader_reaped else [self.leader]
         for pid in pids:
             state = procfs.describe_wait(pid)[:7]
             if state in ("state T", "state t"):
@@ -105,11 +220,6 @@ class TaskProcesses:
         }
 
 
-def _is_beside_task(environment: set[bytes]) -> bool:
-    return any(entry.startswith(_BESIDE_TASK) for entry in environment)
-
-
 def _command_of(pid: int) -> str:
     """Return the command line of a process, cut and printable; "" if it is gone."""
-    words = (procfs.read(f"/proc/{pid}/cmdline") or "").rstrip("\0").replace("\0", " ")
-    return printable(words, _LONGEST_COMMAND)
+    return printable(procfs.command_of(pid), _LONGEST_COMMAND)

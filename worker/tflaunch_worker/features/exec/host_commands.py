@@ -1,14 +1,12 @@
 """Commands that users run beside the tasks of this host, in the directory and the environment of one.
 
-They never count as the task: they have a variable of their own, by which whoever looks for processes of the task passes
-them over, and do not report progress or stop at a `breakpoint()` as the task does.
+They never count as the task, and do not report progress or stop at a `breakpoint()` as the task does.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import pwd
 from functools import partial
@@ -16,7 +14,6 @@ from functools import partial
 from tflaunch_worker import spawn
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
-from tflaunch_worker.agent.task_processes import BESIDE_TASK
 from tflaunch_worker.features.exec.running_command import RunningCommand, check_size
 from tflaunch_worker.rooms import rooms
 
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
 NOT_STARTED = 2
 """The exit code of a command whose task has no environment yet."""
 
-_NUMBERS = itertools.count(1)
 _NO_SHELLS = ("false", "nologin")
 
 
@@ -81,7 +77,7 @@ class HostCommands(Service):
 
 def _beside(task: spawn.Command, argv: list[str], term: str) -> spawn.Command:
     """Return a command, by default a shell, with the environment and directory of a task."""
-    env = {**task.env, "TFLAUNCH_PROGRESS": "", BESIDE_TASK: f"{os.getpid()}-{next(_NUMBERS)}"}
+    env = {**task.env, "TFLAUNCH_PROGRESS": ""}
     for room in rooms().values():
         for name, variable in room.variables.items():
             if env.get(name) == variable.value:

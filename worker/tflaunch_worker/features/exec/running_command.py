@@ -1,8 +1,9 @@
-"""A command beside a task: its process, and the bytes in both directions, of which a window is on the way at most.
+"""A command beside a task: its processes, and the bytes in both directions, of which a window is on the way at most.
 
-Its processes end with the call: they get TERM, or HUP in a terminal, and KILL after the grace period of the run. What a
-command that has ended leaves behind gets two seconds. If the agent dies, its guard kills them as it kills those of
-tasks.
+Its processes are those below its *keeper*, a fork of the agent that starts it and adopts all that it leaves: they are
+known whatever session or environment they have, and never count as those of the task. They end with the call: they get
+TERM, or HUP in a terminal, and KILL after the grace period of the run. What a command that has ended leaves behind gets
+two seconds.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -14,10 +15,11 @@ import os
 import signal
 import struct
 import termios
+import time
 from functools import partial
 
-from tflaunch_worker import fields, linux, procfs, spawn
-from tflaunch_worker.agent.task_processes import BESIDE_TASK, SUCCESS_PATIENCE
+from tflaunch_worker import fields, linux, offload, process_ends, procfs, spawn
+from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.services import AgentParts
     from tflaunch_worker.event_loop import Timer
+    from tflaunch_worker.process_state import TaskSettings
 
     _Streams = Tuple[int, Dict[int, str], Tuple[int, int, int]]
 
@@ -35,8 +38,9 @@ WINDOW = 128 * 1024
 PART = 32 * 1024
 """Maximum of bytes in one message."""
 
-_LOOK_AGAIN = 0.05  # seconds
+_KILL_AGAIN = 0.05  # seconds
 _DIES_WITHIN = 5.0  # seconds after KILL
+_LONGEST_WAIT = 3600.0  # seconds; for a system call that takes no infinite ones
 check_size = partial(fields.integer, most=2**15)
 """Checks rows or columns of a terminal."""
 
@@ -68,19 +72,19 @@ class RunningCommand:
         self._call = call
         self._command = command
         self._ended = ended
-        self._mark = os.fsencode(f"{BESIDE_TASK}={command.env[BESIDE_TASK]}")
         self._told_by = signal.SIGHUP if size else signal.SIGTERM  # which interactive shells ignore
         self._input = bytearray()
         self._is_input_over = False
         self._untaken = 0
         self._is_over = False
-        self._has_exited = False
-        self._result: tuple[int, str] = (0, "")
+        self._result = (spawn.NOT_EXECUTABLE, "its processes were killed")
         self._kill_at = float("inf")
         self._timer: Timer | None = None
         self._stdin, self._outputs, theirs = _open_terminal(size) if size else _open_pipes()
+        keep = partial(_keep, command, agent.host.settings, theirs)
         try:
-            self._pid, self._report = spawn.fork_program(command, agent.host.settings, theirs)
+            kept = (*theirs, *command.namespaces)
+            self._keeper = offload.keep_processes(self._loop, keep, self._ended_with, kept)
         except OSError:
             _close(self._stdin, *self._outputs)
             raise
@@ -88,12 +92,9 @@ class RunningCommand:
             _close(*set(theirs))
         for descriptor in (self._stdin, *self._outputs):
             os.set_blocking(descriptor, False)
+        self._started = agent.host.adopted.started
+        self._started.add(self._keeper)
         self._resume()
-        self._pidfd = linux.open_pidfd(self._pid)
-        if self._pidfd is None:
-            self._look_for_exit()
-        else:
-            self._loop.watch(self._pidfd, self._exit)
 
     # ---- the caller
 
@@ -120,13 +121,13 @@ class RunningCommand:
 
     def end(self, grace: float) -> None:
         """End it with the grace period: nobody waits for it any more, so that its output is discarded."""
-        for pid in self._members() if grace else ():
+        for pid in procfs.descendants(self._keeper) if grace and not self._is_over else ():
             linux.kill(pid, None, self._told_by)
             linux.kill(pid, None, signal.SIGCONT)  # a stopped process acts only after it is continued
         self._untaken = 0
         self._kill_at = min(self._kill_at, self._loop.now() + grace)
         self._resume()
-        self._settle()
+        self._kill_in_time()
 
     # ---- streams
 
@@ -192,49 +193,36 @@ class RunningCommand:
 
     # ---- the end
 
-    def _look_for_exit(self) -> None:
-        """Look again and again whether it has exited, on hosts without pidfd."""
-        if procfs.is_zombie(self._pid):
-            self._exit()
-        else:
-            self._loop.call_at(self._loop.now() + _LOOK_AGAIN, self._look_for_exit)
-
-    def _exit(self) -> None:
-        """Note how it has exited. It stays a zombie, so that nobody else gets its pid while we look for its session."""
-        status = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
-        assert status is not None  # without WNOHANG
-        code = status.si_status if status.si_code == os.CLD_EXITED else 128 + status.si_status
-        self._result = spawn.describe_start_failure(os.read(self._report, 100), self._command) or (code, "")
-        _close(self._report)
-        if self._pidfd is not None:
-            self._loop.forget(self._pidfd)
-            _close(self._pidfd)
-        self._has_exited = True
-        if self._is_over:  # it was given up
-            os.waitpid(self._pid, 0)
-        self._kill_at = min(self._kill_at, self._loop.now() + SUCCESS_PATIENCE)
-        self._settle()
-
-    def _settle(self) -> None:
-        """Be over once it has exited and nothing is left of it; kill what is left when it is time."""
+    def _kill_in_time(self) -> None:
+        """Kill its processes when it is time, until their keeper has seen the last one die."""
         if self._timer is not None:
             self._timer.cancel()
         if self._is_over:
             return
-        now, members = self._loop.now(), self._members()
-        if now >= self._kill_at:
-            for pid in members:
+        now = self._loop.now()
+        if now >= self._kill_at + _DIES_WITHIN:
+            self._end()
+            return
+        for pid in procfs.descendants(self._keeper) if now >= self._kill_at else ():
+            if now >= self._kill_at + process_ends.CLEAN_UP or not process_ends.is_cleaner(pid):
                 linux.kill(pid, None, signal.SIGKILL)
-        if (self._has_exited and not members) or now >= self._kill_at + _DIES_WITHIN:
+        self._timer = self._loop.call_at(
+            self._kill_at if now < self._kill_at else now + _KILL_AGAIN, self._kill_in_time
+        )
+
+    def _ended_with(self, result: tuple[int, str] | None) -> None:
+        """Take the exit code, once nothing is left of the command; None if its keeper was killed."""
+        if result is not None:
+            self._result = (result[0], result[1])
+        self._end()
+
+    def _end(self) -> None:
+        if not self._is_over:
             self._is_over = True
-            if self._has_exited:
-                os.waitpid(self._pid, 0)
+            self._started.discard(self._keeper)
             self._close_input()
             self._resume()
             self._finish()
-            return
-        waits = not self._has_exited and now < self._kill_at
-        self._timer = self._loop.call_at(self._kill_at if waits else now + _LOOK_AGAIN, self._settle)
 
     def _finish(self) -> None:
         if self._is_over and not self._outputs:
@@ -242,14 +230,29 @@ class RunningCommand:
             self._call.answer(code=code, problem=problem)
             self._ended(self)
 
-    def _members(self) -> list[int]:
-        """Return its processes, wherever they have moved: the guard has adopted those whose parents are dead."""
-        adopted = procfs.descendants(os.getppid(), without=os.getpid())
-        found = [self._pid, *procfs.descendants(self._pid, without=0), *filter(self._has_left, adopted)]
-        return [pid for pid in found if not procfs.is_zombie(pid)]
 
-    def _has_left(self, pid: int) -> bool:
-        return procfs.session_of(pid) == self._pid or self._mark in procfs.environment_of(pid)
+def _keep(command: spawn.Command, settings: TaskSettings, streams: tuple[int, int, int]) -> tuple[int, str]:
+    """Start the command, in its keeper; return its exit code and why it was not started once nothing of it is left."""
+    agent = os.getppid()
+    try:
+        pid, report = spawn.fork_program(command, settings, streams)
+    except OSError as error:
+        return spawn.NOT_EXECUTABLE, f"no process: {error.strerror}"
+    _close(*set(streams))
+    result, until = (spawn.NOT_EXECUTABLE, ""), float("inf")
+    while os.getppid() == agent and time.monotonic() < until:
+        try:
+            died, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return result
+        if died == pid:
+            code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+            result = spawn.describe_start_failure(os.read(report, 100), command) or (code, "")
+            until = time.monotonic() + SUCCESS_PATIENCE
+        elif not died:
+            signal.sigtimedwait((signal.SIGCHLD, signal.SIGTERM), min(until - time.monotonic(), _LONGEST_WAIT))
+    process_ends.kill_below(patience=_DIES_WITHIN)
+    return result
 
 
 def check_told(message: Mapping[str, Any], size: int) -> str:
