@@ -10,12 +10,15 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 import tflaunch
 import tflaunch_worker
 from support.documents import check_usage
 from support.launch import PATIENCE, Launch, read_until
+from tflaunch.cli import main
+from tflaunch.cli.arguments.unknown_options import ANSWERS
 from tflaunch.clusterspec.model import Spec
 from tflaunch.plan.shell_rules import check_commands
 
@@ -185,3 +188,27 @@ def test_a_command_for_a_shell_fails_as_is_proposed(command: str, tmp_path: Path
     assert subprocess.run(words, cwd=tmp_path, check=False, stdout=subprocess.DEVNULL).returncode == SHELL[command]
     followed = Spec.model_validate({"cluster": {"worker": 1}, "command": proposed})
     assert [each.sentence() for each in check_commands(followed) if not command.startswith("exit")] == []
+
+
+@pytest.mark.parametrize(("verb", "option"), ANSWERS, ids="".join)
+def test_an_option_of_another_tool_is_answered_with_what_is_accepted(verb: str, option: str) -> None:
+    """It is no option of the command, and what is proposed is one."""
+    command = main.tflaunch.get_command(click.Context(main.tflaunch), verb)
+    assert command is not None
+    options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    assert option not in options
+    proposed = re.findall("`(-[^` ]*)", ANSWERS[verb, option])
+    assert {*proposed} <= options
+
+
+def test_what_other_tools_take_is_taken(launch: Launch) -> None:
+    """`up -f`, `check -f`, `ls -a`, `wait --timeout` and `kill -9`, in the life of one run."""
+    spec = launch.shell("echo up; exec sleep 1000", strategy="none", restart={"max": 0})
+    assert launch.run("check", "-f", spec).returncode == 0
+    assert launch.run("up", "-d", "-f", spec).returncode == 0
+    assert launch.run("ls", "-a").stdout.count("running") == 1
+    waited = launch.run("wait", "--timeout", "10ms")
+    assert (waited.returncode, "has not ended within 10ms, and goes on" in waited.stderr) == (124, True)
+    launch.run("kill", "-9", "worker:1")
+    assert launch.run("wait", "--timeout", "1h").returncode == 128 + signal.SIGKILL
+    assert launch.run("prune", "--force").returncode == 0

@@ -192,6 +192,9 @@ def check_usage(line: str) -> None:
             except click.BadOptionUsage as error:
                 if error.option_name != words[-1]:
                     raise
+            except click.UsageError as error:
+                if not error.message.startswith("Missing COMMAND"):  # of `run`, which says it in its own words
+                    raise
 
 
 def _commands_in(line: str) -> Iterator[list[str]]:

@@ -12,7 +12,18 @@ from typing import Any, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from tflaunch.clusterspec.model import Spec, written_fields
+from tflaunch.clusterspec import foreign_fields
+from tflaunch.clusterspec.model import (
+    Container,
+    Host,
+    Resources,
+    Restart,
+    Role,
+    Sidecar,
+    Spec,
+    Timeouts,
+    written_fields,
+)
 from tflaunch.clusterspec.problems import validate_data
 from tflaunch.clusterspec.validators import IN_THAT_FORM
 from tflaunch.clusterspec.values import format_place
@@ -119,6 +130,33 @@ def test_what_is_proposed_is_accepted(place: tuple[str | int, ...]) -> None:
             if problem.where == format_place(place):  # a part of the value has its own turn
                 refused = {str(each): found for each in proposed if (found := problems(place, each))}
                 assert refused == {}, problem.sentence()
+
+
+PARTS: dict[Any, tuple[str, ...]] = {
+    Spec: (),
+    Host: ("hosts", "h1"),
+    Role: ("roles", "worker"),
+    Sidecar: ("sidecars", "KEY"),
+    Container: ("container",),
+    Resources: ("container", "resources"),
+    Restart: ("restart",),
+    Timeouts: ("timeouts",),
+}
+FOREIGN = [(model, name) for model, remedies in foreign_fields.REMEDIES.items() for name in remedies]
+
+
+@pytest.mark.parametrize(("model", "name"), FOREIGN, ids=lambda each: getattr(each, "__name__", each))
+def test_a_field_of_another_tool_is_answered_with_what_is_accepted(model: Any, name: str) -> None:
+    """In the part in which it stands."""
+    (problem,) = problems((*PARTS[model], name), 1)
+    assert problem.message == f"unknown field {name!r}"
+    is_beside = problem.hint.startswith('write beside "roles": ')
+    written = re.search(r'"[^"]*": .*', problem.hint.removeprefix('write beside "roles": '))
+    if written is None:
+        return
+    (field, value), *_ = json.JSONDecoder().raw_decode("{" + re.split("; |, and ", written[0])[0] + "}")[0].items()
+    place = (field,) if is_beside else (*PARTS[model], field)
+    assert problems(place, value) == []
 
 
 def test_all_kinds_of_places_are_tried() -> None:

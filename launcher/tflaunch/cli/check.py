@@ -14,6 +14,7 @@ from tflaunch.cli.arguments.here import usual_spec
 from tflaunch.cli.arguments.launch import engine_settings
 from tflaunch.cli.arguments.spec import (
     CommandAfterDashes,
+    file_option,
     json_option,
     read_file,
     set_option,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=CommandAfterDashes)
 @specs_argument
+@file_option
 @set_option
 @engine_settings
 @json_option

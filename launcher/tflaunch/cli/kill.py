@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import click
@@ -11,8 +12,19 @@ from tflaunch.cli.arguments.spec import say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch_worker.readable import signal_name
 
+_AS_OF_KILL = re.compile(r"-(\d+|(SIG)?[A-Z][A-Z0-9]+)")
 
-@click.command()
+
+class _Kill(click.Command):
+    """A command that takes `-9` and `-KILL` as kill(1) does."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Parse options and tasks."""
+        words = [each for word in args for each in (("-s", word[1:]) if _AS_OF_KILL.fullmatch(word) else (word,))]
+        return super().parse_args(context, words)
+
+
+@click.command(cls=_Kill)
 @click.option("-s", "--signal", "name", default="TERM", metavar="SIGNAL", help="Its name or number; default: TERM.")
 @run_and_tasks_argument
 def kill(name: str, words: tuple[str, ...]) -> None:
@@ -21,6 +33,7 @@ def kill(name: str, words: tuple[str, ...]) -> None:
     \b
     Example:
       tflaunch kill -s USR1 worker:0
+      tflaunch kill -9 worker:1
     """
     from tflaunch.client import requests, runs
     from tflaunch.explain.wording import listed

@@ -16,6 +16,7 @@ from tflaunch.rooms import engines, load
 
 @click.command()
 @click.argument("run", required=False, shell_complete=complete_runs)
+@click.option("-a", "--all", is_flag=True, hidden=True, expose_value=False, help="Has no effect.")
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only runs in this state, or `live` ones.")
 @click.option("-n", "most", type=WholeNumber(1), metavar="N", help="Only the N newest.")
 @click.option("--since", metavar="T", help="Only runs that began since T: 2h ago, or 2026-01-31T12:00:00.")

@@ -168,9 +168,9 @@ def run_command_line() -> int:
         return _run()
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
-            from tflaunch.cli.arguments.removed import removed_option
+            from tflaunch.cli.arguments.unknown_options import answer_option
 
-            error = removed_option(error) or error
+            error = answer_option(error)
         error.show()
         return EXIT_USAGE
     except SpecError as error:

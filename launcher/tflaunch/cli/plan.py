@@ -14,6 +14,7 @@ import click
 from tflaunch.cli.arguments.spec import (
     CommandAfterDashes,
     command_argument,
+    file_option,
     json_option,
     name_option,
     read_file,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=CommandAfterDashes)
 @spec_argument
+@file_option
 @command_argument
 @set_option
 @name_option

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import shlex
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from tflaunch.cli.arguments.launch import (
     launch_options,
     settings_of,
 )
-from tflaunch.cli.arguments.spec import WholeNumber, propose_option, require_program, say, set_option, warn
+from tflaunch.cli.arguments.spec import WholeNumber, require_program, say, set_option, warn
 from tflaunch.cli.up import start_spec
 from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
 from tflaunch.rooms import engines
@@ -38,9 +39,7 @@ class _Run(click.Command):
         """Parse options up to the first word of COMMAND."""
         words = tuple(args)
         try:
-            return super().parse_args(context, args)
-        except click.NoSuchOption as error:
-            raise propose_option(error) from None
+            left = super().parse_args(context, args)
         except click.MissingParameter:
             example = "tflaunch run -n 2 python train.py"
             raise click.UsageError(f"Missing COMMAND: what each task runs, for example: {example}", context) from None
@@ -48,6 +47,18 @@ class _Run(click.Command):
             if "-np" not in words:  # it is mpirun's, and here the number `p`
                 raise
             raise click.UsageError("No such option '-np'. Did you mean '-n'?", context) from None
+        if "--" not in words and not context.resilient_parsing and context.params.get("workers") is None:
+            _note_late_number(context.params["command"])
+        return left
+
+
+def _note_late_number(command: Sequence[str]) -> None:
+    """Report a number of workers that is given to the program, as options of tflaunch go before it."""
+    for at, (option, number) in enumerate(itertools.pairwise(command[1:]), 1):
+        if option in ("-n", "-np", "--workers") and number.isdecimal():
+            meant = shlex.join(["tflaunch", "run", "-n", number, *command[:at], *command[at + 2 :]])
+            say(f"{option} {number} is passed to {command[0]}, as it stands after it; for {number} workers: {meant}")
+            return
 
 
 @click.command(

@@ -22,7 +22,15 @@ from tflaunch.cli.arguments.launch import (
     settings_of,
 )
 from tflaunch.cli.arguments.select import complete_runs
-from tflaunch.cli.arguments.spec import CommandAfterDashes, command_argument, read_file, say, set_option, warn
+from tflaunch.cli.arguments.spec import (
+    CommandAfterDashes,
+    command_argument,
+    file_option,
+    read_file,
+    say,
+    set_option,
+    warn,
+)
 from tflaunch.rooms import engines, load, rooms
 
 if TYPE_CHECKING:
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=CommandAfterDashes)
 @click.argument("spec", required=False, type=click.Path(readable=False, path_type=Path))
+@file_option
 @command_argument
 @set_option
 @launch_options

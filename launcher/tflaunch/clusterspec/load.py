@@ -163,6 +163,9 @@ def _parse(file: SpecFile) -> Any:
 def _unknown_format(file: SpecFile) -> SpecFileError:
     if file.suffix == ".py":
         return SpecFileError("is a program, not a spec", f"try: tflaunch run -n 2 -- python {shlex.quote(file.source)}")
+    if file.suffix == ".ipynb":
+        command = f"jupyter nbconvert --to script {shlex.quote(file.source)}"
+        return SpecFileError("is a notebook, not a spec", f"`{command}` writes a program, which `tflaunch run` takes")
     what = f"the unknown extension {file.suffix!r}" if file.suffix else "no extension, so its format is unknown"
     return SpecFileError(f"has {what}", "use .json, .yaml, .yml or .toml")
 

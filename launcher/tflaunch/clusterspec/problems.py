@@ -11,6 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from tflaunch.clusterspec import foreign_fields
 from tflaunch.clusterspec.model import (
     Checkpoints,
     Container,
@@ -38,22 +39,6 @@ _OF_KEY = "[key]"
 
 _MOST_ROUNDS = 8  # of removing faulty fields: each finds those that only show without the ones before
 
-_FOREIGN_FIELDS_OF_HOSTS = dict.fromkeys(
-    ("user", "port", "hostname", "host", "key"),
-    'write for example "ssh": "ann@10.0.0.1:2222", and "identity_file" for a key',
-)
-_FOREIGN_FIELDS = {
-    "task": "remove it: tflaunch makes the task part of TF_CONFIG for every task",
-    "ps_hosts": 'write "cluster": {"ps": [...]}',
-    "worker_hosts": 'write "cluster": {"worker": [...]}',
-    "image": 'write "container": {"image": ...}',
-    "args": 'put the arguments into "command"',
-    **dict.fromkeys(("services", "version"), "docker compose has it; `tflaunch init` writes a spec for a program"),
-    "logdir": 'write "tensorboard": "logs/" to have them shown',
-}
-"""Remedies for fields of other tools that users may write into a spec."""
-
-
 _EXAMPLES: Mapping[Any, Mapping[str, object]] = {
     Checkpoints: {"dir": "state"},
     Container: {"image": "ghcr.io/ann/train:1"},
@@ -76,6 +61,8 @@ _EXAMPLES: Mapping[Any, Mapping[str, object]] = {
 
 def validate_data(data: object) -> Spec | list[Problem]:
     """Return the spec in ``data`` (the result of a JSON, YAML or TOML parser), or all its problems."""
+    if whole := foreign_fields.manifest_in(data):
+        return [whole]
     try:
         return Spec.model_validate(data)
     except ValidationError as error:
@@ -164,9 +151,8 @@ def _sentence(detail: ErrorDetails, location: Location, declared: Any) -> tuple[
 def _unknown_field(value: object, location: Location, declared: Any) -> tuple[str, str]:
     name, model = str(location[-1]), _declared_at(location[:-1])
     known = written_fields(model)
-    foreign = {Spec: _FOREIGN_FIELDS, Host: _FOREIGN_FIELDS_OF_HOSTS}.get(model, {})
-    if name in foreign:
-        hint = foreign[name]
+    if foreign := foreign_fields.REMEDIES.get(model, {}).get(name):
+        hint = foreign
     elif guess := _meant_by(location):
         hint = f"did you mean {guess!r}?"
     else:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tflaunch.cli.arguments.here import usual_spec
-from tflaunch.cli.arguments.removed import removed_option
 from tflaunch.clusterspec.spec_file import SUFFIXES
 from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from tflaunch.clusterspec.spec_file import SpecFile
 
 STDIN = Path("-")
-_SIMILAR = 0.75  # of an option that is proposed: most of its letters
 
 
 def _or_usual(_: click.Context, __: click.Parameter, path: Path | None) -> Path:
@@ -34,6 +32,9 @@ spec_argument = click.argument(
 )
 specs_argument = click.argument(  # click cannot parse a second variadic argument
     "specs", nargs=-1, metavar="[SPEC]... [-- COMMAND...]", type=click.Path(readable=False, path_type=Path)
+)
+file_option = click.option(  # docker compose and kubectl have it before a file, as here is SPEC
+    "-f", "--file", is_flag=True, hidden=True, expose_value=False, help="Has no effect."
 )
 command_argument = click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 set_option = click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Change a field of the spec.")
@@ -69,42 +70,7 @@ class WholeNumber(click.IntRange):
             self.fail(f"{value!r} is not a whole number from {least} {end}; write {remedy}.", param, ctx)
 
 
-_MEANT_OPTIONS = {
-    **dict.fromkeys(("--background", "--bg", "--daemon"), "--detach"),
-    **dict.fromkeys(("--np", "--nproc", "--nproc-per-node", "--nproc_per_node", "--num-workers", "--ntasks"), "-n"),
-}
-"""Options of other tools: what does it here."""
-_FIELDS = {
-    "--env": "--set env.NAME=VALUE",
-    "--restart": "--set restart.max=N",
-    "--sync": """--set 'sync.paths=["."]'""",
-    "--workdir": "--set workdir=DIR",
-    **dict.fromkeys(("--nnodes", "--nodes", "--hostfile"), "-H HOST1,HOST2"),
-}
-"""Fields of a spec that are taken for options, and the machines of other tools: what to write."""
-_NEEDLESS = re.compile(r"--(rdzv|master|node|local|machine)[-_](backend|endpoint|id|conf|addr|port|rank)|--standalone")
-"""Options by which other tools are told of the cluster."""
-_NUMBER = "-n"
 _PROGRAM = re.compile(r"python[\d.]*|.*\.(py|sh)|\.{0,2}/.+")
-
-
-def propose_option(error: click.NoSuchOption) -> click.UsageError:
-    """Return the error for an unknown option with the option that is meant, if that is known."""
-    meant = _MEANT_OPTIONS.get(error.option_name, error.option_name)
-    known = {name for param in error.ctx.command.params for name in param.opts} if error.ctx is not None else {meant}
-    unknown = f"No such option {error.option_name!r}."
-    if meant == _NUMBER and meant not in known:
-        return click.UsageError(f"{unknown} A spec has the number of workers: --set cluster.worker=N.", error.ctx)
-    if (field := _FIELDS.get(meant)) and field.partition(" ")[0] in known:
-        return click.UsageError(f"{unknown} Write: {field}", error.ctx)
-    if meant in known:
-        return click.UsageError(f"{unknown} Did you mean {meant!r}?", error.ctx)
-    if _NEEDLESS.fullmatch(meant):
-        return click.UsageError(f"{unknown} Leave it out: tflaunch tells tasks their place in the cluster.", error.ctx)
-    import difflib  # slow to import, and rarely needed
-
-    near = difflib.get_close_matches(error.option_name, error.possibilities or (), cutoff=_SIMILAR)
-    return click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
 
 
 def require_program(command: Sequence[str], context: click.Context | None = None) -> None:
@@ -131,11 +97,13 @@ class CommandAfterDashes(click.Command):
         try:
             left = super().parse_args(context, args[:end])
         except click.NoSuchOption as error:
-            if removed_option(error) is not None:
-                raise  # it is answered where all are
+            from tflaunch.cli.arguments.unknown_options import answer_option
+
+            answer = answer_option(error)
+            if not isinstance(answer, click.NoSuchOption):
+                raise answer from None
             own = f"Options of your own program go after `--`, behind its name: -- PROGRAM {error.option_name} …"
-            message = f"{propose_option(error).format_message()} {own}"
-            raise click.UsageError(message, context) from None
+            raise click.UsageError(f"{answer.format_message()} {own}", context) from None
         if context.params.get("command") and not context.resilient_parsing:
             words = shlex.join(context.params["command"])
             if Path(words).suffix in SUFFIXES:

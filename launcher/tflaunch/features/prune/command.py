@@ -40,7 +40,9 @@ _KINDS = {
 )
 @click.option("--hosts", is_flag=True, help="Also remove the copies of synced code on the hosts of these runs.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed, with sizes.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask; needed where stdin is not a terminal.")
+@click.option(
+    "-y", "--yes", "-f", "--force", "yes", is_flag=True, help="Do not ask; needed where stdin is not a terminal."
+)
 @json_option
 def prune(
     names: tuple[str, ...],

@@ -1,0 +1,100 @@
+"""Options of other tools, and what does their work here."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+import click
+
+from tflaunch.cli.arguments.removed import removed_option
+
+_SPECS = "up check plan render env doctor bench"
+_TABLE = """
+up run | --scale --replicas | Write: `--set cluster.worker=N`
+up run | --build --pull --no-build --no-cache | Leave it out: programs run as they are
+up run | --force-recreate --no-recreate --remove-orphans -V --rm --no-deps | Leave it out: each run is a new one
+up run | --abort-on-container-exit --exit-code-from --use_env | Leave it out: the first task that fails ends the run
+up run | --attach --follow --no-detach --foreground | Leave it out: without -d the run stays in this terminal
+up run | --dry-run --dryrun --test-only | `tflaunch plan SPEC` shows what would run
+up run | --project-name -p --job-name --job_name -J --run-name --run_name | Write: `--name NAME`
+up run | --wait --timestamps --no-log-prefix --no-color | `tflaunch logs` shows the output in other ways
+up run | --watch -w --monitor | `tflaunch ps --watch` shows the tasks
+up run | --cpus --cpus-per-task -c | Write: `--set container.resources.cpu=4`, or `--set slurm.cpus-per-task=4`
+up run | --mem --memory -m | Write: `--set container.resources.memory=4Gi`, or `--set slurm.mem=4G`
+up run | --output -o --error --redirects --tee -r | Write: `--log-dir DIR`
+up run | --max-restarts --max_restarts --retries --backoff-limit | Write: `--set restart.max=N`
+up run | --oversubscribe --allow-run-as-root --bind-to --map-by --mca --mpi --no_python | Leave it out
+up | -e --env-file | Write: `--set env.NAME=VALUE`
+up | --gpus | Write: `--set roles.worker.gpus=N`
+up | --timeout | Write: `--set timeouts.deadline=1h`
+up | -H --hosts --hostfile -hostfile --host --host-file | A spec has the hosts: `--set 'cluster.worker=["h1"]'`
+run | -x --export --genv | Write: `-e NAME`
+run | -f --file | `tflaunch up SPEC` runs a spec
+run | -t -i -it -ti --tty --interactive --pty | Tasks have no terminal: `tflaunch exec TASK` opens one beside them
+run | --hostfile -hostfile --machinefile --host-file --host --nnodes | Write: `-H HOST1,HOST2`
+run | --volume --mount --publish --network --entrypoint | Leave it out: programs run on the hosts, in no container
+run | --np --nproc --nproc-per-node --nproc_per_node --num-workers --num_processes --ntasks -N | Write: `-n N`
+down | -v --volumes --rmi --remove-orphans --purge | `tflaunch prune` removes the files of runs that have ended
+down | -f --force --now -9 --kill --grace-period | Write: `-t 0`
+ps | -o --output --format -q --quiet --filter -l --services --status | Write: `--json`, and choose there
+logs | -p --previous | Write: `--attempt N`
+logs | -c --container --index -l --selector | Write the task: `tflaunch logs worker:1`
+logs | --all --all-containers --no-log-prefix --no-color --prefix | Leave it out: all tasks are shown, with their names
+logs | --until | `tflaunch logs -t` shows when each line was written
+logs | --grep --search | Write: `tflaunch logs | grep WORD`
+ls | -q --quiet --format -o --output | Write: `--json`
+ls | -l --long -t -r --sort --reverse --no-trunc | Leave it out: all columns are shown, the newest run first
+ls | -u --user --me | Leave it out: only your runs are shown
+ls | -f --filter --status | Write: `--state failed`, or `--since 24h`
+wait | --for --condition -f --follow --all | Leave it out: the end of one run is waited for
+kill | --all -a | Write the tasks: `tflaunch kill worker`; `tflaunch down --all` ends all runs
+kill | -l --list | `kill -l` of your shell lists the signals
+restart | -t --timeout --force --no-deps --grace-period | Leave it out: the spec has the time to end, `timeouts.grace`
+attach | --detach-keys --no-stdin --sig-proxy --index | Leave it out: Ctrl-C leaves, and the run goes on
+events | --since --until --filter --format -o --output | Write: `--json`, and choose there
+check | -q --quiet --strict | Leave it out: the exit code is 2 if there are errors
+prune | -a --all | `tflaunch prune --keep 0 --older-than 0s` removes all runs that have ended
+prune | --filter --until | Write: `--older-than 30d`
+web | --host --bind -b --bind_all --listen --address --ip | Leave it out: it prints the command that reaches it over SSH
+web tensorboard | -p | Write: `--port N`
+tensorboard | --host --bind_all --logdir | Leave it out: it serves a run's event files on localhost
+rerun | --set --name -e --env --image --gpus -n | It changes nothing: `tflaunch up SPEC --set PATH=VALUE` does
+fetch | -r --recursive -a --archive -v -f --force | Leave it out: directories are fetched whole
+stacks | -p --pid --native --dump -l --locals | Write the task: `tflaunch stacks worker:1`
+profile | -d --duration -t --time | Write: `--for 10s`
+exec | -u --user -w --workdir -c --container | Leave it out: it has user and directory of the task
+exec | -e --env | Write: `tflaunch exec TASK -- env NAME=VALUE COMMAND`
+up run rerun | --background --bg --daemon -D | Write: `-d`
+SPECS | -n -np --np --nproc --num-workers --ntasks | A spec has the number of workers: `--set cluster.worker=N`
+SPECS | --env | Write: `--set env.NAME=VALUE`
+run SPECS | --restart | Write: `--set restart.max=N`
+run SPECS | --sync | Write: `--set 'sync.paths=["."]'`
+run SPECS | --workdir --chdir --cwd -C --project-directory | Write: `--set workdir=DIR`
+SPECS | --nnodes --machines | A spec has the hosts, and so has `tflaunch run -H HOST1,HOST2`
+""".replace("SPECS", _SPECS)
+ANSWERS = {
+    (verb, option): answer
+    for verbs, options, answer in (line.split(" | ", 2) for line in reversed(_TABLE.strip().splitlines()))
+    for verb in verbs.split()
+    for option in options.split()
+}
+"""Verb and option of another tool, to what does its work here: a sentence without its full stop."""
+
+_OF_CLUSTERS = re.compile(
+    r"--(rdzv|master|node|local|machine)[-_](backend|endpoint|id|conf|addr|port|rank)|--standalone"
+)
+"""Options by which other tools are told of the cluster."""
+_SIMILAR = 0.75  # of an option that is proposed: most of its letters
+
+
+def answer_option(error: click.NoSuchOption) -> click.UsageError:
+    """Return the error for an unknown option, with what does its work here, or the option that is meant."""
+    verb = (error.ctx.info_name if error.ctx is not None else None) or ""
+    answer = ANSWERS.get((verb, error.option_name))
+    if answer is None and _OF_CLUSTERS.fullmatch(error.option_name):
+        answer = "Leave it out: tflaunch tells tasks their place in the cluster"
+    if answer is not None:
+        return click.UsageError(f"No such option {error.option_name!r}. {answer}.", error.ctx)
+    near = difflib.get_close_matches(error.option_name, error.possibilities or (), cutoff=_SIMILAR)
+    return removed_option(error) or click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
