@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from support.agent_client import wait_gone
+from support.disks import small_disks
 from tflaunch_worker import process_state, spawn
 
 pytestmark = pytest.mark.agent
@@ -115,13 +117,15 @@ def test_why_a_process_did_not_start(tmp_path: Path) -> None:
     (tmp_path / "windows").write_text("#!/bin/sh\r\necho hi\r\n")
     (tmp_path / "plain").write_text("echo hi\n")
     (tmp_path / "directory").mkdir()
-    for path in (broken, script, tmp_path / "windows", tmp_path / "plain"):
+    (tmp_path / "denied").write_text(f"#!{text}\n")
+    for path in (broken, script, tmp_path / "windows", tmp_path / "plain", tmp_path / "denied"):
         path.chmod(0o755)
     refused = {
         "broken": "it is damaged, or for machines of another kind",
         "windows": "it has line endings of Windows; convert it, for example with dos2unix",
         "plain": "its first line names no interpreter, such as #!/bin/sh",
         "directory": "it is a directory",
+        "denied": "the interpreter that its first line names may not be executed",
     }
     cases = {
         ("/bin/true", str(tmp_path / "none")): (126, f"working directory '{tmp_path}/none': {_why(errno.ENOENT)}"),
@@ -142,6 +146,18 @@ def test_why_a_process_did_not_start(tmp_path: Path) -> None:
         output, report, status = _end(_start(command))
         assert spawn.describe_start_failure(report, command) == expected
         assert (output, os.WEXITSTATUS(status)) == ("", 127)
+
+
+def test_what_a_file_system_forbids_is_no_matter_of_modes(tmp_path: Path) -> None:
+    """So that nobody is told to change them."""
+    with small_disks() as make_disk:
+        program = make_disk(tmp_path / "disk", more="noexec") / "program"
+        shutil.copy("/bin/true", program)
+        command = _command(str(program))
+        _, report, _ = _end(_start(command))
+        failure = spawn.describe_start_failure(report, command)
+    why = "it is on a file system that is mounted with noexec; move it to another one"
+    assert failure == (126, f"command '{program}' cannot be executed: {why}")
 
 
 def _why(number: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,18 @@ class TestRun:
         done = launch.run("run", "-n", 2, "sh", "-c", 'echo "$@"', "sh", "--epochs", 3)
         expected = ["worker:0 | --epochs 3", "worker:1 | --epochs 3"]
         assert (done.returncode, sorted(done.stdout.splitlines())) == (0, expected)
+
+    def test_options_need_not_be_text(self, launch: Launch, tmp_path: Path):
+        """Nor variables, names of files and directories: all that Linux passes on reaches the program."""
+        odd = os.fsdecode(b"a\xffb")
+        launch.env["HERE"] = odd
+        script = 'printf %s "$1$HERE$GIVEN$(pwd)" > "$1"'
+        words = ("run", "-n", 1, *OPEN, "-e", "HERE", "-e", f"GIVEN={odd}", "--set", f"workdir={tmp_path / odd}")
+        (tmp_path / odd).mkdir()
+        done = launch.run(*words, "sh", "-c", script, "sh", odd)
+        assert done.returncode == 0, done.stderr
+        written = (tmp_path / odd / odd).read_bytes()
+        assert written == b"a\xffb" * 3 + os.fsencode(tmp_path / odd)
 
     def test_a_field_of_the_spec_can_be_set(self, tmp_path: Path):
         """As with `up`; `--save` stores it."""

@@ -13,7 +13,10 @@ import pytest
 
 SIZE = "2m"
 MakeDisk = Callable[..., Path]
-"""Mounts a small disk at a path, which it creates and returns; ``files`` limits the number of files."""
+"""Mounts a small disk at a path, which it creates and returns; ``files`` limits the number of files.
+
+``more``: other options of the mount.
+"""
 
 
 @contextmanager
@@ -23,11 +26,10 @@ def small_disks() -> Iterator[MakeDisk]:
         pytest.skip("only root can mount a small disk")
     mounted: list[Path] = []
 
-    def mount(path: Path, files: int = 0) -> Path:
+    def mount(path: Path, files: int = 0, more: str = "rw") -> Path:
         path.mkdir(parents=True, mode=0o700)
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=700,nr_inodes={files}", "tmpfs", path], check=True
-        )
+        options = f"size={SIZE},mode=700,nr_inodes={files},{more}"
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path], check=True)
         mounted.append(path)
         return path
 

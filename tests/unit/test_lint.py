@@ -335,6 +335,7 @@ class TestProcesses:
         """The kernel refuses arguments and variables of 128 KiB or more."""
         longest = "x" * (128 * 1024 - 1)
         assert problems_of(SMALLEST_LOCAL, env={"BIG": longest}, command=["echo", longest]) == []
+        assert problems_of(SMALLEST_LOCAL, command=["echo", "\udcff" + longest[1:]]) == []  # a byte, and no text
         assert the_warning(SMALLEST_LOCAL, env={"BIG": longest + "x"}).where == "env.BIG"
         warning = the_warning(SMALLEST_LOCAL, command=["echo", "é" + longest])
         said = "command[1]: has 131073 bytes, and Linux takes at most 131071 in one argument or variable; put it into"

@@ -190,6 +190,8 @@ def _why_refused(number: int, path: str, command: Command) -> str:
     """Return why the kernel does not execute a command, "" if there is nothing to add to its own reason."""
     if os.path.isdir(path):
         return "it is a directory"
+    if number == errno.EACCES:
+        return _why_denied(path)
     start = _start_of(path) if number == errno.ENOEXEC and path else b""
     if start.startswith(_ELF):
         return "it is damaged, or for machines of another kind"
@@ -202,6 +204,20 @@ def _why_refused(number: int, path: str, command: Command) -> str:
         longest = max(sizes, key=lambda name: sizes[name])
         return f"{longest} is too long ({sizes[longest]} bytes of {sum(sizes.values())}); put it into a file"
     return ""
+
+
+def _why_denied(path: str) -> str:
+    """Return why this user may not execute a file that has this path, if it is seen, "" if it lacks the mode only."""
+    if not path:
+        return f"user {os.geteuid()} may not enter a directory on the way to it"
+    if os.statvfs(path).f_flag & os.ST_NOEXEC:
+        return "it is on a file system that is mounted with noexec; move it to another one"
+    if os.access(path, os.X_OK):
+        return "the interpreter that its first line names may not be executed"
+    owner = os.stat(path).st_uid
+    return (
+        "" if os.geteuid() in (owner, 0) else f"it belongs to user {owner}, and user {os.geteuid()} may not execute it"
+    )
 
 
 def _start_of(path: str) -> bytes:

@@ -102,7 +102,7 @@ def texts_of(spec: Spec) -> Iterator[tuple[str, str]]:
 def _long_texts(spec: Spec) -> Iterator[Problem]:
     """Check for texts that the kernel does not take as an argument or variable; with larger pages it takes more."""
     for where, text in texts_of(spec):
-        size = len(text.encode())
+        size = len(text.encode(errors="replace"))  # an argument need not be UTF-8
         if size > _LONGEST_TEXT:
             message = f"has {size} bytes, and Linux takes at most {_LONGEST_TEXT} in one argument or variable"
             yield Problem.warning(where, message, "put it into a file")

@@ -88,8 +88,10 @@ def test_ends_are_those_of_a_shell(launch: Launch) -> None:
     begin(launch, workers=1)
     assert execute(launch, "sh", "-c", "kill -9 $$") == (137, b"", "")
     assert execute(launch, "nothing") == (127, b"", "tflaunch: command not found: 'nothing'\n")
-    refused = "tflaunch: command '/etc/passwd' cannot be executed: Permission denied\n"
-    assert execute(launch, "/etc/passwd") == (126, b"", refused)
+    place = launch.directory / "text"
+    place.touch()
+    refused = f"tflaunch: command '{place}' cannot be executed: Permission denied\n"
+    assert execute(launch, str(place)) == (126, b"", refused)
     end(launch)
 
 
