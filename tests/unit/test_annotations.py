@@ -8,7 +8,7 @@ import pytest
 
 from support.job_history import HERE, History, mirrored
 from tflaunch.core import replay
-from tflaunch.core.annotations import FaultInjected, Growth, HangExplained, MemoryGrew
+from tflaunch.core.annotations import FaultInjected, Growth, HangExplained, MemoryGrew, StartExplained
 from tflaunch.core.events import TaskExited
 from tflaunch.core.job_state import Phase
 from tflaunch.core.record_check import DamagedRecordError
@@ -39,12 +39,19 @@ def test_what_they_tell_is_read_again_and_the_job_stays() -> None:
         {"kind": "fault_injected", "now": now, "what": "kill worker:0"},
         {"kind": "memory_grew", "now": now, "host": HERE, "task": "worker:0", "attempt": 0, "rate": 9.0, "left": 60.0},
         {"kind": "hang_explained", "now": now, "sentence": "worker:0 sleeps"},
+        {"kind": "start_explained", "now": now, "attempt": 0, "sentence": "worker:0 imports"},
     )
     steps = list(replay.transitions(history.job, records))
-    assert [type(step.event) for step in steps] == [FaultInjected, MemoryGrew, HangExplained]
+    assert [type(step.event) for step in steps] == [FaultInjected, MemoryGrew, HangExplained, StartExplained]
     assert all(step.job is history.job and not step.actions for step in steps)
     known = replay.annotations_in(records)
-    assert tuple(known) == ({"worker:0": Growth(0, 9.0, now, now + 60)}, "worker:0 sleeps", now, {})
+    assert tuple(known) == (
+        {"worker:0": Growth(0, 9.0, now, now + 60)},
+        "worker:0 sleeps",
+        now,
+        {},
+        ("worker:0 imports", 0),
+    )
     assert known.growth_of(history.job.tasks["worker:0"]) is None  # it has ended
 
 

@@ -9,6 +9,7 @@ import pytest
 from support.job_history import HERE, History, mirrored, parameter_server
 from support.specs import MACHINE, clustered, planned
 from tflaunch.core import time_limits
+from tflaunch.core.annotations import StartExplained
 from tflaunch.core.events import (
     Event,
     HostJoined,
@@ -54,9 +55,28 @@ def starting(cluster: dict[str, int], opened: tuple[str, ...] = (), **fields: ob
 
 
 def after_a_minute(history: History) -> list[str]:
-    """Return the messages when the warning is due."""
+    """Return the messages when the warning is due, and the hint in the status."""
     history.now = time_limits.next_deadline(history.job) or 0.0
-    return news_of(history, TimePassed())
+    news = news_of(history, TimePassed())
+    forming = status(history.job, StatusInputs(0.0, "/logs", True, history.now, known=history.known)).forming
+    return [*news, *([] if forming is None else [forming.hint])]
+
+
+def test_what_the_tasks_do_is_said_once_they_have_been_looked_at() -> None:
+    """In place of what is likely; not of another attempt, nor if the cluster has formed meanwhile."""
+    history = starting({"worker": 2})
+    after_a_minute(history)
+    found = StartExplained(0, "worker:0 still imports tensorflow")
+    news = messages_about(history.job, found, history.job, history.now, Logs("/logs", lambda *_: []))
+    assert news == ["hint: worker:0 still imports tensorflow"]
+    history.happens(found)
+    shown = status(history.job, StatusInputs(0.0, "/logs", True, history.now, known=history.known)).forming
+    assert shown is not None
+    assert shown.hint == "worker:0 still imports tensorflow"
+    of_another = found._replace(attempt=1)
+    assert messages_about(history.job, of_another, history.job, history.now, Logs("/logs", lambda *_: [])) == []
+    history.happens(PortOpened(HERE, "worker:0", 0), PortOpened(HERE, "worker:1", 0))
+    assert messages_about(history.job, found, history.job, history.now, Logs("/logs", lambda *_: [])) == []
 
 
 def test_the_tasks_that_the_others_wait_for_are_named_after_a_minute() -> None:

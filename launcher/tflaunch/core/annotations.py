@@ -45,6 +45,13 @@ class HangExplained(NamedTuple):
     sentence: Reason
 
 
+class StartExplained(NamedTuple):
+    """What the tasks do that the others of an attempt wait for, found from their stacks once they are late."""
+
+    attempt: Attempt
+    sentence: Reason
+
+
 class HostEndExplained(NamedTuple):
     """Why a host was emptied or lost, as what runs it tells after its agent has ended."""
 
@@ -52,7 +59,7 @@ class HostEndExplained(NamedTuple):
     reason: Reason
 
 
-Annotation = MemoryGrew | HangExplained | CheckpointNotCopied | FaultInjected | HostEndExplained
+Annotation = MemoryGrew | HangExplained | StartExplained | CheckpointNotCopied | FaultInjected | HostEndExplained
 """What people want to know, and the job does not react to; the journal has it between the events."""
 
 
@@ -72,13 +79,15 @@ class Annotations(NamedTuple):
     """What the annotations of a run tell together.
 
     ``growth``: task to how its memory grows. ``hang`` is why tasks were found to hang last, and ``explained_at`` when.
-    ``host_ends``: host to why it was emptied or lost last, and when that was found.
+    ``host_ends``: host to why it was emptied or lost last, and when that was found. ``start``: what the tasks do that
+    do not listen, and in which attempt.
     """
 
     growth: Mapping[str, Growth] = {}
     hang: str = ""
     explained_at: float = 0.0
     host_ends: Mapping[str, tuple[str, float]] = {}
+    start: tuple[str, int] = ("", -1)
 
     def noted(self, annotation: Annotation, now: float) -> Annotations:
         """Return what is known after another annotation at ``now``."""
@@ -87,6 +96,8 @@ class Annotations(NamedTuple):
                 return self._replace(growth={**self.growth, task: Growth(attempt, rate, now, now + left)})
             case HangExplained(sentence=sentence):
                 return self._replace(hang=sentence, explained_at=now)
+            case StartExplained(attempt=attempt, sentence=sentence):
+                return self._replace(start=(sentence, attempt))
             case HostEndExplained(host=host, reason=reason):
                 return self._replace(host_ends={**self.host_ends, host: (reason, now)})
             case _:
@@ -102,6 +113,11 @@ class Annotations(NamedTuple):
         """Return why the tasks hang whose end has ended the attempt; "" if they do not, or it is not known."""
         is_about_it = job.culprit is not None and policy.has_hung(job.culprit) and self.explained_at >= job.failed_at
         return self.hang if is_about_it else ""
+
+    def start_of(self, job: Job) -> str:
+        """Return what the tasks do for which the others of this attempt wait; "" if that is not known."""
+        sentence, attempt = self.start
+        return sentence if attempt == job.attempt else ""
 
     def explained(self, job: Job) -> Job:
         """Return a job for people: a host that is to blame was emptied or lost for the reason that is known by now."""

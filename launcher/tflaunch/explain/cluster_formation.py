@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tflaunch.core import policy
+from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Job
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.wording import listed
@@ -44,13 +45,15 @@ class Forming(NamedTuple):
     hint: str
 
 
-def forming(job: Job) -> Forming | None:
+def forming(job: Job, known: Annotations = NOTHING) -> Forming | None:
     """Return which tasks keep the cluster of the current attempt from forming; None if no task is overdue."""
     missing = policy.waited_for(job)
     if not missing:
         return None
     others = [task.task for task in job.plan.tasks if policy.listens(job.plan, task.task) and task.task not in missing]
-    return Forming(max(job.formation.started_at, job.attempt_started_at), tuple(missing), tuple(others), remedy(job))
+    return Forming(
+        max(job.formation.started_at, job.attempt_started_at), tuple(missing), tuple(others), remedy(job, known)
+    )
 
 
 def sentence(found: Forming, now: float) -> str:
@@ -58,8 +61,10 @@ def sentence(found: Forming, now: float) -> str:
     return f"cluster not formed: waiting {duration_words(now - found.since)} for {listed(found.missing)} to listen"
 
 
-def remedy(job: Job) -> str:
-    """Return the most likely remedy, based on which tasks do not listen."""
+def remedy(job: Job, known: Annotations = NOTHING) -> str:
+    """Return what the tasks do that do not listen, or else the most likely remedy, based on which they are."""
+    if does := known.start_of(job):
+        return does
     missing = [job.plan.find(name) for name in policy.unopened(job)]
     without_server = _without_server(job, missing)
     if without_server and not job.formation.cluster_formed:

@@ -13,6 +13,7 @@ from tflaunch.core.annotations import (
     HangExplained,
     HostEndExplained,
     MemoryGrew,
+    StartExplained,
 )
 from tflaunch.core.events import (
     BreakpointReached,
@@ -149,6 +150,8 @@ def _annotation_news(annotation: Annotation, job: Job, known: Annotations) -> li
             return [f"host {host}: {reason}"]
         case HangExplained(sentence):
             return [sentence] if job.culprit is not None and policy.has_hung(job.culprit) else []
+        case StartExplained(sentence=sentence):
+            return [f"hint: {sentence}"] if after.start_of(job) and policy.waited_for(job) else []
         case MemoryGrew(task=name):
             task = job.tasks.get(name)
             is_news = task is not None and after.growth_of(task) is not None and known.growth_of(task) is None
@@ -195,9 +198,9 @@ def _waiting_news(job: Job) -> list[str]:
 
 
 def _forming_news(job: Job, now: float) -> list[str]:
-    """Return messages about a cluster that has not formed in time."""
+    """Return a message about a cluster that has not formed in time; why follows when the tasks have been looked at."""
     found = cluster_formation.forming(job)
-    return [] if found is None else [cluster_formation.sentence(found, now), f"hint: {found.hint}"]
+    return [] if found is None else [cluster_formation.sentence(found, now)]
 
 
 def _start_news(before: Job, event: TaskStarted, after: Job, logs: Logs) -> list[str]:

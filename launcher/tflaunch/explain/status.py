@@ -110,7 +110,7 @@ def _reason(culprit: Culprit, job: Job) -> str:
 
 def _forming(job: Job, inputs: StatusInputs) -> Forming | None:
     """Return which tasks keep the cluster from forming; None if no task is overdue."""
-    found = cluster_formation.forming(job)
+    found = cluster_formation.forming(job, inputs.known)
     return None if found is None else found._replace(since=_since_epoch(found.since, inputs))
 
 

@@ -137,7 +137,7 @@ def failure(job: Job, tail: Callable[[str, int], list[str]], known: Annotations)
     sentence = cause_of_restart(job, tail)
     if job.original.kubernetes is not None and _LITTLE_MEMORY in sentence:
         hint = _MORE_MEMORY
-    not_formed, remedy = ((), None) if is_task else _not_formed(job)
+    not_formed, remedy = ((), None) if is_task else _not_formed(job, known)
     victims = [name for name, task in job.tasks.items() if task.is_stopping and name != culprit.name]
     return JobFailure(
         sentence=sentence,
@@ -247,12 +247,12 @@ def _hint_for_limit(job: Job, tail: Callable[[str, int], list[str]]) -> str | No
     return next(filter(None, hints), None)
 
 
-def _not_formed(job: Job) -> tuple[tuple[str, ...], str | None]:
+def _not_formed(job: Job, known: Annotations) -> tuple[tuple[str, ...], str | None]:
     """Return which tasks never listened, unless ``timeouts.start`` has named them already, and the remedy."""
     assert job.culprit is not None
     if job.culprit.cause is Cause.TIME and job.culprit.name == "start":
-        return (), cluster_formation.remedy(job)
-    found = cluster_formation.forming(job)
+        return (), cluster_formation.remedy(job, known)
+    found = cluster_formation.forming(job, known)
     if found is None:
         return (), None
     return (f"the cluster had not formed: {listed(found.missing)} never listened",), found.hint

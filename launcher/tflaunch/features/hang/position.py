@@ -147,6 +147,11 @@ def _wants_cpu(processes: Sequence[Process]) -> bool:
     return used >= _BUSY or used + sum(process.cpu_wait for process in processes) >= _STARVED
 
 
+def is_in_tensorflow(process: Process) -> bool:
+    """Whether the main thread of a process is in a call of TensorFlow or Keras, or serves."""
+    return any(_is_tensorflow(frame) for thread in process.threads[:1] for frame in thread.frames)
+
+
 def _held_by_file(process: Process) -> Thread | None:
     """Return the thread of TensorFlow that waits for a file in the kernel: the main one, or one without Python."""
     for thread in process.threads:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tflaunch import records
 from tflaunch.core import policy
-from tflaunch.core.annotations import HangExplained
+from tflaunch.core.annotations import HangExplained, StartExplained
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.explain.run_status import Status
 from tflaunch.runtime.control_server import Caller
@@ -38,9 +38,12 @@ class HangWatcher(Watcher):
         return self._collector
 
     def watch(self, job: Job, now: float) -> None:
-        """Of tasks that are stopped because they hang, find out why."""
+        """Of tasks that are stopped because they hang, or do not listen in time, find out why."""
+        is_late = job.formation.was_warned and not self._job.formation.was_warned
         has_stopped = job.phase is Phase.STOPPING and self._job.phase is not Phase.STOPPING
         self._job = job
+        if is_late and policy.waited_for(job):
+            self._evidence.collect(self._explain_start)
         if has_stopped and job.culprit is not None and policy.has_hung(job.culprit):
             current = self._supervision.status()  # as it is now: when the agents have answered, tasks may be gone
             limit = job.culprit.name
@@ -52,6 +55,13 @@ class HangWatcher(Watcher):
         verdict = hang.verdict(current, found.evidence, limit)
         if verdict.culprits:
             self._supervision.mailbox.put(HangExplained(printable(verdict.sentence)))
+
+    def _explain_start(self, found: Findings) -> None:
+        from tflaunch.features.hang import late_start  # compiles patterns that only a hang needs
+
+        if policy.waited_for(self._job):
+            sentence = late_start.explain(self._job, self._supervision.status(), found.evidence)
+            self._supervision.mailbox.put(StartExplained(self._job.attempt, printable(sentence)))
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> None:
         """Tell where tasks are: a message per task, which can be long, and the run's status at the end."""
