@@ -81,3 +81,18 @@ def test_a_live_run_and_one_whose_supervisor_was_killed(launch: Launch) -> None:
     stopped = explained(launch)
     assert (stopped["state"], stopped["exit_code"]) == ("stopped", 143)
     assert stopped["culprit"]["task"] is None
+
+
+def test_what_has_just_failed_is_explained_and_shown_first(launch: Launch) -> None:
+    """Unless a run has begun since: `explain` and `logs` without RUN, and `logs -f`, which is about the live one."""
+    lives = launch.shell("echo lives; exec sleep 600", strategy="none")
+    assert launch.run("up", "-d", lives).returncode == 0
+    failing = launch.spec("failing.json", cluster={"worker": 1}, command=["sh", "-c", "echo fails; exit 3"])
+    assert launch.up(failing, "--set", "restart.max=0").returncode == 3
+    assert explained(launch)["exit_code"] == 3
+    assert [launch.run("logs", *task).stdout for task in ([], ["worker"])] == ["fails\n", "fails\n"]
+    launch.wait_for_log("worker:1", "lives")
+    assert launch.run("up", "-d", lives, "--name", "later").returncode == 0
+    assert launch.run("down", "job").returncode == 0
+    assert explained(launch)["run"].startswith("later-")
+    assert launch.run("down").returncode == 0

@@ -9,9 +9,11 @@ import pytest
 from support.job_history import Willing
 from support.specs import clustered
 from tflaunch.core.actions import JoinHost
+from tflaunch.core.annotations import Annotations
 from tflaunch.core.events import HostLost, HostUnreachable, Interrupted, StopRequested, TimePassed
 from tflaunch.core.job_state import Cause, Phase
 from tflaunch.core.time_limits import next_deadline
+from tflaunch.explain.explanation import explain_run
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.explain.wording import absence_words
@@ -120,6 +122,9 @@ def test_what_users_read_names_host_reason_and_both_times() -> None:
     assert absence_words(host, job.now + 5000) == "waiting for b (no route) for 1 min 40 s; gives up in 3 min 20 s"
     before = waiting(0)
     assert before.job.phase is Phase.BACKING_OFF
+    soon = status(before.job, StatusInputs(epoch=5000.0, logs="", is_alive=True, now=before.now))
+    explained = explain_run(before.job, soon, lambda *_: [], before.now + 5000, Annotations())
+    assert "; 2 of 3 hosts connected: b down (no power)" in explained.sentence
     joining = before.waits(0.5).job
     happened = HostUnreachable("b", "no route")
     assert joining.phase is Phase.BACKING_OFF

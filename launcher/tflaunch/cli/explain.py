@@ -17,6 +17,8 @@ from tflaunch.cli.arguments.spec import json_option
 def explain(run: str | None, as_json: bool) -> None:
     """Say why RUN failed, or what state it is in, with the evidence, and which commands help further.
 
+    Without RUN, it is the run that failed last, unless another one has begun since; then the live one, or the newest.
+
     With --json for programs: state, exit_code, sentence, hang, culprit (task, host, attempt, python,
     traceback or last_lines), hint, also_stopped, not_restarted, unended, logs, next.
 
@@ -28,12 +30,13 @@ def explain(run: str | None, as_json: bool) -> None:
     from tflaunch.cli.main import verbs
     from tflaunch.client import runs
     from tflaunch.client.observer import Observer
+    from tflaunch.client.run_list import run_to_explain
     from tflaunch.client.status import current_status
     from tflaunch.explain import summary
     from tflaunch.explain.explanation import explain_run
     from tflaunch.store.log_writer import tail
 
-    directory = runs.find_run(run)
+    directory = run_to_explain() if run is None else runs.find_run(run)
     observer = Observer(directory)
     observer.catch_up()
     current = current_status(directory)

@@ -41,8 +41,8 @@ def logs(
     """Show what tasks of RUN wrote, on all hosts and in the order of time, each line with its task's name.
 
     TASK is worker, worker:1, worker:0-3, host=NAME or a sidecar's name; if only one task is selected, its lines are
-    shown without its name. RUN is the name of a run or job, or a prefix of one: the live run is used, or else the
-    newest.
+    shown without its name. RUN is the name of a run or job, or a prefix of one; without it, the run that failed last
+    is shown, unless another one has begun since, or -f is given: then the live one, or else the newest.
 
     For a job that Slurm has restarted, the output since its submission is shown; with --attempt or --tail, only that
     since the last restart.
@@ -53,12 +53,13 @@ def logs(
     """
     from tflaunch.client import runs
     from tflaunch.client.observer import Observer
+    from tflaunch.client.run_list import run_to_explain
     from tflaunch.client.run_location import locate_run
     from tflaunch.plan import selectors
     from tflaunch.store.log_reader import LogReader
     from tflaunch.tui.log_printer import LogPrinter
 
-    directory, wanted = choose(words)
+    directory, wanted = choose(words, None if follow else run_to_explain)
     moment = None if since is None else moment_in(since, "--since")
     location = locate_run(directory)
     if follow and not _wait_until_begun(location):

@@ -34,6 +34,7 @@ _STATES = {0: "succeeded", 128 + signal.SIGINT: "interrupted", 128 + signal.SIGT
 """The state that an exit code implies for a run whose journal does not name its state."""
 
 _COLUMNS = ("RUN", "STATE", "EXIT", "TASKS", "STARTED", "LASTED")
+_MOST_ASKED_ABOUT = 100  # runs
 _MOST_METRICS = 6
 _LONGEST_TRAINING = 10 * 365 * 86400.0  # what a program says may be anything
 _LONGEST_CELL = 30
@@ -95,6 +96,19 @@ def overview(
     entries = (entry_of(path) for path in named if among is None or path.name in among)
     wanted = (entry for entry in entries if _is_in(entry, states) and (entry["started"] or since) >= since)
     return list(islice(wanted, most))
+
+
+def run_to_explain() -> Path:
+    """Return the directory of the run that a user asks about after a failure; raises as `find_run`.
+
+    It is the run that failed last, unless another one has begun after that: then the live one, or else the newest.
+    """
+    newest = overview(most=_MOST_ASKED_ABOUT)
+    failed = [entry for entry in newest if entry["state"] == "failed"]
+    last = max(failed, key=lambda entry: entry["ended"] or 0.0, default=None)
+    if last is None or any((entry["started"] or 0.0) > (last["ended"] or 0.0) for entry in newest):
+        return runs.find_run(None)
+    return runs.find_run(last["run"])
 
 
 class RememberedRuns:

@@ -9,7 +9,7 @@ from tflaunch.core.job_state import Job
 from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.summary import JobFailure
-from tflaunch.explain.wording import absence_words, counted
+from tflaunch.explain.wording import absence_words, counted, missing_words
 from tflaunch_worker.named_tuple import NamedTuple
 
 
@@ -93,7 +93,9 @@ def _sentence(job: Job, current: Status, tail: Callable[[str, int], list[str]], 
     waits = f", waiting for {', '.join(current.forming.missing)} to listen" if current.forming is not None else ""
     again = f", after {counted(current.restarts, 'restart')}" if current.restarts else ""
     last = f"; the last attempt failed: {current.last_failure}" if current.last_failure else ""
-    return "; ".join([f"{current.phase.replace('_', ' ')}{again}{waits}{last}", *cluster_formation.servers_ended(job)])
+    state = f"{current.phase.replace('_', ' ')}{again}{waits}{last}"
+    missing = [words] if (words := missing_words(current)) else []
+    return "; ".join([state, *missing, *cluster_formation.servers_ended(job)])
 
 
 def _next(current: Status, found: JobFailure | None) -> tuple[str, ...]:

@@ -10,8 +10,10 @@ from tflaunch_worker.readable import duration_words
 if TYPE_CHECKING:
     from tflaunch.core.job_state import Job
     from tflaunch.core.task_state import Breakpoint
-    from tflaunch.explain.run_status import HostStatus
+    from tflaunch.explain.run_status import HostStatus, Status
 
+MISSING = ("down", "joining", "disconnected", "leaving")
+"""States of a host that is not there."""
 _MANY = 8
 
 
@@ -47,6 +49,27 @@ def absence_words(host: HostStatus, now: float) -> str:
         return ""
     reason = f" ({host.reason})" if host.reason else ""
     return f"waiting for {host.host}{reason} for {gone}; gives up in {duration_words(left)}"
+
+
+def needed_hosts(status: Status) -> list[HostStatus]:
+    """Return the hosts that the run has tasks on; none after its end."""
+    return [host for host in status.hosts if not host.is_spare and status.phase != "ended"]
+
+
+def missing_words(status: Status) -> str:
+    """Return which hosts are not connected while the run needs them, with the reasons; "" if all are."""
+    needed = needed_hosts(status)
+    missing = [host for host in needed if host.state in MISSING]
+    if not missing:
+        return ""
+    count = f"{len(needed) - len(missing)} of {len(needed)} hosts connected: " if len(needed) > 1 else ""
+    return count + ", ".join(map(host_words, missing))
+
+
+def host_words(host: HostStatus) -> str:
+    """Return ``h1 down (no route to host)``."""
+    reason = (host.reason or "").strip()
+    return f"{host.host} {host.state}" + (f" ({reason})" if reason else "")
 
 
 def process_of(task: str, host: str, pid: int | None) -> str:

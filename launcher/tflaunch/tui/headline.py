@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus
-from tflaunch.explain.wording import absence_words, counted, growth_words, listed, process_of
+from tflaunch.explain.run_status import CheckpointStatus, Status, TaskStatus
+from tflaunch.explain.wording import (
+    MISSING,
+    absence_words,
+    counted,
+    growth_words,
+    host_words,
+    listed,
+    missing_words,
+    needed_hosts,
+    process_of,
+)
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting
 from tflaunch_worker.named_tuple import NamedTuple
@@ -32,15 +42,12 @@ def headline(status: Status, now: float) -> list[Part]:
     return [part for part in parts if part.text]
 
 
-_MISSING = ("down", "joining", "disconnected", "leaving")
-
-
 def news(status: Status, now: float) -> list[Part]:
     """Return the lines below the headline: failure reason, breakpoints, TensorBoard, missing hosts and so on.
 
     ``now`` is in seconds since the epoch.
     """
-    absences = [words for host in _needed(status) if (words := absence_words(host, now))]
+    absences = [words for host in needed_hosts(status) if (words := absence_words(host, now))]
     parts = [Part(formatting.plain(words), "bold yellow") for words in absences]
     reason, culprit = formatting.plain(status.reason).strip(), formatting.plain(status.culprit)
     if (reason or culprit) and not absences:
@@ -58,7 +65,7 @@ def news(status: Status, now: float) -> list[Part]:
     parts += _not_formed(status)
     if status.tensorboard is not None:
         parts.append(Part(_board(status.tensorboard), "cyan"))
-    hosts = _hosts(status)
+    hosts = formatting.plain(missing_words(status))
     if hosts:
         parts.append(Part(hosts, "yellow"))
     if status.checkpoint is not None:
@@ -131,32 +138,16 @@ def _end(status: Status, now: float) -> float:
     return max((task.since for task in status.tasks if task.role != "sidecar" and task.since is not None), default=now)
 
 
-def _hosts(status: Status) -> str:
-    """Return which hosts are not connected while the run needs them."""
-    needed = _needed(status)
-    missing = [host for host in needed if host.state in _MISSING]
-    if not missing:
-        return ""
-    connected, total = len(needed) - len(missing), len(needed)
-    count = f"{connected} of {total} hosts connected: " if total > 1 else ""
-    return count + ", ".join(_host(host) for host in missing)
-
-
-def _needed(status: Status) -> list[HostStatus]:
-    """Return the hosts that the run has tasks on; none after its end."""
-    return [host for host in status.hosts if not host.is_spare and status.phase != "ended"]
-
-
 def _spares(status: Status) -> str:
     """Return which spare hosts have taken the place of others, and how many are left; "" if there is nothing to say."""
     spares = [host for host in status.hosts if host.is_spare]
-    missing = [host for host in spares if host.state in _MISSING]
+    missing = [host for host in spares if host.state in MISSING]
     moved = [host for host in status.hosts if host.replaces]
     if not (missing or moved) or status.phase == "ended":
         return ""
     parts = [f"{formatting.plain(host.host)} is in the place of {formatting.plain(host.replaces)}" for host in moved]
     parts.append(f"{counted(len(spares) - len(missing), 'spare host')} left")
-    return "; ".join([*parts, *(_host(host) for host in missing)])
+    return "; ".join([*parts, *(formatting.plain(host_words(host)) for host in missing)])
 
 
 def _refused(status: Status) -> str:
@@ -179,8 +170,3 @@ def _board(board: Reach) -> str:
     host, way = formatting.plain(board.host), formatting.plain(board.tunnel)
     where = f" on {host}" if host else ""
     return f"TensorBoard: {formatting.plain(board.url)}{where}{f', after {way}' if way else ''}"
-
-
-def _host(host: HostStatus) -> str:
-    reason = formatting.plain(host.reason).strip()
-    return f"{formatting.plain(host.host)} {formatting.plain(host.state)}" + (f" ({reason})" if reason else "")

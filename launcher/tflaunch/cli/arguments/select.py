@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -52,10 +52,11 @@ run_and_tasks_argument = click.argument(
 )
 
 
-def choose(words: Sequence[str]) -> tuple[Path, list[str]]:
+def choose(words: Sequence[str], default: Callable[[], Path] | None = None) -> tuple[Path, list[str]]:
     """Return the directory of the selected run, and the arguments that select tasks.
 
-    The first argument is a task if it looks like one, or if the default run has a task of that name.
+    The first argument is a task if it looks like one, or if the default run has a task of that name. ``default``
+    returns the directory of that run; without it, it is the live one, or else the newest.
 
     Raises:
         TflaunchError: there is no such run.
@@ -67,18 +68,18 @@ def choose(words: Sequence[str]) -> tuple[Path, list[str]]:
         try:
             return runs.find_run(words[0]), list(words[1:])
         except TflaunchError as error:
-            directory = _default_run(error)
+            directory = _default_run(error, default)
             is_task = re.fullmatch(_MISSPELT_TASK, words[0]) or selectors.names_task(runs.plan_of(directory), words[0])
             if not is_task:
                 raise
             return directory, list(words)
-    return runs.find_run(None), list(words)
+    return default() if default else runs.find_run(None), list(words)
 
 
-def _default_run(error: TflaunchError) -> Path:
+def _default_run(error: TflaunchError, default: Callable[[], Path] | None) -> Path:
     from tflaunch.client import runs
 
     try:
-        return runs.find_run(None)
+        return default() if default else runs.find_run(None)
     except TflaunchError:
         raise error from None
