@@ -22,6 +22,8 @@ class Watched:
         task = SimpleNamespace(name="worker:0", attempt=0)
         link = SimpleNamespace(say=lambda kind, **_: self.told.append(kind))
         self.watch = StallWatch(self.clock, LIMIT, task, link)  # type: ignore[arg-type]
+        self.clock.advance(3 * LIMIT)  # its modules are preloaded
+        self.watch.begin()
 
 
 def test_a_silent_task_is_reported_once_and_again_when_it_writes() -> None:
@@ -35,6 +37,15 @@ def test_a_silent_task_is_reported_once_and_again_when_it_writes() -> None:
     assert watched.told == ["output_stalled", "output_resumed"]
     watched.clock.advance(LIMIT)
     assert watched.told == ["output_stalled", "output_resumed", "output_stalled"]
+
+
+def test_the_import_of_preloaded_modules_is_no_silence_of_the_task() -> None:
+    """It has not started yet: the limit counts from then on."""
+    watched = Watched()
+    watched.clock.advance(0.9 * LIMIT)
+    assert watched.told == []
+    watched.clock.advance(0.1 * LIMIT)
+    assert watched.told == ["output_stalled"]
 
 
 def test_a_task_that_writes_now_and_then_is_not_silent() -> None:

@@ -281,6 +281,8 @@ class Agent:
 
     def say(self, kind: str, **fields: object) -> None:
         """Queue an event for the supervisor."""
+        if kind == "task_started" and fields["task"] in self._stall_watches:
+            self._stall_watches[str(fields["task"])].begin()
         self._link.say(kind, **fields)
 
     def has_output(self, stream: Stream) -> None:

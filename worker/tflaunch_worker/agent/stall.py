@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class StallWatch:
-    """Send ``output_stalled`` after ``seconds`` without output, and ``output_resumed`` when output resumes."""
+    """Send ``output_stalled`` after ``seconds`` without output, and ``output_resumed`` when output resumes.
+
+    The time counts from `begin`: a task that is forked from preloaded modules waits for their import before it starts.
+    """
 
     def __init__(self, loop: Loop, seconds: float, task: Task, link: SupervisorLink) -> None:
         self._loop = loop
@@ -22,7 +25,12 @@ class StallWatch:
         self._link = link
         self._spoke_at = loop.now()
         self._is_silent = False
-        self._timer: Timer = loop.call_at(self._spoke_at + seconds, self._look)
+        self._timer: Timer | None = None
+
+    def begin(self) -> None:
+        """Begin to watch, because the task has started."""
+        self._spoke_at = self._loop.now()
+        self._timer = self._loop.call_at(self._spoke_at + self._seconds, self._look)
 
     def note_output(self) -> None:
         """Note that the task has written output or progress."""
@@ -34,7 +42,8 @@ class StallWatch:
 
     def cancel(self) -> None:
         """Stop watching, because the task is gone."""
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _look(self) -> None:
         due = self._spoke_at + self._seconds
