@@ -151,7 +151,9 @@ def test_a_program_that_trains_alone_is_told_how_to_train_in_all_workers(launch:
     made = launch.run("init", "a.json")
     warning, *steps, wrote = made.stderr.splitlines()
     assert warning.startswith("tflaunch: a.json: warning: train.py:2: trains without a strategy of tf.distribute, so")
-    assert steps[0].startswith("tflaunch: to let its workers train one model, add to train.py, as docs/from_keras.md")
+    assert steps[0].startswith(
+        "tflaunch: for one model, add to train.py (documents: From a Keras script to a cluster):"
+    )
     assert [re.sub(" +#.*", "", line) for line in steps[1:]] == [
         "tflaunch:   strategy = tf.distribute.MultiWorkerMirroredStrategy()",
         "tflaunch:   with strategy.scope():",

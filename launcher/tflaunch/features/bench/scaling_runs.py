@@ -74,7 +74,9 @@ def plan_runs(
     warnings: list[Problem] = []
     for count in counts:
         scaled = scaled_spec.with_workers(file.source, spec, count, local_names)
-        scaled, warnings = prepare.complete(file.source, file.directory, scaled)
+        scaled, found = prepare.complete(file.source, file.directory, scaled)
+        if count == max(counts):
+            warnings = [*found, *prepare.warnings_about_files(scaled, file.directory)]
         plans.append(ScaledPlan(count, prepare.make_plan(file.directory, scaled)))
     return plans, warnings
 

@@ -60,7 +60,7 @@ def first_steps(program: Program | None) -> list[str]:
     if program is None or program.alone is None:
         return []
     return [
-        f"to let its workers train one model, add to {program.file.name}, as docs/from_keras.md explains:",
+        f"for one model, add to {program.file.name} (documents: From a Keras script to a cluster):",
         "  strategy = tf.distribute.MultiWorkerMirroredStrategy()  # first of all",
         "  with strategy.scope():                            # around model and compile",
         "  batch_size = 64 * strategy.num_replicas_in_sync   # the batch of all workers",
