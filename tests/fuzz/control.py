@@ -6,7 +6,6 @@ import atexit
 import functools
 import random
 import select
-import signal
 import socket
 import struct
 import tempfile
@@ -26,7 +25,7 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_requests import RestartRequest, Service, SignalRequest, StopRequest
 from tflaunch.runtime.watchers import Watchers
 from tflaunch.store.run_dir import SOCKET_NAME
-from tflaunch_worker import wire
+from tflaunch_worker import signals, wire
 
 _REQUESTS: tuple[dict[str, Any], ...] = (
     {"kind": "status"},
@@ -139,7 +138,7 @@ class _Stage:
                 case StopRequested(grace):
                     assert 0 <= grace <= 86_400
                 case Interrupted(number):
-                    assert number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+                    assert number in signals.ENDING | signals.OF_TERMINALS
                 case RestartRequested(task):
                     assert task in ("", "worker:0", "worker:1")
                 case FaultInjected(what):
