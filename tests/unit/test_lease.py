@@ -35,6 +35,15 @@ def lease(clock: Clock) -> Lease:
     return lease
 
 
+def test_a_launcher_on_a_busy_machine_may_be_slow_to_say_hello(clock: Clock) -> None:
+    """For longer than `timeouts.connect` is where it is raised; one that has vanished is not waited for without end."""
+    lease = Lease(clock)  # type: ignore[arg-type]
+    clock.time += 300.0
+    assert not lease.is_over
+    clock.time += 600.0
+    assert lease.is_over
+
+
 def test_a_message_renews_it_from_when_it_was_sent(clock: Clock, lease: Lease) -> None:
     """Not from when it came: it may have waited while the network was cut."""
     sent = clock.time + 10.0

@@ -13,7 +13,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tflaunch_worker.event_loop import Loop
 
-_FIRST_WORD = 30.0  # seconds within which a supervisor must say hello after the agent's start
+# Seconds for a supervisor's hello after the agent's start. It is for those that vanish without a sign: the end of the
+# link ends an agent at once. A launcher on a busy machine may need minutes, and how long it may, timeouts.connect says.
+_FIRST_WORD = 600.0
 
 
 class Lease:
