@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from support.agent_client import wait_gone
 from support.launch import PATIENCE, Launch, read_until
 from support.specs import TFLAUNCH
 from support.terminals import Terminal
@@ -126,7 +127,10 @@ def test_ps_asks_the_agents_when_the_supervisor_is_dead(launch: Launch) -> None:
     assert "lost" in launch.run("ls").stdout
     waited = launch.run("wait")
     assert waited.returncode == 125
-    assert f"tflaunch up --resume {run}" in waited.stderr
+    assert re.search(f"its tasks live on for .*: tflaunch up --resume {run}", waited.stderr)
+    psutil.Process(first).kill()
+    wait_gone(first)
+    assert f"was killed, and its tasks have ended: tflaunch up --resume {run}" in launch.run("wait").stderr
     ended = launch.run("down")
     assert ended.returncode == 0, ended.stderr
     assert not launch.survivors()
@@ -497,3 +501,15 @@ def test_a_run_that_is_watched_goes_on_at_its_pace(launch: Launch) -> None:
     assert watching.returncode == 0, err
     assert "succeeded" in out
     assert time.monotonic() - began < PATIENCE
+
+
+def test_a_log_that_another_program_has_moved_is_said(launch: Launch) -> None:
+    """As logrotate does; the exit code tells it to a script."""
+    assert launch.up(launch.shell("echo one; sleep 0.1; echo two", strategy="none")).returncode == 0
+    moved, emptied = (launch.run_directory() / "logs" / f"worker-{number}.log" for number in range(2))
+    moved.rename(moved.with_suffix(".1"))
+    shown = launch.run("logs")
+    assert (shown.returncode, "worker:1 | two" in shown.stdout) == (125, True)
+    assert f"{moved} was moved or cut by another program" in shown.stderr
+    emptied.write_text("")
+    assert f"{emptied} was moved or cut by another program" in launch.run("logs", "worker:1").stderr

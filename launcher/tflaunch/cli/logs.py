@@ -9,7 +9,7 @@ import click
 
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import WholeNumber, moment_in, say
-from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ def logs(
     attempt: int | None,
     timestamps: bool,
     fold: bool,
-) -> None:
+) -> int:
     """Show what tasks of RUN wrote, on all hosts and in the order of time, each line with its task's name.
 
     TASK is worker, worker:1, worker:0-3, host=NAME or a sidecar's name; if only one task is selected, its lines are
@@ -63,7 +63,7 @@ def logs(
     moment = None if since is None else moment_in(since, "--since")
     location = locate_run(directory)
     if follow and not _wait_until_begun(location):
-        return
+        return 0
     chosen = selectors.select_tasks(runs.plan_of(directory), wanted)
     observer = Observer(directory)
     if attempt is not None:
@@ -73,12 +73,15 @@ def logs(
         _print_earlier_executions(directory, chosen, moment, printer)
     while True:
         reader = LogReader(directory, observer.logs, chosen)
+        lost = reader.lost()
+        for path in lost:
+            say(f"{path} was moved or cut by another program: what it had is not shown; look for it beside that file")
         printer.print(reader.read(moment, attempt, tail))
         is_over = follow and _follow(observer, reader, printer)
         printer.print(reader.rest())
         printer.flush()
         if not is_over or observer.exit_code == 0 or not _wait_until_begun(location, is_again=True):
-            return
+            return EXIT_INTERNAL if lost else 0
         observer, tail = Observer(directory), None
 
 

@@ -133,8 +133,11 @@ def lost(observer: Observer) -> str:
         return f"{run} has ended, but the last records of its journal are lost: there was no room for them"
     if lease == 0:
         return f"the supervisor of {run} was killed, and its tasks with it; start its spec again"
-    left = duration_words(lease)
-    return f"the supervisor of {run} was killed; its tasks live on for {left}: tflaunch up --resume {run}"
+    from tflaunch.client.status import lease_left  # it imports what reaches hosts
+
+    left = lease_left(observer)
+    lives = "and its tasks have ended" if left == 0 else f"its tasks live on for {duration_words(left or lease)}"
+    return f"the supervisor of {run} was killed{',' if left == 0 else ';'} {lives}: tflaunch up --resume {run}"
 
 
 class Follower:

@@ -41,9 +41,20 @@ def unreachable_hosts(observer: Observer) -> list[str]:
 
     Returns a sentence for each host that cannot be queried.
     """
+    return [f"{seen.host}: {seen.reason}" for seen in _look_at_hosts(observer).values() if seen.tasks is None]
+
+
+def lease_left(observer: Observer) -> float | None:
+    """Return for how many seconds the tasks of a lost run live on, None if a host does not answer."""
+    seen = _look_at_hosts(observer).values()
+    if any(snapshot.tasks is None for snapshot in seen):
+        return None
+    return max((snapshot.lease_left for snapshot in seen if snapshot.tasks), default=0.0)
+
+
+def _look_at_hosts(observer: Observer) -> Mapping[str, AgentSnapshot]:
     run = RunDirectory.existing(observer.directory, observer.logs)
-    seen = look_at(connectors_for(observer.job.original, run))
-    return [f"{snapshot.host}: {snapshot.reason}" for snapshot in seen.values() if snapshot.tasks is None]
+    return look_at(connectors_for(observer.job.original, run))
 
 
 def _status_of_supervisor(directory: Path) -> Status | None:
@@ -71,8 +82,7 @@ def _status_of_journal(directory: Path) -> Status:
     inputs = StatusInputs(observer.epoch, str(observer.logs), is_alive, now, known=observer.known)
     current = status(observer.job, inputs, observer.exit_code)
     if observer.outcome is Outcome.LOST and observer.job.exit_code is None:
-        run = RunDirectory.existing(directory, observer.logs)
-        return _corrected(current, look_at(connectors_for(observer.job.original, run)))
+        return _corrected(current, _look_at_hosts(observer))
     return current
 
 

@@ -52,6 +52,11 @@ class LogReader:
         self._read_marks()
         return _merged([log.rest() for log in self._logs.values()])
 
+    def lost(self) -> list[Path]:
+        """Return the logs that are shorter than this run has made them, or gone: another program has moved them."""
+        self._read_marks()
+        return [log.path for log in self._logs.values() if log.is_lost]
+
     def _read_marks(self) -> None:
         """Read new marks, which are written before the output that they mark."""
         try:
@@ -86,7 +91,7 @@ class OneLog:
     def __init__(self, task: str, path: Path, times: Path) -> None:
         """Prepare to read the log at ``path``, with its time index at ``times``."""
         self._task = task
-        self._path = path
+        self.path = path
         self._index = IndexReader(times)
         self._places: list[int] = []
         self._attempts: list[int] = []
@@ -105,6 +110,12 @@ class OneLog:
         if not self._attempts or self._attempts[-1] != mark.attempt:
             self._places.append(mark.at)
             self._attempts.append(mark.attempt)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the log is gone, or ends before its last output began, as its index tells."""
+        count = len(self._index)
+        return bool(count) and (not self.path.exists() or self._index[count - 1].at > self._size())
 
     def read(self, since: float | None, attempt: int | None, tail: int | None) -> Iterator[Line]:
         """Return all complete lines written so far.
@@ -258,14 +269,14 @@ class OneLog:
 
     def _size(self) -> int:
         try:
-            return self._path.stat().st_size
+            return self.path.stat().st_size
         except OSError:
             return 0
 
     def _read(self, start: int, end: int) -> bytes:
         """Read a range of the log, which is not kept open: there may be more logs than file descriptors."""
         try:
-            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return b""
         try:
