@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 256 * 1024
 _END_PATIENCE = 5.0  # seconds for a guard to kill what an agent has left
+_UNPACK_PATIENCE = 10.0  # seconds for another process to write the agent's modules
 
 
 class BootError(Exception):
@@ -167,23 +168,13 @@ class _Place:
 
     def is_free(self, patience: float) -> bool:
         """Return whether no guard lives here, after waiting up to ``patience`` seconds for one to end."""
-
-        def give_up(*_: object) -> None:
-            raise TimeoutError
-
         try:
             lock = os.open(self._lock, os.O_RDWR)
         except FileNotFoundError:
             return True
-        signal.signal(signal.SIGALRM, give_up)
-        signal.setitimer(signal.ITIMER_REAL, patience)
         try:
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            return True
-        except TimeoutError:
-            return False
+            return _take_lock(lock, fcntl.LOCK_SH, patience)
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
             os.close(lock)
 
     def kill_orphans(self, modules: _Modules) -> list[int]:
@@ -234,6 +225,23 @@ def _started_by_other(directory: str, request: dict[str, Any]) -> socket.socket 
     return ours
 
 
+def _take_lock(lock: int, kind: int, patience: float) -> bool:
+    """Take a lock of a kind of `flock`, or return False after ``patience`` seconds."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, patience)
+    try:
+        fcntl.flock(lock, kind)
+        return True
+    except TimeoutError:
+        return False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 class _Modules:
     """The agent's modules in this host's cache, sent by the other end when they are not there."""
 
@@ -271,7 +279,8 @@ class _Modules:
         umask = os.umask(0o077)
         try:
             with open(os.path.join(self._cache, "lock"), "wb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not _take_lock(lock.fileno(), fcntl.LOCK_EX, _UNPACK_PATIENCE):
+                    raise BootError(f"the process that has locked {lock.name} there does not end")
                 if self.are_here():
                     return
                 shutil.rmtree(new, ignore_errors=True)  # of a process that was killed

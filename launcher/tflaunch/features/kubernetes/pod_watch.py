@@ -68,7 +68,7 @@ class PodWatch:
             with self._changed:
                 self._waiting -= 1
                 if self._waiting == 0 and self._follower is not None:
-                    self._follower.terminate()
+                    self._follower.kill()  # TERM does not end it if it is stopped
                     self._follower.wait()
 
     def wait_until_runs(self, pod: str, seconds: float) -> PodState | None:

@@ -17,6 +17,7 @@ from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.port_holder import LOOPBACK, why_unusable
 from tflaunch.runtime.watchers import Supervision, Watcher
 
+_END_PATIENCE = 3.0  # seconds
 _PATIENCE = 3.0  # seconds that a scrape waits for the supervisor's answer
 
 _OF_TASKS: tuple[tuple[str, Callable[[TaskStatus], float | None], str], ...] = (
@@ -65,7 +66,7 @@ class Metrics(Watcher):
         """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join()
+        self._thread.join(_END_PATIENCE)
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing, so that registering does not collect metrics yet."""

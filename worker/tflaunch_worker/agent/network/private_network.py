@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _LOOPBACK = b"lo"
+_MADE_WITHIN = 10.0  # seconds
 _GET_FLAGS, _SET_FLAGS, _IS_UP = 0x8913, 0x8914, 0x1  # SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP
 _FLAGS = struct.Struct("16sH22x")  # struct ifreq: name and flags
 _FORBIDDING = (
@@ -69,10 +70,12 @@ def _ask_fork() -> list[int]:
         if pid == 0:
             _make_and_exit(theirs)
         theirs.close()
+        ours.settimeout(_MADE_WITHIN)  # the agent's loop waits for it
         try:
             message, descriptors = receive_message(ours)
-        except EOFError:
-            message, descriptors = {"reason": "the process that makes it has died"}, []
+        except (EOFError, OSError):
+            message, descriptors = {"reason": "the process that makes it has died, or does not answer"}, []
+            os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     if "reason" in message:
         raise NoPrivateNetworkError(str(message["reason"]))
