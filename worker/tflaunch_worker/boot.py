@@ -234,7 +234,7 @@ def _take_lock(lock: int, kind: int, patience: float) -> bool:
     signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, patience)
     try:
-        fcntl.flock(lock, kind)
+        fcntl.flock(lock, kind)  # no limit: the timer is one
         return True
     except TimeoutError:
         return False
@@ -336,7 +336,7 @@ def _spawn(directory: str, stays: bool) -> tuple[socket.socket, int | None]:
             os._exit(1)
     theirs.close()
     if not stays:
-        os.waitpid(pid, 0)
+        os.waitpid(pid, 0)  # no limit: the fork exits at once
     return ours, pid if stays else None
 
 
@@ -384,7 +384,7 @@ def _stay(connection: socket.socket, guard: int, holds: bool) -> None:
             signal.signal(number, signal.SIG_IGN)
     _pass_both_ways(connection, lambda: connection.shutdown(socket.SHUT_RDWR))
     connection.close()
-    os.waitpid(guard, 0)
+    os.waitpid(guard, 0)  # no limit: it waits as long as the guard lives
 
 
 def _pass_both_ways(connection: socket.socket, hung_up: Callable[[], None]) -> None:

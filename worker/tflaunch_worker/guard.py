@@ -214,7 +214,7 @@ def _wait_for(agent: int, channel: socket.socket) -> int:
             return status
         if pid != 0:
             continue
-        came = signal.sigwaitinfo(_AWAITED)
+        came = signal.sigwaitinfo(_AWAITED)  # no limit: it waits as long as its agent lives
         if came.si_signo in ENDING:
             if procfs.read(f"/proc/{came.si_pid}/comm") in _SENDS_TO_TREE:
                 _tell(channel, came.si_signo)

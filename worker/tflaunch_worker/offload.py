@@ -70,7 +70,7 @@ def _fork(
         if not data:
             loop.forget(reader)
             os.close(reader)
-            _, status = os.waitpid(pid, 0)
+            _, status = os.waitpid(pid, 0)  # no limit: it has closed its end of the pipe
             if is_wanted:
                 is_wanted = False
                 done(json.loads(answer) if status == 0 else None)  # a fork that was killed may have written half of it

@@ -26,7 +26,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     is_ending = False
     while not is_ending or _reap():
-        if signal.sigwait(_SIGNALS) != signal.SIGCHLD:
+        if signal.sigwait(_SIGNALS) != signal.SIGCHLD:  # no limit: the pod lives until it gets a signal
             is_ending = True
             for child in _children():
                 os.kill(child, signal.SIGTERM)

@@ -36,7 +36,7 @@ def look_at(connectors: Mapping[str, AgentConnector]) -> dict[str, AgentSnapshot
     """Return the state of each host, queried in parallel."""
     if not connectors:
         return {}
-    with ThreadPoolExecutor(min(len(connectors), _AT_ONCE), "look") as pool:
+    with ThreadPoolExecutor(min(len(connectors), _AT_ONCE), "look") as pool:  # no limit: its threads have theirs
         return dict(zip(connectors, pool.map(_look, connectors, connectors.values()), strict=True))
 
 

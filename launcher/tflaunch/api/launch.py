@@ -132,6 +132,7 @@ def run(  # noqa: PLR0913 - options, all of them named
     """
     options: dict[str, Any] = {"timeout": timeout, "directory": directory, "on": on, "trust_hosts": trust_hosts}
     with start(spec, args=args, kwargs=kwargs, **options, **fields) as started:
+        # no limit: the caller's `timeout` ends the run
         result = started.show() if (notebook.is_running() if show is None else show) else started.wait()
     return result.check() if (callable(spec) if check is None else check) else result
 

@@ -115,7 +115,7 @@ class Run:
                 yield Event(record.pop("time"), record.pop("seq"), record.pop("kind"), record)
             if not is_live:
                 return
-            observer.wait()
+            observer.wait()  # no limit: the end of a run is what is waited for
 
     def logs(self, *tasks: str, follow: bool = False) -> Iterator[LogLine]:
         """Yield lines of output, merged by time.
@@ -132,7 +132,7 @@ class Run:
         reader = LogReader(self.directory, observer.logs, self._select(tasks))
         yield from map(_log_line, reader.read())
         while follow and observer.outcome is Outcome.LIVE:
-            observer.wait()
+            observer.wait()  # no limit: the end of a run is what is waited for
             yield from map(_log_line, reader.new_lines())
         yield from map(_log_line, reader.rest())
 
@@ -196,7 +196,7 @@ class Run:
         """
         if runs.is_live(self.directory):
             requests.request_stop(self.directory, grace)
-        return self.wait()
+        return self.wait()  # no limit: the end of a run is what is waited for
 
     def show(self) -> Result:
         """Print its output and messages like `tflaunch up`, in a notebook too, until it has ended; return how it did.

@@ -33,7 +33,7 @@ def events(run: str | None, follow: bool, as_json: bool) -> None:
             click.echo(json.dumps(record, separators=(",", ":")) if as_json else _as_text(record))
         if observer is None or observer.outcome is not Outcome.LIVE:
             return
-        observer.wait()
+        observer.wait()  # no limit: the user waits for it, and can press Ctrl-C
 
 
 def _as_text(record: dict[str, Any]) -> str:

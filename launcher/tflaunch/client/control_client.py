@@ -128,7 +128,7 @@ class ControlClient:
         self._socket.close()
         if self._carrier is not None:
             self._carrier.kill()  # TERM does not end it if it is stopped
-            self._carrier.wait()
+            self._carrier.wait()  # no limit: it gets KILL
 
     def _why_silent(self) -> str:
         """Return what is known about a supervisor that does not answer, and the remedy."""

@@ -63,7 +63,7 @@ def until_end(observer: Observer, say: Callable[[str], None]) -> int:
         TflaunchError: its supervisor was killed.
     """
     while observer.outcome is Outcome.LIVE:
-        observer.wait()
+        observer.wait()  # no limit: the user waits for it, and can press Ctrl-C
         tell_news(observer, say)
     return last_words(observer, say)
 
@@ -84,7 +84,7 @@ def until_running(observer: Observer, say: Callable[[str], None], is_quiet: bool
             return None
         if observer.outcome is not Outcome.LIVE:
             return last_words(observer, say if observer.exit_code else tell)
-        observer.wait()
+        observer.wait()  # no limit: the user waits for it, and can press Ctrl-C
 
 
 def _only_warnings(say: Callable[[str], None]) -> Callable[[str], None]:

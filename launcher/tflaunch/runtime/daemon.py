@@ -93,6 +93,7 @@ def launched(directory: Path, supervise: Callable[[Callable[[], None]], int]) ->
     with _interrupts_to(pid):
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(writer)
+        # no limit: the process has closed its end, or was killed
         await_beginning(reader, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), directory)
         os.close(reader)
         yield

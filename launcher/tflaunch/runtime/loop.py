@@ -203,7 +203,7 @@ class Run:
         session = self._collaborators.sessions[action.host]
         match action:  # `PlaceCheckpoint` is left to `CheckpointKeeper`, which sees in the job's state what is due
             case JoinHost():
-                session.join()
+                session.join()  # no limit: it only begins to join
             case AbandonHost():
                 self._abandon(session)
             case SendFiles():

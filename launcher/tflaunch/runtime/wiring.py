@@ -165,5 +165,5 @@ class _Threads:
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
-            self._pool = ThreadPoolExecutor(_AT_ONCE, "reach")
+            self._pool = ThreadPoolExecutor(_AT_ONCE, "reach")  # no limit: its threads have theirs
         self._pool.submit(function)

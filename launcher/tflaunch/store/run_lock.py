@@ -79,7 +79,7 @@ def wait_for_end(path: Path) -> None:
     except OSError:
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # no limit: the end of a run is what is waited for
     except OSError:
         pass  # a file system without locks
     finally:

@@ -118,7 +118,7 @@ class LocalConnector:
             os.close(self._guard_end)
             self._guard_end = None
             if has_ended and self.guard is not None:
-                self.guard.wait()
+                self.guard.wait()  # no limit: it has ended
 
     def _connected(self) -> LocalLink | None:
         """Connect to the agent's socket, for a supervisor that did not start it; None if there is no agent."""

@@ -208,4 +208,4 @@ def _with_escapes(lines: Sequence[Text], width: int) -> list[str]:
         line.truncate(width, overflow="ellipsis")
     with console.capture() as captured:
         console.print(Text("\n").join(lines), no_wrap=True, overflow="ignore", crop=False)
-    return captured.get().removesuffix("\n").split("\n")
+    return captured.get().removesuffix("\n").split("\n")  # no limit: it does not wait

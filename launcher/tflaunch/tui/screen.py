@@ -249,7 +249,7 @@ class _Writer:
                 view = view[os.write(descriptor, view[:_AT_ONCE]) :]
                 self._writes += 1
             except BlockingIOError:  # another program has made the shared terminal or pipe non-blocking
-                select.select([], [descriptor], [])
+                select.select([], [descriptor], [])  # no limit: in the writer's thread, which is left behind at the end
             except OSError as error:
                 # The reader (`| head`) is gone, or the disk is full: the job continues, and its logs are complete.
                 self._shut[descriptor] = error

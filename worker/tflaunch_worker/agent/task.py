@@ -301,7 +301,7 @@ class Task:
         exited_at = self._loop.now()  # it determines the order of exits on several hosts
         self._read_start_report()
         # The zombie stays until its group is signalled below: as long as it exists, nobody else gets its pid.
-        status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)  # no limit: it has exited
         assert status is not None  # without WNOHANG
         code = status.si_status if status.si_code == os.CLD_EXITED else None
         number = status.si_status if code is None else None
@@ -312,7 +312,7 @@ class Task:
             self._loop.call_at(self._waits_until, self._settle)
         elif self._kill_at is None or self._loop.now() >= self._kill_at:
             self._kill_members(self._processes.look()[0])  # before its pid can be reused
-        _, _, usage = os.wait4(self.pid, 0)
+        _, _, usage = os.wait4(self.pid, 0)  # no limit: it has exited
         self._processes.note_reaped()
         self._worked = usage.ru_utime + usage.ru_stime  # with that of the children that it has waited for
         self.has_exited = True

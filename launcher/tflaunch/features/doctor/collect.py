@@ -94,7 +94,7 @@ def examine(plan: Plan, code: UserCode | None, run: str) -> dict[str, Host]:
     path = home() / "doctor" / run  # this machine's agent removes what it has there
     connectors = connectors_for(plan, RunDirectory.existing(path, path / "logs"))
     visits = [_Visit(plan, host, connector, run) for host, connector in connectors.items()]
-    with ThreadPoolExecutor(min(len(visits), _AT_ONCE), "visit") as pool:
+    with ThreadPoolExecutor(min(len(visits), _AT_ONCE), "visit") as pool:  # no limit: its threads have theirs
 
         def everywhere(step: Callable[[_Visit, AgentRpc], None], chosen: Iterable[_Visit] = visits) -> None:
             list(pool.map(lambda visit: visit.attempt(step), chosen))

@@ -140,7 +140,7 @@ class Collection:
 
     def wait(self) -> None:
         """Wait until all is done."""
-        self._over.wait()
+        self._over.wait()  # no limit: only the command `fetch` waits here
 
     def cancel(self) -> None:
         """Stop soon; a later collection continues."""

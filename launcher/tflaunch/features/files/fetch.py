@@ -43,7 +43,7 @@ def fetch(run: str | None, paths: tuple[str, ...]) -> int:
     if runs.is_live(directory) or runs.has_agent(directory):
         raise TflaunchError(f"{directory.name} has not ended; its files can be fetched then", EXIT_USAGE)
     collection = Collection(directory, job, patterns)
-    collection.wait()
+    collection.wait()  # no limit: the user waits for it, and can press Ctrl-C
     done, failed = collection.summary()
     for sentence in [*done, *failed]:
         say(sentence)

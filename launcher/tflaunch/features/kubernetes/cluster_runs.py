@@ -151,7 +151,7 @@ def execute(
         if not is_quiet:
             sys.stderr.buffer.write(shown)
             sys.stderr.buffer.flush()
-    code = process.wait()
+    code = process.wait()  # no limit: the user waits for it, and can press Ctrl-C
     if code == 0 or last.startswith(_ENDED_THERE):
         return Executed(code, "")
     return Executed(code, last.decode("utf-8", "replace").strip() or f"`kubectl exec` ended with code {code}")
@@ -215,12 +215,13 @@ def _fetch(directory: Path, cluster: KubernetesPlan, pod: str) -> str:
         _move_home(directory, cluster)
     except ArchiveError as error:
         process.kill()
+        # no limit: the user waits for it, and can press Ctrl-C
         return process.communicate()[1].decode("utf-8", "replace").strip() or str(error)
     except (OSError, ValueError, LookupError) as error:
         process.kill()
         return str(error)
     finally:
-        process.communicate()
+        process.communicate()  # no limit: the user waits for it, and can press Ctrl-C
     for name in _COPIED_IN_VAIN:
         _remove(directory / name)
     return ""

@@ -136,7 +136,7 @@ def missing_permissions(cluster: KubernetesPlan) -> list[str]:
         return _run(cluster, ("auth", "can-i", *needed))
 
     missing = []
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:  # no limit: its threads have theirs
         answers = list(pool.map(ask, _NEEDED))
     for (verb, resource), done in zip(_NEEDED, answers, strict=True):
         if not done.stdout.startswith(("yes", "no")):

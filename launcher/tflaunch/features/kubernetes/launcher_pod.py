@@ -114,7 +114,7 @@ class _Launcher:
         """Kill the supervisor: a resumed run keeps its tasks, and those of any other end with their lease."""
         if self._supervisor:
             os.kill(self._supervisor, signal.SIGKILL)
-            os.waitpid(self._supervisor, 0)
+            os.waitpid(self._supervisor, 0)  # no limit: the pod lives as long as its supervisor
 
     def _marks(self) -> dict[str, Any]:
         """Return the annotations of the Job, by which the pods of a launcher know of each other."""
@@ -181,7 +181,7 @@ class _Launcher:
             interrupts.interrupt_at_end()
             _be_supervisor(self._path, plan, self._say)
         while True:  # also reap what commands that were run in this container have left
-            pid, status = os.wait()
+            pid, status = os.wait()  # no limit: the pod lives as long as its supervisor
             if pid == self._supervisor:
                 self._supervisor = 0
                 return os.waitstatus_to_exitcode(status)

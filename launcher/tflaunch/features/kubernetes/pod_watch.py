@@ -69,7 +69,7 @@ class PodWatch:
                 self._waiting -= 1
                 if self._waiting == 0 and self._follower is not None:
                     self._follower.kill()  # TERM does not end it if it is stopped
-                    self._follower.wait()
+                    self._follower.wait()  # no limit: it gets KILL
 
     def wait_until_runs(self, pod: str, seconds: float) -> PodState | None:
         """Return the state of a pod once Kubernetes reports that it runs; None if it does not within that time."""

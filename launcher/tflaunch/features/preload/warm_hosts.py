@@ -33,14 +33,14 @@ def on_hosts(plan: Plan, *, is_stop: bool) -> tuple[list[WarmServer], list[str]]
     found, problems = [], []
     if here := next((host.host for host in hosts if host.is_local), ""):
         found += warm_servers.stop(here) if is_stop else warm_servers.living(here)
-    with ThreadPoolExecutor(_AT_ONCE, "warm") as pool:
+    with ThreadPoolExecutor(_AT_ONCE, "warm") as pool:  # no limit: its threads have theirs
         visits = {
             host: pool.submit(_visit, host, connector, directory.name, is_stop)
             for host, connector in connectors.items()
         }
     for host, visit in visits.items():
         try:
-            found += visit.result()
+            found += visit.result()  # no limit: its threads have theirs
         except (LinkError, AgentGoneError, ValueError) as error:
             problems.append(f"{host}: {error}")
     return found, problems

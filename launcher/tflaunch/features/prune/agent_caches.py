@@ -109,7 +109,7 @@ def remove_cached(cached: Cached) -> bool:
 def _remove_agent(path: Path) -> bool:
     """Remove an unpacked agent as `boot` replaces one, with its lock held; return false if an agent lives now."""
     with open(path.with_name("lock"), "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # no limit: the user waits for it, and can press Ctrl-C
         if _lives_any_agent():
             return False
         trash = path if path.name.endswith(_UNPACKING) else path.with_name(f"{path.name}{_UNPACKING}")

@@ -45,7 +45,7 @@ def remove_code(path: Path) -> None:
     if not hosts:
         return
     connectors = connectors_for(plan, RunDirectory.existing(path, path / "logs"))
-    with ThreadPoolExecutor(_AT_ONCE, "prune") as pool:
+    with ThreadPoolExecutor(_AT_ONCE, "prune") as pool:  # no limit: its threads have theirs
         problems = list(pool.map(lambda host: _remove_on(host, connectors[host], path.name), hosts))
     if failed := [problem for problem in problems if problem]:
         raise TflaunchError(f"its code stays on {'; '.join(failed)}", EXIT_INTERNAL)

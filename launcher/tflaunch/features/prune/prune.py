@@ -298,7 +298,7 @@ def only_prune() -> Iterator[None]:
     except OSError as error:
         raise TflaunchError(f"{path}: {error.strerror}", EXIT_INTERNAL) from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # no limit: the user waits for it, and can press Ctrl-C
         yield
     finally:
         os.close(lock)

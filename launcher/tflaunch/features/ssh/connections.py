@@ -55,7 +55,7 @@ class Connector:
             jumps = [jump for jump in (*self._jumps.values(), *self._retired) if _is_alive(jump)]
             self._jumps.clear()
         for jump in jumps:
-            jump.result().close()
+            jump.result().close()  # no limit: it is done
 
     def _connect(self, target: Target, limit: Limit) -> Transport:
         offers, problems = self._keys.offers(target, limit.left())
@@ -133,7 +133,7 @@ class Connector:
     def _retire(self, way: tuple[object, ...], patience: float) -> None:
         """Stop using a jump host's connection if it does not answer, as when a cable was cut."""
         jump = self._jumps.get(way)
-        if jump is None or not _is_alive(jump) or jump.result().is_answering(patience):
+        if jump is None or not _is_alive(jump) or jump.result().is_answering(patience):  # no limit: it is done
             return
         with self._lock:
             if self._jumps.get(way) is jump:
@@ -230,7 +230,7 @@ def _through(jump: Transport, target: Target, limit: Limit) -> paramiko.Channel:
 
 
 def _is_alive(jump: Future[Transport]) -> bool:
-    return jump.done() and jump.exception() is None and jump.result().is_active()
+    return jump.done() and jump.exception() is None and jump.result().is_active()  # no limit: it is done
 
 
 def _state(path: str) -> tuple[int, int]:

@@ -106,5 +106,5 @@ class ProxySocket(WakingSocket):
         with open(errors, "rb", buffering=0) as stream:
             while data := stream.read(_MAX_ERRORS):
                 self._said = (self._said + data)[-_MAX_ERRORS:]
-        process.wait()
+        process.wait()  # no limit: in a thread of its own
         self._over.set()

@@ -165,7 +165,7 @@ class SshConfig:
                 if not isinstance(error, LinkError):
                     raise
         try:
-            return found.result()
+            return found.result()  # no limit: the thread that asks has one
         except LinkError as error:
             raise LinkError(str(error)) from None  # threads must not share an exception
 

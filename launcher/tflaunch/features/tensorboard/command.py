@@ -97,6 +97,7 @@ def _python_with_tensorboard(candidates: list[str], workdir: str) -> str:
     """
     pythons = [python for candidate in dict.fromkeys(candidates) if (python := shutil.which(candidate))]
     for python in pythons:
+        # no limit: the user waits for it, and can press Ctrl-C
         probe = subprocess.run([python, "-c", _PROBE], cwd=workdir, stdin=subprocess.DEVNULL, check=False)
         if probe.returncode == 0:
             return python
@@ -186,7 +187,7 @@ def _wait_for(process: subprocess.Popen[bytes]) -> int:
             wait_readable([pidfd])  # `wait` alone may not notice a signal that arrives just before it
         finally:
             os.close(pidfd)
-    return process.wait()
+    return process.wait()  # no limit: the user waits for it, and can press Ctrl-C
 
 
 def _stop(number: int, _: FrameType | None) -> None:

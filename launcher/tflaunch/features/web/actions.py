@@ -83,6 +83,7 @@ def _send_signal(directory: Path, asked: dict[str, Any]) -> dict[str, str]:
 def _rerun(directory: Path, asked: dict[str, Any]) -> dict[str, str]:
     """Start the run again, in the background, and return the name of the new one when its tasks are running."""
     # A session of its own, so that Ctrl-C for the page does not reach a run that begins.
+    # no limit: in a thread of its request
     ended = subprocess.run(
         own_command("rerun", "-d", directory.name),
         check=False,

@@ -221,6 +221,7 @@ async def _run_events(feeds: Feeds, directory: Path, logs: LogFeed | None) -> As
             if is_over:
                 yield encode_event("over", "{}")
             try:
+                # no limit: the browser closes the stream
                 await asyncio.wait_for(changed.wait(), None if is_over else _KEEPALIVE)
             except asyncio.TimeoutError:
                 yield _STILL_HERE

@@ -55,7 +55,7 @@ def connect(namespaces: Iterable[int]) -> str:
         is_connected = answer.read(1) == b"1"
     if is_connected:
         return ""
-    os.waitpid(pid, 0)
+    os.waitpid(pid, 0)  # no limit: it has closed its end of the pipe
     return "pasta makes no route there (it needs /dev/net/tun and a default route for IPv4)"
 
 
@@ -78,10 +78,10 @@ def _be_keeper(program: str, namespaces: list[int], answer: int, parent: int) ->
             if os.getppid() == parent and _is_connected(pid):
                 os.write(answer, b"1")
                 os.close(answer)
-                signal.sigwait(_OWN_SIGNALS)
+                signal.sigwait(_OWN_SIGNALS)  # no limit: it keeps the network as long as its parent lives
         finally:
             os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            os.waitpid(pid, 0)  # no limit: it gets KILL
     except BaseException as error:
         os.write(2, f"{error!r}\n".encode("utf-8", "replace"))
     finally:

@@ -225,9 +225,11 @@ def look_up_names(names: list[str]) -> dict[str, str]:
     """Return the addresses of each name, separated by spaces; "" if unresolved. May take seconds."""
     from concurrent.futures import ThreadPoolExecutor, wait  # a run on one host has no names to resolve
 
+    # no limit: those that are not done are left behind
     pool = ThreadPoolExecutor(_AT_ONCE)  # not waited for at the end: this process then exits
     answers = {name: pool.submit(_address, name) for name in names}
     wait(answers.values(), _PATIENCE)
+    # no limit: those that are not done are left behind
     return {name: answer.result() if answer.done() else "" for name, answer in answers.items()}
 
 

@@ -76,7 +76,7 @@ def _ask_fork() -> list[int]:
         except (EOFError, OSError):
             message, descriptors = {"reason": "the process that makes it has died, or does not answer"}, []
             os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        os.waitpid(pid, 0)  # no limit: it exits, or got KILL
     if "reason" in message:
         raise NoPrivateNetworkError(str(message["reason"]))
     return descriptors

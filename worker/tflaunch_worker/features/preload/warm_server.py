@@ -68,7 +68,7 @@ def _listen(path: str) -> socket.socket | None:
     os.makedirs(directory, mode=0o700, exist_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with open(os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # no limit: it ends with the agent, which waits for a limited time
         if warm_client.ask(path, {"kind": "touch"}) is not None:
             listener.close()
             return None
