@@ -389,12 +389,14 @@ def test_a_drained_agent_starts_no_further_task(agent: Agent) -> None:
     wait_gone(leader)
 
 
-@pytest.mark.parametrize("is_in_tree", [True, False], ids=["slurmstepd", "another"])
-def test_a_task_gets_one_term_from_whoever_sends_it(agent: Agent, tmp_path: Path, is_in_tree: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_in_tree", "stop"), [(True, "TERM"), (True, "INT"), (False, "TERM")], ids=["slurmstepd", "int", "another"]
+)
+def test_a_task_gets_its_stop_signal_once(agent: Agent, tmp_path: Path, is_in_tree: bool, stop: str) -> None:
     """Slurm's daemon may send it to all that descend from it; others to the agent's processes only."""
     agent.talk.hello(grace=0.5)
-    script = "trap 'echo heard' TERM; sleep 0.4; echo $$; while :; do sleep 0.05; done"
-    agent.talk.start("worker:0", "sh", "-c", script)
+    script = f"trap '' TERM; trap 'echo heard' {stop}; sleep 0.4; echo $$; while :; do sleep 0.05; done"
+    agent.talk.start("worker:0", "sh", "-c", script, stop_signal=signal.Signals[f"SIG{stop}"])
     task = pids_of(agent.talk, "worker:0")[0]
     sender = tmp_path / ("slurmstepd" if is_in_tree else "another")
     sender.symlink_to("/bin/sh")

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from support.agent_client import LocalAgent
@@ -24,6 +26,15 @@ SAVES = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
 SAVES_SLOWLY = "trap 'echo saving; until test -e go; do sleep 0.05; done; echo saved; exit 0' TERM; echo up; " + (
     "while :; do sleep 0.05; done"
 )
+SAVES_AT_CTRL_C = """
+import time
+try:
+    print("up", flush=True)
+    while True:
+        time.sleep(0.05)
+except KeyboardInterrupt:
+    print("saved", flush=True)
+"""
 SOME = ENDING if LONG else (signal.SIGQUIT, signal.SIGUSR1, signal.SIGXCPU)
 
 
@@ -93,6 +104,33 @@ def test_a_second_term_kills(launch: Launch, number: int) -> None:
     running.send_signal(number)
     running.communicate(timeout=PATIENCE)
     assert running.returncode == 128 + signal.SIGUSR1
+
+
+@pytest.mark.parametrize("preload", [[], ["json"]], ids=["started", "forked"])
+@pytest.mark.parametrize("end", ["ctrl-c", "down", "restart", "drain"])
+def test_tasks_get_the_stop_signal(launch: Launch, end: str, preload: list[str]) -> None:
+    """Wherever they would get TERM, which a sidecar gets in any case."""
+    sidecar = {"command": ["sh", "-c", SAVES.replace("saved", "ended")], "host": "localhost"}
+    spec = launch.spec(
+        cluster={"worker": 1}, strategy="none", stop_signal="SIGINT", sidecars={"beside": sidecar}, preload=preload,
+        command=[sys.executable, "-c", SAVES_AT_CTRL_C], timeouts={"grace": PATIENCE}, restart={"backoff": [0, 0]},
+    )  # fmt: skip
+    running = launch.start("up", spec)
+    read_until(running, "| up", 2)
+    if end in ("down", "restart"):
+        assert launch.run(end).returncode == 0
+    elif end == "drain":
+        (guard,) = [child for child in psutil.Process(running.pid).children() if "guard" in " ".join(child.cmdline())]
+        guard.terminate()
+    if end in ("restart", "drain"):
+        read_until(running, "worker:0 | up")
+    if end != "down":
+        running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == (143 if end == "down" else 130)
+    assert "sent INT, waiting up to" in err
+    assert launch.log("worker:0").count("up\nsaved\n") == (2 if end in ("restart", "drain") else 1)
+    assert launch.log("beside").count("ended") == launch.log("beside").count("up") > 0
 
 
 @pytest.fixture

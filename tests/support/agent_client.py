@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from support.launch import PRELOADED
 from support.processes import parent_of
 from support.sshd import Sshd
 from tflaunch.plan.model import HostPlan
@@ -78,13 +78,29 @@ class Talk:
         """Renew the lease."""
         self.say("keep_alive", clock="test", sent=time.monotonic())
 
-    def start(self, task: str, *argv: str, attempt: int = 0, port: int = 0, left_files: Any = None, **env: str) -> None:
+    def start(
+        self,
+        task: str,
+        *argv: str,
+        attempt: int = 0,
+        port: int = 0,
+        left_files: Any = None,
+        stop_signal: int = signal.SIGTERM,
+        **env: str,
+    ) -> None:
         """Start a task in the root directory."""
         # The run's name must be unique: an agent recognizes by it what a task left behind.
         env = {"TFLAUNCH_RUN": f"test-{os.getpid()}", "TFLAUNCH_TASK": task, "TFLAUNCH_ATTEMPT": str(attempt), **env}
         command = {"argv": argv, "env": env, "unset": ["http_proxy"], "workdir": "/", "inherit": True}
-        command["preload"] = PRELOADED
-        self.say("start_task", task=task, attempt=attempt, port=port, left_files=left_files, **command)
+        self.say(
+            "start_task",
+            task=task,
+            attempt=attempt,
+            port=port,
+            left_files=left_files,
+            stop_signal=stop_signal,
+            **command,
+        )
 
     def wait_for(self, kind: str, task: str | None = None) -> dict[str, Any]:
         """Wait for the first message of a kind, about a task if given, and return it."""

@@ -11,7 +11,7 @@ import yaml
 from support.schemas import violations_of_compose
 from tflaunch.features.render.target_plan import devices, without_devices
 from tflaunch.plan import tensorboard
-from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 
 _LONGER = re.compile(r"\$(?!\$)")
 
@@ -53,8 +53,10 @@ def _service(service: dict[str, Any], task: TaskPlan, plan: Plan) -> Iterator[st
         yield "nothing reaps what it leaves behind"
     if str(service.get("working_dir")).replace("$$", "$") != task.workdir:
         yield f"it works in {service.get('working_dir')}"
-    if service.get("stop_grace_period") != f"{plan.timeouts.grace:g}s":
-        yield f"the grace is {service.get('stop_grace_period')}"
+    stop = "TERM" if task.role == SIDECAR else plan.stop_signal
+    ends = service.get("stop_signal", "SIGTERM"), service.get("stop_grace_period")
+    if ends != (f"SIG{stop}", f"{plan.timeouts.grace:g}s"):
+        yield f"signal and time of its stop are {ends}"
 
 
 def _through_env(service: dict[str, Any], env: dict[str, str]) -> tuple[list[str], list[str]]:

@@ -312,7 +312,7 @@ def test_a_kill_after_the_grace_is_said() -> None:
     """For all tasks together; but not for survivors of a failure, which get no grace, nor after a second Ctrl-C."""
     history = mirrored(2)
     (line,) = news_of(history, Interrupted(2))
-    assert line.startswith("ending worker:0, worker:1: waiting up to 10 s for them to save (TensorFlow catches TERM")
+    assert line.startswith("ending worker:0, worker:1: sent TERM, waiting up to 10 s for them to save (TensorFlow")
     assert line.endswith("; press Ctrl-C again to kill")
     killed(history, "worker:0", after=10).happens(TaskGone(HERE, "worker:0", 0))
     killed(history, "worker:1", after=10)
@@ -324,6 +324,18 @@ def test_a_kill_after_the_grace_is_said() -> None:
     assert news_of(urgent, TaskGone(HERE, "worker:0", 0)) == []
     failed = killed(mirrored(2, restart={"max": 0}).ends("worker:0", 7), "worker:1", after=0.1)
     assert news_of(failed, TaskGone(HERE, "worker:1", 0)) == []
+
+
+def test_another_stop_signal_is_named() -> None:
+    """TensorFlow does not catch it."""
+    history = mirrored(2, stop_signal="SIGINT")
+    (line,) = news_of(history, Interrupted(10))
+    assert line.startswith(
+        "got SIGUSR1; ending worker:0, worker:1: sent INT, waiting up to 10 s for them to save; press"
+    )
+    killed(history, "worker:0", after=10).happens(TaskGone(HERE, "worker:0", 0))
+    killed(history, "worker:1", after=10)
+    assert "still running 10 s after INT" in news_of(history, TaskGone(HERE, "worker:1", 0))[0]
 
 
 def test_a_kill_within_the_grace_is_not_taken_for_ours() -> None:

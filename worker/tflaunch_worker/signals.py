@@ -28,6 +28,12 @@ ENDING = CATCHABLE - FAULTS - OF_TERMINALS - OF_PYTHON - _HARMLESS - _STOPPING
 WARNINGS = ENDING - {signal.SIGTERM, signal.SIGQUIT}
 
 
+def number_of(name: str) -> int | None:
+    """Return the number of a signal, named as INT or SIGINT; None if there is none of that name."""
+    found = getattr(signal, f"SIG{name.upper().replace('SIG', '', 1)}", None)
+    return int(found) if isinstance(found, signal.Signals) else None
+
+
 def ending_here() -> List[int]:
     """Return `ENDING` and HUP, without those that this process ignores: under `nohup`, HUP stays ignored."""
     return [number for number in (*ENDING, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]

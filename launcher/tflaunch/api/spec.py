@@ -40,6 +40,7 @@ class SpecFields(TypedDict, total=False):
     workdir: str
     restart: model.Restart | Mapping[str, Any]
     timeouts: model.Timeouts | Mapping[str, Any]
+    stop_signal: str
     retention: model.Retention | Mapping[str, Any]
     notify: model.Notify | Mapping[str, Any]
     success: Literal["chief", "all"]

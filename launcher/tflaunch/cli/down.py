@@ -21,15 +21,16 @@ _MOMENT = 3.0  # seconds after which it says what it waits for
 
 @click.command()
 @click.argument("run", required=False, shell_complete=complete_runs)
-@click.option("-t", "--timeout", "grace", metavar="GRACE", help="Time between TERM and KILL; default: the spec's.")
+@click.option("-t", "--timeout", "grace", metavar="GRACE", help="Time to save, before KILL; default: the spec's.")
 @click.option("--all", "everything", is_flag=True, help="Stop all live runs.")
 def down(run: str | None, grace: str | None, everything: bool) -> int:
     """Stop RUN and wait until all its processes are gone. Stopping a run that has ended is not an error.
 
     A run that waits in the queue of `up --queue` is taken out of it, and --all empties that queue, too.
 
-    RUN is the name of a run or job, or a prefix of one: the live run is stopped. Its tasks get TERM, and KILL after
-    GRACE (such as 30s; 0 kills at once). A run whose supervisor was killed is taken over to be ended.
+    RUN is the name of a run or job, or a prefix of one: the live run is stopped. Its tasks get the spec's stop_signal
+    (TERM), and KILL after GRACE (such as 30s; 0 kills at once). A run whose supervisor was killed is taken over to be
+    ended.
 
     \b
     Example:
@@ -126,7 +127,8 @@ def _await_end(observer: Observer, run: str, grace: float) -> None:
             observer.catch_up()
             if observer.outcome is Outcome.LIVE and time.monotonic() >= told_at:
                 told_at = float("inf")
-                say(f"stopping {run}: its tasks have {duration_words(grace)} to save")
+                stop = observer.job.plan.stop_signal
+                say(f"stopping {run}: sent {stop}, waiting up to {duration_words(grace)} for its tasks to save")
     except KeyboardInterrupt:
         say(f"{run} goes on stopping; `tflaunch wait {run}` waits for its end")
         raise

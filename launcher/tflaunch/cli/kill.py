@@ -11,6 +11,7 @@ from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch_worker.readable import signal_name
+from tflaunch_worker.signals import number_of
 
 _AS_OF_KILL = re.compile(r"-(\d+|(SIG)?[A-Z][A-Z0-9]+)")
 
@@ -50,10 +51,10 @@ def kill(name: str, words: tuple[str, ...]) -> None:
 
 def _signal(name: str) -> int:
     try:
-        if name.isdigit():
-            return int(signal.Signals(int(name)))
-        return int(signal.Signals[f"SIG{name.upper().removeprefix('SIG')}"])
-    except (KeyError, ValueError):
-        raise TflaunchError(
-            f"-s {name!r} is not a valid signal; write TERM, KILL, USR1 or a number", EXIT_USAGE
-        ) from None
+        number = int(signal.Signals(int(name))) if name.isdigit() else number_of(name)
+    except ValueError:
+        number = None
+    if number is None:
+        message = f"-s {name!r} is not a valid signal; write TERM, KILL, USR1 or a number"
+        raise TflaunchError(message, EXIT_USAGE)
+    return number

@@ -14,7 +14,7 @@ def restart(words: tuple[str, ...]) -> None:
     """Restart TASKs of RUN; without TASK, all tasks that train.
 
     An evaluator, a sidecar or a worker of a parameter_server job restarts alone; any other task restarts together with
-    all tasks that train. They get TERM and the spec's grace to save first. The restart budget is not charged.
+    all tasks that train. They get the spec's stop_signal and grace to save first. The restart budget is not charged.
 
     \b
     Example:

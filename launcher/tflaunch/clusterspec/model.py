@@ -37,6 +37,7 @@ from tflaunch.clusterspec.validators import (
     Source,
     SpareHosts,
     SshDestination,
+    StopSignal,
     Text,
     Volume,
     list_of,
@@ -220,7 +221,7 @@ class Timeouts(_Part):
 
     connect: Duration = Field(default=10.0, description="limit for reaching a host")
     heartbeat: Duration = Field(default=5.0, description="silence after which a link is given up and made again")
-    grace: Duration = Field(default=10.0, description="time that a task has to end after TERM, before KILL")
+    grace: Duration = Field(default=10.0, description="time that a task has to end after `stop_signal`, before KILL")
     lease: Omittable[Duration] = Field(
         default=None, description="time that tasks go on without a supervisor; default: 30s on other hosts, else 0"
     )
@@ -313,6 +314,9 @@ class Spec(_Part):
     workdir: Omittable[Text] = Field(default=None, description="working directory, relative to the spec's file")
     restart: Restart = Field(default_factory=Restart, description="how often a failed job is restarted")
     timeouts: Timeouts = Field(default_factory=Timeouts, description="time limits")
+    stop_signal: StopSignal = Field(
+        default="TERM", description="signal that tasks get first when they are to end", examples=["INT"]
+    )
     retention: Retention = Field(
         default_factory=Retention, description="which earlier runs of the job are removed when a run has ended"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import signal
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -30,6 +31,7 @@ from tflaunch.clusterspec.values import (
     parse_host,
     show_value,
 )
+from tflaunch_worker.signals import CATCHABLE, number_of
 
 IN_THAT_FORM = "write it in that form"
 """The remedy of a message that gives an example."""
@@ -240,6 +242,16 @@ def _check_duration(value: object) -> float:
     return seconds
 
 
+def _check_stop_signal(value: object) -> str:
+    number = number_of(value) if isinstance(value, str) else None
+    if number not in CATCHABLE:
+        raise InvalidValueError(
+            f"must be the name of a signal that a program can handle, not {show_value(value)}", 'write "INT" or "USR1"'
+        )
+    assert number is not None
+    return signal.Signals(number).name.removeprefix("SIG")
+
+
 def _check_not_number(value: object) -> object:
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise PydanticKnownError("literal_error", {"expected": "no number"})
@@ -252,6 +264,7 @@ not_a_number = BeforeValidator(_check_not_number)
 
 Count = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)]
 Flag = Annotated[bool, Field(strict=True)]
+StopSignal = Annotated[str, ReadBy(_check_stop_signal, {"type": "string", "pattern": "^(SIG)?[A-Z][A-Z0-9]+$"})]
 Duration = Annotated[
     float,
     ReadBy(

@@ -92,15 +92,15 @@ def stop_news(job: Job, living: list[str]) -> list[str]:
     if not living:
         return []
     assert job.culprit is not None
-    grace = _grace_of(job.tasks[name] for name in living)
+    grace, stop = _grace_of(job.tasks[name] for name in living), job.plan.stop_signal
     said = job.culprit.message
     asked = said.removeprefix("ended by ")
     why = f", as {asked} asks" if asked != said else ""
     came = "" if job.culprit.signal == signal.SIGINT else f"got {signal_name(job.culprit.signal or 0)}"
     cause = f"{said or came}; " if (said or came) and not why else ""
-    waits = f": waiting up to {duration_words(grace)} for them to save" if grace else ""
+    waits = f": sent {stop}, waiting up to {duration_words(grace)} for them to save" if grace else ""
     remedy = "; press Ctrl-C again to kill" if grace and not job.culprit.message else ""
-    is_deaf = job.plan.strategy == "multi_worker_mirrored" and job.formation.is_complete and grace
+    is_deaf = stop == "TERM" and job.plan.strategy == "multi_worker_mirrored" and job.formation.is_complete and grace
     note = " (TensorFlow catches TERM in these tasks and goes on, so it may take all of that)" if is_deaf else ""
     return [f"{cause}ending {listed(living)}{why}{waits}{note}{remedy}"]
 
@@ -120,7 +120,7 @@ def killed_news(before: Job, event: Event, after: Job) -> list[str]:
     names = " and ".join(task.task for task in killed) if len(killed) == 2 else listed([task.task for task in killed])
     verb = "was" if len(killed) == 1 else "were"
     remedy = "raise timeouts.grace if a checkpoint needs longer"
-    return [f"{names} {verb} killed: still running {duration_words(grace)} after TERM; {remedy}"]
+    return [f"{names} {verb} killed: still running {duration_words(grace)} after {after.plan.stop_signal}; {remedy}"]
 
 
 def _grace_of(tasks: Iterable[TaskState]) -> float:

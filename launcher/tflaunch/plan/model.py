@@ -260,6 +260,7 @@ class _Fields(NamedTuple):
     spares: tuple[str, ...] = ()
     variants: tuple[HostVariant, ...] = ()
     trains_alone: str = ""
+    stop_signal: str = "TERM"
 
 
 class Plan(_Fields):
@@ -273,6 +274,7 @@ class Plan(_Fields):
     ``matrix``: the values with which `--matrix` has made this run of a spec. ``spares``: hosts without tasks, which
     take the place of lost ones; ``variants``: what changes in tasks that move (`attempts`). ``trains_alone``: why each
     task would train a model of its own, with the remedy, if the text of its program makes that certain.
+    ``stop_signal``: the name of what tasks get first when they are to end; sidecars get TERM.
     """
 
     @property

@@ -78,6 +78,7 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         warm=spec.warm or None,
         retention=RetentionPlan(**dict(spec.retention)),
         network=spec.network,
+        stop_signal=spec.stop_signal,
         secrets={name: _secret_source(secret, directory) for name, secret in spec.secrets.items()},
         collect=spec.collect,
         notify=None if spec.notify is None else NotifyPlan(spec.notify.exec, spec.notify.on, str(directory)),

@@ -32,12 +32,12 @@ from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import attempts, placeholders, task_env
 from tflaunch.plan.attempts import addresses
-from tflaunch.plan.model import PRIVATE, Plan, TaskPlan
+from tflaunch.plan.model import PRIVATE, SIDECAR, Plan, TaskPlan
 from tflaunch.plan.task_starter import find_task_starter
 from tflaunch.plan.tf_config import has_cluster, visible_roles
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import Link
-from tflaunch_worker import function
+from tflaunch_worker import function, signals
 from tflaunch_worker.named_tuple import NamedTuple
 
 _LONGEST_COLLECTION = 7 * 86400.0  # seconds; the rest is left to `tflaunch fetch`
@@ -284,6 +284,7 @@ class Run:
             "port": self._job.ports.get(action.task, 0),
             "exclusive": process.own_port is not None,
             "stall": plan.timeouts.stall if policy.in_gang(process) else None,
+            "stop_signal": None if process.role == SIDECAR else signals.number_of(plan.stop_signal),
             "left_files": {function.OUTCOME: function.MOST_BYTES} if plan.calls_function(process) else {},
             "private": plan.network == PRIVATE and process.own_port is None,  # that port is for programs outside
         }

@@ -123,6 +123,7 @@ MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
         "an end that is not waited for": ("  job:\n", "  jobs:\n"),
         "a task that says it is another": ("      - ps-0\n", "      - ps-1\n"),
         "a process that reaps nothing": ("    init: true\n", ""),
+        "another stop signal": ("stop_grace_period: '10s'", "stop_grace_period: '10s'\n    stop_signal: SIGQUIT"),
         "no grace": ("stop_grace_period: '10s'", "stop_grace_period: '1s'"),
         "a proxy": ("grpc_proxy: ''", "grpc_proxy: http://proxy"),
         "another program": ("- train.py", "- test.py"),

@@ -191,6 +191,7 @@ _HEXADECIMAL = frozenset("0123456789abcdef")
 attempt = partial(fields.integer, most=2**31)
 _patience = partial(fields.number, least=0.0, most=_LONGEST_PATIENCE)
 seconds = partial(fields.number, least=0.0)
+_signal = partial(fields.integer, least=1, most=64)
 _port = partial(fields.integer, most=65535)
 _ports = _each(_port)
 COMMAND: Dict[str, Check] = {
@@ -223,7 +224,7 @@ FIELDS: Dict[str, Dict[str, Check]] = {
     "start_task": {"task": task, "attempt": attempt, "port": _port, **COMMAND},
     "import_modules": {"task": task, **COMMAND},
     "stop_task": {"task": task, "attempt": attempt, "grace": seconds},
-    "signal_task": {"task": task, "attempt": attempt, "signal": partial(fields.integer, least=1, most=64)},
+    "signal_task": {"task": task, "attempt": attempt, "signal": _signal},
     "release_file": _FILE,
     "tell_call": CALL,
     "end_call": CALL,
@@ -239,6 +240,7 @@ _OPTIONAL: Dict[str, Check] = {
     "private": fields.flag,
     "with_stacks": fields.flag,
     "stall": seconds,
+    "stop_signal": _signal,
     "preload": words,
     "search": words,
     "warm": _object(recipe=fields.text, idle=seconds),

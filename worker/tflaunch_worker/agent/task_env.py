@@ -12,6 +12,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 from tflaunch_worker import CODE_NAME, host_vars, spawn, tf_config
@@ -103,6 +104,7 @@ class TaskEnvironments:
         command.secrets = secrets
         command.search = message.get("search")
         command.warm = message.get("warm")
+        command.stop_signal = message.get("stop_signal") or signal.SIGTERM
         command.facts = self._facts(argv, env)
         return command
 

@@ -87,6 +87,7 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
             "working_dir": _escaped(process.workdir),
             "environment": {**_environment(process), **_secrets(plan)},
             "volumes": mounted,
+            **({} if process.role == SIDECAR else _stop_signal(plan)),
             "stop_grace_period": f"{plan.timeouts.grace:g}s",
             **_resources(spec.resources(process.role), list(itertools.islice(gpus, len(devices(process) or ())))),
             **(_publishing() if tensorboard.is_board(process) else _network(process, owner)),
@@ -99,6 +100,10 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
     return yaml_text.written(
         head, {"services": services, "volumes": {**{name: {} for name in named}, _VOLUME: in_memory}}
     )
+
+
+def _stop_signal(plan: Plan) -> dict[str, str]:
+    return {} if plan.stop_signal == "TERM" else {"stop_signal": f"SIG{plan.stop_signal}"}
 
 
 def _waiter(plan: Plan, spec: Spec) -> dict[str, Any]:

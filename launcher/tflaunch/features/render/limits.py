@@ -186,6 +186,12 @@ def image(spec: Spec, machine: Machine) -> Iterator[Problem]:
         yield _error("container.image", "is missing, and pods are made of an image", hint)
 
 
+def term_alone(spec: Spec, machine: Machine) -> Iterator[Problem]:
+    """Reject another stop signal than TERM."""
+    if spec.stop_signal != "TERM":
+        yield _error("stop_signal", "is not what the engine sends, which is TERM", "remove it, and save at SIGTERM")
+
+
 def directories_of_the_image(spec: Spec, machine: Machine) -> Iterator[Problem]:
     """Reject relative directories: a pod does not have the spec's directory."""
     for where, directory in _directories(spec):

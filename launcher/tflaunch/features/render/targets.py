@@ -36,6 +36,7 @@ class Engine(NamedTuple):
 _OF_PODS = (
     limits.tasks,
     limits.image,
+    limits.term_alone,
     limits.alike_texts,
     limits.own_addresses,
     limits.directories_of_the_image,
@@ -46,7 +47,7 @@ _OF_PODS = (
 ENGINES: Mapping[str, Engine] = {
     "slurm": Engine(
         slurm.render,
-        (limits.tasks, limits.own_addresses, limits.one_gpu_task_per_node, slurm.one_part),
+        (limits.tasks, limits.term_alone, limits.own_addresses, limits.one_gpu_task_per_node, slurm.one_part),
         slurm.placed,
         first_port=slurm.FIRST_PORT,
     ),
@@ -57,7 +58,7 @@ ENGINES: Mapping[str, Engine] = {
         (limits.tasks, limits.own_addresses, limits.names_of_services, limits.secrets_in_variables),
         has_server=True,
     ),
-    "sh": Engine(sh.render, (limits.this_machine,)),
+    "sh": Engine(sh.render, (limits.this_machine, limits.term_alone)),
 }
 
 
