@@ -110,7 +110,7 @@ class TestRun:
         [
             (("--ps", "1"), "--ps needs a chief"),
             (("-n", "0", "--chief"), "-n 0 leaves nothing that trains"),
-            (("-H", "h1:0"), "-H h1:0 is a host without a worker"),
+            (("-H", "h1:0"), "-H h1:0 is a host without a task"),
             (("-H", "h1:2", "-n", "3"), "-n 3 is more workers than the 2 that -H has room for"),
         ],
     )

@@ -59,10 +59,28 @@ def test_a_command_prints_the_same_lines(tmp_path: Path) -> None:
     assert found(tmp_path, "exec:cat hosts.txt") == EXPECTED
 
 
+@pytest.mark.parametrize(
+    ("line", "host", "count"),
+    [
+        ("h1:4", Address("h1", None), 4),
+        ("h1:1023", Address("h1", None), 1023),
+        ("h1:1024", Address("h1", 1024), 1),
+        ("[::1]:2", Address("::1", None), 2),
+        ("h1:22 slots=3", Address("h1", 22), 3),
+        ("h1 slots=3 max_slots=8", Address("h1", None), 3),
+    ],
+)
+def test_a_host_has_a_number_of_tasks_or_a_port(tmp_path: Path, line: str, host: Address, count: int) -> None:
+    """As for mpirun and Horovod, and as -H has it; behind `slots=` the number is a port."""
+    (tmp_path / "hosts.txt").write_text(f"{line}\n")
+    assert found(tmp_path, "file:hosts.txt") == (host,) * count
+
+
 def test_a_name_gives_a_task_per_address() -> None:
     """Sorted numerically, so that every lookup gives the same cluster; with a port if one is given."""
     assert found(Path(), "dns:localhost") == (Address("127.0.0.1", None),)
     assert found(Path(), "dns:localhost:2222") == (Address("127.0.0.1", 2222),)
+    assert found(Path(), "dns:localhost:80") == (Address("127.0.0.1", 80),)
     assert found(Path(), "dns:[::1]:2222") == (Address("::1", 2222),)
 
 
@@ -71,7 +89,8 @@ def test_a_name_gives_a_task_per_address() -> None:
     [
         ("file:nosuch", "cannot be read: No such file or directory"),
         ("file:empty", "'file:empty' names no host"),
-        ("file:odd", "line 2 is 'two words'"),
+        ("file:odd", "line 2: 'two words' names no host"),
+        ("file:none", "line 1: h1:0 is a host without a task"),
         ("file:bad", "line 1: 'h1:99999' has no valid port"),
         ("exec:nosuch-program", "'nosuch-program' cannot be run"),
         ("exec:cat 'x", "cannot be run: No closing quotation"),
@@ -97,6 +116,7 @@ def test_what_cannot_be_found_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "empty").write_text("# no host\n")
     (tmp_path / "odd").write_text("h1\ntwo words\n")
     (tmp_path / "utf16").write_text("h1\n", encoding="utf-16")
+    (tmp_path / "none").write_text("h1:0\n")
     (tmp_path / "bad").write_text("h1:99999\n")
     assert words in problem(tmp_path, where)
 

@@ -721,9 +721,10 @@ class TestVariables:
             ({"roles": {"worker": {"workdir": "${HOME}"}}}, lambda read: read.roles["worker"].workdir),
             ({"sidecars": {"b": {"command": "b", "env": {"A": "${HOME}"}}}}, lambda read: read.sidecars["b"].env["A"]),
             ({"hosts": {"h": {"identity_file": "${HOME}"}}}, lambda read: read.hosts["h"].identity_file),
+            ({"discover": {"ps": "file:${HOME}"}}, lambda read: read.discover["ps"].removeprefix("file:")),
             ({"hosts": {"h": {"env": {"A": "${HOME}"}}}}, lambda read: read.hosts["h"].env["A"]),
         ],
-        ids=["env", "workdir", "roles-env", "roles-workdir", "sidecars-env", "hosts", "hosts-env"],
+        ids=["env", "workdir", "roles-env", "roles-workdir", "sidecars-env", "hosts", "discover", "hosts-env"],
     )
     def test_a_variable_is_expanded_where_machines_differ(self, fields: dict[str, Any], found: Any):
         """In env, workdir and hosts, at every depth."""

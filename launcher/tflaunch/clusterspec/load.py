@@ -21,7 +21,7 @@ from tflaunch.errors import Problem, SpecError
 MAX_DEPTH = 32
 MAX_VALUES = 200_000
 
-_EXPANDED = ("env", "workdir", "hosts", "roles.*.env", "roles.*.workdir", "sidecars.*.env", "tensorboard")
+_EXPANDED = ("env", "workdir", "hosts", "discover", "roles.*.env", "roles.*.workdir", "sidecars.*.env", "tensorboard")
 _DOTTED_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){64}""", re.ASCII)
 _SHOWN = 30  # characters of an invalid text
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,9})\]")
@@ -313,7 +313,7 @@ def _expand(value: Any, location: tuple[str | int, ...], environ: Mapping[str, s
         return [_expand(item, (*location, index), environ, problems) for index, item in enumerate(value)]
     if not isinstance(value, str) or "${" not in value or not _is_expanded(location):
         return value
-    is_final = location[0] == "hosts" and location[2:3] not in (("env",), ("workdir",))
+    is_final = location[0] in ("hosts", "discover") and location[2:3] not in (("env",), ("workdir",))
 
     def replacement(match: re.Match[str]) -> str:
         name = match["name"]

@@ -33,8 +33,8 @@ NotFound = NotFoundError  # the name in engines of other packages that were writ
 class Found(NamedTuple):
     """Discovered hosts.
 
-    ``lines`` has one host each: ``h1``, ``h1:2222`` or ``h1 slots=2`` for two tasks. ``handle`` is what the engine
-    needs to reach them later, even from another process.
+    ``lines`` has one host each, as `clusterspec.host_slots` reads them: ``h1``, ``h1:2222``, ``h1 slots=2``. ``handle``
+    is what the engine needs to reach them later, even from another process.
     """
 
     lines: Sequence[str]

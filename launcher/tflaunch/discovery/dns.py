@@ -29,4 +29,4 @@ class Dns(Engine):
         ordered = sorted(addresses, key=lambda address: (address.version, address.packed))
         # Only the first kind: a host with an IPv4 and an IPv6 address is one host.
         hosts = [bracketed(str(address)) for address in ordered if address.version == ordered[0].version]
-        return Found([host if port is None else f"{host}:{port}" for host in hosts])
+        return Found([host if port is None else f"{host}:{port} slots=1" for host in hosts])

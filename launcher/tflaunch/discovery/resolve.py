@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tflaunch.clusterspec.host_slots import FORMS, read_host_slots
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.values import MAX_TASKS, Address, InvalidValueError, parse_address
 from tflaunch.discovery import base
@@ -16,7 +16,6 @@ from tflaunch.errors import Problem, SpecError
 from tflaunch.plan import placement
 from tflaunch_worker.named_tuple import NamedTuple
 
-_LINE = re.compile(r"(?P<address>\S+)(?:\s+slots=(?P<slots>\d{1,5}))?")
 _POOL = "hosts.discover"
 
 
@@ -139,7 +138,7 @@ def _search(where: str, directory: Path) -> _Pool:
     addresses = (address for number, line in enumerate(lines, 1) for address in _on_line(line, number))
     slots = tuple(itertools.islice(addresses, MAX_TASKS + 1))
     if not slots:
-        raise NotFoundError(f"{where!r} names no host", "one host per line: h1, h1:2222 or h1 slots=2")
+        raise NotFoundError(f"{where!r} names no host", f"one host per line: {FORMS}")
     if len(slots) > MAX_TASKS:
         raise NotFoundError(f"{where!r} names more than {MAX_TASKS} tasks", f"name at most {MAX_TASKS}")
     is_reached = engine.words(slots[0].host, handle) is not None
@@ -151,11 +150,9 @@ def _on_line(line: str, number: int) -> list[Address]:
     text = line.partition("#")[0].strip()
     if not text:
         return []
-    parts = _LINE.fullmatch(text)
-    if parts is None:
-        raise NotFoundError(f"line {number} is {text[:60]!r}", "write one host per line: h1, h1:2222 or h1 slots=2")
     try:
-        address = parse_address(parts["address"])
+        host = read_host_slots(text)
+        address = parse_address(host.address)
     except InvalidValueError as error:
         raise NotFoundError(f"line {number}: {error.message}", error.hint) from None
-    return [address] * min(int(parts["slots"] or 1), MAX_TASKS + 1)
+    return [address] * min(host.tasks or 1, MAX_TASKS + 1)

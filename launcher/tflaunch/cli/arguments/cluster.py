@@ -11,12 +11,10 @@ from typing import Any
 import click
 
 from tflaunch.cli.arguments.spec import WholeNumber, say
-from tflaunch.clusterspec.values import bracketed, split_address
+from tflaunch.clusterspec.host_slots import FIRST_PORT, HostSlots, read_host_slots
+from tflaunch.clusterspec.values import InvalidValueError, split_address
 from tflaunch_worker.named_tuple import NamedTuple
 
-_FIRST_PORT = 1024
-"""The lowest port that a worker can use without privileges."""
-_LONGEST_PORT = 6  # digits that suffice to tell a count from a port
 _PYTHON = re.compile(r"python[\d.]*")
 
 _OPTIONS = (
@@ -44,13 +42,6 @@ class ClusterOptions(NamedTuple):
     evaluator: bool = False
 
 
-class HostSlots(NamedTuple):
-    """A host of -H, and its number of workers; None if -H does not give one."""
-
-    host: str
-    workers: int | None
-
-
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options to a command, which receives their values as ``roles``."""
 
@@ -73,7 +64,7 @@ def cluster_of(roles: ClusterOptions) -> dict[str, Any]:
     """
     slots = host_slots(roles.hosts or "")
     if counted := [f"{number} on {host}" for host, number in slots if number is not None]:
-        say(f"-H: a number below {_FIRST_PORT} counts workers: {', '.join(counted)}")
+        say(f"-H: a number below {FIRST_PORT} counts workers: {', '.join(counted)}")
     are_counted = any(count is not None for _, count in slots)
     room = sum(count or 1 for _, count in slots)
     number = max(room, 1) if roles.workers is None else roles.workers
@@ -102,16 +93,15 @@ def host_slots(text: str) -> list[HostSlots]:
     """
     found = []
     for word in filter(None, map(str.strip, text.split(","))):
-        host, number = split_address(word)
+        host, _ = split_address(word)
         if host.isdecimal():
             raise click.UsageError(
                 f"-H {word} begins with a number, not a host; for {host} workers here, write -n {host}."
             )
-        is_count = number is not None and number.isdecimal() and int(number[:_LONGEST_PORT]) < _FIRST_PORT
-        count = int(number or 0) if is_count else None
-        if count == 0:
-            raise click.UsageError(f"-H {word} is a host without a worker; leave it out, or give a number from 1 on.")
-        found.append(HostSlots(word if count is None else bracketed(host), count))
+        try:
+            found.append(read_host_slots(word))
+        except InvalidValueError as error:
+            raise click.UsageError(f"-H {error}.") from None
     return found
 
 

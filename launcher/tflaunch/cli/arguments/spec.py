@@ -137,7 +137,7 @@ def seconds_in(text: str) -> float | None:
     """Parse a command line's duration, such as ``90``, ``90s`` or ``10m``, to seconds; None if invalid."""
     from tflaunch.clusterspec.values import parse_duration
 
-    return parse_duration(float(text) if text.replace(".", "", 1).isdigit() else text)
+    return parse_duration(text)
 
 
 def moment_in(text: str, option: str) -> float:
