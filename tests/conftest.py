@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from support.disks import MakeDisk, small_disks
 from support.launch import Launch, clean_launch
 from support.sshd import Keyring, Sshd, StartSshd, need_sshd
+from tflaunch_worker import file_trees
 
 os.environ["TFLAUNCH_CONFIG"] = ""  # a developer's own defaults must not affect tests
 
@@ -39,6 +40,15 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
     """Run tflaunch in a directory of its own, and check that no process is left after the test."""
     with clean_launch(tmp_path) as place:
         yield place
+
+
+@pytest.fixture
+def deep_path(tmp_path: Path) -> Iterator[Path]:
+    """Return a directory that is removed at the end, as pytest itself may fail to remove one that is deep."""
+    path = tmp_path / "deep"
+    path.mkdir()
+    yield path
+    assert file_trees.remove_tree(str(path)) is None
 
 
 @pytest.fixture(scope="session")

@@ -18,10 +18,12 @@ def make_directories(path: Path) -> None:
     Raises:
         OSError: one of them cannot be created, or is not a directory.
     """
-    if not path.is_dir():
-        if path.parent != path:
-            make_directories(path.parent)
-        path.mkdir(mode=0o700, exist_ok=True)
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_text(path: Path, text: str, *, is_kept: bool = False) -> None:

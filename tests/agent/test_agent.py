@@ -414,12 +414,23 @@ def test_the_socket_is_private(agent: Agent) -> None:
     assert stat.S_IMODE((agent.directory / "agent.sock").stat().st_mode) & 0o077 == 0
 
 
+DEEP = """
+import os, time
+os.chdir(os.environ["TFLAUNCH_TASK_DIR"])
+for _ in range(1200):
+    os.mkdir("directory")
+    os.chdir("directory")
+print("deep", flush=True)
+time.sleep(300)
+"""
+
+
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_an_agent_leaves_no_file(agent: Agent, is_killed: bool) -> None:
-    """Its socket and its tasks' directories are removed with it, even if it is killed."""
+    """Its socket and its tasks' directories, however deep, are removed with it, even if it is killed."""
     agent.talk.hello()
-    agent.talk.start("worker:0", "sleep", "300")
-    agent.talk.wait_for("task_started")
+    agent.talk.start("worker:0", sys.executable, "-c", DEEP)
+    agent.talk.wait_until(lambda: b"deep" in agent.talk.output.get(("worker:0", 0), b""))
     files = {file.name for file in agent.directory.iterdir()}
     assert files >= {SOCKET_NAME, LOCK_NAME, TASKS_NAME}
     guard_pid, agent_pid = agent.pids()

@@ -336,12 +336,12 @@ class Stream:
 
 
 class TreeCalls:
-    """Replaces `shutil`."""
+    """Replaces `file_trees`."""
 
     def __init__(self, here: Callable[[], FileSystem]) -> None:
         self._here = here
 
-    def rmtree(self, path: str, ignore_errors: bool) -> None:
+    def remove_tree(self, path: str) -> None:
         """Remove a directory with all that is in it."""
         here = self._here()
         for name in [*here.below(path)]:

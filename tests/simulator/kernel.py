@@ -361,7 +361,7 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (arriving_files, "open", _on_host.open_stream),
     (received_code, "open", _on_host.open_stream),
     (checkpoint_copies, "CheckpointCopies", SimCheckpointCopies),
-    (received_code, "shutil", TreeCalls(_there)),
+    (received_code, "file_trees", TreeCalls(_there)),
     (received_code, "offload", _Offload),
     (received_code, "time", _Clock(_there)),
     (task, "time", _Clock(_there)),

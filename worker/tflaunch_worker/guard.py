@@ -28,6 +28,7 @@ from tflaunch_worker import (
     LOG_NAME,
     SOCKET_NAME,
     TASKS_NAME,
+    file_trees,
     linux,
     orphans,
     process_ends,
@@ -164,7 +165,7 @@ def _kill_orphans(directory: str) -> None:
 
 def _tidy(directory: str) -> None:
     """Remove files that are no longer needed; keep a log with content and files that are not ours."""
-    _remove_tasks(os.path.join(directory, TASKS_NAME))
+    file_trees.remove_tree(os.path.join(directory, TASKS_NAME))
     _remove(os.path.join(directory, SOCKET_NAME))
     log = os.path.join(directory, LOG_NAME)
     if os.fstat(2).st_size == 0:
@@ -173,16 +174,6 @@ def _tidy(directory: str) -> None:
     agents = os.path.dirname(directory)
     for place in (directory, agents, os.path.dirname(agents)):
         _remove(place)
-
-
-def _remove_tasks(place: str) -> None:
-    """Remove the directories of all tasks; most are empty, so try that before walking them."""
-    for name in os.listdir(place) if os.path.isdir(place) else ():
-        _remove(os.path.join(place, name))
-    for parent, directories, files in os.walk(place, topdown=False):
-        for name in directories + files:
-            _remove(os.path.join(parent, name))
-    _remove(place)
 
 
 def _remove(path: str) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-import stat
 from pathlib import Path
 
 from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch_worker import file_trees
 
 TRASH = ".pruned-"
 """Prefix of a run that is being removed, which hides it from all other commands."""
@@ -25,11 +24,10 @@ def delete_tree(path: Path) -> None:
     Raises:
         TflaunchError: something in it cannot be removed; the next prune tries again.
     """
-    try:
-        tree_size(path, repairs=True)
-        shutil.rmtree(path)
-    except OSError as error:
-        raise TflaunchError(f"{error.filename or path} cannot be removed: {error.strerror}", EXIT_INTERNAL) from None
+    tree_size(path, repairs=True)
+    error = file_trees.remove_tree(str(path))
+    if error is not None:
+        raise TflaunchError(f"{error.filename} cannot be removed: {error.strerror}", EXIT_INTERNAL)
 
 
 def tree_size(path: Path, repairs: bool = False) -> int:
@@ -41,33 +39,27 @@ def tree_size(path: Path, repairs: bool = False) -> int:
         TflaunchError: something in it belongs to another user, or is another file system.
     """
     device, user = path.lstat().st_dev, os.geteuid()
-    total, seen, directories = 0, set(), [str(path)]
-    while directories:
-        for entry in _entries(directories.pop(), repairs):
-            status = entry.stat(follow_symlinks=False)
-            if status.st_uid != user:
-                owner = private_files.user_name(status.st_uid)
-                raise TflaunchError(f"{entry.path} belongs to {owner}; remove it by hand", EXIT_INTERNAL)
-            if status.st_dev != device:
-                raise TflaunchError(f"a file system is mounted at {entry.path}; unmount it", EXIT_INTERNAL)
-            if status.st_ino not in seen:
-                seen.add(status.st_ino)
-                total += status.st_blocks * 512
-            if stat.S_ISDIR(status.st_mode):
-                directories.append(entry.path)
-    return total
+    sizes: dict[int, int] = {}
 
+    def check(entry: file_trees.Entry) -> bool:
+        status = entry.status()
+        if status.st_uid != user:
+            owner = private_files.user_name(status.st_uid)
+            raise TflaunchError(f"{path}/{entry.path} belongs to {owner}; remove it by hand", EXIT_INTERNAL)
+        if status.st_dev != device:
+            raise TflaunchError(f"a file system is mounted at {path}/{entry.path}; unmount it", EXIT_INTERNAL)
+        sizes[status.st_ino] = status.st_blocks * 512
+        return file_trees.make_writable(entry.name, entry.directory) if repairs else True
 
-def _entries(directory: str, repairs: bool) -> list[os.DirEntry[str]]:
-    if repairs and stat.S_IMODE(os.lstat(directory).st_mode) & 0o700 != 0o700:
-        os.chmod(directory, 0o700)  # a task may have made its directories read-only
+    if repairs:
+        file_trees.make_writable(str(path))
     try:
-        with os.scandir(directory) as entries:
-            return list(entries)
+        for entry in file_trees.walk(str(path), check):
+            if not entry.is_directory:
+                check(entry)
     except PermissionError:
-        if repairs:
-            raise
-        return []
+        return 0
+    return sum(sizes.values())
 
 
 def delete_run(path: Path) -> None:

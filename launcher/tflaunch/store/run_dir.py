@@ -6,12 +6,12 @@ import itertools
 import json
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tflaunch import own_home, private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
+from tflaunch_worker import file_trees
 
 JOURNAL_NAME = "events.jsonl"
 """The journal."""
@@ -183,21 +183,7 @@ class RunDirectory:
 
     def discard(self) -> None:
         """Remove the directory of a run that has not begun, as far as that is possible."""
-        # Not by shutil: importing it would slow each start, or, if it is imported here, give another Ctrl-C the time to
-        # come in between.
-        for place, directories, files in os.walk(self.path, topdown=False):
-            for name in (*directories, *files):
-                with suppress(OSError):
-                    _remove(os.path.join(place, name))
-        with suppress(OSError):
-            os.rmdir(self.path)
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except IsADirectoryError:
-        os.rmdir(path)
+        file_trees.remove_tree(str(self.path))
 
 
 def _make_unique(runs: Path, name: str) -> Path:

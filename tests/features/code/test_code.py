@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.deep_trees import DEPTH, make_deep
 from support.joined_host import Host, joined_host
 from support.played_agent import PlayedAgent
 from tflaunch.errors import EXIT_USAGE, TflaunchError
@@ -136,6 +137,11 @@ class TestGather:
         (tmp_path / "loop").symlink_to("loop")
         os.mkfifo(tmp_path / "fifo")
         assert names(gathered(tmp_path)) == ["a"]
+
+    def test_what_tasks_have_nested_comes(self, deep_path: Path):
+        """The code may be where they write."""
+        make_deep(deep_path, "d")
+        assert names(gathered(deep_path)) == ["d/" * DEPTH + "file"]
 
     def test_the_spec_may_lie_behind_a_link(self, tmp_path: Path):
         """Its directory is followed."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.deep_trees import DEPTH, make_deep
 from support.specs import planned
 from tflaunch.agents.rpc import AgentRpc
 from tflaunch.core import step
@@ -70,7 +71,19 @@ def test_an_agent_lists_regular_files_only(tmp_path: Path) -> None:
     found = list_files(str(place), ["outputs"])
     assert found["files"] == [["outputs/deep/model", 5, hashlib.sha256(b"model").hexdigest()]]
     assert found["left_out"] == 4
-    assert list_files(str(place / "missing"), ["**"]) == {"files": [], "left_out": 0}
+    assert list_files(str(place / "missing"), ["**"]) == {"files": [], "left_out": 0, "problem": ""}
+
+
+def test_deep_files_are_listed_or_named(deep_path: Path) -> None:
+    """Tasks may nest directories as they like; a path that is too long is an error, not left out in silence."""
+    make_deep(deep_path / "short", "d")
+    make_deep(deep_path / "long")
+    (deep_path / "other").touch()
+    found = list_files(str(deep_path), ["*"])
+    assert [path for path, _, _ in found["files"]] == ["other", "short/" + "d/" * DEPTH + "file"]
+    assert found["problem"].endswith("File name too long")
+    store = CollectedFiles(deep_path / "fetched", "worker-0")
+    assert store.fetch(found["files"][1][0], 0, hashlib.sha256().hexdigest(), bytes)
 
 
 def test_a_listed_file_is_read_without_following_links(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tflaunch import private_files
 from tflaunch.agents.transfer import HashedFile
 from tflaunch.records import as_json, read_record
 from tflaunch.store.run_dir import PARTS_NAME
-from tflaunch_worker import wire
+from tflaunch_worker import file_trees, wire
 from tflaunch_worker.agent.left_files import PART
 from tflaunch_worker.named_tuple import NamedTuple
 
@@ -131,19 +131,19 @@ class CheckpointCopies:
         number = 1 + max((int(kept.place.partition("-")[0]) for kept in self.kept), default=0)
         checkpoint = checkpoint._replace(place=f"{number:04d}-{checkpoint.name}"[:200])
         new = self._directory / _NEW
-        shutil.rmtree(new, ignore_errors=True)
+        file_trees.remove_tree(str(new))
         for file in checkpoint.files:
             target = new / file.path
             private_files.make_directories(target.parent)
             os.link(self._path(file) or self._part(file), target)
-        shutil.rmtree(self._directory / checkpoint.place, ignore_errors=True)
+        file_trees.remove_tree(str(self._directory / checkpoint.place))
         new.rename(self._directory / checkpoint.place)
         kept = sorted([*self.kept, checkpoint], key=lambda each: each.written_at)
         removed, self.kept = kept[: -self._keep], kept[-self._keep :]
         self._write_index()
         for each in removed:
-            shutil.rmtree(self._directory / each.place, ignore_errors=True)
-        shutil.rmtree(self._directory / PARTS_NAME, ignore_errors=True)
+            file_trees.remove_tree(str(self._directory / each.place))
+        file_trees.remove_tree(str(self._directory / PARTS_NAME))
         return checkpoint
 
     def note_hosts(self, checkpoint: KeptCheckpoint, hosts: Sequence[str]) -> None:

@@ -93,18 +93,19 @@ def _cannot(path: Path, error: OSError) -> TflaunchError:
 
 def _walk(root: Path, start: Path, exclude: Sequence[str]) -> Iterator[Path]:
     """Yield every file and link below ``start`` that is not excluded."""
-    if start != root and _is_excluded(start.relative_to(root).as_posix(), exclude):
-        return
-    kind = _kind(start)
-    if kind == "directory" and (start == root or not start.is_symlink()):
-        try:
-            names = sorted(os.listdir(start))
-        except OSError as error:
-            raise _cannot(start, error) from None
-        for name in names:
-            yield from _walk(root, start / name, exclude)
-    elif kind in ("directory", "file"):
-        yield start
+    waiting = [start]
+    while waiting:
+        path = waiting.pop()
+        if path != root and _is_excluded(path.relative_to(root).as_posix(), exclude):
+            continue
+        kind = _kind(path)
+        if kind == "directory" and (path == root or not path.is_symlink()):
+            try:
+                waiting += [path / name for name in sorted(os.listdir(path), reverse=True)]
+            except OSError as error:
+                raise _cannot(path, error) from None
+        elif kind in ("directory", "file"):
+            yield path
 
 
 def _kind(path: Path) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -32,6 +33,9 @@ _AT_ONCE = 16  # hosts
 _PATIENCE = 60.0  # seconds for a part of a file, from a slow disk
 _LISTING = 3600.0  # seconds to find the files and to compute their hashes
 _SHOWN = 8  # directories in a message
+_LONGEST_NAME = 160  # characters of a path in a message
+_OF_ONE_FILE = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
+"""Errors after which other files may still be stored."""
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -191,7 +195,12 @@ class Collection:
             found = _Listing.read(answer, self._patterns)
             done = done._replace(source=found.directory, problem=found.problem, left_out=found.left_out)
             for path, size, sha256 in found.files:
-                done = self._fetch(agent, store, done, LeftFile(**about, name=path), size, sha256)
+                try:
+                    done = self._fetch(agent, store, done, LeftFile(**about, name=path), size, sha256)
+                except OSError as error:
+                    if error.errno not in _OF_ONE_FILE:
+                        raise
+                    done = done._replace(problem=f"{printable(path, _LONGEST_NAME)}: {error.strerror}")
         except (LinkError, ValueError) as error:
             return done._replace(problem=printable(str(error)))
         except OSError as error:
@@ -212,7 +221,7 @@ class Collection:
 
         is_new = not store.has(file.name, size, sha256)
         if is_new and not store.fetch(file.name, size, sha256, read):
-            return done._replace(problem=f"{printable(file.name, 200)} has changed in the meantime")
+            return done._replace(problem=f"{printable(file.name, _LONGEST_NAME)} has changed in the meantime")
         return done._replace(files=done.files + 1, size=done.size + size, fetched=done.fetched + is_new)
 
 

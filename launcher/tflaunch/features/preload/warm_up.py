@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 from tflaunch.client import follow
 from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
@@ -11,6 +9,7 @@ from tflaunch.features.preload.preloading import Preloading
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.task_starter import REFUSED
 from tflaunch.runtime import launch, supervisor_process
+from tflaunch_worker import file_trees
 
 
 def start_servers(plan: Plan) -> None:
@@ -33,7 +32,7 @@ def start_servers(plan: Plan) -> None:
         raise TflaunchError("interrupted", 130) from None  # the run ends with this process
     if code:
         raise TflaunchError("\n".join(["the modules could not be imported", *messages]), code)
-    shutil.rmtree(directory.path, ignore_errors=True)
+    file_trees.remove_tree(str(directory.path))
     reasons = {observer.job.plan.find(name).host: task.preload for name, task in observer.job.tasks.items()}
     refused = {host: text for host, text in reasons.items() if text.startswith(REFUSED)}
     if refused:

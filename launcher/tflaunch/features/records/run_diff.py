@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,7 +17,7 @@ from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.store.journal import read_job
 from tflaunch.store.run_dir import RECORD_NAME, collected_files_in
-from tflaunch_worker import wire
+from tflaunch_worker import file_trees, wire
 from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 
@@ -138,10 +140,12 @@ def _results(job: Job, code: int | None) -> dict[str, Any]:
 def _collected(directory: Path) -> dict[str, str]:
     """Return the hashes of the files that were fetched from the hosts."""
     found = {}
-    for path in sorted(directory.rglob("*")):
-        if path.is_file() and not path.is_symlink() and not path.relative_to(directory).parts[0].startswith("."):
-            with path.open("rb") as file:
-                found[str(path.relative_to(directory))] = _hash_of(file)
+    if directory.is_dir():
+        for entry in file_trees.walk(str(directory), lambda entry: entry.depth > 0 or not entry.name.startswith(".")):
+            if entry.is_directory or entry.path.startswith(".") or not stat.S_ISREG(entry.status().st_mode):
+                continue
+            with open(os.open(entry.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=entry.directory), "rb") as file:
+                found[entry.path] = _hash_of(file)
     return found
 
 

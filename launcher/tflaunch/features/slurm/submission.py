@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from tflaunch.plan.placement import with_gpus
 from tflaunch.runtime.submitting import SpecOrder, Submitted
 from tflaunch.store import log_writer, run_lock
 from tflaunch.store.run_dir import FUNCTION_NAME, SUPERVISOR_LOG, RunDirectory, home, open_run
-from tflaunch_worker import function
+from tflaunch_worker import file_trees, function
 
 ENGINE = "slurm"
 """The engine that finds the nodes of a job."""
@@ -77,7 +76,7 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
         marked = found_runs.marked(spec, directory.path)
         job = _submit(directory, order, job_parts.wanted(plan, marked, ending))
     except TflaunchError:
-        shutil.rmtree(directory.path, ignore_errors=True)  # the run never existed
+        file_trees.remove_tree(str(directory.path))  # the run never existed
         raise
     return Submitted(directory, f"job {job}", warnings)
 

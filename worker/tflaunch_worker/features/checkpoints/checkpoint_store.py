@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 
-from tflaunch_worker import linux
+from tflaunch_worker import file_trees, linux
 from tflaunch_worker.agent.arriving_files import ArrivingFile, FilesError, unlink_if_there
 from tflaunch_worker.agent.left_files import open_inside, read_part
 from tflaunch_worker.features.checkpoints import saved_checkpoints
@@ -52,7 +52,7 @@ class CheckpointStore:
 
     def remove(self) -> None:
         """Remove everything."""
-        shutil.rmtree(self._directory, ignore_errors=True)
+        file_trees.remove_tree(self._directory)
 
     def read(self, digest: str, offset: int) -> bytes:
         """Return a part of a file, empty if it is not here any more."""
@@ -206,7 +206,7 @@ class CheckpointStore:
         os.makedirs(directory, exist_ok=True)
         for name in os.listdir(directory):
             if name.startswith(_STAGING) and not os.path.exists(f"/proc/{name[len(_STAGING) :]}"):
-                shutil.rmtree(os.path.join(directory, name), ignore_errors=True)  # left by a fork that was killed
+                file_trees.remove_tree(os.path.join(directory, name))  # left by a fork that was killed
         try:
             os.mkdir(staging, 0o700)
             for number, (_, _, digest) in enumerate(files):
@@ -217,7 +217,7 @@ class CheckpointStore:
                 _make_parents(directory, path)
                 os.replace(os.path.join(staging, str(number)), os.path.join(directory, path))
         finally:
-            shutil.rmtree(staging, ignore_errors=True)
+            file_trees.remove_tree(staging)
 
 
 def _stamps(found: Found) -> list[Any]:

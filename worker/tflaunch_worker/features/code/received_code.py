@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import stat
 import time
 
-from tflaunch_worker import CHECKPOINTS_NAME, CODE_NAME, FILES_NAME, TASKS_NAME, fields, offload
+from tflaunch_worker import CHECKPOINTS_NAME, CODE_NAME, FILES_NAME, TASKS_NAME, fields, file_trees, offload
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.arriving_files import ArrivingFile, FilesError, unlink_if_there
 from tflaunch_worker.agent.services import Service
@@ -157,7 +156,7 @@ class Files:
                 os.symlink(link, self._free(path))
         except (OSError, FilesError) as error:
             if is_new:
-                shutil.rmtree(self._place, ignore_errors=True)  # no task has written anything into it
+                file_trees.remove_tree(self._place)  # no task has written anything into it
             reason = f"{error.filename or self._place}: {error.strerror}" if isinstance(error, OSError) else str(error)
             return printable(reason)  # names may hold any character
         self._forget_old()
@@ -326,7 +325,7 @@ class Offer(Service):
 
         def remove() -> None:
             for name in (CODE_NAME, CHECKPOINTS_NAME):
-                shutil.rmtree(os.path.join(self.agent.host.directory, name), ignore_errors=True)
+                file_trees.remove_tree(os.path.join(self.agent.host.directory, name))
 
         offload.run_in_fork(self.agent.loop, remove, lambda _: call.answer())
 

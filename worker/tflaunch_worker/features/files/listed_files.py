@@ -8,15 +8,17 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
 from fnmatch import fnmatchcase
 
-from tflaunch_worker import host_vars, linux, offload
+from tflaunch_worker import file_trees, host_vars, linux, offload
 from tflaunch_worker.agent import orders
-from tflaunch_worker.agent.left_files import is_inside, open_inside, read_part
+from tflaunch_worker.agent.left_files import LONGEST_PATH, open_inside, read_part
 from tflaunch_worker.agent.services import Service
+from tflaunch_worker.printable import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ MOST_BYTES = 4 * 1024 * 1024
 
 _ANY_DEPTH = "**"
 _ENTRY = 100  # bytes of an entry in addition to its path
+_SHOWN_PATH = 120  # characters
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def matches(path: str, patterns: Iterable[str]) -> bool:
@@ -65,31 +69,68 @@ def _with_shorter(rests: Iterable[tuple[str, ...]]) -> State:
 
 
 def list_files(directory: str, patterns: list[str]) -> dict[str, Any]:
-    """Return path, size and SHA-256 of the files that match, and how many were left out. May take long."""
-    files, left_out, room = [], 0, MOST_BYTES
-    for path in _walk(directory, "", _begin(patterns)):
-        file = ListedFile(directory, path)
-        about = file.describe() if path.isprintable() and is_inside(path) else None
+    """Return path, size and SHA-256 of the files that match, how many were left out, and what could not be read.
+
+    May take long.
+    """
+    files, left_out, room, problem = [], 0, MOST_BYTES, ""
+    for entry, is_match in _look(directory, patterns):
+        path = entry.path
+        try:
+            if entry.error is not None and is_match:
+                raise entry.error
+            about = _describe(entry) if is_match and path.isprintable() else None
+        except OSError as error:
+            problem = problem or f"{printable(path, _SHOWN_PATH)}: {error.strerror}"
+            continue
         room -= len(os.fsencode(path)) + _ENTRY
         if about is None or room < 0:
             left_out += 1
         else:
             files.append([path, *about])
-    return {"files": files, "left_out": left_out}
+    return {"files": files, "left_out": left_out, "problem": problem}
 
 
-def _walk(directory: str, path: str, state: State) -> Iterator[str]:
-    """Yield the paths of matching files below a directory; symbolic links that match count as files."""
+def _look(directory: str, patterns: list[str]) -> Iterator[tuple[file_trees.Entry, bool]]:
+    """Yield the files and symbolic links that match below a directory, and the directories that cannot be searched.
+
+    The latter match, too, if all that is in them does.
+    """
+    states = [_begin(patterns)]
+
+    def enters(entry: file_trees.Entry) -> bool:
+        del states[entry.depth + 1 :]
+        rest = _advance(states[entry.depth], entry.name)
+        states.append(rest)
+        return bool(rest)
+
     try:
-        entries = sorted(os.scandir(os.path.join(directory, path)), key=lambda entry: entry.name)
-    except OSError:
-        return  # there is no such directory, or it cannot be read
-    for entry in entries:
-        rest, name = _advance(state, entry.name), os.path.join(path, entry.name)
-        if rest and entry.is_dir(follow_symlinks=False):
-            yield from _walk(directory, name, rest)
-        elif () in rest:
-            yield name
+        for entry in file_trees.walk(directory, enters):
+            is_match = () in _advance(states[entry.depth], entry.name)
+            if entry.error is not None or (is_match and not entry.is_directory):
+                yield entry, is_match
+    except FileNotFoundError:
+        return  # there is no such directory
+
+
+def _describe(entry: file_trees.Entry) -> tuple[int, str] | None:
+    """Return size and SHA-256, None if it is not a regular file.
+
+    Raises:
+        OSError: it cannot be read, or its path is too long for whoever wants it.
+    """
+    if len(os.fsencode(entry.path)) > LONGEST_PATH:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    if not stat.S_ISREG(entry.status().st_mode):
+        return None
+    with open(os.open(entry.name, _FLAGS, dir_fd=entry.directory), "rb") as file:
+        sha256, size = hashlib.sha256(), 0
+        while True:
+            data = file.read(1 << 20)
+            if not data:
+                return size, sha256.hexdigest()
+            sha256.update(data)
+            size += len(data)
 
 
 class FileListing(Service):
@@ -117,11 +158,10 @@ class FileListing(Service):
             return
 
         def answer(found: dict[str, Any] | None) -> None:
-            problem = "" if found is not None else f"{directory} cannot be searched"
-            found = found or nothing
+            found = found or {**nothing, "problem": f"{directory} cannot be searched"}
             files = {path: ListedFile(directory, path) for path, _, _ in found["files"]}
             self.agent.left_files.offer(*about, files)
-            call.answer(problem=problem, directory=directory, **found)
+            call.answer(directory=directory, **found)
 
         def find() -> dict[str, Any]:
             linux.yield_to_others()  # tasks may be running, and it hashes all files that match
@@ -140,21 +180,3 @@ class ListedFile:
     def read(self, offset: int) -> bytes:
         """Return a part of the file, empty if it can no longer be read."""
         return read_part(lambda: open_inside(self._directory, self._path), offset)
-
-    def describe(self) -> tuple[int, str] | None:
-        """Return size and SHA-256, None if it is not a regular file that can be read."""
-        try:
-            descriptor = open_inside(self._directory, self._path)
-        except OSError:
-            return None
-        with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                return None
-            sha256, size = hashlib.sha256(), 0
-            while True:
-                data = file.read(1 << 20)
-                if not data:
-                    return size, sha256.hexdigest()
-                sha256.update(data)
-                size += len(data)
