@@ -170,7 +170,6 @@ class Room(NamedTuple):
         options: options of `up` by the names of their values: ``metrics_port`` for ``--metrics-port``.
         columns: where the function is that returns the values of columns of `ps` and of the page: given the run's
             directory and its `Status`, a mapping from task to title to number.
-        note: where the function is that returns a sentence for the end of `ps`, or "".
         hints: where the `tflaunch.explain.hints.HintRule`s are about why tasks fail, tried in their order.
         warnings: where the function is that returns warnings about files that a spec names: given it and the directory
             of its relative paths, a list of `Problem`s.
@@ -194,7 +193,6 @@ class Room(NamedTuple):
     watchers: tuple[Watching, ...] = ()
     options: Mapping[str, Option] = {}
     columns: str = ""
-    note: str = ""
     hints: str = ""
     warnings: str = ""
     fields: tuple[str, ...] = ()

@@ -133,7 +133,7 @@ def test_a_command_that_does_not_exist_is_one_sentence(launch: Launch) -> None:
     assert ended.returncode == 127
     sentence, hint = ended.stderr.splitlines()
     assert sentence.endswith(" did not start on localhost: command not found: 'no-such-program'")
-    assert hint.startswith("tflaunch: hint: install it on localhost")
+    assert hint.startswith("tflaunch: hint: install it, or write its full path")
 
 
 def test_a_failing_start_is_not_retried(launch: Launch) -> None:

@@ -21,6 +21,7 @@ from tflaunch.core.events import (
     PortOpened,
     PortsHeld,
     PortsRefused,
+    RestartRequested,
     TaskExited,
     TaskGone,
     TaskNotStarted,
@@ -183,6 +184,17 @@ def test_a_command_that_cannot_start_is_not_retried() -> None:
     history = History(clustered({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))
     history.happens(TaskNotStarted(HERE, "worker:0", 0, 127, "command not found"), TaskGone(HERE, "worker:0", 0))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 127)
+
+
+@pytest.mark.parametrize("end", [(0, None), (None, 15)])
+def test_a_task_that_no_other_talks_to_is_restarted_alone_if_a_user_asks(end: tuple[int | None, int | None]) -> None:
+    """Also if it exits with 0 when stopped; a failure still restarts all."""
+    history = History(clustered({"worker": 2}, strategy="none")).start().happens(RestartRequested("worker:1"))
+    assert history.stopped() == ["worker:1"]
+    history.ends("worker:1", *end)
+    assert (history.job.tasks["worker:1"].attempt, history.job.attempt, history.job.phase) == (1, 0, Phase.RUNNING)
+    history.happens(TaskStarted(HERE, "worker:1", 1, 2, 0.0)).ends("worker:0", 3)
+    assert history.job.phase is not Phase.RUNNING
 
 
 def test_a_lost_ps_worker_restarts_alone_at_its_address() -> None:

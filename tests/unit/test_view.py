@@ -17,7 +17,7 @@ from tflaunch.explain import figures
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus, read_status
 from tflaunch.plan.tensorboard import Reach
-from tflaunch.tui import formatting, redraw
+from tflaunch.tui import failure_panel, formatting, redraw
 from tflaunch.tui import layout as view
 from tflaunch_worker import wire
 from tflaunch_worker.printable import printable
@@ -406,3 +406,21 @@ def test_any_status_fits_any_terminal(of: Status, width: int, height: int) -> No
     table = view.table(of, width, NOW).splitlines()
     assert all(0 <= wcswidth(line) <= width for line in table)
     view.table(of, None, NOW)
+
+
+def test_a_failure_is_wrapped_between_words_and_not_inside_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sentences; lines of a log and commands stay in one piece, to be copied."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    log = "  File " + "x" * 90
+    hint = "hint: stop the other program, or its run with `tflaunch down cluster-20260102-030405-6789`, or name a port"
+    shown = failure_panel.panel(["worker:1 on a-host-with-a-long-name exited with code 3", hint, log], 50)
+    assert shown == [
+        "── tflaunch: worker:1 on a-host-with-a-long-name ",
+        "exited with code 3",
+        "hint: stop the other program, or its run with",
+        "`tflaunch down cluster-20260102-030405-6789`, or",
+        "name a port",
+        log,
+        "─" * 49,
+    ]
+    assert failure_panel.panel(["failed"], 30)[0] == "── tflaunch: failed " + "─" * 9

@@ -291,9 +291,9 @@ def _is_wide(job: Job) -> bool:
 
 
 def _with_fault(job: Job, world: World, task: str, code: int) -> World:
-    """Record the first fault of an attempt: of a task that counts and was not asked to stop."""
+    """Record the first fault of an attempt: of a task that counts, and was not asked to stop or cannot start again."""
     counts = task.startswith(("worker", "chief", "ps")) or not job.plan.tasks
-    if counts and job.phase is Phase.RUNNING and not job.tasks[task].is_stopping:
+    if counts and job.phase is Phase.RUNNING and (code == 127 or not job.tasks[task].is_stopping):
         return world._replace(first_fault=(task, code))
     return world
 

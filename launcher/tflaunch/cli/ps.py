@@ -12,7 +12,6 @@ import click
 
 from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import json_option, say
-from tflaunch.rooms import ask, rooms
 
 if TYPE_CHECKING:
     from tflaunch.explain.run_status import Status
@@ -61,8 +60,6 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
         say(f"{counted(len(hidden), 'task')} of it succeeded already: `tflaunch ps -a` shows all")
     for sentence in cluster_formation.ended_sentence(missed):
         say(sentence)
-    for note in filter(None, (ask(room.note) for room in rooms().values() if room.note)):
-        say(note)
 
 
 def _statuses(directory: Path) -> Iterator[Status]:

@@ -13,8 +13,9 @@ from tflaunch.cli.arguments.spec import say
 def restart(words: tuple[str, ...]) -> None:
     """Restart TASKs of RUN; without TASK, all tasks that train.
 
-    An evaluator, a sidecar or a worker of a parameter_server job restarts alone; any other task restarts together with
-    all tasks that train. They get the spec's stop_signal and grace to save first. The restart budget is not charged.
+    An evaluator, a sidecar, a worker of a parameter_server job and a task of strategy none restart alone; any other
+    task restarts together with all tasks that train. They get the spec's stop_signal and grace to save first.
+    The restart budget is not charged.
 
     \b
     Example:

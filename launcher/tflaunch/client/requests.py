@@ -40,7 +40,7 @@ def request_restart(directory: Path, tasks: Sequence[str]) -> list[str]:
     """
     plan = runs.plan_of(directory)
     _ask(directory, "restart", f"; `tflaunch rerun {directory.name}` runs it again", tasks=list(tasks))
-    return [task for task in tasks if not policy.restarts_alone(plan, plan.find(task))]
+    return [task for task in tasks if not policy.can_be_restarted_alone(plan, plan.find(task))]
 
 
 def request_signal(directory: Path, number: int, tasks: Sequence[str]) -> list[str]:

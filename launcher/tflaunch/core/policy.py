@@ -188,6 +188,11 @@ def restarts_alone(plan: Plan, task: TaskPlan) -> bool:
     return not in_gang(task) or (plan.strategy == "parameter_server" and task.role == "worker")
 
 
+def can_be_restarted_alone(plan: Plan, task: TaskPlan) -> bool:
+    """Whether a user can restart this task alone: also one that no other task talks to, though its failure ends all."""
+    return restarts_alone(plan, task) or plan.strategy == "none"
+
+
 def is_ready(job: Job, task: TaskPlan) -> bool:
     """Whether a task can start alone: its host is connected, has the user's code and holds the port."""
     needs_port = task.address is not None and (has_cluster(job.plan.strategy) or task.own_port is not None)

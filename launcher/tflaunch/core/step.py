@@ -288,7 +288,7 @@ def _on_restart_requested(job: Job, event: RestartRequested, now: float) -> Step
     if job.phase is not Phase.RUNNING:
         return job, []  # the phase has changed since the request was accepted
     process = next((process for process in job.plan.processes() if process.task == event.task), None)
-    if process is None or not policy.restarts_alone(job.plan, process):
+    if process is None or not policy.can_be_restarted_alone(job.plan, process):
         message = f"a restart of {event.task or 'all tasks'} was asked for"
         culprit = Culprit(Cause.REQUEST, event.task or "tflaunch", job.attempt, None, None, message)
         return fail(job, culprit, now, may_retry=True)

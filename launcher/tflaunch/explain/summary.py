@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core import preflight, restart_rules
 from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Culprit, Job
@@ -24,13 +26,13 @@ if TYPE_CHECKING:
 
 _FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
-_INSTALL = "install it on {host}, write its full path, or set hosts.{host}.python if it is an interpreter"
 _IN_IMAGE = "install it in the image, or write a name that the image has, such as python3"
 _LITTLE_MEMORY = "memory limit of the container"  # from an agent
 _MORE_MEMORY = "raise container.resources.memory, or roles.ROLE.resources.memory"
 _INTERPRET = "write its interpreter before it, for example: python train.py"
 _CREATE = "create it, or correct `workdir`, which is relative to the spec's file"
 _STAY = "let the command stay in the foreground: without `&`, nohup or setsid; a script may end with `exec COMMAND`"
+_PYTHON = re.compile(r"'python[\d.]*'")
 _TAIL_LINES = 10
 _SHOWN_LINES = 4
 _SHOWN_METRICS = 3
@@ -233,12 +235,20 @@ def _hint_about_start(culprit: Culprit, plan: Plan) -> str | None:
     if culprit.code == _NOT_FOUND and culprit.message.endswith(".py'"):
         return _INTERPRET
     if culprit.code == _NOT_FOUND:
-        return _INSTALL.format(host=culprit.host) if plan.kubernetes is None else _IN_IMAGE
+        return _remedy_for_missing(culprit) if plan.kubernetes is None else _IN_IMAGE
     if culprit.code != _NOT_EXECUTABLE:
         return None
     if culprit.message.startswith("working directory "):
         return _CREATE
     return f"allow it with chmod +x, or {_INTERPRET}" if culprit.message.endswith("Permission denied") else None
+
+
+def _remedy_for_missing(culprit: Culprit) -> str:
+    """Return what helps where a program is not found."""
+    there = "" if culprit.host == LOCALHOST else f" on {culprit.host}"
+    if _PYTHON.search(culprit.message):
+        return f"install it{there}, write for example python3, or name its path in hosts.{culprit.host}.python"
+    return f"install it{there}, or write its full path"
 
 
 def _hint_for_limit(job: Job, tail: Callable[[str, int], list[str]]) -> str | None:

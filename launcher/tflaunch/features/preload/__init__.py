@@ -31,7 +31,6 @@ ROOM = Room(
             value='["tensorflow"]',
         ),
     },
-    note="tflaunch.features.preload.warm_servers:note_living",
     watchers=(Watching("tflaunch.features.preload.import_hint:ImportHint", _may_gain),),
     functions="tflaunch.features.preload.function_code:describe",
     testing="tflaunch.features.preload.between_tests:BetweenTests",

@@ -8,7 +8,6 @@ from typing import Any
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core.events import Count, Reason, Seconds
 from tflaunch.explain import figures
-from tflaunch.explain.wording import counted
 from tflaunch.records import read_record
 from tflaunch.store.run_dir import home
 from tflaunch_worker import fields
@@ -71,20 +70,6 @@ def read_server(host: str, status: Any) -> WarmServer:
 
 def _directory() -> str:
     return warm_client.servers_directory(str(home()), os.environ)
-
-
-def note_living() -> str:
-    """Return what the servers on this machine cost, or "" without any."""
-    return in_one_line(living())
-
-
-def in_one_line(servers: list[WarmServer]) -> str:
-    """Return what the servers cost, or "" without any."""
-    if not servers:
-        return ""
-    total = figures.memory(sum(server.memory_bytes for server in servers))
-    verb = "uses" if len(servers) == 1 else "use"
-    return f"{counted(len(servers), 'warm server')} {verb} {total} (`tflaunch warm` lists, `tflaunch warm --stop` ends)"
 
 
 def table(servers: list[WarmServer]) -> str:
