@@ -102,7 +102,7 @@ def _check(read: Callable[[Any], Any], *allowed: type[Exception]) -> Callable[[b
 
 def _warm(value: Any) -> None:
     server = warm_servers.read_server("h1", value)
-    check_sentence(warm_servers.table([server]) + warm_servers.in_one_line([server]))
+    check_sentence(warm_servers.table([server]))
 
 
 def _collected(value: Any) -> None:

@@ -54,7 +54,7 @@ def test_what_a_room_declares_is_there(name: str) -> None:
     room = rooms()[name]
     places = [entry.place for entries in (room.watchers, room.starting, room.verbs.values()) for entry in entries]
     places += [verb.output for verb in room.verbs.values()] + [place.finder for place in room.locations]
-    places += [room.hints, room.columns, room.note, room.code]
+    places += [room.hints, room.columns, room.code]
     places += [place for option in room.options.values() for place in (option.read, option.check)]
     places += [place for engine in room.engines.values() for place in (engine.submit, engine.check)]
     places += [*room.discover.values(), *room.host_makers.values(), *room.connectors.values(), *room.programs.values()]
