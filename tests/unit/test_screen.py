@@ -93,6 +93,9 @@ I0000 00:00:1795398412.527848    5416 coordination_service.cc:505] Example strag
 I0000 00:00:1795398413.000001    5416 generator_dataset_op.cc:122] Memory patch applied: M_TRIM_THRESHOLD=128 kb
 W0000 00:00:1795398413.228541    5416 dataset.cc:997] Input of GeneratorDatasetOp::Dataset will not be optimized because
 I0000 00:00:1795398419.000001    5416 preemption_notifier.cc:110] Preemption notifier is being deleted.
+/venv/lib/python3.11/site-packages/tensorflow/python/data/ops/dataset_ops.py:463: UserWarning: To make it possible to \
+preserve tf.data options across serialization boundaries, their implementation has moved to be part of the graph.
+  warnings.warn("To make it possible to preserve tf.data options across "
 2024-03-01 10:20:30.123456: I tensorflow/core/util/port.cc:113] oneDNN custom operations are on.
 """.splitlines()
 TELLING = """\

@@ -28,6 +28,8 @@ _MESSAGES = (
     _INFO + rb"eager_service_impl\.cc:\d+\] ",
     _ANY + rb"type_inference\.cc:\d+\] Type inference failed\.",
     _INFO + rb"kernel_and_device\.cc:\d+\] Ignoring error status when releasing ",
+    rb"/\S+/dataset_ops\.py:\d+: UserWarning: To make it possible to preserve tf\.data options across ",
+    rb'  warnings\.warn\("To make it possible to preserve tf\.data options across "',
     rb"/job:\w+/replica:\d+/task:\d+$",  # one of the tasks that the coordination service waits for
 )
 _MESSAGE = rb"(?m)^(?:" + rb"|".join(_MESSAGES) + rb")"
