@@ -16,8 +16,10 @@ from typing import Any
 import jsonschema
 import pytest
 
+from support.launch import Launch
 from support.rendering import MARK, SPECIAL_VARIABLES
 from support.specs import GOOD, REPOSITORY, SMALLEST, SMALLEST_LOCAL, TFLAUNCH, tflaunch, written
+from support.terminals import Terminal
 
 pytestmark = pytest.mark.cli
 
@@ -413,3 +415,16 @@ class TestHelp:
         """It is not a terminal."""
         shown = tflaunch("plan", written(tmp_path, SMALLEST_LOCAL), home=home, FORCE_COLOR="1")
         assert "\x1b" not in shown.stdout + shown.stderr
+
+
+def test_tables_fit_the_terminal_and_are_whole_in_a_pipe(launch: Launch) -> None:
+    """Whatever a program reports."""
+    names = ["accuracy", "validation_accuracy", "learning_rate", "loss"]
+    metrics = json.dumps({"step": 7, "metrics": dict.fromkeys(names, 0.123456)})
+    script = f"echo '{metrics}' > $TFLAUNCH_PROGRESS; echo reported; exec sleep 600"
+    assert launch.run("up", "-d", launch.shell(script, strategy="none")).returncode == 0
+    launch.wait_for_log("worker:1", "reported")
+    shown, code = Terminal(launch, "stty cols 80; tflaunch ps; tflaunch ls").read_to_end()
+    assert (code, max(map(len, shown.splitlines())) <= 80) == (0, True), shown
+    assert max(map(len, launch.run("ps").stdout.splitlines())) > 80
+    launch.run("down")

@@ -102,3 +102,26 @@ def test_runs_that_have_ended_are_read_once(read: list[str]) -> None:
     resumed.close()
     assert {entry["run"]: entry["exit_code"] for entry in runs.overview()} == {first.name: 2, live.run: 1}
     assert read == [first.name]
+
+
+@pytest.mark.usefixtures("read")
+@pytest.mark.parametrize(
+    ("width", "titles"),
+    [
+        (None, "RUN STATE EXIT TASKS STARTED LASTED lr STEP accuracy loss"),
+        (85, "RUN STATE EXIT STARTED lr STEP accuracy loss"),
+        (80, "RUN STATE EXIT STARTED lr STEP accuracy"),
+        (62, "RUN STATE EXIT STARTED lr"),
+        (20, "RUN STATE EXIT"),
+    ],
+)
+def test_a_terminal_shows_the_columns_that_fit(width: int | None, titles: str) -> None:
+    """Those that matter most; a pipe gets all."""
+    directory = RunDirectory("run-lr0.1")
+    journal = Journal(directory, 0)
+    plan = clustered({"worker": 1})._replace(matrix={"lr": "0.1"})
+    journal.record_plan(directory, serialize.as_json(plan), time.monotonic())
+    journal.record_end(0, [], "succeeded", progress=(7, {"accuracy": 0.5, "loss": 1.25}))
+    journal.close()
+    text = run_list.table(run_list.overview(), time.time(), width)
+    assert text.splitlines()[0].split() == titles.split()

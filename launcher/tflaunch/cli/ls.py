@@ -33,7 +33,8 @@ def ls(
 ) -> None:
     """List the runs of this user on this machine, the newest first; with RUN, those whose names begin with it.
 
-    If some were made by --matrix, their values and the last metrics of all runs are columns, too.
+    If some were made by --matrix, their values and the last metrics of all runs are columns, too; a terminal shows
+    those that fit, a pipe all.
 
     A run is `lost` when its supervisor was killed: `tflaunch up --resume RUN` takes over.
 
@@ -50,6 +51,7 @@ def ls(
     from tflaunch.client.run_list import STATES, overview, table
     from tflaunch.clusterspec.values import nearest_name
     from tflaunch.store.run_dir import runs_directory
+    from tflaunch.tui import terminal
 
     for state in states:
         if state not in STATES:
@@ -66,7 +68,7 @@ def ls(
     if as_json:
         click.echo(json.dumps(found, indent=2))
     elif found:
-        click.echo(table(found, time.time()), nl=False)
+        click.echo(table(found, time.time(), terminal.width_of_stdout()), nl=False)
     elif states or since:
         say("no such runs")
     elif engine is not None:

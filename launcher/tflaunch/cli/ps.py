@@ -39,7 +39,7 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     from tflaunch.client.status import current_status
     from tflaunch.explain import cluster_formation
     from tflaunch.explain.wording import counted
-    from tflaunch.tui import redraw
+    from tflaunch.tui import redraw, terminal
     from tflaunch.tui.layout import table
 
     directory = runs.find_run(run)
@@ -55,7 +55,7 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     missed = cluster_formation.servers_among(runs.plan_of(directory), done) if is_training else []
     hidden = set() if everything else done.difference(missed)
     current = current._replace(tasks=tuple(task for task in current.tasks if task.task not in hidden))
-    click.echo(table(current), nl=False)
+    click.echo(table(current, terminal.width_of_stdout()), nl=False)
     if hidden:
         say(f"{counted(len(hidden), 'task')} of it succeeded already: `tflaunch ps -a` shows all")
     for sentence in cluster_formation.ended_sentence(missed):

@@ -219,10 +219,11 @@ def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:
     return (job.phase.value if is_live else "lost"), None
 
 
-def table(entries: Sequence[RunEntry], now: float) -> str:
+def table(entries: Sequence[RunEntry], now: float, width: int | None = None) -> str:
     """Return the runs as aligned text; ``now`` is in seconds since the epoch.
 
-    If some were made by `--matrix`, their values and the last metrics of all are columns.
+    If some were made by `--matrix`, their values and the last metrics of all are columns: as many as fit into the
+    ``width`` of a terminal.
     """
     names = _names_in(entries, "matrix")
     metrics = _names_in(entries, "metrics")[:_MOST_METRICS] if names else []
@@ -233,7 +234,21 @@ def table(entries: Sequence[RunEntry], now: float) -> str:
         results = [_cell(entry["matrix"].get(name)) for name in names]
         results += [_cell(entry["step"])] if has_steps else []
         rows.append((*_row(entry, now), *results, *(_cell(entry["metrics"].get(name)) for name in metrics)))
-    return aligned(rows)
+    return _fitting(rows, len(names), width)
+
+
+def _fitting(rows: Sequence[Sequence[str]], names: int, width: int | None) -> str:
+    """Return rows as aligned text, without the columns that matter least if a line is wider than ``width``."""
+    end = len(_COLUMNS) + names
+    results, values = range(end, len(rows[0])), range(len(_COLUMNS), end)
+    lasted, tasks, started = (_COLUMNS.index(title) for title in ("LASTED", "TASKS", "STARTED"))
+    left_out = [lasted, tasks, *reversed(results), started, *reversed(values)]
+    for count in range(len(left_out) + 1):
+        kept = [[cell for at, cell in enumerate(row) if at not in left_out[:count]] for row in rows]
+        text = aligned(kept)
+        if width is None or max(map(len, text.splitlines())) <= width:
+            break
+    return text
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -27,6 +27,11 @@ def is_drawable(descriptor: int) -> bool:
     return os.environ.get("TERM", "dumb") not in ("", "dumb") and os.isatty(descriptor)
 
 
+def width_of_stdout() -> int | None:
+    """Return the columns of the terminal that is stdout; None if it is a pipe or file, which has no limit."""
+    return size(1)[0] if os.isatty(1) else None
+
+
 def size(descriptor: int) -> tuple[int, int]:
     """Return columns and rows of a terminal, (80, 24) if unknown."""
     try:

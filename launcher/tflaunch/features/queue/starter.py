@@ -151,6 +151,7 @@ def _check_names(plan: Plan, values: Mapping[str, str]) -> None:
 def _follow_all(queued: Sequence[Path], is_quiet: bool) -> int:
     """Tell how runs begin and end; then compare them. Ctrl-C stops those that are left."""
     from tflaunch.client.run_list import entry_of, table
+    from tflaunch.tui import terminal
 
     codes = []
     with interrupts_stop(queued) as seen:
@@ -163,7 +164,7 @@ def _follow_all(queued: Sequence[Path], is_quiet: bool) -> int:
                 codes.append(error.exit_code)
     left = [entry_of(directory) for directory in queued if directory.is_dir()]
     if left:
-        click.echo(table(left, time.time()), nl=False)
+        click.echo(table(left, time.time(), terminal.width_of_stdout()), nl=False)
     return 128 + seen[0] if seen else next(filter(None, codes), 0)
 
 
