@@ -122,7 +122,7 @@ def test_a_killed_worker_takes_its_gang_along_but_nobody_who_looks_on(launch: La
     err = finish(running)
     assert running.returncode == 0, err
     assert "evaluator:0 was killed by SIGKILL; it restarts alone" in err
-    assert "worker:1 was killed by SIGKILL; ending worker:0\n" in err
+    assert "worker:1 failed; ending worker:0\ntflaunch: worker:1 was killed by SIGKILL" in err
     killed, ended, *_ = (r for r in launch.records("task_exited") if r["task"].startswith("worker"))
     assert (killed["task"], killed["was_told"], killed["signal"]) == ("worker:1", False, signal.SIGKILL)
     assert (ended["task"], ended["was_told"]) == ("worker:0", True)
@@ -363,8 +363,8 @@ def test_a_lost_chief_or_ps_takes_all_along(launch: Launch) -> None:
     (launch.directory / "enough").touch()
     err = finish(running)
     assert running.returncode == 0, err
-    assert "chief:0 exited with code 3; ending worker:0, ps:0" in err
-    assert "ps:0 was killed by SIGKILL; ending chief:0, worker:0" in err
+    assert "chief:0 failed; ending worker:0, ps:0\ntflaunch: chief:0 exited with code 3" in err
+    assert "ps:0 failed; ending chief:0, worker:0\ntflaunch: ps:0 was killed by SIGKILL" in err
     for task in cluster:
         assert starts(launch, f"{task}:0") == [0, 1, 2]
     said = words(launch, "chief:0")

@@ -84,6 +84,9 @@ def failure_news(before: Job, job: Job) -> list[str]:
         return [f"{describe(job.culprit, job.plan)}{preempted}; the others have {duration_words(grace)} to save"]
     if before.culprit is not None and job.phase is before.phase:
         return [f"{describe(job.culprit, job.plan)} before that"]
+    if job.culprit.cause is Cause.TASK:  # how it failed is said once all have ended and the culprit is certain
+        failed = f"{named(job.culprit.name, job.culprit.host, job.plan)} failed"
+        return [f"{failed}; ending {listed(living)}"] if living else []
     return [describe(job.culprit, job.plan) + (f"; ending {listed(living)}" if living else "")]
 
 

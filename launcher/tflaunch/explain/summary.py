@@ -34,7 +34,6 @@ _CREATE = "create it, or correct `workdir`, which is relative to the spec's file
 _STAY = "let the command stay in the foreground: without `&`, nohup or setsid; a script may end with `exec COMMAND`"
 _PYTHON = re.compile(r"'python[\d.]*'")
 _TAIL_LINES = 10
-_SHOWN_LINES = 4
 _SHOWN_METRICS = 3
 _ASKED = 8  # tasks whose words are compared with those of a culprit that blames its peers
 _LOOKED_AT = 500  # TensorFlow may write hundreds of lines after a traceback
@@ -49,7 +48,7 @@ def summary(
         job: the ended job.
         logs: where the logs are.
         tail: returns the last lines of a task's log.
-        is_shown: the tasks' output is on the same screen, so the end of a traceback is enough.
+        is_shown: the tasks' output is on the same screen, and with it a traceback.
         known: what is known beside the job.
     """
     return "\n".join([*unended(job), _ended(job, logs, tail, is_shown, known)])
@@ -199,10 +198,12 @@ def _python_elsewhere(job: Job, culprit: Culprit) -> str:
 def _evidence(found: JobFailure, is_shown: bool) -> list[str]:
     """Return the lines of a summary about what the culprit wrote last."""
     wrote = f"{found.task} ({found.python})" if found.python else found.task
+    if found.traceback and is_shown:
+        return []  # the task's output has it, and the sentence says where and why
     if found.traceback:
         from tflaunch.explain import tracebacks
 
-        clipped = tracebacks.clipped(list(found.traceback), _SHOWN_LINES if is_shown else _TAIL_LINES)
+        clipped = tracebacks.clipped(list(found.traceback), _TAIL_LINES)
         return [f"traceback of {wrote}:", *map(_quoted, clipped)]
     if found.last_lines:
         return [f"last lines of {wrote}:", *map(_quoted, found.last_lines)]

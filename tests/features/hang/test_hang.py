@@ -430,6 +430,13 @@ def test_all_processes_of_a_task_count_as_its_work(
     assert found.culprits == (() if group.kind is Kind.WORKS else ("worker:1",))
 
 
+def test_tasks_that_wait_for_different_things_at_one_line_stand_apart() -> None:
+    """One holds a lock and sleeps, and the next waits for the lock."""
+    locked = thread(DATA, wchan="locks_lock_inode_wait", target="/d/lock, which python (pid 9) has locked")
+    found = judge(evidence("worker:0", thread(DATA, wchan="hrtimer_nanosleep")), evidence("worker:1", locked))
+    assert {group.does for group in found.groups} == {"sleeps", "waits for /d/lock, which python (pid 9) has locked"}
+
+
 def test_a_task_that_waits_in_tensorflow_is_not_excused_by_its_children() -> None:
     """They may be those of its input, which poll."""
     child = Process(8, "python", "S", 1.0, "", (), ())
@@ -442,7 +449,7 @@ def test_servers_without_a_cpu_do_not_make_a_job_that_waits() -> None:
     """Under ParameterServerStrategy only threads of C++ compute; other programs may leave them little."""
     chief, worker = evidence("chief:0", thread(*IN_STEP)), evidence("worker:0", thread(JOIN, TRAIN))
     starved = worker._replace(processes=(worker.processes[0]._replace(cpu=0.1, cpu_wait=0.8),))
-    assert judge(chief, worker).sentence == "no culprit: all tasks wait"
+    assert judge(chief, worker).sentence == "all tasks wait, and none holds up the rest"
     assert judge(chief, starved).sentence == "no task is stuck: worker:0 ran just now"
 
 

@@ -368,7 +368,8 @@ def grouped(positions: Sequence[Position]) -> tuple[Group, ...]:
     """Group tasks by place, the smallest group first."""
     found: dict[object, list[Position]] = {}
     for at in positions:
-        found.setdefault((at.kind, _on_any_host(at.own), _on_any_host(at.inner), at.is_stuck), []).append(at)
+        waits = at.does if at.is_stuck and at.does.startswith("waits for ") else ""  # one line may lock and sleep
+        found.setdefault((at.kind, _on_any_host(at.own), _on_any_host(at.inner), at.is_stuck, waits), []).append(at)
     return tuple(map(_group_of, sorted(found.values(), key=lambda each: (len(each), -each[0].depth))))
 
 
