@@ -77,6 +77,8 @@ _OPERATION = re.compile(r" \[Op:\w{1,200}\](?: name:)? ?$")
 _FATAL = re.compile(
     r"F\d{4} [^\]]{0,200}\] (?P<logged>.+)|(?P<python>Fatal Python error: .+)"
     r"|terminate called (?:after throwing an instance of '(?P<thrown>[^']{1,200})'|without an active exception)"
+    r"|(?P<of_libc>(?:\*\*\* stack smashing detected|double free or corruption|corrupted (?:size|double-linked)"
+    r"|(?:free|malloc|realloc|munmap_chunk)\(\): ).{0,200}|libc\+\+abi: terminating.{0,1000})"
 )
 _PYTHON_LOG = re.compile(r" (?P<file>[^\s/]{1,200}\.py):(?P<line>\d{1,9})\]")
 _IGNORED, _IN_THREAD = "Exception ignored ", "Exception in thread "
@@ -381,7 +383,7 @@ def _fatal(lines: Sequence[str], start: int) -> Failure | None:
         found = _FATAL.match(lines[number])
         if found is None:
             continue
-        text, frame = found["logged"] or found["python"], None
+        text, frame = found["logged"] or found["python"] or found["of_libc"], None
         if text is None:
             said = lines[number + 1] if number + 1 < len(lines) else ""
             what = said.partition("what():")[2].strip()
