@@ -230,10 +230,19 @@ def test_ctrl_c_while_a_run_begins(launch: Launch, module: str, options: list[st
     assert len(list(launch.home.glob("runs/*"))) == len(states)
 
 
-@pytest.mark.parametrize("module", ["tflaunch.runtime.launch", "tflaunch.runtime.wiring", "tflaunch.tui.screen"])
-def test_term_while_a_run_begins(launch: Launch, module: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    ("module", "options"),
+    [
+        ("tflaunch.runtime.launch", []),
+        ("tflaunch.runtime.wiring", []),
+        ("tflaunch.tui.screen", []),
+        ("tflaunch.features.records.run_record", ["-d"]),
+    ],
+)
+def test_term_while_a_run_begins(launch: Launch, module: str, options: list[str], number: int) -> None:
     """It is as Ctrl-C, but for the exit code."""
-    interrupt_at(launch, module, code=143, SIGNAL=str(int(signal.SIGTERM)))
+    interrupt_at(launch, module, *options, code=128 + number, SIGNAL=str(int(number)))
     assert {run["state"] for run in json.loads(launch.run("ls", "--json").stdout)} <= {"interrupted"}
     assert not launch.survivors()
 

@@ -11,6 +11,7 @@ import os
 import signal
 
 from tflaunch_worker import linux, process_state
+from tflaunch_worker.signals import ENDING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def fork_program(command: Command, settings: TaskSettings, streams: tuple[int, i
     process_state.changed_signals()  # cache it before the fork, because a fork would lose it
     agent = os.getpid()
     # Until the fork has reset its dispositions, these signals would run the agent's handlers in it.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*ENDING, signal.SIGCHLD})
     try:
         pid = os.fork()
         if pid == 0:

@@ -17,7 +17,7 @@ from tflaunch.explain.run_status import Status
 from tflaunch.interruptible import wait_readable
 from tflaunch.store.log_line import Kept
 from tflaunch.store.run_dir import SUPERVISOR_LOG
-from tflaunch_worker import process_state
+from tflaunch_worker import process_state, signals
 from tflaunch_worker.readable import signal_name
 
 _BEGUN = b"."
@@ -60,20 +60,24 @@ def notes(tasks: Sequence[str]) -> Notes:
     return Notes()
 
 
+_FORWARDED = (signal.SIGINT, *signals.ENDING)
+
+
 @contextmanager
 def _interrupts_to(supervisor: int) -> Iterator[None]:
-    earlier = signal.signal(signal.SIGINT, lambda *_: os.kill(supervisor, signal.SIGINT))
+    earlier = {each: signal.signal(each, lambda got, _: os.kill(supervisor, got)) for each in _FORWARDED}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, earlier)
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
 def launched(directory: Path, supervise: Callable[[Callable[[], None]], int]) -> Iterator[None]:
     """Supervise a run in a separate process; enter the context once other terminals can see the run.
 
-    Until the context is left, Ctrl-C is forwarded to that process, and ends the run.
+    Until the context is left, signals that end a run are forwarded to that process.
 
     Args:
         directory: the run's.
@@ -85,7 +89,7 @@ def launched(directory: Path, supervise: Callable[[Callable[[], None]], int]) ->
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # until both processes can handle it
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)  # until both processes can handle it
     pid = os.fork()
     if pid == 0:
         os.setsid()
