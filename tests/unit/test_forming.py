@@ -186,6 +186,21 @@ def test_the_minute_of_the_start_begins_with_the_last_task() -> None:
     assert forming.since == EPOCH + history.now - policy.WARN_AFTER
 
 
+@pytest.mark.parametrize(("lived", "reason"), [(1, "crash loop: the same failure 3 times"), (60, "restarted 5 times")])
+def test_a_kill_soon_after_a_late_start_comes_soon_after_the_start(lived: float, reason: str) -> None:
+    """One from outside that always comes then may be the program's own; what was preloaded before does not count."""
+    history = History(clustered({"worker": 1}, restart={"max": 5, "backoff": [1, 1]})).happens(HostJoined(HERE))
+    for attempt in range(6):
+        history.happens(PortsHeld(HERE, {"worker:0": 20000 + attempt}))
+        history.now += 50
+        history.happens(TaskStarted(HERE, "worker:0", attempt, 1, 0.0))
+        history.now += lived
+        if history.ends("worker:0", None, 9).job.phase is Phase.ENDED:
+            break
+        history.wait()
+    assert history.job.restarts.no_retry_reason.startswith(reason)
+
+
 def test_a_program_that_never_opens_its_port_does_start() -> None:
     """It may use a resolver of its own: a failure after hours is never a start-up failure."""
     history = starting(1)

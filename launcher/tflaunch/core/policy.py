@@ -84,10 +84,15 @@ def waited_for(job: Job) -> list[str]:
     return unopened(job) if is_late else []
 
 
+def all_started_at(job: Job) -> float:
+    """Return when the last task of the current attempt started, or the attempt began if none has."""
+    return max(job.attempt_started_at, job.formation.started_at)
+
+
 def is_overdue(job: Job, task: TaskState, now: float) -> bool:
     """Whether a task has run for `WARN_AFTER` without listening on the port that others wait for."""
     has_warned = job.formation.was_warned and not job.formation.is_complete  # agree with what was said then
-    began = job.formation.started_at if has_warned else task.since
+    began = all_started_at(job) if has_warned else task.since
     is_late = task.phase is TaskPhase.RUNNING and not task.is_port_open and now - began >= WARN_AFTER
     return is_late and listens(job.plan, task.task) and len(_listening(job.plan)) > 1
 
@@ -132,7 +137,7 @@ def trained_alone(job: Job, now: float) -> list[str]:
     if job.formation.cluster_formed:
         return []  # in an earlier attempt; this one had nothing left to train
     alone = unopened(job)
-    is_short = now - job.attempt_started_at < SHORTEST_TRAINING
+    is_short = now - all_started_at(job) < SHORTEST_TRAINING
     if is_short and not all(_TENSORFLOW & set(job.tasks[task].preload.split(",")) for task in alone):
         return []
     return alone if 1 < len(alone) == len(_listening(job.plan)) else []

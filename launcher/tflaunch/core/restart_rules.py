@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tflaunch.core.events import TaskExited
 from tflaunch.core.job_state import Cause, Culprit, Job
-from tflaunch.core.policy import gang_tasks, trainers, waits_for_lost_hosts
+from tflaunch.core.policy import all_started_at, gang_tasks, trainers, waits_for_lost_hosts
 from tflaunch.core.restart_budget import ALIKE, QUICK, Answer, Failure, Reached, decide_restart
 from tflaunch.core.task_state import TaskState
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
@@ -72,7 +72,7 @@ def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
     if culprit.cause is Cause.TASK:
         is_free = is_preemption(culprit.code, culprit.signal)
         failure = job.tasks[culprit.name].exit.failure
-        kind, what = _kind(culprit, failure, is_quick=job.failed_at - job.attempt_started_at < QUICK)
+        kind, what = _kind(culprit, failure, is_quick=job.failed_at - all_started_at(job) < QUICK)
         # Where a chief trains alone, no other task can show at once that all fail alike.
         is_alone = culprit.name == "chief:0" and job.plan.strategy == "parameter_server"
         return Failure(kind, is_free, reached, what, most=2 if is_alone and is_own_error(failure) else ALIKE)

@@ -45,7 +45,7 @@ def _deadlines_while_running(job: Job) -> list[float | None]:
     if breakpoints.is_debugged(job):
         return times
     if not job.formation.is_complete:
-        times += [_start_limit_at(job), None if job.formation.was_warned else warns_at(job)]
+        times += [_start_limit_at(job), None if job.formation.was_warned else _warn_at(job)]
     return [*times, job.deadlines.finish_by]
 
 
@@ -108,7 +108,7 @@ def _on_time_running(job: Job, now: float) -> Step:
         after = f"{duration_words(job.plan.timeouts.finish or 0)} after the first task had finished"
         message = f"stopped: {late} still ran {after} (timeouts.finish)"
         return fail(job, _limit("finish", job, message), now, may_retry=False)
-    if now >= warns_at(job) and not job.formation.is_complete and not is_debugged:
+    if now >= _warn_at(job) and not job.formation.is_complete and not is_debugged:
         job = job.with_formation(was_warned=True, is_past_start=True)
     if job.deadlines.late_at is not None and now >= job.deadlines.late_at:
         job = job.with_deadlines(was_late=True)
@@ -129,6 +129,6 @@ def _start_limit_at(job: Job) -> float | None:
     return None if limit is None else breakpoints.start_of_limits(job) + limit
 
 
-def warns_at(job: Job) -> float:
+def _warn_at(job: Job) -> float:
     """Return when the tasks that do not listen are reported, if there are any then."""
-    return max(breakpoints.start_of_limits(job), job.formation.started_at) + policy.WARN_AFTER
+    return max(breakpoints.start_of_limits(job), policy.all_started_at(job)) + policy.WARN_AFTER

@@ -51,9 +51,7 @@ def forming(job: Job, known: Annotations = NOTHING) -> Forming | None:
     if not missing:
         return None
     others = [task.task for task in job.plan.tasks if policy.listens(job.plan, task.task) and task.task not in missing]
-    return Forming(
-        max(job.formation.started_at, job.attempt_started_at), tuple(missing), tuple(others), remedy(job, known)
-    )
+    return Forming(policy.all_started_at(job), tuple(missing), tuple(others), remedy(job, known))
 
 
 def sentence(found: Forming, now: float) -> str:
