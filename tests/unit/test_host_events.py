@@ -9,6 +9,7 @@ from support.specs import clustered
 from tflaunch.core import policy, preflight
 from tflaunch.core.actions import JoinHost
 from tflaunch.core.events import (
+    HostDelayed,
     HostJoined,
     HostLeaving,
     HostLost,
@@ -23,6 +24,7 @@ from tflaunch.core.events import (
     TaskGone,
     TaskStarted,
 )
+from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Cause, Phase
 from tflaunch.explain import summary
 
@@ -99,6 +101,19 @@ def test_a_link_that_comes_back_within_the_lease_changes_nothing() -> None:
     assert history.job.tasks == before
     assert history.job.first_fence_at() is None
     assert history.actions == []
+
+
+def test_a_link_that_is_not_restored_has_the_newest_reason() -> None:
+    """The fence stays; what cannot be reached again, in a message of the end, is what was tried."""
+    history = Far().join().start().history.happens(LinkLost("h2", "cut"))
+    fence_at = history.job.hosts["h2"].fence_at
+    history.now += 2
+    history.happens(HostDelayed("h2", "cut; there is no key"))
+    host = history.job.hosts["h2"]
+    assert (host.phase, host.reason, host.fence_at) == (HostPhase.DISCONNECTED, "cut; there is no key", fence_at)
+    assert history.actions == []
+    history.happens(LinkRestored("h2", is_leaving=False), HostDelayed("h2", "late"))
+    assert history.job.hosts["h2"].phase is HostPhase.CONNECTED
 
 
 def test_the_fence_begins_with_the_last_loss_of_the_link() -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.job_history import History
+from support.job_history import HERE, History
 from support.specs import clustered
 from tflaunch.agents.output import Output
 from tflaunch.core import event_records, measures
-from tflaunch.core.events import TaskExited
+from tflaunch.core.events import LinkLost, TaskExited
 from tflaunch.core.measures import Measure, Progress
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch_worker.agent import task_output
@@ -206,6 +206,17 @@ def test_a_task_that_has_just_begun_has_no_percentage(lived: float, percent: flo
     measured = {TASK: Measure(0, 0.8, None, None, None, None)}
     (task,) = status(history.job, StatusInputs(0, "logs", True, began + lived, measured)).tasks
     assert task.cpu_percent == percent
+
+
+def test_a_task_that_is_cut_off_has_its_last_progress_and_no_usage() -> None:
+    """What it uses now is not known: no curve goes on, and no time is left."""
+    history = History(clustered({"worker": 1})).start()
+    history.happens(LinkLost(HERE, "cut"))
+    said = {"attempt": 0, "cpu_seconds": 5.0, "rss_bytes": 10, "progress": {"step": 7, "steps_per_second": 2.0}}
+    measured = measures.from_wire({TASK: said})
+    (task,) = status(history.job, StatusInputs(0, "logs", True, history.now + 9, measured)).tasks
+    assert (task.state, task.step) == ("disconnected", 7)
+    assert (task.cpu_percent, task.rss_bytes, task.steps_per_second) == (None, None, None)
 
 
 def test_an_event_has_the_metrics_of_a_measurement() -> None:

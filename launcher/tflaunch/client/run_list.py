@@ -26,6 +26,8 @@ LIVE = "live"
 """The state of all runs that have not ended."""
 _ENDED = ("succeeded", "failed", "stopped", "interrupted", "lost", "unreadable")
 _PHASES = tuple(phase.value for phase in Phase if phase is not Phase.ENDED)
+_STANDING = (Phase.PREPARING.value, Phase.STOPPING.value, Phase.BACKING_OFF.value, Phase.WAITING_FOR_HOSTS.value)
+"""Phases in which no task trains."""
 _LIVING = (*_PHASES, "queued", "elsewhere", "not begun")
 STATES = (LIVE, *_LIVING, *_ENDED)
 """What a run's state can be."""
@@ -47,8 +49,9 @@ class RunEntry(TypedDict):
     ``kubernetes``; `host` is the only one of its `hosts` with tasks. `step` and `metrics` are the last ones that the
     run has reported. A run in the queue of a batch system has a `position` there, from 1 on, and an `expected_start`,
     where that is known. A live run that tells how many `steps` it has in all is expected to take the last one at
-    `expected_end`, at the present rate. The state is the phase of a live run, ``queued``, ``elsewhere`` (supervised in
-    a cluster), ``not begun``, ``succeeded``, ``failed``, ``stopped``, ``interrupted``, ``lost`` or ``unreadable``.
+    `expected_end`, at the present rate, while its tasks run. The state is the phase of a live run, ``queued``,
+    ``elsewhere`` (supervised in a cluster), ``not begun``, ``succeeded``, ``failed``, ``stopped``, ``interrupted``,
+    ``lost`` or ``unreadable``.
     """
 
     run: str
@@ -130,7 +133,11 @@ class RememberedRuns:
         mark = (written.st_ino, written.st_size, written.st_mtime_ns)
         entry = known[1] if known is not None and known[0] == mark else entry_of(path)
         if entry["state"] in _PHASES and known is not None and known[1] is entry:
-            entry = cast("RunEntry", {**entry, **_results_so_far(path)}) if runs.is_live(path) else entry_of(path)
+            entry = (
+                cast("RunEntry", {**entry, **_results_so_far(path, entry["state"])})
+                if runs.is_live(path)
+                else entry_of(path)
+            )
         if entry["ended"] is not None or entry["state"] in _PHASES:
             self._known[path] = mark, entry
         return entry
@@ -153,7 +160,7 @@ def entry_of(directory: Path) -> RunEntry:
         if location.describe_wait():  # what is recorded is of an earlier execution
             return cast("RunEntry", {**unknown, **_described(first["plan"]), **location.describe_run()})
         state, exit_code = _state(directory, last)
-        results = last if last["kind"] == "ended" else _results_so_far(directory)
+        results = last if last["kind"] == "ended" else _results_so_far(directory, state)
         about: dict[str, Any] = {
             **_described(first["plan"]),
             "state": state,
@@ -185,23 +192,26 @@ def _described(plan: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _results_so_far(directory: Path) -> dict[str, Any]:
-    """Return the last step and metrics of a run that has not ended, and when it is expected to reach its last step."""
+def _results_so_far(directory: Path, state: str) -> dict[str, Any]:
+    """Return the last step and metrics of a run that has not ended, and when it is expected to reach its last step.
+
+    As at its end, they are those of the first task that reports some.
+    """
     moment = last_moment(directory)
     if moment is None:
         return {}
     figures = list(moment.tasks.values())
-    furthest = max(figures, key=lambda each: each.step or 0, default=Figures())
+    first = next((each for each in figures if each.step), Figures())
     left = [
         (each.total - each.step) / each.steps_per_second
         for each in figures
         if each.step and each.total and each.steps_per_second
     ]
-    is_known = furthest.total and left and 0 <= max(left) < _LONGEST_TRAINING
+    is_known = first.total and left and 0 <= max(left) < _LONGEST_TRAINING
     return {
-        "step": int(furthest.step) if furthest.step else None,
-        "steps": int(furthest.total) if is_known and furthest.total else None,
-        "expected_end": round(moment.time + max(left), 1) if is_known else None,
+        "step": int(first.step) if first.step else None,
+        "steps": int(first.total) if is_known and first.total else None,
+        "expected_end": round(moment.time + max(left), 1) if is_known and state not in _STANDING else None,
         "metrics": next((each.metrics for each in figures if each.metrics), {}),
     }
 

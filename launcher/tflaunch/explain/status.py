@@ -236,21 +236,23 @@ def _state_of_living(job: Job, task: TaskState, host: str) -> str:
 
 def _measured(shown: TaskStatus, measure: Measure, task: TaskState, inputs: StatusInputs) -> TaskStatus:
     """Add the resource usage and the reported progress of a living task."""
-    shown = shown._replace(
-        cpu_seconds=measure.cpu_seconds,
-        rss_bytes=measure.rss_bytes,
-        shared_bytes=measure.shared_bytes,
-        gpu_percent=measure.gpu_percent,
-        gpu_bytes=measure.gpu_bytes,
-        cpu_percent=_cpu(measure, task, inputs),
-        refused_connections=measure.refused,
-    )
+    is_current = shown.state != "disconnected"
+    if is_current:
+        shown = shown._replace(
+            cpu_seconds=measure.cpu_seconds,
+            rss_bytes=measure.rss_bytes,
+            shared_bytes=measure.shared_bytes,
+            gpu_percent=measure.gpu_percent,
+            gpu_bytes=measure.gpu_bytes,
+            cpu_percent=_cpu(measure, task, inputs),
+            refused_connections=measure.refused,
+        )
     progress = measure.progress
     if progress is None:
         return shown
     return shown._replace(
         step=progress.step,
-        steps_per_second=progress.steps_per_second,
+        steps_per_second=progress.steps_per_second if is_current else None,
         epoch=progress.epoch,
         epochs=progress.epochs,
         steps_per_epoch=progress.steps_per_epoch,

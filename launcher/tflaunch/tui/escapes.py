@@ -16,7 +16,7 @@ _SEQUENCE = re.compile(
     rb"|\xc2(?![\xa0-\xbf])|\xe2(?![\x80-\xbf]{2})[\x80-\xbf]?"
     # a part of one, which must not join the others when the text between is removed
 )
-_LONG_CONTROLS = (b"\xc2", b"\xe2\x80", b"\xe2\x81")
+_LONG_CONTROL = re.compile(rb"\xc2|\xe2[\x80\x81]")
 _COLOURED = re.compile(rb"\x1b[^\n]*")
 _RESET = b"\033[0m"
 
@@ -29,15 +29,20 @@ def without_commands(lines: bytes) -> bytes:
     Args:
         lines: whole lines, with or without the last newline.
     """
-    if len(lines.translate(None, _CONTROLS)) == len(lines) and not any(start in lines for start in _LONG_CONTROLS):
-        return lines  # nearly always, and a hundred times faster than the regular expression
+    if _is_plain(lines):
+        return lines
     shown = _SEQUENCE.sub(_colour_only, lines)
     return _COLOURED.sub(lambda found: found[0] + _RESET, shown)
 
 
 def as_text(line: bytes) -> str:
     """Return a line as plain text, without control characters, escape sequences and colours."""
-    return _SEQUENCE.sub(b"", line).decode("utf-8", "replace")
+    return (line if _is_plain(line) else _SEQUENCE.sub(b"", line)).decode("utf-8", "replace")
+
+
+def _is_plain(lines: bytes) -> bool:
+    """Whether there is nothing to remove: nearly always, and known a hundred times faster than by `_SEQUENCE`."""
+    return len(lines.translate(None, _CONTROLS)) == len(lines) and _LONG_CONTROL.search(lines) is None
 
 
 def _colour_only(found: re.Match[bytes]) -> bytes:

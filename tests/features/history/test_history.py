@@ -103,6 +103,19 @@ class TestFile:
         assert last_moment(tmp_path) is None
 
 
+@pytest.mark.cli
+def test_no_end_is_expected_of_a_run_that_stands(launch: Launch) -> None:
+    """Its step is known."""
+    (launch.directory / "stop").touch()
+    script = TRAINING.replace("i=0", "i=0; sleep 5").replace("[ -e", "[ $i -gt 50 ] && [ -e")
+    spec = launch.shell(script, 1, strategy="none", restart={"max": 1, "backoff": ["10m", "10m"]})
+    assert launch.run("up", "-d", spec).returncode == 0
+    wait_until(lambda: launch.status()["phase"] == "backing_off")
+    (listed,) = json.loads(launch.run("ls", "--json").stdout)
+    assert (listed["state"], listed["steps"], listed["expected_end"]) == ("backing_off", 6000, None)
+    assert launch.run("down").returncode == 0
+
+
 def moments(launch: Launch, least: int) -> list[Moment]:
     """Return the history of the only run, once it has that many moments."""
     wait_until(lambda: len(read_history(launch.run_directory())) >= least)

@@ -184,8 +184,24 @@ def test_a_filter_without_hits_says_so(page: Page, failed_run: str) -> None:
     page.goto(f"/#/{failed_run}/logs")
     page.wait_for_selector(".logs .row:has-text('IndexError')")
     page.fill(".logs input[type=search]", "qqq")
-    page.keyboard.press("Enter")
     page.wait_for_selector(".logs .empty:visible:text-is('No line matches.')")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=0 lines of the whole log")
+    assert page.is_visible(".logs .empty:text-is('No line matches.')")
+
+
+def test_a_log_says_that_it_begins_later(page: Page, place: Launch, failed_run: str) -> None:
+    """Its first lines are found by the search of the whole log."""
+    assert place.up(place.shell("seq 100000 103000", 1, strategy="none", name="long.json"), "-q").returncode == 0
+    words = ".logs .note:visible:has-text('Earlier lines are left out here')"
+    page.goto(f"/#/{newest(place, 'long')}/logs")
+    page.wait_for_selector(words)
+    page.fill(".logs input[type=search]", "100007")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".logs .row:has-text('100007')")
+    page.goto(f"/#/{failed_run}/logs")
+    page.wait_for_selector(".logs .row:has-text('IndexError')")
+    assert page.locator(words).count() == 0
 
 
 @pytest.fixture(scope="module")

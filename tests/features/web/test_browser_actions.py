@@ -58,7 +58,8 @@ def test_an_ended_run_is_run_again_after_a_question(page: Page, place: Launch) -
     page.wait_for_selector("dialog", state="detached")
     assert newest(place, "again") == run
     page.click("button:has-text('Run again')")
-    page.click("dialog .danger")
+    assert page.locator("dialog .danger").count() == 0
+    page.click("dialog button:has-text('Run again')")
     page.wait_for_function("run => location.hash.startsWith('#/again-') && !location.hash.includes(run)", arg=run)
     page.wait_for_selector("h1 + .badge:text-is('succeeded')")
     assert place.status(run)["exit_code"] == 0
@@ -75,7 +76,7 @@ def test_a_run_that_cannot_be_run_again_says_why(browser: Browser, server: Serve
     page.goto(f"/#/{newest(place, 'gone')}")
     program.unlink()
     page.click("button:has-text('Run again')")
-    page.click("dialog .danger")
+    page.click("dialog button:has-text('Run again')")
     page.wait_for_selector("dialog[open] .trouble:has-text('gone.sh')")
     page.context.close()  # its console tells the refusal, too
 

@@ -8,6 +8,7 @@ import pytest
 
 from support.launch import Launch
 from support.web_pages import newest
+from tflaunch.store.history import Figures, HistoryWriter, Moment
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -28,6 +29,15 @@ COLOURED = """([canvas, name]) => {
   return found;
 }"""
 """How many dots of a canvas have a colour of the page."""
+RECORD_TEXTS = """
+window.drawn = new Set();
+const { fillText } = CanvasRenderingContext2D.prototype;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+  window.drawn.add(text);
+  return fillText.call(this, text, ...place);
+};
+"""
+"""Keeps what is written into canvases."""
 
 
 @pytest.fixture
@@ -53,11 +63,12 @@ def step_at(page: Page, charts: Locator, part: float) -> int:
 
 
 def test_a_pointer_is_over_all_charts_at_once(page: Page, charts: Locator) -> None:
-    """They tell the same step of the same task."""
+    """They tell the same step, and what each task had there."""
     assert [chart.get_attribute("aria-label") for chart in charts.all()] == SHOWN
     said = [text.split() for text in shown_at(page, charts, 0.5)]
-    assert len({(step, task) for step, task, _ in said}) == 1, said
-    assert said[0][1] in TASKS
+    assert len({step for step, *_ in said}) == 1, said
+    assert {tuple(names_and_values[::2]) for _, *names_and_values in said} == {TASKS}
+    assert len(set(said[0][2::2])) == len(TASKS)
     page.mouse.move(0, 0)
     page.wait_for_function(
         "[...document.querySelectorAll('.chart .value')].every((each) => !each.textContent.includes(':'))"
@@ -136,6 +147,42 @@ def test_curves_are_smoothed_and_scaled(page: Page, charts: Locator) -> None:
     assert float((charts.locator(".value").all_text_contents()[0]).split()[0]) == low
     page.get_by_label("Smoothing").fill("0")
     assert charts.locator(".value").all_text_contents()[:2] == ["1.000 to 3.000", "0.9833"]
+
+
+@pytest.fixture
+def short_run(place: Launch) -> str:
+    """A run of 8 seconds, in which a watch has one full five seconds."""
+    assert place.up(place.shell("true", 1, strategy="none", name="short.json")).returncode == 0
+    run = newest(place, "short")
+    (place.home / "runs" / run / "history.jsonl").unlink(missing_ok=True)
+    writer = HistoryWriter(place.home / "runs" / run)
+    for at in range(9):
+        writer.add(Moment(1_700_000_001.0 + at, {"worker:0": Figures(at, metrics={"loss": 9.0 - at})}))
+    return run
+
+
+def test_a_short_chart_has_times_to_compare(page: Page, short_run: str) -> None:
+    """More than one."""
+    page.add_init_script(RECORD_TEXTS)
+    page.goto(f"/#/{short_run}")
+    page.wait_for_selector(".chart canvas")
+    page.wait_for_function("window.drawn.size > 0")
+    times = page.evaluate("[...window.drawn].filter((text) => /^\\d\\d:\\d\\d:\\d\\d$/.test(text))")
+    assert len(times) > 2, times
+
+
+def test_a_run_watched_to_its_end_has_its_last_values(page: Page, place: Launch) -> None:
+    """As the run that is loaded after its end."""
+    script = """
+    tell() { echo "{\\"step\\": $1, \\"metrics\\": {\\"loss\\": $2}}" > $TFLAUNCH_PROGRESS; }
+    until [ -e enough ]; do tell 1 5; sleep 0.1; done; tell 9 0.5
+    """
+    started = place.run("up", "-d", place.shell(script, 1, strategy="none", name="watched.json"))
+    page.goto(f"/#/{started.stdout.strip()}")
+    page.wait_for_selector(".chart .value:text-is('5.000')")
+    (place.directory / "enough").touch()
+    page.wait_for_selector("h1 + .badge:text-is('succeeded')")
+    page.wait_for_selector(".chart .value:text-is('0.5000')")
 
 
 def test_a_restart_is_marked_in_charts_over_time(page: Page, charts: Locator) -> None:

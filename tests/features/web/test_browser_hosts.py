@@ -72,10 +72,13 @@ def test_lost_hosts_are_named_with_the_time_that_is_left(page: Page, server: Ser
         "state": "waiting_for_hosts",
         "now": now,
         "waits": [lost, last],
+        "last_failure": "worker:2 exited with code 1",
     }
     serve_events(page, status=status)
     page.goto(f"/#/{failed_run}")
-    page.wait_for_selector(".waits li:has-text('gpu1 is lost: no route')")
+    page.wait_for_selector(".waits li b:text-is('gpu1 is lost: no route')")
+    assert page.is_visible(".waits p:text-is('The last attempt failed: worker:2 exited with code 1')")
+    assert page.locator(".panel:visible").count() == 1
     assert page.text_content("h1 + .badge") == "waiting for hosts"
     assert (page.locator(TIMER).first.text_content() or "").startswith("1 h 01 min")
     text = page.locator(".waits li").first.text_content() or ""

@@ -67,12 +67,12 @@ def test_a_backoff_ends_with_the_next_attempt_or_task() -> None:
     gang = mirrored(2, **LIMITS)
     gang.ends("worker:1", 1).ends("worker:0", None, 15, was_told=True)
     (wait,) = waits_of(gang.job, EPOCH)
-    assert (wait.what, wait.then) == ("the backoff before attempt 1", "then attempt 1 starts")
+    assert (wait.what, wait.then) == ("The backoff before attempt 1", "then attempt 1 starts")
     assert wait.until == pytest.approx(EPOCH + (gang.job.deadlines.resume_at or 0), abs=0.01)
     alone = History(clustered({"worker": 2, "evaluator": 1}, **LIMITS)).start()
     alone.happens(TaskExited(HERE, "evaluator:0", 0, 1, None, 0.0), TaskGone(HERE, "evaluator:0", 0))
     (wait,) = waits_of(alone.job, EPOCH)
-    assert (wait.what, wait.then) == ("the backoff of evaluator:0", "then evaluator:0 starts again")
+    assert (wait.what, wait.then) == ("The backoff of evaluator:0", "then evaluator:0 starts again")
     assert EPOCH + alone.now < wait.until <= EPOCH + alone.now + 20
 
 

@@ -37,6 +37,7 @@ from tflaunch.plan import selectors
 from tflaunch.records import as_json
 from tflaunch.store.history import Figures, read_history
 from tflaunch.store.log_reader import LogReader
+from tflaunch.tui.escapes import as_text
 
 STATIC = Path(__file__).parent / "static"
 _KEEPALIVE = 15.0  # seconds without an event after which a stream sends a comment
@@ -196,8 +197,8 @@ class _Server:
         text = request.query_params.get("text", "").lower()
         directory = named_run(request)
         reader = _log_reader(directory, _chosen(directory, request.query_params.get("logs", _ALL)))
-        found = deque((line for line in shown(reader.read()) if text in line[3].lower()), _MOST_FOUND + 1)
-        return JSONResponse({"lines": list(found)[-_MOST_FOUND:], "has_more": len(found) > _MOST_FOUND})
+        found = deque((line for line in reader.read() if text in as_text(line.text).lower()), _MOST_FOUND + 1)
+        return JSONResponse({"lines": list(shown(found))[-_MOST_FOUND:], "has_more": len(found) > _MOST_FOUND})
 
 
 async def _run_events(feeds: Feeds, directory: Path, logs: LogFeed | None) -> AsyncIterator[bytes]:

@@ -37,7 +37,8 @@ class LogFeed:
         self._count = 0  # of all parts that there were
         self._turn: tuple[int, bool] | None = None
         self._reading = asyncio.Lock()
-        self._keep(shown(reader.read(tail=tail)))
+        self._is_cut = False
+        self._keep(shown(reader.read(tail=tail + 1)))
 
     async def update(self, turn: int, is_over: bool) -> None:
         """Read what is new, unless another page has done so in this turn of the run's feed."""
@@ -49,11 +50,14 @@ class LogFeed:
     def since(self, seen: int | None) -> tuple[int, list[bytes]]:
         """Return the events since the first ``seen`` parts, and how many parts there are now.
 
+        A new page gets ``cut``, too, if there are lines before its first ones.
+
         Args:
             seen: what the last call returned, None for a page that has not seen anything.
         """
         if seen is None:
-            return self._count, [_event(heapq.merge(*self._last.values(), key=lambda line: line[0]))]
+            lines = _event(heapq.merge(*self._last.values(), key=lambda line: line[0]))
+            return self._count, [lines, *([encode_event("cut", "{}")] if self._is_cut else [])]
         missed = min(self._count - seen, len(self._parts))
         return self._count, list(self._parts)[len(self._parts) - missed :]
 
@@ -73,7 +77,9 @@ class LogFeed:
         """Keep the last lines of each task for pages that come later; return the last ones of all."""
         kept: deque[ShownLine] = deque(maxlen=_MOST_LINES)
         for line in lines:
-            self._last[line[1]].append(line)
+            of_task = self._last[line[1]]
+            self._is_cut |= len(of_task) == of_task.maxlen
+            of_task.append(line)
             kept.append(line)
         return kept
 

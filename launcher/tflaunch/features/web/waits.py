@@ -18,7 +18,10 @@ _END = f"then the run ends with exit code {EXIT_INTERNAL}"
 
 
 class Wait(NamedTuple):
-    """Something that a run waits for until a time; ``then`` says what follows, ``again`` when it is tried next."""
+    """Something that a run waits for until a time; ``then`` says what follows, ``again`` when it is tried next.
+
+    ``what`` begins a sentence.
+    """
 
     what: str
     until: float
@@ -42,15 +45,15 @@ def _waits(job: Job) -> Iterator[Wait]:
     yield from _waits_for_hosts(job)
     forming, limit = cluster_formation.forming(job), job.plan.timeouts.start
     if forming is not None and limit is not None:
-        what = f"the cluster has not formed: {listed(forming.missing)} must listen"
+        what = f"The cluster has not formed: {listed(forming.missing)} must listen"
         yield Wait(what, breakpoints.start_of_limits(job) + limit, "then the run ends")
     if job.phase is Phase.BACKING_OFF and job.deadlines.resume_at is not None:
         number = job.attempt + 1
-        yield Wait(f"the backoff before attempt {number}", job.deadlines.resume_at, f"then attempt {number} starts")
+        yield Wait(f"The backoff before attempt {number}", job.deadlines.resume_at, f"then attempt {number} starts")
     for process in policy.waiting(job) if job.phase is Phase.RUNNING else ():
         resume_at = job.tasks[process.task].resume_at
         if resume_at is not None and policy.is_ready(job, process):
-            yield Wait(f"the backoff of {process.task}", resume_at, f"then {process.task} starts again")
+            yield Wait(f"The backoff of {process.task}", resume_at, f"then {process.task} starts again")
 
 
 def _waits_for_hosts(job: Job) -> Iterator[Wait]:

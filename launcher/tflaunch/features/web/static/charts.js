@@ -56,7 +56,7 @@ export class Charts {
   add(status) {
     if (status.exit_code !== null || status.supervisor !== "alive" || status.now - this.lastTime < 0.9) return;
     const tasks = Object.fromEntries(status.tasks.filter((task) => task.cpu_percent !== null).map((task) => [task.task, task]));
-    if (!Object.keys(tasks).length) return;
+    if (!Object.keys(tasks).length && !Object.keys(this.samples.at(-1)?.tasks ?? {}).length) return; // of a gap, one
     this.lastTime = status.now;
     this.samples.push({ time: status.now, tasks });
     const old = MOST_SAMPLES / 2;

@@ -1,8 +1,11 @@
 // Charts that are read together: one colour for each name, one pointer, one range, smoothing and scale for all of them.
-import { clock, duration, h, setText } from "./parts.js";
+import { clock, duration, h, setText, show } from "./parts.js";
 
 const MOST_LINES = 12; // of more, the range and the median are shown
+const MOST_TOLD = 3; // curves whose values are all said under the pointer
 const FEW = 40; // points of a curve, which are shown then
+// Between the times of an axis. None is more than twice the one before it, so that at least two times have room.
+const SECONDS = [1, 2, 3, 4, 5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 345600, 604800];
 const SPREAD = ["lowest", "median", "highest"];
 const KEYS = { "+": 0.5, "=": 0.5, "-": 2 };
 let boards = 0;
@@ -118,7 +121,7 @@ export class Curves {
     const value = h("span", { className: "value" });
     const place = h("div", { className: "plot" });
     place.style.height = `${this.height}px`;
-    const box = h("figure", { className: "chart", tabIndex: 0, "aria-label": chart.title, onkeydown: (event) => this.onKey(chart.title, event) }, h("figcaption", {}, chart.title, value), place);
+    const box = h("figure", { className: "chart", tabIndex: 0, "aria-label": chart.title, onkeydown: (event) => this.onKey(chart.title, event) }, h("figcaption", {}, h("span", { className: "name" }, chart.title), value), place);
     const made = { value, place, box };
     box.addEventListener("focus", () => {
       this.pointed = made;
@@ -152,7 +155,7 @@ export class Curves {
       bands: isSpread ? [{ series: [3, 1], fill: () => colour("--wash") }] : [],
       series: [{}, ...labels.map(line), ...(made.hasRaw ? labels.map(faint) : [])],
       axes: [
-        { ...axis, size: 24, space: 70, values: (_, ticks) => ticks.map((tick) => placeOf(this.over, tick)) },
+        { ...axis, size: 24, space: 54, ...(this.over === "step" ? {} : { incrs: SECONDS }), values: (_, ticks) => ticks.map((tick) => placeOf(this.over, tick)) },
         { ...axis, size: (_, ticks) => 16 + 7 * Math.max(4, ...(ticks ?? []).map((text) => text.length)), space: 36, values: words, ...(chart.steps && !isLog ? { incrs: chart.steps } : {}) },
       ],
       hooks: {
@@ -242,7 +245,10 @@ export class Curves {
     const numbers = known.map(([, number]) => number);
     const [low, high] = [Math.min(...numbers), Math.max(...numbers)].map((number) => (numbers.length ? chart.format(number) : "–"));
     const [, of] = known.find(([name]) => name === focused) ?? [];
-    if (focused && labels.length > 1) setText(value, `${when}${focused} ${of === undefined ? "–" : chart.format(of)}`);
+    const told = ([name, number]) => h("span", { className: "of", title: name },
+      h("i", { style: `background: ${hueOf(labels.indexOf(name), labels.length)}` }), h("span", { className: "unseen" }, ` ${name} `), chart.format(number));
+    if (pointed !== null && known.length > 1 && known.length <= MOST_TOLD) show(value, when, known.map(told));
+    else if (focused && labels.length > 1) setText(value, `${when}${focused} ${of === undefined ? "–" : chart.format(of)}${known.length > 1 ? `, of ${low} to ${high}` : ""}`);
     else setText(value, when + (low === high ? low : `${low} to ${high}`));
   }
 

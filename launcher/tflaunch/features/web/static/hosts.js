@@ -1,5 +1,5 @@
 // The hosts of a run, what its tasks use there, and what the run waits for.
-import { Table, ago, capital, clock, counted, duration, h, memory, percent, setText, tallied } from "./parts.js";
+import { Table, ago, clock, counted, duration, h, memory, percent, setText, show, tallied } from "./parts.js";
 
 export class Hosts {
   constructor() {
@@ -86,7 +86,8 @@ export class Waits {
   constructor() {
     this.list = h("ul", {});
     const about = { role: "group", "aria-label": "What the run waits for" };
-    this.element = h("div", { className: "panel warn waits", hidden: true, ...about }, this.list);
+    this.more = h("div", {});
+    this.element = h("div", { className: "panel warn waits", hidden: true, ...about }, this.list, this.more);
     this.waits = [];
     this.timer = setInterval(() => this.tick(), 1000);
   }
@@ -99,6 +100,9 @@ export class Waits {
     while (this.list.children.length < this.waits.length) {
       this.list.append(h("li", {}, h("b", {}), ": ", h("span", { role: "timer" }), h("span", { className: "note" })));
     }
+    show(this.more,
+      status.forming?.hint ? h("p", {}, h("b", {}, "Hint: "), status.forming.hint) : "",
+      status.last_failure ? h("p", {}, `The last attempt failed: ${status.last_failure}`) : "");
     this.tick();
   }
 
@@ -108,7 +112,7 @@ export class Waits {
     this.waits.forEach((wait, at) => {
       const [what, timer, then] = this.list.children[at].children;
       const again = wait.again !== null && wait.again > now ? `; tried again in ${left(wait.again)}` : "";
-      setText(what, capital(wait.what));
+      setText(what, wait.what); // may begin with the name of a host, which stays as it is
       setText(timer, `${left(wait.until)} more`);
       setText(then, `, until ${clock(wait.until)}${again}; ${wait.then}.`);
     });

@@ -24,9 +24,10 @@ export class Logs {
       if (["ArrowUp", "PageUp", "Home"].includes(event.key)) this.setFollow(false);
     });
     this.none = h("p", { className: "empty" }, "No output yet.");
+    this.cut = h("p", { className: "note", hidden: true }, "Earlier lines are left out here: Enter in the filter searches them, too, and Files has the whole log.");
     this.element = h("section", { className: `logs${task ? " single" : ""}`, "aria-label": "Logs" },
       h("div", { className: "bar" }, this.search, this.note, h("span", { className: "grow" }), this.follow),
-      this.list.element, this.none);
+      this.cut, this.list.element, this.none);
     this.setFollow(true);
   }
 
@@ -36,13 +37,21 @@ export class Logs {
 
   reset() {
     this.lines = [];
+    this.cut.hidden = true;
     this.draw();
   }
 
   add(lines) {
     for (const line of lines) this.lines.push(line);
-    if (this.lines.length > MOST) this.lines.splice(0, this.lines.length - MOST);
+    if (this.lines.length > MOST) {
+      this.lines.splice(0, this.lines.length - MOST);
+      this.tellCut();
+    }
     if (!this.found) this.draw();
+  }
+
+  tellCut() {
+    this.cut.hidden = false;
   }
 
   filter() {
@@ -70,8 +79,8 @@ export class Logs {
     const shown = this.wanted && !this.found ? all.filter((line) => line[3].toLowerCase().includes(this.wanted)) : all;
     this.note.textContent = note ?? (this.wanted ? `${shown.length} of ${all.length} lines` : "");
     setText(this.none, this.wanted ? "No line matches." : "No output yet.");
-    this.none.hidden = all.length > 0;
-    this.list.element.hidden = !all.length;
+    this.none.hidden = shown.length > 0;
+    this.list.element.hidden = !shown.length;
     this.list.set(shown);
     if (this.isFollowing) this.list.toEnd();
   }

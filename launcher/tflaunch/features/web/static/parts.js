@@ -132,10 +132,10 @@ export function dialog(title, body, actions = []) {
 }
 
 // Ask before `act`; its error is shown where it was asked.
-export function confirmed(title, sentence, verb, act, extra = []) {
+export function confirmed(title, sentence, verb, act, { extra = [], isHarmless = false } = {}) {
   const trouble = h("p", { className: "trouble", role: "alert" });
   const button = h("button", {
-    type: "button", className: "danger",
+    type: "button", className: isHarmless ? "" : "danger",
     onclick: async () => {
       button.disabled = true;
       try {

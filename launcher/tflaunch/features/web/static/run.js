@@ -110,6 +110,8 @@ export function runPage(main, run) {
       timeline: (found) => { timeline = found; charts.mark(found); if (status) draw(); },
       machines: (found) => hosts.setMachines(found),
       lines: (lines) => logs?.add(lines),
+      cut: () => logs?.tellCut(),
+      over: () => charts.load(),
       trouble: ({ sentence }) => { panel.hidden = false; panel.className = "panel warn"; show(panel, h("p", {}, sentence)); },
     });
   }
@@ -139,7 +141,7 @@ export function runPage(main, run) {
     confirmed(`Run ${run} again?`, "A new run begins with the same plan, on the code and machines as they are now. This one stays as it is.", "Run again", async () => {
       const { run: begun } = await post(`${api}/rerun`);
       location.hash = `#/${encodeURIComponent(begun)}`;
-    });
+    }, { isHarmless: true });
   }
 
   return {
@@ -177,8 +179,8 @@ function factsOf(status, timeline) {
   if (status.exit_code !== null) facts.push(`exit code ${status.exit_code}`);
   if (status.size) facts.push(`${memory(status.size)} on disk`);
   if (status.restart) facts.push(status.restart);
-  const steps = status.tasks.map((task) => task.step).filter((step) => step !== null);
-  if (steps.length) facts.push(`step ${count(Math.max(...steps))}`);
+  const first = status.tasks.find((task) => task.step); // as the list of runs and the end of a run say it
+  if (first) facts.push(`step ${count(first.step)}`);
   const loss = status.tasks.find((task) => task.metrics?.loss !== undefined && task.metrics?.loss !== null)?.metrics.loss;
   if (loss !== undefined) facts.push(`loss ${significant(loss)}`);
   return facts;
@@ -189,8 +191,9 @@ function drawPanel(panel, status, taskHref) {
   const { explanation: found, forming } = status;
   const isLost = status.exit_code === null && status.supervisor === "dead";
   const isFailed = status.exit_code !== null && status.state === "failed";
-  const isForming = forming !== null && status.exit_code === null;
-  const isRetried = status.exit_code === null && status.last_failure;
+  const isTold = status.waits?.length > 0; // by the panel of what the run waits for
+  const isForming = forming !== null && status.exit_code === null && !isTold;
+  const isRetried = status.exit_code === null && status.last_failure && !isTold;
   panel.hidden = !(isLost || isFailed || isForming || isRetried);
   if (panel.hidden) return;
   panel.className = `panel ${isFailed ? "bad" : "warn"}`;

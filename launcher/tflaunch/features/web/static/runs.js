@@ -8,6 +8,7 @@ const REM = 16; // pixels
 const GAP = 18; // pixels for each column, with the margins of the page
 const LEAST_NAME = 14; // rem
 const LIVE = "live";
+const LONG_STATE = 12; // characters
 
 export function runsPage(main) {
   let found = [];
@@ -33,7 +34,7 @@ export function runsPage(main) {
     const columns = [
       { title: "", label: "Choose", width: "1.2rem", checked: (run) => chosen.has(run.run), check: choose },
       { title: "Run", width: "minmax(9rem, 3fr)", cell: (run) => run.run, href: hrefOf },
-      { title: "State", width: "7rem", cell: (run) => run.state, badge: true },
+      { title: "State", width: found.some((run) => run.state.length > LONG_STATE) ? "10rem" : "7rem", cell: (run) => run.state, badge: true },
       ...names("matrix").map((name) => ({ title: name, width: "5rem", cell: (run) => run.matrix[name] ?? "", sort: (run) => number(run.matrix[name] ?? ""), number: true })),
       found.some((run) => run.step !== null) && { title: "Step", width: found.some((run) => run.steps) ? "8rem" : "4.5rem", cell: progress, sort: (run) => run.step, number: true, wide: true },
       ...names("metrics").map((name) => ({ title: name, width: "5.5rem", cell: (run) => significant(run.metrics[name]), sort: (run) => run.metrics[name], number: true, wide: true })),
@@ -47,7 +48,7 @@ export function runsPage(main) {
     for (const title of ["Exit", "Tasks", ...names("metrics").slice(1).reverse(), "Host"]) {
       if (widthOf(columns) > main.clientWidth) drop(columns, title);
     }
-    const signature = columns.map((column) => column.title).join();
+    const signature = columns.map((column) => column.title + column.width).join();
     if (table?.signature === signature) return;
     const before = table;
     table = new Table({ label: "Runs", empty: "", open: (run) => (location.hash = hrefOf(run)), columns });

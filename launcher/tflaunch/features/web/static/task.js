@@ -31,6 +31,8 @@ export function taskPage(main, run, name) {
     status: (found) => { status = found; draw(); },
     timeline: (found) => { timeline = found; charts.mark(found); if (status) draw(); },
     lines: (lines) => logs.add(lines),
+    cut: () => logs.tellCut(),
+    over: () => charts.load(),
     trouble: ({ sentence }) => { why.hidden = false; show(why, h("p", {}, sentence)); },
     open: () => logs.reset(),
   });
@@ -81,7 +83,7 @@ export function taskPage(main, run, name) {
 function signal(api, name) {
   const choice = h("select", { "aria-label": "Signal" }, SIGNALS.map((each) => h("option", {}, each)));
   confirmed(`Send a signal to ${name}?`, "The rules of the run decide what follows, as if it had come from elsewhere.", "Send",
-    () => post(`${api}/signal`, { tasks: [name], signal: choice.value }), [choice]);
+    () => post(`${api}/signal`, { tasks: [name], signal: choice.value }), { extra: [choice] });
 }
 
 async function showPlan(place, api, name) {
