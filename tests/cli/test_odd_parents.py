@@ -7,8 +7,10 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -195,6 +197,30 @@ def test_a_program_that_ignores_the_end_of_its_children(launch: Launch) -> None:
     launch.prefix = [*odd_parent(launch, "000", "here"), sys.executable, "-c", PROGRAM, str(spec)]
     ended = launch.run()
     assert (ended.returncode, ended.stdout) == (0, "7 True\n"), ended.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can hide /proc")
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_place_without_proc(launch: Launch, is_elsewhere: bool) -> None:
+    """One sentence in a chroot, here and on a host that a command reaches."""
+    (launch.directory / "go").touch()
+    home = f"{tempfile.gettempdir()}/tfl-{os.getpid()}"  # short: through /proc, the path of a socket may be long
+    launch.env["TFLAUNCH_HOME"] = home
+    docker = launch.directory / "bin" / "docker"
+    docker.parent.mkdir()
+    docker.write_text(DOCKER.format(parent="env"))
+    docker.chmod(0o755)
+    launch.env["PATH"] = f"{docker.parent}:{launch.env['PATH']}"
+    hosts = {"c1": {"docker": "c1", "env": {"TFLAUNCH_HOME": home}}} if is_elsewhere else {}
+    spec = spec_of(launch, cluster={"worker": ["c1" if is_elsewhere else "localhost"]}, hosts=hosts)
+    launch.prefix = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    ended = launch.run("up", spec)
+    shutil.rmtree(home)
+    assert ended.returncode == 3, ended.stderr
+    assert ended.stderr.endswith(
+        "/proc is not mounted there, and without it no process can be watched; run: mount -t proc proc /proc\n"
+    )
+    assert "Traceback" not in ended.stderr
 
 
 def test_why_a_supervisor_did_not_begin(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, Callable
 
 _CHUNK = 256 * 1024
+NO_PROC = "/proc is not mounted there, and without it no process can be watched; run: mount -t proc proc /proc"
+"""Why no agent can be started, with the remedy."""
 _END_PATIENCE = 5.0  # seconds for a guard to kill what an agent has left
 _UNPACK_PATIENCE = 10.0  # seconds for another process to write the agent's modules
 
@@ -49,6 +51,7 @@ def main(source: BinaryIO) -> None:
     os.umask(os.umask(0o077) & 0o077)
     try:
         request = json.loads(source.readline())
+        require_processes()
         os.environ["HOME"] = os.environ.get("HOME") or _home_of(os.getuid())
         wanted = request["home"] or own_directory(bool(request.get("inherits")))
         home = _private(os.path.abspath(os.path.expanduser(wanted)))
@@ -77,6 +80,16 @@ def main(source: BinaryIO) -> None:
         if place.is_free(_END_PATIENCE) and modules.are_here():
             place.kill_orphans(modules)
         os._exit(0)
+
+
+def require_processes() -> None:
+    """Require that the processes of tasks can be seen.
+
+    Raises:
+        BootError: they cannot.
+    """
+    if not os.path.isdir("/proc/self/fd"):  # in a chroot, say
+        raise BootError(NO_PROC)
 
 
 def _answer(kind: str, **fields: Any) -> None:

@@ -147,14 +147,14 @@ class Boot:
             AgentGoneError: the agent has exited.
             LinkError: the agent cannot be reached or started, and why.
         """
-        boot = agent.boot + b"\nmain(sys.stdin.buffer)\n"
+        program = agent.boot + b"\nmain(sys.stdin.buffer)\n"
         first, second = os.urandom(8).hex(), os.urandom(8).hex()
         command = _COMMAND.format(
-            first=first, second=second, size=len(boot), run=request["run"], no_python=_NO_PYTHON, too_old=_TOO_OLD
+            first=first, second=second, size=len(program), run=request["run"], no_python=_NO_PYTHON, too_old=_TOO_OLD
         )
         self._stream.execute(command)
         self._skip_noise(f"{second}{first}\n".encode())
-        head = f"{self._host.python or ''}\n".encode() + boot + json.dumps(request).encode() + b"\n"
+        head = f"{self._host.python or ''}\n".encode() + program + json.dumps(request).encode() + b"\n"
         self._send(head)
         answer = self._answer()
         if answer.kind == "send":
@@ -163,7 +163,7 @@ class Boot:
         if answer.kind == "gone":
             raise AgentGoneError(answer.text)
         if answer.kind == "failed":
-            raise LinkError(f"{answer.text}; {self._remedy()}")
+            raise LinkError(answer.text if answer.text == boot.NO_PROC else f"{answer.text}; {self._remedy()}")
         if answer.kind != "ready":
             raise LinkError(f"our program there answered {answer.kind!r}, out of turn")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import tflaunch_worker
 from tflaunch import private_files
 from tflaunch.transport.base import AgentGoneError, LinkError
-from tflaunch_worker import linux, orphans, procfs, rooms
+from tflaunch_worker import boot, linux, orphans, procfs, rooms
 from tflaunch_worker.linux import short_path
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard import main; main()"
@@ -57,13 +57,14 @@ class LocalConnector:
             f"{_TITLE}{self._run}",
         ]
         try:
+            boot.require_processes()
             private_files.make_directories(self._directory)
             if self._is_started_by_other(theirs):
                 return LocalLink(ours)
             self.guard = subprocess.Popen(
                 argv, pass_fds=[theirs.fileno()], start_new_session=True, stdin=subprocess.DEVNULL
             )
-        except OSError as error:
+        except (OSError, boot.BootError) as error:
             ours.close()
             raise LinkError(f"the agent cannot be started: {error}") from None
         finally:
