@@ -282,7 +282,7 @@ def test_other_signals_end_it_too(launch: Launch, number: signal.Signals, code: 
 
 SAVING = """
 [ "$TFLAUNCH_ATTEMPT" = 0 ] || exit 7
-trap 'exit 0' TERM; echo up; read line < never"""
+trap 'exit 0' TERM; sleep 1; echo up; read line < never"""
 
 
 @pytest.mark.parametrize(("tells_agent", "code"), [(True, 7), (False, 143)])
