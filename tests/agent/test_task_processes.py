@@ -87,6 +87,12 @@ def test_each_process_gets_a_signal_once(agent: Agent, family: Callable[[], list
     assert heard == Counter(f"{word} {name}" for word in ("up", "SIGTERM", "SIGUSR1") for name in NAMES)
 
 
+def test_all_are_looked_at(agent: Agent, family: Callable[[], list[psutil.Process]]) -> None:
+    """For stacks, as for what a task uses."""
+    about = agent.talk.told(agent.talk.begin("gather_evidence", between=0))
+    assert {process["pid"] for process in about["processes"]} >= {process.pid for process in family()}
+
+
 def test_a_stop_tells_all_and_leaves_none(agent: Agent, family: Callable[[], list[psutil.Process]]) -> None:
     """The ladder has TERM and KILL for each."""
     agent.talk.say("stop_task", task="worker:0", attempt=0, grace=PATIENCE)

@@ -249,8 +249,8 @@ class _Listeners:
         return current.host.open_ports
 
     @staticmethod
-    def is_listening(port: int, session: int) -> bool:
-        process = _find(session)
+    def is_listening(port: int, leader: int) -> bool:
+        process = _find(leader)
         return process is not None and process.is_alive and port in current.host.open_ports
 
 

@@ -19,7 +19,7 @@ from tflaunch_worker import LOCK_NAME, TASKS_NAME, linux, process_ends, procfs
 PATIENCE = 5.0
 """Seconds for killed processes to die; one that waits for an unresponsive disk may take longer."""
 
-_RUN, _TASK_DIRECTORY = b"TFLAUNCH_RUN=", b"TFLAUNCH_TASK_DIR="
+_RUN, _TASK, _TASK_DIRECTORY = b"TFLAUNCH_RUN=", b"TFLAUNCH_TASK=", b"TFLAUNCH_TASK_DIR="
 _MOST_IN_VAIN = 10  # rounds; on a busy machine some process has always just exited
 
 
@@ -104,6 +104,12 @@ def _candidates(directory: str) -> tuple[dict[int, str], set[int]]:
         if agent and agent not in spared and wanted in ("", os.path.realpath(agent)) and not procfs.is_zombie(pid):
             candidates[pid] = agent
     return candidates, unknown
+
+
+def task_of(pid: int) -> str:
+    """Return the task in whose environment a process was started, or ""."""
+    named = (entry for entry in procfs.environment_of(pid) if entry.startswith(_TASK))
+    return os.fsdecode(next(named, _TASK)[len(_TASK) :])
 
 
 def _agent_of(environment: set[bytes]) -> str:

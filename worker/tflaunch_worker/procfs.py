@@ -116,11 +116,6 @@ def command_of(pid: int) -> str:
     return (read(f"/proc/{pid}/cmdline") or "").rstrip("\0").replace("\0", " ")
 
 
-def session_of(pid: int) -> int | None:
-    """Return the session id of a process, or None if it is gone."""
-    return _stat_field(pid, 3)
-
-
 def parent_of(pid: int) -> int | None:
     """Return the parent of ``pid``, which started or adopted it; None if unknown."""
     return _stat_field(pid, 1)

@@ -11,7 +11,7 @@ import os
 import re
 import signal
 
-from tflaunch_worker import linux, process_ends, procfs
+from tflaunch_worker import linux, orphans, process_ends, procfs
 from tflaunch_worker.printable import printable
 
 TYPE_CHECKING = False
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 SUCCESS_PATIENCE = 2.0
 """Seconds for what a successful program has left behind to end by itself."""
 
-_TASK = b"TFLAUNCH_TASK="
 _LOOK_AGAIN = 0.02  # seconds
 _LAST_ACT = 10.0  # seconds
 _NO_WORK = 0.1  # seconds of CPU that a program may use which only starts another one
@@ -31,12 +30,6 @@ _SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "busybox
 _MOST_NAMED = 3
 _LONGEST_COMMAND = 60
 _HELPERS = re.compile(r"multiprocessing[.-]|\bloky\b")  # they end with their parent, or soon after
-
-
-def task_of(pid: int) -> str:
-    """Return the task in whose environment a process was started, or ""."""
-    named = (entry for entry in procfs.environment_of(pid) if entry.startswith(_TASK))
-    return os.fsdecode(next(named, _TASK)[len(_TASK) :])
 
 
 class Adopted:
@@ -58,7 +51,7 @@ class Adopted:
             return procfs.descendants(*roots, self._guard, without={self._agent})
         if self._strays is None:
             linux.adopt_orphans()
-            known = {pid for pid in procfs.pids() if task_of(pid)}
+            known = {pid for pid in procfs.pids() if orphans.task_of(pid)}
             self._strays = sorted(known.difference(procfs.descendants(self._agent)))
         others = self.started.difference(roots)
         return [*self._strays, *procfs.descendants(*roots, self._agent, *self._strays, without=others)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from tflaunch_worker import linux, offload, procfs
+from tflaunch_worker import linux, offload, orphans, procfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,7 +100,11 @@ def _figures(pids: dict[str, int], rows: Rows) -> Figures:
 
 
 def owners_of(processes: dict[int, procfs.Process], leaders: dict[int, str]) -> dict[int, str]:
-    """Return the task of each process that descends from a task's leader or belongs to its session."""
+    """Return the task of each process: what descends from its leader or is in its session, and what the guard adopted.
+
+    ``leaders``: pid to task.
+    """
+    leaders = {**_find_adopted(processes, set(leaders.values())), **leaders}
     owners: dict[int, str | None] = {}
     for pid in processes:
         way, above = [], pid
@@ -112,6 +116,15 @@ def owners_of(processes: dict[int, procfs.Process], leaders: dict[int, str]) -> 
                 above = process.parent
         owners.update(dict.fromkeys(way, owners.get(above)))
     return {pid: task for pid, task in owners.items() if task is not None}
+
+
+def _find_adopted(processes: dict[int, procfs.Process], tasks: set[str]) -> dict[int, str]:
+    """Return the task of each process whose parent has died, so that the guard, the parent of this agent, has it."""
+    agent = processes.get(os.getpid())
+    if agent is None or agent.parent <= 1:  # without a guard, all is ending
+        return {}
+    found = [pid for pid, process in processes.items() if process.parent == agent.parent and pid != os.getpid()]
+    return {pid: task for pid in found if (task := orphans.task_of(pid)) in tasks}
 
 
 def add_gpus(figures: Figures, owners: dict[int, str], rows: Rows) -> None:

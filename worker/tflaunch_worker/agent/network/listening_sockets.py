@@ -16,6 +16,7 @@ import struct
 from collections import namedtuple
 
 from tflaunch_worker import netlink, procfs
+from tflaunch_worker.inspect.usage import owners_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,11 +50,10 @@ def ports_beside(pid: int) -> set[int]:
     return {found.port for found in from_tables(f"/proc/{pid}/net")}
 
 
-def is_listening(port: int, session: int) -> bool:
-    """Return whether a process of a session listens on a port."""
+def is_listening(port: int, leader: int) -> bool:
+    """Return whether a process listens on a port, or one of its session, or one below these."""
     links = _links(port)
-    names = [name for name in os.listdir("/proc") if name.isdigit() and procfs.session_of(int(name)) == session]
-    return any(_holds_any(name, links) for name in names)
+    return any(_holds_any(str(pid), links) for pid in owners_of(procfs.processes(), {leader: ""}))
 
 
 def owner(port: int) -> str | None:

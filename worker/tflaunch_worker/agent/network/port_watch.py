@@ -38,14 +38,14 @@ class PortWatch:
         self._looked_at = 0.0
 
     def add(
-        self, task: str, port: int, session: Callable[[], int] | None = None, process: Callable[[], int] | None = None
+        self, task: str, port: int, leader: Callable[[], int] | None = None, process: Callable[[], int] | None = None
     ) -> None:
         """Watch a port that was just given to a starting task.
 
-        ``session`` returns the task's session; needed if another process might take the port and listen. ``process``
+        ``leader`` returns the task's process; needed if another one might take the port and listen. ``process``
         returns its pid; needed if it is in a network of its own.
         """
-        self._waiting[task] = port, session, process
+        self._waiting[task] = port, leader, process
         self._since = self._loop.now()
         self._schedule()
 
@@ -73,9 +73,9 @@ class PortWatch:
     def _look_now(self) -> None:
         self._looked_at = self._loop.now()
         open_ports = listening_sockets.ports(self._ours()) if self._waiting else set()
-        for task, (port, session, process) in list(self._waiting.items()):
+        for task, (port, leader, process) in list(self._waiting.items()):
             if process is not None:
                 open_ports = listening_sockets.ports_beside(process())
-            if port in open_ports and (session is None or listening_sockets.is_listening(port, session())):
+            if port in open_ports and (leader is None or listening_sockets.is_listening(port, leader())):
                 del self._waiting[task]
                 self._opened(task, port)
