@@ -109,7 +109,8 @@ class Terminal:
 @pytest.fixture(params=[True, False], ids=["wraps", "cuts"])
 def terminal(launch: Launch, request: pytest.FixtureRequest) -> Iterator[Terminal]:
     """A terminal in which two tasks count."""
-    place = Terminal(launch, launch.shell(COUNTING, strategy="none", timeouts={"grace": 20}), wraps=request.param)
+    spec = launch.shell(COUNTING, strategy="none", timeouts={"grace": 20})
+    place = Terminal(launch, spec, "--no-fold", wraps=request.param)
     yield place
     place.close()
 

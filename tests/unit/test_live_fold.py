@@ -1,4 +1,4 @@
-"""Equal lines of many tasks on a followed screen: the first at once, the others as a note, in each task's order."""
+"""Equal lines of several tasks on a followed screen: once, with their names, in each task's order."""
 
 from __future__ import annotations
 
@@ -47,52 +47,42 @@ class Shown:
         self.lines += [(self.now, line) for line in text.decode().splitlines()]
 
 
-def test_the_first_is_shown_at_once_and_the_others_as_a_note() -> None:
-    """A second later, with the number of the tasks that the note stands for."""
+def test_equal_lines_are_shown_once_with_the_names_of_all() -> None:
+    """Half a second later, also of two tasks."""
     shown = Shown()
-    for task in range(8):
+    for task in (0, 1):
         shown.write(task, "hello")
-    assert shown.lines == [(0.0, "worker:0 | hello")]
+    assert shown.lines == []
     shown.wait(2)
-    assert shown.lines[1:] == [(1.0, "[worker:1-7] hello (7 times)")]
+    assert shown.lines == [(0.5, "worker:0-1 | hello")]
     assert shown.fold.patience is None
+    shown.write(3, "own")
+    assert shown.end()[1:] == ["worker:3 | own"]
 
 
-def test_a_block_of_lines_is_one_note() -> None:
-    """That says who has shown them, and how they end."""
-    shown = Shown()
-    for task in (3, 0, 1, 6):
-        shown.write(task, "Traceback:", "  train.py", "ValueError: x", "")
-    assert shown.end() == [
-        *(f"worker:3 | {line}" for line in ("Traceback:", "  train.py", "ValueError: x", "")),
-        "[worker:0-1 worker:6] the 4 lines of worker:3 that end with: ValueError: x",
-    ]
+def test_names_take_the_columns_of_the_prefix() -> None:
+    """With its colour, as far as there is room."""
+    fold = LiveFold({"worker:0": b"\033[36mworker:0    | \033[0m", "worker:1": b"worker:1    | "}, lambda: 0.0)
+    fold.feed("worker:0", b"\033[36mworker:0    | \033[0ma\n")
+    fold.feed("worker:1", b"worker:1    | a\n")
+    assert fold.flush() == b"\033[36mworker:0-1  | \033[0ma\n"
 
 
-def test_lines_that_come_in_turns_are_a_block_too() -> None:
+def test_lines_that_come_in_turns_are_folded_too() -> None:
     """In whatever order their tasks write them."""
     shown = Shown()
     shown.write(0, "a", "b")
     for task, text in ((1, "a"), (2, "a"), (2, "b"), (1, "b")):
         shown.write(task, text)
-    assert shown.end()[2:] == ["[worker:1-2] the 2 lines of worker:0 that end with: b"]
+    assert shown.end() == ["worker:0-2 | a", "worker:0-2 | b"]
 
 
-def test_a_line_of_one_other_task_is_shown_as_it_is() -> None:
-    """It is as short as a note."""
-    shown = Shown()
-    shown.write(0, "a")
-    shown.write(1, "a")
-    assert shown.end() == ["worker:0 | a", "worker:1 | a"]
-
-
-def test_lines_after_a_folded_one_wait_for_its_note() -> None:
-    """Those of the same task; others are shown at once."""
+def test_lines_after_a_folded_one_wait_for_it() -> None:
+    """Each task's lines keep their order."""
     shown = Shown()
     for task in range(3):
         shown.write(task, "same", f"own {task}")
-    assert [line for _, line in shown.lines] == ["worker:0 | same", "worker:0 | own 0"]
-    assert shown.end()[2:] == ["[worker:1-2] same (2 times)", "worker:1 | own 1", "worker:2 | own 2"]
+    assert shown.end() == ["worker:0-2 | same", "worker:0 | own 0", "worker:1 | own 1", "worker:2 | own 2"]
 
 
 @pytest.mark.parametrize(
@@ -110,13 +100,11 @@ def test_tasks_are_named_as_they_are_selected(tasks: list[str], words: str) -> N
 
 PAUSES = some.sampled_from([0, 0, 0.01, 0.3, 0.9, 2])
 WRITTEN = some.lists(some.tuples(PAUSES, some.integers(0, 7), some.lists(some.sampled_from("abc"))), max_size=40)
-BLOCK = r"\[(?P<names>.*)\] the (?P<count>\d+) lines of worker:\d that end with: (?P<text>.)"
-NOTE = r"\[(?P<names>.*)\] (?P<text>.) \((?P<count>\d+) times\)"
 
 
 @given(WRITTEN)
 def test_no_line_is_lost_late_or_out_of_order(steps: list[tuple[float, int, list[str]]]) -> None:
-    """Each task's lines, with those that notes stand for, are what it wrote, at most a second later."""
+    """What is shown of each task is what it wrote, at most half a second later."""
     shown = Shown()
     written: dict[str, list[tuple[float, str]]] = {task: [] for task in TASKS}
     for pause, task, lines in steps:
@@ -127,19 +115,13 @@ def test_no_line_is_lost_late_or_out_of_order(steps: list[tuple[float, int, list
     assert shown.fold.flush() == b""
     seen: dict[str, list[float]] = {task: [] for task in TASKS}
     for at, line in shown.lines:
-        if found := re.fullmatch(BLOCK, line) or re.fullmatch(NOTE, line):
-            is_block = "that end with" in line
-            assert is_block or len(_named(found["names"])) == int(found["count"])
-            for name in _named(found["names"]):
-                seen[name] += [at] * (int(found["count"]) if is_block else 1)
-                assert written[name][len(seen[name]) - 1][1] == found["text"]
-        else:
-            name, _, text = line.partition(" | ")
+        names, _, text = line.partition(" | ")
+        for name in _named(names):
             seen[name].append(at)
             assert written[name][len(seen[name]) - 1][1] == text
     for name, times in seen.items():
         assert len(times) == len(written[name])
-        assert all(0 <= at - then < 1.2 for at, (then, _) in zip(times, written[name], strict=True))
+        assert all(0 <= at - then < 0.7 for at, (then, _) in zip(times, written[name], strict=True))
 
 
 def _named(words: str) -> list[str]:

@@ -1,49 +1,38 @@
-"""Fold a line that many tasks print at the same time into one."""
+"""Fold a line that several tasks print at the same time into one."""
 
 from __future__ import annotations
 
 import bisect
-from collections import Counter, deque
+from collections import deque
 
 from tflaunch.store.log_line import Line
 from tflaunch_worker.named_tuple import NamedTuple
 
-_MOMENT = 0.25  # seconds within which lines count as written together
 _MOST_HELD = 10_000  # limit for lines with an unknown time, which would otherwise be held indefinitely
 
 
 class Folded(NamedTuple):
-    """A line, and the other tasks that printed the same at that time.
-
-    ``number``: the place of the line among all that are not folded into another one.
-    """
+    """A line, and the other tasks that printed the same at that time."""
 
     line: Line
     others: tuple[str, ...] = ()
-    number: int = 0
 
 
 class _Group:
-    """A line, and which other tasks printed it."""
+    """A line, and which other tasks printed it; ``number``: its place among all that are not folded into another."""
 
-    def __init__(self, number: int, line: Line, is_shown: bool) -> None:
+    def __init__(self, number: int, line: Line) -> None:
         self.number = number
         self.line = line
-        self.is_shown = is_shown
         self.others: list[str] = []
 
 
 class Folder:
     """Folds lines as they arrive. Each task's lines keep their order."""
 
-    def __init__(self, window: float = 1.0, is_live: bool = False) -> None:
-        """Fold equal lines of different tasks within ``window`` seconds of the first of them.
-
-        If it ``is_live``, the first is returned at once, unless an earlier line of its task is held.
-        """
+    def __init__(self, window: float = 1.0) -> None:
+        """Fold equal lines of different tasks within ``window`` seconds of the first of them."""
         self._window = window
-        self._is_live = is_live
-        self._waiting: Counter[str] = Counter()  # lines of each task that were not returned yet
         self._held: deque[_Group] = deque()
         self._by_text: dict[bytes, list[_Group]] = {}
         self._last: dict[str, int] = {}
@@ -60,52 +49,36 @@ class Folder:
             group = same[place]
             group.others.append(line.task)
         else:
-            group = _Group(self._count, line, is_shown=self._is_live and not self._waiting[line.task])
-            over += [Folded(line)] if group.is_shown else []
+            group = _Group(self._count, line)
             self._count += 1
             self._held.append(group)
             same.append(group)
         self._last[line.task] = group.number
-        self._waiting[line.task] += not (group.is_shown and group.line is line)
         return over
 
     def flush(self) -> list[Folded]:
         """Return all held lines, at the end or during a pause."""
-        return [folded for _ in range(len(self._held)) for folded in self._pop()]
+        return [self._pop() for _ in range(len(self._held))]
 
     @property
     def due(self) -> float | None:
         """When to call `release`, None for never."""
-        return self._held[0].line.time + self._window if any(self._waiting.values()) else None
+        return self._held[0].line.time + self._window if self._held else None
 
     def release(self, now: float) -> list[Folded]:
-        """Return the lines that can no longer be folded, and if it is live, those that belong to them."""
+        """Return the lines that can no longer be folded."""
         over: list[Folded] = []
         while self._held and (len(self._held) >= _MOST_HELD or not self._is_open(self._held[0], now)):
-            first = self._held[0]
-            over += self._pop()
-            while self._is_live and first.others and self._held and _is_same_block(first, self._held[0]):
-                over += self._pop()
+            over.append(self._pop())
         return over
 
     def _is_open(self, group: _Group, now: float) -> bool:
         return group.line.time <= now < group.line.time + self._window
 
-    def _pop(self) -> list[Folded]:
+    def _pop(self) -> Folded:
         group = self._held.popleft()
-        self._waiting.subtract(group.others if group.is_shown else [group.line.task, *group.others])
         same = self._by_text[group.line.text]
         del same[0]
         if not same:
             del self._by_text[group.line.text]
-        folded = Folded(group.line, tuple(sorted(group.others)), group.number)
-        if not self._is_live:
-            return [folded]
-        line = [] if group.is_shown else [Folded(group.line)]
-        return [*line, folded] if group.others else line
-
-
-def _is_same_block(first: _Group, next_one: _Group) -> bool:
-    """Whether the same tasks have written two lines within a moment."""
-    is_soon = next_one.line.time <= first.line.time + _MOMENT
-    return is_soon and (first.line.task, {*first.others}) == (next_one.line.task, {*next_one.others})
+        return Folded(group.line, tuple(sorted(group.others)))

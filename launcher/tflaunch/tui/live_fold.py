@@ -1,26 +1,24 @@
-"""Fold lines that many tasks write at once, while a run is followed on a terminal."""
+"""Fold equal lines of several tasks while a run is followed on a terminal."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping
 
 from tflaunch.store.log_line import Line
 from tflaunch.tui.dedupe import Folded, Folder
 
-FEWEST_TASKS = 3
-"""Among fewer tasks nothing is folded: a line of the other one is as short as the note on it."""
+_WINDOW = 0.5  # seconds for which a line waits for the same of other tasks
 _BETWEEN_RELEASES = 0.1  # seconds, at least
 
 
 class LiveFold:
-    """Shows the first of equal lines at once, and after a second which other tasks have written it, too."""
+    """Shows equal lines of several tasks once, with the names of all; each line is at most half a second late."""
 
     def __init__(self, prefixes: Mapping[str, bytes], clock: Callable[[], float]) -> None:
         """Fold lines of these tasks, which begin with ``prefixes``."""
         self._prefixes = prefixes
         self._clock = clock
-        self._folder = Folder(is_live=True)
+        self._folder = Folder(_WINDOW)
 
     @property
     def patience(self) -> float | None:
@@ -43,24 +41,15 @@ class LiveFold:
         return self._shown(self._folder.flush())
 
     def _shown(self, lines: Iterable[Folded]) -> bytes:
-        parts: list[bytes] = []
-        blocks = itertools.groupby(enumerate(lines), key=_block)
-        for (task, others, _), block in blocks:
-            texts = [folded.line.text for _, folded in block]
-            if len(others) * len(texts) < 2:
-                parts += [self._prefixes[others[0] if others else task] + text for text in texts]
-            elif len(texts) == 1:
-                parts.append(b"[%s] %s (%d times)" % (spans(others).encode(), texts[0], len(others)))
-            else:
-                about = f"[{spans(others)}] the {len(texts)} lines of {task} that end with: "
-                parts.append(about.encode() + next((text for text in reversed(texts) if text.strip()), b""))
-        return b"".join(part + b"\n" for part in parts)
+        return b"".join(self._prefix_of(folded) + folded.line.text + b"\n" for folded in lines)
 
-
-def _block(item: tuple[int, Folded]) -> tuple[str, tuple[str, ...], int]:
-    """Return what is the same for lines that follow each other, and that the same tasks have written."""
-    place, folded = item
-    return folded.line.task, folded.others, folded.number - place
+    def _prefix_of(self, folded: Folded) -> bytes:
+        """Return the prefix of the first task with the names of all, in its columns if there is room."""
+        task = folded.line.task
+        names = spans([task, *folded.others]).encode()
+        padded = task.encode().ljust(len(names))
+        prefix = self._prefixes[task]
+        return prefix.replace(padded if padded in prefix else task.encode(), names, 1)
 
 
 def spans(tasks: Iterable[str]) -> str:

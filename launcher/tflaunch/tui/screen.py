@@ -296,7 +296,7 @@ def _cleaner() -> Callable[[bytes], bytes]:
 def _fold(prefixes: Mapping[str, bytes]) -> LiveFold | None:
     from tflaunch.tui import live_fold
 
-    return live_fold.LiveFold(prefixes, time.monotonic) if len(prefixes) >= live_fold.FEWEST_TASKS else None
+    return live_fold.LiveFold(prefixes, time.monotonic) if len(prefixes) > 1 else None
 
 
 def _panel(lines: Sequence[str]) -> list[str] | None:
