@@ -266,6 +266,14 @@ def with_traceback(task: str, count: int) -> list[str]:
     return ["Epoch 1/3", *TRACEBACK]
 
 
+def test_a_restart_without_a_wait_names_its_cause_too() -> None:
+    """What failed is otherwise said with the wait."""
+    history = mirrored(2, restart={"backoff": [0, 0]})
+    history.happens(TaskExited(HERE, "worker:1", 0, None, 9, 0.0), TaskGone(HERE, "worker:1", 0))
+    history.happens(TaskExited(HERE, "worker:0", 0, None, 15, 0.0, was_told=True))
+    assert news_of(history, TaskGone(HERE, "worker:0", 0)) == ["worker:1 was killed by SIGKILL; restart 1 of 3 follows"]
+
+
 def test_each_restart_names_the_exception_that_caused_it() -> None:
     """In one line, with the location in the program's own code."""
     history = mirrored(2).ends("worker:0", None, 9)

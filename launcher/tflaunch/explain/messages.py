@@ -180,6 +180,8 @@ def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
         lines += _waiting_news(after)
     if after.phase is Phase.BACKING_OFF and before.phase is not Phase.BACKING_OFF:
         lines.append(end_messages.verdict_news(before, after, now, logs))
+    if before.phase is Phase.STOPPING and after.phase is Phase.PREPARING and after.culprit is not None:
+        lines += end_messages.repeat_news(after, logs)
     if after.formation.was_warned and not before.formation.was_warned:
         lines += _forming_news(after, now)
     if after.formation.is_complete and before.formation.was_warned and not before.formation.is_complete:
