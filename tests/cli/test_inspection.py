@@ -253,6 +253,7 @@ class TestCheck:
                 "where": "comand",
                 "message": "unknown field 'comand'",
                 "hint": "did you mean 'command'?",
+                "kind": "",
             }
         ]
 
