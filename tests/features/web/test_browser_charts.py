@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from support.launch import Launch
-from support.web_pages import newest
+from support.web_pages import SimulatedRun, newest
 from tflaunch.store.history import Figures, HistoryWriter, Moment
 
 if TYPE_CHECKING:
@@ -74,6 +75,21 @@ def test_a_pointer_is_over_all_charts_at_once(page: Page, charts: Locator) -> No
         "[...document.querySelectorAll('.chart .value')].every((each) => !each.textContent.includes(':'))"
     )
     assert charts.locator(".value").all_text_contents()[0] == "1.000 to 3.000"
+
+
+def test_metrics_may_have_any_name(page: Page, place: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that every object of JavaScript has; a task without it has no curve there."""
+    monkeypatch.setenv("TFLAUNCH_HOME", str(place.home))
+    run = SimulatedRun(place.home, 2)
+    writer, names = HistoryWriter(place.home / "runs" / run.name), ["constructor", "__proto__", "toString"]
+    for at in range(3):
+        odd = Figures(at, metrics=dict.fromkeys(names, 0.5))
+        writer.add(Moment(time.time() + at, {"worker:0": odd, "worker:1": Figures(at, metrics={"loss": at})}))
+    page.goto(f"/#/{run.name}")
+    page.wait_for_selector(".chart canvas")
+    shown = [chart.get_attribute("aria-label") for chart in page.locator(".chart").all()]
+    assert shown[:4] == ["loss", *names]
+    run.end()
 
 
 def test_a_curve_is_hidden_and_shown_by_its_colour(page: Page, charts: Locator) -> None:

@@ -1,6 +1,6 @@
 // The charts of a run or of one of its tasks: what was recorded, and what is told since.
 import { Curves } from "./curves.js";
-import { apiOf, get } from "./data.js";
+import { apiOf, get, named } from "./data.js";
 import { h, memory, percent, rate, significant } from "./parts.js";
 
 const MOST_METRICS = 12;
@@ -17,11 +17,8 @@ const USED = [
 // What was recorded of a run: moments of {time, tasks}, with the figures of each task by their names.
 export async function historyOf(run) {
   const { fields, moments } = await get(`${apiOf(run)}/history`);
-  const named = (values) => Object.fromEntries(fields.map((field, at) => [field, values[at]]));
-  return moments.map(([time, tasks]) => ({
-    time,
-    tasks: Object.fromEntries(Object.entries(tasks).map(([task, values]) => [task, named(values)])),
-  }));
+  const figures = (values) => named(fields.map((field, at) => [field, values[at]]));
+  return moments.map(([time, tasks]) => ({ time, tasks: named(Object.entries(tasks).map(([task, values]) => [task, figures(values)])) }));
 }
 
 // The charts of what some histories hold: metrics, speed, and what was used.
@@ -55,7 +52,7 @@ export class Charts {
   // Add what a status tells, between the moments that are recorded, too.
   add(status) {
     if (status.exit_code !== null || status.supervisor !== "alive" || status.now - this.lastTime < 0.9) return;
-    const tasks = Object.fromEntries(status.tasks.filter((task) => task.cpu_percent !== null).map((task) => [task.task, task]));
+    const tasks = named(status.tasks.filter((task) => task.cpu_percent !== null).map((task) => [task.task, task]));
     if (!Object.keys(tasks).length && !Object.keys(this.samples.at(-1)?.tasks ?? {}).length) return; // of a gap, one
     this.lastTime = status.now;
     this.samples.push({ time: status.now, tasks });

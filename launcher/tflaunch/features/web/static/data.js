@@ -2,6 +2,11 @@
 
 const UNSEEN = 20000; // milliseconds
 
+// An object without a prototype, as keys are names that programs choose: every other one has a "constructor".
+export const named = (entries = []) => Object.setPrototypeOf(Object.fromEntries(entries), null);
+
+const parse = (text) => JSON.parse(text, (_, value) => (value && typeof value === "object" && !Array.isArray(value) ? Object.setPrototypeOf(value, null) : value));
+
 export async function get(path) {
   return answered(await asked(path));
 }
@@ -25,7 +30,7 @@ async function asked(path, request = {}) {
 
 async function answered(response) {
   if (response.status === 403) throw new Error("tflaunch web was started again: open the link that it printed");
-  const found = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
+  const found = await response.text().then(parse).catch(() => ({ error: `the server answered ${response.status}` }));
   if (!response.ok) throw new Error(found.error);
   return found;
 }
@@ -53,7 +58,7 @@ export class Stream {
     };
     this.source.onerror = () => this.failed();
     for (const [name, handler] of Object.entries(this.handlers)) {
-      if (name !== "open") this.source.addEventListener(name, (event) => handler(JSON.parse(event.data)));
+      if (name !== "open") this.source.addEventListener(name, (event) => handler(parse(event.data)));
     }
     this.source.addEventListener("over", () => {
       this.isOver = true;

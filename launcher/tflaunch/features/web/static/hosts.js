@@ -1,4 +1,5 @@
 // The hosts of a run, what its tasks use there, and what the run waits for.
+import { named } from "./data.js";
 import { Table, ago, clock, counted, duration, h, memory, percent, setText, show, tallied } from "./parts.js";
 
 export class Hosts {
@@ -60,7 +61,7 @@ export class Hosts {
 
 // What the tasks of each host use together; the load of GPUs is the mean of those tasks that use some.
 function usage(status) {
-  const used = {};
+  const used = named();
   const add = (sum, value) => (value === null || value === undefined ? sum : (sum ?? 0) + value);
   for (const task of status.tasks) {
     const host = (used[task.host] ??= { tasks: 0, cpu: null, rss: null, gpuBytes: null, loads: [], gpu: null });

@@ -1,6 +1,6 @@
 // One run: how it stands, its tasks, charts, logs, timeline, stacks and hosts, what ran, and its files.
 import { Charts } from "./charts.js";
-import { Stream, apiOf, get, post } from "./data.js";
+import { Stream, apiOf, get, named, post } from "./data.js";
 import { filesView } from "./files.js";
 import { Hosts, Waits } from "./hosts.js";
 import { Logs } from "./logs.js";
@@ -232,7 +232,7 @@ function stacksView(api, taskHref) {
   }
 
   function draw({ sentence, culprits, groups, tasks, silent_hosts: silent }) {
-    const evidence = Object.fromEntries(tasks.map((task) => [task.task, task]));
+    const evidence = named(tasks.map((task) => [task.task, task]));
     show(found,
       h("div", { className: `panel ${culprits.length ? "bad" : "good"}` }, h("p", { className: "verdict" }, capital(sentence))),
       silent.length ? h("p", { className: "note" }, `Not heard from: ${silent.join(", ")}`) : "",
