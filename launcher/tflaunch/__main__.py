@@ -6,13 +6,15 @@ import gc
 import os
 import sys
 
+from tflaunch import standard_streams
+
 _INTERRUPTED = 130
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
     came: list[int] = []
-    _open_missing_streams()
+    standard_streams.prepare_streams()
     # Objects made at startup stay alive; collecting garbage among them would take a tenth of the startup time.
     gc.set_threshold(50_000)
     try:
@@ -31,18 +33,6 @@ def main() -> None:
     if came and code == _INTERRUPTED:
         code = 128 + came[0]
     os._exit(_flush(code))  # nothing is left to clean up, and finalizing the interpreter is slow
-
-
-def _open_missing_streams() -> None:
-    """Open /dev/null where stdin, stdout or stderr is closed, so that no file or socket takes its number."""
-    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
-            os.set_inheritable(descriptor, True)
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", errors="replace", closefd=False))
 
 
 def _flush(code: int) -> int:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tflaunch import own_home
 from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 
@@ -61,21 +62,36 @@ def describe_os_error(error: OSError, place: object = "") -> str:
     """Return an error of the system with its place, or with ``place`` if it names none, and the remedy if known."""
     if sentence := no_room(error):
         return sentence
-    where = str(error.filename or place)
+    is_in_the_way = isinstance(error, (FileExistsError, IsADirectoryError, NotADirectoryError))  # of a renamed file
+    where = str((is_in_the_way and error.filename2) or error.filename or place)
     if isinstance(error, FileNotFoundError) and not os.path.isabs(where):
         try:
             os.getcwd()
         except FileNotFoundError:
             return "the current directory does not exist any more; change to another one"
-    return f"{where and f'{where}: '}{error.strerror or error}"
+    remedy = ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):  # a write does not name its file
+        home = own_home.home_path()
+        where = where or (home if _is_full(home) else "")
+        is_ours = where == home or where.startswith(f"{home}/")
+        remedy = "; free some space there, or set TFLAUNCH_HOME to a directory on another disk" if is_ours else ""
+    return f"{where and f'{where}: '}{error.strerror or error}{remedy}"
+
+
+def _is_full(path: str) -> bool:
+    """Whether there is no room for another byte or file on the disk of a path, which need not exist."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    disk = os.statvfs(path)
+    return not disk.f_bavail or (disk.f_files > 0 and not disk.f_favail)  # some count no files
 
 
 def no_room(error: BaseException) -> str:
     """Return a sentence about an error for want of processes, threads or memory, "" about another one."""
-    signs = ("can't start new thread", "failed to map segment", *map(os.strerror, (errno.EAGAIN, errno.ENOMEM)))
+    signs = ("can't start new thread", "failed to map segment", os.strerror(errno.ENOMEM))
     # Without memory, CPython may lose the exception of an import, and raises a SystemError that says so.
     is_memory = isinstance(error, MemoryError) or (isinstance(error, SystemError) and "without" in str(error))
-    if not is_memory and not any(sign in str(error) for sign in signs):
+    if not (is_memory or any(sign in str(error) for sign in signs) or _is_of_fork(error)):
         return ""
     import resource
 
@@ -83,6 +99,14 @@ def no_room(error: BaseException) -> str:
     processes, memory = ("unlimited" if limit == resource.RLIM_INFINITY else limit for limit in limits)
     raised = f"raise `ulimit -u` ({processes}), `ulimit -v` ({memory} bytes), or pids.max and memory.max of its cgroup"
     return f"tflaunch has no room here for another thread or process, or for memory; {raised}, or end other programs"
+
+
+def _is_of_fork(error: BaseException) -> bool:
+    """Whether the kernel has refused a process; it says EAGAIN for files that are not ready, too."""
+    place = error.__traceback__ if isinstance(error, BlockingIOError) else None
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and any("fork" in name for name in place.tb_frame.f_code.co_names)
 
 
 class TflaunchError(Exception):

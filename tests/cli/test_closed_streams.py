@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 
@@ -53,7 +54,7 @@ def test_a_full_disk_under_stdout_is_told(launch: Launch, verb: str) -> None:
     launch.up(launch.shell("echo one", workers=1))
     ended = shell(launch, f"{TFLAUNCH} {verb} > /dev/full")
     assert ended.returncode == 125
-    assert ended.stderr.splitlines() == ["tflaunch: No space left on device"]
+    assert ended.stderr.splitlines() == ["tflaunch: stdout: No space left on device"]
 
 
 @pytest.mark.parametrize("verb", ["attach", "logs -f", "ps --watch"])
@@ -74,3 +75,17 @@ def test_output_that_a_full_disk_does_not_take_is_told(launch: Launch) -> None:
     told = "tflaunch: warning: output is not shown: stdout: No space left on device; the logs have all of it"
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (0, told)
     assert launch.log("worker:0") == "one\n"
+
+
+@pytest.mark.parametrize("verb", ["logs", "events --json"])
+def test_a_reader_may_be_slow_where_stdout_does_not_block(launch: Launch, verb: str) -> None:
+    """As where another program, such as node or ssh, has set the flag of the pipe that both write to."""
+    launch.up(launch.shell("seq 40000", workers=1, strategy="none"))
+    expected = shell(launch, f"{TFLAUNCH} {verb}").stdout
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    command = [str(TFLAUNCH), *verb.split()]
+    with open(ours) as reader, subprocess.Popen(command, stdout=theirs, cwd=launch.directory, env=launch.env) as writer:
+        os.close(theirs)
+        assert reader.read() == expected
+    assert writer.returncode == 0

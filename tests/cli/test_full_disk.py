@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import resource
 import subprocess
@@ -83,6 +84,19 @@ def test_a_journal_that_cannot_be_written_any_more(launch: Launch) -> None:
     assert later.returncode == 125
     assert f"{run} has ended, but the last records of its journal are lost" in later.stderr
     assert not launch.survivors()
+
+
+@pytest.mark.parametrize("arguments", [("up",), ("up", "-d")], ids=" ".join)
+def test_a_disk_that_is_full_at_the_start(launch: Launch, disk: MakeDisk, arguments: tuple[str, ...]) -> None:
+    """In one sentence with its place and what helps."""
+    disk(launch.home)
+    with contextlib.suppress(OSError), (launch.home / "others").open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    ended = launch.run(*arguments, launch.shell("true", workers=1))
+    assert ended.returncode == 125
+    said = "No space left on device; free some space there, or set TFLAUNCH_HOME to a directory on another disk"
+    assert ended.stderr == f"tflaunch: {launch.home}: {said}\n"
 
 
 @pytest.mark.parametrize("files", range(6, 25))

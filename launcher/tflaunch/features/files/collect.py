@@ -16,6 +16,7 @@ from tflaunch.agents.transfer import HashedFile
 from tflaunch.core.events import Count
 from tflaunch.core.job_state import Job
 from tflaunch.core.task_state import TaskPhase
+from tflaunch.errors import describe_os_error
 from tflaunch.explain.wording import counted, listed
 from tflaunch.features.files.collected_files import CollectedFiles
 from tflaunch.plan import placeholders, tensorboard
@@ -204,7 +205,7 @@ class Collection:
         except (LinkError, ValueError) as error:
             return done._replace(problem=printable(str(error)))
         except OSError as error:
-            return done._replace(problem=f"{error.filename or store.directory}: {error.strerror}")
+            return done._replace(problem=describe_os_error(error, store.directory))
         store.forget_parts()
         return done
 
