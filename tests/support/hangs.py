@@ -239,12 +239,12 @@ HANGS = {
     "locked file": _in_loop(
         "import fcntl\nfiles = [open('lock', 'w') for _ in range(2)]\n"
         "for file in files:\n    fcntl.flock(file, fcntl.LOCK_EX)  # here",
-        says="locked file",
+        says="/lock, which python",
     ),
     "thread at the exit": _program(
         f"def wait():\n    time.sleep(3600)  # here\n{_LOOP}\n"
         "train(3 if is_culprit else 10**6)\nif is_culprit:\n    say()\n    threading.Thread(target=wait).start()\n",
-        says="sleeps",
+        says="has ended but for a thread (wait), which sleeps",
     ),
     "handler at the exit": _program(
         f"import atexit\n{_LOOP}\n"
