@@ -16,6 +16,7 @@ from tflaunch.cli.arguments.launch import Launching
 from tflaunch.cli.arguments.spec import say
 from tflaunch.cli.follow import follow_run, interrupts_stop
 from tflaunch.errors import TflaunchError
+from tflaunch.secret_names import looks_secret
 
 if TYPE_CHECKING:
     from tflaunch.client.observer import Observer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 MOST_RUNS = 1000
 """Maximum number of runs that a single command puts into the queue."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_NUMBER = re.compile(r"[-+\d.eE]+")
 _EXAMPLE = "write --matrix lr=0.1,0.01"
 
 
@@ -106,6 +108,9 @@ def _values(text: str) -> tuple[str, list[str]]:
         raise click.UsageError(f"--matrix {name}: a value is empty; {_EXAMPLE}")
     if any("\0" in value or "\n" in value for value in values):
         raise click.UsageError(f"--matrix {name}: a value is not one line of text; {_EXAMPLE}")
+    if looks_secret(name) and not all(map(_NUMBER.fullmatch, values)):
+        remedy = 'give it by "secrets" in the spec, or call it otherwise if it is none'
+        raise click.UsageError(f"--matrix {name}: looks secret, and is shown in the names of the runs; {remedy}")
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)
         raise click.UsageError(f"--matrix {name}: has {twice!r:.60} twice; remove one of them")

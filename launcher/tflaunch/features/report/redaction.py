@@ -16,19 +16,12 @@ from urllib.parse import quote, urlsplit
 from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
 from detect_secrets.plugins.base import RegexBasedDetector
 
+from tflaunch.secret_names import WORDS, looks_secret
+
 HIDDEN = b"***"
 """What a secret is replaced by."""
 
 _SHORTEST = 6  # shorter values occur in too many harmless places
-_WORDS = frozenset((
-    "KEY", "KEYS", "TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWORDS", "PASSWD", "PASS", "PASSPHRASE",
-    "PASSCODE", "CREDENTIAL", "CREDENTIALS", "CREDS", "AUTH", "AUTHORIZATION", "APIKEY", "BEARER", "COOKIE", "DSN",
-    "PAT", "JWT", "SESSIONID", "ACCOUNTKEY", "SIGNATURE", "SAS",
-))  # fmt: skip
-_ENDINGS = (
-    "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "ACCESSKEY", "SECRETKEY", "ACCOUNTKEY",
-    "PRIVATEKEY", "AUTHKEY", "SESSIONID", "CREDENTIALS",
-)  # fmt: skip
 _OPTION_WORDS = (
     "password|passwd|passphrase|pwd|(?:auth|access|refresh|api)?token|secret|(?:api|access|account|secret|private|auth)?key"
     "|credentials?|dsn|bearer|jwt|pat|sas|sessionid"
@@ -69,7 +62,7 @@ _PLACES = (
     rb"(\"-p\",\s{0,40}\")(?!(?:%s)\")(?:[^\"\\\n]|\\[^\n]){1,4000}" % _NO_PASSWORD.pattern.encode(),
     # API_KEY=VALUE, "API_KEY": "VALUE"
     rb"(\b(?:[A-Z0-9]{1,40}_){0,8}(?:%s)(?:_[A-Z0-9]{1,40}){0,4}(?:=|\": ?\"))[^\s\"'\\]{1,4000}"
-    % "|".join(sorted(_WORDS, key=len, reverse=True)).encode(),
+    % "|".join(sorted(WORDS, key=len, reverse=True)).encode(),
     # password=VALUE, "password": "VALUE", Password=VALUE;, password: VALUE; also in JSON within JSON
     *(rb"(%s%s%s" % (name, _IS, _VALUE) for name in _NAMES),
     # token: VALUE, unless it is a plain word or number, like the tokens of a language model
@@ -95,14 +88,6 @@ _PLACES = (
     rb"()eyJ[\w=-]{5,4000}\.[\w=-]{5,4000}(?:\.[\w+/=-]{0,4000})?",
 )
 _LONGEST_PLACE = 20_000
-
-
-def looks_secret(name: str) -> bool:
-    """Return whether a variable's name suggests that its value is secret: API_KEY, but not KEYBOARD."""
-    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)  # authToken
-    words = [word for word in re.split(r"[^A-Z0-9]+", parted.upper()) if word]
-    is_password = "PWD" in words and len(words) > 1  # PWD alone is the working directory
-    return is_password or any(word in _WORDS or word.endswith(_ENDINGS) for word in words)
 
 
 _Find = Callable[[bytes, int], Iterator[tuple[int, int, bytes]]]

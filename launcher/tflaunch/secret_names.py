@@ -1,0 +1,23 @@
+"""Names whose values are probably secret, such as API_KEY."""
+
+from __future__ import annotations
+
+import re
+
+WORDS = frozenset((
+    "KEY", "KEYS", "TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWORDS", "PASSWD", "PASS", "PASSPHRASE",
+    "PASSCODE", "CREDENTIAL", "CREDENTIALS", "CREDS", "AUTH", "AUTHORIZATION", "APIKEY", "BEARER", "COOKIE", "DSN",
+    "PAT", "JWT", "SESSIONID", "ACCOUNTKEY", "SIGNATURE", "SAS",
+))  # fmt: skip
+_ENDINGS = (
+    "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "ACCESSKEY", "SECRETKEY", "ACCOUNTKEY",
+    "PRIVATEKEY", "AUTHKEY", "SESSIONID", "CREDENTIALS",
+)  # fmt: skip
+
+
+def looks_secret(name: str) -> bool:
+    """Return whether a variable's name suggests that its value is secret: API_KEY, but not KEYBOARD."""
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)  # authToken
+    words = [word for word in re.split(r"[^A-Z0-9]+", parted.upper()) if word]
+    is_password = "PWD" in words and len(words) > 1  # PWD alone is the working directory
+    return is_password or any(word in WORDS or word.endswith(_ENDINGS) for word in words)
