@@ -19,8 +19,9 @@ from tflaunch_worker import file_trees
 
 os.environ["TFLAUNCH_CONFIG"] = ""  # a developer's own defaults must not affect tests
 
-# A shell starts background jobs with SIGINT ignored, nohup ignores SIGHUP, and commands under test would inherit both.
+# A shell starts background jobs with INT and QUIT ignored, nohup ignores HUP; commands under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)  # ignored here, but not by what is executed
 
