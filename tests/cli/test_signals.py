@@ -98,9 +98,10 @@ def test_a_second_term_kills(launch: Launch, number: int) -> None:
     """After the warning and the TERM that it has announced."""
     running = launch.start("up", spec_of(launch, SAVES_SLOWLY))
     read_until(running, "up")
-    for each in (signal.SIGUSR1, signal.SIGTERM):
-        running.send_signal(each)
+    running.send_signal(signal.SIGUSR1)
     read_until(running, "saving")
+    running.send_signal(signal.SIGTERM)
+    assert launch.status()["phase"] == "stopping"  # it has taken the signal: of several, Python takes the lowest first
     running.send_signal(number)
     running.communicate(timeout=PATIENCE)
     assert running.returncode == 128 + signal.SIGUSR1
