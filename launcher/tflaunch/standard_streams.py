@@ -37,7 +37,7 @@ class _PatientFile(io.FileIO):
         """Write at least a part of the data; return how many bytes."""
         try:
             while (written := super().write(data)) is None:
-                select.select([], [self], [])
+                select.select([], [self], [])  # no limit: as a pipe that blocks; Ctrl-C ends it
         except OSError as error:
             error.filename = error.filename or self._name
             raise
