@@ -228,6 +228,10 @@ class _Linux:
         return 3600.0  # processes that outlive a successful program are its helpers
 
     @staticmethod
+    def is_fork(pid: int) -> bool:
+        return False
+
+    @staticmethod
     def is_between_programs(pid: int) -> bool:
         return False  # to execute another program takes no time here
 

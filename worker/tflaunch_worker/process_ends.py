@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 CLEAN_UP = 2.0
 """Seconds for helpers that clean up to end by themselves."""
 
+YOUNG = 0.3
+"""Seconds in which a fork usually executes another program."""
+
 _CLEANERS = re.compile(r"\bresource_tracker import main\b|\btorch_shm_manager\b")  # of multiprocessing, loky; PyTorch
 _LOOK_AGAIN = 0.01  # seconds
 
@@ -31,6 +34,13 @@ _LOOK_AGAIN = 0.01  # seconds
 def is_cleaner(pid: int) -> bool:
     """Return whether a process is a helper that cleans up after its program."""
     return bool(_CLEANERS.search(procfs.command_of(pid)))
+
+
+def may_be_cleaner(pid: int) -> bool:
+    """Return whether a process is such a helper, or was just forked, or executes a program, to become one perhaps."""
+    age = procfs.age_of(pid)
+    is_young_fork = age is not None and age < YOUNG and procfs.is_fork(pid)
+    return is_young_fork or procfs.is_between_programs(pid) or is_cleaner(pid)
 
 
 def wait_for_death(pids: Iterable[int], patience: float) -> None:
@@ -68,7 +78,7 @@ def kill_below(spared: Collection[int] = (), patience: float = float("inf")) -> 
     while True:
         has_children = reap()
         left = [pid for pid in procfs.descendants(os.getpid()) if pid not in spared and procfs.place_of(pid)]
-        due = [pid for pid in left if not (may_clean_up and is_cleaner(pid))]
+        due = [pid for pid in left if not (may_clean_up and may_be_cleaner(pid))]
         killed = [pid for pid in due if linux.kill(pid, None, signal.SIGKILL)]
         if (not left and (spared or not has_children)) or time.monotonic() >= until:
             return

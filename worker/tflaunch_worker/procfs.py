@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Collection
 
-_PF_EXITING = 0x4  # of linux/sched.h
+_PF_EXITING, _PF_FORKNOEXEC = 0x4, 0x40  # of linux/sched.h
 _MOST_WALKS = 20  # of a tree of processes that changes all the time
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -114,6 +114,11 @@ def clock() -> int:
 def command_of(pid: int) -> str:
     """Return the command line of a process; "" if it is gone."""
     return (read(f"/proc/{pid}/cmdline") or "").rstrip("\0").replace("\0", " ")
+
+
+def is_fork(pid: int) -> bool:
+    """Return whether a process has executed no program since it was forked."""
+    return bool((_stat_field(pid, 6) or 0) & _PF_FORKNOEXEC)
 
 
 def parent_of(pid: int) -> int | None:

@@ -223,7 +223,7 @@ class Task:
         if self._clean_until is None:
             self._clean_until = self._loop.now() + process_ends.CLEAN_UP
         if self._processes.kill(members, spares_cleaners=self._loop.now() < self._clean_until):
-            self._loop.call_at(self._clean_until, self._settle)
+            self._loop.call_at(min(self._clean_until, self._loop.now() + process_ends.YOUNG), self._settle)
 
     def _report_lingering(self) -> None:
         """Report a process that has not ended after KILL: nothing here can end it."""

@@ -148,7 +148,8 @@ class TaskProcesses:
             members: what `look` has returned.
             spares_cleaners: let helpers end by themselves once all others are dead (see `process_ends`).
         """
-        spared = set(filter(process_ends.is_cleaner, members)) if spares_cleaners else set()
+        helpers = filter(process_ends.may_be_cleaner, members) if spares_cleaners else ()
+        spared = set(helpers).difference((self.leader,))
         if not spared:
             self.signal_group(signal.SIGKILL)
         for pid in members:
