@@ -30,6 +30,11 @@ def main() -> None:
         code = run_command_line()
     except KeyboardInterrupt:  # while modules were imported
         code = _INTERRUPTED
+    except MemoryError as error:  # likewise
+        from tflaunch.errors import EXIT_INTERNAL, no_room
+
+        sys.stderr.write(f"tflaunch: {no_room(error)}\n")
+        code = EXIT_INTERNAL
     if came and code == _INTERRUPTED:
         code = 128 + came[0]
     os._exit(_flush(code))  # nothing is left to clean up, and finalizing the interpreter is slow
