@@ -6,9 +6,9 @@ import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tflaunch import own_home
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 
 EXIT_USAGE = 2

@@ -13,9 +13,8 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 
 Record = TypeVar("Record")

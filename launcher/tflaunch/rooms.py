@@ -11,10 +11,9 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tflaunch_worker import rooms as rooms_of_agents
-from tflaunch_worker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from tflaunch.cli.arguments.launch import Launching

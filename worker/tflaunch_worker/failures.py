@@ -21,10 +21,9 @@ Standard library only, Python >= 3.8: this module runs on hosts, too.
 from __future__ import annotations
 
 import re
-from typing import Iterable, Sequence
+from typing import Iterable, NamedTuple, Sequence
 
 from tflaunch_worker import OUTPUT_SIGNATURE, USAGE_ERROR
-from tflaunch_worker.named_tuple import NamedTuple
 
 HEAD = "Traceback (most recent call last):"
 LOG_LINE = re.compile(

@@ -9,8 +9,7 @@ import functools
 import os
 import time
 from collections import defaultdict
-
-from tflaunch_worker.named_tuple import NamedTuple
+from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

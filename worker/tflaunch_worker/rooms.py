@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import lru_cache
-
-from tflaunch_worker.named_tuple import NamedTuple
+from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tflaunch.agents.frame_link import Frame
 from tflaunch_worker import fields, wire
-from tflaunch_worker.named_tuple import NamedTuple
 
 Take = Callable[[dict[str, Any], bytes], None]
 """Takes a message of the agent and what it carries; raises ValueError if it breaks the protocol."""

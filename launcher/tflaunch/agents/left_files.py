@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.transfer import Download, Source
 from tflaunch_worker import fields
-from tflaunch_worker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from tflaunch.agents.session import Session

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from enum import Enum
+from typing import NamedTuple
 
 from tflaunch.agents.reconnect import STEADY
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import duration_words
 
 _MOST_VIOLATIONS = 3  # protocol violations by one agent before its host is given up

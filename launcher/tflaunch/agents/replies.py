@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.core import events
 from tflaunch.core.events import Event
 from tflaunch.records import read_record
 from tflaunch_worker import fields
 from tflaunch_worker.agent.network import fence, interfaces
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 
 _LONGEST_NAME = 1000

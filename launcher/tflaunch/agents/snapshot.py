@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.agents import replies
 from tflaunch.transport.base import AgentConnector, AgentGoneError, Link, LinkError
 from tflaunch_worker import wire
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 
 _PATIENCE = 5.0  # seconds for an agent's reply

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 from tflaunch.agents.calls import Begin, Waiter
 from tflaunch.records import Range, read_record
 from tflaunch_worker import fields
 from tflaunch_worker.agent.left_files import PART, is_inside
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 
 _LONGEST_PROBLEM = 500

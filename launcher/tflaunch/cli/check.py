@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import click
 
@@ -22,7 +22,6 @@ from tflaunch.cli.arguments.spec import (
     specs_argument,
 )
 from tflaunch.errors import EXIT_USAGE, Problem, SpecError
-from tflaunch_worker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.model import Spec

@@ -6,7 +6,7 @@ import types
 import typing
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.cli.main import verbs
 from tflaunch.core.actions import Action
@@ -15,7 +15,6 @@ from tflaunch.core.event_records import kind_of
 from tflaunch.core.events import Event
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.rooms import load
-from tflaunch_worker.named_tuple import NamedTuple
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}

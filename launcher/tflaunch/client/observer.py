@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient, NoSupervisorError
@@ -18,7 +18,6 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.store import run_lock
 from tflaunch.store.journal import not_begun, readable
 from tflaunch.store.journal_reader import JournalReader
-from tflaunch_worker.named_tuple import NamedTuple
 
 
 class Outcome(Enum):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from tflaunch.clusterspec.values import InvalidValueError, bracketed, split_address
-from tflaunch_worker.named_tuple import NamedTuple
 
 FIRST_PORT = 1024
 """The lowest port that a task can use without privileges; a lower number behind a host is a number of tasks."""

@@ -6,7 +6,7 @@ import copy
 import json
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -32,7 +32,6 @@ from tflaunch.clusterspec.model import (
 )
 from tflaunch.clusterspec.values import COUNT_FORM, InvalidValueError, Location, format_place, nearest_name, show_value
 from tflaunch.errors import Problem
-from tflaunch_worker.named_tuple import NamedTuple
 
 _OF_KEY = "[key]"
 """Last part of the location of an error in a key."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from tflaunch.errors import Problem, SpecError
 from tflaunch.user_text import UserTextError, decode_user_text, read_user_text
-from tflaunch_worker.named_tuple import NamedTuple
 
 MAX_BYTES = 4 * 1024 * 1024
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from tflaunch.core import policy
 from tflaunch.core.events import Attempt, Reason, Seconds
 from tflaunch.core.job_state import Cause, Job
 from tflaunch.core.task_state import TaskState
 from tflaunch.records import Range
-from tflaunch_worker.named_tuple import NamedTuple
 
 
 class MemoryGrew(NamedTuple):

@@ -4,11 +4,10 @@
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from tflaunch.records import Line, Range, check_of
 from tflaunch_worker.agent.progress import LONGEST_NAME, MOST_METRICS
-from tflaunch_worker.named_tuple import NamedTuple
 
 LONGEST_TIME = 1e12
 """Seconds: 30,000 years."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from enum import Enum
-
-from tflaunch_worker.named_tuple import NamedTuple
+from typing import NamedTuple
 
 CODE, NAMES, PEERS, CHECKPOINT = "code", "names", "peers", "checkpoint"
 """Tags of hosts that are not down, in addition to their phase: see `HostState.awaits`."""

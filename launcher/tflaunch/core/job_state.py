@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.core.host_state import SPARE, TIMED, HostPhase, HostState
 from tflaunch.core.restart_budget import Budget
@@ -12,7 +12,6 @@ from tflaunch.core.task_state import STARTED, TaskState
 from tflaunch.core.task_table import StateTable
 from tflaunch.plan import attempts
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch_worker.named_tuple import NamedTuple
 
 
 class Phase(Enum):

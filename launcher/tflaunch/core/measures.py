@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from tflaunch.core.events import Attempt, Count, Figure, Metrics, Seconds
 from tflaunch.records import check_of
-from tflaunch_worker.named_tuple import NamedTuple
 
 
 class Progress(NamedTuple):

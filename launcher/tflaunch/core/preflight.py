@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from tflaunch.clusterspec.values import is_ip_address, is_loopback
 from tflaunch.core.actions import ProbePeers
 from tflaunch.core.policy import forms_cluster
 from tflaunch.plan.model import Plan
 from tflaunch.plan.tf_config import members
-from tflaunch_worker.named_tuple import NamedTuple
 
 MOST_PEERS = 64
 """Maximum number of peers that a host probes.

@@ -6,7 +6,7 @@ Pure: records are what `journal.read_journal` returns.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.core import event_records, step
 from tflaunch.core.actions import Action
@@ -16,7 +16,6 @@ from tflaunch.core.job_state import Job
 from tflaunch.core.record_check import DAMAGES, DamagedRecordError, check_known, reason_of
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
-from tflaunch_worker.named_tuple import NamedTuple
 
 
 class Transition(NamedTuple):

@@ -7,9 +7,9 @@ the program's own, and no restart fixes them. Every other restart is charged to 
 from __future__ import annotations
 
 import zlib
+from typing import NamedTuple
 
 from tflaunch.plan.model import RestartPlan
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import duration_words
 
 MOST_FREE = 10

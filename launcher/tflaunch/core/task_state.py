@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from enum import Enum
+from typing import NamedTuple
 
 from tflaunch.core.events import Count, Reason
 from tflaunch.core.restart_budget import Budget, Reached
 from tflaunch.plan.model import role_of
-from tflaunch_worker.named_tuple import NamedTuple
 
 STARTED, HAS_RUN, SUCCEEDED, WAITING = "started", "has_run", "succeeded", "waiting"
 """Tags of tasks: an attempt was started; a process was seen; see `TaskState`; will restart alone."""

@@ -10,10 +10,9 @@ import abc
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from tflaunch.rooms import load, rooms
-from tflaunch_worker.named_tuple import NamedTuple
 
 GROUP = "tflaunch.discovery"
 """The entry point group."""

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from tflaunch.clusterspec.host_slots import FORMS, read_host_slots
 from tflaunch.clusterspec.model import Spec
@@ -14,7 +15,6 @@ from tflaunch.discovery import base
 from tflaunch.discovery.base import NotFoundError
 from tflaunch.errors import Problem, SpecError
 from tflaunch.plan import placement
-from tflaunch_worker.named_tuple import NamedTuple
 
 _POOL = "hosts.discover"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from tflaunch.core import policy
 from tflaunch.core.annotations import NOTHING, Annotations
@@ -10,7 +11,6 @@ from tflaunch.core.job_state import Job
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.wording import listed
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import duration_words
 
 _NO_TF_CONFIG = (

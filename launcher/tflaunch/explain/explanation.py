@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from tflaunch.core.annotations import Annotations
 from tflaunch.core.job_state import Job
@@ -10,7 +11,6 @@ from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.summary import JobFailure
 from tflaunch.explain.wording import absence_words, counted, missing_words
-from tflaunch_worker.named_tuple import NamedTuple
 
 
 class FailedTask(NamedTuple):

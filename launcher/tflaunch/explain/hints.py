@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from tflaunch.core.restart_rules import is_error_of_peer
 from tflaunch.rooms import load, rooms
 from tflaunch_worker import failures
 from tflaunch_worker.failures import Failure
-from tflaunch_worker.named_tuple import NamedTuple
 
 _LAST_WORDS = 20  # lines examined for a task that ended without a traceback
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from tflaunch.core import policy, port_fence
 from tflaunch.core.annotations import (
@@ -40,7 +41,6 @@ from tflaunch.plan import tensorboard
 from tflaunch.plan.gpu_shares import gpus_assigned, sharing_tasks
 from tflaunch.plan.model import FENCED_OR_FAIL
 from tflaunch.plan.task_starter import REFUSED
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import duration_words
 
 _MOST_OUTSIDERS = 16

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.core.events import Metrics, Name
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.records import as_json, read_record
-from tflaunch_worker.named_tuple import NamedTuple
 
 
 class HostStatus(NamedTuple):

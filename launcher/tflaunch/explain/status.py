@@ -6,6 +6,7 @@ Pure: times of the supervisor's clock are converted to times since the epoch by 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from tflaunch.clusterspec.values import Address
 from tflaunch.core import lost_hosts, policy, restart_rules
@@ -20,7 +21,6 @@ from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, Ta
 from tflaunch.explain.wording import place_of
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import TaskPlan
-from tflaunch_worker.named_tuple import NamedTuple
 
 _SHORTEST_LIFE = 0.5  # seconds after which CPU time is a percentage; before, the start of Python counts as hundreds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core import preflight, restart_rules
@@ -17,7 +17,6 @@ from tflaunch.explain.causes import describe
 from tflaunch.explain.results import where_results_are
 from tflaunch.explain.wording import counted, listed, process_of
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
 

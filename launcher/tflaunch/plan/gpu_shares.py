@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
-
-from tflaunch_worker.named_tuple import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # code that reads a stored plan counts its GPUs without pydantic
     from tflaunch.clusterspec.model import Spec

@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from tflaunch.clusterspec.values import Address
 from tflaunch.errors import TRAINS_ALONE, Problem
 from tflaunch.records import Range
 from tflaunch_worker import function
-from tflaunch_worker.named_tuple import NamedTuple
 
 AUTO = "auto"
 """Placeholder for a value that is known only at the start."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath, PurePosixPath
+from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Role, Secret, Spec
 from tflaunch.clusterspec.templates import quote
@@ -33,7 +34,6 @@ from tflaunch.plan.model import (
 )
 from tflaunch.plan.task_env import Environments, Places
 from tflaunch.rooms import find_host_maker
-from tflaunch_worker.named_tuple import NamedTuple
 
 _PYTHONS = ("python", "python3")
 _WARM_BY_DEFAULT = ("tensorflow",)

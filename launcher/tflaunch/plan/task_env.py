@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch.clusterspec.templates import quote
 from tflaunch.clusterspec.values import LOCALHOST
@@ -18,7 +18,6 @@ from tflaunch.plan import gpu_shares
 from tflaunch.plan.gpu_shares import Member
 from tflaunch.plan.model import AUTO, POD, Machine
 from tflaunch.plan.tf_config import has_cluster, members
-from tflaunch_worker.named_tuple import NamedTuple
 
 BY_AGENTS = ("TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", "TFLAUNCH_LEGACY_KERAS")
 """Variables to which the agent of a task gives their values."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 import shlex
+from typing import NamedTuple
 
 from tflaunch.clusterspec.values import Address, bracketed, split_address
 from tflaunch.plan.model import OWN_PORT, SIDECAR, HostPlan, Plan, TaskPlan
-from tflaunch_worker.named_tuple import NamedTuple
 
 NAME = "tensorboard"
 USUAL_PORT = 6006

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.agents.session import Session
 from tflaunch.core.annotations import Annotations, FaultInjected
@@ -19,7 +19,6 @@ from tflaunch.records import read_record
 from tflaunch.runtime.control_server import Caller, ControlServer, RefusedError, require_tasks
 from tflaunch.runtime.usage_sampler import ResourceSampler
 from tflaunch_worker import signals
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import signal_name
 

@@ -6,7 +6,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tflaunch.agents.session import Session
 from tflaunch.agents.transfer import UserCode
@@ -38,7 +38,6 @@ from tflaunch.plan.tf_config import has_cluster, visible_roles
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import Link
 from tflaunch_worker import function, signals
-from tflaunch_worker.named_tuple import NamedTuple
 
 _LONGEST_COLLECTION = 7 * 86400.0  # seconds; the rest is left to `tflaunch fetch`
 _LEAVE_PATIENCE = 10.0  # seconds; an agent that does not even leave is left to its guard and its lease

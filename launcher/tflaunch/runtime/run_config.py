@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tflaunch.client.secret_values import NO_SECRETS, Secrets
-from tflaunch_worker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from tflaunch.agents.transfer import UserCode

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import prepare
 from tflaunch.errors import Problem
 from tflaunch.rooms import engines, load
 from tflaunch.store.run_dir import RunDirectory
-from tflaunch_worker.named_tuple import NamedTuple
 
 
 class SpecOrder(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tflaunch.agents.session import Session
 from tflaunch.core.annotations import Annotations
@@ -17,7 +17,6 @@ from tflaunch.runtime.control_server import Caller, RefusedError
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store.journal import Journal
-from tflaunch_worker.named_tuple import NamedTuple
 
 _T = TypeVar("_T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch import __version__
 from tflaunch.agents.left_files import LeftFiles
@@ -28,7 +28,6 @@ from tflaunch.store.log_sink import LogSink
 from tflaunch.store.log_writer import Marks
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.base import AgentConnector
-from tflaunch_worker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from tflaunch.clusterspec.values import MAX_TASKS
 from tflaunch.core.events import Figure, Metrics, Name
@@ -14,7 +15,6 @@ from tflaunch.core.events import Moment as Time
 from tflaunch.records import read_record
 from tflaunch.store.run_dir import HISTORY_NAME
 from tflaunch_worker import wire
-from tflaunch_worker.named_tuple import NamedTuple
 
 _SHORTEST = 2.0  # seconds between two moments at first
 _MOST = 1999  # moments

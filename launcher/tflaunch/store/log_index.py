@@ -6,8 +6,7 @@ import bisect
 import os
 import struct
 from pathlib import Path
-
-from tflaunch_worker.named_tuple import NamedTuple
+from typing import NamedTuple
 
 INTERVAL = 0.05
 """Seconds within which output shares an entry."""

@@ -8,13 +8,13 @@ import os
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.store.append_file import append, open_to_append
 from tflaunch.store.log_index import Entry, TimeIndex
 from tflaunch.store.log_line import Kept, last_state
 from tflaunch_worker import wire
-from tflaunch_worker.named_tuple import NamedTuple
 
 TAIL_BYTES = 64 * 1024
 """How many bytes at the end of a log are searched for a task's last lines."""

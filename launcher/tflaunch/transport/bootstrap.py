@@ -13,13 +13,12 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import tflaunch_worker
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
 from tflaunch_worker import boot, fields, wire
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 
 _MOST_NOISE = 1024 * 1024  # bytes that a login shell may print before our program starts

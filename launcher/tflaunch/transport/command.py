@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from tflaunch.discovery import base
 from tflaunch.discovery.base import NotFoundError
@@ -16,7 +17,6 @@ from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport import bootstrap
 from tflaunch.transport.base import AgentGoneError, LinkError
-from tflaunch_worker.named_tuple import NamedTuple
 
 _CHUNK = 64 * 1024
 _END_PATIENCE = 5.0  # seconds for a command to exit once its link is closed

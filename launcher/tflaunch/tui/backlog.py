@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from typing import NamedTuple
 
 from tflaunch.store.log_line import Kept
-from tflaunch_worker.named_tuple import NamedTuple
 
 MEMORY = 4 * 1024 * 1024
 """Maximum bytes of output queued in memory."""

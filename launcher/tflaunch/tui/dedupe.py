@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import bisect
 from collections import deque
+from typing import NamedTuple
 
 from tflaunch.store.log_line import Line
-from tflaunch_worker.named_tuple import NamedTuple
 
 _MOST_HELD = 10_000  # limit for lines with an unknown time, which would otherwise be held indefinitely
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tflaunch.explain.run_status import CheckpointStatus, Status, TaskStatus
 from tflaunch.explain.wording import (
@@ -18,7 +19,6 @@ from tflaunch.explain.wording import (
 )
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import duration_words
 
 _STYLES = {"running": "green", "ended": "", "joining": "cyan", "preparing": "cyan"}

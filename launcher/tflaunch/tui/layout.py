@@ -9,6 +9,7 @@ import io
 import os
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -18,7 +19,6 @@ from tflaunch.explain.run_status import Status
 from tflaunch.tui import rows
 from tflaunch.tui.headline import Part, headline, news
 from tflaunch.tui.rows import LAST_LINE, METRIC, Cell, Row
-from tflaunch_worker.named_tuple import NamedTuple
 
 _MOST_ROWS = 16  # more tasks than this are grouped by role
 _MOST_LINES = 3  # per message below the headline

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from tflaunch.explain import figures
 from tflaunch.explain.run_status import TaskStatus
 from tflaunch.tui import formatting
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import duration_words, signal_name
 
 LAST_LINE = "LAST LINE"

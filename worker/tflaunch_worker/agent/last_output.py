@@ -19,9 +19,9 @@ import json
 import re
 from collections import deque
 from itertools import islice
+from typing import NamedTuple
 
 from tflaunch_worker.agent.progress import ProgressStats
-from tflaunch_worker.named_tuple import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tflaunch_worker.agent import orders
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.rooms import load, rooms
 
 TYPE_CHECKING = False

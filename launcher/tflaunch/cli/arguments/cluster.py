@@ -6,14 +6,13 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from tflaunch.cli.arguments.spec import WholeNumber, say
 from tflaunch.clusterspec.host_slots import FIRST_PORT, HostSlots, read_host_slots
 from tflaunch.clusterspec.values import InvalidValueError, split_address
-from tflaunch_worker.named_tuple import NamedTuple
 
 _PYTHON = re.compile(r"python[\d.]*")
 

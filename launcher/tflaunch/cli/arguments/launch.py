@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from tflaunch.cli.arguments.spec import fold_option, name_option, quiet_option, verbose_option
 from tflaunch.rooms import Option, engines, load, rooms
-from tflaunch_worker.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from tflaunch.plan.model import Plan

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from statistics import median
+from typing import NamedTuple
 
 from tflaunch.explain.wording import counted, listed
 from tflaunch.features.hang.evidence import Evidence
 from tflaunch.features.hang.position import Activity, activity_of
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import duration_words
 
 _FEWEST = 10  # samples of a task's stacks: shares of fewer tell little

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from tflaunch.client import requests, runs
 from tflaunch.client.control_client import NoSupervisorError
@@ -19,7 +20,6 @@ from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch, supervisor_process
 from tflaunch.store import run_lock
 from tflaunch.store.run_dir import RunDirectory
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import duration_words
 
 

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.explain.run_status import Status, TaskStatus
@@ -18,7 +19,6 @@ from tflaunch.features.bench.scaling import HostUse, Measured, TaskUse
 from tflaunch.features.hang.asking import ask_stacks
 from tflaunch.features.hang.evidence import Evidence, Sampling
 from tflaunch.plan.model import Plan
-from tflaunch_worker.named_tuple import NamedTuple
 
 _INTERVAL = 0.6  # seconds; a supervisor reuses a measurement for half a second
 _SHORTEST = 5.0  # seconds of a measurement, so that the time of a report is precise enough

@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.agents.transfer import HashedFile
@@ -21,7 +21,6 @@ from tflaunch.records import as_json, read_record
 from tflaunch.store.run_dir import PARTS_NAME
 from tflaunch_worker import file_trees, wire
 from tflaunch_worker.agent.left_files import PART
-from tflaunch_worker.named_tuple import NamedTuple
 
 _INDEX, _NEW = "index.json", ".new"
 _RESERVE = 256 * 1024 * 1024  # bytes that stay free for logs and journal

@@ -6,7 +6,7 @@ What waits for a host is forgotten with the link, and begun again by the waiter.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from tflaunch.agents.calls import Begin, Call, Waiter
 from tflaunch.agents.transfer import Download, HashedFile, Piece, Source, Upload, read_wanted
@@ -14,7 +14,6 @@ from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies
 from tflaunch.records import Range, read_record
 from tflaunch_worker import fields
 from tflaunch_worker.features.checkpoints.saved_checkpoints import MOST_FILES
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from tflaunch.core import checkpoint_placement
 from tflaunch.core.annotations import CheckpointNotCopied
@@ -14,7 +15,6 @@ from tflaunch.core.job_state import Job
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint, Missing
 from tflaunch.mailbox import Mailbox
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 
 _MOST_ROUNDS = 3  # times that a host is sent what it lacks

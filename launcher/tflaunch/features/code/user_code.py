@@ -11,13 +11,12 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.agents.calls import Begin
 from tflaunch.agents.transfer import Piece, Upload, read_wanted
 from tflaunch_worker import wire
-from tflaunch_worker.named_tuple import NamedTuple
 
 PART = 64 * 1024
 """Bytes of a file in one frame."""

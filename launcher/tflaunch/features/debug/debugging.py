@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.client import requests
 from tflaunch.client.control_client import ControlClient, NoSupervisorError
@@ -14,7 +14,6 @@ from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.explain.wording import place_of
 from tflaunch_worker import fields
 from tflaunch_worker.features.debug.breakpoints import LONGEST_LINE
-from tflaunch_worker.named_tuple import NamedTuple
 
 _READ = 64 * 1024
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.core import policy, port_fence, preflight
 from tflaunch.errors import Problem
@@ -12,7 +12,6 @@ from tflaunch.plan import attempts, tensorboard
 from tflaunch.plan.gpu_shares import gpus_assigned
 from tflaunch.plan.model import AUTO, FENCED_OR_FAIL, OPEN, PRIVATE, SIDECAR, Plan, TaskPlan
 from tflaunch.plan.tf_config import has_cluster
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import duration_words
 
 _WITHOUT_TENSORFLOW = ("none", "jax")  # strategies

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -15,7 +15,6 @@ from tflaunch.core.job_state import Job
 from tflaunch.core.policy import gang_runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import Plan
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.client import requests
 from tflaunch.client.control_client import ControlClient, NoSupervisorError
@@ -14,7 +14,6 @@ from tflaunch.features.exec.own_terminal import OwnTerminal
 from tflaunch.interruptible import wait_readable
 from tflaunch_worker import fields
 from tflaunch_worker.features.exec.running_command import PART, WINDOW
-from tflaunch_worker.named_tuple import NamedTuple
 
 _MOST_WORDS = 48 * 1024  # bytes, of what a supervisor takes in one request
 _NO_TERMINAL = {"columns": 0, "rows": 0}

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 from tflaunch.agents.left_files import LeftFile
 from tflaunch.agents.rpc import visiting
@@ -27,7 +27,6 @@ from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 from tflaunch_worker.agent.left_files import PART
 from tflaunch_worker.features.files.listed_files import matches
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 
 _AT_ONCE = 16  # hosts

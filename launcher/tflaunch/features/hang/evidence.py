@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from tflaunch.core.events import Attempt, Count, Moment, Seconds
 from tflaunch.core.measures import Progress
 from tflaunch.records import Line
-from tflaunch_worker.named_tuple import NamedTuple
 
 Text = Annotated[str, Line(300)]
 """A path, a name or a reason."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
 from tflaunch.features.hang.evidence import USUAL, Evidence, Sampling
 from tflaunch.mailbox import Mailbox
 from tflaunch.records import read_record
-from tflaunch_worker.named_tuple import NamedTuple
 
 _PATIENCE = 5.0  # seconds for an agent's answer, which needs two
 

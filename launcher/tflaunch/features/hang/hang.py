@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from tflaunch.explain.run_status import Status, TaskStatus
 from tflaunch.explain.wording import listed
 from tflaunch.features.hang.evidence import Evidence, Socket
 from tflaunch.features.hang.position import IDLE, LONG, Group, Kind, Position, grouped, position_of
 from tflaunch.plan.model import SIDECAR
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import age_words, duration_words
 
 _TRAINERS = ("chief", "worker", "ps")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import Enum
+from typing import NamedTuple
 
 from tflaunch.explain.run_status import TaskStatus
 from tflaunch.features.hang.evidence import Evidence, Frame, Place, Process, Thread
 from tflaunch_worker import failures
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import signal_name
 
 LONG = 30.0

@@ -6,13 +6,12 @@ import json
 import shlex
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.clusterspec.schema import SCHEMA_URL
 from tflaunch.clusterspec.values import bracketed, is_loopback, parse_address
 from tflaunch.rooms import served_fields
 from tflaunch_worker import program_source
-from tflaunch_worker.named_tuple import NamedTuple
 
 _HEAD = """\
 A cluster spec of tflaunch. `tflaunch check {path}` finds mistakes in it; `tflaunch plan {path}` shows

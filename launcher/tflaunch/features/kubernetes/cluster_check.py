@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import SpecFile
@@ -15,7 +15,6 @@ from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.kubernetes.quantities import amount, in_words
 from tflaunch.plan.model import KubernetesPlan
 from tflaunch.runtime.submitting import SpecOrder
-from tflaunch_worker.named_tuple import NamedTuple
 
 _FIELDS = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
 _KINDS = ("requests.", "limits.", "")  # a resource of a quota without a prefix is that of requests

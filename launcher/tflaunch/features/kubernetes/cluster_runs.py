@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.client.file_tree import delete_tree, is_directory
@@ -22,7 +22,6 @@ from tflaunch.features.kubernetes.run_archive import ArchiveError, unpack_archiv
 from tflaunch.plan.model import KubernetesPlan
 from tflaunch.store.run_dir import JOURNAL_NAME
 from tflaunch_worker import linux
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from tflaunch import __version__, interrupts, private_files
 from tflaunch.core.job_state import Phase
@@ -32,7 +32,6 @@ from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store import journal, run_lock
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory, home
 from tflaunch_worker import signals, wire
-from tflaunch_worker.named_tuple import NamedTuple
 
 _Answer = TypeVar("_Answer")
 _API_PATIENCE = 120.0  # seconds for Kubernetes to answer

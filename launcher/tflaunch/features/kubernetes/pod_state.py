@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.plan.model import POD_CONTAINER
-from tflaunch_worker.named_tuple import NamedTuple
 
 _IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _JUST_STARTING = ("ContainerCreating", "PodInitializing")

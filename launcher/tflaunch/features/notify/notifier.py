@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.core import policy, replay
@@ -22,7 +22,6 @@ from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.explain import causes, summary, wording
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store.log_writer import tail
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import duration_words, exit_words
 
 LOG_NAME = "notify.log"

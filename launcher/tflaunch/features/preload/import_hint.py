@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from tflaunch.agents.calls import Waiter
 from tflaunch.core.job_state import Job
@@ -12,7 +12,6 @@ from tflaunch.records import Range, read_record
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Found, Supervision, Watcher
 from tflaunch_worker import program_source
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import duration_words
 
 _LEAST = 3.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core.events import Count, Reason, Seconds
@@ -12,7 +12,6 @@ from tflaunch.records import read_record
 from tflaunch.store.run_dir import home
 from tflaunch_worker import fields
 from tflaunch_worker.features.preload import warm_client
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import duration_words
 
 _COLUMNS = ("HOST", "PYTHON", "MODULES", "MEMORY", "RUNS", "ENDS IN")

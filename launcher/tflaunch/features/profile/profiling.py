@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.client import requests
@@ -12,7 +12,6 @@ from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.features.profile import flame_graph
 from tflaunch_worker import fields
-from tflaunch_worker.named_tuple import NamedTuple
 
 _PATIENCE = 60.0  # seconds after the end, which a busy host and its link may need
 

@@ -10,10 +10,10 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tflaunch.features.programs.program_text import ALWAYS, NEVER, SETS, Call, Place, ProgramText
 from tflaunch_worker import program_source
-from tflaunch_worker.named_tuple import NamedTuple
 
 MULTI_WORKER = "MultiWorkerMirroredStrategy"
 PARAMETER_SERVER = "ParameterServerStrategy"

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Role, Spec
 from tflaunch.clusterspec.values import ROLES
@@ -17,7 +18,6 @@ from tflaunch.errors import TRAINS_ALONE, Problem
 from tflaunch.features.programs import program_reader
 from tflaunch.features.programs.program_reader import MIRRORED, MULTI_WORKER, PARAMETER_SERVER, Program, Use
 from tflaunch.features.programs.program_text import ALWAYS, BY_ROLE, SETS
-from tflaunch_worker.named_tuple import NamedTuple
 
 _ON_PURPOSE = 'set "strategy": "none" if they are to (with `run`: --set strategy=none)'
 _PLACEHOLDER = re.compile(r"\{(task|cluster|chief)\.")

@@ -9,9 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
-
-from tflaunch_worker.named_tuple import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 NEVER, BY_ROLE, ALWAYS = range(3)
 """How certain it is that a task gets to a place: perhaps it does not, it does if it has some role, or in any case."""

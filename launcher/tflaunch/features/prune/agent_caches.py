@@ -8,6 +8,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from tflaunch import private_files
 from tflaunch.client import runs
@@ -16,7 +17,6 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.store import run_dir, run_names
 from tflaunch.transport import bootstrap
 from tflaunch_worker import FILES_NAME
-from tflaunch_worker.named_tuple import NamedTuple
 
 _AGENTS_NAME = "agents"  # the cache of `tflaunch_worker.boot`, and its lock
 _EARLIER = ("compiled", "plans")  # caches of compiled modules and plans, which 0.2 made

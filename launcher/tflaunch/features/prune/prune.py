@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from tflaunch.client import run_list, runs
 from tflaunch.client.file_tree import TRASH, delete_run, delete_tree, is_directory, tree_size
@@ -22,7 +22,6 @@ from tflaunch.features.prune.agent_caches import Cached, find_cached
 from tflaunch.plan.model import RetentionPlan
 from tflaunch.store import journal, run_dir, run_lock, run_names
 from tflaunch.store.journal_reader import first_and_last_record
-from tflaunch_worker.named_tuple import NamedTuple
 
 _PRUNE_LOCK = ".prune"
 _REMOVING = "removing"

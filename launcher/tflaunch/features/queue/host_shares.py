@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from tflaunch.clusterspec.values import LOCALHOST, split_address
 from tflaunch.plan.gpu_shares import HIDDEN
 from tflaunch.plan.model import SIDECAR, HostPlan, Plan, TaskPlan
-from tflaunch_worker.named_tuple import NamedTuple
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from tflaunch import descriptors
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
@@ -33,7 +33,6 @@ from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store import run_lock
 from tflaunch.store.run_dir import RunDirectory, runs_directory
 from tflaunch_worker import process_state
-from tflaunch_worker.named_tuple import NamedTuple
 
 _FOR_SUPERVISORS = (foreground, run_record)  # imported once, before the forks
 _BEGIN = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.explain import wording
@@ -12,7 +13,6 @@ from tflaunch.features.queue.queue_order import Candidate, Obstacle, Verdict, de
 from tflaunch.features.queue.run_queue import Entry
 from tflaunch.store import run_lock
 from tflaunch.store.run_dir import runs_directory
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import age_words
 
 _COLUMNS = ("RUN", "QUEUED", "NEEDS", "WAITS FOR")

@@ -7,9 +7,9 @@ cannot keep one that needs much waiting.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from tflaunch.features.queue.host_shares import Share
-from tflaunch_worker.named_tuple import NamedTuple
 
 
 class Candidate(NamedTuple):

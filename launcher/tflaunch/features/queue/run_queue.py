@@ -16,14 +16,13 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.queue import DIRECTORY_NAME
 from tflaunch.features.queue.host_shares import Share
 from tflaunch.store.run_dir import JOURNAL_NAME, home, runs_directory
-from tflaunch_worker.named_tuple import NamedTuple
 
 DISPATCHER_LOCK = "lock"
 """The lock of the process that begins the runs of the queue, in the queue's directory."""

@@ -7,9 +7,9 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from tflaunch_worker.inspect import interpreter
-from tflaunch_worker.named_tuple import NamedTuple
 
 _SUFFIX = ".dist-info"
 

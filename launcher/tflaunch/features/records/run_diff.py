@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from tflaunch.client import runs
 from tflaunch.core.job_state import Job
@@ -18,7 +18,6 @@ from tflaunch.plan.model import Plan
 from tflaunch.store.journal import read_job
 from tflaunch.store.run_dir import RECORD_NAME, collected_files_in
 from tflaunch_worker import file_trees, wire
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 
 SECTIONS = ("code", "packages", "spec", "hosts", "results")

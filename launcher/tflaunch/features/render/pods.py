@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.values import Address
@@ -20,7 +20,6 @@ from tflaunch.features.render.target_plan import FIRST_PORT, devices, without_de
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import POD_CONTAINER, SIDECAR, Machine, Plan, TaskPlan
 from tflaunch.plan.serialize import secret_in_shell
-from tflaunch_worker.named_tuple import NamedTuple
 
 _NUMBERS = re.compile(r"([0-9]+)")
 _LONGEST = 63  # characters of a DNS label

@@ -8,6 +8,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Host, Spec
 from tflaunch.clusterspec.values import ROLES
@@ -16,7 +17,6 @@ from tflaunch.features.render import sh
 from tflaunch.features.render.target_plan import devices, without_devices
 from tflaunch.plan import placement
 from tflaunch.plan.model import Machine, Plan, TaskPlan
-from tflaunch_worker.named_tuple import NamedTuple
 
 _HEAD = """\
 Made by `tflaunch render --to slurm`: sbatch FILE

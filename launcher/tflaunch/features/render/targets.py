@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
+from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
@@ -11,7 +12,6 @@ from tflaunch.features.render import compose, jobset, limits, pods, sh, slurm, t
 from tflaunch.features.render.target_plan import FIRST_PORT, SERVER_PROGRAM, fixed
 from tflaunch.plan.model import Machine, Plan
 from tflaunch.plan.placement import with_gpus
-from tflaunch_worker.named_tuple import NamedTuple
 
 
 def _as_it_is(spec: Spec) -> Spec:

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from tflaunch.client import runs
 from tflaunch.client.secret_values import find_secrets
@@ -24,7 +24,6 @@ from tflaunch.plan.model import SecretSource
 from tflaunch.store import journal
 from tflaunch.store.log_writer import path_of, tail
 from tflaunch_worker import wire
-from tflaunch_worker.named_tuple import NamedTuple
 
 _LOG_TAIL = 4 * 1024 * 1024
 _CHUNK = 1024 * 1024

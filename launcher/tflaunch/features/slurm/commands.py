@@ -6,8 +6,8 @@ import math
 import re
 import subprocess
 import time
+from typing import NamedTuple
 
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import exit_words
 
 _PATIENCE = 60.0  # seconds; a busy controller is slow

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from typing import NamedTuple
 
 from tflaunch.features.slurm import commands
 from tflaunch.features.slurm.commands import SlurmError, SlurmJob
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.readable import duration_words
 
 _IN_TURN = ("Priority", "Resources", "None", "")

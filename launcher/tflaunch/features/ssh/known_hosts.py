@@ -15,6 +15,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import paramiko
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -23,7 +24,6 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import SSHCertificate, SSHCertificateType
 
 from tflaunch.transport.base import LinkError
-from tflaunch_worker.named_tuple import NamedTuple
 
 MAX_BYTES = 16 * 1024 * 1024
 

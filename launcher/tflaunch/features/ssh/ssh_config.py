@@ -12,13 +12,13 @@ import socket
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from tflaunch.clusterspec.values import bracketed
 from tflaunch.features.ssh.config_lookup import Lookup, Values, find_lookup, local_user, shown
 from tflaunch.features.ssh.transport import KEYWORDS
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import LinkError
-from tflaunch_worker.named_tuple import NamedTuple
 
 DEFAULT_PORT = 22
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any
+from typing import Any, NamedTuple
 
 import paramiko
 from paramiko.packet import Packetizer
@@ -21,7 +21,6 @@ from paramiko.packet import Packetizer
 from tflaunch.clusterspec.values import bracketed
 from tflaunch.features.ssh.proxy_command import ProxySocket, WakingSocket
 from tflaunch.transport.base import LinkError
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
 

@@ -15,6 +15,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from typing import NamedTuple
 
 import paramiko
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -25,7 +26,6 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from tflaunch.features.ssh.ssh_config import Target
 from tflaunch.transport.base import LinkError
-from tflaunch_worker.named_tuple import NamedTuple
 
 MAX_BYTES = 1024 * 1024
 

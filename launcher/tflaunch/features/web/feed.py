@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch import records
 from tflaunch.client.file_tree import tree_size
@@ -24,7 +24,6 @@ from tflaunch.features.web.inspection import machines_of
 from tflaunch.features.web.timeline import Timeline
 from tflaunch.features.web.waits import waits_of
 from tflaunch.store.log_writer import tail
-from tflaunch_worker.named_tuple import NamedTuple
 
 _POLL = 1.0  # seconds between two reads of a run in which nothing changes
 _MIN_INTERVAL = 0.3  # seconds between two reads of a run in which much changes

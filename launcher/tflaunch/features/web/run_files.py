@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from io import FileIO
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from urllib.parse import quote
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
@@ -32,7 +32,6 @@ from tflaunch.store.run_dir import (
     collected_files_in,
     profiles_in,
 )
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.printable import printable
 
 _RUN, _LOGS = "run", "logs"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.core import restart_rules
 from tflaunch.core.annotations import FaultInjected
@@ -23,7 +23,6 @@ from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.task_state import TaskState
 from tflaunch.explain import causes
 from tflaunch.explain.status import outcome_of
-from tflaunch_worker.named_tuple import NamedTuple
 
 
 class TaskSpan(NamedTuple):

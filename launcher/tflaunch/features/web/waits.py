@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import NamedTuple
 
 from tflaunch.core import breakpoints, lost_hosts, policy
 from tflaunch.core.host_state import HostPhase
@@ -11,7 +12,6 @@ from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.explain import cluster_formation
 from tflaunch.explain.wording import listed
-from tflaunch_worker.named_tuple import NamedTuple
 
 _MOST = 8
 _END = f"then the run ends with exit code {EXIT_INTERNAL}"

@@ -6,11 +6,11 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 from tflaunch_worker import procfs, program_source
 from tflaunch_worker.inspect import interpreter, python_stacks
 from tflaunch_worker.inspect.python_runtime import UnreadableError
-from tflaunch_worker.named_tuple import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import socket
+from typing import NamedTuple
 
 from tflaunch_worker import fields, offload, program_source, spawn
 from tflaunch_worker.agent.services import Service
@@ -23,7 +24,6 @@ from tflaunch_worker.features.preload.zygote_client import (
     set_preload,
     start_import,
 )
-from tflaunch_worker.named_tuple import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ import os
 import signal
 import socket
 from collections import deque
+from typing import NamedTuple
 
 from tflaunch_worker import linux, procfs, spawn
 from tflaunch_worker.features.preload.warm_client import ROOT
-from tflaunch_worker.named_tuple import NamedTuple
 from tflaunch_worker.program_source import READ_WITH_DEVICES
 from tflaunch_worker.socket_messages import encode_message, receive_message, send_message
 
