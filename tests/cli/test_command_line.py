@@ -157,8 +157,8 @@ class TestStandardInput:
 
     def test_it_is_rendered(self, tmp_path: Path):
         """By the commands that only read."""
-        rendered = tflaunch("render", "-", "--to", "sh", home=tmp_path, typed=JSON)
-        assert (rendered.returncode, rendered.stdout.startswith("#!/usr/bin/env bash")) == (0, True)
+        rendered = tflaunch("render", "-", "--to", "slurm", home=tmp_path, typed=JSON)
+        assert (rendered.returncode, rendered.stdout.startswith("#!/bin/bash")) == (0, True)
 
     @pytest.mark.parametrize(
         ("text", "words"),
@@ -188,7 +188,7 @@ class TestUsualSpec:
         (tmp_path / name).write_text(text)
         checked = tflaunch("check", home=tmp_path, cwd=tmp_path)
         assert (checked.returncode, checked.stdout) == (0, f"{name}: ok\n")
-        for command in (["plan"], ["render", "--to", "sh"]):
+        for command in (["plan"], ["render", "--to", "slurm"]):
             with_it = tflaunch(command[0], name, *command[1:], home=tmp_path, cwd=tmp_path)
             without = tflaunch(*command, home=tmp_path, cwd=tmp_path)
             assert (without.returncode, without.stdout) == (0, with_it.stdout)

@@ -14,6 +14,7 @@ import pytest
 
 from support.launch import PATIENCE, Launch, read_until
 from support.processes import command_of
+from support.rendering import node_of_slurm
 
 pytestmark = pytest.mark.cli
 
@@ -146,13 +147,14 @@ def test_commands_of_env_read_them_in_the_shell(secret: Launch, tmp_path: Path) 
     assert DIGEST in done.stdout
 
 
-def test_a_rendered_script_reads_them_where_it_runs(secret: Launch) -> None:
+def test_a_rendered_script_reads_them_where_it_runs(secret: Launch, tmp_path: Path) -> None:
     """Without them it starts nothing."""
     spec = secret.shell(PRINT_DIGEST, secrets=SECRETS, strategy="none")
-    rendered = secret.run("render", "--to", "sh", spec)
+    rendered = secret.run("render", "--to", "slurm", spec)
     assert rendered.returncode == 0, rendered.stderr
     assert VALUE not in rendered.stdout
     bash = ["bash", "-c", rendered.stdout]
+    secret.env.update(node_of_slurm(tmp_path, secret.env["PATH"]))
     done = subprocess.run(bash, env=secret.env, capture_output=True, text=True, check=False)
     assert done.stdout.count(DIGEST) == 2, done.stderr
     del secret.env["LAUNCHER_KEY"]

@@ -34,7 +34,7 @@ _VARYING = (
     (re.compile(r" +"), " "),
 )
 """What differs between two runs of a command, and what replaces it before two outputs are compared."""
-_PLACEHOLDERS = {"COMMAND": "up", "N": "1", "ENGINE": "sh", "SHELL": "bash", "SIGNAL": "TERM", "PORT": "1"}
+_PLACEHOLDERS = {"COMMAND": "up", "N": "1", "ENGINE": "slurm", "SHELL": "bash", "SIGNAL": "TERM", "PORT": "1"}
 
 Shell = Callable[[str], tuple[int, str]]
 """Runs a command, and returns its exit code and what it has written, to stdout and to stderr."""

@@ -116,6 +116,22 @@ def written(launch: Launch, spec: Path, engine: str, *arguments: str) -> Path:
     return path
 
 
+def node_of_slurm(directory: Path, path: str) -> dict[str, str]:
+    """Return the variables with which bash runs an sbatch script on this machine: one node, whose steps are programs.
+
+    Args:
+        directory: where the programs that stand in for srun and scontrol are written.
+        path: the PATH of the script.
+    """
+    programs = directory / "slurm"
+    programs.mkdir(exist_ok=True)
+    steps = 'while [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"'
+    for name, script in {"srun": steps, "scontrol": "echo localhost"}.items():
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    return {"PATH": f"{programs}:{path}", "SLURM_JOB_NODELIST": "localhost", "SLURM_JOB_ID": "7"}
+
+
 def tf_configs(launch: Launch, spec: Path) -> dict[str, str]:
     """Return the TF_CONFIG of every task from `tflaunch plan`."""
     plan = json.loads(launch.run("plan", spec, "--json").stdout)

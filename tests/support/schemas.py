@@ -19,14 +19,14 @@ from support.specs import REPOSITORY
 
 SCHEMAS = REPOSITORY.parent / "shared" / "schemas"
 COMPOSE = Path(__file__).parent.parent / "docker" / "compose-spec.json"
-_CRDS = {"TFJob": ("tfjob-v1.9.0.crd.yaml", "v1"), "JobSet": ("jobset-v0.12.0.crd.yaml", "v1alpha2")}
+_CRDS = {"JobSet": ("jobset-v0.12.0.crd.yaml", "v1alpha2")}
 _BUILT_IN = ("Job", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount", "StatefulSet")
 
 
 def need_schemas(engine: str) -> None:
-    """Require the custom resource definitions, which are stored beside the repository."""
-    if engine in ("jobset", "tfjob") and not SCHEMAS.is_dir():
-        pytest.skip(f"no {SCHEMAS}: put the definitions of TFJob and JobSet there")
+    """Require the custom resource definition, which is stored beside the repository."""
+    if engine == "jobset" and not SCHEMAS.is_dir():
+        pytest.skip(f"no {SCHEMAS}: put the definition of JobSet there")
 
 
 def violations(document: dict[str, Any]) -> Iterator[str]:

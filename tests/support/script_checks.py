@@ -1,4 +1,4 @@
-"""Checks of a rendered script for bash or sbatch: bash itself lists its tasks, and nothing is started."""
+"""Checks of a rendered script for sbatch: bash itself lists its tasks, and nothing is started."""
 
 from __future__ import annotations
 
@@ -31,13 +31,6 @@ _JOB = 7
 _STANDS_FOR = 100_000
 
 Listed = list[list[str]]
-
-
-def found_in(text: str, plan: Plan) -> list[str]:
-    """Return all problems of a bash script that was rendered from a plan."""
-    if not text.startswith("#!/usr/bin/env bash\n"):
-        return ["it is not a bash script"]
-    return _found(text, plan, [])
 
 
 def found_in_slurm(text: str, plan: Plan) -> list[str]:

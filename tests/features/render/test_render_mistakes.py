@@ -24,39 +24,28 @@ SPEC: dict[str, Any] = {
 }
 CHECKS: dict[str, Callable[[str, Plan], list[str]]] = {
     "jobset": pod_checks.found_in,
-    "tfjob": pod_checks.found_in,
     "compose": compose_checks.found_in,
     "slurm": script_checks.found_in_slurm,
-    "sh": script_checks.found_in,
-}
-JOBS = {
-    "text for a number": ("completions: 2", "completions: two"),
-    "a field that does not exist": ("parallelism: 2", "paralelism: 2"),
-    "no completionMode": ("completionMode: Indexed", "completionMode: NonIndexed"),
-    "fewer pods than tasks": ("completions: 2", "completions: 1"),
-    "not all at once": ("parallelism: 2", "parallelism: 1"),
-    "another port than in TF_CONFIG": ("containerPort: 2222", "containerPort: 2223"),
-    "an index that is text": ('"index":$(JOB_COMPLETION_INDEX)', '"index":"$(JOB_COMPLETION_INDEX)"'),
-    "an index that is not filled in": ("job-completion-index']", "job-index']"),
-    "a variable of another name": ("name: JOB_COMPLETION_INDEX", "name: INDEX"),
-    "the evaluator in the others' cluster": ('"task":{"type":"chief"', '"evaluator":["x:1"],"task":{"type":"chief"'),
-    "an address that no pod has": ("worker-0", "worker-9"),
-    "a restart that a Job cannot have": ("restartPolicy: Never", "restartPolicy: Always"),
-    "a container that the policy does not know": ("- name: tensorflow\n", "- name: train\n"),
-    "a variable less": ("name: DATA", "name: DATE"),
-    "a volume that is not defined": (
-        "volumeMounts:\n            - name: volume-0",
-        "volumeMounts:\n            - name: data",
-    ),
-    "a task that restarts without its peers": ("backoffLimit: 0", "backoffLimit: 6"),
 }
 MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
     "jobset": {
-        **{
-            name: change
-            for name, change in JOBS.items()
-            if name not in ("an address that no pod has", "a volume that is not defined")
-        },
+        "text for a number": ("completions: 2", "completions: two"),
+        "a field that does not exist": ("parallelism: 2", "paralelism: 2"),
+        "no completionMode": ("completionMode: Indexed", "completionMode: NonIndexed"),
+        "fewer pods than tasks": ("completions: 2", "completions: 1"),
+        "not all at once": ("parallelism: 2", "parallelism: 1"),
+        "another port than in TF_CONFIG": ("containerPort: 2222", "containerPort: 2223"),
+        "an index that is text": ('"index":$(JOB_COMPLETION_INDEX)', '"index":"$(JOB_COMPLETION_INDEX)"'),
+        "an index that is not filled in": ("job-completion-index']", "job-index']"),
+        "a variable of another name": ("name: JOB_COMPLETION_INDEX", "name: INDEX"),
+        "the evaluator in the others' cluster": (
+            '"task":{"type":"chief"',
+            '"evaluator":["x:1"],"task":{"type":"chief"',
+        ),
+        "a restart that a Job cannot have": ("restartPolicy: Never", "restartPolicy: Always"),
+        "a container that the policy does not know": ("- name: tensorflow\n", "- name: train\n"),
+        "a variable less": ("name: DATA", "name: DATE"),
+        "a task that restarts without its peers": ("backoffLimit: 0", "backoffLimit: 6"),
         "two replicatedJobs of one name": ("- name: ps\n", "- name: worker\n"),
         "pods without names": ("enableDNSHostnames: true", "enableDNSHostnames: false"),
         "another subdomain": ("subdomain: job", "subdomain: jobs"),
@@ -70,37 +59,6 @@ MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
         "an action that does not exist": ("action: FailJobSet", "action: Fail"),
         "a rule for a failure that does not exist": ("- PodFailurePolicy", "- PodFailed"),
         "an older version": ("jobset.x-k8s.io/v1alpha2", "jobset.x-k8s.io/v1alpha1"),
-    },
-    "tfjob": {
-        "a Service with an address": ("clusterIP: None", "clusterIP: 10.0.0.1"),
-        "no Service for the names": ("subdomain: job", "subdomain: jobs"),
-        "names only when ready": ("publishNotReadyAddresses: true", "publishNotReadyAddresses: false"),
-        "a Service of other pods": (
-            "selector:\n    app.kubernetes.io/name: job",
-            "selector:\n    app.kubernetes.io/name: other",
-        ),
-        "a container of another name": ("- name: tensorflow", "- name: train"),
-        "a role in lower case": ("    Worker:\n", "    worker:\n"),
-        "a role of TensorFlow 1": ("    Chief:\n", "    Master:\n"),
-        "a restart that Jobs have": ("restartPolicy: ExitCode", "restartPolicy: OnError"),
-        "pods that are left": ("cleanPodPolicy: Running", "cleanPodPolicy: None"),
-        "a policy that does not exist": ("cleanPodPolicy: Running", "cleanPodPolicy: Finished"),
-        "success by all workers, with servers": ("  tfReplicaSpecs:", "  successPolicy: AllWorkers\n  tfReplicaSpecs:"),
-        "text for a number": ("replicas: 2", "replicas: two"),
-        "fewer pods than tasks": ("replicas: 2", "replicas: 1"),
-        "another port": ("containerPort: 2222", "containerPort: 2223"),
-        "TF_CONFIG where the operator puts its own": (
-            "- name: DATA\n",
-            "- name: TF_CONFIG\n                  value: '{}'\n                - name: DATA\n",
-        ),
-        "an evaluator that is not in its own cluster": (',"evaluator":["job-evaluator-0:2222"]', ""),
-        "an index that is text": ('"evaluator","index":0', '"evaluator","index":"0"'),
-        "a field that does not exist": ("runPolicy:", "runPolicies:"),
-        "another budget": ("backoffLimit: 3", "backoffLimit: 0"),
-        "an index of Jobs": (
-            "metadata.labels['training.kubeflow.org/replica-index']",
-            "metadata.annotations['batch.kubernetes.io/job-completion-index']",
-        ),
     },
     "compose": {
         "no list": (
@@ -130,7 +88,7 @@ MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
         "a variable of the user's shell": ("DATA: /data", "DATA: ${DATA}"),
     },
 }
-SCRIPTS = {
+MISTAKES["slurm"] = {
     "an index that is text": ('"worker","index":1}}', '"worker","index":"1"}}'),
     "an index twice": ('"worker","index":1}}', '"worker","index":0}}'),
     "a role that does not exist": ('{"type":"ps"', '{"type":"server"'),
@@ -146,10 +104,6 @@ SCRIPTS = {
     "another directory": ("cd -- /home/ann/training", "cd -- /home/ann"),
     "TERM that ends the script alone": ("""trap 'echo "- signal 143" >&3'""", "trap 'exit 143'"),
     "not bash": ("bash\n", "sh\n"),
-}
-MISTAKES["sh"] = SCRIPTS
-MISTAKES["slurm"] = {
-    **SCRIPTS,
     "an option too late": ("#SBATCH --nodes=1\n", "\necho now\n#SBATCH --nodes=1\n"),
     "an option that does not exist": ("#SBATCH --nodes=", "#SBATCH --node="),
     "fewer nodes": ("--nodes=1\n#", "--nodes=0\n#"),

@@ -1,8 +1,7 @@
-"""`render --to jobset|tfjob`: the output conforms to strict schemas and to what controllers expect."""
+"""`render --to jobset`: the output conforms to strict schemas and to what controllers expect."""
 
 from __future__ import annotations
 
-import json
 from pathlib import PurePath
 from typing import Any
 
@@ -17,29 +16,24 @@ from tflaunch.features.render import targets
 from tflaunch.plan import attempts, planner
 
 pytestmark = pytest.mark.unit
-KINDS = ("jobset", "tfjob")
 BY_NAME = {**shipped(), **{name: data for name, data in GOOD.items() if name not in ("smallest", "every-field")}}
 
 
 @pytest.fixture(autouse=True)
-def _schemas(request: pytest.FixtureRequest) -> None:
-    for name in ("engine", "kind"):
-        if name in request.fixturenames:
-            need_schemas(request.getfixturevalue(name))
+def _schemas() -> None:
+    need_schemas("jobset")
 
 
-@pytest.mark.parametrize("engine", KINDS)
 @pytest.mark.parametrize("name", BY_NAME)
-def test_every_spec_gives_good_manifests(name: str, engine: str) -> None:
+def test_every_spec_gives_good_manifests(name: str) -> None:
     """All shipped specs, and all valid specs of these tests that pods can express."""
-    assert found_in(rendered(BY_NAME[name], engine), plan_of(BY_NAME[name], engine)) == []
+    assert found_in(rendered(BY_NAME[name], "jobset"), plan_of(BY_NAME[name], "jobset")) == []
 
 
-@pytest.mark.parametrize("engine", KINDS)
-def test_no_text_is_more_than_text(engine: str) -> None:
+def test_no_text_is_more_than_text() -> None:
     """Neither YAML nor Kubernetes interprets it: variables, arguments and directories arrive unchanged."""
     data = {key: value for key, value in hostile().items() if key != "tensorboard"}
-    assert found_in(rendered(data, engine), plan_of(data, engine)) == []
+    assert found_in(rendered(data, "jobset"), plan_of(data, "jobset")) == []
 
 
 FULL: dict[str, Any] = {
@@ -59,11 +53,10 @@ FULL: dict[str, Any] = {
 FULL["roles"]["worker"].pop("command")
 
 
-@pytest.mark.parametrize("engine", KINDS)
-def test_a_spec_with_everything_gives_good_manifests(engine: str) -> None:
+def test_a_spec_with_everything_gives_good_manifests() -> None:
     """With names that DNS refuses, text that YAML and Kubernetes would misinterpret, GPUs and volumes."""
-    text = rendered(FULL, engine)
-    assert found_in(text, plan_of(FULL, engine)) == []
+    text = rendered(FULL, "jobset")
+    assert found_in(text, plan_of(FULL, "jobset")) == []
     pods = {each["image"]: each for each in _containers(text)}
     assert set(pods) == {"ghcr.io/ann/train:1"}
     limits = [each["resources"]["limits"] for each in _containers(text)]
@@ -72,13 +65,12 @@ def test_a_spec_with_everything_gives_good_manifests(engine: str) -> None:
     assert mounts == ["/data", "/cache"]
 
 
-@pytest.mark.parametrize("engine", KINDS)
-def test_pods_take_secrets_from_a_secret_of_kubernetes(engine: str) -> None:
+def test_pods_take_secrets_from_a_secret_of_kubernetes() -> None:
     """The head of the file says how to make it."""
     secrets = {"API_KEY": {"env": "MY_KEY"}, "TOKEN": {"file": "/keys/my token"}}
     data = {**FULL, "name": "secretive", "secrets": secrets}
-    text = rendered(data, engine)
-    assert found_in(text, plan_of(data, engine)) == []
+    text = rendered(data, "jobset")
+    assert found_in(text, plan_of(data, "jobset")) == []
     wanted = [
         {"name": name, "valueFrom": {"secretKeyRef": {"name": "secretive", "key": name}}} for name in sorted(secrets)
     ]
@@ -122,19 +114,9 @@ def test_tf_config_in_a_pod_is_that_of_plan() -> None:
     assert found == expected
 
 
-def test_a_tfjob_has_no_tf_config_but_for_the_evaluator() -> None:
-    """The operator sets it, and leaves the evaluator out of the cluster, even in the evaluator's own TF_CONFIG."""
-    spec = yaml.safe_load(rendered(GOOD["evaluator"], "tfjob"))["spec"]["tfReplicaSpecs"]
-    evaluator, worker = (spec[kind]["template"]["spec"]["containers"][0] for kind in ("Evaluator", "Worker"))
-    assert "TF_CONFIG" not in str(worker)
-    assert evaluator["command"][0] == "env"
-    assert "evaluator" in json.loads(evaluator["command"][1].removeprefix("TF_CONFIG="))["cluster"]
-
-
-@pytest.mark.parametrize("kind", ["jobset"])
-def test_the_rules_of_a_spec_become_policies(kind: str) -> None:
+def test_the_rules_of_a_spec_become_policies() -> None:
     """A worker of a parameter_server job restarts alone; free restarts are not counted; `max: 0` means never."""
-    spec = yaml.safe_load(rendered(GOOD["parameter-servers"], kind))["spec"]
+    spec = yaml.safe_load(rendered(GOOD["parameter-servers"], "jobset"))["spec"]
     assert spec["successPolicy"] == {"operator": "All", "targetReplicatedJobs": ["chief"]}
     assert [(rule["action"], rule["targetReplicatedJobs"]) for rule in spec["failurePolicy"]["rules"]] == [
         ("RestartJobSetAndIgnoreMaxRestarts", ["chief", "ps"]),
@@ -142,7 +124,7 @@ def test_the_rules_of_a_spec_become_policies(kind: str) -> None:
     ]
     limits = {part["name"]: part["template"]["spec"]["backoffLimit"] for part in spec["replicatedJobs"]}
     assert limits == {"chief": 0, "worker": 3, "ps": 0}
-    never = yaml.safe_load(rendered({**GOOD["evaluator"], "restart": {"max": 0}}, kind))["spec"]
+    never = yaml.safe_load(rendered({**GOOD["evaluator"], "restart": {"max": 0}}, "jobset"))["spec"]
     assert never["failurePolicy"] == {"maxRestarts": 0}
     assert "podFailurePolicy" not in str(never)
 
@@ -167,15 +149,13 @@ def test_the_rules_of_a_spec_become_policies(kind: str) -> None:
 def test_what_pods_cannot_express_is_an_error(fields: dict[str, Any], where: str) -> None:
     """At its place, with a remedy."""
     spec = made({"container": {"image": "x"}, "cluster": {"worker": 2}, "command": "train", **fields})
-    for engine in KINDS:
-        problems = targets.find_problems(engine, spec, MACHINE)
-        assert where in [problem.where for problem in problems], problems
-        assert all(problem.severity == "error" and problem.hint for problem in problems)
+    problems = targets.find_problems("jobset", spec, MACHINE)
+    assert where in [problem.where for problem in problems], problems
+    assert all(problem.severity == "error" and problem.hint for problem in problems)
 
 
-@pytest.mark.parametrize("engine", KINDS)
-def test_names_are_made_of_letters_that_dns_takes(engine: str) -> None:
+def test_names_are_made_of_letters_that_dns_takes() -> None:
     """The file's stem is often not a valid name."""
-    names = [to_render({**GOOD["smallest-local"], "name": name}, engine).name for name in ("mnist_x.1", "7", "A-b")]
-    plans = [plan_of({**GOOD["smallest-local"], "name": name}, engine).name for name in names]
+    names = [to_render({**GOOD["smallest-local"], "name": name}, "jobset").name for name in ("mnist_x.1", "7", "A-b")]
+    plans = [plan_of({**GOOD["smallest-local"], "name": name}, "jobset").name for name in names]
     assert plans == ["mnist-x-1", "job-7", "a-b"]

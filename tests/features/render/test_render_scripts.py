@@ -1,4 +1,4 @@
-"""`render --to sh|slurm|compose`: the output matches the plan, for every spec."""
+"""`render --to slurm|compose`: the output matches the plan, for every spec."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ pytestmark = pytest.mark.unit
 CHECKS = {
     "compose": compose_checks.found_in,
     "slurm": script_checks.found_in_slurm,
-    "sh": script_checks.found_in,
 }
 BY_NAME = {**shipped(), **GOOD}
 OF_SCRIPTS = {"cluster": "a", "task": "b", "session": "c", "IFS": "s", "SECONDS": "9", "UID": "1"}
@@ -65,13 +64,10 @@ def test_every_spec_is_written_as_planned(name: str, engine: str) -> None:
     if not read.discover and targets.find_problems(engine, read, MACHINE):
         assert name in EXCEPTIONS[engine]
         return
-    if read.discover and engine == "sh":
-        return  # its hosts are found at the start, and are not this machine
     assert CHECKS[engine](rendered(data, engine), plan_of(data, engine)) == []
 
 
 EXCEPTIONS = {
-    "sh": ["ssh_multi_worker", "ssh_parameter_server", "smallest", "chosen-ports", "every-field"],
     "slurm": ["smallest", "every-field"],
     "compose": ["smallest"],
 }
@@ -80,8 +76,6 @@ EXCEPTIONS = {
 @pytest.mark.parametrize(
     ("engine", "fields", "message"),
     [
-        ("sh", {"cluster": {"worker": ["far"]}}, "another machine"),
-        ("sh", {"sidecars": {"feed": {"command": "serve", "host": "far"}}}, "another machine"),
         ("slurm", {"cluster": {"worker": ["10.0.0.1"]}}, "gives addresses of its own"),
         ("slurm", {"roles": {"worker": {"gpus": 1}}}, "want GPUs"),
         ("slurm", {"container": {"resources": {"gpu": 1}}}, "want GPUs"),

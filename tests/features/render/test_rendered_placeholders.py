@@ -20,7 +20,7 @@ TO_RENDER = {
 }
 
 
-@pytest.mark.parametrize("engine", ["sh", "compose", "slurm"])
+@pytest.mark.parametrize("engine", ["compose", "slurm"])
 def test_an_engine_with_a_command_for_each_task_has_the_values(engine: str):
     """Its ports are fixed."""
     text = targets.render_spec(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
@@ -37,7 +37,7 @@ def test_pods_are_alike_and_get_the_index_from_kubernetes():
 @pytest.mark.parametrize(
     ("engine", "fields", "where"),
     [
-        ("sh", {"command": [*TRAIN, "{attempt}"]}, "command"),
+        ("slurm", {"command": [*TRAIN, "{attempt}"]}, "command"),
         ("compose", {"workdir": "/out/{attempt}"}, "workdir"),
         ("jobset", {"workdir": "/out/{task.index}"}, "workdir"),
         ("jobset", {"env": {"A": "1{task.index}"}}, "env.A"),

@@ -7,9 +7,11 @@ import click
 _JOBS = (
     "`tflaunch up --on kubernetes` starts the tasks in pods and supervises them, `render --to jobset` writes a JobSet"
 )
+_ENGINES = "`tflaunch up` starts and supervises tasks, and `render` writes files for compose, slurm (sbatch) and jobset"
 _LISTEN = "for an editor, call `debugpy.listen(('127.0.0.1', 5678))` and `debugpy.wait_for_client()` in the task"
 _INSTEAD = {
     **dict.fromkeys(("render --to k8s", "render --to kubernetes"), _JOBS),
+    **dict.fromkeys(("render --to sh", "render --to tfjob"), _ENGINES),
     **dict.fromkeys(("debug --debugpy", "debug --port"), _LISTEN),
     "profile --python": "stacks of Python are all that `tflaunch profile` samples; leave it out",
     "profile --tensorflow": "call `tf.profiler.experimental.start('logs')` in the program, and later `…stop()`",

@@ -12,7 +12,7 @@ from tflaunch.cli.arguments.spec import read_file, set_option, spec_argument, wa
 from tflaunch.errors import SpecError
 
 # The same as in `features.render.targets`, which is imported only on use.
-_ENGINES = ("slurm", "jobset", "tfjob", "compose", "sh")
+_ENGINES = ("slurm", "jobset", "compose")
 
 
 class _Engine(click.Choice[str]):
@@ -36,8 +36,8 @@ class _Engine(click.Choice[str]):
 def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
     """Print what another engine needs to start the tasks of SPEC itself, with the TF_CONFIG of `plan`.
 
-    slurm: a script for sbatch. jobset, tfjob: manifests for Kubernetes. compose: a file for docker-compose.
-    sh: a script for bash. Tasks whose ports are chosen at the start get them from 2222 on.
+    slurm: a script for sbatch. jobset: a manifest for Kubernetes. compose: a file for docker-compose.
+    Tasks whose ports are chosen at the start get them from 2222 on.
 
     \b
     Example:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.core import policy
-from tflaunch.features.render import indexed_job, pods, yaml_text
-from tflaunch.plan.model import Plan
+from tflaunch.features.render import pods, yaml_text
+from tflaunch.plan.model import POD_CONTAINER, Plan, TaskPlan
 
 _HEAD = """\
 Made by `tflaunch render --to jobset`, for JobSet v1alpha2: kubectl apply -f FILE
@@ -15,16 +16,15 @@ Pods reach each other as {example}.
 """
 
 
-def placed(spec: Spec) -> Spec:
-    """Return the spec placed on the pods of a JobSet, whose names also contain the replica's number."""
-    return pods.placed(spec, lambda job, role, index: f"{job}-{role}-0-{index}.{job}")
+_NO_LIMIT = 2**31 - 1  # a backoffLimit that is never reached
+_SAVED = [42, 143]  # exit codes of a preempted task that has saved its state
 
 
 def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
     """Return the manifest of a JobSet.
 
     Args:
-        plan: of a `placed` spec, with fixed ports.
+        plan: of a spec that `pods.placed` returns, with fixed ports.
         directory: the spec's.
         server_program: unused, because its text is in the plan.
         spec: the source of the image, and of the pods' resources and volumes.
@@ -32,7 +32,7 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
     groups = pods.groups(plan)
     deciding = list(dict.fromkeys(plan.find(task).role for task in policy.success_tasks(plan)))
     replicated = [
-        {"name": name, "replicas": 1, "template": {"spec": indexed_job.job(plan, tasks, directory, spec)}}
+        {"name": name, "replicas": 1, "template": {"spec": _job(plan, tasks, directory, spec)}}
         for name, tasks in groups.items()
     ]
     manifest = {
@@ -51,7 +51,7 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
 
 def _rules(plan: Plan) -> dict[str, Any]:
     """Return the rules for ends that cause no counted restart: exits without failure, and limits reached."""
-    needed = {name: tasks[0] for name, tasks in pods.groups(plan).items() if indexed_job.is_needed(tasks[0])}
+    needed = {name: tasks[0] for name, tasks in pods.groups(plan).items() if _is_needed(tasks[0])}
     alone = [name for name, task in needed.items() if policy.restarts_alone(plan, task)]
     rules: list[dict[str, Any]] = []
     if plan.timeouts.deadline is not None:
@@ -63,3 +63,34 @@ def _rules(plan: Plan) -> dict[str, Any]:
     if alone:
         rules.append({"name": "startedAgainTooOften", "action": "FailJobSet", "targetReplicatedJobs": alone})
     return {"rules": rules} if rules else {}
+
+
+def _job(plan: Plan, tasks: Sequence[TaskPlan], directory: str, spec: Spec) -> dict[str, Any]:
+    """Return the spec of the Job for the tasks of one role, or for a sidecar; other arguments as in `render`."""
+    pod = pods.template(plan, tasks, directory, spec)
+    needed = _is_needed(tasks[0])
+    pod["spec"] = {"restartPolicy": "Never" if needed else "OnFailure", **pod["spec"]}
+    alone = policy.restarts_alone(plan, tasks[0])
+    fields: dict[str, Any] = {"completionMode": "Indexed", "completions": len(tasks), "parallelism": len(tasks)}
+    fields["backoffLimit"] = _NO_LIMIT if not needed else plan.restart.max if alone else 0
+    if plan.timeouts.deadline is not None:
+        fields["activeDeadlineSeconds"] = max(1, round(plan.timeouts.deadline))
+    if needed and plan.restart.max > 0:
+        fields["podFailurePolicy"] = _free_ends("Ignore" if alone else "FailJob")
+    return {**fields, "template": pod}
+
+
+def _is_needed(task: TaskPlan) -> bool:
+    """Whether the job fails with this task; other tasks end and restart on their own."""
+    return policy.in_gang(task) or task.required
+
+
+def _free_ends(action: str) -> dict[str, Any]:
+    """Return the policy for exits that are not failures: state was saved, or the pod was disrupted."""
+    saved = {"containerName": POD_CONTAINER, "operator": "In", "values": _SAVED}
+    return {
+        "rules": [
+            {"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+            {"action": action, "onExitCodes": saved},
+        ]
+    }

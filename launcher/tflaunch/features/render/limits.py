@@ -81,7 +81,7 @@ def _spares(spec: Spec, machine: Machine) -> Iterator[Problem]:
 def tasks(spec: Spec, machine: Machine) -> Iterator[Problem]:
     """Require a cluster: its tasks are what other engines start and wait for."""
     if not spec.cluster:
-        yield _error("cluster", "has no task, and the engine runs tasks", "use `tflaunch up`, or --to sh")
+        yield _error("cluster", "has no task, and the engine runs tasks", "use `tflaunch up`")
 
 
 def secrets_in_variables(spec: Spec, machine: Machine) -> Iterator[Problem]:
@@ -138,13 +138,6 @@ def names_of_services(spec: Spec, machine: Machine) -> Iterator[Problem]:
     for name in spec.sidecars:
         if name in tasks:
             yield _error(f"sidecars.{name}", f"{name!r} is the name of a task's service, too", "rename it")
-
-
-def this_machine(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """Reject other hosts: a script starts tasks on its own machine only."""
-    for where, host in _first(spec, lambda host: host not in machine.local_names):
-        message = f"{host} is another machine, and a script starts tasks on its own"
-        yield _error(where, message, "use `tflaunch up`, or --to slurm where Slurm gives the hosts")
 
 
 def _first(spec: Spec, is_such: Callable[[str], bool]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Render tasks as pods, the building block of all kinds of Kubernetes jobs. Pure.
+"""Render tasks as pods, the building block of a JobSet. Pure.
 
 The pods of a role share one template and know their index: Kubernetes replaces `$(JOB_COMPLETION_INDEX)` in a
 value or a command's argument with the value of that variable, which must be declared first.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.values import Address
@@ -26,18 +26,8 @@ _LONGEST = 63  # characters of a DNS label
 _LONGEST_ENDING = "-evaluator-0-9999"
 
 
-CONTAINER = POD_CONTAINER
-"""The name of a task's container; the training operator requires it."""
-
-
-class Index(NamedTuple):
-    """How a pod learns its index: a variable that is set from a field of its metadata."""
-
-    variable: str
-    field: str
-
-
-COMPLETION_INDEX = Index("JOB_COMPLETION_INDEX", "metadata.annotations['batch.kubernetes.io/job-completion-index']")
+_INDEX = "JOB_COMPLETION_INDEX"
+_INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
 def names(spec: Spec, machine: Machine) -> Iterator[Problem]:
@@ -53,29 +43,29 @@ def names(spec: Spec, machine: Machine) -> Iterator[Problem]:
             yield Problem("error", f"sidecars.{name}", message, "rename it")
 
 
-def placed(spec: Spec, name_of: Callable[[str, str, int], str]) -> Spec:
-    """Return the spec with a separate pod for every task and sidecar.
-
-    Args:
-        spec: a spec whose hosts only say which tasks are apart.
-        name_of: returns the name of a pod, given the names of the job and of the role or sidecar, and its index.
-    """
+def placed(spec: Spec) -> Spec:
+    """Return the spec with a separate pod of a JobSet for every task and sidecar; its hosts only separate tasks."""
     job = label(spec.name)
     old = [
-        (name_of(job, role, index), spec.host(address.host))
+        (_pod(job, role, index), spec.host(address.host))
         for role, addresses in spec.cluster.items()
         for index, address in enumerate(addresses)
     ]
     cluster = {
-        role: tuple(Address(name_of(job, role, index), FIRST_PORT) for index in range(len(addresses)))
+        role: tuple(Address(_pod(job, role, index), FIRST_PORT) for index in range(len(addresses)))
         for role, addresses in spec.cluster.items()
     }
     sidecars = {
-        label(name): sidecar.model_copy(update={"host": name_of(job, label(name), 0)})
+        label(name): sidecar.model_copy(update={"host": _pod(job, label(name), 0)})
         for name, sidecar in spec.sidecars.items()
     }
     hosts = {name: host.only("env") for name, host in old}
     return spec.model_copy(update={"name": job, "cluster": cluster, "sidecars": sidecars, "hosts": hosts})
+
+
+def _pod(job: str, role: str, index: int) -> str:
+    """Return the address of a pod of a JobSet; its name also contains the number of the replica, always 0."""
+    return f"{job}-{role}-0-{index}.{job}"
 
 
 def groups(plan: Plan) -> dict[str, list[TaskPlan]]:
@@ -86,9 +76,7 @@ def groups(plan: Plan) -> dict[str, list[TaskPlan]]:
     return found
 
 
-def template(
-    plan: Plan, tasks: Sequence[TaskPlan], directory: str, spec: Spec, index: Index, port: str
-) -> dict[str, Any]:
+def template(plan: Plan, tasks: Sequence[TaskPlan], directory: str, spec: Spec) -> dict[str, Any]:
     """Return the pod template of a role.
 
     Args:
@@ -96,20 +84,21 @@ def template(
         tasks: those of one role, in the order of their index.
         directory: the spec's; tasks that would start there start in the image's working directory.
         spec: the source of the image, and of the pods' resources and volumes.
-        index: how a pod learns its index.
-        port: the name of TensorFlow's port.
     """
     first = tasks[0]
     pod: dict[str, Any] = {
-        "name": CONTAINER,
+        "name": POD_CONTAINER,
         "image": spec.container.image,
-        "command": [indexed(words, index) for words in zip(*(task.argv for task in tasks), strict=True)],
+        "command": [indexed(words) for words in zip(*(task.argv for task in tasks), strict=True)],
         **({} if first.workdir == directory else {"workingDir": first.workdir}),
-        "env": [*_environment(tasks, index), *_secrets(plan)],
+        "env": [*_environment(tasks), *_secrets(plan)],
     }
     if first.address is not None:
         pod["ports"] = [
-            {"name": tensorboard.NAME if tensorboard.is_board(first) else port, "containerPort": first.address.port}
+            {
+                "name": tensorboard.NAME if tensorboard.is_board(first) else POD_CONTAINER,
+                "containerPort": first.address.port,
+            }
         ]
     resources = spec.resources(first.role)
     if limits := limits_of(resources, len(devices(first) or ())):
@@ -135,37 +124,36 @@ def escaped(text: str) -> str:
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 
-def indexed(texts: Sequence[str], index: Index) -> str:
+def indexed(texts: Sequence[str]) -> str:
     """Return one text for all pods of a role; where they differ, Kubernetes inserts the index.
 
     Args:
         texts: one per task, in the order of their index; they may differ only in numbers that equal the index.
-        index: how a pod learns its index.
     """
     if len(set(texts)) == 1:
         return escaped(texts[0])
     start, _, end = texts[0].rpartition("0")
     if all(text == f"{start}{number}{end}" for number, text in enumerate(texts)):
-        return f"{escaped(start)}$({index.variable}){escaped(end)}"
+        return f"{escaped(start)}$({_INDEX}){escaped(end)}"
     pieces = zip(*(_NUMBERS.split(text) for text in texts), strict=True)
-    return "".join(_piece(variants, index) for variants in pieces)
+    return "".join(_piece(variants) for variants in pieces)
 
 
-def _piece(variants: Sequence[str], index: Index) -> str:
+def _piece(variants: Sequence[str]) -> str:
     """Return a common piece of all tasks' texts unchanged, or a reference to the index."""
     if len(set(variants)) == 1:
         return escaped(variants[0])
     assert list(variants) == [str(number) for number in range(len(variants))], variants
-    return f"$({index.variable})"
+    return f"$({_INDEX})"
 
 
-def _environment(tasks: Sequence[TaskPlan], index: Index) -> list[dict[str, Any]]:
+def _environment(tasks: Sequence[TaskPlan]) -> list[dict[str, Any]]:
     environments = [(without_devices(task) if devices(task) else task).env for task in tasks]
-    values = {name: indexed([env[name] for env in environments], index) for name in environments[0]}
+    values = {name: indexed([env[name] for env in environments]) for name in environments[0]}
     env: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in values.items()]
     if len(tasks) > 1:
-        field = {"fieldRef": {"fieldPath": index.field}}
-        env.insert(0, {"name": index.variable, "valueFrom": field})  # before the variables that use it
+        field = {"fieldRef": {"fieldPath": _INDEX_FIELD}}
+        env.insert(0, {"name": _INDEX, "valueFrom": field})  # before the variables that use it
     return env
 
 

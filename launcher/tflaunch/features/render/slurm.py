@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tflaunch.clusterspec.model import Host, Spec
 from tflaunch.clusterspec.values import ROLES
 from tflaunch.errors import Problem
-from tflaunch.features.render import sh
+from tflaunch.features.render import bash_script
 from tflaunch.features.render.target_plan import devices, without_devices
 from tflaunch.plan import placement
 from tflaunch.plan.model import Machine, Plan, TaskPlan
@@ -73,7 +73,7 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
     lines = [
         f"#SBATCH {option}" for option in as_options(wanted_of_job(plan._replace(elastic=None), spec, plan.processes()))
     ]
-    head = "\n".join(["#!/bin/bash", *lines, sh.comment(_HEAD.format(name=plan.name))])
+    head = "\n".join(["#!/bin/bash", *lines, bash_script.comment(_HEAD.format(name=plan.name))])
     step = ["srun", "--overlap", "--nodes=1", "--ntasks=1"]
     if (cpu := spec.resources(plan.processes()[0].role).cpu) is not None:
         step.append(f"--cpus-per-task={cores(cpu)}")
@@ -84,7 +84,7 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
         tasks=tuple(_without_devices(task) for task in plan.tasks),
         sidecars=tuple(_without_devices(task) for task in plan.sidecars),
     )
-    return sh.script(steps, head, _starter, _quote)
+    return bash_script.script(steps, head, _starter, _quote)
 
 
 def _ports(plan: Plan) -> int:
@@ -107,7 +107,7 @@ def _quote(text: str) -> str:
     """Quote text, but let the shell expand node names and the ports that the job chooses."""
     literals = _NODES_IN_TEXT.split(text)[::_STEP]
     variables = [f'"{_expanded(found[0])}"' for found in _NODES_IN_TEXT.finditer(text)]
-    words = [sh.quoted(literal) if literal else "" for literal in literals]
+    words = [bash_script.quoted(literal) if literal else "" for literal in literals]
     return "".join(itertools.chain(*itertools.zip_longest(words, variables, fillvalue=""))) or "''"
 
 

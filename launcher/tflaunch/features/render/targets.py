@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
-from tflaunch.features.render import compose, jobset, limits, pods, sh, slurm, tfjob
+from tflaunch.features.render import compose, jobset, limits, pods, slurm
 from tflaunch.features.render.target_plan import FIRST_PORT, SERVER_PROGRAM, fixed
 from tflaunch.plan.model import Machine, Plan
 from tflaunch.plan.placement import with_gpus
@@ -33,17 +33,6 @@ class Engine(NamedTuple):
     first_port: int = FIRST_PORT
 
 
-_OF_PODS = (
-    limits.tasks,
-    limits.image,
-    limits.term_alone,
-    limits.alike_texts,
-    limits.own_addresses,
-    limits.directories_of_the_image,
-    limits.alike_pods,
-    limits.gpus_of_roles,
-    pods.names,
-)
 ENGINES: Mapping[str, Engine] = {
     "slurm": Engine(
         slurm.render,
@@ -51,14 +40,26 @@ ENGINES: Mapping[str, Engine] = {
         slurm.placed,
         first_port=slurm.FIRST_PORT,
     ),
-    "jobset": Engine(jobset.render, _OF_PODS, jobset.placed),
-    "tfjob": Engine(tfjob.render, _OF_PODS, tfjob.placed),
+    "jobset": Engine(
+        jobset.render,
+        (
+            limits.tasks,
+            limits.image,
+            limits.term_alone,
+            limits.alike_texts,
+            limits.own_addresses,
+            limits.directories_of_the_image,
+            limits.alike_pods,
+            limits.gpus_of_roles,
+            pods.names,
+        ),
+        pods.placed,
+    ),
     "compose": Engine(
         compose.render,
         (limits.tasks, limits.own_addresses, limits.names_of_services, limits.secrets_in_variables),
         has_server=True,
     ),
-    "sh": Engine(sh.render, (limits.this_machine, limits.term_alone)),
 }
 
 

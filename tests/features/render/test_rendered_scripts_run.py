@@ -1,17 +1,19 @@
-"""`tflaunch render --to sh`: bash runs the script to the same end as `up`, and leaves nothing behind."""
+"""`tflaunch render --to slurm`: bash runs the script to the same end as `up`, and leaves nothing behind.
+
+Beside them, `tests/slurm/test_sbatch.py` submits such scripts to a real Slurm.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.launch import PATIENCE, Launch
-from support.rendering import MARK, hostile, tf_configs, written
+from support.rendering import MARK, hostile, node_of_slurm, tf_configs, written
 
 pytestmark = pytest.mark.cli
 
@@ -20,9 +22,10 @@ STUBBORN = "trap '' TERM; (trap '' TERM; sleep 100) & echo ready; wait; sleep 10
 
 def start(launch: Launch, **fields: Any) -> subprocess.Popen[str]:
     """Start the script for a spec."""
-    script = written(launch, launch.spec(**fields), "sh")
+    script = written(launch, launch.spec(**fields), "slurm")
+    env = {**launch.env, **node_of_slurm(launch.directory, launch.env["PATH"])}
     process = subprocess.Popen(
-        ["bash", str(script)], env=launch.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ["bash", str(script)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     launch.started.append(process)
     return process
@@ -119,14 +122,3 @@ def test_a_signal_ends_all(launch: Launch, number: int, code: int) -> None:
     os.kill(process.pid, number)
     process.communicate(timeout=PATIENCE)
     assert process.returncode == code
-
-
-def test_a_host_that_is_not_this_machine_is_refused(launch: Launch, tmp_path: Path) -> None:
-    """In one sentence, with a remedy."""
-    spec = launch.spec(cluster={"worker": ["far.example:2222"]}, command=["train"])
-    ended = launch.run("render", spec, "--to", "sh")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == (
-        f"tflaunch: {spec}: cluster.worker[0]: far.example is another machine, and a script starts tasks on its own; "
-        "use `tflaunch up`, or --to slurm where Slurm gives the hosts\n"
-    )

@@ -1,4 +1,4 @@
-"""Render a plan as a bash script that starts its tasks, and stops all of them when one fails. Pure."""
+"""Write a plan as a bash script that starts its tasks, and stops all of them when one fails. Pure."""
 
 from __future__ import annotations
 
@@ -7,23 +7,10 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from tflaunch.clusterspec.model import Spec
 from tflaunch.core import policy
 from tflaunch.features.render.target_plan import program
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.serialize import secret_in_shell
-
-_HEAD = """\
-Made by `tflaunch render --to sh`: runs the tasks of {name} on this machine, without restarts.
-Exit code: 0, or that of the first task that failed. INT, TERM and HUP end all tasks.
-"""
-
-
-def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
-    """Return the text of a bash script, which needs setsid of util-linux and env of coreutils 8.28."""
-    head = "#!/usr/bin/env bash\n" + comment(_HEAD.format(name=plan.name))
-    return script(plan, head, lambda _: ())
-
 
 _TASK_OF_CONFIG = ',"task":'
 _WIDTH = 100
@@ -104,21 +91,21 @@ done
 Quote = Callable[[str], str]
 
 
-def script(plan: Plan, head: str, starter: Callable[[TaskPlan], Sequence[str]], quote: Quote | None = None) -> str:
-    """Return a script that exits with the exit code of the job.
+def script(plan: Plan, head: str, starter: Callable[[TaskPlan], Sequence[str]], quote: Quote) -> str:
+    """Return a script that exits with the exit code of the job; it needs setsid, and env of coreutils 8.28.
 
     Args:
         plan: with fixed ports; its tasks start in the order of the plan.
         head: the beginning of the script.
         starter: returns the shell-quoted argv prefix for the command of a task.
-        quote: quotes any text as one shell word, by default `quoted`.
+        quote: quotes any text as one shell word.
     """
     processes = plan.processes()
     times = {"grace": _seconds(plan.timeouts.grace), "survivor_grace": _seconds(policy.survivor_grace(plan))}
     optional = [process.task for process in processes if not (policy.in_gang(process) or process.required)]
     settings = _SETTINGS.format(deciding=_array(policy.success_tasks(plan)), optional=_array(optional))
     frame = settings + _FRAME + "\n" + _TRAPS.format(**times)
-    common = _Common(plan, quote or quoted)
+    common = _Common(plan, quote)
     started = [common.start(process, starter(process)) for process in processes]
     return "\n".join([head, frame, *common.lines(), "", *started, "", _WAIT.format(**times)])
 
