@@ -8,9 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,8 +18,6 @@ APT = "apt-get install --no-install-recommends {}"
 POPEN = "bare Popen + wait"
 SHELL = "shell script, `&` and `wait`"
 TFLAUNCH = "tflaunch up"
-EDITED = "tflaunch up, edited spec"
-UNCOMPILED = "tflaunch up, PYTHONDONTWRITEBYTECODE=1"
 PARALLEL = "GNU parallel"
 
 
@@ -65,8 +61,6 @@ def launchers(venv: Path) -> dict[str, Launcher]:
         Launcher(SHELL, "/bin/sh", "", _shell),
         Launcher("mpirun", find("mpirun"), APT.format("openmpi-bin"), _mpirun),
         Launcher(TFLAUNCH, tflaunch(), "", _tflaunch),
-        Launcher(EDITED, tflaunch(), "", _edited),
-        Launcher(UNCOMPILED, tflaunch(), "", _uncompiled),
         from_pypi("supervisord", _supervisord),
         from_pypi("honcho", _honcho),
         Launcher(PARALLEL, find("parallel"), APT.format("parallel"), _parallel),
@@ -141,18 +135,6 @@ def _tflaunch(program: str, job: Job, **fields: object) -> list[str]:
     document = {"cluster": {"worker": job.tasks}, "command": job.command, "restart": {"max": 0}, **fields}
     spec.write_text(json.dumps(document))
     return [program, "up", *job.options, str(spec)]
-
-
-def _edited(program: str, job: Job) -> list[str]:
-    return _tflaunch(program, job, env={"EDITED": str(time.time_ns())})
-
-
-def _uncompiled(program: str, job: Job) -> list[str]:
-    site = job.directory / "site"
-    if not site.exists():
-        for name in ("tflaunch", "tflaunch_worker"):
-            shutil.copytree(str(files(name)), site / name, ignore=shutil.ignore_patterns("__pycache__"))
-    return ["/usr/bin/env", "PYTHONDONTWRITEBYTECODE=1", f"PYTHONPATH={site}", *_tflaunch(program, job)]
 
 
 def _honcho(program: str, job: Job) -> list[str]:

@@ -91,7 +91,7 @@ class Queue:
         """Empty the queue."""
         os.environ["TFLAUNCH_HOME"] = str(self._runs.parent)
         for entry in run_queue.read_entries()[0].values():
-            run_queue.remove_entry(entry)
+            run_queue.remove_entry(entry.run)
         self._blocker.release()
 
 
