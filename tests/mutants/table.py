@@ -624,12 +624,6 @@ MUTANTS: Mapping[str, Edit] = {
         "pass",
         Suite("unit/test_silent_tasks.py"),
     ),
-    "a task's py-spy is searched on the agent's path": Edit(
-        "tflaunch_worker.features.hang.native_stacks.write_stacks",
-        "env.get(",
-        "os.environ.get(",
-        Suite("agent/test_stacks.py"),
-    ),
     "usage is reported for the first attempt": Edit(
         "tflaunch_worker.agent.measurements.HostMeasurements._answer_measures",
         '"attempt": self._tasks[name].attempt',

@@ -274,14 +274,6 @@ class _Spawn:
         return spawn.Child(process.pid, process.output.fileno(), process.report.fileno())
 
 
-class _NativeStacks:
-    """native_stacks: there is no py-spy here."""
-
-    @staticmethod
-    def write_stacks(pid: int, env: dict[str, str], loop: object, done: Callable[[bytes], None]) -> None:
-        done(b"")
-
-
 class _ProcessUse:
     """process_use: processes here compute nothing."""
 
@@ -351,7 +343,6 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (task, "spawn", _Spawn),
     (task_evidence, "EvidenceCollector", SimEvidenceCollector),
     (task_evidence, "cores", _Cores),
-    (task_evidence, "native_stacks", _NativeStacks),
     (task_evidence, "process_use", _ProcessUse),
     (memory_reports, "VitalsReporter", SimVitals),
     (agent, "os", _Os),

@@ -31,9 +31,9 @@ class Counter(Service):
         self.counted += message["by"]
         call.answer(counted=self.counted)
 
-    def take_stacks(self, task: Any, env: Any, taken: Any) -> None:
-        """Show a text, which is at hand."""
-        taken(b"counted")
+    def look_at_hang(self, task: Any, looked: Any) -> None:
+        """Need no time."""
+        looked()
 
 
 class Watcher(Service):
@@ -61,9 +61,9 @@ class Watcher(Service):
         """Know why."""
         return "it was large"
 
-    def take_stacks(self, task: Any, env: Any, taken: Any) -> None:
+    def look_at_hang(self, task: Any, looked: Any) -> None:
         """Keep others waiting."""
-        self.noted.append(taken)
+        self.noted.append(looked)
 
 
 class Starter(Service):
@@ -129,18 +129,18 @@ def test_a_service_takes_part_from_the_moment_that_its_room_names(services: Serv
 def test_a_task_that_hangs_is_ended_when_all_have_looked_at_it(services: Services) -> None:
     """At once if there is nobody."""
     task: Any = "worker:0"
-    taken: list[bytes] = []
-    services.take_stacks(task, {}, taken.append)
-    assert taken == [b""]
+    ended: list[str] = []
+    services.look_at_hang(task, lambda: ended.append("at once"))
+    assert ended == ["at once"]
     services.begin_task(task, spawn.Command([], {}, "/"))
     Answers().ask(services.serve, kind="count", by=2)
     Watcher.noted.clear()
-    services.take_stacks(task, {}, taken.append)
-    assert taken == [b""]
-    (looked_at,) = Watcher.noted
-    assert callable(looked_at)
-    looked_at(b"seen, ")
-    assert taken[1:] in ([b"seen, counted"], [b"countedseen, "])
+    services.look_at_hang(task, lambda: ended.append("later"))
+    assert ended == ["at once"]
+    (looked,) = Watcher.noted
+    assert callable(looked)
+    looked()
+    assert ended == ["at once", "later"]
 
 
 def test_a_task_that_names_modules_may_be_started_by_a_room(services: Services) -> None:

@@ -51,7 +51,7 @@ BLAME_WINDOW = 1.0
 _SURVIVOR_GRACE = 0.05
 _KILL = 9
 _CLOCK_ERROR = 1.0  # seconds by which the converted time of a host may be wrong: half of a slow round trip
-_STACKS_GRACE = 10.0  # looking for the reason takes three, and py-spy may take some more
+_STACKS_GRACE = 10.0  # looking for the reason takes three, and writing the stacks may take some more
 
 
 def success_tasks(plan: Plan) -> tuple[str, ...]:

@@ -73,9 +73,9 @@ class HostMeasurements:
         counts = {name: int(value) for name in ("step", "epoch") if isinstance(value := known.get(name), (int, float))}
         return {**counts, "metrics": known.get("metrics") or {}}
 
-    def take_stacks(self, task: Task, env: dict[str, str], taken: Callable[[bytes], None]) -> None:
-        """Call ``taken`` with what tools show of where a task is, "" if none can."""
-        self._services.take_stacks(task, env, taken)
+    def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
+        """Call ``looked`` once all services have looked at a task that hangs."""
+        self._services.look_at_hang(task, looked)
 
     def known_progress(self, task: Task) -> dict[str, object]:
         """Return a task's reported progress, or else the progress that its Keras output shows."""

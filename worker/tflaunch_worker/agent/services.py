@@ -93,9 +93,9 @@ class Service:
     def stop_task(self, name: str) -> None:
         """A task is being stopped, and told so."""
 
-    def take_stacks(self, task: Task, env: dict[str, str], taken: Callable[[bytes], None]) -> None:
-        """A task hangs and will be ended; call ``taken`` once that may happen, with text for its output."""
-        taken(b"")
+    def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
+        """A task hangs and will be ended; call ``looked`` once that may happen."""
+        looked()
 
     def explain_kill(self) -> str:
         """A process was killed because memory was full; return what may explain it, or ""."""
@@ -166,19 +166,17 @@ class Services:
         for service in self._at("stop_task"):
             service.stop_task(name)
 
-    def take_stacks(self, task: Task, env: dict[str, str], taken: Callable[[bytes], None]) -> None:
-        """Let one after the other look at a task that hangs; then call ``taken`` with the texts of all."""
-        left = self._at("take_stacks")
-        texts: list[bytes] = []
+    def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
+        """Let one after the other look at a task that hangs; then call ``looked``."""
+        left = self._at("look_at_hang")
 
-        def take_next(text: bytes = b"") -> None:
-            texts.append(text)
+        def look_next() -> None:
             if left:
-                left.pop().take_stacks(task, env, take_next)
+                left.pop().look_at_hang(task, look_next)
             else:
-                taken(b"".join(texts))
+                looked()
 
-        take_next()
+        look_next()
 
     def explain_kill(self) -> list[str]:
         """Return what may explain that a process was killed because memory was full."""

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
         def reached(self, task: Task) -> dict[str, object]:
             """Return the training progress of a task: step, epoch and metrics, as far as known."""
 
-        def take_stacks(self, task: Task, env: dict[str, str], taken: Callable[[bytes], None]) -> None:
-            """Call ``taken`` with what tools show of where a task is, "" if none can, before it is ended."""
+        def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
+            """Call ``looked`` once a task that hangs may be ended, because all that look at it have done so."""
 
 
 _READ = 256 * 1024
@@ -162,7 +162,7 @@ class Task:
             self._suspended = self._processes.find_suspended()  # before CONT and KILL, which end that state
         if self._kill_at is None and grace > 0:
             if with_stacks:
-                self._observer.take_stacks(self, self.command.env, self._keep_stacks)
+                self._observer.look_at_hang(self, self._abort)
             elif term_in > 0:
                 self._term_timer = self._loop.call_at(self._loop.now() + min(term_in, grace / 2), self._terminate)
             else:
@@ -195,18 +195,13 @@ class Task:
         self._say("task_exited", code=None, signal=int(number), at=self._loop.now(), was_told=True, evidence="")
         self._end()
 
-    def _keep_stacks(self, text: bytes) -> None:
-        """Add a tool's stack dump to the task's output, then make the program write its own and die.
+    def _abort(self) -> None:
+        """Make the program write its stacks and die.
 
         Python's faulthandler, which is enabled in every task (PYTHONFAULTHANDLER), writes the stacks of all threads on
         SIGABRT, even while the interpreter is blocked in C code.
         """
-        if self.is_gone:
-            return
-        if text:
-            self._stream.append(text)
-            self._listener.has_output(self._stream)
-        if not self.has_exited:
+        if not (self.is_gone or self.has_exited):
             linux.forbid_core_file(self.pid)  # it has gigabytes with TensorFlow
             for number in (signal.SIGABRT, signal.SIGCONT):  # a stopped process acts only after it is continued
                 linux.kill(self.pid, None, number)

@@ -5,5 +5,5 @@ from __future__ import annotations
 from tflaunch_worker.rooms import Room
 
 ROOM = Room(
-    "tflaunch_worker.features.hang.task_evidence:TaskEvidence", calls=("gather_evidence",), moments=("take_stacks",)
+    "tflaunch_worker.features.hang.task_evidence:TaskEvidence", calls=("gather_evidence",), moments=("look_at_hang",)
 )

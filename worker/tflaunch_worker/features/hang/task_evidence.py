@@ -10,7 +10,7 @@ from functools import partial
 from tflaunch_worker import fields
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
-from tflaunch_worker.features.hang import native_stacks, process_use
+from tflaunch_worker.features.hang import process_use
 from tflaunch_worker.features.hang.evidence import EvidenceCollector
 from tflaunch_worker.inspect import cores
 
@@ -51,13 +51,6 @@ class TaskEvidence(Service):
             call.tell(**known, progress=self.agent.progress_of(task) or None)
         call.answer()
 
-    def take_stacks(self, task: Task, env: dict[str, str], taken: Callable[[bytes], None]) -> None:
-        """Have py-spy look at a task, once all are looked at: the supervisor asks for that at the same time."""
-
-        def looked_at(_: Facts) -> None:
-            if task.has_exited:
-                taken(b"")
-            else:
-                native_stacks.write_stacks(task.pid, env, self.agent.loop, taken)
-
-        self._collector.ask(self.agent.pids, looked_at)
+    def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
+        """Wait until all tasks are looked at: the supervisor asks for that at the same time."""
+        self._collector.ask(self.agent.pids, lambda _: looked())
