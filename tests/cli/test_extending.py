@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import tomllib
 
 from support.documents import blocks, run_block, shell_of
 from support.launch import PATIENCE, Launch, read_until
+from support.packages import install
 from support.specs import REPOSITORY
 from tflaunch.client.control_client import ControlClient
 from tflaunch.errors import TflaunchError
@@ -24,22 +24,6 @@ version = "1.0"
 [project.entry-points."tflaunch.rooms"]
 broken = "tflaunch_broken:ROOM"
 """
-
-
-def install(launch: Launch, files: dict[str, str]) -> None:
-    """Write the modules of a package, and what pip would write from its pyproject.toml."""
-    site = launch.directory / "site"
-    site.mkdir()
-    for name, text in files.items():
-        (site / name).write_text(text)
-    project = tomllib.loads(files["pyproject.toml"])["project"]
-    about = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    (group,) = project["entry-points"]
-    points = "".join(f"{name} = {value}\n" for name, value in project["entry-points"][group].items())
-    (about / "entry_points.txt").write_text(f"[{group}]\n{points}")
-    launch.env["PYTHONPATH"] = str(site)
 
 
 def test_the_package_of_the_page_works(launch: Launch) -> None:

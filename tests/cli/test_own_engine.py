@@ -1,4 +1,4 @@
-"""Discovery plugins: hosts and the connection to them come from another package."""
+"""Engines of discovery: hosts and the connection to them come from another package."""
 
 from __future__ import annotations
 
@@ -10,12 +10,24 @@ from typing import Any
 import pytest
 
 from support.launch import PATIENCE, Launch, read_until
-from support.own_engine import install
+from support.packages import install
 
 pytestmark = pytest.mark.agent
 
+PROJECT = """
+[project]
+name = "tflaunch-rooms"
+version = "1.0"
+
+[project.entry-points."GROUP"]
+rooms = "tflaunch_rooms:ROOM"
+"""
+DECLARED = """
+from tflaunch.rooms import Room
+
+ROOM = Room(discover={"rooms": "rooms_engine:Rooms"})
+"""
 ROOMS = '''
-import os
 from tflaunch.discovery.base import Engine, Found, NotFoundError
 
 class Rooms(Engine):
@@ -34,10 +46,16 @@ class Rooms(Engine):
 '''
 
 
+def install_rooms(launch: Launch, engine: str, group: str = "tflaunch.rooms") -> None:
+    """Install a package that declares an engine, whose module has this source."""
+    project = PROJECT.replace("GROUP", group)
+    install(launch, {"tflaunch_rooms.py": DECLARED, "rooms_engine.py": engine, "pyproject.toml": project})
+
+
 @pytest.fixture(params=[False, True], ids=["leaves agents", "holds them"])
 def rooms(launch: Launch, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Install the plugin, and make two rooms."""
-    install(launch, tmp_path / "packages", ROOMS.format(holds=request.param), "rooms = rooms:Rooms\n")
+    """Install the package, and make two rooms."""
+    install_rooms(launch, ROOMS.format(holds=request.param))
     house = tmp_path / "house"
     for name in ("room1", "room2"):
         (house / name).mkdir(parents=True)
@@ -112,12 +130,22 @@ def test_what_is_wrong_is_said(launch: Launch, rooms: Path, where: str, words: s
         assert "Traceback" not in ended.stderr
 
 
-def test_an_engine_that_cannot_be_imported_is_said(launch: Launch, tmp_path: Path) -> None:
-    """With the location to fix."""
-    install(launch, tmp_path / "packages", "import nosuchmodule\n", "rooms = rooms:Rooms\n")
+@pytest.mark.parametrize(
+    ("group", "words"),
+    [
+        (
+            "tflaunch.rooms",
+            "cannot be imported: No module named 'nosuchmodule'; mend rooms_engine:Rooms",
+        ),
+        ("tflaunch.discovery", "or have tflaunch-rooms name it in `discover` of a Room (docs/extending.md)"),
+    ],
+)
+def test_a_package_whose_engine_cannot_be_used_is_named(launch: Launch, group: str, words: str) -> None:
+    """With what to mend: an import, or the entry point that tflaunch 0.2 read."""
+    install_rooms(launch, "import nosuchmodule\n", group)
     ended = launch.run("check", spec(launch, "true"))
     assert ended.returncode == 2
-    assert "engine 'rooms' cannot be imported: No module named 'nosuchmodule'; mend rooms:Rooms" in ended.stdout
+    assert words in ended.stdout
 
 
 def _plan(launch: Launch) -> dict[str, list[dict[str, object]]]:

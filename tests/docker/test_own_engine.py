@@ -1,15 +1,15 @@
-"""The discovery plugin of docs/discovery.md: containers by label."""
+"""The engine of docs/discovery.md: containers by label."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from support.container_engine import Engine
+from support.documents import blocks
 from support.launch import Launch
-from support.own_engine import install
+from support.packages import install
 from support.specs import REPOSITORY
 
 pytestmark = pytest.mark.docker
@@ -17,12 +17,9 @@ pytestmark = pytest.mark.docker
 PAGE = REPOSITORY / "docs" / "discovery.md"
 
 
-def test_the_engine_of_the_page(engine: Engine, launch: Launch, containers: list[str], tmp_path: Path) -> None:
+def test_the_engine_of_the_page(engine: Engine, launch: Launch, containers: list[str]) -> None:
     """Its code, exactly as printed there, runs a task in every container with the label."""
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (points,) = re.findall(r"```toml\n\[project.*?\]\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(code.splitlines()) <= 60
-    install(launch, tmp_path / "packages", code, points.replace('"', ""))
+    install(launch, {block.file: block.text for block in blocks(PAGE) if block.file})
     spec = launch.spec(
         hosts={"discover": "labelled:tflaunch.test"}, cluster={"worker": 2}, strategy="none", workdir="/state",
         command=["sh", "-c", "echo in $(hostname)"], timeouts={"connect": 30},

@@ -10,7 +10,7 @@ import pytest
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.problems import validate_data
 from tflaunch.clusterspec.values import Address
-from tflaunch.discovery import base, listed, resolve
+from tflaunch.discovery import listed, resolve
 from tflaunch.errors import SpecError
 
 pytestmark = pytest.mark.unit
@@ -144,8 +144,3 @@ def test_nothing_of_a_command_is_left(tmp_path: Path, monkeypatch: pytest.Monkey
         assert os.read(reader, 1) == b""  # the last possible writer has closed it
     finally:
         os.close(reader)
-
-
-def test_engines_of_other_packages_may_raise_an_older_name() -> None:
-    """It is the same class, so that what they raise is caught."""
-    assert base.NotFound is base.NotFoundError

@@ -1,7 +1,7 @@
 """Engines: sources of hosts that a spec does not name, and how to run a command on those hosts.
 
-Each engine is a class in a module of its own. Other packages add theirs as entry points of the group
-`tflaunch.discovery`; the entry point's name precedes the colon in ``"discover": "NAME:REST"``.
+Each engine is a class in a module of its own. Those that are not built in are in the ``discover`` of a `Room`, also of
+another package; the name there precedes the colon in ``"discover": "NAME:REST"``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ from typing import NamedTuple, cast
 
 from tflaunch.rooms import load, rooms
 
-GROUP = "tflaunch.discovery"
-"""The entry point group."""
-
 
 class NotFoundError(Exception):
     """The reason why there are no hosts, or no engine, and a hint on what to do about it."""
@@ -24,9 +21,6 @@ class NotFoundError(Exception):
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
         self.hint = hint
-
-
-NotFound = NotFoundError  # the name in engines of other packages that were written for tflaunch 0.2
 
 
 class Found(NamedTuple):
@@ -90,17 +84,22 @@ def find_engine(name: str) -> Engine:
         return cast("Engine", getattr(import_module(f"tflaunch.discovery.{module}"), kind)())
     in_rooms = {name: place for room in rooms().values() for name, place in room.discover.items()}
     if name in in_rooms:
-        return cast("Engine", load(in_rooms[name])())
+        try:
+            return cast("Engine", load(in_rooms[name])())
+        except (ImportError, AttributeError) as error:
+            raise NotFoundError(f"engine {name!r} cannot be imported: {error}", f"mend {in_rooms[name]}") from None
+    known = ", ".join(sorted([*_BUILT_IN, *in_rooms]))
+    raise NotFoundError(f"there is no engine {name!r}", f"use one of {known}, or {_package_of(name)}")
+
+
+def _package_of(name: str) -> str:
+    """Return what makes an engine of another package usable."""
     from importlib.metadata import entry_points  # slower to import than this whole module
 
-    others = {found.name: found for found in entry_points(group=GROUP)}
-    if name not in others:
-        known = ", ".join(sorted([*_BUILT_IN, *in_rooms, *others]))
-        raise NotFoundError(f"there is no engine {name!r}", f"use one of {known}, or install the package that has it")
-    try:
-        return cast("Engine", others[name].load()())
-    except (ImportError, AttributeError) as error:
-        raise NotFoundError(f"engine {name!r} cannot be imported: {error}", f"mend {others[name].value}") from None
+    for point in entry_points(group="tflaunch.discovery", name=name):
+        package = "its package" if point.dist is None else point.dist.name
+        return f"have {package} name it in `discover` of a Room (docs/extending.md), not in tflaunch.discovery"
+    return "install the package that has it"
 
 
 def split_source(text: str) -> tuple[str, str]:
