@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import random
 import re
@@ -31,10 +30,9 @@ TESTING = {  # which examples train here, and how many of their tasks test what 
     "mnist_coordinator": 1,
     "mnist_data_service": 2,
     "mnist_by_hand": 2,
-    "mnist_dtensor": 2,
     "mnist_jax": 2,
 }
-UNDISTURBED = ("mnist_dtensor", "mnist_mirrored")
+UNDISTURBED = ("mnist_mirrored",)
 """The examples that are trained undisturbed every day; `make nightly` trains all of them, to their accuracy.
 
 Those for several workers and for parameter servers are trained every day in containers, see tests/docker.
@@ -72,16 +70,6 @@ def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None
     ended = train(launch, name, *((*SHORT, *QUICK) if is_quick and not LONG else ()))
     assert ended.returncode == 0, ended.stderr
     check_trained(launch, name, ended.stdout, is_quick)
-
-
-def test_two_workers_learn_what_one_learns_from_the_same_batches(launch: Launch) -> None:
-    """Each takes half of every batch; DTensor adds up the gradients, and uses each value after it is assigned."""
-    for workers, share in ((1, 32), (2, 16)):
-        few = ("--epochs", "1", "--steps-per-epoch", "10", "--batch-size", str(share), "--min-accuracy", "0")
-        ended = launch.up(example(launch, "mnist_dtensor", *few), "--set", f"cluster.worker={workers}")
-        assert ended.returncode == 0, ended.stderr
-    losses = {run["tasks"]: run["metrics"]["loss"] for run in json.loads(launch.run("ls", "--json").stdout)}
-    assert losses[2] == pytest.approx(losses[1], rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -118,11 +118,10 @@ def test_nothing_imports_tensorflow_before_it_is_used() -> None:
     assert ended.stdout == "False\n"
 
 
-@pytest.mark.parametrize(("strategy", "way"), [("dtensor", "initialize_accelerator_system"), ("jax", "keras.distrib")])
-def test_a_strategy_that_is_not_of_tf_distribute(monkeypatch: pytest.MonkeyPatch, strategy: str, way: str) -> None:
+def test_a_strategy_that_is_not_of_tf_distribute(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would train with MultiWorkerMirroredStrategy instead."""
-    monkeypatch.setenv("TFLAUNCH_STRATEGY", strategy)
-    with pytest.raises(training.CannotTrain, match=way):
+    monkeypatch.setenv("TFLAUNCH_STRATEGY", "jax")
+    with pytest.raises(training.CannotTrain, match="keras"):
         training.strategy()
 
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 RoleName = Literal["chief", "worker", "ps", "evaluator"]
 ROLES: tuple[str, ...] = get_args(RoleName)
 
-Strategy = Literal["multi_worker_mirrored", "parameter_server", "mirrored", "tpu", "dtensor", "jax", "none"]
+Strategy = Literal["multi_worker_mirrored", "parameter_server", "mirrored", "tpu", "jax", "none"]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 
 Occasion = Literal["failed", "stalled", "restarted", "waiting", "done"]

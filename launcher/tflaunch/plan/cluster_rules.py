@@ -59,10 +59,9 @@ def _roles_of_strategy(spec: Spec) -> Iterator[Problem]:
 
 
 def _workers_only(spec: Spec) -> Iterator[Problem]:
-    strategy = spec.effective_strategy()
-    for role in spec.cluster if strategy in ("dtensor", "jax") else ():
+    for role in spec.cluster if spec.strategy == "jax" else ():
         if role in ROLES and role != "worker":
-            message = f"strategy {strategy!r} has processes of one kind, numbered from 0"
+            message = "strategy 'jax' has processes of one kind, numbered from 0"
             yield Problem.error(f"cluster.{role}", message, "make it one more worker, or move it to sidecars")
 
 

@@ -140,7 +140,7 @@ class Environments:
             chosen["TF_GRPC_REUSE_PORT"] = "true", "the port is held for the task until it listens"
         if role in members("parameter_server") and self._strategy == "parameter_server":
             chosen["GRPC_FAIL_FAST"] = "use_caller", "a call may wait for a server that is being started again"
-        chosen |= self._own_cluster_variables()
+        chosen |= self._variables_of_jax()
         if self._wants_legacy_keras(host):
             chosen["TF_USE_LEGACY_KERAS"] = "1", self._why_legacy_keras()
         devices = self._gpus.get(task)
@@ -160,22 +160,18 @@ class Environments:
             chosen["TF_NUM_INTRAOP_THREADS"] = threads, why
         return chosen
 
-    def _own_cluster_variables(self) -> dict[str, tuple[str, str]]:
-        """Return the variables in which a framework reads its cluster instead of TF_CONFIG, with reasons.
+    def _variables_of_jax(self) -> dict[str, tuple[str, str]]:
+        """Return the variables in which Keras with JAX reads its cluster instead of TF_CONFIG, with reasons.
 
-        They are those of DTensor's ``config.py`` (TensorFlow 2.21) and of ``distribution_lib.py`` (Keras 3.15).
+        They are those of ``distribution_lib.py`` (Keras 3.15).
         """
+        if self._strategy != "jax":
+            return {}
+        why = "keras.distribution.initialize() reads its cluster from it"
         count = str(len(self._spec.cluster.get("worker", ())))
-        if self._strategy == "dtensor":
-            why = "DTensor reads its cluster from it"
-            variables = {"JOBS": "{cluster.worker}", "NUM_CLIENTS": count, "CLIENT_ID": "{task.index}"}
-            return {f"DTENSOR_{name}": (value, why) for name, value in variables.items()}
-        if self._strategy == "jax":
-            why = "keras.distribution.initialize() reads its cluster from it"
-            variables = {"JOB_ADDRESSES": "{cluster.worker}", "NUM_PROCESSES": count, "PROCESS_ID": "{task.index}"}
-            chosen = {f"KERAS_DISTRIBUTION_{name}": (value, why) for name, value in variables.items()}
-            return {"KERAS_BACKEND": ("jax", "Keras is to train with JAX"), **chosen}
-        return {}
+        variables = {"JOB_ADDRESSES": "{cluster.worker}", "NUM_PROCESSES": count, "PROCESS_ID": "{task.index}"}
+        chosen = {f"KERAS_DISTRIBUTION_{name}": (value, why) for name, value in variables.items()}
+        return {"KERAS_BACKEND": ("jax", "Keras is to train with JAX"), **chosen}
 
     def _wants_legacy_keras(self, host: str) -> bool:
         if self._spec.legacy_keras == "auto":

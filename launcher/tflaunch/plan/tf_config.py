@@ -15,7 +15,6 @@ from tflaunch_worker import tf_config
 _CLUSTER_ROLES = {
     "multi_worker_mirrored": ("chief", "worker"),
     "parameter_server": ("chief", "worker", "ps"),
-    "dtensor": ("worker",),
     "jax": ("worker",),
     "none": ROLES,
 }

@@ -21,11 +21,11 @@ def strategy() -> tf.distribute.Strategy:
 
     Raises:
         CannotTrain: TF_CONFIG is invalid, this task is a server, there is no TPU, an op has already run, or the job's
-            strategy is DTensor's or JAX's.
+            strategy is JAX's.
     """
     task = this_task()
-    other_way = _OTHER_WAYS.get(os.environ.get("TFLAUNCH_STRATEGY", ""))
-    if other_way is not None:
+    if os.environ.get("TFLAUNCH_STRATEGY") == "jax":
+        other_way = "keras.distribution.initialize()"
         raise CannotTrain(f"This job's strategy is not one of tf.distribute: call {other_way} instead.")
     if task.is_server:
         raise CannotTrain(f"{task.name} takes its work from the chief: call serve_if_server() first.")
@@ -106,10 +106,6 @@ def _tpu() -> tf.distribute.Strategy:
     return tf.distribute.TPUStrategy(resolver)
 
 
-_OTHER_WAYS = {
-    "dtensor": "tf.experimental.dtensor.initialize_accelerator_system()",
-    "jax": "keras.distribution.initialize()",
-}
 _MAKERS = {
     "multi_worker_mirrored": _multi_worker_mirrored,
     "parameter_server": _parameter_server,
