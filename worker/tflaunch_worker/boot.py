@@ -26,10 +26,7 @@ import signal
 import socket
 import sys
 import threading
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, BinaryIO, Callable
+from typing import Any, BinaryIO, Callable
 
 _CHUNK = 256 * 1024
 NO_PROC = "/proc is not mounted there, and without it no process can be watched; run: mount -t proc proc /proc"

@@ -9,11 +9,7 @@ import heapq
 import itertools
 import selectors
 import time
-
-TYPE_CHECKING = False  # typing costs 3 ms to import and is needed by type checkers only
-if TYPE_CHECKING:
-    from typing import Callable
-
+from typing import Callable
 
 _NUMBERS = itertools.count()  # timers that are due at the same time are called in the order of their creation
 

@@ -8,9 +8,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping
 
 MAX_COUNT = 2**53
 """Maximum of counts, offsets and sizes: a float holds integers exactly up to here."""

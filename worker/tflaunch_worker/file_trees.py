@@ -12,11 +12,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import TYPE_CHECKING, Callable, Iterator, List, Tuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Iterator, List, Tuple
-
     _Identity = Tuple[int, int]
     _Names = List[Tuple[str, bool]]
 

@@ -12,11 +12,10 @@ import importlib
 import json
 import os
 import sys
+from typing import TYPE_CHECKING, Any, NoReturn, Tuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any, NoReturn, Tuple
 
 PROGRAM = "call.py"
 """Name of the copy of this file."""

@@ -16,10 +16,7 @@ import struct
 import sys
 import time
 from contextlib import contextmanager
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Callable, Iterator
+from typing import Callable, Iterator
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4

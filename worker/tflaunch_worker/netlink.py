@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import socket
 import struct
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Iterator
+from typing import Iterator
 
 _REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
 _ERROR, _DONE = 2, 3

@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+from typing import TYPE_CHECKING, Any, Callable, Collection
 
 from tflaunch_worker import linux, process_state
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Collection
-
     from tflaunch_worker.event_loop import Loop
 
 

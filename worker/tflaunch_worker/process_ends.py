@@ -14,12 +14,9 @@ import re
 import select
 import signal
 import time
+from typing import Collection, Iterable
 
 from tflaunch_worker import linux, procfs
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Collection, Iterable
 
 CLEAN_UP = 2.0
 """Seconds for helpers that clean up to end by themselves."""

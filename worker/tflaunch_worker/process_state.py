@@ -13,12 +13,9 @@ import functools
 import os
 import resource
 import signal
+from collections.abc import Iterable
 
 from tflaunch_worker.signals import CATCHABLE, OF_PYTHON
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Iterable
 
 _CHOSEN = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 """Signals that `nohup`, `&` and a shell without job control have ignored for a reason that holds for us, too."""

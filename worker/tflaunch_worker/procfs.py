@@ -9,11 +9,7 @@ import functools
 import os
 import time
 from collections import defaultdict
-from typing import NamedTuple
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Collection
+from typing import Collection, NamedTuple
 
 _PF_EXITING, _PF_FORKNOEXEC = 0x4, 0x40  # of linux/sched.h
 _MOST_WALKS = 20  # of a tree of processes that changes all the time

@@ -12,12 +12,9 @@ from __future__ import annotations
 import ast
 import os
 import re
+from typing import Iterator, Mapping
 
 from tflaunch_worker import function
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Iterator, Mapping
 
 SCRIPT = "script"
 MODULE = "module"

@@ -11,12 +11,10 @@ from __future__ import annotations
 import os
 import sys
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Sequence
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Iterator, Mapping, Sequence
 
 _FEATURES = "tflaunch_worker.features"
 

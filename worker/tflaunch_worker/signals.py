@@ -12,10 +12,6 @@ from __future__ import annotations
 
 import signal
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import List
-
 FAULTS = frozenset(
     (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP)
 )
@@ -34,12 +30,12 @@ def number_of(name: str) -> int | None:
     return int(found) if isinstance(found, signal.Signals) else None
 
 
-def ending_here() -> List[int]:
+def ending_here() -> list[int]:
     """Return `ENDING` and HUP, without those that this process ignores: under `nohup`, HUP stays ignored."""
     return [number for number in (*ENDING, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
 
 
-def asks_more(number: int, came: List[int]) -> bool:
+def asks_more(number: int, came: list[int]) -> bool:
     """Add a signal to those that came; return whether it asks for more than they did, as a second Ctrl-C does.
 
     Not so a warning, of which the kernel sends one a second (XCPU), nor the TERM that a warning has announced.

@@ -9,11 +9,9 @@ import array
 import json
 import os
 import socket
+from typing import TYPE_CHECKING, Any, Dict, Sequence
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Sequence
-
     Message = Dict[str, Any]
 
 _LENGTH_BYTES = 4

@@ -9,14 +9,12 @@ import errno
 import fcntl
 import os
 import signal
+from typing import TYPE_CHECKING, Any
 
 from tflaunch_worker import linux, process_state
 from tflaunch_worker.signals import ENDING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from tflaunch_worker.process_state import TaskSettings
 
 NOT_FOUND = 127

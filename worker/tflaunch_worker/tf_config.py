@@ -6,10 +6,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import json
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Mapping, Sequence
+from typing import Mapping, Sequence
 
 NAME = "TF_CONFIG"
 """Name of the environment variable."""

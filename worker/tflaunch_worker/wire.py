@@ -18,10 +18,7 @@ import json
 import math
 import struct
 from itertools import chain
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, List, Union
+from typing import Any, List, Union
 
 PROTOCOL = 8
 """Version of this protocol; both sides refuse any other."""

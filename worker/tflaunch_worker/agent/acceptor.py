@@ -5,13 +5,13 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Dict
+
 from tflaunch_worker import wire
 from tflaunch_worker.agent import orders
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Dict
 
     from tflaunch_worker.agent.agent import Agent
     from tflaunch_worker.event_loop import Loop

@@ -10,6 +10,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any, Callable
 
 from tflaunch_worker import host_vars, spawn, wire
 from tflaunch_worker.agent import orders
@@ -23,10 +24,8 @@ from tflaunch_worker.agent.stall import StallWatch
 from tflaunch_worker.agent.supervisor_link import SupervisorLink
 from tflaunch_worker.readable import duration_words
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Callable
 
     from tflaunch_worker.agent.host import Host
     from tflaunch_worker.agent.task import Task

@@ -5,10 +5,9 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
+if TYPE_CHECKING:
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
 
     Serve = Callable[["Call", "dict[str, Any]"], None]

@@ -12,13 +12,11 @@ from __future__ import annotations
 import os
 import re
 import time
+from typing import TYPE_CHECKING, Callable
 
 from tflaunch_worker import offload
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
-
     from tflaunch_worker.event_loop import Loop
 
 _ENDINGS = (".ckpt.index", ".index", ".weights.h5", ".h5", ".hdf5", ".keras", ".ckpt")

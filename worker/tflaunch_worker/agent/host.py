@@ -6,6 +6,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from tflaunch_worker import TASKS_NAME, host_vars, linux, offload, process_state, spawn
 from tflaunch_worker.agent import left_files
@@ -23,10 +24,7 @@ from tflaunch_worker.agent.task_processes import Adopted, TaskProcesses
 from tflaunch_worker.inspect.usage import Measurer
 from tflaunch_worker.process_state import TaskSettings
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable
-
     from tflaunch_worker.agent.checkpoint_progress import Finder
     from tflaunch_worker.agent.network.private_network import PrivateNetwork
     from tflaunch_worker.agent.services import Service

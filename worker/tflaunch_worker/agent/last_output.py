@@ -19,13 +19,9 @@ import json
 import re
 from collections import deque
 from itertools import islice
-from typing import NamedTuple
+from typing import Dict, NamedTuple, Optional
 
 from tflaunch_worker.agent.progress import ProgressStats
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Dict, Optional
 
 KEPT = 16 * 1024
 """Number of bytes kept: enough for a TensorFlow traceback and what its threads write after it."""

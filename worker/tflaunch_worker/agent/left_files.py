@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Protocol
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping, Protocol
-
     from tflaunch_worker.agent.calls import Call
 
     class Readable(Protocol):

@@ -5,10 +5,9 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
+if TYPE_CHECKING:
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.host import Host
     from tflaunch_worker.agent.progress import Progress

@@ -6,15 +6,13 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping
 
 from tflaunch_worker import fields, wire
 from tflaunch_worker.agent import left_files
 from tflaunch_worker.agent.network import fence
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Mapping
-
     Check = Callable[[Mapping[str, Any], str], object]
     """Takes a message and the name of a field. Raises ValueError."""
 

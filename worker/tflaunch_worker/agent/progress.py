@@ -21,13 +21,11 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
+from typing import TYPE_CHECKING, Callable
 
 from tflaunch_worker.printable import printable
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
-
     from tflaunch_worker.event_loop import Loop
 
 

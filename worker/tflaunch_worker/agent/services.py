@@ -5,15 +5,12 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Mapping, NamedTuple, Protocol
 
 from tflaunch_worker.agent import orders
 from tflaunch_worker.rooms import load, rooms
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, ClassVar, Mapping, Protocol
-
     from tflaunch_worker import spawn
     from tflaunch_worker.agent.calls import Call, Serve
     from tflaunch_worker.agent.host import Host

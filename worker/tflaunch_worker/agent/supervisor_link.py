@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import socket
 from collections import deque
+from typing import TYPE_CHECKING, Callable
 
 from tflaunch_worker import wire
 from tflaunch_worker.agent.task_output import Stream
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
-
     from tflaunch_worker.event_loop import Loop
 
 _RECEIVE = 256 * 1024

@@ -9,15 +9,13 @@ import errno
 import os
 import signal
 import time
+from typing import TYPE_CHECKING, Callable, Protocol
 
 from tflaunch_worker import linux, process_ends, procfs, spawn
 from tflaunch_worker.agent.last_output import LastOutput
 from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Protocol
-
     from tflaunch_worker.agent.services import Pending, Service
     from tflaunch_worker.agent.task_output import Stream
     from tflaunch_worker.agent.task_processes import TaskProcesses

@@ -14,15 +14,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING, Any, Iterator
 
 from tflaunch_worker import CODE_NAME, host_vars, spawn, tf_config
 from tflaunch_worker.inspect import cores, interpreter
 from tflaunch_worker.rooms import rooms
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator
-
     from tflaunch_worker.rooms import Variable
 
 # Variables by which a plan refers to paths and values that only the host knows.

@@ -15,13 +15,9 @@ from __future__ import annotations
 import bisect
 import itertools
 import os
+from typing import Callable
 
 from tflaunch_worker import wire
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Callable
-
 
 LIMIT = 1024 * 1024 * 1024
 """Maximum number of unacknowledged bytes kept per attempt."""

@@ -10,14 +10,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+from typing import TYPE_CHECKING, Callable, Mapping, Sequence
 
 from tflaunch_worker import linux, orphans, process_ends, procfs
 from tflaunch_worker.printable import printable
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Mapping, Sequence
-
     from tflaunch_worker.event_loop import Loop
 
 SUCCESS_PATIENCE = 2.0

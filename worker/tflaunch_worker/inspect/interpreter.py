@@ -11,10 +11,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Mapping
+from typing import Mapping
 
 CHOICE = "TFLAUNCH_LEGACY_KERAS"
 """Variable of a task that says why it uses tf_keras or not."""

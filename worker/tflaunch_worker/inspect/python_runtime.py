@@ -9,12 +9,9 @@ import os
 import re
 import struct
 import sys
+from typing import Dict, Tuple
 
 from tflaunch_worker import procfs
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Dict, Tuple
 
 _MOST_SYMBOL_BYTES = 64 * 1024 * 1024
 _PYTHON_FILE = re.compile(r"python(3\.\d+)(?:\.so[\d.]*)?$")

@@ -13,13 +13,10 @@ from __future__ import annotations
 import os
 import struct
 from collections import namedtuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
 from tflaunch_worker.inspect.line_tables import line_in_locations, line_in_ranges, line_in_steps
 from tflaunch_worker.inspect.python_runtime import UnreadableError, find_runtime
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Dict, Iterator, List, Optional, Tuple
 
 MOST_FRAMES = 100  # of a thread, the innermost first
 MOST_THREADS = 64  # of a process: the main thread and the newest

@@ -6,13 +6,11 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List
 
 from tflaunch_worker import linux, offload, orphans, procfs
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, Iterable, List
-
     from tflaunch_worker.event_loop import Loop
 
     Figures = Dict[str, Dict[str, float]]

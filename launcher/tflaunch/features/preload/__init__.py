@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tflaunch.rooms import Option, Room, Verb, Watching
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tflaunch.runtime.watchers import Supervision
 

@@ -20,11 +20,9 @@ import array
 import os
 import socket
 import struct
+from typing import TYPE_CHECKING, Callable, Collection, Dict, Iterable, List, Sequence, Tuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Collection, Dict, Iterable, List, Sequence, Tuple
-
     from tflaunch_worker.agent.network.listening_sockets import Listener
     from tflaunch_worker.event_loop import Loop
 

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import socket
 import struct
+from typing import List
 
 from tflaunch_worker import netlink
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import List
 
 _NETLINK_ROUTE = 0
 _GET_ADDRESS = 22  # RTM_GETADDR

@@ -14,13 +14,10 @@ import re
 import socket
 import struct
 from collections import namedtuple
+from typing import Collection, Iterator
 
 from tflaunch_worker import netlink, procfs
 from tflaunch_worker.inspect.usage import owners_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Collection, Iterator
 
 _PROTOCOL = 4  # NETLINK_SOCK_DIAG
 _BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY, the type of a question

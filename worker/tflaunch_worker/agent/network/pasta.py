@@ -13,12 +13,9 @@ import os
 import shutil
 import signal
 import time
+from typing import Iterable, NoReturn
 
 from tflaunch_worker import linux, process_state, procfs
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Iterable, NoReturn
 
 PATIENCE = 2.0
 """Seconds in which pasta has to connect a network; it takes about 0.01."""

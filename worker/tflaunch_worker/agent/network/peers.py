@@ -14,14 +14,12 @@ import selectors
 import socket
 import time
 from functools import partial
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Set
 
 from tflaunch_worker.agent.network.fence import plain
 from tflaunch_worker.agent.network.ports import open_socket
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Set
-
     from tflaunch_worker.event_loop import Loop
 
 

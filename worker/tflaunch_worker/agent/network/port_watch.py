@@ -9,12 +9,11 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Callable, Collection
+
 from tflaunch_worker.agent.network import listening_sockets
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Collection
-
     from tflaunch_worker.event_loop import Loop
 
 FIRST_LOOK = 0.25

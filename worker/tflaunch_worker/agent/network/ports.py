@@ -19,13 +19,10 @@ import functools
 import itertools
 import os
 import socket
+from typing import Callable, Iterable, Iterator, Tuple
 
 from tflaunch_worker import procfs
 from tflaunch_worker.agent.network import listening_sockets
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Callable, Iterable, Iterator, Tuple
 
 LOWEST_CHOSEN = 10000
 _TRIES = 200

@@ -15,14 +15,11 @@ import os
 import signal
 import socket
 import struct
+from typing import NoReturn
 
 from tflaunch_worker import linux, procfs
 from tflaunch_worker.agent.network import pasta
 from tflaunch_worker.socket_messages import receive_message, send_message
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NoReturn
 
 _LOOPBACK = b"lo"
 _MADE_WITHIN = 10.0  # seconds

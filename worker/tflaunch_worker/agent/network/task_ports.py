@@ -5,12 +5,11 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Callable
+
 from tflaunch_worker.agent.network.ports import PortTakenError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
-
     from tflaunch_worker.agent.host import Host
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
 

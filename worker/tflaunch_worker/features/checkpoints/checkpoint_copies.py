@@ -8,6 +8,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
 from tflaunch_worker import CHECKPOINTS_NAME, fields, host_vars, offload
 from tflaunch_worker.agent import orders
@@ -15,10 +16,7 @@ from tflaunch_worker.agent.arriving_files import FilesError
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features.checkpoints.checkpoint_store import CheckpointStore
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, ClassVar
-
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.services import AgentParts
 

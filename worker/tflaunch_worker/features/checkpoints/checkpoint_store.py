@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import time
+from typing import TYPE_CHECKING, Any, Collection, Iterable
 
 from tflaunch_worker import file_trees, linux
 from tflaunch_worker.agent.arriving_files import ArrivingFile, FilesError, unlink_if_there
@@ -19,10 +20,7 @@ from tflaunch_worker.agent.left_files import open_inside, read_part
 from tflaunch_worker.features.checkpoints import saved_checkpoints
 from tflaunch_worker.printable import printable
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Collection, Iterable
-
     from tflaunch_worker.features.checkpoints.saved_checkpoints import Found, Stamp
 
 _READ = 1 << 20

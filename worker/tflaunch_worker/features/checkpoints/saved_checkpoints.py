@@ -20,13 +20,11 @@ import os
 import re
 import struct
 import time
+from typing import TYPE_CHECKING, Dict, Tuple
 
 from tflaunch_worker.agent.checkpoint_progress import number_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Tuple
-
     Stamp = Tuple[int, int, int]
     """Size, time of change and inode of a file: what changes when it is written again."""
     Names = Dict[str, os.stat_result]

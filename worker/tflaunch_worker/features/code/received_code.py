@@ -13,6 +13,7 @@ import hashlib
 import os
 import stat
 import time
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tflaunch_worker import CHECKPOINTS_NAME, CODE_NAME, FILES_NAME, TASKS_NAME, fields, file_trees, offload
 from tflaunch_worker.agent import orders
@@ -20,10 +21,7 @@ from tflaunch_worker.agent.arriving_files import ArrivingFile, FilesError, unlin
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.printable import printable
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, ClassVar
-
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.services import AgentParts
 

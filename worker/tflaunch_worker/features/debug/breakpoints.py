@@ -13,16 +13,14 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
+from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
 from tflaunch_worker import fields, linux, wire
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features.debug import ROOM
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, ClassVar
-
     from tflaunch_worker import spawn
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.services import AgentParts

@@ -6,16 +6,14 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any, ClassVar, Mapping
 
 from tflaunch_worker import fields, host_vars, offload, spawn
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features.doctor import host_facts
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, ClassVar, Mapping
-
     from tflaunch_worker.agent.calls import Call
 
 

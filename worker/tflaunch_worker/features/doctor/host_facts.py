@@ -11,14 +11,12 @@ import platform
 import shutil
 import subprocess
 import time
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 from tflaunch_worker import linux, procfs, spawn
 from tflaunch_worker.readable import duration_words
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
-
     Facts = Dict[str, Any]
 
 # The probe runs in the task's directory, in which a module of any name may lie.

@@ -16,10 +16,6 @@ import re
 import sys
 from importlib import metadata
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import List
-
 _TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly", "tf-nightly-cpu")
 _BACKUP = re.compile(rb"BackupAndRestore\(\s*(?:backup_dir\s*=\s*)?[\"']([^\"'\n]+)[\"']")
 _WITH_VALUE = ("-W", "-X")  # options of Python that take a value
@@ -34,7 +30,7 @@ def _version(*names: str) -> str | None:
     return None
 
 
-def _program(words: List[str]) -> str | None:
+def _program(words: list[str]) -> str | None:
     """Return the program file that these arguments of Python name; None for `-c` and for a missing module."""
     words = list(words)
     while words:
@@ -69,11 +65,11 @@ def _source(path: str) -> bytes | None:
         return None
 
 
-def _names_module(words: List[str]) -> bool:
+def _names_module(words: list[str]) -> bool:
     return "-m" in words and "-c" not in words[: words.index("-m")]
 
 
-def main(words: List[str]) -> None:
+def main(words: list[str]) -> None:
     """Print the report."""
     path = _program(words)
     source = None if path is None else _source(path)

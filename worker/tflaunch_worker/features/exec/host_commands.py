@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pwd
 from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tflaunch_worker import spawn
 from tflaunch_worker.agent import orders
@@ -17,10 +18,7 @@ from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features.exec.running_command import RunningCommand, check_size
 from tflaunch_worker.rooms import rooms
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, ClassVar
-
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.services import AgentParts
 

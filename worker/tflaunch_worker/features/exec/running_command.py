@@ -17,14 +17,12 @@ import struct
 import termios
 import time
 from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Tuple
 
 from tflaunch_worker import fields, linux, offload, process_ends, procfs, spawn
 from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Mapping, Tuple
-
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.services import AgentParts
     from tflaunch_worker.event_loop import Timer

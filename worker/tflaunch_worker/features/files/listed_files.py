@@ -13,6 +13,7 @@ import hashlib
 import os
 import stat
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, ClassVar, FrozenSet, Iterable, Iterator, Tuple
 
 from tflaunch_worker import file_trees, host_vars, linux, offload
 from tflaunch_worker.agent import orders
@@ -20,10 +21,7 @@ from tflaunch_worker.agent.left_files import LONGEST_PATH, open_inside, read_par
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.printable import printable
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, ClassVar, FrozenSet, Iterable, Iterator, Tuple
-
     from tflaunch_worker.agent.calls import Call
 
     State = FrozenSet[Tuple[str, ...]]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
 from tflaunch_worker import procfs
 from tflaunch_worker.features.hang import process_use
@@ -18,10 +19,7 @@ from tflaunch_worker.inspect import python_stacks
 from tflaunch_worker.inspect.python_runtime import UnreadableError
 from tflaunch_worker.inspect.usage import owners_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List
-
     from tflaunch_worker.event_loop import Loop
 
     Facts = Dict[str, List[Dict[str, Any]]]

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 from tflaunch_worker import procfs
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _CPU_CLOCK = 2  # CPUCLOCK_SCHED, of the process whose complement is in the upper bits: see clock_getcpuclockid(3)

@@ -6,6 +6,7 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
 from tflaunch_worker import fields
 from tflaunch_worker.agent import orders
@@ -14,10 +15,7 @@ from tflaunch_worker.features.hang import process_use
 from tflaunch_worker.features.hang.evidence import EvidenceCollector
 from tflaunch_worker.inspect import cores
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, ClassVar
-
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.services import AgentParts
     from tflaunch_worker.agent.task import Task

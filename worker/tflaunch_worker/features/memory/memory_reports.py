@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict
 
 from tflaunch_worker import procfs
 from tflaunch_worker.agent.oom import in_words
@@ -17,10 +18,7 @@ from tflaunch_worker.features.memory.memory_series import MemorySeries
 from tflaunch_worker.inspect.usage import owners_of
 from tflaunch_worker.readable import duration_words
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, ClassVar, Dict
-
     from tflaunch_worker import spawn
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.services import AgentParts

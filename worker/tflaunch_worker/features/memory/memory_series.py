@@ -5,10 +5,9 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import List, Tuple
+from typing import TYPE_CHECKING, List, Tuple
 
+if TYPE_CHECKING:
     Points = List[Tuple[float, float]]
 
 MOST = 64

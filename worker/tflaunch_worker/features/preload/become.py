@@ -14,13 +14,10 @@ import signal
 import socket
 import sys
 import types
+from typing import Any, Callable, Iterable, Mapping
 
 from tflaunch_worker import linux, program_source
 from tflaunch_worker.socket_messages import receive_message
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable, Mapping
 
 _OWN_PACKAGE = __name__.partition(".")[0]
 _NOT_FOUND = 127

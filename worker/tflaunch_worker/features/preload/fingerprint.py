@@ -8,11 +8,9 @@ from __future__ import annotations
 import importlib.machinery
 import os
 import sys
+from typing import TYPE_CHECKING, Dict, List, Union
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Union
-
     Fingerprint = Dict[str, Union[List[int], List[str], None]]
     """Path to status of a file (None if it need not exist and does not), or to the importable names in a directory."""
 

@@ -11,12 +11,9 @@ from __future__ import annotations
 import importlib.machinery
 import os
 import sys
+from typing import Any, Sequence
 
 from tflaunch_worker import program_source
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Sequence
 
 _OWN_PACKAGE = __name__.partition(".")[0]
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")

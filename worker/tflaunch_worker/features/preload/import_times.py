@@ -6,16 +6,13 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Callable, NamedTuple, Sequence
 
 from tflaunch_worker import procfs, program_source
 from tflaunch_worker.inspect import interpreter, python_stacks
 from tflaunch_worker.inspect.python_runtime import UnreadableError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Sequence
-
     from tflaunch_worker.event_loop import Loop
 
 _INTERVAL = 0.5  # seconds

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import socket
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple
 
 from tflaunch_worker import fields, offload, program_source, spawn
 from tflaunch_worker.agent.services import Service
@@ -25,10 +25,7 @@ from tflaunch_worker.features.preload.zygote_client import (
     start_import,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, ClassVar
-
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.services import AgentParts
     from tflaunch_worker.socket_messages import Message

@@ -12,11 +12,9 @@ import json
 import os
 import sys
 import time
+from typing import TYPE_CHECKING, Dict, Iterable, Optional
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterable, Optional
-
     Places = Dict[str, Optional[int]]
     """Directory to when an entry of it was last added or removed, in nanoseconds; None if it does not exist."""
 

@@ -11,15 +11,13 @@ import os
 import select
 import signal
 import socket
+from typing import TYPE_CHECKING, Mapping, Sequence
 
 from tflaunch_worker import linux, process_state, procfs
 from tflaunch_worker.features.preload import fingerprint
 from tflaunch_worker.socket_messages import receive_message, send_message
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Mapping, Sequence
-
     from tflaunch_worker.socket_messages import Message
 
 DIRECTORY = "TFLAUNCH_WARM_DIR"

@@ -20,12 +20,12 @@ import signal
 import socket
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from tflaunch_worker import linux
 from tflaunch_worker.features.preload import become, fingerprint, fork_checks, warm_client
 from tflaunch_worker.socket_messages import receive_message, send_message
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tflaunch_worker.features.preload.fingerprint import Fingerprint
     from tflaunch_worker.socket_messages import Message

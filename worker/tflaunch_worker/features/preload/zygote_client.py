@@ -15,17 +15,14 @@ import os
 import signal
 import socket
 from collections import deque
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from tflaunch_worker import linux, procfs, spawn
 from tflaunch_worker.features.preload.warm_client import ROOT
 from tflaunch_worker.program_source import READ_WITH_DEVICES
 from tflaunch_worker.socket_messages import encode_message, receive_message, send_message
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
-
     from tflaunch_worker.event_loop import Loop
     from tflaunch_worker.process_state import TaskSettings
     from tflaunch_worker.socket_messages import Message

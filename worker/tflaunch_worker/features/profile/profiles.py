@@ -6,16 +6,14 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tflaunch_worker import fields
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features.profile import stack_samples
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, ClassVar
-
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.services import AgentParts
 

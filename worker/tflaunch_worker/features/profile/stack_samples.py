@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import time
 import zlib
+from typing import TYPE_CHECKING, Callable
 
 from tflaunch_worker import wire
 from tflaunch_worker.inspect import cores, python_stacks
 from tflaunch_worker.inspect.python_runtime import UnreadableError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
-
     from tflaunch_worker.event_loop import Loop
 
 PER_SECOND = 100.0

@@ -20,11 +20,10 @@ import socket
 import struct
 import sys
 import threading
+from typing import TYPE_CHECKING, Any, Optional
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import Any, List, Optional
 
 SOCKET_NAME = "breakpoint.sock"
 """Socket in the task's directory at which its agent listens."""
@@ -38,7 +37,7 @@ _SKIPPED = [*(f"{package}*" for package in _WRAPPERS), __name__]
 _LOCAL = threading.local()
 
 
-def stop(*, header: Optional[str] = None, commands: Optional[List[str]] = None) -> None:
+def stop(*, header: Optional[str] = None, commands: Optional[list[str]] = None) -> None:
     """Stop the calling thread in its caller until `tflaunch debug` continues it, like `pdb.set_trace`.
 
     Args:
