@@ -25,7 +25,7 @@ def current_status(directory: Path) -> Status:
     Raises:
         TflaunchError: there is no journal, the journal is damaged, or the supervisor does not answer.
     """
-    current = _status_of_supervisor(directory) or _status_of_journal(directory)
+    current = status_of_supervisor(directory) or _status_of_journal(directory)
     logs = Path(current.logs)
     columns = [ask(room.columns, directory, current) or {} for room in rooms().values() if room.columns]
 
@@ -57,7 +57,7 @@ def _look_at_hosts(observer: Observer) -> Mapping[str, AgentSnapshot]:
     return look_at(connectors_for(observer.job.original, run))
 
 
-def _status_of_supervisor(directory: Path) -> Status | None:
+def status_of_supervisor(directory: Path) -> Status | None:
     """Return the status from the supervisor, None without a supervisor."""
     try:
         client = ControlClient(directory)

@@ -50,6 +50,11 @@ def test_a_spec_gets_its_first_workers_or_more_local_ones(
     assert addresses(with_workers("job.json", spec(cluster), count, HERE)) == expected
 
 
+def test_a_chief_counts_as_a_worker_without_a_strategy() -> None:
+    scaled = with_workers("job.json", spec({"chief": 1, "worker": 2}, strategy="none"), 2, HERE)
+    assert addresses(scaled) == {"chief": ["localhost:auto"], "worker": ["localhost:auto"]}
+
+
 @pytest.mark.parametrize(
     ("cluster", "message"),
     [

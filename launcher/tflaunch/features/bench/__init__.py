@@ -9,9 +9,9 @@ ROOM = Room(
         "bench": Verb(
             "tflaunch.features.bench.command:bench",
             "More",
-            "Measure how a training scales, and what limits it.",
+            "Measure how a training scales.",
             after="tensorboard",
-            output="tflaunch.features.bench.output:Scale",
+            output="tflaunch.features.bench.scaling:Scale",
         ),
     }
 )

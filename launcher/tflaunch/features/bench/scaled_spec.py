@@ -8,13 +8,6 @@ from tflaunch.clusterspec.model import Restart, Spec
 from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, Address
 from tflaunch.errors import Problem, SpecError
 
-_TRAINS_WITH_CHIEF = "multi_worker_mirrored"  # its chief is a worker, that of parameter servers is not
-
-
-def trainers_of(spec: Spec) -> int:
-    """Return the number of workers of a spec, with the chief if it trains like them."""
-    return len(spec.cluster.get("worker", ())) + _chiefs(spec)
-
 
 def with_workers(source: str, spec: Spec, count: int, local_names: Collection[str]) -> Spec:
     """Return the spec with its first ``count`` workers, or with more of them if all are on this machine.
@@ -38,19 +31,18 @@ def with_workers(source: str, spec: Spec, count: int, local_names: Collection[st
     if wanted > len(workers):
         trainers = (*spec.cluster["chief"], *workers) if _chiefs(spec) else workers
         if not all(address.host in local_names for address in trainers):
-            message = f"has {trainers_of(spec)} of the {count} workers of --workers"
-            hint = f"measure at most {trainers_of(spec)}, or name more hosts; only local workers can be added"
+            message = f"has {len(trainers)} of the {count} workers of --workers"
+            hint = f"measure at most {len(trainers)}, or name more hosts; only local workers can be added"
             raise SpecError(source, [Problem("error", "cluster.worker", message, hint)])
         host = trainers[-1].host if trainers else LOCALHOST
         workers = (*workers, *[Address(host, None)] * (wanted - len(workers)))
     cluster = {**spec.cluster, "worker": workers[:wanted]}
-    timeouts = spec.timeouts.model_copy(update={"deadline": None})
     scaled = spec.model_copy(
         update={
             "name": f"{spec.name[:50]}-{count}w",
             "cluster": {role: addresses for role, addresses in cluster.items() if addresses},
             "restart": Restart(max=0),
-            "timeouts": timeouts,
+            "timeouts": spec.timeouts.model_copy(update={"deadline": None}),
             "notify": None,
             "collect": (),
             "checkpoints": None,
@@ -63,7 +55,8 @@ def with_workers(source: str, spec: Spec, count: int, local_names: Collection[st
 
 
 def _chiefs(spec: Spec) -> int:
-    return len(spec.cluster.get("chief", ())) if spec.effective_strategy() == _TRAINS_WITH_CHIEF else 0
+    """Return the number of chiefs that train: all, unless there are parameter servers."""
+    return 0 if spec.effective_strategy() == "parameter_server" else len(spec.cluster.get("chief", ()))
 
 
 def _used_hosts(spec: Spec) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from tflaunch.client import requests, runs
@@ -14,7 +15,7 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_TIMEOUT, EXIT_USAGE, Problem, Sp
 from tflaunch.explain import causes
 from tflaunch.explain.wording import counted
 from tflaunch.features.bench import scaled_spec
-from tflaunch.features.bench.scaling import Measured
+from tflaunch.features.bench.scaling import ScaledRun
 from tflaunch.features.bench.step_watch import HOW_STEPS, StepWatcher, Wanted
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch, supervisor_process
@@ -48,12 +49,7 @@ def plan_runs(
 ) -> tuple[list[ScaledPlan], list[Problem]]:
     """Return the plans of a spec for several numbers of workers, and the warnings about the spec.
 
-    Args:
-        file: the spec.
-        settings: as in `load.load_spec`.
-        command: as in `load.load_spec`.
-        counts: numbers of workers.
-        batch: what the user tells about the batch.
+    ``settings`` and ``command`` are as in `load.load_spec`.
 
     Raises:
         SpecError: the spec is invalid, or does not have that many workers.
@@ -83,44 +79,66 @@ def plan_runs(
 
 def measure_run(
     file: SpecFile, scaled: ScaledPlan, wanted: Wanted, batch: Batch, say: Callable[[str], None]
-) -> Measured:
+) -> ScaledRun:
     """Run a plan until enough steps were measured, and end it; nothing of it is left then.
-
-    Args:
-        file: the spec, which is kept in the run's directory.
-        scaled: the plan.
-        wanted: how much is measured.
-        batch: what the user tells about the batch.
-        say: shows a sentence.
 
     Raises:
         TflaunchError: the run failed, or its steps are unknown or too few.
     """
-    plan, who = scaled.plan, counted(scaled.workers, "worker")
+    who = counted(scaled.workers, "worker")
+    run, watcher = _watch_run(file, scaled.plan, wanted, who, say)
+    measured = watcher.measured()
+    if measured is None:
+        raise _not_measured(watcher, wanted, who)
+    begin, last = measured
+    steps, seconds = last.step - begin.step, last.at - begin.at
+    is_synchronous = scaled.plan.strategy != "parameter_server"
+    examples = batch.examples(scaled.workers, is_synchronous=is_synchronous) or watcher.examples
+    say(f"{who}: {steps / seconds:.4g} steps/s, {steps:g} steps in {duration_words(seconds)}")
+    return ScaledRun(
+        workers=scaled.workers,
+        run=run,
+        steps=steps,
+        seconds=seconds,
+        steps_per_second=steps / seconds,
+        examples=examples,
+        examples_per_second=None if examples is None else examples * steps / seconds,
+        start_up=max(watcher.reports[0].at - watcher.started, 0.0),
+        is_synchronous=is_synchronous,
+    )
+
+
+def _watch_run(
+    file: SpecFile, plan: Plan, wanted: Wanted, who: str, say: Callable[[str], None]
+) -> tuple[str, StepWatcher]:
+    """Return the name of a run that has been ended, and what was seen of it.
+
+    Raises:
+        TflaunchError: it failed.
+    """
     with launch.new_directory(plan, None, file.suffix, file.text.encode()) as directory:
         say(f"{who}: run {directory.run}")
         supervisor_process.start(plan, directory, is_owned=True)
+    watcher = StepWatcher(directory.path, wanted)
     try:
-        watcher = StepWatcher(directory.path, plan, wanted, lambda message: say(f"{who}: {message}"))
-        is_synchronous = plan.strategy != "parameter_server"
-        watched = watcher.watch(batch.examples(scaled.workers, is_synchronous=is_synchronous))
+        watcher.watch(lambda message: say(f"{who}: {message}"))
     finally:
         _stop(directory)
-    if watched.has_ended:
+    if watcher.has_ended:
         _require_success(directory, who)
-    if watched.measured is not None:
-        return watched.measured
-    how = "ended" if watched.has_ended else f"was stopped after --limit {wanted.limit:g}s"
-    code = EXIT_USAGE if watched.has_ended else EXIT_TIMEOUT
-    if watched.seen is None:
-        raise TflaunchError(f"{who}: the run {how} without a step; {HOW_STEPS}", code)
+    return directory.run, watcher
+
+
+def _not_measured(watcher: StepWatcher, wanted: Wanted, who: str) -> TflaunchError:
+    """Return the error for a run whose steps are unknown or too few."""
+    how = "ended" if watcher.has_ended else f"was stopped after --limit {wanted.limit:g}s"
+    code = EXIT_USAGE if watcher.has_ended else EXIT_TIMEOUT
+    if not watcher.reports:
+        return TflaunchError(f"{who}: the run {how} without a step; {HOW_STEPS}", code)
+    seen = watcher.reports[-1].step - watcher.reports[0].step
     least = f"{wanted.warm_up} steps of --warm-up and at least one more report of steps"
-    remedy = "train longer, or lower --warm-up" if watched.has_ended else "raise --limit, or lower --warm-up"
-    if watched.has_ended and watched.start_up > watched.trained:
-        how = f"ended within {duration_words(watched.trained)} after its first report of steps"
-        why = f"limited by start-up, which took {duration_words(watched.start_up)}"
-        raise TflaunchError(f"{who}: the run {how}, too soon to measure its speed: {why}; train longer", code)
-    raise TflaunchError(f"{who}: the run {how} {watched.seen:g} steps after its first, before {least}; {remedy}", code)
+    remedy = "train longer, or lower --warm-up" if watcher.has_ended else "raise --limit, or lower --warm-up"
+    return TflaunchError(f"{who}: the run {how} {seen:g} steps after its first, before {least}; {remedy}", code)
 
 
 def _stop(directory: RunDirectory) -> None:
@@ -129,18 +147,12 @@ def _stop(directory: RunDirectory) -> None:
     while True:
         try:
             if runs.is_live(directory.path):
-                _request_stop(directory, grace)
+                with suppress(TflaunchError, NoSupervisorError):  # it has just ended
+                    requests.request_stop(directory.path, grace)
             run_lock.wait_for_end(directory.path)
             return
         except KeyboardInterrupt:
             grace = 0.0
-
-
-def _request_stop(directory: RunDirectory, grace: float | None) -> None:
-    try:
-        requests.request_stop(directory.path, grace)
-    except (NoSupervisorError, TflaunchError):
-        pass  # it has just ended
 
 
 def _require_success(directory: RunDirectory, who: str) -> None:
