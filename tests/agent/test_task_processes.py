@@ -89,7 +89,7 @@ def test_each_process_gets_a_signal_once(agent: Agent, family: Callable[[], list
 
 def test_all_are_looked_at(agent: Agent, family: Callable[[], list[psutil.Process]]) -> None:
     """For stacks, as for what a task uses."""
-    about = agent.talk.told(agent.talk.begin("gather_evidence", between=0))
+    about = agent.talk.told(agent.talk.begin("gather_evidence"))
     assert {process["pid"] for process in about["processes"]} >= {process.pid for process in family()}
 
 

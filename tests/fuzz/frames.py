@@ -31,7 +31,7 @@ from tflaunch.features.code.user_code import Code, File
 from tflaunch.features.debug import LINK_LOST
 from tflaunch.features.debug.debugger_relay import REASONS, Debugging
 from tflaunch.features.hang import hang
-from tflaunch.features.hang.evidence import USUAL, Evidence
+from tflaunch.features.hang.evidence import Evidence
 from tflaunch.features.hang.evidence_collector import gather_evidence
 from tflaunch.features.memory.memory_growth import MemoryGrowth
 from tflaunch.features.memory.memory_monitor import watch_memory
@@ -93,11 +93,8 @@ _EVIDENCE: dict[str, Any] = {
                 }
             ],
             "sockets": [{"state": "listening", "local": "[::]:1", "peer": "[::]:0", "unsent": 0, "is_stuck": False}],
-            "use": {"cpu_seconds": 1.5, "cpu_wait": 0.5},
         }
     ],
-    "cores": 2,
-    "busy_seconds": 10.5,
 }
 
 
@@ -162,7 +159,7 @@ def check(case: bytes) -> None:
 def _call(session: Session) -> None:
     """Begin a call of each kind."""
     measurement_link.measure(session, _check_measures, lambda: None)
-    gather_evidence(session, USUAL, _check_evidence, lambda _: None)
+    gather_evidence(session, _check_evidence, lambda _: None)
     profile(session.calls, "worker:0", 0, 1.0, lambda problem, _: check_sentence(problem))
     Debugging(session.calls, "worker:0", 0, _Caller(), lambda: None)  # type: ignore[arg-type]
     link = CheckpointLink(session.calls.begin, lambda: None)

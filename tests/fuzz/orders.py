@@ -73,7 +73,7 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     {"kind": "watch_left_files"},
     {"kind": "profile_task", "task": "worker:1", "attempt": 0, "seconds": 1.0},
     {"kind": "end_call", "call": 15},
-    {"kind": "gather_evidence", "between": 0.1, "with_use": True},
+    {"kind": "gather_evidence"},
     {"kind": "attach_debugger", "task": "worker:0", "attempt": 0},
     {"kind": "tell_call", "call": _ATTACHED, "what": "line", "text": "p loss"},
     {"kind": "tell_call", "call": _ATTACHED, "what": "read_on"},

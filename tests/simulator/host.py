@@ -110,9 +110,7 @@ class SimEvidenceCollector:
     def __init__(self, loop: SimLoop) -> None:
         """Look at nothing yet."""
 
-    def ask(
-        self, pids: Callable[[], dict[str, int]], answer: Callable[[dict[str, list[Any]]], None], *_: object
-    ) -> None:
+    def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[dict[str, list[Any]]], None]) -> None:
         """Answer at once."""
         answer({task: [] for task in pids()})
 

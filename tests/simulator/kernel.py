@@ -274,22 +274,6 @@ class _Spawn:
         return spawn.Child(process.pid, process.output.fileno(), process.report.fileno())
 
 
-class _ProcessUse:
-    """process_use: processes here compute nothing."""
-
-    @staticmethod
-    def busy_seconds() -> float:
-        return current.host.world.now
-
-
-class _Cores:
-    """cores, of which every host has two."""
-
-    @staticmethod
-    def usable() -> int:
-        return 2
-
-
 class _CodeCalls(OsCalls):
     """os, as `received_code` uses it: now and then, no file can be created for the user's code."""
 
@@ -342,8 +326,6 @@ _MODULES: tuple[tuple[Any, str, object], ...] = (
     (process_ends, "procfs", _Linux),
     (task, "spawn", _Spawn),
     (task_evidence, "EvidenceCollector", SimEvidenceCollector),
-    (task_evidence, "cores", _Cores),
-    (task_evidence, "process_use", _ProcessUse),
     (memory_reports, "VitalsReporter", SimVitals),
     (agent, "os", _Os),
     (orphans, "os", _Os),

@@ -154,11 +154,6 @@ def rows(**columns: Check) -> Check:
     return check_rows
 
 
-def optional(check_field: Check) -> Check:
-    """Return a check that also passes where the field is missing or null."""
-    return lambda message, name: message.get(name) is None or check_field(message, name)
-
-
 def _object(**known: Check) -> Check:
     """Return the check of an object with exactly these fields."""
 

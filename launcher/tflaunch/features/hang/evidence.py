@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from tflaunch.core.events import Attempt, Count, Moment, Seconds
 from tflaunch.core.measures import Progress
@@ -56,13 +56,6 @@ class Socket(NamedTuple):
     is_stuck: bool
 
 
-class Use(NamedTuple):
-    """What a process has used since it began, in seconds; ``cpu_wait`` is that of its threads, None if unknown."""
-
-    cpu_seconds: Seconds
-    cpu_wait: Seconds | None
-
-
 class Process(NamedTuple):
     """A process of a task.
 
@@ -78,26 +71,6 @@ class Process(NamedTuple):
     threads: tuple[Thread, ...]
     sockets: tuple[Socket, ...]
     cpu_wait: Moment = 0.0
-    use: Use | None = None
-    """Known if it was asked for."""
-
-
-class Sampling(NamedTuple):
-    """How evidence is gathered.
-
-    ``between``: seconds between the two samples of the stacks, None as the agent thinks right; ``with_use``: also what
-    each process has used since its start.
-    """
-
-    between: float | None = None
-    with_use: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields of a request."""
-        return {"with_use": self.with_use} if self.between is None else self._asdict()
-
-
-USUAL = Sampling()
 
 
 class Evidence(NamedTuple):
@@ -111,7 +84,3 @@ class Evidence(NamedTuple):
     silence: Seconds | None
     progress: Progress | None
     processes: tuple[Process, ...]
-    cores: Count | None = None
-    """How many cores the tasks of its host may use; known, as the next one, if the use was asked for."""
-    busy_seconds: Seconds | None = None
-    """For how long the cores of its host have worked, for any program, in sum."""

@@ -8,16 +8,14 @@ from typing import Any, NamedTuple
 
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
-from tflaunch.features.hang.evidence import USUAL, Evidence, Sampling
+from tflaunch.features.hang.evidence import Evidence
 from tflaunch.mailbox import Mailbox
 from tflaunch.records import read_record
 
 _PATIENCE = 5.0  # seconds for an agent's answer, which needs two
 
 
-def gather_evidence(
-    session: Session, sampling: Sampling, take: Callable[[Evidence], None], ended: Callable[[bool], None]
-) -> None:
+def gather_evidence(session: Session, take: Callable[[Evidence], None], ended: Callable[[bool], None]) -> None:
     """Call ``take`` with the evidence of each task, then ``ended`` with whether that was all: the link may be lost."""
 
     def told(message: dict[str, Any], body: bytes) -> None:
@@ -26,7 +24,7 @@ def gather_evidence(
             take(evidence)
 
     waiter = Waiter(lambda *_: ended(True), lambda: ended(False), told)
-    session.calls.begin("gather_evidence", waiter, **sampling.as_json())
+    session.calls.begin("gather_evidence", waiter)
 
 
 class Findings(NamedTuple):
@@ -44,7 +42,7 @@ class EvidenceCollector:
         self._mailbox = mailbox
         self._round: _Round | None = None
 
-    def collect(self, done: Callable[[Findings], None], sampling: Sampling = USUAL) -> None:
+    def collect(self, done: Callable[[Findings], None]) -> None:
         """Call ``done`` once all hosts have answered or timed out."""
         if self._round is not None:
             self._round.waiting.append(done)
@@ -61,7 +59,7 @@ class EvidenceCollector:
         self._mailbox.call_at(self._mailbox.now() + _PATIENCE, lambda: self._finish(current))
         for host, session in self._sessions.items():
             take = lambda evidence: current.evidence.update({evidence.task: evidence})  # noqa: E731
-            gather_evidence(session, sampling, take, partial(end, host))
+            gather_evidence(session, take, partial(end, host))
 
     def _finish(self, finished: _Round) -> None:
         if self._round is not finished:

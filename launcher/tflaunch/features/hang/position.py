@@ -30,7 +30,6 @@ _DEBUGGERS = ("/bdb.py", "/pdb.py", "/cmd.py", "/debugpy/", "/pydevd")
 _ON_ITS_HOST = re.compile(r".*/(?:agents/[^/]+/code|site-packages|dist-packages|lib(?:64)?/python\d[^/]*)/")
 """The part of a path that differs between hosts: a copy made by `sync`, or where Python is installed."""
 _GENERATOR = "/tensorflow/python/ops/script_ops.py"  # calls Python from a graph: a generator of tf.data, py_function
-_READS = ("/tensorflow/python/data/ops/iterator_ops.py", "/tensorflow/python/data/ops/multi_device_iterator_ops.py")
 _TRACES = ("trace_function", "func_graph_from_py_func")  # not `call_function`, which runs in every step
 _FORMS = ("_initialize_multi_worker", "ensure_initialized", "_start_check_health_thread", "configure_collective_ops")
 _IMPORTER = "importlib._bootstrap"
@@ -38,22 +37,6 @@ _MODULE = re.compile(
     r"(?:/(?:site|dist)-packages/|/lib(?:64)?/python3[^/]*/(?!site-|dist-|lib-dynload|importlib))([A-Za-z]\w{0,60})"
 )
 _SERVES = ("server_lib.py",)
-
-
-class Activity(Enum):
-    """What a task did when its stack was sampled."""
-
-    INPUT = "input"
-    OWN = "own code"
-    TENSORFLOW = "TensorFlow"
-    UNKNOWN = "unknown"
-
-
-class Doing(NamedTuple):
-    """What a task did in one sample, and the innermost line of the user's code, "" if there is none."""
-
-    kind: Activity
-    place: str
 
 
 class Kind(Enum):
@@ -307,22 +290,6 @@ def _is_in_time(evidence: Evidence) -> bool:
     if progress is None or progress.age is None or not progress.steps_per_second:
         return False
     return progress.age < min(_STEPS / progress.steps_per_second, LONG)
-
-
-def activity_of(evidence: Evidence) -> Doing:
-    """Return what a task did at the moment of a sample: it made or awaited its input, or was in TensorFlow or not."""
-    process = _program(evidence.processes) if evidence.processes else None
-    if process is None or not process.threads or not process.threads[0].frames:
-        return Doing(Activity.UNKNOWN, "")
-    for thread in process.threads[1:]:
-        if any(_GENERATOR in frame.file for frame in thread.frames):
-            return Doing(Activity.INPUT, _place(_own(thread.frames)))
-    frames = process.threads[0].frames
-    own = _own(frames)
-    inside = _inside(frames, own)
-    if any(name in frame.file for frame in inside for name in _READS):
-        return Doing(Activity.INPUT, _place(own))
-    return Doing(Activity.TENSORFLOW if any(map(_is_tensorflow, inside)) else Activity.OWN, _place(own))
 
 
 # ---- frames

@@ -11,14 +11,10 @@ from tflaunch.core.job_state import Job, Phase
 from tflaunch.explain.run_status import Status
 from tflaunch.runtime.control_server import Caller
 from tflaunch.runtime.watchers import Supervision, Watcher
-from tflaunch_worker import fields
 from tflaunch_worker.printable import printable
 
 if TYPE_CHECKING:
-    from tflaunch.features.hang.evidence import Sampling
     from tflaunch.features.hang.evidence_collector import EvidenceCollector, Findings
-
-_LONGEST_SAMPLE = 3.0  # seconds
 
 
 class HangWatcher(Watcher):
@@ -74,12 +70,4 @@ class HangWatcher(Watcher):
                 lambda current: caller.say("done", status=current.as_json(), silent_hosts=silent)
             )
 
-        self._evidence.collect(tell, _sampling(message))
-
-
-def _sampling(message: dict[str, Any]) -> Sampling:
-    """Return how a request wants stacks to be sampled."""
-    from tflaunch.features.hang.evidence import Sampling  # most runs are never asked
-
-    between = min(fields.number(message, "between", 0), _LONGEST_SAMPLE) if "between" in message else None
-    return Sampling(between, fields.flag(message, "with_use") if "with_use" in message else False)
+        self._evidence.collect(tell)

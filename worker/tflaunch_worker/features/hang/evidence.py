@@ -14,7 +14,6 @@ import struct
 from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
 from tflaunch_worker import procfs
-from tflaunch_worker.features.hang import process_use
 from tflaunch_worker.inspect import python_stacks
 from tflaunch_worker.inspect.python_runtime import UnreadableError
 from tflaunch_worker.inspect.usage import owners_of
@@ -32,6 +31,7 @@ _MOST_PROCESSES = 16  # of a task, the oldest first; also of the threads of C++ 
 _MOST_SOCKETS = 20
 _MOST_FRAMES = 4000  # of a task
 _LONGEST_PATH, _LONGEST_NAME = 300, 200  # characters
+_SCHEDSTAT = 200  # bytes of a line
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ON_DESCRIPTOR = ("pipe", "fifo", "sock", "skb", "tcp", "unix", "wait_woken", "inet", "fuse", "nfs", "tty")
 _ON_FILE = (
@@ -59,14 +59,8 @@ class EvidenceCollector:
         self._loop = loop
         self._waiting: list[Callable[[Facts], None]] = []
 
-    def ask(
-        self,
-        pids: Callable[[], dict[str, int]],
-        answer: Callable[[Facts], None],
-        between: float | None = None,
-        with_use: bool = False,
-    ) -> None:
-        """Call ``answer`` after ``between`` seconds (default: `BETWEEN`) with the processes of each task.
+    def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[Facts], None]) -> None:
+        """Call ``answer`` after `BETWEEN` seconds with the processes of each task.
 
         A question during another one gets the same answer.
 
@@ -76,19 +70,16 @@ class EvidenceCollector:
                 ``cpu_wait`` (the CPUs for which its threads waited), ``unread`` (why there are no Python stacks, or
                 ""), ``threads`` (``id``, ``state``, ``wchan``,
                 ``target``, ``has_moved``, ``frames``) and ``sockets`` (``state``, ``local``, ``peer``, ``unsent``).
-            between: seconds between the two samples.
-            with_use: whether processes also have ``use`` (see `process_use.use_of`).
         """
         self._waiting.append(answer)
         if len(self._waiting) > 1:
             return
         before: dict[str, list[_Sample]] = {}
-        pause = BETWEEN if between is None else between
-        self._sample(pids(), before, lambda: self._loop.call_at(self._loop.now() + pause, again))
+        self._sample(pids(), before, lambda: self._loop.call_at(self._loop.now() + BETWEEN, again))
 
         def again() -> None:
             after: dict[str, list[_Sample]] = {}
-            self._sample(pids(), after, lambda: self._tell(before, after, with_use))
+            self._sample(pids(), after, lambda: self._tell(before, after))
 
     def _sample(self, pids: dict[str, int], samples: dict[str, list[_Sample]], done: Callable[[], object]) -> None:
         """Sample one task per round of the loop, then call ``done``."""
@@ -109,15 +100,13 @@ class EvidenceCollector:
 
         sample_next()
 
-    def _tell(self, before: dict[str, list[_Sample]], after: dict[str, list[_Sample]], with_use: bool) -> None:
+    def _tell(self, before: dict[str, list[_Sample]], after: dict[str, list[_Sample]]) -> None:
         earlier = {sample.pid: sample for samples in before.values() for sample in samples}
         facts, tables = {}, _ConnectionTables()
         for task, samples in after.items():
             facts[task] = [_compare(sample, earlier.get(sample.pid), tables.seen_by(sample.pid)) for sample in samples]
             left = _MOST_FRAMES
             for process in facts[task]:
-                if with_use:
-                    process["use"] = process_use.use_of(process["pid"])
                 for thread in process["threads"]:
                     thread["frames"] = thread["frames"][:left]
                     left -= len(thread["frames"])
@@ -133,7 +122,7 @@ class _Sample:
         self.pid = pid
         self.at = at
         self.name, self.state, self.ticks = _stat(f"/proc/{pid}")
-        self.cpu_wait = process_use.cpu_wait(pid) or 0.0
+        self.cpu_wait = _cpu_wait(pid)
         self.unread = ""
         self.threads: list[_ThreadSample] = []
 
@@ -205,6 +194,20 @@ def _target(pid: int, place: str) -> str:
         return target.decode("utf-8", "replace")[-_LONGEST_PATH:]
     except (OSError, ValueError, IndexError):
         return ""
+
+
+def _cpu_wait(pid: int) -> float:
+    """Return for how many seconds the living threads of a process waited for a CPU, in sum; 0 if unknown."""
+    waited = 0.0
+    for thread in procfs.threads_of(pid):
+        try:
+            file = os.open(f"/proc/{pid}/task/{thread}/schedstat", os.O_RDONLY)  # a file object takes twice as long
+        except OSError:
+            continue  # it has ended
+        words = os.read(file, _SCHEDSTAT).split()
+        os.close(file)
+        waited += int(words[1]) / 1e9 if len(words) > 1 else 0.0
+    return waited
 
 
 def _lock_holder(pid: int) -> str:

@@ -8,12 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
-from tflaunch_worker import fields
-from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
-from tflaunch_worker.features.hang import process_use
 from tflaunch_worker.features.hang.evidence import EvidenceCollector
-from tflaunch_worker.inspect import cores
 
 if TYPE_CHECKING:
     from tflaunch_worker.agent.calls import Call
@@ -25,9 +21,7 @@ if TYPE_CHECKING:
 class TaskEvidence(Service):
     """Finds out where tasks are."""
 
-    CALLS: ClassVar = {
-        "gather_evidence": {"between": orders.optional(orders.seconds), "with_use": orders.optional(fields.flag)}
-    }
+    CALLS: ClassVar = {"gather_evidence": {}}
 
     def __init__(self, agent: AgentParts) -> None:
         super().__init__(agent)
@@ -35,17 +29,14 @@ class TaskEvidence(Service):
 
     def gather_evidence(self, call: Call, message: dict[str, Any]) -> None:
         """Tell where the processes of each task are."""
-        with_use = bool(message.get("with_use"))
-        answer = partial(self._answer, call, with_use)
-        self._collector.ask(self.agent.pids, answer, message.get("between"), with_use)
+        self._collector.ask(self.agent.pids, partial(self._answer, call))
 
-    def _answer(self, call: Call, with_use: bool, facts: Facts) -> None:
+    def _answer(self, call: Call, facts: Facts) -> None:
         now = self.agent.loop.now()
-        host = {"cores": cores.usable(), "busy_seconds": process_use.busy_seconds()} if with_use else {}
         for name, processes in facts.items():
             task = self.agent.tasks[name]
             silence = None if task.wrote_at is None else now - task.wrote_at
-            known = {"task": name, "attempt": task.attempt, "silence": silence, "processes": processes, **host}
+            known = {"task": name, "attempt": task.attempt, "silence": silence, "processes": processes}
             call.tell(**known, progress=self.agent.progress_of(task) or None)
         call.answer()
 
