@@ -31,7 +31,6 @@ _MOST_PROCESSES = 16  # of a task, the oldest first; also of the threads of C++ 
 _MOST_SOCKETS = 20
 _MOST_FRAMES = 4000  # of a task
 _LONGEST_PATH, _LONGEST_NAME = 300, 200  # characters
-_SCHEDSTAT = 200  # bytes of a line
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ON_DESCRIPTOR = ("pipe", "fifo", "sock", "skb", "tcp", "unix", "wait_woken", "inet", "fuse", "nfs", "tty")
 _ON_FILE = (
@@ -200,12 +199,7 @@ def _cpu_wait(pid: int) -> float:
     """Return for how many seconds the living threads of a process waited for a CPU, in sum; 0 if unknown."""
     waited = 0.0
     for thread in procfs.threads_of(pid):
-        try:
-            file = os.open(f"/proc/{pid}/task/{thread}/schedstat", os.O_RDONLY)  # a file object takes twice as long
-        except OSError:
-            continue  # it has ended
-        words = os.read(file, _SCHEDSTAT).split()
-        os.close(file)
+        words = (procfs.read(f"/proc/{pid}/task/{thread}/schedstat") or "").split()  # None: it has ended
         waited += int(words[1]) / 1e9 if len(words) > 1 else 0.0
     return waited
 
