@@ -133,7 +133,7 @@ def test_exits_are_told_in_the_order_in_which_they_happened(agent: Agent) -> Non
     [
         (["no-such-program"], "/", 127, "command not found"),
         (["python train.py --fast"], "/", 127, "it is one argument: remove the quotes"),
-        (["/etc/passwd"], "/", 126, "Permission denied"),
+        (["/etc/passwd"], "/", 126, "command '/etc/passwd' cannot be executed: "),
         (["true"], "/no/such/directory", 126, "working directory"),
     ],
     ids=["not found", "one word", "not executable", "no directory"],
