@@ -21,7 +21,7 @@ def read_user_text(path: Path, most: int = MIB) -> str:
     """Return the text of a file of at most ``most`` bytes.
 
     Raises:
-        UserTextError: it cannot be read, is too large, or is no text.
+        UserTextError: it cannot be read, is too large, or is not text.
     """
     try:
         with path.open("rb") as file:
@@ -37,7 +37,7 @@ def decode_user_text(data: bytes, most: int = MIB) -> str:
     """Return text in UTF-8 without the byte order mark that editors on Windows put first.
 
     Raises:
-        UserTextError: it is too large, or is no text.
+        UserTextError: it is too large, or is not text.
     """
     if len(data) > most:
         raise UserTextError(f"is larger than {most // MIB} MiB", "write less")

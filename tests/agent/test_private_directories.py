@@ -92,7 +92,7 @@ PATHS = "PATH=/usr/bin:/bin"
 @pytest.mark.skipif(os.getuid() != 0, reason="it becomes another user")
 @pytest.mark.parametrize(("user", "env"), [(65534, ("HOME=/", PATHS)), (54321, ("-i", PATHS))])
 def test_a_user_without_a_home_has_a_private_directory_below_tmp(user: int, env: tuple[str, ...]) -> None:
-    """Also one whom the user database does not have."""
+    """Also one without an entry in the user database."""
     here = HostPlan("here", is_local=False)
     words = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "env", *env)
     nowhere = CommandConnector(CommandConnectors("test", 120.0), here, CommandAccess(words))

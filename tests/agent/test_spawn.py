@@ -149,7 +149,7 @@ def test_why_a_process_did_not_start(tmp_path: Path) -> None:
 
 
 def test_what_a_file_system_forbids_is_no_matter_of_modes(tmp_path: Path) -> None:
-    """So that nobody is told to change them."""
+    """Users are not told to change them."""
     with small_disks() as make_disk:
         program = make_disk(tmp_path / "disk", more="noexec") / "program"
         shutil.copy("/bin/true", program)

@@ -192,7 +192,7 @@ def test_a_command_for_a_shell_fails_as_is_proposed(command: str, tmp_path: Path
 
 @pytest.mark.parametrize(("verb", "option"), ANSWERS, ids="".join)
 def test_an_option_of_another_tool_is_answered_with_what_is_accepted(verb: str, option: str) -> None:
-    """It is no option of the command, and what is proposed is one."""
+    """It is not an option of the command, and what is proposed is."""
     command = main.tflaunch.get_command(click.Context(main.tflaunch), verb)
     assert command is not None
     options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}

@@ -39,7 +39,7 @@ def _as_block(dumper: yaml.Dumper, text: str) -> yaml.Node:
 
 
 def main(pythons: list[str]) -> None:
-    """Write the table anew, with the outputs of these interpreters."""
+    """Write the table again, with the outputs of these interpreters."""
     table: list[dict[str, Any]] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
     versions = {}
     for python in pythons:

@@ -61,7 +61,7 @@ def test_a_tree_is_removed(tmp_path: Path, remove: object) -> None:
 
 
 def test_what_cannot_be_removed_is_named(tmp_path: Path) -> None:
-    """That there is nothing is no error; a link or a file is removed itself."""
+    """A missing path is not an error; a link or a file is removed itself."""
     (tmp_path / "link").symlink_to(tmp_path)
     assert file_trees.remove_tree(str(tmp_path / "missing")) is None
     assert file_trees.remove_tree(str(tmp_path / "link")) is None

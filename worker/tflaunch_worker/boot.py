@@ -126,7 +126,7 @@ def _in_state(directory: str) -> tuple[str, int | None]:
 
 
 def _home_of(user: int) -> str:
-    """Return a user's home; "/", as Docker does, for one whom the user database does not have."""
+    """Return a user's home; "/", as Docker does, for one without an entry in the user database."""
     try:
         return pwd.getpwuid(user).pw_dir
     except KeyError:

@@ -297,7 +297,7 @@ def _first_line(lines: Sequence[str], exception: int) -> int:
         start -= 1
     if start and lines[start - 1].endswith(HEAD) and lines[start]:
         return start - 1
-    # Elsewhere an empty line is no code: TensorFlow has one behind each frame of a traceback in a message.
+    # Elsewhere an empty line is not code: TensorFlow has one behind each frame of a traceback in a message.
     return next((number + 1 for number in range(exception - 1, start - 1, -1) if not lines[number]), start)
 
 

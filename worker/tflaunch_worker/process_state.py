@@ -52,7 +52,7 @@ def set_own_state(kept: Iterable[int] | None = None) -> None:
         kept: the descriptors from 3 on that stay open; None for all, in a process that ends with its parent's command.
     """
     if not os.path.isabs(os.path.expanduser("~")):
-        os.environ["HOME"] = "/"  # a user whom the user database does not have; Docker sets this
+        os.environ["HOME"] = "/"  # a user without an entry in the user database; Docker sets this
     for number in CATCHABLE - OF_PYTHON - _CHOSEN:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)

@@ -392,7 +392,7 @@ def test_a_program_that_does_not_get_out_of_python_is_named() -> None:
     ],
 )
 def test_the_thread_for_which_an_ended_program_waits_is_named(wchan: str, has_moved: bool, words: str) -> None:
-    """And that the program has ended; the main thread stands in `threading._shutdown`."""
+    """And that the program has ended; the main thread is in `threading._shutdown`."""
     shutdown = Frame("/usr/lib/python3.11/threading.py", 1590, "_shutdown")
     bootstrap = Frame("/usr/lib/python3.11/threading.py", 1002, "Thread._bootstrap")
     of_library = thread(Frame("/usr/lib/python3.11/queue.py", 171, "Queue.get"), bootstrap)
@@ -464,7 +464,7 @@ def test_servers_without_a_cpu_do_not_make_a_job_that_waits() -> None:
 )
 @pytest.mark.parametrize("cpu", [0.0, 0.9])
 def test_a_task_that_imports_is_said_to_import(inside: tuple[Frame, ...], does: str, cpu: float) -> None:
-    """The import of TensorFlow is no wait in TensorFlow, for which other tasks would be to blame."""
+    """A task that imports TensorFlow does not wait for other tasks."""
     load = Frame("<frozen importlib._bootstrap>", 1176, "_find_and_load")
     found = judge(evidence("worker:0", thread(load, *inside, load, TRAIN), cpu=cpu))
     assert found.groups[0].does == (f"{does} (0.9 CPUs)" if cpu else does)

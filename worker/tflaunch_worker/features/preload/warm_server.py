@@ -188,7 +188,7 @@ class _Server:
         except BaseException:
             try:
                 client.send(warm_client.FAILED)
-            finally:  # also if the client has given up: this fork is no second server
+            finally:  # also if the client has given up: this fork must not be a second server
                 os._exit(_FAILED)
 
     def _reason_against(self, request: Message) -> str:
