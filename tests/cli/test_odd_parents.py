@@ -21,6 +21,7 @@ import pytest
 
 from support.agent_client import wait_gone
 from support.launch import PATIENCE, Launch, read_until
+from support.waiting import wait_until
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
 from tflaunch.runtime import daemon
 from tflaunch_worker import signals
@@ -93,24 +94,29 @@ def odd_parent(launch: Launch, umask: str, directory: str = "gone") -> list[str]
     return [*ordinary, sys.executable, "-c", ODD, str(launch.directory / "lock"), umask, directory]
 
 
+def signals_in(process: psutil.Process, field: str) -> int:
+    """Return a mask of signals in the status of a process."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.partition(f"{field}:\t")[2].split()[0], 16)
+
+
 def check_processes(launch: Launch, holder: int = 0) -> set[str]:
     """Check what all processes have inherited; only ``holder`` may have the lock. Return what they are."""
     lock = str(launch.directory / "lock")
     kinds = set()
     for process in launch.survivors():
-        with suppress(psutil.NoSuchProcess, FileNotFoundError):  # a `sleep` of the task
+        with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):  # a `sleep` of the task
             command = " ".join(process.cmdline())
             if BOOT in command and BOOT not in " ".join(psutil.Process(process.ppid()).cmdline()):
                 continue
             files = {file.path for file in process.open_files()}
-            status = dict(line.split(":\t", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
-            ignored = {number for number in signal.valid_signals() if int(status["SigIgn"], 16) >> (number - 1) & 1}
-            if not command.startswith(
-                ("sh ", "sleep ")
-            ):  # tasks tell it themselves, and a shell blocks all for moments
+            ignored = signals_in(process, "SigIgn")
+            if not command.startswith(("sh ", "sleep ")):  # tasks tell it themselves
                 is_guard = any(child.cmdline() == process.cmdline() for child in process.children())
-                assert not int(status["SigBlk"], 16) & STANDARD & ~(AWAITED if is_guard else 0), command
-                assert not ignored.difference(ALLOWED), command
+                may_block = AWAITED if is_guard else 0
+                # A process that forks blocks all signals for a moment.
+                wait_until(lambda: not signals_in(process, "SigBlk") & STANDARD & ~may_block, otherwise=command)  # noqa: B023
+                assert not {n for n in signal.valid_signals() if ignored >> (n - 1) & 1} - {*ALLOWED}, command
             assert process.pid == holder or lock not in files, command
             kinds |= {kind for kind in {*KINDS, BOOT} if kind in command}
     return kinds
