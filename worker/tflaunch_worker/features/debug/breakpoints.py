@@ -132,7 +132,9 @@ class Breakpoints:
         self._loop.forget(self._listener.fileno())
         self._listener.close()
         if self._process is not None:
-            self._end("stopped")
+            self._read()  # a task that continues may be gone before its last message is read
+        if self._process is not None:
+            self._end("continued" if self._ending == "continued" else "stopped")
 
     # ---- the process
 
