@@ -79,13 +79,13 @@ def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None
 )
 def test_the_evaluator_has_tested_the_last_checkpoint(launch: Launch, legacy: str) -> None:
     """It gets time for that after the chief's end."""
-    spec = example(launch, "mnist_coordinator", *QUICK)
+    # How much the few steps of a quick training learn is chance, as they are asynchronous.
+    spec = example(launch, "mnist_coordinator", *QUICK, "--min-accuracy", "0")
     ended = launch.up(spec, "--set", f"legacy_keras={legacy}")
     assert ended.returncode == 0, ended.stderr
     last = 3 * (PER_EPOCH if QUICK else 150)
     (accuracy,) = re.findall(rf"evaluator:0 \| accuracy after step {last}: ([\d.]+)", ended.stdout)
     assert float(accuracy) == accuracies(ended.stdout)[0]
-    check_trained(launch, "mnist_coordinator", ended.stdout, is_quick=True)
 
 
 def test_training_goes_on_from_the_checkpoint_after_a_kill(launch: Launch) -> None:
