@@ -2,10 +2,8 @@
 
 The journal says when the run began, when the agent joined, and so on. Everything before it is timed by a program
 that is started in place of the `tflaunch` command: it records when the interpreter reaches its first line, when it
-begins to import the cache of plans, and when it begins to import what starts a run. The plain command is measured in
+begins to import planning, and when it begins to import what starts a run. The plain command is measured in
 the same round, which shows the overhead of the timestamps.
-
-The spec is unchanged, as in most runs, so its plan is read from the cache.
 """
 
 import itertools
