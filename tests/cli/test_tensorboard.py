@@ -118,6 +118,7 @@ def test_a_python_without_tensorboard_is_explained(launch: Launch) -> None:
 def test_a_run_without_a_spec_has_one_too(launch: Launch) -> None:
     """`run --tensorboard DIR`."""
     stand_in(launch.directory)
+    launch.env["PYTHONPATH"] = str(launch.directory)
     running = launch.start("run", "--tensorboard", "logs", "--", "sh", "-c", UNTIL_GO)
     Said(running).until(URL)
     (launch.directory / "go").touch()

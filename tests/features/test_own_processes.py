@@ -90,7 +90,6 @@ def test_what_serves_a_page_imports_nothing_from_it(planted: Launch, command: st
         Path(planted.env["PYTHONPATH"]).mkdir()
         stand_in(Path(planted.env["PYTHONPATH"]))
         planted.up(done)
-        (planted.directory / "imported").unlink(missing_ok=True)  # by the TensorBoard of the run, a process of its user
         running = planted.start("tensorboard")
     else:
         running = planted.start(*command.split(), lasting)

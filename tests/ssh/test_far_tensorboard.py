@@ -27,6 +27,7 @@ def beside(launch: Launch, host: Sshd) -> Path:
     stand_in(host.home)
     return launch.spec(
         cluster={"worker": ["h1"]}, strategy="none", command=UNTIL_GO, workdir="~", tensorboard="logs", timeouts=QUICK,
+        env={"PYTHONPATH": str(host.home)},
         hosts={"h1": {"ssh": f"{host.user}@{host.address}:{host.port}", "identity_file": str(host.client_key)}},
     )  # fmt: skip
 

@@ -46,7 +46,7 @@ ONCE = {"max": 1, "backoff": [0, 0]}
 
 
 def stand_in(directory: Path) -> None:
-    """Make `python -m tensorboard.main` in a directory start a program that listens as TensorBoard does."""
+    """Put a module `tensorboard.main` that listens as TensorBoard does into a directory, for PYTHONPATH."""
     package = directory / "tensorboard"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -121,7 +121,7 @@ def job(launch: Launch, script: str, **fields: Any) -> Path:
     """Write the spec of a worker that runs a shell script, with a TensorBoard."""
     if not (launch.directory / "tensorboard").exists():
         stand_in(launch.directory)
-    launch.env["PYTHONPATH"] = str(launch.directory)  # the command does not search the working directory
+    launch.env["PYTHONPATH"] = str(launch.directory)
     return launch.shell(
         script, **{"workers": 1, "strategy": "none", "tensorboard": "logs/", "timeouts": QUICK, **fields}
     )

@@ -66,7 +66,7 @@ class TestPlan:
     )
     def test_its_python_is_that_of_the_task(self, fields: dict[str, Any], python: str) -> None:
         """Or the host's Python, if the task is not a Python program."""
-        assert of(**fields).argv[:3] == (python, "-m", "tensorboard.main")
+        assert of(**fields).argv[:3] == (python, "-c", tensorboard.PROGRAM)
 
     def test_its_port_is_chosen_at_the_start_and_its_address_is_the_loopback(self) -> None:
         """It appears both as the address and as an argument."""

@@ -19,7 +19,13 @@ USUAL_PORT = 6006
 ADDRESS = Address("localhost", None)
 """Only users of its host can connect, because TensorBoard serves its data without authentication."""
 
-_MODULE = "tensorboard.main"
+# Its working directory is the task's, in which a module of any name may lie: `python -m` would import from there.
+APART = "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
+"""The beginning of a program (`python -c`) that imports nothing from its working directory."""
+
+PROGRAM = APART + "import runpy; runpy.run_module('tensorboard.main', run_name='__main__', alter_sys=True)"
+"""TensorBoard, for `python -c`."""
+
 _HOST, _PORT = "--host", "--port"
 _LOOPBACK = "127.0.0.1"
 _PYTHON = r"python[\d.]*"
@@ -35,7 +41,7 @@ def command(program: str, otherwise: str, logdir: str) -> tuple[str, ...]:
     """
     python = program if re.fullmatch(_PYTHON, program.rpartition("/")[2]) else otherwise
     place = "${host:HOME}" + logdir[1:] if logdir == "~" or logdir.startswith("~/") else logdir
-    return (python, "-m", _MODULE, "--logdir", place, _HOST, _LOOPBACK, _PORT, OWN_PORT)
+    return (python, "-c", PROGRAM, "--logdir", place, _HOST, _LOOPBACK, _PORT, OWN_PORT)
 
 
 def is_board(process: TaskPlan) -> bool:

@@ -191,8 +191,8 @@ def test_a_missing_tensorboard_is_reported() -> None:
     """A warning only where it is wanted; other packages missing from its Python are not reported."""
     fields = {"strategy": "mirrored", "tensorboard": "logs/"}
     plan = planned({"cluster": {"worker": 1}, "command": ["python", "train.py"], **fields})
-    good = {"python": "3.11.7", "tensorflow": "2.21.0", "keras": "3", "tf_keras": None, "is_missing": False}
-    for known in ({**good, "tensorflow": None, "is_missing": True}, {"problem": "command not found: 'python'"}):
+    good = {"python": "3.11.7", "tensorflow": "2.21.0", "keras": "3", "tf_keras": None, "has_tensorboard": True}
+    for known in ({**good, "tensorflow": None, "has_tensorboard": False}, {"problem": "command not found: 'python'"}):
         hosts = {"localhost": Host("localhost", programs={"worker:0": good, "tensorboard": known})}
         (finding,) = findings(plan, hosts)
         assert (finding.check, finding.severity, finding.where) == ("tensorboard", "warning", "localhost (tensorboard)")

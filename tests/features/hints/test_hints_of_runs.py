@@ -55,7 +55,7 @@ def test_of_tasks_that_blame_each_other_the_one_that_names_a_cause_is_believed()
 
 def test_a_tensorboard_that_is_not_installed() -> None:
     """How to install it, as no summary tells of a sidecar."""
-    said = ["python: Error while finding module specification for 'tensorboard.main' (ModuleNotFoundError: …)"]
+    said = ["ImportError: Error while finding module specification for 'tensorboard.main' (ModuleNotFoundError: …)"]
     hint = find_hint(said, Facts("none", "tensorboard"))
     assert hint is not None
     assert "install tensorboard" in hint

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from support.agent_client import wait_gone
-from support.fake_tensorboard import UNTIL_GO, URL, Said, answers, job, left_alone, stand_in
+from support.fake_tensorboard import UNTIL_GO, URL, Said, answers, job, left_alone
 from support.fixed_ports import free_ports
 from support.launch import PATIENCE, Launch
 
@@ -108,7 +108,6 @@ def test_event_files_that_are_gone_are_told(launch: Launch) -> None:
     """The working directory was removed."""
     place = launch.directory / "place"
     place.mkdir()
-    stand_in(place)
     assert launch.up(job(launch, "true", workdir=str(place))).returncode == 0
     shutil.rmtree(place)
     refused = launch.run("tensorboard")

@@ -317,7 +317,7 @@ def _board(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:
     """Report a missing TensorBoard where it is wanted; the job runs without it."""
     for host in hosts:
         known = host.programs.get(tensorboard.NAME) if tensorboard.tensorboard_of(plan) is not None else None
-        if known is not None and (known.get("problem") or known.get("is_missing")):
+        if known is not None and (known.get("problem") or known.get("has_tensorboard") is False):
             message = str(known.get("problem") or "its Python has no tensorboard")
             hint = "install tensorboard for that Python, with pip or uv, or set hosts.X.python"
             yield Finding("tensorboard", "warning", f"{host.host} ({tensorboard.NAME})", message, hint)

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from tflaunch.plan.model import Plan, TaskPlan
 
 _LOOPBACK = "127.0.0.1"
-# It runs in the task's directory, in which a module of any name may lie.
-_APART = "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
-_PROBE = _APART + "import importlib.util; sys.exit(importlib.util.find_spec('tensorboard') is None)"
-_BOARD = _APART + "import runpy; runpy.run_module('tensorboard.main', run_name='__main__', alter_sys=True)"
+_PROBE = "import importlib.util; sys.exit(importlib.util.find_spec('tensorboard') is None)"
 _POLL_INTERVAL = 0.1  # seconds
 _STOP_TIMEOUT = 5.0  # seconds from TERM to KILL
 _CANNOT_LISTEN = 255  # TensorBoard's exit code; the program that has the port may be gone before we can look
@@ -61,7 +58,7 @@ def tensorboard(run: str | None, port: int | None) -> int:
         raise TflaunchError(f"the spec of {directory.name} names no event files: {remedy}", EXIT_USAGE)
     program, workdir, logdir = _board_here(plan, process)
     python = _python_with_tensorboard([program, sys.executable], workdir)
-    return _serve([python, "-c", _BOARD, "--logdir", logdir, "--host", _LOOPBACK], workdir, port)
+    return _serve([python, "-c", tensorboard.PROGRAM, "--logdir", logdir, "--host", _LOOPBACK], workdir, port)
 
 
 def _board_here(plan: Plan, process: TaskPlan) -> tuple[str, str, str]:
@@ -95,10 +92,12 @@ def _python_with_tensorboard(candidates: list[str], workdir: str) -> str:
     Raises:
         TflaunchError: none of them can.
     """
+    from tflaunch.plan.tensorboard import APART
+
     pythons = [python for candidate in dict.fromkeys(candidates) if (python := shutil.which(candidate))]
     for python in pythons:
         # no limit: the user waits for it, and can press Ctrl-C
-        probe = subprocess.run([python, "-c", _PROBE], cwd=workdir, stdin=subprocess.DEVNULL, check=False)
+        probe = subprocess.run([python, "-c", APART + _PROBE], cwd=workdir, stdin=subprocess.DEVNULL, check=False)
         if probe.returncode == 0:
             return python
     from tflaunch.install_command import command_for_package

@@ -71,6 +71,7 @@ def _names_module(words: list[str]) -> bool:
 
 def main(words: list[str]) -> None:
     """Print the report."""
+    has_tensorboard = importlib.util.find_spec("tensorboard") is not None  # before `_module` adds the directory
     path = _program(words)
     source = None if path is None else _source(path)
     backups = [match.decode("utf-8", "replace") for match in _BACKUP.findall(source or b"")]
@@ -79,6 +80,7 @@ def main(words: list[str]) -> None:
         "tensorflow": _version(*_TENSORFLOW),
         "keras": _version("keras"),
         "tf_keras": _version("tf-keras", "tf_keras"),
+        "has_tensorboard": has_tensorboard,
         "program": None if path is None else os.path.abspath(path),
         "sha256": None if source is None else hashlib.sha256(source).hexdigest(),
         "is_missing": source is None and (path is not None or _names_module(words)),
