@@ -1,13 +1,15 @@
-"""What waits without a limit says why, beside the call: nothing else may keep a process of tflaunch from going on.
+"""What waits without a limit says why, beside the call, and so do tests that sleep or look at a clock.
 
-Not seen here: sockets, whose loops are non-blocking or which have a timeout; and locks around a few lines.
+The former may keep a process of tflaunch from going on; the latter fail where a machine is busy. Not seen here:
+sockets, whose loops are non-blocking or which have a timeout; and locks around a few lines.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -30,42 +32,159 @@ LIMITED_BY = {
 OF_USERS = ("examples", "training", "in_tasks")  # what runs in their programs
 
 
-def waits() -> Iterator[tuple[str, int, list[str]]]:
-    """Yield the file, the line and the lines of the file, for each call that waits without a limit."""
-    for root in (REPOSITORY / "launcher" / "tflaunch", REPOSITORY / "worker" / "tflaunch_worker"):
-        for path in sorted(root.rglob("*.py")):
-            text = path.read_text()
-            if not set(OF_USERS) & set(path.parts):
-                for node in ast.walk(ast.parse(text)):
-                    if isinstance(node, ast.Call) and is_unlimited(ast.unparse(node)):
-                        yield str(path.relative_to(REPOSITORY)), node.lineno, text.splitlines()
+CLOCK = "# clock: "
+CLOCKS = r"^(asyncio\.sleep|(time\.)?(sleep|time|monotonic|perf_counter)(_ns)?|(datetime\.)?datetime\.(utc)?now)$"
+"""Calls that sleep or tell the time: tests wait for events (`support.waiting`)."""
+NOT_YET: set[str] = {
+    "tests/agent/test_agent.py",
+    "tests/agent/test_breakpoints.py",
+    "tests/agent/test_fence.py",
+    "tests/agent/test_forkserver.py",
+    "tests/agent/test_usage.py",
+    "tests/agent/test_warm_servers.py",
+    "tests/api/test_api.py",
+    "tests/api/test_functions.py",
+    "tests/api/test_pytest_plugin.py",
+    "tests/chaos/__main__.py",
+    "tests/chaos/program.py",
+    "tests/chaos/test_wall_clock.py",
+    "tests/chaos/world.py",
+    "tests/cli/test_endurance.py",
+    "tests/cli/test_hostile_hosts.py",
+    "tests/cli/test_live_screen.py",
+    "tests/cli/test_other_terminals.py",
+    "tests/cli/test_resized_screen.py",
+    "tests/cli/test_resume.py",
+    "tests/cli/test_slow_readers.py",
+    "tests/cli/test_up.py",
+    "tests/examples/test_examples.py",
+    "tests/examples/test_outliving.py",
+    "tests/features/checkpoints/test_checkpoint_copies.py",
+    "tests/features/checkpoints/test_checkpoint_runs.py",
+    "tests/features/code/test_received_code.py",
+    "tests/features/history/test_history.py",
+    "tests/features/history/test_million_steps.py",
+    "tests/features/kubernetes/test_launcher_pod.py",
+    "tests/features/kubernetes/test_pods.py",
+    "tests/features/notify/test_notifier.py",
+    "tests/features/notify/test_notify.py",
+    "tests/features/preload/test_refusals.py",
+    "tests/features/prune/test_prune.py",
+    "tests/features/queue/test_queue.py",
+    "tests/features/render/test_render_scripts.py",
+    "tests/features/slurm/test_queue_place.py",
+    "tests/features/ssh/test_known_hosts.py",
+    "tests/features/ssh/test_ssh_config.py",
+    "tests/features/web/test_browser.py",
+    "tests/features/web/test_browser_charts.py",
+    "tests/features/web/test_browser_hosts.py",
+    "tests/features/web/test_browser_runs.py",
+    "tests/features/web/test_data.py",
+    "tests/features/web/test_feed.py",
+    "tests/features/web/test_load.py",
+    "tests/fuzz/__main__.py",
+    "tests/kubernetes/test_detached_on_kubernetes.py",
+    "tests/kubernetes/test_up_on_kubernetes.py",
+    "tests/mutants/find.py",
+    "tests/simulator/__main__.py",
+    "tests/simulator/shrink.py",
+    "tests/ssh/test_bed.py",
+    "tests/ssh/test_checkpoints.py",
+    "tests/ssh/test_lost_hosts.py",
+    "tests/ssh/test_network.py",
+    "tests/ssh/test_ssh_connect.py",
+    "tests/ssh/test_sync.py",
+    "tests/support/agent_client.py",
+    "tests/support/checkpoint_program.py",
+    "tests/support/container_engine.py",
+    "tests/support/containers.py",
+    "tests/support/fake_tensorboard.py",
+    "tests/support/hostile_host.py",
+    "tests/support/kube_cluster.py",
+    "tests/support/kubectl_stub.py",
+    "tests/support/memory_group.py",
+    "tests/support/netns_hosts.py",
+    "tests/support/processes.py",
+    "tests/support/slow_link.py",
+    "tests/support/slurm_cluster.py",
+    "tests/support/sshd.py",
+    "tests/support/taken_ports.py",
+    "tests/support/web_pages.py",
+    "tests/training/test_board_page.py",
+    "tests/training/test_fence.py",
+    "tests/training/test_hangs.py",
+    "tests/training/test_profile.py",
+    "tests/training/test_training.py",
+    "tests/unit/test_borders.py",
+    "tests/unit/test_oom.py",
+    "tests/unit/test_run_list.py",
+}
+"""Tests that still do so without a reason."""
 
 
-def is_unlimited(call: str) -> bool:
+def unexplained(paths: Iterable[Path], is_meant: Callable[[ast.Call], bool], mark: str) -> Iterator[tuple[str, int]]:
+    """Yield the file and the line of each of these calls that has no comment with a mark there or above."""
+    for path in paths:
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and is_meant(node):
+                here = text.splitlines()[max(node.lineno - 2, 0) : node.lineno]
+                if not any(mark in line for line in here):
+                    yield str(path.relative_to(REPOSITORY)), node.lineno
+
+
+def is_unlimited(call: ast.Call) -> bool:
     """Return whether a call waits, and nothing in it is a limit."""
-    limits = [limit for pattern, limit in LIMITED_BY.items() if re.search(pattern, call)]
-    return bool(re.search(WAITS, call)) or any(not re.search(limit, call) for limit in limits)
+    text = ast.unparse(call)
+    limits = [limit for pattern, limit in LIMITED_BY.items() if re.search(pattern, text)]
+    return bool(re.search(WAITS, text)) or any(not re.search(limit, text) for limit in limits)
+
+
+def asks_a_clock(call: ast.Call) -> bool:
+    """Return whether a call sleeps or tells the time."""
+    return bool(re.search(CLOCKS, ast.unparse(call.func)))
 
 
 def test_what_waits_without_a_limit_says_why() -> None:
-    found = [(file, line) for file, line, lines in waits() if not any(MARK in text for text in lines[line - 2 : line])]
+    roots = (REPOSITORY / "launcher" / "tflaunch", REPOSITORY / "worker" / "tflaunch_worker")
+    ours = [path for root in roots for path in sorted(root.rglob("*.py")) if not set(OF_USERS) & set(path.parts)]
+    found = list(unexplained(ours, is_unlimited, MARK))
     assert found == [], f"give each a limit, or say why it needs none, in a comment that begins with {MARK!r}"
 
 
+def test_tests_that_sleep_or_look_at_a_clock_say_why() -> None:
+    tests = REPOSITORY / "tests"
+    programs = tests / "training" / "programs"  # as users write them
+    paths = [path for path in sorted(tests.rglob("*.py")) if programs not in path.parents and path.stem != "waiting"]
+    found = list(unexplained(paths, asks_a_clock, CLOCK))
+    new = [(file, line) for file, line in found if file not in NOT_YET]
+    assert new == [], f"wait for an event (support.waiting), or say why, in a comment that begins with {CLOCK!r}"
+    assert {file for file, _ in found} == NOT_YET, "clean, or gone: take it from the list"
+
+
 @pytest.mark.parametrize(
-    ("call", "expected"),
+    ("call", "test", "expected"),
     [
-        ("thread.join()", True),
-        ("thread.join(3.0)", False),
-        ("', '.join(names)", False),
-        ("subprocess.run(words, check=True)", True),
-        ("subprocess.run(words, timeout=5)", False),
-        ("fcntl.flock(lock, fcntl.LOCK_EX)", True),
-        ("fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", False),
-        ("os.waitpid(pid, 0)", True),
-        ("select.select([end], [], [])", True),
-        ("select.select([end], [], [], 1.0)", False),
+        ("thread.join()", is_unlimited, True),
+        ("thread.join(3.0)", is_unlimited, False),
+        ("', '.join(names)", is_unlimited, False),
+        ("subprocess.run(words, check=True)", is_unlimited, True),
+        ("subprocess.run(words, timeout=5)", is_unlimited, False),
+        ("fcntl.flock(lock, fcntl.LOCK_EX)", is_unlimited, True),
+        ("fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", is_unlimited, False),
+        ("os.waitpid(pid, 0)", is_unlimited, True),
+        ("select.select([end], [], [])", is_unlimited, True),
+        ("select.select([end], [], [], 1.0)", is_unlimited, False),
+        ("time.sleep(1)", asks_a_clock, True),
+        ("sleep(1)", asks_a_clock, True),
+        ("asyncio.sleep(1)", asks_a_clock, True),
+        ("time.monotonic_ns()", asks_a_clock, True),
+        ("datetime.now(UTC)", asks_a_clock, True),
+        ("world.time()", asks_a_clock, False),
     ],
 )
-def test_what_counts_as_a_limit(call: str, expected: bool) -> None:
-    assert is_unlimited(call) == expected
+def test_what_counts(call: str, test: Callable[[ast.Call], bool], expected: bool) -> None:
+    (statement,) = ast.parse(call).body
+    assert isinstance(statement, ast.Expr)
+    assert isinstance(statement.value, ast.Call)
+    assert test(statement.value) == expected
