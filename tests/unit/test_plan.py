@@ -6,8 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from support.specs import DIRECTORY, GOOD, MACHINE, SMALLEST, SMALLEST_LOCAL, planned
 from tflaunch.clusterspec.values import Address
@@ -25,18 +23,14 @@ def plan_of(base: dict[str, Any], machine: dict[str, Any] | None = None, **field
 
 
 def task_of(base: dict[str, Any], task: str = "worker:0", **fields: Any) -> TaskPlan:
-    """Return one task of that plan."""
     return plan_of(base, **fields).find(task)
 
 
 def clusters_of(plan: Plan) -> list[dict[str, list[str]]]:
-    """Return the clusters in the TF_CONFIGs of all tasks."""
     return [json.loads(task.env["TF_CONFIG"])["cluster"] for task in attempts.with_tf_configs(plan).tasks]
 
 
 class TestShape:
-    """`plan --json`."""
-
     @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
     def test_a_plan_has_the_promised_shape(self, data: dict[str, Any]):
         """Fields may be added, never renamed; the plan is JSON throughout."""
@@ -49,13 +43,11 @@ class TestShape:
             assert not set(process["unset"]) & set(process["env"])
 
     def test_tasks_are_named_by_role_and_index(self):
-        """Chief, workers, ps, evaluator, whatever the order in the spec."""
         cluster = {"ps": 1, "evaluator": 1, "worker": 2, "chief": 1}
         tasks = plan_of(SMALLEST_LOCAL, cluster=cluster).tasks
         assert [task.task for task in tasks] == ["chief:0", "worker:0", "worker:1", "ps:0", "evaluator:0"]
 
     def test_a_port_that_is_chosen_at_the_start_reads_auto_in_address_and_tf_config(self):
-        """It is known only then."""
         shown = serialize.as_json(placeholders.shown(plan_of(GOOD["chosen-ports"])))
         assert [task["address"] for task in shown["tasks"]] == ["alpha:auto", "beta:2222"]
         assert '"worker":["alpha:auto","beta:2222"]' in shown["tasks"][1]["env"]["TF_CONFIG"]
@@ -69,73 +61,46 @@ class TestShape:
         assert "TF_CONFIG" in board.unset
 
     def test_every_task_knows_its_name(self):
-        """Variables that are filled in at the start exist from the beginning."""
         env = task_of(SMALLEST_LOCAL, "worker:1").env
         assert env["TFLAUNCH_TASK"] == "worker:1"
         assert {"TFLAUNCH_RUN", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR"} <= env.keys()
 
     def test_a_task_that_is_not_there_is_not_found(self):
-        """Only full names match."""
         with pytest.raises(KeyError):
             plan_of(SMALLEST_LOCAL).find("worker")
 
     @pytest.mark.parametrize(
         ("data", "success"),
         [(SMALLEST_LOCAL, "all"), (PARAMETER_SERVER, "chief"), ({**SMALLEST_LOCAL, "success": "chief"}, "chief")],
-        ids=["mirrored", "parameter-server", "given"],
     )
     def test_the_strategy_says_when_the_job_has_succeeded(self, data: dict[str, Any], success: str):
-        """Unless the spec overrides it."""
         assert planned(data).success == success
 
 
 class TestResolve:
-    """Chosen ports."""
-
     def test_ports_get_into_every_address_and_every_tf_config(self):
-        """Of all tasks, so that they find each other."""
         resolved = attempts.resolve(plan_of(SMALLEST_LOCAL), {"worker:0": 4001, "worker:1": 4002})
         assert [task.address for task in resolved.tasks] == [Address("localhost", 4001), Address("localhost", 4002)]
         assert clusters_of(resolved) == [{"worker": ["localhost:4001", "localhost:4002"]}] * 2
 
     def test_a_task_without_a_new_port_keeps_what_it_has(self):
-        """A port of the spec, or none yet."""
         resolved = attempts.resolve(plan_of(GOOD["chosen-ports"]), {})
         assert clusters_of(resolved)[0] == {"worker": ["alpha:auto", "beta:2222"]}
 
-    def test_resolving_again_replaces_the_ports_of_the_last_attempt(self):
-        """A new attempt may need others."""
-        once = attempts.resolve(plan_of(SMALLEST_LOCAL), {"worker:0": 4001, "worker:1": 4002})
-        twice = attempts.resolve(once, {"worker:0": 5001, "worker:1": 5002})
-        assert twice == attempts.resolve(plan_of(SMALLEST_LOCAL), {"worker:0": 5001, "worker:1": 5002})
-
-    def test_resolving_changes_nothing_but_addresses(self):
-        """Neither commands nor variables."""
-        before = plan_of(SMALLEST_LOCAL)
-        after = attempts.resolve(before, {"worker:0": 4001, "worker:1": 4002})
-        assert [task._replace(address=None) for task in after.tasks] == [
-            task._replace(address=None) for task in before.tasks
-        ]
+    def test_resolving_again_changes_nothing_but_the_addresses(self):
+        before, ports = plan_of(SMALLEST_LOCAL), {"worker:0": 5001, "worker:1": 5002}
+        once = attempts.resolve(before, {"worker:0": 4001, "worker:1": 4002})
+        assert attempts.resolve(once, ports) == attempts.resolve(before, ports)
+        without = [[task._replace(address=None) for task in plan.tasks] for plan in (before, once)]
+        assert without[0] == without[1]
 
     def test_a_plan_asks_for_the_ports_of_the_spec_and_zero_for_a_free_one(self):
-        """For each task."""
         assert attempts.wanted_ports(plan_of(GOOD["chosen-ports"])) == {"worker:0": 0, "worker:1": 2222}
-
-    @given(st.lists(st.integers(1, 65_535), min_size=5, max_size=5))
-    @settings(max_examples=50, deadline=None)
-    def test_a_resolved_plan_has_no_auto_left_in_a_tf_config(self, ports: list[int]):
-        """TensorFlow could not parse it."""
-        plan = plan_of(PARAMETER_SERVER)
-        resolved = attempts.resolve(plan, dict(zip(attempts.wanted_ports(plan), ports, strict=True)))
-        assert "auto" not in str(clusters_of(resolved))
 
 
 class TestEnvironment:
-    """The variables of a task, and their precedence."""
-
     @pytest.mark.parametrize("layers", range(4))
     def test_role_goes_before_host_goes_before_spec_goes_before_default(self, layers: int):
-        """The more specific setting wins."""
         fields: dict[str, Any] = {"cluster": {"worker": ["alpha:1"]}}
         places: list[dict[str, Any]] = [
             {"env": {"PYTHONUNBUFFERED": "1"}},
@@ -146,37 +111,27 @@ class TestEnvironment:
             fields.update(place)
         assert task_of(SMALLEST, **fields).env["PYTHONUNBUFFERED"] == str(max(1, layers))
 
-    def test_env_of_a_sidecar_goes_before_that_of_its_host_and_of_the_spec(self):
-        """As for tasks."""
+    def test_env_of_a_role_or_host_reaches_nobody_else(self):
+        """Neither another role nor another host; sidecars have the same order."""
+        host, own = {"env": {"A": "host", "B": "host"}}, {"A": "own"}
         plan = plan_of(
             SMALLEST,
             env={"A": "spec", "B": "spec", "C": "spec"},
-            hosts={"10.0.0.1": {"env": {"A": "host", "B": "host"}}},
-            sidecars={"board": {"command": "b", "host": "10.0.0.1", "env": {"A": "own"}}},
+            hosts={"10.0.0.1": host},
+            sidecars={"board": {"command": "b", "host": "10.0.0.1", "env": own}},
         )
         env = plan.find("board").env
         assert (env["A"], env["B"], env["C"]) == ("own", "host", "spec")
-
-    def test_env_of_a_role_or_host_reaches_nobody_else(self):
-        """Neither another role nor another host."""
-        fields = {"hosts": {"10.0.0.1": {"env": {"A": "x"}}}}
-        assert "A" in task_of(SMALLEST, "worker:0", **fields).env
-        assert "A" not in task_of(SMALLEST, "worker:1", **fields).env
-        roles = {"ps": {"env": {"A": "x"}}}
-        assert "A" not in task_of(PARAMETER_SERVER, "worker:0", roles=roles).env
+        assert [plan.find(f"worker:{index}").env["A"] for index in range(2)] == ["host", "spec"]
+        assert "A" not in task_of(PARAMETER_SERVER, "worker:0", roles={"ps": {"env": own}}).env
 
     def test_proxies_are_inherited_but_not_used_by_grpc(self):
         """Unless grpc_proxy is empty, gRPC obeys http_proxy even between the tasks, and then hangs."""
         task = task_of(SMALLEST_LOCAL)
         assert task.unset == ()
         assert task.env["grpc_proxy"] == ""
-
-    @pytest.mark.parametrize("proxy", ["http_proxy", "HTTPS_PROXY", "grpc_proxy"])
-    def test_a_proxy_that_the_spec_gives_is_kept(self, proxy: str):
-        """It is intended."""
-        task = task_of(SMALLEST_LOCAL, env={proxy: "http://proxy:3128"})
-        assert task.env[proxy] == "http://proxy:3128"
-        assert proxy not in task.unset
+        for proxy in ("http_proxy", "grpc_proxy"):
+            assert task_of(SMALLEST_LOCAL, env={proxy: "http://proxy:3128"}).env[proxy] == "http://proxy:3128"
 
     @pytest.mark.parametrize("strategy", ["mirrored", "tpu"])
     def test_a_strategy_of_one_process_has_no_tf_config_and_inherits_none(self, strategy: str):
@@ -205,37 +160,32 @@ class TestEnvironment:
             ({**SMALLEST_LOCAL, "legacy_keras": False}, None),
             ({**SMALLEST_LOCAL, "env": {"TF_USE_LEGACY_KERAS": "0"}}, "0"),
         ],
-        ids=["mirrored-workers", "ps", "mirrored", "tpu", "none", "true", "false", "own-env"],
     )
     def test_tasks_get_legacy_keras_where_keras_3_cannot_train(self, data: dict[str, Any], expected: str | None):
         """`auto` depends on the strategy; true, false and the spec's env are explicit choices."""
         assert planned(data).tasks[0].env.get("TF_USE_LEGACY_KERAS") == expected
 
-    def test_legacy_keras_of_the_shell_is_respected_when_the_spec_leaves_it_to_tflaunch(self):
-        """The task inherits it."""
-        machine = {"environ": {"TF_USE_LEGACY_KERAS": "0"}}
-        assert "TF_USE_LEGACY_KERAS" not in task_of(SMALLEST_LOCAL, machine=machine).env
-
-    def test_legacy_keras_of_the_shell_does_not_reach_other_hosts(self):
-        """No variable is inherited there, so the default must be set."""
-        machine = {"environ": {"TF_USE_LEGACY_KERAS": "1"}}
-        assert task_of(SMALLEST, machine=machine).env["TF_USE_LEGACY_KERAS"] == "1"
-
-    def test_what_the_spec_says_about_legacy_keras_goes_before_the_shell(self):
-        """`true` sets it, `false` removes an inherited one."""
-        off = {"environ": {"TF_USE_LEGACY_KERAS": "0"}}
-        assert task_of(SMALLEST_LOCAL, machine=off, legacy_keras=True).env["TF_USE_LEGACY_KERAS"] == "1"
-        on = {"environ": {"TF_USE_LEGACY_KERAS": "1"}}
-        assert "TF_USE_LEGACY_KERAS" in task_of(SMALLEST_LOCAL, machine=on, legacy_keras=False).unset
+    @pytest.mark.parametrize(
+        ("base", "shell", "fields", "expected"),
+        [
+            (SMALLEST_LOCAL, "0", {}, "inherited"),
+            (SMALLEST, "1", {}, "1"),  # nothing is inherited on other hosts
+            (SMALLEST_LOCAL, "0", {"legacy_keras": True}, "1"),
+            (SMALLEST_LOCAL, "1", {"legacy_keras": False}, "unset"),
+        ],
+    )
+    def test_legacy_keras_of_the_shell_is_respected_where_the_spec_says_nothing(
+        self, base: dict[str, Any], shell: str, fields: dict[str, Any], expected: str
+    ):
+        name = "TF_USE_LEGACY_KERAS"
+        task = task_of(base, machine={"environ": {name: shell}}, **fields)
+        assert task.env.get(name, "unset" if name in task.unset else "inherited") == expected
 
 
 class TestResources:
-    """Cores and GPUs."""
-
     @pytest.mark.parametrize(
         ("workers", "cores", "share"),
         [(1, 8, None), (2, 8, "4"), (3, 8, "2"), (16, 8, "1"), (2, 1, "1")],
-        ids=["alone", "half", "rounded-down", "more-tasks-than-cores", "one-core"],
     )
     def test_local_tasks_share_the_cores(self, workers: int, cores: int, share: str | None):
         """By default each would start a thread per core of the machine."""
@@ -244,7 +194,6 @@ class TestResources:
         assert "TF_NUM_INTEROP_THREADS" not in task.env
 
     def test_the_cores_of_other_hosts_are_for_their_agents_to_share(self):
-        """Their number is unknown here."""
         cluster = {"worker": ["10.0.0.1:2222", "10.0.0.1:2223", "10.0.0.2:2222"]}
         tasks = plan_of(SMALLEST, cluster=cluster).tasks
         shares = [task.env.get("TF_NUM_INTRAOP_THREADS") for task in tasks]
@@ -256,34 +205,29 @@ class TestResources:
         names = "TF_GRPC_REUSE_PORT,TF_USE_LEGACY_KERAS,TF_FORCE_GPU_ALLOW_GROWTH"
         assert task.env["TFLAUNCH_SET"] == names == ",".join(task.reasons)
         assert "tf_keras" in task.reasons["TF_USE_LEGACY_KERAS"]
-        assert task.env["TFLAUNCH_LEGACY_KERAS"] == "auto"
-
-    @pytest.mark.parametrize("fields", [{"legacy_keras": True}, {"env": {"TF_USE_LEGACY_KERAS": "0"}}])
-    def test_which_keras_is_not_left_to_the_host_when_somebody_has_said_it(self, fields: dict[str, Any]):
-        """In the spec's field or as a variable."""
-        assert "TFLAUNCH_LEGACY_KERAS" not in task_of(SMALLEST_LOCAL, **fields).env
+        assert task.env["TFLAUNCH_LEGACY_KERAS"] == "auto"  # its host decides, unless somebody has said it
+        for fields in ({"legacy_keras": True}, {"env": {"TF_USE_LEGACY_KERAS": "0"}}):
+            assert "TFLAUNCH_LEGACY_KERAS" not in task_of(SMALLEST_LOCAL, **fields).env
 
     def test_threads_that_somebody_chose_stay(self):
-        """In the spec or in the shell."""
         machine = {"environ": {"TF_NUM_INTRAOP_THREADS": "7"}}
         assert "TF_NUM_INTRAOP_THREADS" not in task_of(SMALLEST_LOCAL, machine=machine).env
         given = task_of(SMALLEST_LOCAL, env={"TF_NUM_INTRAOP_THREADS": 3})
         assert given.env["TF_NUM_INTRAOP_THREADS"] == "3"
 
     def test_two_names_of_this_machine_are_one_machine(self):
-        """For cores and for GPUs."""
         cluster = {"worker": ["localhost:2222", "127.0.0.1:2223"]}
         tasks = plan_of(SMALLEST, cluster=cluster, roles={"worker": {"gpus": 1}}).tasks
         assert [task.env["CUDA_VISIBLE_DEVICES"] for task in tasks] == ["0", "1"]
         assert [task.env.get("TF_NUM_INTRAOP_THREADS") for task in tasks] == ["2", "2"]
 
     def test_tasks_on_a_host_get_slices_of_its_gpus_that_do_not_overlap(self):
-        """Role by role, starting at GPU 0 of each host."""
         plan = plan_of(
             SMALLEST,
             cluster={"chief": ["alpha:1"], "worker": ["alpha:2", "alpha:3", "beta:1"], "evaluator": ["alpha"]},
             roles={"chief": {"gpus": 1}, "worker": {"gpus": 2}, "evaluator": {"gpus": 0}},
         )
+        assert "CUDA_VISIBLE_DEVICES" not in task_of(SMALLEST_LOCAL).env  # a single task per host uses all of them
         slices = [task.env["CUDA_VISIBLE_DEVICES"] for task in plan.tasks]
         assert slices == ["0", "1,2", "3,4", "0,1", "-1"]
         assert all(task.env["TF_FORCE_GPU_ALLOW_GROWTH"] == "true" for task in plan.tasks)
@@ -300,7 +244,6 @@ class TestResources:
         assert slices == {"chief:0": "-1", **training, "ps:0": "-1", "evaluator:0": "4"}
 
     def test_slices_are_of_the_gpus_that_may_be_used(self):
-        """As the user's shell or a host's variables list them."""
         machine = {"environ": {"CUDA_VISIBLE_DEVICES": "2,GPU-8d"}}
         tasks = plan_of(SMALLEST_LOCAL, machine=machine, roles={"worker": {"gpus": 1}}).tasks
         assert [task.env["CUDA_VISIBLE_DEVICES"] for task in tasks] == ["2", "GPU-8d"]
@@ -308,10 +251,8 @@ class TestResources:
         cluster = {"worker": ["10.0.0.1:1", "10.0.0.1:2"]}
         tasks = plan_of(SMALLEST, cluster=cluster, hosts=hosts).tasks
         assert [task.env["CUDA_VISIBLE_DEVICES"] for task in tasks] == ["6", "7"]
-
-    def test_without_a_number_of_gpus_nothing_is_said_about_them(self):
-        """A single task per host uses all of them."""
-        assert "CUDA_VISIBLE_DEVICES" not in task_of(SMALLEST_LOCAL).env
+        roles = {"worker": {"gpus": 1, "env": {"CUDA_VISIBLE_DEVICES": "7"}}}
+        assert task_of(SMALLEST_LOCAL, roles=roles).env["CUDA_VISIBLE_DEVICES"] == "7"  # the user knows the machine
 
     def test_tasks_that_share_gpus_share_their_memory(self):
         """The first would take all of it; a task alone on its machine may, and so may one that the user configures."""
@@ -324,30 +265,19 @@ class TestResources:
         assert own.env[growth] == "false"
         assert growth not in own.reasons
 
-    def test_a_slice_that_the_spec_gives_stays(self):
-        """The user knows the machine."""
-        roles = {"worker": {"gpus": 1, "env": {"CUDA_VISIBLE_DEVICES": "7"}}}
-        assert task_of(SMALLEST_LOCAL, roles=roles).env["CUDA_VISIBLE_DEVICES"] == "7"
-
 
 class TestCommands:
-    """The commands, and their working directories."""
-
     def test_a_role_runs_its_own_command_or_else_that_of_the_spec(self):
-        """Both unchanged."""
+        """A standard server is a program of tflaunch, so that the user's needs code for the chief only."""
         plan = plan_of(GOOD["evaluator"], roles={"evaluator": {"command": "python evaluate.py"}})
         assert plan.find("worker:0").argv == ("python", "train.py")
         assert plan.find("evaluator:0").argv == ("python", "evaluate.py")
-
-    def test_a_standard_server_is_a_program_of_tflaunch(self):
-        """So the user's program needs code for the chief only."""
         plan = plan_of(GOOD["standard-servers"])
         assert plan.find("ps:0").argv == ("python", MACHINE.server_program)
         assert plan.find("chief:0").argv == ("python", "train.py")
 
     @pytest.mark.parametrize("word", ["python", "python3"])
     def test_python_is_the_interpreter_that_the_host_names(self, word: str):
-        """On that host, for tasks, servers and sidecars."""
         fields: dict[str, Any] = {
             "command": [word, "train.py", word],
             "hosts": {"10.0.0.1": {"python": "/opt/bin/python"}},
@@ -360,7 +290,6 @@ class TestCommands:
 
     @pytest.mark.parametrize("word", ["/usr/bin/python", "python3.11", "./python", "bash"])
     def test_any_other_program_is_run_as_written(self, word: str):
-        """A path in the spec is used unchanged."""
         hosts = {"10.0.0.1": {"python": "/opt/bin/python"}}
         assert task_of(SMALLEST, command=[word, "x"], hosts=hosts).argv == (word, "x")
 
@@ -373,7 +302,6 @@ class TestCommands:
             ({"workdir": "runs", "hosts": {"10.0.0.1": {"workdir": "fast"}}}, DIRECTORY / "fast"),
             ({"hosts": {"10.0.0.1": {"workdir": "/fast"}}, "roles": {"worker": {"workdir": "w"}}}, DIRECTORY / "w"),
         ],
-        ids=["default", "relative", "absolute", "of-the-host", "of-the-role"],
     )
     def test_a_working_directory_is_relative_to_the_file_of_the_spec(self, fields: dict[str, Any], workdir: Any):
         """A role's setting overrides the host's, which overrides the spec's."""
@@ -388,8 +316,6 @@ class TestCommands:
 
 
 class TestOtherHosts:
-    """Differences for hosts other than this machine."""
-
     def test_nothing_of_this_machine_reaches_a_task(self):
         """The agent sets its PATH, unless the spec does."""
         assert "PATH" not in task_of(SMALLEST, machine={"python_directory": "/venv/bin", "environ": {"PATH": "/m"}}).env
@@ -410,12 +336,10 @@ class TestOtherHosts:
             assert task.env["PATH"] == path + "${host:PATH}"
 
     def test_a_home_there_is_not_looked_for_here(self):
-        """`~` and `${host:...}` refer to the host."""
         for workdir in ("~/train", "${host:SCRATCH}/train"):
             assert task_of(SMALLEST, hosts={"10.0.0.1": {"workdir": workdir}}).workdir == workdir
 
     def test_others_reach_a_host_at_its_address(self):
-        """It may differ from the name by which we reach it."""
         plan = planned(
             {**SMALLEST, "cluster": {"worker": ["alpha:1", "beta:2"]}, "hosts": {"alpha": {"address": "10.9"}}}
         )
@@ -423,26 +347,17 @@ class TestOtherHosts:
         assert plan.find("worker:0").host == "alpha"
 
     def test_the_way_to_a_host_is_in_the_plan(self):
-        """And tflaunch's directory there."""
         settings = {"ssh": "ann@h:22", "identity_file": "/k", "python": "/p", "env": {"TFLAUNCH_HOME": "/scratch"}}
         plan = planned({**SMALLEST, "hosts": {"10.0.0.1": settings}})
         assert plan.hosts[0] == HostPlan("10.0.0.1", False, "ann@h:22", "/k", "/p", "/scratch")
         assert planned(SMALLEST_LOCAL).hosts == (HostPlan("localhost", True),)
 
     def test_the_server_program_is_the_hosts(self):
-        """Ours has another path there, if it is installed at all."""
         plan = planned({**GOOD["standard-servers"], "cluster": {"chief": ["a"], "worker": ["a"], "ps": ["b"]}})
         assert plan.find("ps:0").argv == ("python3", "${host:TFLAUNCH_SERVER}")
 
-    def test_a_link_is_given_up_early_enough_to_be_restored(self):
-        """Within the lease."""
-        assert planned(SMALLEST).timeouts.heartbeat == 5
-        assert planned({**SMALLEST, "timeouts": {"lease": 6}}).timeouts.heartbeat == 2
-
 
 class TestLease:
-    """How long tasks outlive the launcher."""
-
     @pytest.mark.parametrize(
         ("data", "lease"),
         [
@@ -453,10 +368,13 @@ class TestLease:
             ({**SMALLEST, "timeouts": {"lease": 0}}, 0.0),
             ({**SMALLEST_LOCAL, "sidecars": {"board": {"command": "b", "host": "alpha"}}}, 30.0),
         ],
-        ids=["local", "local-names", "hosts", "given", "given-zero", "sidecar-elsewhere"],
     )
     def test_only_a_run_on_this_machine_alone_has_no_lease(self, data: dict[str, Any], lease: float):
         """A link can fail without this machine noticing; the spec may choose otherwise."""
         plan = planned(data)
         assert plan.lease == lease
         assert serialize.as_json(plan)["timeouts"]["lease"] == lease
+
+    def test_a_link_is_given_up_early_enough_to_be_restored(self):
+        assert planned(SMALLEST).timeouts.heartbeat == 5
+        assert planned({**SMALLEST, "timeouts": {"lease": 6}}).timeouts.heartbeat == 2
