@@ -1,24 +1,28 @@
-"""The list of runs, read again and again."""
+"""The list of runs, read again and again, and where a run lives."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import time
 from pathlib import Path
 
 import pytest
 
 from support.specs import clustered
-from tflaunch.client import run_list
+from tflaunch.client import requests, run_list, run_location
+from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.run_list import RememberedRuns, RunEntry
+from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.plan import serialize
+from tflaunch.rooms import Location, Room
 from tflaunch.store import run_lock
 from tflaunch.store.history import Figures, HistoryWriter, Moment
 from tflaunch.store.journal import Journal
-from tflaunch.store.run_dir import RunDirectory
+from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 
 pytestmark = pytest.mark.unit
+
+NOW = 2e9
 
 
 @pytest.fixture
@@ -36,18 +40,17 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def begun(name: str) -> tuple[RunDirectory, Journal]:
-    """Return a run that has begun."""
+def begun(name: str, **matrix: str) -> tuple[RunDirectory, Journal]:
     directory = RunDirectory(name)
     journal = Journal(directory, 0)
-    journal.record_plan(directory, serialize.as_json(clustered({"worker": 2})), time.monotonic())
+    plan = clustered({"worker": 2})._replace(matrix=matrix)
+    journal.record_plan(directory, serialize.as_json(plan), 0.0)
     return directory, journal
 
 
-def ended(name: str) -> Path:
-    """Return the directory of a run that has ended."""
-    directory, journal = begun(name)
-    journal.record_end(0, [], "succeeded")
+def ended(name: str, progress: tuple[int | None, dict[str, float]] = (None, {}), **matrix: str) -> Path:
+    directory, journal = begun(name, **matrix)
+    journal.record_end(0, [], "succeeded", progress=progress)
     journal.close()
     return directory.path
 
@@ -58,7 +61,7 @@ def test_of_a_live_run_only_its_progress_is_read_while_its_journal_says_nothing_
     lock = run_lock.take_lock(directory.path)
     history, runs = HistoryWriter(directory.path), RememberedRuns()
     for step in (5, 6):
-        history.add(Moment(time.time(), {"worker:0": Figures(step)}))
+        history.add(Moment(NOW, {"worker:0": Figures(step)}))
         (entry,) = runs.overview()
         assert (entry["state"], entry["step"]) == ("joining", step)
     assert read == [directory.run]
@@ -71,15 +74,10 @@ def test_of_a_live_run_only_its_progress_is_read_while_its_journal_says_nothing_
 @pytest.mark.usefixtures("read")
 def test_names_of_metrics_in_the_journal_of_an_earlier_version_are_printable() -> None:
     """They were recorded as the program had sent them."""
-    directory = RunDirectory("old")
-    journal = Journal(directory, 0)
-    plan = clustered({"worker": 1})._replace(matrix={"lr": "0.1"})
-    journal.record_plan(directory, serialize.as_json(plan), time.monotonic())
-    journal.record_end(0, [], "succeeded", progress=(7, {"\x1b]0;x\x07": 1.0, "\u202e": 2.0}))
-    journal.close()
+    ended("old", (7, {"\x1b]0;x\x07": 1.0, "\u202e": 2.0}))
     entries = run_list.overview()
     assert entries[0]["metrics"] == {r"\x1b]0;x\x07": 1.0, r"\u202e": 2.0}
-    assert all(line.isprintable() for line in run_list.table(entries, time.time()).splitlines())
+    assert all(line.isprintable() for line in run_list.table(entries, NOW).splitlines())
 
 
 def test_runs_that_have_ended_are_read_once(read: list[str]) -> None:
@@ -117,11 +115,50 @@ def test_runs_that_have_ended_are_read_once(read: list[str]) -> None:
 )
 def test_a_terminal_shows_the_columns_that_fit(width: int | None, titles: str) -> None:
     """Those that matter most; a pipe gets all."""
-    directory = RunDirectory("run-lr0.1")
-    journal = Journal(directory, 0)
-    plan = clustered({"worker": 1})._replace(matrix={"lr": "0.1"})
-    journal.record_plan(directory, serialize.as_json(plan), time.monotonic())
-    journal.record_end(0, [], "succeeded", progress=(7, {"accuracy": 0.5, "loss": 1.25}))
-    journal.close()
-    text = run_list.table(run_list.overview(), time.time(), width)
+    ended("run-lr0.1", (7, {"accuracy": 0.5, "loss": 1.25}), lr="0.1")
+    entries = run_list.overview()
+    text = run_list.table(entries, entries[0]["started"] or NOW, width)
     assert text.splitlines()[0].split() == titles.split()
+
+
+# ---- where a run lives
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of a run that has not begun."""
+    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
+    return RunDirectory("train").path
+
+
+THEIRS = RunLocation(Path())
+
+
+def ours(directory: Path) -> RunLocation | None:
+    return None
+
+
+def theirs(directory: Path) -> RunLocation | None:
+    return THEIRS
+
+
+def test_places_are_asked_in_order_and_imported_for_their_runs_only(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first that knows the run has it; no module exists for the mark that the run does not have."""
+    (path / "ours").touch()
+    (path / "theirs").touch()
+    places = [Location((name,), f"{__name__}:{name}") for name in ("ours", "theirs")]
+    room = Room(locations=(Location(("no",), "no.module:no"), *places))
+    monkeypatch.setattr(run_location, "rooms", lambda: {"some": room})
+    assert locate_run(path) is THEIRS
+
+
+def test_a_run_that_has_not_begun_has_no_supervisor_to_connect_to(path: Path) -> None:
+    """An empty journal is damaged."""
+    assert run_list.entry_of(path)["state"] == "not begun"
+    (path / JOURNAL_NAME).touch()
+    assert run_list.entry_of(path)["state"] == "unreadable"
+    with pytest.raises(NoSupervisorError):
+        ControlClient(path)
+    requests.request_stop(path, None)
