@@ -53,14 +53,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_run_is_found_by_name_or_beginning(place: Path) -> None:
-    """As long as the prefix is unique."""
+    """As long as it is unique; a name that is the beginning of another means itself."""
     assert runs.find_run(OLD) == place / OLD
     assert runs.find_run("eval") == place / OTHER
     assert runs.find_run("train-20260102") == place / NEW
-
-
-def test_a_name_that_is_the_beginning_of_another_means_itself(place: Path) -> None:
-    """Otherwise it could not be selected."""
     (place / "train").mkdir()
     assert runs.find_run("train") == place / "train"
 
@@ -74,7 +70,6 @@ def test_what_does_not_exist_is_one_sentence_with_what_does(place: Path, name: s
 
 
 def test_a_task_in_place_of_a_run_is_told_apart(place: Path) -> None:
-    """As in `tflaunch ps worker:1`."""
     with pytest.raises(TflaunchError, match=f"'worker:1' is a task, not a run; the runs are {NEW}"):
         runs.find_run("worker:1")
 
@@ -96,14 +91,10 @@ def test_the_name_of_a_job_means_its_live_run_else_the_newest(place: Path) -> No
     os.close(second)
 
 
-def test_without_a_name_the_newest_is_meant(place: Path) -> None:
-    """By its start time; a write to an old run changes nothing."""
+def test_without_a_name_the_only_live_run_goes_before_the_newest(place: Path) -> None:
+    """The newest by its start time: a write to an old run changes nothing."""
     (place / OLD / "lock").touch()
     assert runs.find_run(None) == place / NEW
-
-
-def test_without_a_name_the_only_live_run_goes_before_the_newest(place: Path) -> None:
-    """Several live runs are ambiguous."""
     first = run_lock.take_lock(place / OLD)
     assert runs.find_run(None) == place / OLD
     second = run_lock.take_lock(place / NEW)
@@ -114,7 +105,6 @@ def test_without_a_name_the_only_live_run_goes_before_the_newest(place: Path) ->
 
 
 def test_without_any_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names the directory."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "none"))
     for name in (None, "train"):
         with pytest.raises(TflaunchError, match=f"there are no runs in {tmp_path}/none/runs"):
@@ -175,7 +165,6 @@ def test_a_sticky_directory_such_as_tmp_can_be_home(place: Path) -> None:
 def test_what_is_made_is_private_whatever_the_umask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
 ) -> None:
-    """Including the parents of the home."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "state" / "home"))
     earlier = os.umask(umask)
     try:
@@ -203,7 +192,6 @@ def test_the_lock_goes_with_the_process_that_has_it(place: Path) -> None:
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "taken\n"
-    assert runs.is_live(run)
     assert runs.is_live(run)
     with pytest.raises(TflaunchError, match=f"run {NEW} has a supervisor already"):
         run_lock.take_lock(run)
@@ -273,7 +261,7 @@ def test_the_socket_of_a_supervisor_has_its_name_only_while_it_listens(
 def test_a_child_does_not_keep_the_lock(place: Path) -> None:
     """The process that holds it also starts the tasks' agents."""
     descriptor = run_lock.take_lock(place / NEW)
-    with subprocess.Popen(["sleep", "30"], close_fds=False) as child:
+    with subprocess.Popen(["sleep", "9999"], close_fds=False) as child:
         os.close(descriptor)
         assert not runs.is_live(place / NEW)
         child.kill()

@@ -1,29 +1,26 @@
-"""Lines on the screen: complete, prefixed, with progress bars as a terminal would leave them."""
+"""Lines on the screen: complete, with names and times, and progress bars as a terminal would leave them."""
 
 from __future__ import annotations
 
+import io
+import time
 from functools import partial
 
 import pytest
 
 from tflaunch.explain import startup_messages
 from tflaunch.explain.startup_messages import NOTE, StartupMessages
+from tflaunch.store.log_line import Line
+from tflaunch.tui.log_printer import LogPrinter, local_time
 from tflaunch.tui.screen import Screen
 from tflaunch.tui.task_lines import TaskLines
 
 pytestmark = pytest.mark.unit
 
 
-def shown(*pieces: bytes) -> bytes:
-    """Return what is shown for output that arrives in these chunks."""
-    lines = TaskLines(b"w:0 | ")
-    return b"".join(lines.feed(piece) for piece in pieces) + lines.flush()
-
-
 @pytest.mark.parametrize(
     ("pieces", "expected"),
     [
-        ((b"one\ntwo\n",), b"w:0 | one\nw:0 | two\n"),
         ((b"o", b"n", b"e\ntw", b"o\n"), b"w:0 | one\nw:0 | two\n"),
         ((b"no end",), b"w:0 | no end\n"),
         ((b"\n\n",), b"w:0 | \nw:0 | \n"),
@@ -31,15 +28,13 @@ def shown(*pieces: bytes) -> bytes:
         ((b"dos\r\nline\r\n",), b"w:0 | dos\nw:0 | line\n"),
         ((b"\xff\x00\n",), b"w:0 | \xff\x00\n"),
     ],
-    ids=["lines", "pieces", "unfinished", "empty lines", "progress bar", "carriage returns", "any bytes"],
 )
 def test_lines_are_whole_and_prefixed(pieces: tuple[bytes, ...], expected: bytes) -> None:
-    """However the output is split."""
-    assert shown(*pieces) == expected
+    lines = TaskLines(b"w:0 | ")
+    assert b"".join(lines.feed(piece) for piece in pieces) + lines.flush() == expected
 
 
 def test_a_line_without_end_does_not_grow_in_memory() -> None:
-    """It is shown in parts."""
     lines = TaskLines(b"")
     assert sum(len(lines.feed(b"x" * 500_000)) for _ in range(20)) > 5_000_000
 
@@ -56,10 +51,8 @@ def test_a_line_without_end_does_not_grow_in_memory() -> None:
         ((b"one\n", b"\r"), "one"),
         ((b"\xff\n",), "\ufffd"),
     ],
-    ids=["nothing", "lines", "unfinished", "empty lines", "progress bar", "its end", "its begin", "any bytes"],
 )
 def test_the_last_line_is_the_one_that_says_something(pieces: tuple[bytes, ...], expected: str) -> None:
-    """Whether or not it has ended."""
     lines = TaskLines(b"w:0 | ")
     for piece in pieces:
         lines.feed(piece)
@@ -108,8 +101,9 @@ saved /job:worker/replica:0/task:1
 
 
 def test_start_up_messages_are_hidden_and_that_is_said_once() -> None:
-    """All others stay, in their order."""
     messages = StartupMessages()
+    assert messages.without("w:0", "\n".join(TELLING).encode()) == "\n".join(TELLING).encode()
+    assert messages.note() == b""
     lines = TaskLines(b"", shown=partial(messages.without, "w:0"))
     shown = []
     for hidden, told in zip(STARTUP * 2, [*TELLING, "", "1"] * 4, strict=False):
@@ -167,7 +161,39 @@ def test_messages_of_several_lines_are_hidden_as_a_whole(block: str, size: int) 
     assert startup_messages.own_lines([*block.splitlines(), "loss: 0.5"]) == ["loss: 0.5"]
 
 
-def test_a_run_without_start_up_messages_does_not_mention_them() -> None:
-    messages = StartupMessages()
-    assert messages.without("w:0", "\n".join(TELLING).encode()) == "\n".join(TELLING).encode()
-    assert messages.note() == b""
+# ---- `tflaunch logs`
+
+MINUTE = 1_800_000_000.0
+CLOCK = "%H:%M:%S"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(55.0, "55.000"), (55.0004, "55.000"), (55.9994, "55.999"), (55.9999, "56.000"), (59.99951, "00.000")],
+)
+def test_a_time_is_rounded_to_the_nearest_millisecond(seconds: float, text: str) -> None:
+    """Rounding up may carry into the seconds."""
+    minute = time.strftime("%H:%M:", time.localtime(round(MINUTE + seconds)))
+    assert local_time(MINUTE + seconds, CLOCK) == minute + text
+
+
+def test_lines_have_the_times_at_which_they_were_written(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    lines = [Line(MINUTE + 0.9999, "worker:0", 0, b"one"), Line(MINUTE + 1.5, "worker:10", 0, b"two")]
+    LogPrinter(["worker:0", "worker:10"], True, False).print(lines)
+    day = time.strftime("%Y-%m-%dT", time.localtime(MINUTE))
+    clock = time.strftime("%H:%M:", time.localtime(MINUTE))
+    assert capfdbinary.readouterr().out.decode().splitlines() == [
+        f"{day}{clock}01.000 worker:0  | one",
+        f"{day}{clock}01.500 worker:10 | two",
+    ]
+
+
+def test_a_terminal_gets_text_and_colours_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe gets the task's output unchanged."""
+    line = Line(MINUTE, "worker:0", 0, b"\x1b]0;title\x07a\x1b[2J\x1b[31mb")
+    for is_terminal, shown in ((True, b"a\x1b[31mb\x1b[0m\n"), (False, line.text + b"\n")):
+        out = io.TextIOWrapper(io.BytesIO())
+        monkeypatch.setattr(out, "isatty", lambda is_terminal=is_terminal: is_terminal)
+        monkeypatch.setattr("sys.stdout", out)
+        LogPrinter(["worker:0"], False, False).print([line])
+        assert out.buffer.getvalue() == shown

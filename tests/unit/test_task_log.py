@@ -21,15 +21,12 @@ NOW = 1_800_000_000.0
 
 
 class Place:
-    """A run's logs, and the successive supervisors."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self.marks = Marks(path / "marks.jsonl")
         self.log = TaskLog(TASK, path_of(path, TASK), self.marks, times_of(path / "times", TASK))
 
     def next(self) -> Place:
-        """Return what the next supervisor finds."""
         self.log.close()
         self.marks.close()
         return Place(self.path)
@@ -46,7 +43,6 @@ class Place:
         return [(round(entry.time - NOW, 3), entry.at) for entry in entries]
 
     def text(self) -> str:
-        """Return the log."""
         return path_of(self.path, TASK).read_text()
 
 
@@ -64,8 +60,13 @@ def test_a_line_of_ours_begins_on_its_own_line_after_another_supervisor_was_kill
     place = Place(tmp_path)
     place.log.append(b"half", [(0, NOW)])
     again = place.next()
-    again.log.begin_attempt(1, NOW)
-    assert again.text() == "half\n---- tflaunch: worker:0 attempt 1 ----\n"
+    again.log.lose(0, "the end is missing", NOW)
+    assert again.text() == "half\n---- tflaunch: the end is missing ----\n"
+    again.log.append(b"mo", [(0, NOW)])
+    last = again.next()
+    assert last.kept() == (0, 6)
+    last.log.begin_attempt(1, NOW)
+    assert last.text().endswith("mo\n---- tflaunch: worker:0 attempt 1 ----\n")
 
 
 def test_words_of_ours_do_not_count_as_the_tasks(tmp_path: Path) -> None:
@@ -107,17 +108,6 @@ def test_a_supervisor_may_be_killed_between_its_mark_and_its_words(tmp_path: Pat
     assert again.next().kept() == (1, 6)
 
 
-def test_our_lines_do_not_continue_one_that_an_earlier_supervisor_has_left(tmp_path: Path) -> None:
-    """It was killed when the task had written half a line."""
-    place = Place(tmp_path)
-    place.log.append(b"half a li", [(0, NOW)])
-    again = place.next()
-    again.log.lose(0, "the end is missing", NOW)
-    assert again.text() == "half a li\n---- tflaunch: the end is missing ----\n"
-    again.log.append(b"more\n", [(0, NOW)])
-    assert again.next().kept() == (0, 14)
-
-
 def test_a_torn_mark_is_not_there(tmp_path: Path) -> None:
     """Its output was not written either."""
     place = Place(tmp_path)
@@ -132,15 +122,11 @@ def test_a_torn_mark_is_not_there(tmp_path: Path) -> None:
 
 
 def test_the_tail_keeps_blank_lines_but_for_those_at_the_end(tmp_path: Path) -> None:
-    """They tell where a chained traceback begins."""
+    """They tell where a chained traceback begins. The task may never have started."""
+    assert tail(tmp_path, TASK, 9) == []
     path_of(tmp_path, TASK).write_text("KeyError: 'a'\n\nDuring handling\n\n \n")
     assert tail(tmp_path, TASK, 9) == ["KeyError: 'a'", "", "During handling"]
     assert tail(tmp_path, TASK, 1) == ["During handling"]
-
-
-def test_the_tail_of_a_log_without_a_log_is_empty(tmp_path: Path) -> None:
-    """The task may never have started."""
-    assert tail(tmp_path, TASK, 9) == []
 
 
 def test_the_index_tells_when_words_were_written(tmp_path: Path) -> None:
@@ -230,23 +216,16 @@ def test_no_words_are_taken_for_those_of_another_attempt(tmp_path: Path) -> None
 
 
 def test_a_full_disk_under_the_index_costs_times(tmp_path: Path) -> None:
-    """The log has priority."""
-    place = Place(tmp_path)
-    place.log.append(b"one\n", [(0, NOW)])
-    with full_disk(times_of(tmp_path / "times", TASK)):
-        place.log.append(b"two\n", [(0, NOW + 1)])
-    place.log.append(b"six\n", [(0, NOW + 2)])
-    assert (place.text(), place.times()) == ("one\ntwo\nsix\n", [(0, 0), (2, 8)])
-
-
-def test_without_room_for_an_index_there_are_words(tmp_path: Path) -> None:
-    """The index is created as soon as there is room."""
-    place = Place(tmp_path)
+    """The log has priority, and the index is created as soon as there is room."""
     (tmp_path / "times").write_text("no directory")
+    place = Place(tmp_path)
     place.log.append(b"one\n", [(0, NOW)])
     (tmp_path / "times").unlink()
     place.log.append(b"two\n", [(0, NOW + 1)])
-    assert (place.text(), place.times()) == ("one\ntwo\n", [(1, 4)])
+    with full_disk(times_of(tmp_path / "times", TASK)):
+        place.log.append(b"six\n", [(0, NOW + 2)])
+    place.log.append(b"ten\n", [(0, NOW + 3)])
+    assert (place.text(), place.times()) == ("one\ntwo\nsix\nten\n", [(1, 4), (3, 12)])
 
 
 def test_redraws_of_a_progress_bar_are_one_line(tmp_path: Path) -> None:
@@ -307,7 +286,6 @@ def test_nothing_is_written_into_what_others_have_planted_later(tmp_path: Path, 
 
 
 def test_a_log_that_is_never_opened_costs_output_only(tmp_path: Path) -> None:
-    """Attempts begin and end as usual."""
     path_of(tmp_path, TASK).mkdir()
     place = Place(tmp_path)
     place.log.append(b"one\n", [(0, NOW)])
@@ -319,7 +297,6 @@ def test_a_log_that_is_never_opened_costs_output_only(tmp_path: Path) -> None:
 
 
 def test_output_that_is_kept_can_be_read_there(tmp_path: Path) -> None:
-    """Even after lines of ours."""
     place = Place(tmp_path)
     assert place.log.append(b"one", [(0, NOW)]) == (str(path_of(tmp_path, TASK)), 0)
     place.log.begin_attempt(1, NOW)
