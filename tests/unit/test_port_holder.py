@@ -34,14 +34,12 @@ def test_the_holder_of_a_port_is_named(family: socket.AddressFamily, address: st
 
 
 def test_another_reason_is_the_systems_own() -> None:
-    """Such as a port that only root may use."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         refused = PermissionError(errno.EACCES, "Permission denied")
         assert port_holder.why_unusable(server.getsockname()[1], refused) == "cannot be used: Permission denied"
 
 
 def listening(port: int, address: str, pid: int | None) -> SimpleNamespace:
-    """A connection as psutil describes it."""
     laddr = SimpleNamespace(ip=address, port=port)
     return SimpleNamespace(status=psutil.CONN_LISTEN, laddr=laddr, pid=pid)
 
@@ -54,7 +52,6 @@ def listening(port: int, address: str, pid: int | None) -> SimpleNamespace:
 def test_a_holder_that_cannot_be_named_is_left_out(
     connection: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sentence is complete without it."""
     monkeypatch.setattr(psutil, "net_connections", lambda _: [connection])
     assert port_holder.why_unusable(80, IN_USE) == "cannot be used: Address already in use"
 

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.unit
 
 
 def test_a_port_that_opens_late_is_reported_once() -> None:
-    """It is looked for until then, and not afterwards."""
     loop, opened = StillLoop(), list[tuple[str, int]]()
     watch = PortWatch(loop, lambda task, port: opened.append((task, port)))  # type: ignore[arg-type]
     with socket.socket() as listener:

@@ -17,7 +17,6 @@ ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2"}
 
 
 def prepared(cluster: dict[str, list[str]], **fields: object) -> History:
-    """Return a job whose hosts hold all ports and resolve all names."""
     history = History(clustered(cluster, **fields), preflight=True)
     hosts = [host.host for host in history.job.plan.hosts]
     history.happens(*(HostJoined(host) for host in hosts))
@@ -39,7 +38,6 @@ def test_each_host_tries_the_tasks_of_the_others() -> None:
 
 
 def test_the_tasks_start_when_all_have_reached_all() -> None:
-    """Not earlier."""
     history = prepared(FAR).happens(PeersProbed("a", {}))
     assert not history.actions
     history.happens(PeersProbed("b", {}))

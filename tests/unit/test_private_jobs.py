@@ -19,19 +19,16 @@ CLUSTER = {"worker": 2}
 
 
 def history() -> History:
-    """Return a job whose host is being joined."""
     return History(clustered(CLUSTER, network="private"))
 
 
 def said(of: History, event: HostJoined) -> list[str]:
-    """Return the messages about an event."""
     before = of.job
     of.happens(event)
     return messages_about(before, event, of.job, of.now, Logs("logs", lambda _task, _lines: []))
 
 
 def test_a_host_without_private_networks_ends_the_job() -> None:
-    """Before anything starts."""
     job = history().happens(HostJoined(HERE), NetworkRefused(HERE, "user.max_user_namespaces is 0")).job
     assert (job.phase, job.exit_code) == (Phase.ENDED, 3)
     assert job.culprit is not None
@@ -42,7 +39,6 @@ def test_a_host_without_private_networks_ends_the_job() -> None:
 
 
 def test_a_network_without_a_way_out_is_told_before_the_start() -> None:
-    """As soon as its host has joined."""
     job = history()
     (line,) = said(job, HostJoined(HERE, "", "pasta is not installed there (package passt)"))
     assert line == (
@@ -54,7 +50,6 @@ def test_a_network_without_a_way_out_is_told_before_the_start() -> None:
 
 
 def test_tasks_of_a_host_meet_on_its_loopback_interface() -> None:
-    """At the ports that they would have had anyway."""
     job = history().happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1001, "worker:1": 1002})).job
     assert [str(task.address) for task in job.plan.tasks] == ["localhost:1001", "localhost:1002"]
 

@@ -40,7 +40,6 @@ def test_what_a_command_runs(words: str, found: tuple[str, int] | None) -> None:
 
 @pytest.mark.parametrize("words", ["sh -c x", "pythonw train.py", "env python train.py", "ipython train.py", ""])
 def test_what_is_no_python(words: str) -> None:
-    """The first argument tells."""
     assert program_source.check_command(words.split()) == "its command does not start with a Python"
 
 
@@ -87,7 +86,6 @@ def test_a_harmless_text(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "reason"), DOUBTFUL)
 def test_a_doubtful_text(text: str, reason: str, tmp_path: Path) -> None:
-    """The reason is reported, with the file."""
     for argv in _ways(text, tmp_path):
         said = _reason(argv, str(tmp_path), [], [])
         assert reason in said
@@ -154,7 +152,6 @@ def test_what_a_program_imports_is_searched_too(files: dict[str, str], is_found:
 
 
 def test_packages_installed_in_a_directory_of_pythonpath_are_not_the_users(tmp_path: Path) -> None:
-    """As those in site-packages."""
     for name in ("site/numpy-2.0.dist-info", "mine", "site/numpy"):
         (tmp_path / name).mkdir(parents=True)
     python_path = f"site:{tmp_path}/mine::missing"

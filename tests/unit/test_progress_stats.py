@@ -21,7 +21,6 @@ pytestmark = pytest.mark.unit
 
 
 def known(*lines: str, at: float = 0.0) -> dict[str, object]:
-    """Return the state after these lines, all received at once."""
     steps = ProgressStats()
     for line in lines:
         steps.take(line.encode(), at)
@@ -29,7 +28,6 @@ def known(*lines: str, at: float = 0.0) -> dict[str, object]:
 
 
 def test_later_lines_add_to_earlier_ones() -> None:
-    """Field by field, metrics included."""
     first, second = (
         '{"step": 1, "epochs": 3, "metrics": {"loss": 2, "mae": 1}}',
         '{"step": 2, "metrics": {"loss": 1.5}}',
@@ -80,7 +78,6 @@ def test_speed_is_that_of_the_last_seconds() -> None:
 
 
 def test_slow_steps_have_a_speed_too() -> None:
-    """One step every 30 seconds."""
     steps = ProgressStats()
     for step in range(3):
         steps.take(b'{"step": %d}' % step, step * 30.0)
@@ -88,7 +85,6 @@ def test_slow_steps_have_a_speed_too() -> None:
 
 
 def test_a_restored_state_begins_anew() -> None:
-    """The speed is not negative."""
     steps = ProgressStats()
     for now, step in ((0, 100), (1, 110), (2, 50)):
         steps.take(b'{"step": %d}' % step, float(now))
@@ -99,7 +95,6 @@ def test_a_restored_state_begins_anew() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.integers(0, 1000)), max_size=60), st.floats(0, 1000))
 def test_speed_is_never_negative(lines: list[tuple[float, int]], later: float) -> None:
-    """For any input at any time."""
     steps, now = ProgressStats(), 0.0
     for wait, step in lines:
         now += wait
@@ -151,7 +146,6 @@ def _installed(teller: progress.Teller, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def lines(pipe: int) -> list[dict[str, object]]:
-    """Return the lines in the pipe."""
     try:
         return [json.loads(line) for line in os.read(pipe, 1 << 20).splitlines()]
     except BlockingIOError:
@@ -159,7 +153,6 @@ def lines(pipe: int) -> list[dict[str, object]]:
 
 
 def test_a_report_is_a_line(pipe: int, teller: progress.Teller) -> None:
-    """With the reported values."""
     progress.report(3, epoch=1, epochs=2, steps_per_epoch=5, loss=0.5, bad=float("nan"))
     assert lines(pipe) == [
         {"step": 3, "epoch": 1, "epochs": 2, "steps_per_epoch": 5, "metrics": {"loss": 0.5, "bad": None}}
@@ -181,14 +174,11 @@ def test_many_reports_are_few_lines_and_nothing_is_lost(pipe: int, teller: progr
 
 
 class Bad:
-    """A metric that breaks every expectation."""
-
     def __float__(self) -> float:
         raise RuntimeError("no")
 
 
 def test_nothing_that_is_reported_raises(pipe: int, eager: progress.Teller) -> None:
-    """A reporting error must not end a training."""
     progress.report("x", loss=1)  # type: ignore[arg-type]
     progress.report(1, loss=Bad(), **{"ä" * 100: 1, "\ud800": 2})
     (line,) = lines(pipe)
@@ -196,7 +186,6 @@ def test_nothing_that_is_reported_raises(pipe: int, eager: progress.Teller) -> N
 
 
 def test_a_line_is_never_longer_than_a_pipe_takes_at_once(pipe: int, teller: progress.Teller) -> None:
-    """Excess metrics are left out."""
     progress.report(1, **{f"{number}" + "\U0001f600" * 64: number for number in range(40)})
     (line,) = lines(pipe)
     assert len(json.dumps(line, ensure_ascii=False).encode()) <= 4096

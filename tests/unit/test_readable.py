@@ -24,7 +24,6 @@ def test_an_age_has_one_unit(seconds: float, words: str) -> None:
 
 @pytest.mark.parametrize(("number", "name"), SIGNALS.items())
 def test_a_signal_has_its_name(number: int, name: str) -> None:
-    """If it has one."""
     assert signal_name(number) == name
 
 
@@ -32,5 +31,4 @@ def test_a_signal_has_its_name(number: int, name: str) -> None:
     ("code", "words"), [(0, "exited with code 0"), (7, "exited with code 7"), (-9, "was killed by SIGKILL")]
 )
 def test_an_exit_is_a_code_or_a_signal(code: int, words: str) -> None:
-    """As Python gives it."""
     assert exit_words(code) == words

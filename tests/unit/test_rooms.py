@@ -43,14 +43,12 @@ def offer(directory: Path, declaration: str) -> None:
 
 
 def shown(directory: Path) -> subprocess.CompletedProcess[str]:
-    """Return what an interpreter with a package says of the commands."""
     program = f"import sys; sys.path.insert(0, {str(directory)!r}); {SHOW}"
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
 
 @pytest.mark.parametrize("name", rooms())
 def test_what_a_room_declares_is_there(name: str) -> None:
-    """Each place can be imported."""
     room = rooms()[name]
     places = [entry.place for entries in (room.watchers, room.starting, room.verbs.values()) for entry in entries]
     places += [verb.output for verb in room.verbs.values()] + [place.finder for place in room.locations]
@@ -64,7 +62,6 @@ def test_what_a_room_declares_is_there(name: str) -> None:
 
 
 def test_no_two_rooms_claim_the_same() -> None:
-    """Neither a command nor a request nor a field."""
     for claims in (
         [verb for room in rooms().values() for verb in room.verbs],
         [kind for room in rooms().values() for watching in room.watchers for kind in watching.requests],
@@ -75,7 +72,6 @@ def test_no_two_rooms_claim_the_same() -> None:
 
 
 def test_a_room_of_another_package(tmp_path: Path) -> None:
-    """Is found at its entry point."""
     offer(tmp_path, DECLARATION)
     done = shown(tmp_path)
     names = done.stdout.split()
@@ -96,7 +92,6 @@ def test_a_room_that_cannot_be_imported_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_spec_that_asks_for_a_missing_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one sentence."""
     spec = made({"cluster": {"worker": 2}, "command": ["true"], "notify": {"exec": ["true"]}})
     monkeypatch.setattr("tflaunch.rooms.rooms", lambda: {"other": Room(fields=("notify",))})
     assert lint.check_spec(spec) == []
@@ -138,20 +133,16 @@ def test_code_for_other_hosts_is_refused_without_the_room_that_copies_it(monkeyp
 
 
 class Reaching:
-    """The connectors of a room, which are one."""
-
     connector = object()
 
     def __init__(self, run: str, patience: float) -> None:
         """Take the run's name, and the timeout for reaching a host."""
 
     def connector_to(self, host: HostPlan, warm: str | None) -> object:
-        """Return the connector to a host."""
         return self.connector
 
 
 def test_columns_of_rooms_are_in_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a run that has ended, too."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
     monkeypatch.setattr(current, "rooms", lambda: {"some": Room(columns=f"{__name__}:count")})
     tasks = current.current_status(record(has_ended=True)).tasks
@@ -159,12 +150,10 @@ def test_columns_of_rooms_are_in_the_status(tmp_path: Path, monkeypatch: pytest.
 
 
 def count(directory: Path, status: Status) -> dict[str, dict[str, float]]:
-    """Be the columns of a room."""
     return {task.task: {"warnings": index} for index, task in enumerate(status.tasks)}
 
 
 def full(file: SpecFile, order: SpecOrder) -> list[Problem]:
-    """Answer as an engine without room for a spec."""
     prepare.load_spec(file, order.settings, order.name, order.command)
     return [Problem.error("cluster.worker", f"{file.source}: no room for {tuple(order.settings)}", "ask for less")]
 

@@ -28,7 +28,6 @@ def test_a_file_is_read_without_its_last_line_break(tmp_path: Path, content: byt
     [(b"", "is empty; write the value"), (b"\n", "is empty"), (b"a\0b", "contains a NUL character")],
 )
 def test_a_file_without_a_usable_value_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
-    """By its path."""
     (tmp_path / "key").write_bytes(content)
     with pytest.raises(TflaunchError, match=rf"secrets\.KEY: {tmp_path}/key {words}"):
         read_secrets({"KEY": SecretSource(file=str(tmp_path / "key"))})

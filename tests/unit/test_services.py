@@ -16,8 +16,6 @@ pytestmark = pytest.mark.unit
 
 
 class Counter(Service):
-    """Serves calls, and counts them."""
-
     CALLS: ClassVar = {"count": {"by": fields.integer}}
     made: ClassVar[list[Counter]] = []
 
@@ -27,55 +25,41 @@ class Counter(Service):
         self.counted = 0
 
     def count(self, call: Any, message: dict[str, Any]) -> None:
-        """Answer with the sum of all calls."""
         self.counted += message["by"]
         call.answer(counted=self.counted)
 
     def look_at_hang(self, task: Any, looked: Any) -> None:
-        """Need no time."""
         looked()
 
 
 class Watcher(Service):
-    """Notes the moments of tasks."""
-
     noted: ClassVar[list[object]] = []
 
     def begin_task(self, task: Any, command: Any) -> None:
-        """Note it."""
         self.noted.append(("begin", task))
 
     def stop_task(self, name: str) -> None:
-        """Note it."""
         self.noted.append(("stop", name))
 
     def end_task(self, name: str) -> None:
-        """Note it."""
         self.noted.append(("end", name))
 
     def leave(self) -> None:
-        """Note it."""
         self.noted.append("leave")
 
     def explain_kill(self) -> str:
-        """Know why."""
         return "it was large"
 
     def look_at_hang(self, task: Any, looked: Any) -> None:
-        """Keep others waiting."""
         self.noted.append(looked)
 
 
 class Starter(Service):
-    """Starts tasks, and leaves a process."""
-
     def outlive_run(self) -> list[int]:
-        """Return the pid of what it leaves."""
         return [42]
 
 
 def start_guard(recipe: str, python: Any, directory: str, title: str, link: Any) -> int | None:
-    """Start a guard where the recipe is known."""
     return 7 if recipe == "known" else None
 
 
@@ -88,7 +72,6 @@ ROOMS = {
 
 @pytest.fixture
 def services(monkeypatch: pytest.MonkeyPatch) -> Services:
-    """Those of an agent that was asked for nothing yet."""
     Counter.made.clear()
     Watcher.noted.clear()
     monkeypatch.setattr("tflaunch_worker.agent.services.rooms", lambda: ROOMS)
@@ -96,7 +79,6 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Services:
 
 
 def test_a_service_is_made_for_its_first_call(services: Services) -> None:
-    """And serves the later ones."""
     assert Counter.made == []
     answers = Answers()
     for expected in (2, 4):
@@ -113,7 +95,6 @@ def test_the_fields_of_a_call_are_checked_as_its_room_says(services: Services) -
 
 
 def test_a_service_takes_part_from_the_moment_that_its_room_names(services: Services) -> None:
-    """Before, it does not exist."""
     task: Any = "worker:0"
     services.stop_task("worker:0")
     assert services.explain_kill() == []
@@ -152,7 +133,6 @@ def test_a_task_that_names_modules_may_be_started_by_a_room(services: Services) 
 
 
 def test_a_room_without_another_way_has_a_task_executed() -> None:
-    """At once."""
     refused: list[bool] = []
     base: Any = Service(agent_parts())
     assert base.start_task(spawn.Command([], {}, "/"), None, lambda: refused.append(True)) is None
@@ -160,7 +140,6 @@ def test_a_room_without_another_way_has_a_task_executed() -> None:
 
 
 def test_a_room_may_start_the_guard_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If it has what the recipe asks for."""
     monkeypatch.setattr("tflaunch_worker.rooms.rooms", lambda: ROOMS)
     nothing: Any = None
     assert start_guard_by_room("known", [], "/", "", nothing) == 7

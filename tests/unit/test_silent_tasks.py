@@ -15,8 +15,6 @@ LIMIT = 10.0
 
 
 class Watched:
-    """A task that is watched, and what it reports to the supervisor."""
-
     def __init__(self) -> None:
         self.clock, self.told = StillLoop(), list[str]()
         task = SimpleNamespace(name="worker:0", attempt=0)
@@ -27,7 +25,6 @@ class Watched:
 
 
 def test_a_silent_task_is_reported_once_and_again_when_it_writes() -> None:
-    """And once more when it falls silent again."""
     watched = Watched()
     watched.clock.advance(LIMIT)
     watched.clock.advance(10 * LIMIT)
@@ -49,7 +46,6 @@ def test_the_import_of_preloaded_modules_is_no_silence_of_the_task() -> None:
 
 
 def test_a_task_that_writes_now_and_then_is_not_silent() -> None:
-    """The limit starts again with each output."""
     watched = Watched()
     for _ in range(10):
         watched.clock.advance(0.9 * LIMIT)
@@ -58,7 +54,6 @@ def test_a_task_that_writes_now_and_then_is_not_silent() -> None:
 
 
 def test_a_task_that_is_gone_is_not_watched() -> None:
-    """Its silence means nothing."""
     watched = Watched()
     watched.watch.cancel()
     watched.clock.advance(LIMIT)

@@ -43,7 +43,6 @@ def headings(site: Path, page: str) -> set[str]:
 
 
 def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
-    """So it can be read without a network."""
     pages = [*site.rglob("*.html"), *site.rglob("*.css")]
     loaded = {next(filter(None, found), "") for page in pages for found in _LOADED.findall(page.read_text())}
     assert len(loaded) > 10

@@ -32,7 +32,6 @@ def everything(kept: Spool, offset: int = 0) -> list[bytes | tuple[int, int]]:
 
 
 def test_what_goes_in_comes_out_from_any_offset(tmp_path: Path) -> None:
-    """Offsets number the bytes of the whole output."""
     kept = Spool(str(tmp_path))
     for piece in (b"hello ", b"", b"world", b"!" * 20):
         kept.append(piece)
@@ -41,7 +40,6 @@ def test_what_goes_in_comes_out_from_any_offset(tmp_path: Path) -> None:
 
 
 def test_past_the_limit_the_gap_is_stated(tmp_path: Path) -> None:
-    """Dropped bytes are reported with their position and size."""
     kept = Spool(str(tmp_path), limit=10)
     kept.append(b"0123456789abc")
     kept.append(b"def")
@@ -106,8 +104,6 @@ def test_a_reader_that_falls_behind_has_the_disk_until_it_has_caught_up(
 
 
 def fill_disk(patch: pytest.MonkeyPatch) -> None:
-    """Fill every disk."""
-
     def refuse(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -30,15 +30,12 @@ class Conversation:
         self.says("greeted", streams=[], addresses=[], is_leaving=False, **self.pulse())
 
     def pulse(self) -> dict[str, float]:
-        """Return an agent's message about its clock and its progress."""
         return {"obeyed": 0, "sent": self.mailbox.time, "time": self.mailbox.time}
 
     def says(self, kind: str, **fields: object) -> None:
-        """Let the agent send a message."""
         self.agent.sendall(wire.encode({"kind": kind, **fields}))
 
     def events(self) -> list[Mail]:
-        """Return all pending events."""
         seen: list[Mail] = []
         for _ in range(10):
             event = self.mailbox.take(self.mailbox.now())
@@ -48,7 +45,6 @@ class Conversation:
 
 @pytest.fixture
 def talk() -> Iterator[Conversation]:
-    """A session that has started."""
     conversation = Conversation()
     assert conversation.events() == [HostJoined("a")]
     yield conversation
@@ -66,7 +62,6 @@ def test_words_that_came_meanwhile_are_read_first(talk: Conversation) -> None:
 
 
 def test_an_agent_without_a_word_is_silent(talk: Conversation) -> None:
-    """The limit is the heartbeat."""
     talk.mailbox.time += 6
     (lost,) = talk.events()
     assert isinstance(lost, LinkLost)

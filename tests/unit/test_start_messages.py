@@ -17,7 +17,6 @@ HOSTS = {"worker": ["a", "b"]}
 
 
 def said(*starts: TaskStarted, **fields: object) -> list[str]:
-    """Return the warnings when tasks of a job on two hosts start."""
     plan = clustered(HOSTS, **fields)._replace(preflight=False)
     job, lines = step.begin_job("run", plan, 0.0), []
     before: list[Event] = [HostJoined("a"), HostJoined("b")]
@@ -31,12 +30,10 @@ def said(*starts: TaskStarted, **fields: object) -> list[str]:
 
 
 def started(host: str, task: str, **facts: object) -> TaskStarted:
-    """Return the start of a task on a host with these facts."""
     return TaskStarted(host, task, 0, 7, 0.0, **facts)  # type: ignore[arg-type]
 
 
 def test_different_versions_of_tensorflow_are_named_with_their_hosts() -> None:
-    """Once, when the second version is found."""
     lines = said(started("a", "worker:0", tensorflow="2.16"), started("b", "worker:1", tensorflow="2.21"))
     assert lines == ["warning: TensorFlow differs: 2.16 on a; 2.21 on b; install the same version everywhere"]
 
@@ -48,7 +45,6 @@ def test_the_same_version_or_an_unknown_one_is_not_mentioned(second: str) -> Non
 
 
 def joined(gpus: int | None, **fields: object) -> tuple[Job, list[str]]:
-    """Return the job of two workers on a host, and what is said, after its agent has joined."""
     plan = clustered({"worker": ["a:1", "a:2"]}, **fields)
     before, event = step.begin_job("run", plan, 0.0), HostJoined("a", gpus=gpus)
     after, _ = step.step(before, event, 1.0)

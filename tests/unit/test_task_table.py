@@ -23,8 +23,6 @@ TAGS = some.frozensets(some.sampled_from("xyz"))
 
 
 class Thing(NamedTuple):
-    """A state."""
-
     tags: frozenset[str]
 
 

@@ -16,7 +16,6 @@ SIZE = (20, 10)
 
 
 def shown(*frames: bytes) -> list[str]:
-    """Return what a terminal shows after these bytes."""
     emulator = pyte.Screen(*SIZE)
     stream = pyte.ByteStream(emulator)
     for frame in frames:
@@ -25,7 +24,6 @@ def shown(*frames: bytes) -> list[str]:
 
 
 def test_a_region_moves_down_grows_and_shrinks() -> None:
-    """The lines above it are kept."""
     region = Region()
     frames = [region.frame(b"1\n", ["a", "b"])]
     assert shown(*frames) == ["1", "a", "b"]
@@ -40,7 +38,6 @@ def test_a_region_moves_down_grows_and_shrinks() -> None:
 
 
 def test_a_region_can_be_left() -> None:
-    """The next one is drawn below it."""
     region = Region()
     frames = [region.frame(b"", ["a", "b"]), region.left(), region.left(), region.frame(b"", ["c"])]
     assert shown(*frames) == ["a", "b", "c"]

@@ -61,7 +61,6 @@ def test_a_task_knows_its_place(
 
 @pytest.mark.parametrize("text", [None, "", " ", "{}"])
 def test_without_a_cluster_a_task_is_alone(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
-    """It leads and trains alone."""
     monkeypatch.delenv("TF_CONFIG", raising=False)
     if text is not None:
         monkeypatch.setenv("TF_CONFIG", text)

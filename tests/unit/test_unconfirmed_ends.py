@@ -31,13 +31,11 @@ FENCE = 10 + 5  # grace and margin of a job without a lease
 
 
 def passes(job: History, seconds: float) -> History:
-    """Let time pass."""
     job.now += seconds
     return job.happens(TimePassed())
 
 
 def far() -> History:
-    """Return a running job on two hosts, with a lease of 30 s."""
     history = History(clustered({"worker": ["h1", "h2"]}, timeouts={"lease": 30, "grace": 10}))
     history.happens(HostJoined("h1"), HostJoined("h2"))
     history.happens(NamesResolved("h1", {"h2": "10.0.0.2"}), NamesResolved("h2", {"h1": "10.0.0.1"}))
@@ -87,7 +85,6 @@ def test_a_success_whose_servers_do_not_end_is_not_reported_as_one() -> None:
 
 
 def test_the_third_signal_waits_for_nothing() -> None:
-    """Whatever still runs."""
     job = mirrored().happens(Interrupted(2), Interrupted(2))
     assert job.job.phase is Phase.STOPPING
     job.happens(Interrupted(2))

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[UngreetedRun]:
-    """A run whose agent has not greeted."""
     started = UngreetedRun(tmp_path)
     yield started
     started.close()

@@ -70,7 +70,6 @@ def test_documents_for_users_stay_short() -> None:
 
 
 def test_changes_have_a_line_each() -> None:
-    """And each line is one that fits a screen."""
     lines = (REPOSITORY / "CHANGELOG.md").read_text().splitlines()
     assert [line for line in lines if line.startswith("  ") or len(line) > 120] == []
 

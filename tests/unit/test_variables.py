@@ -13,7 +13,6 @@ pytestmark = pytest.mark.unit
 
 
 def read(directory: Path, text: str) -> dict[str, str]:
-    """Return the variables in a file with this text."""
     path = directory / "job.env"
     path.write_bytes(text.encode())
     return variables_of([], path)
@@ -51,6 +50,5 @@ def test_a_line_that_is_wrong_is_not_shown(tmp_path: Path, line: str):
 
 
 def test_what_is_typed_is_text_of_the_spec(monkeypatch: pytest.MonkeyPatch):
-    """And what is inherited is not."""
     monkeypatch.setenv("B", "{run}")
     assert variables_of(["A={run}", "B"], None) == {"A": "{run}", "B": "{{run}}"}

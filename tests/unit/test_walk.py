@@ -106,8 +106,6 @@ class World(NamedTuple):
 
 
 class State(NamedTuple):
-    """One node of the walk."""
-
     job: Job
     world: World
     now: float
@@ -205,7 +203,6 @@ def _becomes(world: World, host: str, link: str, **changes: Any) -> World:
 
 
 def _dead(job: Job, world: World, host: str) -> World:
-    """Return the world in which nothing is alive on a host."""
     alive = frozenset(entry for entry in world.alive if job.plan.find(entry[0]).host != host)
     asked = frozenset(entry for entry in world.asked if entry[0] != host)
     return _becomes(world, host, "down", alive=alive, asked=asked)
