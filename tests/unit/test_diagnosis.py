@@ -34,10 +34,10 @@ pytestmark = pytest.mark.unit
 SERVE = 'end the program of a server with `server.join()`, or set "server": true for its role'
 
 
-def news_of(history: History, event: Event) -> list[str]:
-    """Return the messages about one event."""
+def news_of(history: History, event: Event, *log: str) -> list[str]:
+    """Return the messages about one event; ``log`` is the log of every task."""
     before = history.job
-    return messages_about(before, event, history.happens(event).job, history.now, Logs("/logs", lambda *_: []))
+    return messages_about(before, event, history.happens(event).job, history.now, Logs("/logs", lambda *_: [*log]))
 
 
 def summary_of(history: History) -> str:
@@ -67,16 +67,13 @@ def test_what_the_tasks_do_is_said_once_they_have_been_looked_at() -> None:
     history = starting({"worker": 2})
     after_a_minute(history)
     found = StartExplained(0, "worker:0 still imports tensorflow")
-    news = messages_about(history.job, found, history.job, history.now, Logs("/logs", lambda *_: []))
-    assert news == ["hint: worker:0 still imports tensorflow"]
-    history.happens(found)
+    assert news_of(history, found) == ["hint: worker:0 still imports tensorflow"]
     shown = status(history.job, StatusInputs(0.0, "/logs", True, history.now, known=history.known)).forming
     assert shown is not None
     assert shown.hint == "worker:0 still imports tensorflow"
-    of_another = found._replace(attempt=1)
-    assert messages_about(history.job, of_another, history.job, history.now, Logs("/logs", lambda *_: [])) == []
+    assert news_of(history, found._replace(attempt=1)) == []
     history.happens(PortOpened(HERE, "worker:0", 0), PortOpened(HERE, "worker:1", 0))
-    assert messages_about(history.job, found, history.job, history.now, Logs("/logs", lambda *_: [])) == []
+    assert news_of(history, found) == []
 
 
 def test_the_tasks_that_the_others_wait_for_are_named_after_a_minute() -> None:
@@ -91,7 +88,6 @@ def test_the_tasks_that_the_others_wait_for_are_named_after_a_minute() -> None:
 
 
 def test_nobody_listens_if_tf_config_is_overwritten() -> None:
-    """The likely cause is how the program uses TF_CONFIG; the warning comes while the job runs."""
     line, hint = after_a_minute(starting({"worker": 2}))
     assert line == "cluster not formed: waiting 1 min for worker:0, worker:1 to listen"
     assert "may set or drop TF_CONFIG" in hint
@@ -178,12 +174,9 @@ def test_trainings_that_were_each_alone_are_not_passed_over() -> None:
 
 
 def test_what_is_too_short_for_a_training_is_not_suspected() -> None:
-    """The first example of the README prints and exits."""
+    """The first example of the README prints and exits; a training that had nothing to import may be as short."""
     for preload in ("", "json", "no: tensorflow, it starts threads"):
         assert ends_well(0, 1.0, preload) == []
-
-
-def test_a_training_that_had_nothing_to_import_may_be_short() -> None:
     assert "never opened their ports" in ends_well(0, 1.0, "numpy,tensorflow")[0]
 
 
@@ -221,7 +214,6 @@ def test_a_restart_names_culprit_victims_and_wait() -> None:
 
 
 def test_a_summary_names_the_culprit_with_its_words_and_the_victims() -> None:
-    """And where to find the logs."""
     history = mirrored(2, restart={"max": 0}).ends("worker:1", 7).ends("worker:0", None, 9)
     assert summary_of(history).splitlines() == [
         "worker:1 exited with code 7",
@@ -261,35 +253,24 @@ want (1, 2)
 have (3, 4)""".splitlines()
 
 
-def with_traceback(task: str, count: int) -> list[str]:
-    """Return a log for any task."""
-    return ["Epoch 1/3", *TRACEBACK]
-
-
 def test_a_restart_without_a_wait_names_its_cause_too() -> None:
-    """What failed is otherwise said with the wait."""
-    history = mirrored(2, restart={"backoff": [0, 0]})
-    history.happens(TaskExited(HERE, "worker:1", 0, None, 9, 0.0), TaskGone(HERE, "worker:1", 0))
+    history = mirrored(2, restart={"backoff": [0, 0]}).ends("worker:1", None, 9)
     history.happens(TaskExited(HERE, "worker:0", 0, None, 15, 0.0, was_told=True))
     assert news_of(history, TaskGone(HERE, "worker:0", 0)) == ["worker:1 was killed by SIGKILL; restart 1 of 3 follows"]
 
 
 def test_each_restart_names_the_exception_that_caused_it() -> None:
     """In one line, with the location in the program's own code."""
-    history = mirrored(2).ends("worker:0", None, 9)
+    history = mirrored(2).ends("worker:0", 1)
     history.happens(TaskExited(HERE, "worker:1", 0, None, 9, 0.0, was_told=True))
-    history.job = history.job._replace(
-        culprit=history.job.culprit and history.job.culprit._replace(code=1, signal=None)
-    )
-    before, event = history.job, TaskGone(HERE, "worker:1", 0)
-    (line,) = messages_about(before, event, history.happens(event).job, history.now, Logs("/logs", with_traceback))
+    (line,) = news_of(history, TaskGone(HERE, "worker:1", 0), "Epoch 1/3", *TRACEBACK)
     assert line.startswith("worker:0 exited with code 1 (ValueError: bad shape, train.py, line 41); restart 1 of 3 in ")
 
 
 def test_a_clipped_traceback_keeps_the_frame_of_the_users_own_code() -> None:
     """And the frame that raised; if the output is already on the screen, it is not shown again."""
     history = mirrored(2, restart={"max": 0}).ends("worker:1", 7).ends("worker:0", None, 9)
-    assert summary.summary(history.job, "/logs", with_traceback).splitlines()[1:-4] == [
+    assert summary.summary(history.job, "/logs", lambda *_: TRACEBACK).splitlines()[1:-4] == [
         "traceback of worker:1:",
         "    Traceback (most recent call last):",
         "      …",
@@ -302,7 +283,7 @@ def test_a_clipped_traceback_keeps_the_frame_of_the_users_own_code() -> None:
         "    want (1, 2)",
         "    have (3, 4)",
     ]
-    shown = summary.summary(history.job, "/logs", with_traceback, is_shown=True)
+    shown = summary.summary(history.job, "/logs", lambda *_: TRACEBACK, is_shown=True)
     assert shown.splitlines()[0] == "worker:1 exited with code 7 (ValueError: bad shape, train.py, line 41)"
     assert "traceback" not in shown
 
@@ -326,12 +307,13 @@ def test_a_kill_after_the_grace_is_said() -> None:
     ]
     urgent = killed(mirrored(1).happens(Interrupted(2), Interrupted(2)), "worker:0", after=0.1)
     assert news_of(urgent, TaskGone(HERE, "worker:0", 0)) == []
+    by_another = killed(mirrored(1).happens(Interrupted(2)), "worker:0", after=5)
+    assert news_of(by_another, TaskGone(HERE, "worker:0", 0)) == [], "it may have killed all of them"
     failed = killed(mirrored(2, restart={"max": 0}).ends("worker:0", 7), "worker:1", after=0.1)
     assert news_of(failed, TaskGone(HERE, "worker:1", 0)) == []
 
 
 def test_another_stop_signal_is_named() -> None:
-    """TensorFlow does not catch it."""
     history = mirrored(2, stop_signal="SIGINT")
     (line,) = news_of(history, Interrupted(10))
     assert line.startswith(
@@ -340,12 +322,6 @@ def test_another_stop_signal_is_named() -> None:
     killed(history, "worker:0", after=10).happens(TaskGone(HERE, "worker:0", 0))
     killed(history, "worker:1", after=10)
     assert "still running 10 s after INT" in news_of(history, TaskGone(HERE, "worker:1", 0))[0]
-
-
-def test_a_kill_within_the_grace_is_not_taken_for_ours() -> None:
-    """Whoever killed the first task may have killed all of them, before they had time to end."""
-    history = killed(mirrored(1).happens(Interrupted(2)), "worker:0", after=5)
-    assert news_of(history, TaskGone(HERE, "worker:0", 0)) == []
 
 
 def test_the_earlier_of_two_stops_kills() -> None:
@@ -359,7 +335,6 @@ def test_the_earlier_of_two_stops_kills() -> None:
 
 
 def test_a_worker_that_outlives_the_others_is_named_once() -> None:
-    """Uneven data blocks it in a collective operation."""
     history = mirrored(2).ends("worker:0")
     began = history.now
     history.wait()
@@ -381,37 +356,30 @@ def test_a_worker_that_returns_is_told() -> None:
     assert news_of(history, PortOpened(HERE, "worker:1", 1)) == ["worker:1 is back: it listens again (attempt 1)"]
 
 
-def test_a_job_that_is_done_says_how_long_it_took() -> None:
-    """And the number of restarts."""
+def test_a_job_that_is_done_says_how_long_it_took_and_how_far_it_came() -> None:
+    """By the first task that told it; a name from a program shows nothing that a terminal would interpret."""
     history = mirrored(2).ends("worker:0")
     history.now += 75
-    assert summary_of(history.ends("worker:1")) == "done: 2 tasks in 1 min 15 s"
-
-
-def test_a_job_that_is_done_says_how_far_it_came() -> None:
-    """The first task that told it; a name from a program shows nothing that a terminal would interpret."""
-    history = mirrored(2).ends("worker:0")
     metrics = {"loss": 0.01234567, "a\x1b[2Jb": 2.0}
     history.happens(TaskExited(HERE, "worker:1", 0, 0, None, 0.0, step=300, epoch=3, metrics=metrics))
     (line,) = summary_of(history.happens(TaskGone(HERE, "worker:1", 0))).splitlines()
-    assert line.endswith("; step 300, epoch 3, loss 0.01235, a\\x1b[2Jb 2")
+    assert line == "done: 2 tasks in 1 min 15 s; step 300, epoch 3, loss 0.01235, a\\x1b[2Jb 2"
 
 
-def test_a_command_that_is_not_found_has_a_host_and_a_remedy() -> None:
-    """It may exist on all other hosts."""
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("trainer", "install it, or write its full path"),
+        ("train.py", "write its interpreter before it, for example: python train.py"),
+    ],
+)
+def test_a_command_that_is_not_found_has_a_host_and_a_remedy(name: str, remedy: str) -> None:
+    """It may exist on all other hosts; a program without its interpreter is not something to install."""
     history = History(clustered({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))
-    history.happens(TaskNotStarted(HERE, "worker:0", 0, 127, "command not found: 'trainer'"))
+    history.happens(TaskNotStarted(HERE, "worker:0", 0, 127, f"command not found: {name!r}"))
     sentence, hint = summary_of(history.happens(TaskGone(HERE, "worker:0", 0))).splitlines()
-    assert sentence == "worker:0 did not start on localhost: command not found: 'trainer'"
-    assert hint.startswith("hint: install it, or write its full path")
-
-
-def test_a_program_without_its_interpreter_gets_one() -> None:
-    """It is not something to install."""
-    history = History(clustered({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))
-    history.happens(TaskNotStarted(HERE, "worker:0", 0, 127, "command not found: 'train.py'"))
-    _, hint = summary_of(history.happens(TaskGone(HERE, "worker:0", 0))).splitlines()
-    assert hint == "hint: write its interpreter before it, for example: python train.py"
+    assert sentence == f"worker:0 did not start on localhost: command not found: {name!r}"
+    assert hint.startswith(f"hint: {remedy}")
 
 
 ON_H1 = MACHINE._replace(local_names=frozenset({"h1"}))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +63,10 @@ def test_the_tracebacks_of_every_python_are_read(shown: str, pythons: str, text:
     assert last_traceback(text.splitlines()) or shown.startswith(("Fatal", "usage error", "free()"))
 
 
-@pytest.mark.parametrize(
-    "file",
-    ["tensorflow/dtensor/python/api.py", "tensorflow/python/eager/execute.py", "tf_keras/src/engine/training.py"],
-)
-def test_tensorflow_is_no_code_of_the_user_in_whatever_directory(file: str) -> None:
+def test_tensorflow_is_no_code_of_the_user_in_whatever_directory() -> None:
     """`pip install --target` makes directories with names of their own."""
-    assert not Frame(f"/root/site/{file}", 64).is_own
+    for file in ("tensorflow/dtensor/python/api.py", "tensorflow/python/a.py", "tf_keras/src/engine/training.py"):
+        assert not Frame(f"/root/site/{file}", 64).is_own
     assert Frame("/root/site/train.py", 64).is_own
 
 
@@ -113,6 +110,21 @@ def test_an_abort_while_the_interpreter_exits_is_not_the_cause() -> None:
     assert (at_exit.kind, later.kind, later.text) == ("KeyError", "", "terminate called")
 
 
+class Lines(list[str]):
+    """Lines that count how often they are read."""
+
+    reads = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        self.reads += len(found) if isinstance(index, slice) else 1
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        self.reads += len(self)
+        return super().__iter__()
+
+
 @pytest.mark.parametrize(
     "part",
     [
@@ -130,11 +142,11 @@ def test_an_abort_while_the_interpreter_exits_is_not_the_cause() -> None:
         "terminate called after throwing an instance of '" + "'" * 900,
     ],
 )
-def test_hostile_output_takes_no_time(part: str) -> None:
-    """Each pattern is bounded, and each line is read a few times."""
+def test_of_hostile_output_each_line_is_read_a_few_times(part: str) -> None:
+    """Not once for each other line; a pattern that is not bounded would not even end."""
     for lines in ([part] * 2000, [part, '  File "a.py", line 1', "E: x"] * 700, ['  File "a.py", line 1', part] * 900):
-        began = time.process_time()
-        found = find_failure(bounded(lines))
-        assert time.process_time() - began < 0.5
+        counted = Lines(bounded(lines))
+        found = find_failure(counted)
+        assert counted.reads < 50 * len(counted)
         assert found is None or len(found.sentence) <= 200
         assert len(failure_signature("\n".join(lines).encode()[-16384:])) <= 200

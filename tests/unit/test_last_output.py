@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tflaunch_worker.agent.last_output import KEPT, LastOutput
@@ -22,57 +24,48 @@ KERAS_3 = "\b\b\b\r\x1b[1m{done}/{steps}\x1b[0m \x1b[32m━━\x1b[37m━━\x1b
 ALL_AT_ONCE = "{done}/{steps} - 3s - loss: {loss} - 3s/epoch - 6ms/step\n"
 
 
-class TestFailure:
-    """Failures that are the same to a person have equal signatures; others have different ones."""
+OWN = '  File "/home/ann/data.py", line 7, in load\n    raise ValueError\n'
+LIBRARY = '  File "/opt/venv/'
+CHAINED = "\nDuring handling of the above exception, another exception occurred:\n\n"
+OF_TENSORFLOW = "tensorflow.python.framework.errors_impl.UnavailableError"
 
-    def test_an_exception_is_its_type_and_the_users_own_line(self) -> None:
-        """Not the library's frame, and not the message, which may contain numbers."""
-        assert failure_signature(b"step 7\n" + TRACEBACK.encode()) == "ValueError at train.py:41"
 
-    def test_of_several_own_lines_the_innermost_counts(self) -> None:
-        """The others are the same for many failures of a program."""
-        own = '  File "/home/ann/data.py", line 7, in load\n    raise ValueError\n'
-        library = '  File "/opt/venv/'
-        assert failure_signature(TRACEBACK.replace(library, own + library).encode()) == "ValueError at data.py:7"
+@pytest.mark.parametrize(
+    ("output", "signature"),
+    [
+        ("step 7\n" + TRACEBACK, "ValueError at train.py:41"),
+        (TRACEBACK.replace(LIBRARY, OWN + LIBRARY), "ValueError at data.py:7"),
+        (TRACEBACK.replace("ValueError", OF_TENSORFLOW), "UnavailableError at train.py:41"),
+        (TRACEBACK + "2026-01-01 W tensorflow: bye\n" * 50, "ValueError at train.py:41"),
+        (TRACEBACK + CHAINED + TRACEBACK.replace("ValueError", "KeyError"), "KeyError at train.py:41"),
+        ("\n".join(["Traceback (most recent call last):", *TRACEBACK.splitlines()[3:]]),
+         "ValueError at traceback_utils.py:122"),
+        ("", ""),
+        ("\n \n", ""),
+    ],
+    ids=["own line", "innermost", "module", "threads", "chained", "no own line", "no output", "blank"],
+)  # fmt: skip
+def test_failures_that_are_the_same_to_a_person_have_equal_signatures(output: str, signature: str) -> None:
+    """An exception is its type and the user's innermost own line, not its message, which may contain numbers."""
+    assert failure_signature(output.encode()) == signature
 
-    def test_the_module_of_an_exception_does_not_matter(self) -> None:
-        """TensorFlow's exceptions are defined deep in its package."""
-        name = "tensorflow.python.framework.errors_impl.UnavailableError"
-        assert failure_signature(TRACEBACK.replace("ValueError", name).encode()) == "UnavailableError at train.py:41"
 
-    def test_what_threads_write_after_it_does_not_matter(self) -> None:
-        """TensorFlow may log many lines while it exits."""
-        assert (
-            failure_signature(TRACEBACK.encode() + b"2026-01-01 W tensorflow: bye\n" * 50)
-            == "ValueError at train.py:41"
-        )
-
-    def test_of_chained_exceptions_the_last_one_counts(self) -> None:
-        """It ended the program."""
-        chained = TRACEBACK + "\nDuring handling of the above exception, another exception occurred:\n\n" + TRACEBACK
-        head, _, tail = chained.rpartition("ValueError")
-        assert failure_signature(f"{head}KeyError{tail}".encode()) == "KeyError at train.py:41"
-
-    def test_a_frame_of_a_library_counts_when_there_is_no_other(self) -> None:
-        """For example, in a program that is a module of an installed package."""
-        lines = TRACEBACK.splitlines()
-        assert failure_signature("\n".join([lines[0], *lines[3:]]).encode()) == "ValueError at traceback_utils.py:122"
-
-    def test_without_an_exception_the_last_lines_count_but_for_numbers(self) -> None:
-        """Times, addresses and ports differ between attempts."""
-        first = failure_signature(b"begin\n12:00:01 cannot open 0x7f00 on port 2222\nbye\n")
-        assert first == failure_signature(b"long ago\nbegin\n12:59:07 cannot open 0x7fab on port 2301\nbye\n\n")
-        assert first != failure_signature(b"12:59:07 cannot read 0x7fab on port 2301\nbye\n")
-        assert first.startswith("output ")
-
-    def test_no_output_has_no_signature(self) -> None:
-        """Then only the exit code distinguishes failures."""
-        assert failure_signature(b"") == failure_signature(b"\n \n") == ""
-
-    @pytest.mark.parametrize("output", [b"\xff\xfe" * 100, b"Traceback (most recent call last):\n", b"\r" * 20000])
-    def test_anything_has_a_signature_that_is_short(self, output: bytes) -> None:
-        """Even truncated text."""
+def test_without_an_exception_the_last_lines_count_but_for_numbers() -> None:
+    """Times, addresses and ports differ between attempts."""
+    first = failure_signature(b"begin\n12:00:01 cannot open 0x7f00 on port 2222\nbye\n")
+    assert first == failure_signature(b"long ago\nbegin\n12:59:07 cannot open 0x7fab on port 2301\nbye\n\n")
+    assert first != failure_signature(b"12:59:07 cannot read 0x7fab on port 2301\nbye\n")
+    assert first.startswith("output ")
+    for output in (b"\xff\xfe" * 100, b"Traceback (most recent call last):\n", b"\r" * 20000):
         assert len(failure_signature(output)) <= 200
+
+
+def progress_after(*pieces: bytes) -> dict[str, Any]:
+    """Return the progress that a task has told by this output."""
+    output = LastOutput()
+    for piece in pieces:
+        output.note(piece)
+    return output.progress()
 
 
 class TestProgress:
@@ -101,24 +94,19 @@ class TestProgress:
     )
     def test_epoch_step_and_metrics(self, lines: str, known: dict[str, object]) -> None:
         """Of the bar drawn last."""
-        output = LastOutput()
-        output.note(b"loading\n" + lines.encode())
-        assert output.progress() == {"epoch": 2, "epochs": 5, **known}
+        assert progress_after(b"loading\n" + lines.encode()) == {"epoch": 2, "epochs": 5, **known}
 
     def test_numbers_that_cannot_be_sent_are_left_out(self) -> None:
         """A loss may overflow; epoch and step still count."""
-        output = LastOutput()
-        output.note(b"Epoch 1/2\n3/9 [==>...] - ETA: 3s - loss: 1e999 - mae: 0.5\n")
-        assert output.progress()["metrics"] == {"mae": 0.5}
+        bar = b"Epoch 1/2\n3/9 [==>...] - ETA: 3s - loss: 1e999 - mae: 0.5\n"
+        assert progress_after(bar)["metrics"] == {"mae": 0.5}
 
     def test_the_sizes_in_which_output_comes_do_not_matter(self) -> None:
         """A read may end within a line."""
         text = b"Epoch 1/3\n10/10 [======] - loss: 0.5\nEpoch 2/3\n 3/10 [=>....] - loss: 0.4"
         for size in range(1, len(text)):
-            output = LastOutput()
-            for start in range(0, len(text), size):
-                output.note(text[start : start + size])
-            assert output.progress()["step"] == 13, size
+            pieces = [text[start : start + size] for start in range(0, len(text), size)]
+            assert progress_after(*pieces)["step"] == 13, size
 
     def test_what_was_known_stays_until_the_next_bar(self) -> None:
         """With verbose=2, an epoch draws one bar, at its end, and the line of the next one follows at once."""
@@ -133,23 +121,18 @@ class TestProgress:
 
     def test_another_fit_knows_nothing_of_the_one_before(self) -> None:
         """Until it has drawn its own bar."""
-        output = LastOutput()
-        output.note(b"Epoch 1/3\n10/10 [======] - loss: 0.5\nEpoch 1/2\n")
-        assert output.progress() == {"epoch": 1, "epochs": 2}
+        lines = b"Epoch 1/3\n10/10 [======] - loss: 0.5\nEpoch 1/2\n"
+        assert progress_after(lines) == {"epoch": 1, "epochs": 2}
 
     def test_an_epoch_is_known_long_after_its_line(self) -> None:
         """A bar is redrawn thousands of times."""
-        output = LastOutput()
-        output.note(b"Epoch 4/9\n")
-        for _ in range(10):
-            output.note(b"\r 7/10 [====>..] - loss: 0.5".ljust(KEPT, b" "))
-        assert output.progress()["step"] == 37
+        bars = [b"\r 7/10 [====>..] - loss: 0.5".ljust(KEPT, b" ")] * 10
+        assert progress_after(b"Epoch 4/9\n", *bars)["step"] == 37
 
     def test_a_traceback_that_shows_such_a_line_is_none(self) -> None:
         """It contains the program's source."""
-        output = LastOutput()
-        output.note(b"Epoch 3/9\n7/10 [==>..] - loss: 0.5\n  print('Epoch 3/9')\n")
-        assert output.progress()["step"] == 27
+        lines = b"Epoch 3/9\n7/10 [==>..] - loss: 0.5\n  print('Epoch 3/9')\n"
+        assert progress_after(lines)["step"] == 27
 
     @pytest.mark.parametrize("bar", [TF_KERAS, KERAS_3], ids=["tf_keras", "Keras 3"])
     def test_a_fit_of_one_epoch_is_progress_without_the_line(self, bar: str) -> None:
@@ -177,21 +160,18 @@ class TestProgress:
         progress = {"epoch": 2, "epochs": 2, "step": 200, "steps_per_epoch": 100, "metrics": {"loss": 0.7}}
         assert output.progress() == progress
 
-    def test_a_download_or_a_prediction_is_no_training(self) -> None:
-        """Their bars have no metrics."""
-        output = LastOutput()
-        output.note(b"\r 8192/11490434 [......] - ETA: 0s\b\b\r11490434/11490434 [====] - 0s 0us/step\n")
-        output.note(b"\r20/20 [======] - 0s 1ms/step\n")
-        assert output.progress() == {}
-
     def test_empty_lines_cost_no_more_than_others(self) -> None:
         """A search that began again at each of a million would take minutes."""
-        output = LastOutput()
-        output.note(b"\n" * 1_000_000 + b" - \r" + b" " * 1_000_000)
-        assert output.progress() == {}
+        assert progress_after(b"\n" * 1_000_000 + b" - \r" + b" " * 1_000_000) == {}
 
-    def test_other_programs_say_nothing(self) -> None:
-        """A fraction alone is not progress."""
-        output = LastOutput()
-        output.note(b"read 3/10 [files]\n1/2 [==]\nEpoch of dinosaurs\nEpoch 3/10 starts\n")
-        assert output.progress() == {}
+    @pytest.mark.parametrize(
+        "text",
+        [
+            b"\r 8192/11490434 [......] - ETA: 0s\b\b\r11490434/11490434 [====] - 0s 0us/step\n",
+            b"\r20/20 [======] - 0s 1ms/step\n",
+            b"read 3/10 [files]\n1/2 [==]\nEpoch of dinosaurs\nEpoch 3/10 starts\n",
+        ],
+        ids=["download", "prediction", "other programs"],
+    )
+    def test_what_has_no_metrics_is_no_training(self, text: bytes) -> None:
+        assert progress_after(text) == {}
