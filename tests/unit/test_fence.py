@@ -73,22 +73,18 @@ def test_exactly_the_admitted_addresses_reach_the_task(seed: int) -> None:
         admitted |= {str(ipaddress.IPv6Address(prefix + step)) for step in range(draw.choice((0, 5)))}
     program = fence.compile_program(sorted(admitted))
     assert all(max(jumps) < 256 for _, *jumps, _ in program)
-    for address in admitted:
+    for address in draw.sample(sorted(admitted), min(len(admitted), 200)):
         assert run(program, packet_from(address)) == 1
         for other in neighbours(address):
             assert run(program, packet_from(other)) == (other in admitted), other
 
 
 def test_what_lies_between_two_addresses_is_not_admitted() -> None:
-    """Only addresses that follow each other are one range."""
+    """Only addresses that follow each other are one range; a family without addresses is refused."""
     admitted = (1, 3, 4, 7)
     program = fence.compile_program([f"10.0.0.{number}" for number in admitted])
     assert [number for number in range(10) if run(program, packet_from(f"10.0.0.{number}"))] == [*admitted]
-
-
-def test_a_family_without_addresses_is_refused() -> None:
-    """A cluster that uses IPv4 only admits no connection over IPv6."""
-    assert run(fence.compile_program(["10.0.0.1"]), packet_from("::1")) == 0
+    assert run(program, packet_from("::1")) == 0
     assert run(fence.compile_program(["::1"]), packet_from("10.0.0.1")) == 0
 
 
@@ -104,9 +100,5 @@ def test_addresses_are_plain() -> None:
     """As sockets of both families show them."""
     assert fence.plain("::ffff:10.0.0.1") == "10.0.0.1"
     assert fence.plain("fe80::1%eth0") == "fe80::1"
-    assert [fence.is_loopback(address) for address in ("127.3.2.1", "::1", "::", "10.0.0.1")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    assert all(map(fence.is_loopback, ("127.3.2.1", "::1")))
+    assert not any(map(fence.is_loopback, ("::", "10.0.0.1")))

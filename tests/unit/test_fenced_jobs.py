@@ -52,14 +52,10 @@ def said(history: History, event: Event) -> list[str]:
     return messages_about(before, event, history.job, history.now, LOGS)
 
 
-def test_the_addresses_of_all_hosts_are_admitted() -> None:
-    """In one order, each once."""
-    assert port_fence.admitted(started().job) == ALL
-
-
 def test_hosts_follow_the_cluster() -> None:
     """A lost host is kept out by the others; when it is back, it is admitted with its new address."""
     history = started()
+    assert port_fence.admitted(history.job) == ALL
     history.happens(HostLost("c", "its agent was killed"))
     assert port_fence.admitted(history.job) == [address for address in ALL if address != "10.0.0.3"]
     updated = [action.host for action in history.actions if isinstance(action, UpdateFence)]
@@ -82,10 +78,6 @@ def test_an_address_that_a_peer_comes_from_is_admitted() -> None:
     assert [action.host for action in history.actions if isinstance(action, UpdateFence)] == ["a", "b", "c"]
     history.happens(PeerSeen("b", "192.0.2.1"))
     assert not history.actions
-
-
-def test_nothing_follows_in_an_open_network() -> None:
-    """There is no fence."""
     assert not started(network="open").happens(PeerSeen("a", "192.0.2.1")).actions
 
 
@@ -98,7 +90,6 @@ def test_a_host_that_does_not_know_its_addresses_opens_no_other() -> None:
 
 
 def test_an_outsider_is_named_once() -> None:
-    """Whichever hosts it tries."""
     history = started()
     (line,) = said(history, OutsiderRefused("a", "ps:0", "192.0.2.1"))
     assert line.startswith("refused a connection from 192.0.2.1 to ps:0 on a, ")
@@ -109,7 +100,6 @@ def test_an_outsider_is_named_once() -> None:
 
 
 def test_a_task_without_a_fence_is_told_once() -> None:
-    """The job goes on."""
     history = started()
     (line,) = said(history, PortUnfenced("a", "ps:0", "the kernel does not allow it"))
     assert line == "warning: connections from everywhere can reach ps:0 on a: the kernel does not allow it"
@@ -130,7 +120,6 @@ def test_a_job_that_needs_its_fence_ends_without_it() -> None:
 
 @pytest.mark.parametrize("source", ["", "h1", "10.0.0.256", "10.0.0.1 10.0.0.2", "\x1b[2J"])
 def test_an_address_is_checked(source: str) -> None:
-    """It comes from another machine."""
     with pytest.raises(ValueError, match="address"):
         from_agent("a", {"kind": "peer_seen", "source": source})
 
