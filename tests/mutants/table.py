@@ -853,7 +853,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.store.log_sink.LogSink.kept",
         "0 if self._marks.has_earlier else None",
         "None",
-        Suite("unit/test_log_sink.py"),
+        Suite("unit/test_output.py"),
     ),
     "a full disk is not stated in the log": Edit(
         "tflaunch.store.log_writer.TaskLog._miss", "self._gap += size", "pass", Invariant("I6", 223)

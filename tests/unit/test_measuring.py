@@ -1,8 +1,6 @@
-"""Measurements and timestamps: processes per task, times of output, and validation of messages from a link."""
+"""Measurements: the processes of each task, when output was read, and checks of what a link says."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 
 from support.job_history import HERE, History
 from support.specs import clustered
-from tflaunch.agents.output import Output
 from tflaunch.core import event_records, measures
 from tflaunch.core.events import LinkLost, TaskExited
 from tflaunch.core.measures import Measure, Progress
@@ -40,22 +37,10 @@ def test_children_and_members_of_the_session_are_the_tasks() -> None:
 def test_gpus_are_those_on_which_a_task_runs() -> None:
     """What the driver does not report is unknown."""
     figures: dict[str, dict[str, float]] = {"a": {}, "b": {}, "c": {}}
-    rows = {
-        "processes": [
-            ["20", "G1", "100"],
-            ["21", "G2", "50"],
-            ["30", "G2", "[N/A]"],
-            ["99", "G1", "7"],
-            ["x", "G", "1"],
-        ],
-        "gpus": [["G1", "80"], ["G2", "20"], ["G3", "[N/A]"]],
-    }
+    processes = [["20", "G1", "100"], ["21", "G2", "50"], ["30", "G2", "[N/A]"], ["99", "G1", "7"], ["x", "G", "1"]]
+    rows = {"processes": processes, "gpus": [["G1", "80"], ["G2", "20"], ["G3", "[N/A]"]]}
     usage.add_gpus(figures, {20: "a", 21: "a", 30: "b"}, rows)
-    assert figures == {
-        "a": {"gpu_bytes": 150 * 1024 * 1024, "gpu_percent": 50.0},
-        "b": {"gpu_percent": 20.0},
-        "c": {},
-    }
+    assert figures == {"a": {"gpu_bytes": 150 * 2**20, "gpu_percent": 50.0}, "b": {"gpu_percent": 20.0}, "c": {}}
 
 
 # ---- when bytes were read
@@ -106,74 +91,10 @@ def test_every_byte_has_a_time(writes: list[tuple[int, float]], data: st.DataObj
 # ---- what a link says
 
 
-class Kept:
-    """A sink for output."""
-
-    def __init__(self) -> None:
-        self.written: list[tuple[bytes, list[tuple[int, float]]]] = []
-
-    def write(self, task: str, attempt: int, data: bytes, times: list[tuple[int, float]], done: Any) -> None:
-        """Accept output, which is acknowledged later."""
-        self.written.append((data, times))
-
-    def kept(self, task: str, attempt: int) -> int | None:
-        """Return that nothing was kept earlier."""
-        return None
-
-    def lose(self, task: str, attempt: int, size: int) -> None:
-        """Accept a gap."""
-
-    def end(self, task: str, attempt: int) -> None:
-        """Accept the end."""
-
-
-def output(words: Kept) -> Output:
-    """Return the output handler of a host whose clock is 100 s ahead."""
-    return Output(words, lambda: None, lambda theirs: theirs - 100, lambda *_: True)
-
-
-def frame(offset: int, times: Any) -> dict[str, Any]:
-    """Return an ``output`` frame."""
-    return {"kind": "output", "task": TASK, "attempt": 0, "offset": offset, "times": times}
-
-
-def test_times_are_by_our_clock_and_by_position() -> None:
-    """Even if part of the output was already known."""
-    kept = Kept()
-    heard = output(kept)
-    heard.read(frame(0, [[0, 101.0], [4, 102.0]]), b"abcdef")
-    heard.read(frame(2, [[2, 101.0], [4, 102.0], [7, 103.0]]), b"cdefghi")
-    heard.read(frame(0, [[0, 101.0]]), b"abcdef")
-    assert kept.written == [(b"abcdef", [(0, 1.0), (4, 2.0)]), (b"ghi", [(0, 2.0), (1, 3.0)])]
-
-
-@pytest.mark.parametrize(
-    "times",
-    [
-        [], None, 5, "times", [[]], [[1, 1.0]], [[0, 1.0], [0, 2.0]], [[0, 1.0], [3, 2.0], [2, 3.0]],
-        [[0, 1.0], [6, 2.0]], [[0, "1"]], [[0, None]], [[0, 1]], [["0", 1.0]], [[False, 1.0]], [[0, float("nan")]],
-        [[0, 1.0, 2]], [[-1, 1.0]], [0, 1.0], {"0": 1.0},
-    ],
-)  # fmt: skip
-def test_times_that_are_none_are_refused(times: object) -> None:
-    """Data from a link is validated before use."""
-    kept = Kept()
-    with pytest.raises((ValueError, TypeError)):
-        output(kept).read(frame(0, times), b"abcdef")
-    assert kept.written == []
-
-
 def test_measures_are_read() -> None:
     """Unknown values are None."""
-    said = {
-        TASK: {
-            "attempt": 1,
-            "cpu_seconds": 1.5,
-            "rss_bytes": 5,
-            "progress": {"step": 3, "metrics": {"loss": 0.5, "x" * 90: 1}, "age": 0.1, "later": "field"},
-        },
-        "ps:0": {"attempt": 0},
-    }
+    sent = {"step": 3, "metrics": {"loss": 0.5, "x" * 90: 1}, "age": 0.1, "later": "field"}
+    said = {TASK: {"attempt": 1, "cpu_seconds": 1.5, "rss_bytes": 5, "progress": sent}, "ps:0": {"attempt": 0}}
     progress = Progress(3, None, None, None, None, {"loss": 0.5, "x" * 61 + "...": 1}, 0.1)
     assert measures.from_wire(said) == {
         TASK: Measure(1, 1.5, 5, None, None, progress),
@@ -192,7 +113,6 @@ def test_measures_are_read() -> None:
     ],
 )  # fmt: skip
 def test_measures_that_are_none_are_refused(said: object) -> None:
-    """Any invalid input is refused."""
     with pytest.raises(ValueError, match="must be"):
         measures.from_wire(said)
 
@@ -220,21 +140,13 @@ def test_a_task_that_is_cut_off_has_its_last_progress_and_no_usage() -> None:
 
 
 def test_an_event_has_the_metrics_of_a_measurement() -> None:
-    """As many, with the same names, whatever an agent sends."""
-    metrics = {"a\x1b[2J\nb": 2, "\u202e": 1e30, **{f"{number:064}": number for number in range(30)}}
+    """As many, with the same names, whatever an agent sends; all can be shown, and encoded for Prometheus."""
+    metrics = {"a\x1b[2J\nb": 2, "\u202e": 1e30, "loss\ud800": 1, **{f"{number:064}": number for number in range(30)}}
     said = {"kind": "task_exited", "host": "h", "task": TASK, "attempt": 0, "code": 0, "signal": None, "at": 1.0}
     event = event_records.from_record({**said, "metrics": metrics})
     assert isinstance(event, TaskExited)
     progress = measures.from_wire({TASK: {"attempt": 0, "progress": {"metrics": metrics}}})[TASK].progress
     assert progress is not None
     assert event.metrics == progress.metrics
-    assert list(event.metrics)[:2] == [r"a\x1b[2J\nb", r"\u202e"]
+    assert list(event.metrics)[:3] == [r"a\x1b[2J\nb", r"\u202e", r"loss\ud800"]
     assert len(event.metrics) == 20
-
-
-def test_names_of_metrics_can_be_shown_and_encoded() -> None:
-    """They are shown on terminals and sent to Prometheus, which gets no answer at all if one cannot be encoded."""
-    said = {TASK: {"attempt": 0, "progress": {"metrics": {"loss\ud800": 1, "a\x1b[2J\nb": 2}}}}
-    progress = measures.from_wire(said)[TASK].progress
-    assert progress is not None
-    assert progress.metrics == {r"loss\ud800": 1, r"a\x1b[2J\nb": 2}

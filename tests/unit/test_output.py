@@ -1,29 +1,36 @@
-"""What a supervisor makes of output that goes on, or ends, further on than it knows."""
+"""Output from a host: its times by our clock, its gaps, and what an earlier supervisor has stored of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tflaunch.agents.output import Output, Times
+from tflaunch.mailbox import Mailbox
+from tflaunch.store.log_line import Kept
+from tflaunch.store.log_sink import LogSink
+from tflaunch.store.log_writer import Marks
 
 pytestmark = pytest.mark.unit
 
-ABOUT = {"task": "worker:0", "attempt": 0}
+TASK = "worker:0"
 
 
 class Log:
     """A log of which an earlier supervisor has written ``size`` bytes, None if there was none."""
 
-    def __init__(self, size: int | None) -> None:
+    def __init__(self, size: int | None = None) -> None:
         self.said: list[str] = []
+        self.times: list[Times] = []
         self._size = size
 
     def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
-        """Accept output."""
+        """Accept output, which is acknowledged later."""
         self.said.append(data.decode())
+        self.times.append(times)
 
     def kept(self, task: str, attempt: int) -> int | None:
         """Return how much an earlier supervisor has written."""
@@ -39,13 +46,39 @@ class Log:
 
 
 def output(log: Log) -> Output:
-    """Return the output of a host."""
-    return Output(log, lambda: None, lambda theirs: theirs, lambda *_: True)
+    """Return the output of a host whose clock is 100 s ahead."""
+    return Output(log, lambda: None, lambda theirs: theirs - 100, lambda *_: True)
 
 
 def frame(kind: str, offset: int, **more: Any) -> dict[str, Any]:
     """Return a frame."""
-    return {"kind": kind, **ABOUT, "offset": offset, **more}
+    return {"kind": kind, "task": TASK, "attempt": 0, "offset": offset, **more}
+
+
+def test_times_are_by_our_clock_and_by_position() -> None:
+    """Even if part of the output was already known."""
+    log = Log()
+    heard = output(log)
+    heard.read(frame("output", 0, times=[[0, 101.0], [4, 102.0]]), b"abcdef")
+    heard.read(frame("output", 2, times=[[2, 101.0], [4, 102.0], [7, 103.0]]), b"cdefghi")
+    heard.read(frame("output", 0, times=[[0, 101.0]]), b"abcdef")
+    assert log.said == ["abcdef", "ghi"]
+    assert log.times == [[(0, 1.0), (4, 2.0)], [(0, 2.0), (1, 3.0)]]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [], None, 5, "times", [[]], [[1, 1.0]], [[0, 1.0], [0, 2.0]], [[0, 1.0], [3, 2.0], [2, 3.0]],
+        [[0, 1.0], [6, 2.0]], [[0, "1"]], [[0, None]], [[0, 1]], [["0", 1.0]], [[False, 1.0]], [[0, float("nan")]],
+        [[0, 1.0, 2]], [[-1, 1.0]], [0, 1.0], {"0": 1.0},
+    ],
+)  # fmt: skip
+def test_times_that_are_none_are_refused(times: object) -> None:
+    log = Log()
+    with pytest.raises((ValueError, TypeError)):
+        output(log).read(frame("output", 0, times=times), b"abcdef")
+    assert log.said == []
 
 
 @pytest.mark.parametrize("size", [0, 40])
@@ -74,3 +107,34 @@ def test_no_agent_leaves_out_what_was_never_acknowledged(kind: str, is_first: bo
         heard.read(frame("output", 0, times=[[0, 1.0]]), b"some")
     with pytest.raises(ValueError, match="goes on at byte 100"):
         heard.read(frame(kind, 100, times=[[100, 1.0]]), b"more" if kind == "output" else b"")
+
+
+class Screen:
+    """Shows nothing."""
+
+    def show(self, task: str, data: bytes, kept: Kept | None) -> None:
+        """Show nothing."""
+
+    def finish(self, task: str) -> None:
+        """Show nothing."""
+
+
+def sink(path: Path) -> LogSink:
+    """Return the sink of the next supervisor, which expects output of the first attempt."""
+    sink = LogSink(path, Marks(path / "marks.jsonl"), path / "times", Screen(), Mailbox())
+    sink.begin(TASK, 0)
+    return sink
+
+
+def test_what_an_earlier_supervisor_kept_is_what_the_log_has(tmp_path: Path) -> None:
+    """Also with lines of ours between. For the first, output has to begin at its first byte.
+
+    Of an attempt that was acknowledged and not stored, as the disk was full when it began, not even a line of ours
+    tells.
+    """
+    first = sink(tmp_path)
+    assert first.kept(TASK, 0) is None
+    first.write(TASK, 0, b"hello\n", [(0, 0.0)], lambda: None)
+    first.lose(TASK, 0, 10)
+    assert sink(tmp_path).kept(TASK, 0) == 16
+    assert sink(tmp_path).kept(TASK, 1) == 0
