@@ -16,7 +16,7 @@ from tflaunch_worker.agent import orders
 
 pytestmark = pytest.mark.unit
 
-HASH = "ab" * 32
+GREETING = {"is_leaving": False, "streams": [], "addresses": [], "obeyed": 0, "sent": 0.0, "time": 1.0}
 
 
 @pytest.fixture
@@ -32,17 +32,9 @@ NO_ADDRESS = ["fe80::1%x", "10.0.0.256", "10.0.0", "", "h1", "\x1b[2J", "1::2::3
 @pytest.mark.parametrize("address", [*NOT_ITS_OWN, *NO_ADDRESS])
 def test_a_host_vouches_for_its_own_addresses_only(address: str) -> None:
     """In its greeting, when it holds ports, and when it tells from where peers come; agents read the same."""
-    greeting = {
-        "is_leaving": False,
-        "streams": [],
-        "addresses": ["10.0.0.1", address],
-        "obeyed": 0,
-        "sent": 0,
-        "time": 1,
-    }
-    with pytest.raises(
-        ValueError, match="cannot vouch for connections" if address in NOT_ITS_OWN else "is not an address"
-    ):
+    greeting = {**GREETING, "addresses": ["10.0.0.1", address]}
+    problem = "cannot vouch for connections" if address in NOT_ITS_OWN else "is not an address"
+    with pytest.raises(ValueError, match=problem):
         replies.read_greeting(greeting, 0, 1.0)
     held = {"kind": "ports_held", "seq": 1, "ports": {"worker:0": 2222}, "addresses": address}
     seen = {"kind": "peer_seen", "seq": 1, "source": address}
@@ -98,17 +90,7 @@ EXIT: dict[str, Any] = {"kind": "task_exited", "seq": 1, "task": "worker:0", "at
         wire.encode({"kind": "host_lost", "seq": 1, "reason": "x"}),
         wire.encode({"kind": "alive", "obeyed": 9, "sent": 0.0, "time": 1.0}),
         wire.encode({"kind": "alive", "obeyed": 0, "sent": 1e9, "time": 1.0}),
-        wire.encode(
-            {
-                "kind": "greeted",
-                "is_leaving": False,
-                "streams": [],
-                "addresses": [],
-                "obeyed": 0,
-                "sent": 0.0,
-                "time": 1.0,
-            }
-        ),
+        wire.encode({"kind": "greeted", **GREETING}),
         wire.encode({"kind": "answered", "call": 2, "time": 1.0, "tasks": {}}),
         wire.encode({"kind": "told", "call": 1, "task": "worker:0", "attempt": 0, "name": "x", "size": 1}),
         wire.encode({"kind": "output", "task": "worker:1", "attempt": 0, "offset": 0, "times": [[0, 1.0]]}, b"x"),
@@ -229,10 +211,10 @@ def test_events_of_many_attempts_are_believed() -> None:
 def test_a_host_that_reads_nothing_is_not_written_to_for_ever(host: Host) -> None:
     """Unread data accumulates in our memory."""
     host.lines[0].is_full = True
-    for number in range(100_000):
-        host.session.calls.begin("measure", Waiter())
-        if number % 1000 == 0:
-            host.wait(0)
+    for _ in range(100):
+        for _ in range(1000):
+            host.session.calls.begin("measure", Waiter())
+        host.wait(0)
         if not host.session.is_linked:
             break
     assert "does not read" in host.lost()
