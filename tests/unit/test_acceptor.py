@@ -33,11 +33,9 @@ class Loop:
         self.calls: dict[int, Callable[[], None]] = {}
 
     def watch(self, descriptor: int, call: Callable[[], None]) -> None:
-        """Watch a descriptor."""
         self.calls[descriptor] = call
 
     def forget(self, descriptor: int) -> None:
-        """Watch it no longer."""
         del self.calls[descriptor]
 
 
@@ -49,20 +47,16 @@ class Agent:
         self.kept: list[socket.socket] = []
 
     def is_superseded(self, message: dict[str, Any]) -> bool:
-        """Compare the numbers of supervisors."""
         return int(message.get("fencing") or 0) < 3
 
     def admit(self, message: dict[str, Any], connection: socket.socket, heard: bytes) -> None:
-        """Take a supervisor."""
         self.admitted.append((message, heard))
         self.kept.append(connection)
 
     def superseded(self) -> dict[str, object]:
-        """Answer an older supervisor."""
         return {"kind": "superseded", "by": 3}
 
     def appearance(self) -> dict[str, object]:
-        """Answer who only looks."""
         return {"kind": "seen"}
 
 
@@ -92,12 +86,10 @@ class Door:
 
 @pytest.fixture
 def door() -> Door:
-    """An acceptor."""
     return Door()
 
 
 def test_a_supervisor_is_admitted_with_all_that_it_has_sent(door: Door) -> None:
-    """In as many pieces as it came."""
     frame = wire.encode(HELLO)
     theirs, read = door.connect()
     for piece in (frame[:9], frame[9:] + b"more"):
@@ -113,7 +105,6 @@ def test_an_older_supervisor_is_told_that_it_was_replaced(door: Door) -> None:
 
 
 def test_who_looks_is_answered_and_changes_nothing(door: Door) -> None:
-    """Any number of commands may look at a run."""
     assert b"seen" in door.answer(wire.encode({"kind": "look"}))
     assert not door.agent.admitted
 
@@ -122,20 +113,17 @@ def test_who_looks_is_answered_and_changes_nothing(door: Door) -> None:
     "changed", [{"kind": "start_task"}, {"kind": 7}, {"fencing": "4"}, {"lease": -1.0}, {"sent": None}, {"seen": 0.5}]
 )
 def test_a_malformed_first_message_closes_the_connection(door: Door, changed: dict[str, object]) -> None:
-    """And nothing else: the agent goes on."""
     assert door.answer(wire.encode({**HELLO, **changed})) == b""
     assert not door.agent.admitted
     assert not door.loop.calls
 
 
 def test_what_is_no_message_closes_the_connection(door: Door) -> None:
-    """So does its end."""
     assert door.answer(b"GET / HTTP/1.1\r\n\r\n") == b""
     assert not door.loop.calls
 
 
 def test_of_too_many_that_say_nothing_the_oldest_is_closed(door: Door) -> None:
-    """The others wait."""
     connections = [door.connect()[0] for _ in range(17)]
     assert connections[0].recv(1) == b""
     assert len(door.loop.calls) == 16

@@ -51,7 +51,6 @@ def test_tasks_that_have_a_host_keep_it() -> None:
 
 @given(st.integers(1, 60), st.lists(st.sampled_from("abcdef"), min_size=1, max_size=20))
 def test_a_spread_is_even(tasks: int, slots: list[str]) -> None:
-    """No slot has more than one task more than another."""
     placed = hosts(placement.spread(spec(cluster={"worker": tasks}), slots))
     assert len(placed) == tasks
     per_slot = [placed.count(host) / slots.count(host) for host in set(slots)]

@@ -19,7 +19,6 @@ STARTS = {"restart": {"max": 1, "backoff": [1, 1]}}
 
 
 def recorded(*records: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return records with their numbers."""
     return [{"seq": number, **record} for number, record in enumerate(records, 1)]
 
 
@@ -69,7 +68,6 @@ def test_one_that_was_a_step_of_an_earlier_version_is_one() -> None:
 
 
 def test_one_about_an_unknown_task_is_damage() -> None:
-    """No supervisor has written it."""
     grew = {"kind": "memory_grew", "now": 1.0, "host": HERE, "task": "ps:7", "attempt": 0, "rate": 9.0, "left": 60.0}
     with pytest.raises(DamagedRecordError, match="ps:7"):
         list(replay.transitions(mirrored(1).job, recorded(grew)))

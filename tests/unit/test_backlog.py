@@ -35,7 +35,6 @@ class Logs:
         self.backlog.add(Piece(task, data), Kept(str(path), start) if is_kept else None)
 
     def taken(self) -> list[Piece]:
-        """Return all pending pieces."""
         found = []
         while (piece := self.backlog.take(0)) is not None:
             found.append(piece)
@@ -55,7 +54,6 @@ def of(task: str | None, pieces: list[Piece]) -> bytes:
 
 
 def test_a_reader_that_keeps_up_gets_what_came_as_it_came(logs: Logs) -> None:
-    """In the order in which all tasks wrote it."""
     logs.write(A, b"one\n")
     logs.write(B, b"two\n")
     logs.backlog.add(Piece(None, b"tflaunch: three\n"))
@@ -93,7 +91,6 @@ def test_a_slow_reader_gets_everything_and_costs_little_memory(logs: Logs) -> No
 
 
 def test_a_reader_that_catches_up_is_served_from_memory_again(logs: Logs) -> None:
-    """The order is kept."""
     text = b"".join(b"%099d\n" % number for number in range(100_000))
     for start in range(0, len(text), 100_000):
         logs.write(A, text[start : start + 100_000])
@@ -122,7 +119,6 @@ def test_a_terminal_that_is_far_behind_skips_and_says_how_much(tmp_path: Path) -
 
 
 def test_what_no_log_has_room_for_is_stated(logs: Logs) -> None:
-    """On a full disk, a reader that lags behind loses output, and this is reported."""
     for _ in range(100):
         logs.write(A, LINE * 1000, is_kept=False)
     pieces = logs.taken()
@@ -132,7 +128,6 @@ def test_what_no_log_has_room_for_is_stated(logs: Logs) -> None:
 
 
 def test_a_log_that_is_removed_is_stated(logs: Logs) -> None:
-    """A notice replaces the output that cannot be read."""
     for _ in range(100):
         logs.write(A, LINE * 1000)
     (logs.directory / A).unlink()

@@ -117,14 +117,12 @@ class TestPlan:
     ],
 )
 def test_odd_ones_are_errors(fields: dict[str, Any], where: str) -> None:
-    """Each is reported at its place, with a remedy."""
     (problem,) = lint.check_spec(made({**SPEC, **fields}))
     assert (problem.severity, problem.where) == ("error", where)
     assert problem.hint
 
 
 def test_a_sidecar_of_that_name_is_fine_without_the_field() -> None:
-    """It belongs to the user."""
     plan = planned({**SMALLEST_LOCAL, "sidecars": {NAME: {"command": "tensorboard"}}})
     assert tensorboard.tensorboard_of(plan) is None
 
@@ -141,19 +139,16 @@ class TestReach:
         ],
     )
     def test_of_another_host_the_way_is_told(self, settings: dict[str, Any], command: str) -> None:
-        """The same connection by which the spec reaches the host."""
         plan = planned({**SPEC, "cluster": {"worker": ["h1"]}, "hosts": {"h1": settings}})
         told = tensorboard.reach(plan, 6007).lines()
         assert told == ["TensorBoard: http://localhost:6007/ on h1; to open it here:", f"    {command}"]
 
     def test_of_a_container_there_is_none(self) -> None:
-        """A message says so."""
         plan = planned({**SPEC, "cluster": {"worker": ["h1"]}, "hosts": {"h1": {"docker": "box"}}})
         (line,) = tensorboard.reach(plan, 6006).lines()
         assert "inside the container box" in line
 
     def test_of_this_machine_the_page_is_told(self) -> None:
-        """And nothing else."""
         assert tensorboard.reach(planned(SPEC), 6006).lines() == ["TensorBoard: http://localhost:6006/"]
 
 
@@ -174,13 +169,11 @@ class TestBesideAJob:
     """The job never waits for TensorBoard, and TensorBoard never fails the job."""
 
     def test_its_port_is_asked_for_apart(self) -> None:
-        """The request prefers TensorBoard's usual port."""
         plan = clustered({"worker": 1}, tensorboard="logs/")
         actions = History(plan).happens(HostJoined(HERE)).actions
         assert actions == [HoldPorts(HERE, {"worker:0": 0}), HoldPorts(HERE, {NAME: 6006}, exclusive=True)]
 
     def test_the_job_starts_without_it(self) -> None:
-        """TensorBoard starts as soon as its port is held."""
         history = History(clustered({"worker": 1}, tensorboard="logs/"))
         history.happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 10000}))
         assert history.actions == [StartTask(HERE, "worker:0", 0)]
@@ -196,7 +189,6 @@ class TestBesideAJob:
         assert history.job.tasks[NAME].phase is TaskPhase.STARTING
 
     def test_one_without_a_port_is_done_without(self) -> None:
-        """If no port can be held, the job runs without TensorBoard."""
         history = History(clustered({"worker": 1}, tensorboard="logs/"))
         history.happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}), PortsRefused(HERE, {NAME: "none is free"}))
         assert history.job.phase is Phase.RUNNING
@@ -226,7 +218,6 @@ class TestBesideAJob:
         assert history.happens(PortsRefused(HERE, {NAME: "busy"})).job.tasks[NAME].is_alive
 
     def test_it_lives_through_a_restart_of_the_gang(self) -> None:
-        """It keeps its port."""
         history = listening().ends("worker:0", None, 9)
         assert history.actions[1:] == [HoldPorts(HERE, {"worker:0": 0})]
         history.happens(PortsHeld(HERE, {"worker:0": 10001}))
@@ -253,7 +244,6 @@ class TestBesideAJob:
         assert history.ends("viewer", 1).actions == [wanted]
 
     def test_it_ends_with_the_job(self) -> None:
-        """Like every sidecar."""
         history = listening().ends("worker:0")
         assert history.stopped() == [NAME]
         history.ends(NAME)
@@ -261,7 +251,6 @@ class TestBesideAJob:
 
 
 def test_the_news_of_it() -> None:
-    """Its address."""
     logs = Logs("/logs", lambda *_: [])
     history = begun(restart={"max": 0}).happens(TaskStarted(HERE, NAME, 0, 2, 0.0))
     before = history.job

@@ -50,7 +50,6 @@ def test_a_host_that_answers_nonsense_is_refused_with_a_sentence(answer: bytes, 
 
 
 def test_last_words_of_an_agent_are_printable() -> None:
-    """They are the last line of its log."""
     with pytest.raises(AgentGoneError, match=r"x1b\[2J"):
         brought(b'{"kind":"gone","words":"\\u001b[2J"}')
 
@@ -70,11 +69,9 @@ class Dripping:
             self._theirs.send(b" ")
 
     def resume(self) -> Any:
-        """Reconnect to the agent."""
         return self
 
     def close(self) -> None:
-        """Close the connection."""
         self._is_over.set()
         self._thread.join()
         self.socket.close()
@@ -112,7 +109,6 @@ START: dict[str, Any] = {
     ],
 )  # fmt: skip
 def test_a_malformed_order_is_refused(field: str, value: object) -> None:
-    """The error names the bad field; a valid order is accepted."""
     orders.check(START, orders.FIELDS["start_task"])
     with pytest.raises(ValueError, match=r"'|name of a task|surrogates"):
         orders.check({**START, field: value}, orders.FIELDS["start_task"])
@@ -124,7 +120,6 @@ def test_text_of_other_systems_may_be_no_utf_8() -> None:
 
 
 def test_numbers_are_in_range() -> None:
-    """NaN and values beyond the range are rejected."""
     for value in (float("nan"), float("inf"), 10**400, "1", None, True):
         with pytest.raises(ValueError, match="'x' must be a number from"):
             fields.number({"x": value}, "x")
@@ -141,7 +136,6 @@ def test_numbers_are_in_range() -> None:
     ],
 )
 def test_a_doctor_is_told_nonsense(said: list[dict[str, Any]], expected: str) -> None:
-    """It reports this as a problem of the host."""
     ours, theirs = socket.socketpair()
     theirs.sendall(wire.encode({"kind": "greeted"}))
     with ours, theirs:
@@ -162,7 +156,6 @@ class SocketLink:
     "body", [b"", b"[]", b'{"worker": "a:1"}', b'{"worker": [1]}', b'{"worker": ["a\\u0000"]}', b"\xff"]
 )
 def test_a_malformed_cluster_is_refused(body: bytes) -> None:
-    """Anything but a map from role to addresses."""
     with pytest.raises(ValueError, match=r"\w"):
         orders.read_cluster(body)
     assert orders.read_cluster(b'{"worker": ["a:1"]}') == {"worker": ["a:1"]}

@@ -28,7 +28,6 @@ PREEMPTED = Failure("exit 143 ", is_free=True)
 
 
 def test_a_budget_is_spent_and_says_so() -> None:
-    """At most `max` restarts per `window`; the message gives both numbers."""
     answers = spend([LOST] * 3)
     assert [answer.wait is None for answer in answers] == [False, False, True]
     assert answers[-1].no_retry_reason == "restarted 2 times within 1 min 40 s, which is restart.max (2)"
@@ -43,12 +42,10 @@ def test_a_single_restart_is_said_in_words() -> None:
 
 
 def test_the_window_moves_on() -> None:
-    """Restarts older than the window do not count."""
     assert all(answer.wait is not None for answer in spend([LOST] * 20, gap=51))
 
 
 def test_never_means_never() -> None:
-    """Not even for a task that was preempted."""
     never = RULES._replace(max=0)
     assert restart_budget.decide_restart(Budget(), never, PREEMPTED, 0, "job").no_retry_reason == "restart.max is 0"
 

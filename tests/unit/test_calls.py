@@ -27,7 +27,6 @@ class Heard:
 
 
 def test_an_answer_comes_once() -> None:
-    """After the parts that are told; a second one is not believed."""
     agent, heard = PlayedAgent(), Heard()
     agent.calls.begin("measure", heard.waiter, b"body", of="all")
     assert agent.take_sent() == [{"kind": "measure", "call": 1, "of": "all", "body": b"body"}]
@@ -72,7 +71,6 @@ def test_who_ends_a_call_hears_nothing_any_more() -> None:
 
 
 def test_a_malformed_answer_is_a_lost_one() -> None:
-    """The link ends, and its waiter learns of it."""
     agent, heard = PlayedAgent(), list[str]()
 
     def refuse(message: dict[str, Any], body: bytes) -> None:

@@ -62,7 +62,6 @@ def test_the_nearer_one_goes_before(places: Places):
 
 
 def test_there_may_be_none(places: Places):
-    """An empty file is not an error either."""
     assert places.load().origins == {}
     places.user.write_text("# nothing yet\n")
     places.project.write_text("")
@@ -70,7 +69,6 @@ def test_there_may_be_none(places: Places):
 
 
 def test_a_variable_names_another_file_or_none(places: Places, tmp_path: Path):
-    """If empty, it disables both files."""
     places.user.write_text("workdir = 'user'")
     places.project.write_text("workdir = 'project'\n")
     other = tmp_path / "other.toml"
@@ -91,7 +89,6 @@ def test_the_usual_place_follows_xdg(places: Places, tmp_path: Path):
 
 
 def test_variables_are_expanded_once(places: Places):
-    """As in a spec."""
     places.user.write_text("[env]\nA = '${WHO}'\nB = '$${WHO}'\n")
     assert places.load(environ={**places.environ, "WHO": "${ann}"}).env == {"A": "${ann}", "B": "${WHO}"}
 
@@ -107,7 +104,6 @@ def test_variables_are_expanded_once(places: Places):
     ],
 )
 def test_a_mistake_is_told_with_its_file(places: Places, text: str, where: str, words: str):
-    """The message names the defaults file, because the spec does not contain the mistake."""
     places.project.write_text(text)
     source, (problem,) = places.problems()
     assert (source, problem.where) == (str(places.project), where)
@@ -115,7 +111,6 @@ def test_a_mistake_is_told_with_its_file(places: Places, text: str, where: str, 
 
 
 def test_all_mistakes_in_a_file_are_told_at_once(places: Places):
-    """As with a spec."""
     places.user.write_text("nmae = 'x'\nworkdri = 'y'\n")
     source, problems = places.problems()
     assert (source, len(problems)) == (str(places.user), 2)

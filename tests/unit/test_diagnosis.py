@@ -109,7 +109,6 @@ def test_the_use_of_tf_config_is_not_doubted_once_a_cluster_has_formed() -> None
 
 
 def test_servers_that_run_the_program_of_the_chief_are_recognized() -> None:
-    """The message names the field that makes tflaunch run TensorFlow's standard server."""
     cluster = {"chief": 1, "worker": 2, "ps": 1}
     line, hint = after_a_minute(starting(cluster, ("chief:0",)))
     assert line == "cluster not formed: waiting 1 min for worker:0, worker:1, ps:0 to listen"
@@ -118,7 +117,6 @@ def test_servers_that_run_the_program_of_the_chief_are_recognized() -> None:
 
 
 def test_one_task_alone_is_not_waited_for() -> None:
-    """Nor is any task without a cluster."""
     history = starting({"worker": 1})
     assert after_a_minute(history) == []
     assert history.job.formation.is_past_start
@@ -196,7 +194,6 @@ def test_a_server_that_ends_cleanly_too_soon_is_reported() -> None:
 
 
 def test_a_server_that_ends_once_the_chief_is_done_is_not_missed() -> None:
-    """It is stopped then anyway."""
     history = parameter_server()
     history.happens(TaskExited(HERE, "chief:0", 0, 0, None, 0.0))
     assert not news_of(history, TaskExited(HERE, "worker:0", 0, 0, None, 0.0))
@@ -325,7 +322,6 @@ def test_another_stop_signal_is_named() -> None:
 
 
 def test_the_earlier_of_two_stops_kills() -> None:
-    """A later request gives a task no more time."""
     history = mirrored(1).happens(Interrupted(2))
     history.now += 4
     history.happens(StopRequested(60.0))

@@ -54,7 +54,6 @@ def test_a_file_names_one_host_per_line(tmp_path: Path) -> None:
 
 
 def test_a_command_prints_the_same_lines(tmp_path: Path) -> None:
-    """The command runs in the spec's directory, without a shell."""
     (tmp_path / "hosts.txt").write_text(HOSTS)
     assert found(tmp_path, "exec:cat hosts.txt") == EXPECTED
 
@@ -110,7 +109,6 @@ def test_a_name_gives_a_task_per_address() -> None:
     ],
 )
 def test_what_cannot_be_found_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, words: str) -> None:
-    """In one sentence with the source and a remedy."""
     monkeypatch.setattr(listed, "_PATIENCE", 0.5 if "0.5 s" in words else 60)
     (tmp_path / "many").write_text("h1 slots=99999\n" * 50_000)
     (tmp_path / "empty").write_text("# no host\n")
@@ -122,7 +120,6 @@ def test_what_cannot_be_found_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_role_has_its_hosts_from_one_place(tmp_path: Path) -> None:
-    """The cluster must not list them as well."""
     assert "in cluster already" in problem(tmp_path, "dns:localhost", cluster={"worker": 1})
 
 
@@ -134,7 +131,6 @@ def test_offline_hosts_are_assumed() -> None:
 
 
 def test_nothing_of_a_command_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a command that hangs nor its child processes survive."""
     monkeypatch.setattr(listed, "_PATIENCE", 0.5)
     os.mkfifo(tmp_path / "alive")
     reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)

@@ -54,7 +54,6 @@ def exceptions() -> set[Listed]:
 
 
 def test_the_page_has_all_errors() -> None:
-    """With what each derives from, and where it is."""
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `([\w/]+\.py)` \|", PAGE.read_text(), re.MULTILINE)
     assert {Listed(*row) for row in rows} == exceptions()
     assert len(rows) == len(exceptions())

@@ -30,7 +30,6 @@ def output_of(name: str) -> str:
 
 
 def test_each_output_has_its_expectation() -> None:
-    """And the other way round."""
     assert sorted(EXPECTED) == sorted(path.stem for path in OUTPUTS.glob("*.txt"))
     assert len(EXPECTED) >= 40
 

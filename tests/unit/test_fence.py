@@ -97,7 +97,6 @@ def test_the_hosts_of_a_large_cluster_fit() -> None:
 
 
 def test_addresses_are_plain() -> None:
-    """As sockets of both families show them."""
     assert fence.plain("::ffff:10.0.0.1") == "10.0.0.1"
     assert fence.plain("fe80::1%eth0") == "fe80::1"
     assert all(map(fence.is_loopback, ("127.3.2.1", "::1")))

@@ -108,7 +108,6 @@ def test_a_task_without_a_fence_is_told_once() -> None:
 
 
 def test_a_job_that_needs_its_fence_ends_without_it() -> None:
-    """It is not tried again."""
     history = started(network="fenced-or-fail").happens(PortUnfenced("a", "ps:0", "the kernel does not allow it"))
     assert history.job.phase is Phase.STOPPING
     assert history.job.exit_code is not None
@@ -125,5 +124,4 @@ def test_an_address_is_checked(source: str) -> None:
 
 
 def test_a_journal_of_an_earlier_version_has_no_addresses() -> None:
-    """Its hosts joined without them."""
     assert from_record({"kind": "host_joined", "host": "a"}) == HostJoined("a", "")

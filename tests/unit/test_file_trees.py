@@ -26,7 +26,6 @@ def test_a_walk_yields_directories_after_what_is_in_them(tmp_path: Path) -> None
 
 
 def test_a_deep_tree_is_walked_and_measured(deep_path: Path) -> None:
-    """And no descriptor stays open."""
     make_deep(deep_path)
     before = os.listdir("/proc/self/fd")
     assert sum(1 for _ in file_trees.walk(str(deep_path))) == DEPTH + 1

@@ -30,13 +30,11 @@ ROOMS = ("queue", "debug", "stacks", "exec")
     ],
 )
 def test_a_verb_of_another_tool_leads_to_ours(name: str, meant: str) -> None:
-    """In any case of letters, and if it is misspelled."""
     assert no_such_command(name, VERBS).message == f"No such command {name!r}; did you mean `tflaunch {meant}`?"
 
 
 @pytest.mark.parametrize("name", ["rm", "delete", "suspend", "pause"])
 def test_a_verb_without_a_counterpart_gets_a_sentence(name: str) -> None:
-    """It names the verbs that do part of the work."""
     message = no_such_command(name, [*VERBS, *ROOMS]).message
     assert "did you mean" not in message
     assert "`tflaunch " in message
@@ -46,7 +44,6 @@ def test_a_verb_without_a_counterpart_gets_a_sentence(name: str) -> None:
     "name", ["dwon", "stopp", "kil", "restrat", "retart", "reruns", "runn", "delte", "prun", "images", "qqq"]
 )
 def test_a_misspelled_word_leads_to_no_verb_that_changes_something(name: str) -> None:
-    """It leads to the list of commands."""
     assert no_such_command(name, VERBS).message == f"No such command {name!r}; `tflaunch --help` lists the commands"
 
 

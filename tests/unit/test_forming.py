@@ -51,7 +51,6 @@ def states(history: History) -> list[tuple[str, bool | None]]:
 
 
 def test_who_does_not_listen_is_in_the_status_after_a_minute() -> None:
-    """With name, state, duration and remedy."""
     history = starting(2, "worker:0")
     began = history.now
     history.now += policy.WARN_AFTER - 1
@@ -72,7 +71,6 @@ def test_who_does_not_listen_is_in_the_status_after_a_minute() -> None:
 
 
 def test_only_members_of_a_cluster_can_be_waited_for() -> None:
-    """Other tasks have no port known to others, and no task waits for a single one."""
     alone = starting(1)
     alone.now += 3600
     assert states(alone.happens(TimePassed())) == [("running", False)]
@@ -82,7 +80,6 @@ def test_only_members_of_a_cluster_can_be_waited_for() -> None:
 
 
 def test_a_host_that_is_not_heard_is_worse() -> None:
-    """The state of its tasks is unknown."""
     history = starting(2)
     history.now += policy.WARN_AFTER
     history.happens(TimePassed(), LinkLost(HERE, "cut"))
@@ -100,13 +97,11 @@ def test_the_culprit_has_failed_and_its_victims_were_stopped() -> None:
 
 
 def test_tasks_of_a_lost_host_are_lost() -> None:
-    """How they ended is unknown."""
     history = mirrored(1, restart={"max": 0}).happens(HostLost(HERE, "no power"))
     assert [state for state, _ in states(history)] == ["lost"]
 
 
 def test_how_a_run_has_ended_is_one_word() -> None:
-    """The reason for which it was stopped, else how it ended."""
     running = mirrored(1)
     assert told(running).state == "running"
     for event, state in ((Interrupted(2), "interrupted"), (StopRequested(1.0), "stopped")):
@@ -116,7 +111,6 @@ def test_how_a_run_has_ended_is_one_word() -> None:
 
 
 def test_the_cause_of_a_restart_is_kept() -> None:
-    """The next attempt has no culprit yet."""
     history = mirrored(1).happens(TaskExited(HERE, "worker:0", 0, 1, None, 0.0, failure="ValueError at train.py:41"))
     shown = told(history.happens(TaskGone(HERE, "worker:0", 0)).wait().start())
     assert shown.culprit is None

@@ -27,14 +27,12 @@ def spread(count: int, per_host: int = 1, **fields: Any) -> Plan:
 
 
 def test_twice_the_tasks_make_a_record_of_twice_the_size() -> None:
-    """The record at the start of the journal and plan.json."""
     small, large = (len(json.dumps(serialize.as_json(spread(count)))) for count in (200, 400))
     assert large < 2.1 * small
 
 
 @pytest.mark.parametrize("data", [SMALLEST, *GOOD.values()], ids=["smallest", *GOOD])
 def test_a_record_gives_the_plan_again(data: dict[str, Any]) -> None:
-    """So does the form that includes TF_CONFIGs."""
     plan = planned(data)
     for form in (plan, with_tf_configs(plan)):
         assert serialize.from_json(json.loads(json.dumps(serialize.as_json(form)))) == plan
@@ -42,7 +40,6 @@ def test_a_record_gives_the_plan_again(data: dict[str, Any]) -> None:
 
 
 def test_a_journal_of_an_earlier_version_gives_the_same_job() -> None:
-    """Its plan has the TF_CONFIG of every task."""
     plan = clustered({"worker": 2, "evaluator": 1})
     ports = {"worker:0": 1, "worker:1": 2, "evaluator:0": 3}
     events = [
@@ -68,7 +65,6 @@ def test_what_hosts_ask_of_each_other_grows_with_their_number() -> None:
 
 @pytest.mark.parametrize("count", [2, 64, 65])
 def test_few_hosts_all_try_all(count: int) -> None:
-    """Each host probes the tasks of all others."""
     plan = spread(count)
     assert {len(one.peers) for one in preflight.peers_to_try(plan).values()} == {count - 1}
 
@@ -87,7 +83,6 @@ def test_of_many_hosts_each_tries_and_is_tried_by_many(count: int) -> None:
 
 
 def test_hosts_and_processes_are_found_by_name() -> None:
-    """With the same result as a linear search."""
     plan = clustered({"worker": ["a", "b", "a"]}, sidecars={"log": {"command": "x", "host": "b"}})
     assert [process.task for process in plan.on_host("b")] == ["worker:1", "log"]
     assert plan.on_host("c") == ()
@@ -98,7 +93,6 @@ def test_hosts_and_processes_are_found_by_name() -> None:
 
 
 def test_a_gang_is_stopped_in_one_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One update covers all its tasks, whatever their number."""
     assert _changes(200, monkeypatch) == _changes(20, monkeypatch)
 
 

@@ -70,7 +70,6 @@ class Far:
 
 
 def test_all_hosts_that_cannot_be_reached_are_named_at_once() -> None:
-    """Before anything starts; exit code 3."""
     history = Far().history.happens(HostUnreachable("h1", "refused"))
     assert history.job.phase is Phase.JOINING
     history.happens(HostUnreachable("h2", "no such name"))
@@ -80,7 +79,6 @@ def test_all_hosts_that_cannot_be_reached_are_named_at_once() -> None:
 
 
 def test_a_silent_host_delays_nobody_for_longer_than_the_limit() -> None:
-    """It is named long after the other hosts have connected."""
     history = Far().history.happens(HostJoined("h1")).wait()
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
     assert history.job.culprit is not None
@@ -98,7 +96,6 @@ def test_a_name_that_leads_back_to_its_own_host_is_found_before_the_start() -> N
 
 
 def test_a_link_that_comes_back_within_the_lease_changes_nothing() -> None:
-    """The tasks notice nothing."""
     history = Far().join().start().history
     before = history.job.tasks
     history.happens(LinkLost("h2", "cut"))
@@ -147,7 +144,6 @@ def test_nothing_starts_again_before_the_fence() -> None:
 
 
 def test_a_lost_host_takes_the_blame_for_its_peers() -> None:
-    """They failed because the host became unreachable."""
     far = Far(restart={"max": 0}).join().start()
     far.history.happens(LinkLost("h2", "cut"))
     far.history.now += 9
@@ -194,7 +190,6 @@ def test_a_host_may_be_drained_while_its_link_is_lost() -> None:
 
 
 def test_without_a_lease_the_reason_of_the_lost_link_is_named() -> None:
-    """Its tasks end with the link, not after a silence."""
     history = Far(timeouts={"lease": 0, "grace": 10}, restart={"max": 0}).join().start().history
     history.happens(LinkLost("h2", "its agent broke the protocol"), LinkRestored("h2", is_leaving=True))
     assert history.job.culprit is not None
@@ -212,7 +207,6 @@ def test_a_second_ctrl_c_does_not_wait_for_a_host_that_cannot_be_told() -> None:
 
 
 def test_a_lost_host_without_a_task_that_counts_is_not_missed() -> None:
-    """The job continues without its sidecar."""
     far = Far(sidecars={"board": {"command": "board", "host": "h3"}})
     far.history.happens(HostJoined("h3"))
     history = far.join().start().history.happens(TaskStarted("h3", "board", 0, 1, 0.0), HostLost("h3", "killed"))

@@ -46,7 +46,6 @@ def test_references_are_replaced(text: str, expected: str) -> None:
     ],
 )
 def test_what_the_host_does_not_have_is_said(text: str, said: str) -> None:
-    """The message names it."""
     with pytest.raises(UnknownValueError, match=said):
         expand(text, KNOWN)
 
@@ -77,7 +76,6 @@ def test_python_is_the_one_that_runs_the_agent(tmp_path: Path) -> None:
 
 
 def test_a_login_gives_a_task_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a standard PATH and locale."""
     monkeypatch.setenv("USER", "ann")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/theirs")
     env = host_vars.bare_environment("/opt/none/python3")

@@ -100,7 +100,6 @@ EXIT: dict[str, Any] = {"kind": "task_exited", "seq": 1, "task": "worker:0", "at
     ],
 )
 def test_a_frame_that_breaks_the_protocol_ends_the_link(host: Host, said: bytes) -> None:
-    """No part of it becomes an event."""
     host.says(said)
     (_, lost) = host.events[:2]
     assert isinstance(lost, LinkLost)
@@ -109,7 +108,6 @@ def test_a_frame_that_breaks_the_protocol_ends_the_link(host: Host, said: bytes)
 
 
 def test_texts_of_a_host_are_one_printable_line(host: Host) -> None:
-    """They are shown on the terminal and written to the journal."""
     evil = "\x1b]0;PWNED\x07\n tflaunch: done: \udce9" + "x" * 5000
     host.tells(**EXIT, code=None, signal=9, evidence=evil)
     event = host.last()
@@ -170,7 +168,6 @@ def test_a_host_that_drops_every_link_is_given_up() -> None:
 
 
 def test_output_may_not_come_faster_than_it_is_acknowledged(host: Host) -> None:
-    """Otherwise it would accumulate in our memory."""
     host.words.is_slow = True
     size = 0
     while not host.lost() and size < 2**24:
@@ -195,7 +192,6 @@ def test_events_may_not_come_faster_than_tasks_can_cause_them() -> None:
 
 
 def test_events_of_many_attempts_are_believed() -> None:
-    """At any rate."""
     host = Host()
     host.greets()
     seq = 0
@@ -209,7 +205,6 @@ def test_events_of_many_attempts_are_believed() -> None:
 
 
 def test_a_host_that_reads_nothing_is_not_written_to_for_ever(host: Host) -> None:
-    """Unread data accumulates in our memory."""
     host.lines[0].is_full = True
     for _ in range(100):
         for _ in range(1000):
@@ -221,7 +216,6 @@ def test_a_host_that_reads_nothing_is_not_written_to_for_ever(host: Host) -> Non
 
 
 def test_only_measurements_of_tasks_that_it_was_asked_to_start_are_passed_on(host: Host) -> None:
-    """Of an earlier attempt, or a task of another host, nothing is shown."""
     told: list[list[str]] = []
     for call, known, attempt in ((2, "worker:0", 0), (3, "worker:0", 1), (4, "worker:1", 0)):
         measurement_link.measure(host.session, lambda taken, _: told.append(list(taken)), lambda: None)
@@ -231,7 +225,6 @@ def test_only_measurements_of_tasks_that_it_was_asked_to_start_are_passed_on(hos
 
 
 def test_what_an_agent_may_say_is_believed(host: Host) -> None:
-    """The messages of a regular session."""
     about = {"task": "worker:0", "attempt": 0}
     host.tells("task_started", seq=1, **about, pid=5, at=1.0)
     host.says(wire.encode({"kind": "output", **about, "offset": 0, "times": [[0, 1.0]]}, b"x\n"))

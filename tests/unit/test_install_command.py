@@ -77,7 +77,6 @@ def test_in_an_environment_pip_is_named_so_that_it_is_its_own(prefix: Path, monk
 
 
 def test_in_an_environment_of_uv_or_without_pip_it_is_uv_pip(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither has pip."""
     (prefix / "pyvenv.cfg").write_text("home = /usr/bin\nuv = 0.9.1\n")
     assert command_for_extra("web") == f"uv pip install --python {prefix} 'tflaunch[web]'"
     (prefix / "pyvenv.cfg").write_text("home = /usr/bin\n")
@@ -86,7 +85,6 @@ def test_in_an_environment_of_uv_or_without_pip_it_is_uv_pip(prefix: Path, monke
 
 
 def test_conda_has_a_pip_of_its_own(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no file of a venv."""
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(prefix))  # ours may be Debian's
     (prefix / "pyvenv.cfg").unlink()
     (prefix / "conda-meta").mkdir()
@@ -103,7 +101,6 @@ def test_a_python_of_the_system_must_be_told(prefix: Path, monkeypatch: pytest.M
 
 
 def test_the_python_of_a_task_is_another_one(tmp_path: Path) -> None:
-    """In an environment of uv, or with pip."""
     python = tmp_path / "of tasks" / "bin" / "python"
     python.parent.mkdir(parents=True)
     assert command_for_package("tensorboard", str(python)) == f"'{python}' -m pip install tensorboard"

@@ -38,13 +38,11 @@ def test_tf_keras_beside_tensorflow_is_used(tmp_path: Path) -> None:
 
 
 def test_without_tf_keras_the_variable_would_break_the_program(tmp_path: Path) -> None:
-    """TensorFlow would refuse to provide tf.keras."""
     python = environment(tmp_path, "tensorflow")
     assert legacy_keras([str(python)], {}) == (False, "tf_keras is not installed beside TensorFlow 2.21")
 
 
 def test_tf_keras_elsewhere_on_the_path_counts(tmp_path: Path) -> None:
-    """PYTHONPATH comes first."""
     python = environment(tmp_path / "env", "tensorflow")
     (tmp_path / "more" / "tf_keras").mkdir(parents=True)
     (tmp_path / "more" / "tf_keras" / "__init__.py").touch()
@@ -66,7 +64,6 @@ def test_packages_of_another_python_do_not_count(tmp_path: Path) -> None:
 
 
 def test_an_old_tensorflow_has_keras_2_itself(tmp_path: Path) -> None:
-    """It would look for tf_keras if the variable were set."""
     python = environment(tmp_path, "tensorflow", tensorflow="2.15.1")
     assert legacy_keras([str(python)], {}) == (False, "TensorFlow 2.15 has Keras 2 itself")
 

@@ -25,7 +25,6 @@ class Stopped(Exception):
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
-    """A pipe without data."""
     reader, writer = os.pipe()
     yield reader, writer
     os.close(reader)
@@ -134,7 +133,6 @@ def test_the_earlier_receiver_of_signals_gets_them(pipe: tuple[int, int], on_sig
 
 
 def test_patience_ends_it_and_so_does_the_last_writer(pipe: tuple[int, int]) -> None:
-    """In any thread."""
     answers = [wait_readable([pipe[0]], 0)]
     thread = threading.Thread(target=lambda: answers.append(wait_readable([pipe[0]], 0.01)))
     thread.start()

@@ -38,7 +38,6 @@ class Place:
         return self._write(file, data[:taken])
 
     def happens(self, count: int = 1) -> None:
-        """Record an event."""
         for number in range(count):
             self.journal.record(Interrupted(number), [], 0.0)
 
@@ -50,13 +49,11 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A run's directory."""
     return Place(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("room", [0, 1, 100, 200])
 def test_records_wait_for_room(place: Place, room: int) -> None:
-    """A truncated record is completed later, and no record is lost before another."""
     place.happens(2)
     place.room = room
     place.happens(5)
@@ -108,7 +105,6 @@ def test_the_journal_of_another_version_is_refused_with_a_sentence(place: Place)
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_a_record_that_is_missing_or_repeated_is_found(number: int) -> None:
-    """By the numbers of the records."""
     record = {"seq": 1, "time": 0.0, "kind": "interrupted", "now": 0.0, "signal": 2}
     assert record_check.check_record(record, 1) == record
     with pytest.raises(record_check.DamagedRecordError, match=f"its seq is not {number}"):

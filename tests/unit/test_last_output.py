@@ -93,7 +93,6 @@ class TestProgress:
         ],
     )
     def test_epoch_step_and_metrics(self, lines: str, known: dict[str, object]) -> None:
-        """Of the bar drawn last."""
         assert progress_after(b"loading\n" + lines.encode()) == {"epoch": 2, "epochs": 5, **known}
 
     def test_numbers_that_cannot_be_sent_are_left_out(self) -> None:
@@ -102,7 +101,6 @@ class TestProgress:
         assert progress_after(bar)["metrics"] == {"mae": 0.5}
 
     def test_the_sizes_in_which_output_comes_do_not_matter(self) -> None:
-        """A read may end within a line."""
         text = b"Epoch 1/3\n10/10 [======] - loss: 0.5\nEpoch 2/3\n 3/10 [=>....] - loss: 0.4"
         for size in range(1, len(text)):
             pieces = [text[start : start + size] for start in range(0, len(text), size)]
@@ -120,17 +118,14 @@ class TestProgress:
         assert output.progress() == {**known, "epoch": 3, "step": 60, "steps_per_epoch": 20, "metrics": {"loss": 0.1}}
 
     def test_another_fit_knows_nothing_of_the_one_before(self) -> None:
-        """Until it has drawn its own bar."""
         lines = b"Epoch 1/3\n10/10 [======] - loss: 0.5\nEpoch 1/2\n"
         assert progress_after(lines) == {"epoch": 1, "epochs": 2}
 
     def test_an_epoch_is_known_long_after_its_line(self) -> None:
-        """A bar is redrawn thousands of times."""
         bars = [b"\r 7/10 [====>..] - loss: 0.5".ljust(KEPT, b" ")] * 10
         assert progress_after(b"Epoch 4/9\n", *bars)["step"] == 37
 
     def test_a_traceback_that_shows_such_a_line_is_none(self) -> None:
-        """It contains the program's source."""
         lines = b"Epoch 3/9\n7/10 [==>..] - loss: 0.5\n  print('Epoch 3/9')\n"
         assert progress_after(lines)["step"] == 27
 

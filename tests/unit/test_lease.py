@@ -21,13 +21,11 @@ class Clock:
     time = 100.0
 
     def now(self) -> float:
-        """Return the time."""
         return self.time
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """The clock of the host."""
     return Clock()
 
 
@@ -66,14 +64,12 @@ def test_a_delayed_message_does_not_shorten_it(clock: Clock, lease: Lease) -> No
 
 
 def test_another_supervisor_has_another_clock(clock: Clock, lease: Lease) -> None:
-    """Which may be behind that of the first one."""
     clock.time += 20.0
     lease.begin(30.0, "another boot", 7.0)
     assert lease.ends_at == clock.time + 30.0
 
 
 def test_it_is_over_in_the_end(clock: Clock, lease: Lease) -> None:
-    """Without a message."""
     clock.time += 29.8
     assert not lease.is_over
     clock.time += 0.3
@@ -89,7 +85,6 @@ def test_the_same_way_there_and_back_gives_the_moment_itself() -> None:
 
 
 def test_the_fastest_way_of_each_direction_counts() -> None:
-    """Messages delayed in either direction do no harm."""
     chance, clock, ahead = random.Random(1), HostClock(), 4321.0
     for number in range(16):
         sent = 100.0 + number
@@ -100,7 +95,6 @@ def test_the_fastest_way_of_each_direction_counts() -> None:
 
 
 def test_clocks_drift_so_that_old_comparisons_are_forgotten() -> None:
-    """The fastest message of an hour ago has expired."""
     clock = HostClock()
     clock.compare(0.0, 1000.0, 0.0)
     for number in range(16):

@@ -102,7 +102,6 @@ class TestSession:
         assert not path_of(tmp_path, *FILE).exists()
 
     def test_a_disk_without_room(self, tmp_path: Path) -> None:
-        """The task is not held up, and the loss is stated."""
         (tmp_path / "full").write_text("not a directory")
         session = Session(tmp_path / "full")
         session.announce(5)

@@ -24,7 +24,6 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_only_whole_lines_are_kept(tmp_path: Path, before: bytes, after: bytes) -> None:
-    """The next line follows them."""
     path = tmp_path / "lines"
     path.write_bytes(before)
     descriptor = open_to_append(path)
@@ -34,13 +33,11 @@ def test_only_whole_lines_are_kept(tmp_path: Path, before: bytes, after: bytes) 
 
 
 def test_a_new_file_is_private(tmp_path: Path) -> None:
-    """No other user may read it."""
     os.close(open_to_append(tmp_path / "lines"))
     assert (tmp_path / "lines").stat().st_mode & 0o077 == 0
 
 
 def test_lines_are_appended_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a full disk no line is truncated."""
     descriptor = open_to_append(tmp_path / "lines")
     assert append(descriptor, b"one\n")
     write = os.write

@@ -17,7 +17,6 @@ _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def pages() -> list[Path]:
-    """Return all documents."""
     return [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("*/*.md"), *REPOSITORY.glob("docs/*/*.md")]
 
 

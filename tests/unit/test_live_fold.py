@@ -31,7 +31,6 @@ class Shown:
         self._note(self.fold.feed(name, b"".join(PREFIXES[name] + line.encode() + b"\n" for line in lines)))
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         until = self.now + seconds
         while (patience := self.fold.patience) is not None and self.now + patience <= until:
             self.now += patience
@@ -39,7 +38,6 @@ class Shown:
         self.now = until
 
     def end(self) -> list[str]:
-        """Return all that was shown."""
         self._note(self.fold.flush())
         return [line for _, line in self.lines]
 
@@ -69,7 +67,6 @@ def test_names_take_the_columns_of_the_prefix() -> None:
 
 
 def test_lines_that_come_in_turns_are_folded_too() -> None:
-    """In whatever order their tasks write them."""
     shown = Shown()
     shown.write(0, "a", "b")
     for task, text in ((1, "a"), (2, "a"), (2, "b"), (1, "b")):
@@ -78,7 +75,6 @@ def test_lines_that_come_in_turns_are_folded_too() -> None:
 
 
 def test_lines_after_a_folded_one_wait_for_it() -> None:
-    """Each task's lines keep their order."""
     shown = Shown()
     for task in range(3):
         shown.write(task, "same", f"own {task}")

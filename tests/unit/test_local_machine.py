@@ -20,7 +20,6 @@ ELSEWHERE = "192.0.2.77"  # RFC 5737: no machine's
 
 @pytest.fixture
 def interfaces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A machine with two addresses."""
     found = {"eth0": [SimpleNamespace(address="10.7.0.5"), SimpleNamespace(address="fd00::5")]}
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: found)
     local_machine.own_addresses.cache_clear()

@@ -36,32 +36,27 @@ def folded(*lines: Line) -> list[tuple[str, str, int]]:
 
 
 def test_the_same_words_of_many_tasks_are_told_once() -> None:
-    """Under the name of the first."""
     lines = [line(task / 100, task, "hello") for task in range(64)]
     assert folded(*lines, line(1, 3, "bye")) == [("worker:0", "hello", 63), ("worker:3", "bye", 0)]
 
 
 def test_later_words_are_told_again() -> None:
-    """The window has a fixed length."""
     lines = [line(0, 0, "x"), line(0.9, 1, "x"), line(1.1, 2, "x")]
     assert folded(*lines) == [("worker:0", "x", 1), ("worker:2", "x", 0)]
     assert [len(told.others) for told in fold(lines, window=2)] == [2]
 
 
 def test_a_task_that_says_the_same_twice_is_told_twice() -> None:
-    """So is another task that does."""
     lines = [line(0, 0, "a"), line(0.1, 0, "a"), line(0.2, 1, "a"), line(0.3, 1, "a"), line(0.4, 1, "a")]
     assert folded(*lines) == [("worker:0", "a", 1), ("worker:0", "a", 1), ("worker:1", "a", 0)]
 
 
 def test_no_tasks_lines_change_places() -> None:
-    """Lines written in another order are shown in that order."""
     lines = [line(0, 0, "a"), line(0, 0, "b"), line(0.1, 1, "b"), line(0.1, 1, "a")]
     assert folded(*lines) == [("worker:0", "a", 0), ("worker:0", "b", 1), ("worker:1", "a", 0)]
 
 
 def test_following() -> None:
-    """A line is held until no other task can repeat it, or until waiting is disabled."""
     folder = Folder()
     assert folder.feed(line(0, 0, "a")) == []
     assert folder.feed(line(0.5, 1, "a")) == []
@@ -71,7 +66,6 @@ def test_following() -> None:
 
 
 def test_endless_input_is_folded_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In bounded memory, even without timestamps."""
     monkeypatch.setattr(log_fold, "_MOST_HELD", 10)
     endless = (line(0.0, 0, str(number)) for number in itertools.count())
     assert [told.line.text for told in itertools.islice(fold(endless), 3)] == [b"0", b"1", b"2"]

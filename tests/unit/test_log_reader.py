@@ -34,7 +34,6 @@ class Place:
         self.open()
 
     def open(self) -> None:
-        """Act as the next supervisor."""
         self.marks = Marks(self.path / "marks.jsonl")
         self.logs = {
             task: TaskLog(task, path_of(self.path, task), self.marks, times_of(self.path / "times", task))
@@ -42,7 +41,6 @@ class Place:
         }
 
     def close(self) -> None:
-        """End this supervisor."""
         for log in self.logs.values():
             log.close()
         self.marks.close()
@@ -52,7 +50,6 @@ class Place:
         self.logs[task].append(data, [(0, NOW + seconds)])
 
     def again(self, task: str, attempt: int, seconds: float = 0.0) -> None:
-        """Start a task again."""
         self.logs[task].begin_attempt(attempt, NOW + seconds)
 
     def reader(self) -> LogReader:
@@ -94,7 +91,6 @@ def test_lines_of_one_moment_stand_in_the_order_of_the_tasks(place: Place) -> No
 
 
 def test_a_progress_bar_is_its_last_state(place: Place) -> None:
-    """As in a terminal."""
     place.say(A, b"1/3\r2/3\r3/3\r\nend\r\n")
     assert texts(place.reader().read()) == ["0 3/3", "0 end"]
 
@@ -149,7 +145,6 @@ def test_a_log_is_read_on_after_its_supervisor_was_killed_between_mark_and_words
 
 
 def test_since_begins_with_the_line_that_was_being_written(place: Place) -> None:
-    """The time at which a line ends counts."""
     for second in range(100):
         place.say(A, b"%d begins, " % second, second)
         place.say(A, b"ends\n", second + 0.5)
@@ -170,7 +165,6 @@ def test_without_an_index_everything_is_of_an_unknown_time(place: Place) -> None
 
 
 def test_following(place: Place) -> None:
-    """Complete lines as they arrive; the rest at the end; no line twice."""
     place.say(A, b"one\ntw")
     reader = place.reader()
     assert texts(reader.read(tail=1)) == ["0 one"]
@@ -190,7 +184,6 @@ def test_following(place: Place) -> None:
 
 
 def test_following_one_attempt(place: Place) -> None:
-    """The attempt may begin later."""
     place.say(A, b"zero\n")
     reader = place.reader()
     assert texts(reader.read(attempt=1)) == []
@@ -205,7 +198,6 @@ def test_following_one_attempt(place: Place) -> None:
 
 
 def test_following_a_run_that_has_not_begun(tmp_path: Path) -> None:
-    """Not even the log file exists yet."""
     reader = LogReader(tmp_path, tmp_path, [A])
     assert texts(reader.read()) == texts(reader.new_lines()) == texts(reader.rest()) == []
     place = Place(tmp_path, (A,))
@@ -215,7 +207,6 @@ def test_following_a_run_that_has_not_begun(tmp_path: Path) -> None:
 
 
 def test_a_long_line_is_read_whole(place: Place) -> None:
-    """A record of JSON is not torn."""
     place.say(A, b"x" * 2_000_000 + b"\nend\n")
     assert [len(line.text) for line in place.reader().read()] == [2_000_000, 3]
 
@@ -339,5 +330,4 @@ def test_a_mark_that_is_being_written_is_read_when_it_is_whole(place: Place) -> 
 
 
 def test_a_line_knows_its_task() -> None:
-    """And its time and attempt."""
     assert Line(1.0, A, 2, b"x") == (1.0, A, 2, b"x")

@@ -32,7 +32,6 @@ def waiting(seconds: float = 2, *away: str, **fields: object) -> Willing:
 
 
 def test_an_attempt_begins_the_moment_its_hosts_are_back_and_charges_nothing() -> None:
-    """However often they were tried in vain."""
     job = waiting(250)
     assert job.job.phase is Phase.WAITING_FOR_HOSTS
     job.away.clear()
@@ -59,7 +58,6 @@ def test_pauses_between_tries_grow_to_half_a_minute() -> None:
 
 
 def test_at_the_limit_the_job_ends_and_says_how_to_wait_longer() -> None:
-    """The exit code is that for hosts; the reason is the last one."""
     job = waiting(301)
     assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
     assert job.job.culprit is not None
@@ -71,7 +69,6 @@ def test_at_the_limit_the_job_ends_and_says_how_to_wait_longer() -> None:
 
 @pytest.mark.parametrize("request_", [Interrupted(2), StopRequested(10.0)])
 def test_whoever_ends_the_job_need_not_wait(request_: Interrupted | StopRequested) -> None:
-    """Nothing lives, so it ends at once."""
     assert waiting().happens(request_).job.phase is Phase.ENDED
 
 
@@ -82,7 +79,6 @@ def test_without_a_limit_of_its_own_each_try_is_a_restart() -> None:
 
 
 def test_a_spare_host_and_a_smaller_gang_come_before_the_wait() -> None:
-    """A host that is not needed is not waited for."""
     assert waiting(elastic={"min_workers": 2, "retry": 60}).job.phase is Phase.RUNNING
     assert waiting(spares=["s"]).job.phase is Phase.RUNNING
     job = waiting(100, "b", "c", elastic={"min_workers": 2, "retry": 60})
@@ -113,7 +109,6 @@ def test_a_host_that_flaps_ends_the_job_at_last() -> None:
 
 
 def test_what_users_read_names_host_reason_and_both_times() -> None:
-    """In `ps`, on the screen, and once as a message."""
     job = waiting(100)
     shown = status(job.job, StatusInputs(epoch=5000.0, logs="", is_alive=True, now=job.now))
     host = next(host for host in shown.hosts if host.host == "b")

@@ -10,7 +10,6 @@ pytestmark = pytest.mark.unit
 
 
 def test_a_cell_is_changed_and_nothing_else() -> None:
-    """Also for combinations not run yet, and where prose mentions one."""
     page = matrix.with_cell("# Title\n\n| Python |\n|---|\n\nMore.\n", "3.12", "2.19", "passes")
     assert page.startswith("# Title\n\n| Python | TensorFlow 2.16 |")
     assert page.endswith("|\n\nMore.\n")
@@ -21,7 +20,6 @@ def test_a_cell_is_changed_and_nothing_else() -> None:
 
 
 def test_the_page_has_its_table() -> None:
-    """In the format that the script writes."""
     page = matrix.PAGE.read_text()
     (row,) = [line for line in page.splitlines() if line.startswith("| 3.11 |")]
     cell = matrix.cells_of(row)[-1]

@@ -25,7 +25,6 @@ TASK = "worker:0"
 
 
 def test_children_and_members_of_the_session_are_the_tasks() -> None:
-    """Even those that changed their parent or their session."""
     parents = {1: 0, 10: 1, 20: 10, 21: 20, 22: 21, 23: 1, 30: 10, 31: 30, 40: 1}
     sessions = {21: 20, 22: 22, 23: 20, 31: 30}
     processes = {pid: Process(parent, sessions.get(pid, pid), 1.0, 100) for pid, parent in parents.items()}
@@ -35,7 +34,6 @@ def test_children_and_members_of_the_session_are_the_tasks() -> None:
 
 
 def test_gpus_are_those_on_which_a_task_runs() -> None:
-    """What the driver does not report is unknown."""
     figures: dict[str, dict[str, float]] = {"a": {}, "b": {}, "c": {}}
     processes = [["20", "G1", "100"], ["21", "G2", "50"], ["30", "G2", "[N/A]"], ["99", "G1", "7"], ["x", "G", "1"]]
     rows = {"processes": processes, "gpus": [["G1", "80"], ["G2", "20"], ["G3", "[N/A]"]]}
@@ -71,7 +69,6 @@ def test_notes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 3)), min_size=1), st.data())
 def test_every_byte_has_a_time(writes: list[tuple[int, float]], data: st.DataObject) -> None:
-    """Each has that of the note before it, whatever was released."""
     kept, end, now = Times(), 0, 0.0
     moments: list[float] = []
     for size, wait in writes:
@@ -92,7 +89,6 @@ def test_every_byte_has_a_time(writes: list[tuple[int, float]], data: st.DataObj
 
 
 def test_measures_are_read() -> None:
-    """Unknown values are None."""
     sent = {"step": 3, "metrics": {"loss": 0.5, "x" * 90: 1}, "age": 0.1, "later": "field"}
     said = {TASK: {"attempt": 1, "cpu_seconds": 1.5, "rss_bytes": 5, "progress": sent}, "ps:0": {"attempt": 0}}
     progress = Progress(3, None, None, None, None, {"loss": 0.5, "x" * 61 + "...": 1}, 0.1)

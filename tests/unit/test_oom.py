@@ -36,14 +36,12 @@ class Kernel:
         (self.proc / "meminfo").write_text("MemTotal:       16777216 kB\nMemFree:  1 kB\n")
 
     def v2(self, name: str, limit: str = "max", kills: int = 0, hits: int = 0) -> None:
-        """Describe a cgroup."""
         directory = self.root / name.strip("/")
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "memory.events").write_text(f"low 0\nhigh 0\nmax 9\noom {hits}\noom_kill {kills}\n")
         (directory / "memory.max").write_text(f"{limit}\n")
 
     def v1(self, name: str, limit: int = 2**63 - 4096, kills: int = 0, hits: int = 0) -> None:
-        """Describe a version 1 cgroup."""
         directory = self.root / "memory" / name.strip("/")
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "memory.oom_control").write_text(f"oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n")
@@ -62,17 +60,14 @@ class Kernel:
         (self.proc / "self" / "cgroup").write_text("".join(f"{line}\n" for line in lines))
 
     def has_log(self, namespace: str = "pid:[4026531836]") -> None:
-        """Provide a readable kernel log."""
         self.kmsg.write_text(f"6,1,0,-;{KILLED.format(7)}\n")
         (self.proc / "self" / "ns" / "pid").symlink_to(namespace)
 
     def logs(self, text: str) -> None:
-        """Add a log record."""
         with self.kmsg.open("a") as file:
             file.write(f"3,2,100,-;{text}\n")
 
     def watch(self) -> OomWatch:
-        """Start watching."""
         return OomWatch(str(self.root), str(self.proc), str(self.kmsg))
 
 
@@ -108,7 +103,6 @@ def test_one_kill_explains_one_death(kernel: Kernel) -> None:
 
 
 def test_without_a_limit_it_was_the_machine(kernel: Kernel) -> None:
-    """Neither its own cgroup nor a parent was full."""
     kernel.we_are_in("0::/user")
     kernel.v2("/user")
     watch = kernel.watch()

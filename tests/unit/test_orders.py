@@ -13,7 +13,6 @@ BODY = b"x" * 100_000
 
 
 def test_a_frame_is_that_of_the_message() -> None:
-    """Byte for byte, with the number of the command."""
     orders = CommandOutbox(are_kept=True)
     for number, body in enumerate((BODY, b"", b"short"), 1):
         frame = orders.add("set_cluster", body, more="ä")
@@ -38,7 +37,6 @@ def test_a_message_that_is_too_large_is_none() -> None:
 
 
 def test_commands_are_kept_until_they_were_obeyed() -> None:
-    """They are sent again over a new link."""
     orders = CommandOutbox(are_kept=True)
     frames = [orders.add("hold_ports", ports={"worker:0": number}) for number in range(4)]
     orders.forget(obeyed=2)

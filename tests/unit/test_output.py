@@ -37,11 +37,9 @@ class Log:
         return self._size
 
     def lose(self, task: str, attempt: int, size: int) -> None:
-        """State a gap."""
         self.said.append(f"{size} are missing")
 
     def end(self, task: str, attempt: int) -> None:
-        """Accept the end."""
         self.said.append("end")
 
 
@@ -51,7 +49,6 @@ def output(log: Log) -> Output:
 
 
 def frame(kind: str, offset: int, **more: Any) -> dict[str, Any]:
-    """Return a frame."""
     return {"kind": kind, "task": TASK, "attempt": 0, "offset": offset, **more}
 
 
@@ -92,7 +89,6 @@ def test_what_an_earlier_supervisor_could_not_store_is_missing(size: int) -> Non
 
 
 def test_output_that_has_ended_may_be_missing() -> None:
-    """Nothing of it comes again but its end."""
     log = Log(40)
     output(log).read(frame("output_ended", 100), b"")
     assert log.said == ["60 are missing", "end"]

@@ -46,7 +46,6 @@ def started(task: str = "worker:1", **fields: Any) -> TaskPlan:
     ],
 )
 def test_a_placeholder_is_filled_in_when_the_task_starts(text: str, value: str):
-    """With the chosen port and the attempt number."""
     assert filled(text) == value
 
 
@@ -71,7 +70,6 @@ def test_other_braces_stay(text: str, value: str):
 
 
 def test_environment_and_directory_are_filled_in_too():
-    """With the values of the task and the attempt."""
     task = started(env={"RANK": "{task.index}"}, workdir="out/{task.role}-{attempt}")
     assert (task.env["RANK"], task.workdir) == ("1", f"{DIRECTORY}/out/worker-2")
 
@@ -104,19 +102,16 @@ def test_a_sidecar_has_a_name():
 
 
 def test_the_leader_is_the_first_worker_where_there_is_no_chief():
-    """As TensorFlow does."""
     plan = planned({"cluster": {"worker": ["b:1", "c:1"]}, "command": [*TRAIN, "{chief.host}"]})
     assert placeholders.fill(plan.find("worker:1"), plan, "run", "0").argv[2] == "b"
 
 
 def test_tensorboard_has_the_directory_and_the_environment_of_the_task_that_leads():
-    """It runs beside that task."""
     board = started("tensorboard", tensorboard="logs", workdir="{task.role}-{task.index}", env={"A": "{task.name}"})
     assert (board.workdir, board.env["A"]) == (f"{DIRECTORY}/chief-0", "chief:0")
 
 
 def test_a_run_keeps_them_for_later_attempts():
-    """Each attempt has its own number and ports."""
     plan = planned({"cluster": {"worker": 2}, "command": [*TRAIN, "{attempt}"]})
     assert serialize.from_json(serialize.as_json(plan)).tasks[0].argv[2] == "{attempt}"
 
@@ -145,7 +140,6 @@ def test_a_misspelt_placeholder_is_an_error(fields: dict[str, Any], where: str, 
 
 
 def test_two_dots_behind_a_known_prefix_are_a_field_of_something_else():
-    """Not every dotted name is a placeholder."""
     assert lint.check_spec(made({"cluster": {"worker": 2}, "command": [*TRAIN, "{model.name} {tasks.index}"]})) == []
 
 
@@ -160,13 +154,11 @@ class TestJax:
     }
 
     def test_its_variables_have_the_ports_of_the_attempt(self):
-        """And are named in TFLAUNCH_SET."""
         task = started(strategy="jax", cluster={"worker": ["b:1", "c"]})
         assert self.VARIABLES.items() <= task.env.items()
         assert set(self.VARIABLES) <= set(task.env["TFLAUNCH_SET"].split(","))
 
     def test_the_spec_overrides_them(self):
-        """As it does all variables that tflaunch chooses."""
         task = started(strategy="jax", cluster={"worker": 2}, env={"KERAS_BACKEND": "torch"})
         assert task.env["KERAS_BACKEND"] == "torch"
         assert "KERAS_BACKEND" not in task.env["TFLAUNCH_SET"]
