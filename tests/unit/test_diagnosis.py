@@ -9,7 +9,7 @@ import pytest
 from support.job_history import HERE, History, mirrored, parameter_server
 from support.specs import MACHINE, clustered, planned
 from tflaunch.core import time_limits
-from tflaunch.core.annotations import StartExplained
+from tflaunch.core.annotations import Annotation, StartExplained
 from tflaunch.core.events import (
     Event,
     HostJoined,
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.unit
 SERVE = 'end the program of a server with `server.join()`, or set "server": true for its role'
 
 
-def news_of(history: History, event: Event, *log: str) -> list[str]:
+def news_of(history: History, event: Event | Annotation, *log: str) -> list[str]:
     """Return the messages about one event; ``log`` is the log of every task."""
     before = history.job
     return messages_about(before, event, history.happens(event).job, history.now, Logs("/logs", lambda *_: [*log]))
