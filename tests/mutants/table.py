@@ -25,7 +25,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.core.restart_rules.is_start_failure",
         "any(_has_trained(job.tasks[each.task]) for each in gang_tasks(job))",
         "_has_trained(ended)",
-        Suite("unit/test_forming.py"),
+        Suite("unit/test_diagnosis.py"),
     ),
     "a fence that is too short": Edit(
         "tflaunch.core.policy.fence",
