@@ -76,7 +76,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.core.lost_hosts.try_later",
         "max(pause, _SHORTEST_PAUSE)",
         "_LONGEST_PAUSE",
-        Suite("unit/test_lost_hosts.py"),
+        Suite("unit/test_host_events.py"),
     ),
     "a gang grows the moment a host is back": Edit(
         "tflaunch.core.elastic.grows_at",
@@ -440,7 +440,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.agents.outbox.CommandOutbox.forget",
         "self._waiting[0][0] <= obeyed",
         "True",
-        Suite("unit/test_orders.py"),
+        Suite("unit/test_calls.py"),
     ),
     "a host that cannot be reached counts as dead": Edit(
         "tflaunch.agents.reconnect.Reconnector._look_at",
@@ -485,7 +485,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),
     "an agent may say any number of things it was not asked": Edit(
-        "tflaunch.agents.rpc.AgentRpc._read", "len(self._heard) > _MOST_UNASKED", "False", Suite("unit/test_borders.py")
+        "tflaunch.agents.rpc.AgentRpc._read", "len(self._heard) > _MOST_UNASKED", "False", Suite("unit/test_hostile_agents.py")
     ),
     "an earlier attempt's usage is shown": Edit(
         "tflaunch.agents.measurement_link.measure",
@@ -503,7 +503,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.agents.snapshot._answer",
         "end = time.monotonic() + _PATIENCE",
         "end = time.monotonic() + 1e6",
-        Suite("unit/test_borders.py"),
+        Suite("unit/test_hostile_agents.py"),
     ),
     "a pattern excludes only whole paths": Edit(
         "tflaunch.features.code.selected_files._is_excluded",
@@ -701,7 +701,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.orders._check_word",
         "in word:",
         'in "":',
-        Suite("unit/test_borders.py"),
+        Suite("unit/test_hostile_agents.py"),
     ),
     "the fence's own socket counts as a task's": Edit(
         "tflaunch_worker.agent.host.Host.watch_ports",

@@ -1,0 +1,117 @@
+"""The documents: links lead somewhere, docs/errors.md has all errors, docs/compatibility.md its table."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import matrix
+from support.specs import REPOSITORY
+
+pytestmark = pytest.mark.unit
+
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def pages() -> list[Path]:
+    return [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("*/*.md"), *REPOSITORY.glob("docs/*/*.md")]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as the usual viewers make them."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+def broken(page: Path) -> Iterator[str]:
+    """Yield the links of a page that lead nowhere."""
+    for link in _LINK.findall(_FENCE.sub("", page.read_text())):
+        path, _, anchor = link.partition("#")
+        if "://" in link or path.startswith("mailto:"):
+            continue
+        target = (page.parent / path) if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            yield link
+
+
+def test_every_link_leads_somewhere() -> None:
+    found = {str(page.relative_to(REPOSITORY)): list(broken(page)) for page in pages()}
+    assert len(found) > 30
+    assert {page: links for page, links in found.items() if links} == {}
+
+
+PAGE = REPOSITORY / "docs" / "errors.md"
+FIXED = {"JobFailed", "CannotTrain"}
+"""Names that programs import."""
+
+
+class Listed(NamedTuple):
+    """An exception, as a row of the page begins."""
+
+    name: str
+    base: str
+    module: str
+
+
+@functools.cache
+def classes() -> list[Listed]:
+    """Return all classes of the code, with each of their bases."""
+    found = []
+    for root in (REPOSITORY / "launcher" / "tflaunch", REPOSITORY / "worker"):
+        for path in root.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    bases = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
+                    found += [Listed(node.name, base, str(path.relative_to(root))) for base in bases]
+    return found
+
+
+@functools.cache
+def exceptions() -> set[Listed]:
+    """Return those that derive from an exception, through any number of others."""
+    known = {
+        name for name, each in vars(builtins).items() if isinstance(each, type) and issubclass(each, BaseException)
+    }
+    found = set[Listed]()
+    while more := {each for each in classes() if each.base in known} - found:
+        found |= more
+        known |= {each.name for each in more}
+    return found
+
+
+def test_the_page_has_all_errors() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `([\w/]+\.py)` \|", PAGE.read_text(), re.MULTILINE)
+    assert {Listed(*row) for row in rows} == exceptions()
+    assert len(rows) == len(exceptions())
+
+
+def test_names_of_errors_end_in_error() -> None:
+    """Also of those that derive from BaseException, which ruff does not see."""
+    names = {each.name for each in exceptions()}
+    assert {name for name in names if not name.endswith("Error")} == FIXED
+
+
+def test_a_cell_is_changed_and_nothing_else() -> None:
+    page = matrix.with_cell("# Title\n\n| Python |\n|---|\n\nMore.\n", "3.12", "2.19", "passes")
+    assert page.startswith("# Title\n\n| Python | TensorFlow 2.16 |")
+    assert page.endswith("|\n\nMore.\n")
+    assert page.count("passes") == 1
+    assert page.count(matrix.NOT_RUN) == len(matrix.PYTHONS) * len(matrix.TENSORFLOWS) - 1
+    again = matrix.with_cell(page, "3.10", "2.16", matrix.NO_WHEEL)
+    assert again.replace(matrix.NO_WHEEL, matrix.NOT_RUN) == page
+
+
+def test_the_page_has_its_table() -> None:
+    page = matrix.PAGE.read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith("| 3.11 |")]
+    cell = matrix.cells_of(row)[-1]
+    assert matrix.with_cell(page, "3.11", "2.21", cell) == page
