@@ -485,7 +485,10 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),
     "an agent may say any number of things it was not asked": Edit(
-        "tflaunch.agents.rpc.AgentRpc._read", "len(self._heard) > _MOST_UNASKED", "False", Suite("unit/test_hostile_agents.py")
+        "tflaunch.agents.rpc.AgentRpc._read",
+        "len(self._heard) > _MOST_UNASKED",
+        "False",
+        Suite("unit/test_hostile_agents.py"),
     ),
     "an earlier attempt's usage is shown": Edit(
         "tflaunch.agents.measurement_link.measure",

@@ -115,7 +115,6 @@ NOT_YET: set[str] = {
     "tests/training/test_hangs.py",
     "tests/training/test_profile.py",
     "tests/training/test_training.py",
-    "tests/unit/test_run_list.py",
 }
 """Tests that still do so without a reason."""
 
