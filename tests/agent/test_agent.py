@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.agent_client import Agent, Talk, wait_gone
-from support.waiting import PATIENCE, wait_until
+from support.agent_client import Agent, Talk
+from support.waiting import PATIENCE, wait_gone, wait_until
 from tflaunch_worker import LOCK_NAME, SOCKET_NAME, TASKS_NAME, wire
 
 pytestmark = pytest.mark.agent

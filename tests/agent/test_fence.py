@@ -13,8 +13,9 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from support.agent_client import PATIENCE, Agent
+from support.agent_client import Agent
 from support.fixed_ports import free_ports
+from support.waiting import PATIENCE
 from tflaunch_worker import event_loop, wire
 from tflaunch_worker.agent.network import fence as fences
 from tflaunch_worker.agent.network import interfaces, listening_sockets, peers

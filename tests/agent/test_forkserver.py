@@ -15,11 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
-from support.agent_client import Agent, LocalAgent, Talk, wait_gone
+from support.agent_client import Agent, LocalAgent, Talk
 from support.preload_cases import PRELOAD_CASES, PreloadCase
 from support.processes import command_of, memory_has
 from support.signals import ENDING
-from support.waiting import PATIENCE, wait_until
+from support.waiting import PATIENCE, wait_gone, wait_until
 from tflaunch_worker import procfs
 
 pytestmark = pytest.mark.agent

@@ -6,7 +6,8 @@ import hashlib
 
 import pytest
 
-from support.agent_client import Agent, Talk, wait_gone
+from support.agent_client import Agent, Talk
+from support.waiting import wait_gone
 
 pytestmark = pytest.mark.agent
 

@@ -14,11 +14,12 @@ from typing import Any
 import psutil
 import pytest
 
-from support.agent_client import PATIENCE, LocalAgent, Talk
+from support.agent_client import LocalAgent, Talk
 from support.forks import in_fork
 from support.install import lacking, need
 from support.processes import command_of
 from support.sshd import wait_dead
+from support.waiting import PATIENCE
 from tflaunch_worker import linux, process_state, spawn
 from tflaunch_worker.agent.network import pasta, private_network
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from support.agent_client import wait_gone
 from support.disks import small_disks
+from support.waiting import wait_gone
 from tflaunch_worker import process_state, spawn
 
 pytestmark = pytest.mark.agent

@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.agent_client import PATIENCE, Agent, wait_gone
+from support.agent_client import Agent
 from support.processes import all_processes, command_of
+from support.waiting import PATIENCE, wait_gone
 
 pytestmark = pytest.mark.agent
 

@@ -10,8 +10,9 @@ from typing import Any
 import psutil
 import pytest
 
-from support.agent_client import PATIENCE, Agent, Talk, wait_gone
+from support.agent_client import Agent, Talk
 from support.processes import command_of
+from support.waiting import PATIENCE, wait_gone
 from tflaunch.core import measures
 from tflaunch.core.measures import Measure, Progress
 from tflaunch_worker.event_loop import Loop

@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from support.agent_client import Talk, wait_gone
+from support.agent_client import Talk
 from support.launch import LONG
 from support.processes import command_of, memory_has
+from support.waiting import wait_gone
 from tflaunch.transport.local import LocalConnector
 from tflaunch_worker import LOCK_NAME, LOG_NAME, linux, procfs
 from tflaunch_worker.features.preload import warm_client

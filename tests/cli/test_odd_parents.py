@@ -19,9 +19,8 @@ from typing import Any
 import psutil
 import pytest
 
-from support.agent_client import wait_gone
 from support.launch import PATIENCE, Launch, read_until
-from support.waiting import wait_until
+from support.waiting import wait_gone, wait_until
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
 from tflaunch.runtime import daemon
 from tflaunch_worker import signals

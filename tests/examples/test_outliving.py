@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.agent_client import wait_gone
 from support.launch import LONG, PATIENCE, Launch
 from support.mnist import ENOUGH, ENOUGH_QUICKLY
 from support.specs import REPOSITORY, TFLAUNCH
 from support.terminals import Terminal
+from support.waiting import wait_gone
 
 pytestmark = pytest.mark.tensorflow
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.agent_client import Agent, LocalAgent, SshAgent, wait_gone
+from support.agent_client import Agent, LocalAgent, SshAgent
 from support.processes import all_processes, command_of
 from support.sshd import StartSshd, home_for_client
+from support.waiting import wait_gone
 from tflaunch.transport.base import AgentGoneError
 from tflaunch_worker import LOCK_NAME, orphans, procfs
 

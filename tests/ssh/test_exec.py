@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from support.agent_client import wait_gone
 from support.launch import PATIENCE, Launch
 from support.specs import TFLAUNCH
 from support.sshd import StartSshd, home_for_client
 from support.terminals import Terminal
+from support.waiting import wait_gone
 
 pytestmark = pytest.mark.ssh
 

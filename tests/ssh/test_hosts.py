@@ -14,12 +14,12 @@ from typing import Any
 import psutil
 import pytest
 
-from support.agent_client import wait_gone
 from support.disks import MakeDisk, missing
 from support.launch import PATIENCE, Launch, read_until
 from support.processes import all_processes, command_of, is_agent, parent_of, without_forks
 from support.specs import TFLAUNCH
 from support.sshd import USER, Sshd, StartSshd, home_for_client, kill, wait_dead
+from support.waiting import wait_gone
 
 pytestmark = pytest.mark.ssh
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import sys
@@ -297,8 +296,7 @@ def test_training_survives_a_cable_that_is_cut_for_a_while(bed: Bed, launch: Lau
         read_until(running, "epoch 1 of ")
         bed.cut(2)
         read_errors_until(running, "lost the link to h2")
-        with contextlib.suppress(AssertionError):  # TensorFlow may not have noticed by then: either is fine
-            watch.wait_until(lambda living: len({one.host for one in living}) < 3, patience=15)
+        time.sleep(10)  # clock: for a while is the subject; TensorFlow may have noticed by then, or not
         bed.heal(2)
         out, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err

@@ -9,9 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
-from support.agent_client import wait_gone
 from support.launch import Launch
 from support.sshd import Sshd, StartSshd
+from support.waiting import wait_gone
 from tflaunch_worker.features.preload import warm_client
 
 from .test_hosts import shell_on

@@ -13,13 +13,12 @@ from typing import Any, Protocol
 
 from support.processes import parent_of
 from support.sshd import Sshd
+from support.waiting import PATIENCE, wait_gone
 from tflaunch.plan.model import HostPlan
 from tflaunch.rooms import load, rooms
 from tflaunch.transport.base import Link
 from tflaunch.transport.local import LocalConnector
 from tflaunch_worker import LOG_NAME, SOCKET_NAME, wire
-
-PATIENCE = 120.0
 
 
 class Process(Protocol):
@@ -245,15 +244,3 @@ def _session(pid: int) -> int:
 def _log(directory: Path) -> str:
     log = directory / LOG_NAME
     return log.read_text() if log.exists() else ""
-
-
-def wait_gone(pid: int) -> None:
-    """Wait until a process, of any parent, has exited."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        assert select.select([descriptor], [], [], PATIENCE)[0], f"process {pid} lives on"
-    finally:
-        os.close(descriptor)

@@ -13,7 +13,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ URL = r"TensorBoard: http://localhost:(\d+)/"
 UNTIL_GO = "echo up; until test -e go; do sleep 0.05; done; "
 QUICK = {"lease": 60, "grace": 5}
 ONCE = {"max": 1, "backoff": [0, 0]}
+_TRIES = 100
 
 
 def stand_in(directory: Path) -> None:
@@ -64,23 +65,12 @@ def left_alone(port: int) -> Iterator[None]:
 @contextmanager
 def busy(port: int) -> Iterator[None]:
     """Occupy a port of the loopback address; wait if another test has it just now."""
-    with left_alone(port), _occupied(port):
-        yield
-
-
-@contextmanager
-def _occupied(port: int) -> Iterator[None]:
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            server = socket.create_server(("127.0.0.1", port))
-            break
-        except OSError:
-            if time.monotonic() > end:  # its owner keeps it
-                yield
-                return
-            time.sleep(0.1)
-    with server:
+    with left_alone(port), ExitStack() as stack:
+        for _ in range(_TRIES):
+            with suppress(OSError):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+                break
+            time.sleep(0.1)  # clock: no event says that its owner, which may also keep it, has gone
         yield
 
 
@@ -100,10 +90,10 @@ class Said:
                 self._queue.put(line)
         self._queue.put("")
 
-    def until(self, pattern: str, patience: float = PATIENCE) -> re.Match[str]:
+    def until(self, pattern: str) -> re.Match[str]:
         """Wait for a line that matches this pattern."""
         while True:
-            line = self._queue.get(timeout=patience)
+            line = self._queue.get(timeout=PATIENCE)
             assert line, f"it ended after {self.lines}"
             self.lines.append(line.rstrip("\n"))
             if found := re.search(pattern, line):

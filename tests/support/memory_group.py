@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from support.install import lacking
+from support.waiting import wait_until
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _PREFIX = "tflaunch-tests-"
-_PATIENCE = 10.0  # seconds for the kernel to release the processes that it has killed
-_POLL = 0.02
 
 
 class MemoryGroup:
@@ -107,19 +105,18 @@ def _hierarchy() -> tuple[Path, bool]:
 
 def _remove(directory: Path, *to: Path) -> None:
     """Remove a group; its processes go to the first of the other groups that takes them."""
-    end = time.monotonic() + _PATIENCE
-    while directory.exists():
+
+    def is_removed() -> bool:
         for pid in _members(directory):
             for group in to:
                 with suppress(OSError):
                     (group / "cgroup.procs").write_text(pid)
                     break
-        try:
+        with suppress(OSError):  # the kernel releases those that it has killed a little later
             directory.rmdir()
-        except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(_POLL)
+        return not directory.exists()
+
+    wait_until(is_removed, otherwise=f"{directory} has processes: {_members(directory)}")
 
 
 def _members(directory: Path) -> list[str]:

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import psutil
 import pytest
 
+from support.waiting import wait_until
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _PERIOD = 0.1  # seconds between samples
-_PATIENCE = 120.0
 _LOOKS = 20  # at a process that has no command line at the moment
 _PAUSE = 0.001  # seconds between them
 # Fields of /proc/PID/stat, counted after the name in parentheses: the start time, and the addresses of arguments
@@ -80,7 +81,7 @@ class Table:
                     break
                 if not _identity(pid):
                     return None
-                time.sleep(_PAUSE)  # it executes another program, or exits: it has neither for a moment
+                time.sleep(_PAUSE)  # clock: it executes another program, or exits, and has neither for a moment
         except OSError:
             return None
         return Process(
@@ -185,7 +186,6 @@ class ProcessWatch:
         self.samples: list[Sample] = []
         self._table = Table(host_of)
         self._run = run
-        self._sampled = threading.Condition()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="process watch", daemon=True)
         self._failure: BaseException | None = None
@@ -204,18 +204,17 @@ class ProcessWatch:
         if self._failure and error is None:
             raise self._failure
 
-    def wait_until(self, condition: Callable[[frozenset[Living]], object], patience: float = _PATIENCE) -> Sample:
+    def wait_until(self, condition: Callable[[frozenset[Living]], object]) -> Sample:
         """Wait for a sample from now on that meets a condition, and return it."""
-        with self._sampled:
-            seen = len(self.samples)
-            end = time.monotonic() + patience
-            while True:
-                for sample in self.samples[seen:]:
-                    if condition(sample.living):
-                        return sample
-                seen = len(self.samples)
-                assert self._thread.is_alive(), f"the watch has ended: {self._failure}"
-                assert self._sampled.wait(end - time.monotonic()), f"it did not happen: {self.samples[-1:]}"
+        seen = len(self.samples)
+
+        def met() -> Sample | None:
+            nonlocal seen
+            assert self._thread.is_alive(), f"the watch has ended: {self._failure}"
+            new, seen = self.samples[seen:], len(self.samples)
+            return next((sample for sample in new if condition(sample.living)), None)
+
+        return wait_until(met, otherwise=lambda: f"it did not happen: {self.samples[-1:]}")
 
     def clashes(self) -> list[tuple[float, list[Living]]]:
         """Return when a task had more than one attempt, or an attempt more than one host, at the same instant."""
@@ -225,20 +224,15 @@ class ProcessWatch:
         try:
             while True:
                 last = self._stop.is_set()
-                sample = self._sample()
-                with self._sampled:
-                    self.samples.append(sample)
-                    self._sampled.notify_all()
+                self.samples.append(self._sample())
                 if last:
                     return
                 self._stop.wait(_PERIOD)
         except BaseException as error:  # noqa: BLE001 - the waiting test must see it
-            with self._sampled:
-                self._failure = error
-                self._sampled.notify_all()
+            self._failure = error
 
     def _sample(self) -> Sample:
-        when = time.monotonic()
+        when = time.monotonic()  # clock: of each sample, to be compared with those of other records
         processes = self._table.read()
         living = self._attempts(processes)
         if _clash(living):
@@ -268,13 +262,11 @@ def wait_until_waiting(pid: int, wchan: str = "hrtimer_nanosleep", state: str = 
 
     A program can only print before it does what a test is about, and may stand still in between.
     """
-    of_process = Path(f"/proc/{pid}")
-    end = time.monotonic() + _PATIENCE
-    while (
-        f"State:\t{state}" not in (of_process / "status").read_text() or wchan not in (of_process / "wchan").read_text()
-    ):
-        assert time.monotonic() < end, f"process {pid} does not come to {wchan}"
-        time.sleep(_PAUSE)
+    status, at = (Path(f"/proc/{pid}/{name}") for name in ("status", "wchan"))
+    wait_until(
+        lambda: f"State:\t{state}" in status.read_text() and wchan in at.read_text(),
+        otherwise=f"process {pid} does not come to {wchan}",
+    )
 
 
 def memory_has(pid: int, text: str) -> bool:

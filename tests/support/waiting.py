@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-PATIENCE = 600
-"""Seconds until a test gives up: it fails for a fault, never because the machine is busy."""
+PATIENCE = int(600 * min(max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0), 2.5))
+"""Seconds until a test gives up: it fails for a fault, never because the machine is busy.
+
+More on a machine that was busier than its cores when the tests began; less than pytest's own timeout.
+"""
 _PAUSE = 0.02  # seconds between looks
 
 Found = TypeVar("Found")
@@ -16,19 +21,31 @@ Found = TypeVar("Found")
 
 def wait_until(
     condition: Callable[[], Found | None],
-    running: subprocess.Popen[str] | None = None,
-    otherwise: str = "it did not happen",
+    running: subprocess.Popen[Any] | None = None,
+    otherwise: str | Callable[[], object] = "it did not happen",
 ) -> Found:
     """Wait for a condition that no event reports, and return its value.
 
     Args:
         condition: returns something true when it holds.
         running: a command that must not end before.
-        otherwise: what the failure says.
+        otherwise: what the failure says, or what returns it.
     """
     end = time.monotonic() + PATIENCE
     while not (found := condition()):
         assert running is None or running.poll() is None, running.communicate()
-        assert time.monotonic() < end, otherwise
+        assert time.monotonic() < end, otherwise() if callable(otherwise) else otherwise
         time.sleep(_PAUSE)
     return found
+
+
+def wait_gone(pid: int) -> None:
+    """Wait until a process, of any parent, has exited."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([descriptor], [], [], PATIENCE)[0], f"process {pid} lives on"
+    finally:
+        os.close(descriptor)

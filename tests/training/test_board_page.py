@@ -105,7 +105,7 @@ def test_it_shows_what_a_training_has_written(launch: Launch) -> None:
     ended = launch.up(spec)
     assert ended.returncode == 0, ended.stderr
     running = launch.start("tensorboard")
-    port = int(Said(running).until(URL, PATIENCE)[1])
+    port = int(Said(running).until(URL)[1])
     wait_for_runs(port, "ours", "train")
     assert point(port, "answer", "ours", 4) == (4.25, 4)
     loss = re.search(r"last loss ([\d.e-]+)", launch.log("worker:0"))
@@ -137,7 +137,7 @@ def test_it_takes_another_port_than_one_that_is_busy(launch: Launch) -> None:
         spec = launch.spec(cluster={"worker": 1}, strategy="none", command=UNTIL_GO, tensorboard="logs/")
         assert launch.run("up", "-d", spec).returncode == 0
         attached = launch.start("attach")
-        port = int(Said(attached).until(URL, PATIENCE)[1])
+        port = int(Said(attached).until(URL)[1])
         assert port != 6006
         assert answers(port)
     (launch.directory / "go").touch()
@@ -165,8 +165,8 @@ def test_a_port_that_somebody_takes_while_it_starts(launch: Launch) -> None:
         if record["kind"] == "task_started" and record["task"] == "tensorboard":
             break
     with socket.create_server(("127.0.0.1", first)):
-        said.until("tensorboard exited with code 255; it restarts alone", PATIENCE)
-        second = int(said.until(URL, PATIENCE)[1])
+        said.until("tensorboard exited with code 255; it restarts alone")
+        second = int(said.until(URL)[1])
     assert second != first
     assert answers(second)
     assert sum("TensorBoard:" in line for line in said.lines) == 1

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from support.agent_client import wait_gone
 from support.launch import LONG, Launch
+from support.waiting import wait_gone
 
 pytestmark = [
     pytest.mark.tensorflow,

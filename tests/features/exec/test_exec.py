@@ -11,11 +11,11 @@ from typing import Any
 import psutil
 import pytest
 
-from support.agent_client import wait_gone
 from support.launch import PATIENCE, Launch
 from support.processes import command_of
 from support.specs import TFLAUNCH
 from support.terminals import Terminal
+from support.waiting import wait_gone
 
 pytestmark = pytest.mark.cli
 

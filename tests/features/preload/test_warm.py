@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from support.agent_client import wait_gone
 from support.launch import PATIENCE, Launch, read_until
+from support.waiting import wait_gone
 
 pytestmark = pytest.mark.api
 

@@ -15,10 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from support.agent_client import wait_gone
 from support.launch import LONG, Launch
 from support.signals import ENDING, SURVIVED
-from support.waiting import PATIENCE, wait_until
+from support.waiting import PATIENCE, wait_gone, wait_until
 
 pytestmark = pytest.mark.cli
 

@@ -10,10 +10,10 @@ import socket
 import psutil
 import pytest
 
-from support.agent_client import wait_gone
 from support.fake_tensorboard import UNTIL_GO, URL, Said, answers, job, left_alone
 from support.fixed_ports import free_ports
 from support.launch import PATIENCE, Launch
+from support.waiting import wait_gone
 
 pytestmark = pytest.mark.cli
 

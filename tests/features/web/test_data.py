@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from support.agent_client import wait_gone
 from support.launch import PATIENCE, Launch, read_until
 from support.signals import SURVIVED
+from support.waiting import wait_gone
 from support.web_pages import Server, api, newest, status_when
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import linux
