@@ -70,11 +70,13 @@ class Talk:
     def hello(self, lease: float = 0, grace: float = 5, seen: int = 0) -> dict[str, Any]:
         """Send `hello`; return the agent's greeting."""
         terms = {"protocol": wire.PROTOCOL, "run": "test", "lease": lease, "grace": grace, "seen": seen}
+        # clock: the agent's lease counts from the moment at which a message was sent
         self.say("hello", **terms, clock="test", sent=time.monotonic())
         return self.wait_for("greeted")
 
     def keep_alive(self) -> None:
         """Renew the lease."""
+        # clock: as in `hello`
         self.say("keep_alive", clock="test", sent=time.monotonic())
 
     def start(
@@ -109,9 +111,8 @@ class Talk:
 
     def wait_until(self, condition: Callable[[], Any]) -> Any:
         """Receive messages until the condition returns a value."""
-        end = time.monotonic() + PATIENCE
         while not (result := condition()):
-            assert select.select([self.connection], [], [], max(end - time.monotonic(), 0))[0], self.heard
+            assert select.select([self.connection], [], [], PATIENCE)[0], self.heard
             data = self.connection.recv(1 << 20)
             assert data, f"the agent hung up after {self.heard}"
             for message, body in self._decoder.feed(data):

@@ -15,8 +15,8 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,7 +28,6 @@ from support.processes import Process, ProcessWatch, Table
 from support.slow_link import SlowCable, in_network
 from support.sshd import (
     DIE_WITH_US,
-    PATIENCE,
     SSHD,
     USER,
     Keyring,
@@ -41,6 +40,7 @@ from support.sshd import (
     wait_for_log,
     write_client_home,
 )
+from support.waiting import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -304,17 +304,13 @@ class Bed:
             self._wait_for_answer(i)
 
     def _wait_for_answer(self, i: int) -> None:
-        end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                with self.connect(i) as connection:
-                    assert connection.recv(4) == b"SSH-"
-                    return
-            except OSError:
-                # While the host was off, the kernel has noted that nothing has its address, for some seconds.
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.05)
+        def answers() -> bool:
+            # While the host was off, the kernel has noted that nothing has its address, for some seconds.
+            with suppress(OSError), self.connect(i) as connection:
+                return connection.recv(4) == b"SSH-"
+            return False
+
+        wait_until(answers)
 
     def cut(self, i: int) -> None:
         """Unplug a host's cable; the host sees that it has no carrier."""
@@ -403,10 +399,9 @@ class Bed:
         """Return all processes of one host or of all hosts that do not belong to the host itself."""
         return [process for process in self.processes(i) if not process.is_sshd]
 
-    def wait_empty(self, i: int | None = None, patience: float = PATIENCE) -> list[Process]:
+    def wait_empty(self, i: int | None = None) -> list[Process]:
         """Wait until the survivors have exited; return those that do not."""
-        end = time.monotonic() + patience
-        while (living := self.survivors(i)) and wait_dead(_known([p.pid for p in living]), end - time.monotonic()):
+        while (living := self.survivors(i)) and wait_dead(_known([process.pid for process in living])):
             pass
         return living
 

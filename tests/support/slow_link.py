@@ -82,20 +82,24 @@ class SlowCable:
         for file in (*self._ends, self._stop):
             poll.register(file, select.EPOLLIN)
         while True:
-            wait = max(under_way[0][0] - time.monotonic(), 0) if under_way else None
+            wait = max(under_way[0][0] - _now(), 0) if under_way else None
             ready = {file for file, _ in poll.poll(wait)}
             if self._stop in ready:
                 break
             for file in ready:
                 # A device that is down, or has a full queue, loses frames, as cables do.
                 with contextlib.suppress(OSError):
-                    under_way.append((time.monotonic() + self._delay, opposite[file], os.read(file, _FRAME)))
-            while under_way and under_way[0][0] <= time.monotonic():
+                    under_way.append((_now() + self._delay, opposite[file], os.read(file, _FRAME)))
+            while under_way and under_way[0][0] <= _now():
                 _, file, frame = under_way.popleft()
                 with contextlib.suppress(OSError):
                     os.write(file, frame)
         for file in (*self._ends, self._stop, poll.fileno()):
             os.close(file)
+
+
+def _now() -> float:
+    return time.monotonic()  # clock: the delay of a cable is a time
 
 
 def _tap(name: str) -> int:

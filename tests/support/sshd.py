@@ -8,7 +8,6 @@ import re
 import select
 import signal
 import subprocess
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,9 +17,9 @@ import psutil
 from support.fixed_ports import free_ports
 from support.install import need
 from support.processes import processes_with
+from support.waiting import PATIENCE, wait_until
 from tflaunch.clusterspec.values import bracketed
 
-PATIENCE = 120.0
 SSHD = "/usr/sbin/sshd"
 """sshd re-executes itself for every connection, so it requires an absolute path."""
 USER = pwd.getpwuid(os.getuid()).pw_name
@@ -41,7 +40,6 @@ StrictModes no
 UseDNS no
 UsePAM no
 """
-_POLL = 0.002  # seconds between polls of a log while an sshd starts
 
 
 def need_sshd() -> None:
@@ -237,13 +235,10 @@ class Sshd:
         """Return every process that a session started and that still has its HOME, without sshd's own."""
         return list(processes_with("HOME", str(self.home)))
 
-    def wait_empty(self, patience: float = PATIENCE, besides: Collection[int] = ()) -> list[psutil.Process]:
+    def wait_empty(self, besides: Collection[int] = ()) -> list[psutil.Process]:
         """Wait until no session has a process, but for the pids in ``besides``; return those that do not exit."""
         # A command may exit a moment after the client that no longer waits for it.
-        end = time.monotonic() + patience
-        while (living := [one for one in self.survivors() if one.pid not in besides]) and wait_dead(
-            living, end - time.monotonic()
-        ):
+        while (living := [one for one in self.survivors() if one.pid not in besides]) and wait_dead(living):
             pass
         return living
 
@@ -292,15 +287,14 @@ def write_client_home(directory: Path, ssh_config: str, known_hosts: str) -> Pat
 def wait_for_log(process: subprocess.Popen[bytes], log: Path, words: str = "Server listening on") -> None:
     """Wait until a starting sshd logs that it listens."""
     # A connection would show as much, but sshd counts it: against MaxStartups, and as an authentication attempt.
-    pidfd = os.pidfd_open(process.pid)
-    end = time.monotonic() + PATIENCE
-    try:
-        while words not in (said := log.read_text(errors="replace")):
-            ended = select.select([pidfd], [], [], _POLL)[0]
-            assert not ended, f"sshd ended: {log.read_text(errors='replace')}"
-            assert time.monotonic() < end, f"sshd does not listen: {said}"
-    finally:
-        os.close(pidfd)
+
+    def listens() -> bool:
+        has_ended = process.poll() is not None
+        said = log.read_text(errors="replace")
+        assert words in said or not has_ended, f"sshd ended: {said}"
+        return words in said
+
+    wait_until(listens, otherwise=f"sshd does not listen, see {log}")
 
 
 def _only_sshd(parent: psutil.Process) -> Iterator[psutil.Process]:
@@ -322,20 +316,19 @@ def kill(processes: Sequence[psutil.Process]) -> None:
             process.send_signal(signal.SIGKILL)
         except psutil.NoSuchProcess:
             continue
-    assert wait_dead(processes, PATIENCE), f"not even SIGKILL ends one of {processes}"
+    assert wait_dead(processes), f"not even SIGKILL ends one of {processes}"
 
 
-def wait_dead(processes: Sequence[psutil.Process], patience: float) -> bool:
+def wait_dead(processes: Sequence[psutil.Process], patience: float = PATIENCE) -> bool:
     """Wait until processes have exited, whether or not their parents have reaped them."""
     # psutil's own wait would be for the latter, and an orphan's new parent may take seconds.
-    end = time.monotonic() + patience
     for process in processes:
         try:
             pidfd = os.pidfd_open(process.pid)
         except ProcessLookupError:
             continue
         try:
-            if process.is_running() and not select.select([pidfd], [], [], max(end - time.monotonic(), 0))[0]:
+            if process.is_running() and not select.select([pidfd], [], [], patience)[0]:
                 return False
         finally:
             os.close(pidfd)

@@ -21,11 +21,14 @@ class PortTaker:
         self._network = network
         self._taken: dict[int, socket.socket] = {}
 
-    def take(self, ports: Iterable[int], patience: float = 0.0) -> list[int]:
-        """Take those of these ports that become free within ``patience`` seconds; return them."""
+    def take(self, ports: Iterable[int], tries: int = 1) -> list[int]:
+        """Take those of these ports that are free in one of so many tries, a hundredth of a second apart; return them.
+
+        No event tells that a port has become free.
+        """
         _allow_descriptors()
         wanted = list(ports)
-        in_network(self._network, lambda: self._take(wanted, time.monotonic() + patience))
+        in_network(self._network, lambda: self._take(wanted, tries))
         return sorted(self._taken)
 
     def close(self) -> None:
@@ -33,15 +36,15 @@ class PortTaker:
         while self._taken:
             self._taken.popitem()[1].close()
 
-    def _take(self, ports: list[int], end: float) -> None:
-        while ports:
+    def _take(self, ports: list[int], tries: int) -> None:
+        for _ in range(tries):
             for port in ports:
                 with suppress(OSError):
                     self._taken[port] = _listen(port)
             ports = [port for port in ports if port not in self._taken]
-            if time.monotonic() > end:
+            if not ports or tries == 1:
                 return
-            time.sleep(_POLL)
+            time.sleep(_POLL)  # clock: another program is to have the ports until then
 
 
 def most_ports() -> int:
