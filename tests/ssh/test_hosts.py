@@ -7,7 +7,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from support.disks import MakeDisk, missing
-from support.launch import PATIENCE, Launch, read_until
-from support.processes import all_processes, command_of, is_agent, parent_of, without_forks
+from support.launch import PATIENCE, Launch, read_errors_until, read_until
+from support.processes import command_of, is_agent, parent_of, without_forks
 from support.specs import TFLAUNCH
 from support.sshd import USER, Sshd, StartSshd, home_for_client, kill, wait_dead
 from support.waiting import wait_gone
@@ -26,6 +26,8 @@ pytestmark = pytest.mark.ssh
 QUICK = {"lease": 9, "grace": 0.2}
 """Timeouts that a test can wait for: a third of the lease is how long an agent may be silent, even at its start on a
 busy machine."""
+PATIENT = {"lease": PATIENCE}
+"""For what must not be lost, however busy the machine is."""
 
 
 def shell_on(launch: Launch, hosts: Mapping[str, Sshd], script: str, settings: Any = None, **fields: Any) -> Path:
@@ -41,43 +43,42 @@ def shell_on(launch: Launch, hosts: Mapping[str, Sshd], script: str, settings: A
 
 def living(sshd: Sshd) -> list[psutil.Process]:
     """Return the processes of sessions, without sshd's own."""
-    return [process for process in sshd.survivors() if name_of(process) != "sshd"]
-
-
-def name_of(process: psutil.Process) -> str:
-    """Return the name of a process; empty if it has exited."""
-    try:
-        return process.name()
-    except psutil.Error:
-        return ""
+    return [process for process in sshd.survivors() if not "".join(command_of(process)[:1]).startswith("sshd")]
 
 
 def agents_of(sshd: Sshd) -> tuple[psutil.Process, psutil.Process]:
     """Return guard and agent on a host."""
-    titled = [process for process in living(sshd) if is_agent(process)]
+    titled = [process for process in sshd.survivors() if is_agent(process)]
     first = {process.pid: process for process in without_forks(titled)}  # the guard, and who passes on its stream
     (agent,) = [process for process in titled if parent_of(process) in first]
     return first[agent.ppid()], agent
 
 
 def test_tasks_run_on_their_hosts(launch: Launch, sshd: StartSshd) -> None:
-    """In the host's home, with the spec's environment and nothing of a login; the agent is uploaded once."""
+    """In the host's home, with the spec's environment and nothing of a login; the agent is uploaded once.
+
+    Directories have mode 0700 during the run, and none of them remains afterwards.
+    """
     hosts = {"h1": sshd(environ={"LOGIN": "yes"}), "h2": sshd()}
-    script = 'echo "$TFLAUNCH_TASK $PWD $HOME $GREETING ${LOGIN-none} $PATH"; test ! -t 0'
+    script = 'echo "$TFLAUNCH_TASK $PWD $HOME $GREETING ${LOGIN-none} $PATH"; test ! -t 0; '
+    script += "echo modes $(stat -c %a $TFLAUNCH_TASK_DIR $(dirname $(dirname $TFLAUNCH_TASK_DIR))) $(umask)"
     spec = shell_on(launch, hosts, script, env={"GREETING": "hello from ${host:USER}"})
     for _ in range(2):
         ended = launch.up(spec)
         assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("modes 700 700 0022\n") == 2
     for index, host in enumerate(hosts.values()):
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         who = f"worker:{index} {host.home} {host.home} hello from {host.user} none"
         assert re.search(rf"{who} (/\S+:)?{path}\n", ended.stdout)
         assert not host.wait_empty()
-        cache = host.home / ".local/state/tflaunch/agents"
+        state = host.home / ".local/state/tflaunch"
+        cache = state / "agents"
         (unpacked,) = (path for path in cache.iterdir() if path.is_dir())
         files = {path for path in host.home.rglob("*") if path.is_file()}
         assert {path for path in files if unpacked not in path.parents} == {cache / "lock"}
         assert list(unpacked.glob("tflaunch_worker/agent/__pycache__/agent.cpython-*.pyc"))
+        assert not list(state.glob("runs/*"))
 
 
 def test_hosts_may_have_ipv6_addresses(launch: Launch, sshd: StartSshd) -> None:
@@ -85,6 +86,8 @@ def test_hosts_may_have_ipv6_addresses(launch: Launch, sshd: StartSshd) -> None:
     hosts = {"h1": sshd(address="::1"), "[2001:db8::5]": sshd(address="::1")}
     settings = {"h1": {"ssh": f"[::1]:{hosts['h1'].port}", "address": "[::1]"}}
     spec = shell_on(launch, hosts, 'echo "$HOME $TF_CONFIG"', settings)
+    shown = launch.run("plan", spec, "--json").stdout
+    assert f'"ssh": "[::1]:{hosts["h1"].port}"' in shown, "without connecting to it"
     config = Path(launch.env["HOME"], ".ssh/config")
     config.write_text(
         config.read_text().replace("Host [2001:db8::5]", "Host 2001:db8::5").replace("Host h1", "Host ::1")
@@ -97,67 +100,30 @@ def test_hosts_may_have_ipv6_addresses(launch: Launch, sshd: StartSshd) -> None:
         assert re.search(rf'"{address}:\d+"', said[1])
 
 
-def test_the_culprit_on_a_host_gives_the_exit_code(launch: Launch, sshd: StartSshd) -> None:
-    """The other task is stopped; the last output is shown."""
-    hosts = {"h1": sshd(), "h2": sshd()}
-    script = "[ $TFLAUNCH_TASK = worker:0 ] && exec sleep 300; echo last words; exit 7"
-    ended = launch.up(shell_on(launch, hosts, script, restart={"max": 0}))
-    assert ended.returncode == 7
-    assert "worker:1 on h2 exited with code 7" in ended.stderr
-    assert "    last words" in ended.stderr
-
-
-def test_ctrl_c_ends_the_tasks_on_all_hosts(launch: Launch, sshd: StartSshd) -> None:
-    """With time to save; 130."""
-    hosts = {"h1": sshd(), "h2": sshd()}
-    script = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done"
-    running = launch.start("up", shell_on(launch, hosts, script))
-    read_until(running, "up", 2)
-    running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 130, err
-    assert out.count("saved") == 2
-    assert not [living(host) for host in hosts.values() if host.wait_empty()]
-
-
-def test_no_secret_stands_on_a_command_line(launch: Launch, sshd: StartSshd) -> None:
-    """Neither locally nor on the host; only its user can read the environment of a process."""
-    host = sshd()
-    spec = shell_on(launch, {"h1": host}, "echo up; exec sleep 300", env={"TOKEN": "s3cr3t-t0k3n"})
-    running = launch.start("up", spec)
-    read_until(running, "up")
-    lines = [command_of(process) for process in all_processes()]
-    assert not [line for line in lines if "s3cr3t-t0k3n" in " ".join(line)]
-    running.send_signal(signal.SIGINT)
-    running.communicate(timeout=PATIENCE)
-
-
 def test_ctrl_z_does_not_end_a_training(launch: Launch, sshd: StartSshd) -> None:
     """A stopped supervisor would send no keep-alive; SIGSTOP, which cannot be ignored, is told of afterwards."""
-    script = f"echo up; while [ ! -e '{launch.directory}/enough' ]; do sleep 0.1; done"
-    spec = shell_on(launch, {"h1": sshd()}, script, timeouts=QUICK)
-    running = launch.start("up", spec)
+    script = "echo up; until test -e go; do sleep 0.05; done"
+    host = sshd()
+    running = launch.start("up", shell_on(launch, {"h1": host}, script, timeouts=PATIENT))
     read_until(running, "up")
     running.send_signal(signal.SIGTSTP)
-    assert running.stderr is not None
-    while "Ctrl-Z is ignored" not in running.stderr.readline():
-        pass
+    read_errors_until(running, "Ctrl-Z is ignored")
     assert psutil.Process(running.pid).status() != psutil.STATUS_STOPPED
     running.send_signal(signal.SIGSTOP)
     running.send_signal(signal.SIGCONT)
-    while "tflaunch was stopped and goes on" not in running.stderr.readline():
-        pass
-    (launch.directory / "enough").touch()
+    read_errors_until(running, "tflaunch was stopped and goes on")
+    (host.home / "go").touch()
     assert running.wait(PATIENCE) == 0
 
 
-@pytest.mark.parametrize("victim", ["launcher", "guard", "agent"])
+@pytest.mark.parametrize(
+    "victim", ["launcher", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("guard", "agent"))]
+)
 def test_kill_9_leaves_nothing_on_the_hosts(launch: Launch, sshd: StartSshd, victim: str) -> None:
     """After lease and grace at the latest, including tasks that ignore TERM."""
     host = sshd()
-    script = "trap '' TERM; echo up; sleep 300 & wait"
-    spec = shell_on(launch, {"h1": host}, script, timeouts=QUICK, restart={"max": 0})
-    running = launch.start("up", spec)
+    script = "trap '' TERM; echo up; sleep 9999 & wait"
+    running = launch.start("up", shell_on(launch, {"h1": host}, script, timeouts=QUICK, restart={"max": 0}))
     read_until(running, "up")
     guard, agent = agents_of(host)
     {"launcher": psutil.Process(running.pid), "guard": guard, "agent": agent}[victim].kill()
@@ -165,7 +131,7 @@ def test_kill_9_leaves_nothing_on_the_hosts(launch: Launch, sshd: StartSshd, vic
     if victim != "launcher":
         assert running.returncode == 125, err
         assert "host h1 was lost" in err
-    assert not host.wait_empty(), [command_of(process) for process in living(host)]
+    assert not host.wait_empty()
 
 
 def test_a_broken_connection_costs_nothing(launch: Launch, sshd: StartSshd) -> None:
@@ -174,7 +140,7 @@ def test_a_broken_connection_costs_nothing(launch: Launch, sshd: StartSshd) -> N
     count, times = 3000, 4
     wait = "[ $((i % 500)) != 0 ] || until [ -e go$i ]; do sleep 0.01; done"
     script = f"echo $$; i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i; {wait}; done"
-    running = launch.start("up", shell_on(launch, {"h1": host}, script))
+    running = launch.start("up", shell_on(launch, {"h1": host}, script, timeouts=PATIENT))
     for number in range(1, count // 500 + 1):
         read_until(running, f"line {number * 500}\n")
         if number <= times:
@@ -188,12 +154,12 @@ def test_a_broken_connection_costs_nothing(launch: Launch, sshd: StartSshd) -> N
     assert lines == [f"line {number}" for number in range(1, count + 1)]
 
 
+@pytest.mark.thorough
 def test_a_host_that_stops_answering_is_lost_after_the_fence(launch: Launch, sshd: StartSshd) -> None:
     """Its agent stops the tasks by itself, nothing starts before, and the host is named: 125."""
     hosts = {"h1": sshd(), "h2": sshd()}
     limits = {"timeouts": {**QUICK, "lost_host": 5}, "restart": {"max": 1, "backoff": [0, 0]}}
-    spec = shell_on(launch, hosts, "echo up; exec sleep 300", **limits)
-    running = launch.start("up", spec)
+    running = launch.start("up", shell_on(launch, hosts, "echo up; exec sleep 9999", **limits))
     read_until(running, "up", 2)
     pids = [process.pid for process in living(hosts["h2"])]
     connections = hosts["h2"].connections()
@@ -208,40 +174,10 @@ def test_a_host_that_stops_answering_is_lost_after_the_fence(launch: Launch, ssh
     assert "refuses connections" in err
 
 
-LOGINS = {
-    "exit": ("exit 3", "ended with code 3", 20),
-    "silence": ("exec cat >/dev/null", "did not start our program in time; its start-up files", 5),
-    "question": ("echo '1) first'; echo 'Which?'; read answer", "in time, but printed '1) first / Which?';", 5),
-    "question to errors": ("echo 'Which?' >&2; read answer", "in time, but printed 'Which?';", 5),
-    "endless": ("while :; do echo noise; done", "prints without end", 20),
-}
-
-
-@pytest.mark.parametrize("login", LOGINS)
-def test_a_login_that_leads_nowhere_is_one_sentence(launch: Launch, sshd: StartSshd, login: str) -> None:
-    """The effect of the shell's start-up files is named; exit 3, nothing is left behind."""
-    lines, words, connect = LOGINS[login]
-    host = sshd()
-    (host.home / ".bashrc").write_text(f"{lines}\n")
-    ended = launch.up(shell_on(launch, {"h1": host}, "true", timeouts={"connect": connect}))
-    assert ended.returncode == 3
-    (sentence,) = ended.stderr.splitlines()
-    assert sentence.startswith("tflaunch: h1: ")
-    assert words in sentence
-
-
-def test_a_host_that_opens_no_session_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
-    """As one that forwards connections only."""
-    ended = launch.up(shell_on(launch, {"h1": sshd(lines=["MaxSessions 0"])}, "true"))
-    assert ended.returncode == 3
-    words = f"lets user {USER} in, but opens no session (open failed); raise MaxSessions in its sshd_config"
-    assert f"h1: its sshd {words}" in ended.stderr
-
-
 def test_a_forwarded_agent_ends_with_its_login(launch: Launch, sshd: StartSshd) -> None:
     """The start warns of it, and the status says why a lost link is not restored."""
     here, host = sshd("here"), sshd("h1")
-    spec = shell_on(launch, {"h1": host}, "sleep 300", timeouts={"lease": "5m", "grace": 0.2})
+    spec = shell_on(launch, {"h1": host}, "sleep 9999", timeouts={**PATIENT, "grace": 0.2})
     config, late = (Path(launch.env["HOME"], ".ssh", name) for name in ("config", "late"))
     config.write_text(
         re.sub("IdentityFile .*", f"IdentityFile {late}", config.read_text()).replace("Only yes", "Only no")
@@ -266,6 +202,92 @@ def test_a_forwarded_agent_ends_with_its_login(launch: Launch, sshd: StartSshd) 
     assert launch.run("down").returncode == 0
 
 
+# ---- hosts that no task can start on
+
+Make = Callable[[Sshd], object]
+Faults = dict[str, tuple[Make, dict[str, Any], tuple[str, ...]]]
+
+
+def fake_python(path: Path, version: str) -> None:
+    """Write an interpreter that reports another version."""
+    numbers = tuple(int(part) for part in version.split("."))
+    trick = f"import sys; sys.version_info = {numbers}; sys.version = '{version} (main)'; exec(sys.argv[-2])"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{trick}" "$@"\n')
+    path.chmod(0o755)
+
+
+def login(lines: str) -> Make:
+    """Return what gives a host a start-up file of the shell."""
+    return lambda host: (host.home / ".bashrc").write_text(f"{lines}\n")
+
+
+def open_directory(host: Sshd) -> None:
+    """Make a directory that others may write to."""
+    (host.home / "open").mkdir()
+    (host.home / "open").chmod(0o777)
+
+
+USELESS: Faults = {
+    "exit": (login("exit 3"), {}, ("ended with code 3",)),
+    "endless": (login("while :; do echo noise; done"), {}, ("prints without end",)),
+    "sessions": (
+        lambda host: host.restart(lines=["MaxSessions 0"]),
+        {},
+        (f"its sshd lets user {USER} in, but opens no session (open failed); raise MaxSessions in its sshd_config",),
+    ),
+    "missing": (lambda _: None, {"python": "/no/such/python"}, ("there is no /no/such/python", "set hosts.missing.")),
+    "old": (
+        lambda host: fake_python(host.home / "old", "3.6.9"),
+        {"python": "~/old"},
+        ("is Python 3.6.9, too old", "set hosts.old.python"),
+    ),
+    "broken": (
+        lambda _: None,
+        {"python": "/bin/false"},
+        ("/bin/false there ended with code 1", "set hosts.broken.python"),
+    ),
+    "nowhere": (
+        lambda _: None,
+        {"env": {"TFLAUNCH_HOME": "/proc/nowhere"}},
+        ("No such file", "TFLAUNCH_HOME in hosts.nowhere.env"),
+    ),
+    "open": (
+        open_directory,
+        {"env": {"TFLAUNCH_HOME": "~/open"}},
+        ("can be written to by others", "TFLAUNCH_HOME in hosts.open.env"),
+    ),
+    "off": (lambda host: host.stop_listening(), {}, ("refuses connections",)),
+}
+"""What is wrong with a host, the fields of it, and what the sentence about it says."""
+SILENT: Faults = {
+    "silence": (login("exec cat >/dev/null"), {}, ("did not start our program in time; its start-up files",)),
+    "question": (
+        login("echo '1) first'; echo 'Which?'; read answer"),
+        {},
+        ("in time, but printed '1) first / Which?';",),
+    ),
+    "errors": (login("echo 'Which?' >&2; read answer"), {}, ("in time, but printed 'Which?';",)),
+}
+
+
+@pytest.mark.parametrize(("faults", "connect"), [(USELESS, PATIENCE), (SILENT, 5)], ids=["useless", "silent"])
+def test_all_hosts_or_none(launch: Launch, sshd: StartSshd, faults: Faults, connect: int) -> None:
+    """All hosts that no task can start on are named, one sentence each, and nothing was started on the others."""
+    hosts = {name: sshd(name) for name in ("good", *faults)}
+    settings = {}
+    for name, (make, fields, _) in faults.items():
+        make(hosts[name])
+        settings[name] = fields
+    ended = launch.up(shell_on(launch, hosts, "touch started", settings, timeouts={"connect": connect}))
+    assert ended.returncode == 3
+    sentences = dict(line.removeprefix("tflaunch: ").split(": ", 1) for line in ended.stderr.splitlines())
+    assert [*sentences] == [*faults]
+    for name, (_, _, words) in faults.items():
+        assert all(each in sentences[name] for each in words), sentences[name]
+    assert not (hosts["good"].home / "started").exists()
+    assert not hosts["good"].wait_empty()
+
+
 def test_noise_of_a_login_cannot_be_taken_for_us(launch: Launch, sshd: StartSshd) -> None:
     """100 KB of banner, start-up files that write to both outputs, and a shell that echoes every command."""
     host = sshd(banner="welcome\n" * 12_500)
@@ -276,127 +298,39 @@ def test_noise_of_a_login_cannot_be_taken_for_us(launch: Launch, sshd: StartSshd
     assert "fine" in ended.stdout
 
 
-def test_all_hosts_or_none(launch: Launch, sshd: StartSshd) -> None:
-    """All unreachable hosts are named with the reason, and nothing was started on the others."""
-    hosts = {"h1": sshd(), "h2": sshd(), "h3": sshd()}
-    spec = shell_on(launch, hosts, "touch started")
-    hosts["h2"].stop_listening()
-    (hosts["h3"].home / ".bashrc").write_text("exit 1\n")
-    ended = launch.up(spec)
-    assert ended.returncode == 3
-    assert [line.split(": ")[1] for line in ended.stderr.splitlines()] == ["h2", "h3"]
-    assert not (hosts["h1"].home / "started").exists()
-    assert not hosts["h1"].wait_empty()
-
-
-def fake_python(path: Path, version: str) -> Path:
-    """Write an interpreter that reports another version."""
-    numbers = tuple(int(part) for part in version.split("."))
-    trick = f"import sys; sys.version_info = {numbers}; sys.version = '{version} (main)'; exec(sys.argv[-2])"
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{trick}" "$@"\n')
-    path.chmod(0o755)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("python", "words"),
-    [
-        ("/no/such/python", "there is no /no/such/python"),
-        ("~/old", "is Python 3.6.9, too old"),
-        ("/bin/false", "/bin/false there ended with code 1"),
-    ],
-    ids=["missing", "old", "broken"],
-)
-def test_a_host_without_a_usable_python_is_one_sentence(
-    launch: Launch, sshd: StartSshd, python: str, words: str
-) -> None:
-    """With the remedy."""
-    host = sshd()
-    fake_python(host.home / "old", "3.6.9")
-    ended = launch.up(shell_on(launch, {"h1": host}, "true", settings={"h1": {"python": python}}))
-    assert ended.returncode == 3
-    (sentence,) = ended.stderr.splitlines()
-    assert words in sentence
-    assert "set hosts.h1.python" in sentence
-
-
-def test_a_home_there_that_is_no_use_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
-    """A directory that cannot be created, or that others may write to."""
-    host = sshd()
-    (host.home / "open").mkdir()
-    (host.home / "open").chmod(0o777)
-    for place, words in (("/proc/nowhere", "No such file"), ("~/open", "can be written to by others")):
-        ended = launch.up(shell_on(launch, {"h1": host}, "true", settings={"h1": {"env": {"TFLAUNCH_HOME": place}}}))
-        assert ended.returncode == 3
-        (sentence,) = ended.stderr.splitlines()
-        assert words in sentence
-        assert "TFLAUNCH_HOME in hosts.h1.env" in sentence
-
-
-def test_a_value_that_the_host_does_not_have_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
-    """The task does not start; 126."""
-    spec = shell_on(launch, {"h1": sshd()}, "true", env={"DATA": "${host:NO_SUCH_VARIABLE}/data"})
-    ended = launch.up(spec)
+def test_what_cannot_be_used_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
+    """A variable that the host does not have, 126; a configuration of SSH, with the place in it, 3."""
+    hosts = {"h1": sshd()}
+    ended = launch.up(shell_on(launch, hosts, "true", env={"DATA": "${host:NO_SUCH_VARIABLE}/data"}))
     assert ended.returncode == 126
     assert "variable 'NO_SUCH_VARIABLE' is not set on this host" in ended.stderr
-
-
-def test_the_standard_server_travels_too(launch: Launch, sshd: StartSshd) -> None:
-    """A worker with `server: true` finds the program, wherever tflaunch is installed."""
-    host = sshd()
-    home_for_client(launch.directory / "user", {"h1": host})
-    launch.env["HOME"] = str(launch.directory / "user")
-    show = ["sh", "-c", "cat $0", "${host:TFLAUNCH_SERVER}"]
-    ended = launch.up(launch.spec(cluster={"worker": ["h1"]}, strategy="none", command=show, workdir="~"))
-    assert ended.returncode == 0, ended.stderr
-    assert "tf.distribute.Server" in ended.stdout
+    (launch.directory / "user" / ".ssh" / "config").write_text("Host h1\n  Port nonsense\n")
+    ended = launch.up(shell_on(launch, hosts, "true"))
+    assert ended.returncode == 3
+    (sentence,) = ended.stderr.splitlines()
+    assert "/.ssh/config line 2: Bad port 'nonsense'" in sentence
 
 
 PRINT_PLACE = "import os, tflaunch_worker.training as t; print(t.workers(), t.__file__, os.environ['PYTHONPATH'])"
 
 
-def test_the_library_for_programs_travels_too(launch: Launch, sshd: StartSshd) -> None:
-    """A host needs no installation of tflaunch; the user's PYTHONPATH takes precedence."""
+def test_what_programs_need_travels_too(launch: Launch, sshd: StartSshd) -> None:
+    """A host needs no installation of tflaunch: its library, and the program of the standard server, come along.
+
+    The user's PYTHONPATH takes precedence.
+    """
     host = sshd()
-    home_for_client(launch.directory / "user", {"h1": host})
-    launch.env["HOME"] = str(launch.directory / "user")
-    command = ["/usr/bin/python3", "-c", PRINT_PLACE]
-    spec = launch.spec(cluster={"worker": ["h1"]}, command=command, workdir="~", env={"PYTHONPATH": "/mine"})
-    ended = launch.up(spec)
+    script = 'grep -o "tf.distribute.Server" $0; exec /usr/bin/python3 -c "$1"'
+    command = ["sh", "-c", script, "${host:TFLAUNCH_SERVER}", PRINT_PLACE]
+    fields: dict[str, Any] = {"command": command, "env": {"PYTHONPATH": "/mine"}, "strategy": "multi_worker_mirrored"}
+    ended = launch.up(shell_on(launch, {"h1": host}, "", **fields))
     assert ended.returncode == 0, ended.stderr
-    _, _, said = ended.stdout.partition(" | ")
-    count, place, path = said.split()
+    assert "tf.distribute.Server" in ended.stdout
+    count, place, path = ended.stdout.splitlines()[-1].partition(" | ")[2].split()
     archive, modules = path.removeprefix("/mine:").split(":")
     assert (count, place) == ("1", f"{archive}/tflaunch_worker/training/__init__.py")
     assert modules == f"{archive}/tflaunch_worker/features/debug/in_tasks"
     assert archive.startswith(str(host.directory))
-
-
-def test_what_a_run_writes_there_is_private(launch: Launch, sshd: StartSshd) -> None:
-    """Directories have mode 0700 during the run, and none of them remains afterwards."""
-    host = sshd()
-    script = "stat -c %a $TFLAUNCH_TASK_DIR $(dirname $(dirname $TFLAUNCH_TASK_DIR)); umask"
-    ended = launch.up(shell_on(launch, {"h1": host}, script))
-    assert launch.log("worker:0").split() == ["700", "700", "0022"], ended.stderr
-    assert not host.wait_empty()
-    assert not (host.home / ".local/state/tflaunch/runs").exists() or not [
-        *(host.home / ".local/state/tflaunch/runs").iterdir()
-    ]
-
-
-def test_a_stopped_launcher_is_no_dead_one(launch: Launch, sshd: StartSshd) -> None:
-    """Frozen for less than the lease: the tasks stay alive, and the job succeeds."""
-    host = sshd()
-    script = "echo $$; until test -e go; do sleep 0.05; done; echo done"
-    running = launch.start("up", shell_on(launch, {"h1": host}, script, timeouts={"lease": 120}))
-    task = int(read_until(running, "\n").split()[-1])
-    running.send_signal(signal.SIGSTOP)
-    (host.home / "go").touch()
-    wait_gone(task)
-    running.send_signal(signal.SIGCONT)
-    out, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
-    assert "done" in out
 
 
 def test_a_full_disk_on_a_host_costs_words(launch: Launch, sshd: StartSshd, disk: MakeDisk) -> None:
@@ -406,7 +340,8 @@ def test_a_full_disk_on_a_host_costs_words(launch: Launch, sshd: StartSshd, disk
     count = 2_000_000
     script = f"echo $$; until test -e go; do sleep 0.05; done; seq {count}; exit 7"
     settings = {"h1": {"env": {"TFLAUNCH_HOME": str(home)}}}
-    running = launch.start("up", shell_on(launch, {"h1": host}, script, settings, restart={"max": 0}))
+    fields: dict[str, Any] = {"restart": {"max": 0}, "timeouts": PATIENT}
+    running = launch.start("up", shell_on(launch, {"h1": host}, script, settings, **fields))
     task = int(read_until(running, "\n").split()[-1])
     running.send_signal(signal.SIGSTOP)
     (host.home / "go").touch()
@@ -417,23 +352,6 @@ def test_a_full_disk_on_a_host_costs_words(launch: Launch, sshd: StartSshd, disk
     log, words = launch.log("worker:0"), f"{task}\n" + "".join(f"{number}\n" for number in range(1, count + 1))
     assert missing(log, words) > len(words) / 4
     assert log.endswith(" bytes of output are missing here: there was no room for them ----\n")
-
-
-def test_plan_shows_how_hosts_are_reached(launch: Launch) -> None:
-    """Without connecting to them."""
-    spec = launch.spec(cluster={"worker": ["10.0.0.1"]}, command=["x"], hosts={"10.0.0.1": {"ssh": "ann@gate:2222"}})
-    shown = launch.run("plan", spec, "--json")
-    assert '"ssh": "ann@gate:2222"' in shown.stdout
-
-
-def test_an_ssh_configuration_that_cannot_be_used_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
-    """With the location; exit 3."""
-    spec = shell_on(launch, {"h1": sshd()}, "true")
-    (launch.directory / "user" / ".ssh" / "config").write_text("Host h1\n  Port nonsense\n")
-    ended = launch.up(spec)
-    assert ended.returncode == 3
-    (sentence,) = ended.stderr.splitlines()
-    assert "/.ssh/config line 2: Bad port 'nonsense'" in sentence
 
 
 def through_commands(launch: Launch, hosts: Mapping[str, Sshd], script: str, **fields: Any) -> Path:
@@ -455,20 +373,6 @@ def test_hosts_behind_a_proxy_command(launch: Launch, sshd: StartSshd) -> None:
     ended = launch.up(through_commands(launch, hosts, "echo hello from $TFLAUNCH_TASK"))
     assert ended.returncode == 0, ended.stderr
     assert "hello from worker:1" in ended.stdout
-    assert wait_dead(launch.survivors(), PATIENCE)
+    assert wait_dead(launch.survivors())
     for host in hosts.values():  # once for the command, once through it
         assert host.log.read_text().count("Accepted publickey") == 2
-
-
-def test_no_proxy_command_survives_its_supervisor(launch: Launch, sshd: StartSshd) -> None:
-    """Even if the supervisor is killed."""
-    host = sshd()
-    spec = through_commands(launch, {"h1": host}, "echo started; exec sleep 1000", timeouts=QUICK)
-    up = launch.start("up", spec)
-    read_until(up, "started")
-    commands = [process for process in launch.survivors() if "-W" in command_of(process)]
-    assert commands
-    up.send_signal(signal.SIGKILL)
-    assert wait_dead(commands, PATIENCE)
-    assert wait_dead(launch.survivors(), PATIENCE)
-    assert host.wait_empty() == []
