@@ -1,57 +1,251 @@
-"""Trainings that wait for a host which is switched off for longer than the fence, and is needed."""
+"""Hosts that lose power: jobs wait for them, go on with fewer tasks, or on spare hosts, and grow again."""
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import sys
-import time
+from typing import Any
 
 import pytest
 
-from support.launch import PATIENCE, SHARED, Launch, read_until
+from support.launch import SHARED, Launch, read_errors_until, read_until
+from support.mnist import QUICK as QUICKLY
+from support.mnist import example, has_trained
 from support.netns_hosts import Bed
 from support.specs import REPOSITORY
+from support.waiting import PATIENCE, wait_until
 
-pytestmark = [pytest.mark.ssh, pytest.mark.tensorflow]
+pytestmark = pytest.mark.ssh
 
-PROGRAM = REPOSITORY / "tests" / "training" / "programs" / "mirrored.py"
-TRIES = 2  # that are in vain until the host is on again
+PROGRAMS = REPOSITORY / "tests" / "training" / "programs"
+QUICK = {"connect": 30, "heartbeat": 5, "lease": 12, "grace": 0.5}
+"""The heartbeat is how long an agent may be silent, even at its start on a busy machine."""
+GANG = {"worker": ["h1", "h2", "h3"]}
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+
+COUNT = """
+import json, os, socket, time
+config = json.loads(os.environ["TF_CONFIG"])
+role, index = os.environ["TFLAUNCH_TASK"].split(":")
+server = socket.socket()
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+server.bind(("", int(config["cluster"][role][int(index)].rpartition(":")[2])))
+server.listen()
+number = len(config["cluster"]["worker"])
+print("attempt", os.environ["TFLAUNCH_ATTEMPT"], "of", number, "workers on", os.environ["PLACE"], flush=True)
+while not os.path.exists("enough"):
+    time.sleep(0.05)
+"""
 
 
+def start(bed: Bed, launch: Launch, cluster: dict[str, list[str]], **fields: Any) -> subprocess.Popen[str]:
+    """Start a job on the controller whose tasks say on which host they are."""
+    hosts = {bed.name(i): {"python": sys.executable, "env": {"PLACE": bed.name(i)}} for i in bed.hosts}
+    used = {name for names in cluster.values() for name in names}
+    common = {
+        "cluster": cluster,
+        "hosts": hosts if "spares" in fields else {name: hosts[name] for name in used},
+        "command": ["python", "-c", COUNT],
+        "restart": {"max": 3, "backoff": [0, 0]},
+        "timeouts": QUICK,
+    }
+    return bed.control(launch).start("up", launch.spec(**{**common, **fields}))
+
+
+def finish(launch: Launch, running: subprocess.Popen[str]) -> str:
+    """End the tasks and wait for success; return what tflaunch printed."""
+    (launch.directory / "enough").touch()
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    return err
+
+
+def starts(launch: Launch) -> dict[str, list[str]]:
+    """Return the hosts on which each task was started, in this order."""
+    found: dict[str, list[str]] = {}
+    for record in launch.records("task_started"):
+        found.setdefault(record["task"], []).append(record["host"])
+    return found
+
+
+@pytest.mark.thorough
+def test_a_gang_shrinks_and_grows(bed: Bed, launch: Launch) -> None:
+    """Three workers, two while the host of the first is off, three again; never two attempts at a time."""
+    with bed.watch() as watch:
+        running = start(bed, launch, GANG, elastic={"min_workers": 2, "retry": "5s"})
+        read_until(running, "attempt 0 of 3 workers", 3)
+        bed.power_off(1)
+        read_until(running, "of 2 workers", 2)
+        bed.power_on(1)
+        read_until(running, "of 3 workers", 3)
+        err = finish(launch, running)
+    assert not watch.clashes()
+    assert "host h1 was lost" in err
+    assert "restart 1 starts without h1: 2 tasks of 3" in err
+    assert "h1 is back; the gang restarts with it" in err
+    assert "done: 3 tasks, after 2 restarts" in err
+    assert not [sample for sample in watch.samples if len({one.attempt for one in sample.living}) > 1]
+
+
+def test_a_gang_moves_to_the_spare_host_and_back(bed: Bed, launch: Launch) -> None:
+    """Without a wait; the host that returns is spare from then on, and takes the place of the next one."""
+    with bed.watch() as watch:
+        running = start(bed, launch, {"worker": ["h1", "h2"]}, spares=1, restart={"backoff": ["1h", "1h"]})
+        read_until(running, "attempt 0 of", 2)
+        bed.power_off(2)
+        assert "worker:1 | attempt 1 of 2 workers on h3" in read_until(running, "attempt 1 of", 2)
+        status = json.loads(launch.run("ps", launch.run_directory().name, "--json").stdout)
+        bed.power_on(2)
+        wait_until(lambda: len(launch.records("host_joined", host="h2")) == 2, running)
+        bed.power_off(3)
+        assert "worker:1 | attempt 2 of 2 workers on h2" in read_until(running, "attempt 2 of", 2)
+        err = finish(launch, running)
+    assert not watch.clashes()
+    assert starts(launch) == {"worker:0": ["h1"] * 3, "worker:1": ["h2", "h3", "h2"]}
+    (moved,) = (task for task in status["tasks"] if task["task"] == "worker:1")
+    assert (moved["host"], moved["moved_from"]) == ("h3", "h2")
+    spares = {host["host"]: (host["is_spare"], host["replaces"]) for host in status["hosts"]}
+    assert spares == {"h1": (False, None), "h2": (True, None), "h3": (False, "h2")}
+    assert "worker:1 moves from h2 to h3; 0 spare hosts left" in err
+    assert "h2 is a spare host now" in err
+    assert "worker:1 moves from h3 to h2; 0 spare hosts left" in err
+
+
+@pytest.mark.thorough
+def test_a_killed_supervisor_knows_where_tasks_are(bed: Bed, launch: Launch) -> None:
+    """It is killed when it has decided to move a task; the one that takes over starts it there, once."""
+    with bed.watch() as watch:
+        running = start(bed, launch, {"worker": ["h1", "h2"]}, spares=1, timeouts={**QUICK, "lease": 20})
+        read_until(running, "attempt 0 of", 2)
+        bed.power_off(2)
+        wait_until(lambda: launch.records("host_lost") or launch.records("hold_ports", host="h3"), running)
+        running.kill()
+        running.communicate(timeout=PATIENCE)
+        running = launch.start("up", "--resume", launch.run_directory().name)
+        wait_until(lambda: starts(launch).get("worker:1") == ["h2", "h3"], running)
+        err = finish(launch, running)
+    assert not watch.clashes()
+    assert starts(launch)["worker:1"] == ["h2", "h3"]
+    assert "worker:1 moved from h2 to h3" in err
+
+
+@pytest.mark.thorough
+def test_a_spare_host_that_is_not_there_is_reported(bed: Bed, launch: Launch) -> None:
+    """The job starts without it, and ends well."""
+    bed.power_off(3)
+    running = start(bed, launch, {"worker": ["h1", "h2"]}, spares=1)
+    read_until(running, "attempt 0 of", 2)
+    assert "warning: the spare host h3 is not there: " in finish(launch, running)
+
+
+# ---- with TensorFlow
+
+
+def weights(text: str) -> dict[int, int]:
+    """Return the weight after every completed step."""
+    return {int(step): int(weight) for step, weight in re.findall(r"^step (\d+): weight (\d+)$", text, re.MULTILINE)}
+
+
+@pytest.mark.tensorflow
+def test_mirrored_training_goes_on_with_two_hosts_and_then_with_three(bed: Bed, launch: Launch) -> None:
+    """Every step adds the number of workers to a weight: 3, 2, then 3; no step is lost or done twice."""
+    ending = "if attempt and strategy.num_replicas_in_sync == 3: sys.exit()"
+    command = ["python", str(PROGRAMS / "mirrored.py"), "0", ending]
+    launch.preload = SHARED
+    with bed.watch() as watch:
+        elastic = {"min_workers": 2, "retry": "15s"}
+        running = start(bed, launch, GANG, command=command, env=QUIET, elastic=elastic)
+        read_until(running, "worker:0 | step 3")
+        bed.power_off(3)
+        read_until(running, "attempt 1 begins at step")
+        read_until(running, "worker:0 | step")
+        bed.power_on(3)
+        finish(launch, running)
+    assert not watch.clashes()
+    first, second, third = re.split("---- tflaunch: .* ----\n", launch.log("worker:0"))
+    assert all(weight == 3 * step for step, weight in weights(first).items())
+    start_of_second = int(re.findall(r"begins at step (\d+)", second)[0])
+    assert start_of_second >= 3
+    for step, weight in weights(second).items():
+        assert weight == 2 * step + start_of_second
+    start_of_third = int(re.findall(r"begins at step (\d+)", third)[0])
+    assert weights(third) == {start_of_third + 1: 2 * start_of_third + start_of_second + 3}
+
+
+@pytest.mark.tensorflow
+@pytest.mark.thorough
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_parameter_server_training_goes_on_without_the_host_of_a_worker(
+    bed: Bed, launch: Launch, comes_back: bool
+) -> None:
+    """The worker returns alone with its host; if that stays away, the others resume from the checkpoint."""
+    cluster = {"chief": ["h1"], "ps": ["h1"], "worker": ["h2", "h3"]}
+    fields = {
+        "command": ["python", str(PROGRAMS / "chief.py")],
+        "roles": {"worker": {"server": True}, "ps": {"server": True}},
+        "env": QUIET,
+        "elastic": {"min_workers": 1, "retry": "5s"},
+    }
+    launch.preload = SHARED
+    with bed.watch() as watch:
+        running = start(bed, launch, cluster, **fields)
+        read_until(running, "step 3\n")
+        bed.power_off(3)
+        if comes_back:
+            wait_until(lambda: launch.records("link_lost", host="h3"), running)
+            bed.power_on(3)
+            wait_until(lambda: launch.records("task_started", task="worker:1", attempt=1), running)
+        else:
+            wait_until(lambda: launch.records("task_started", task="chief:0", attempt=1), running)
+        before = launch.log("chief:0").count("\nstep ")
+        wait_until(lambda: launch.log("chief:0").count("\nstep ") > before + 2, running)
+        err = finish(launch, running)
+    assert not watch.clashes()
+    assert "host h3 was lost" in err
+    assert ("the job goes on without it" in err) == comes_back
+    times = {"chief:0": 2, "ps:0": 2, "worker:0": 2, "worker:1": 1}
+    assert {task: len(hosts) for task, hosts in starts(launch).items()} == {
+        task: 3 - count if comes_back else count for task, count in times.items()
+    }
+
+
+@pytest.mark.tensorflow
+@pytest.mark.thorough
 def test_a_training_goes_on_from_its_checkpoint_when_its_host_is_back(bed: Bed, launch: Launch) -> None:
     """With a budget of one restart that stays untouched; meanwhile `ps` and `explain` say what it waits for."""
-    launch.prefix, launch.preload = bed.run_prefix, SHARED
-    launch.env["HOME"] = str(bed.client_home)
-    spec = launch.spec(
-        cluster={"worker": ["h1", "h2"]},
-        hosts={name: {"python": sys.executable} for name in ("h1", "h2")},
-        command=["python", str(PROGRAM), "0", "if attempt: leave()"],
-        env={"TF_CPP_MIN_LOG_LEVEL": "2"},
-        restart={"max": 1, "backoff": [0, 0]},
-        timeouts={"connect": 10, "lease": 9, "grace": 0.5},
-    )
-    running = launch.start("up", spec)
+    launch.preload = SHARED
+    command = ["python", str(PROGRAMS / "mirrored.py"), "0", "if attempt: leave()"]
+    restart = {"max": 1, "backoff": [0, 0]}
+    running = start(bed, launch, {"worker": ["h1", "h2"]}, command=command, env=QUIET, restart=restart)
     read_until(running, "step 3: weight 6")
     bed.power_off(2)
     with bed.watch() as watch:
-        assert running.stderr is not None
-        err = ""
-        while "waiting for h2 (" not in err:
-            line = running.stderr.readline()
-            assert line, err
-            err += line
+        read_errors_until(running, "waiting for h2 (")
         current = launch.status()
         host = next(host for host in current["hosts"] if host["host"] == "h2")
         assert (current["state"], host["until"] - host["since"]) == ("waiting_for_hosts", pytest.approx(900, abs=0.01))
         assert "waiting for h2 (" in launch.run("explain").stdout
-        while sum(record["kind"] == "host_unreachable" for record in launch.journal()) < TRIES:
-            time.sleep(0.1)
+        wait_until(lambda: len(launch.records("host_unreachable")) >= 2, running)  # tries that are in vain
         bed.power_on(2)
-        out, rest = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err + rest
-    assert "h2 is back after" in rest
+        out, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    assert "h2 is back after" in err
     assert launch.journal()[-1]["exit_code"] == 0
-    assert not [record for record in launch.journal() if record["kind"] == "start_task" and record["attempt"] > 1]
+    assert {record["attempt"] for record in launch.records("start_task")} == {0, 1}
     (began,) = set(map(int, re.findall(r"attempt 1 begins at step (\d+)", out)))
     assert began >= 3
     assert not watch.clashes()
+
+
+@pytest.mark.tensorflow
+@pytest.mark.thorough
+@pytest.mark.parametrize(("name", "tasks"), [("ssh_parameter_server", 1), ("ssh_multi_worker", 3)])
+def test_examples_train_on_three_hosts(bed: Bed, launch: Launch, name: str, tasks: int) -> None:
+    """Those of cluster_specs/, with this Python."""
+    launch.preload = SHARED
+    spec = example(bed.control(launch), name, *QUICKLY)
+    ended = launch.up(spec, *(f"--set=hosts.{host}.python={sys.executable}" for host in GANG["worker"]))
+    assert ended.returncode == 0, ended.stderr
+    assert has_trained(ended.stdout, tasks, is_quick=True), ended.stdout

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import psutil
 
 from support.install import lacking, need
+from support.launch import Launch
 from support.processes import Process, ProcessWatch, Table
 from support.slow_link import SlowCable, in_network
 from support.sshd import (
@@ -359,6 +360,12 @@ class Bed:
         return f"port{self._ports}"
 
     # Commands and processes on hosts.
+
+    def control(self, launch: Launch) -> Launch:
+        """Let tflaunch be run on the controller, as a user who knows the hosts; return it."""
+        launch.prefix = self.run_prefix
+        launch.env["HOME"] = str(self.client_home)
+        return launch
 
     @property
     def run_prefix(self) -> list[str]:
