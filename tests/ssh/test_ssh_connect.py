@@ -160,888 +160,933 @@ def the_error_of(connector: Connector, target: Target, timeout: float = PATIENCE
     return sentence
 
 
-class TestKeys:
-    @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
-    def test_every_kind_of_key(self, connector: Connector, machine: Machine, sshd: StartSshd, kind: str) -> None:
-        """For hosts and for users."""
-        host = sshd(host_keys=[f"host-{kind}"])
-        key = machine.keys[f"client-{kind}"]
-        authorize(host.directory, key)
-        transport = connector.connect(machine.target(host, identity_files=(str(key),)), PATIENCE)
-        assert transport.local_cipher == "aes128-gcm@openssh.com"
-        assert said_by(transport).split()[2] == host.address
+# ---- TestKeys
 
-    @pytest.mark.parametrize("form", ["PEM", "PKCS8", "RFC4716"])
-    def test_every_format_of_ssh_keygen(
-        self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, form: str
-    ) -> None:
-        """And only OpenSSH's own has the public half of an encrypted key in clear text."""
-        key = tmp_path / "key"
-        subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-m", form, "-N", "", "-f", key], check=True)
-        host = sshd()
-        authorize(host.directory, key)
+
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+def test_every_kind_of_key(connector: Connector, machine: Machine, sshd: StartSshd, kind: str) -> None:
+    """For hosts and for users."""
+    host = sshd(host_keys=[f"host-{kind}"])
+    key = machine.keys[f"client-{kind}"]
+    authorize(host.directory, key)
+    transport = connector.connect(machine.target(host, identity_files=(str(key),)), PATIENCE)
+    assert transport.local_cipher == "aes128-gcm@openssh.com"
+    assert said_by(transport).split()[2] == host.address
+
+
+@pytest.mark.parametrize("form", ["PEM", "PKCS8", "RFC4716"])
+def test_every_format_of_ssh_keygen(
+    connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, form: str
+) -> None:
+    """And only OpenSSH's own has the public half of an encrypted key in clear text."""
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-m", form, "-N", "", "-f", key], check=True)
+    host = sshd()
+    authorize(host.directory, key)
+    key.with_name("key.pub").unlink()
+    assert said_by(connector.connect(machine.target(host, identity_files=(str(key),)), PATIENCE))
+
+
+def test_many_hosts_share_a_key(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """Its file is read once, whichever host is first."""
+    hosts = [sshd(host_keys=["host-shared"]) for _ in range(6)]
+    targets = [machine.target(host) for host in hosts] * 4
+    with ThreadPoolExecutor(len(targets)) as pool:
+        transports = list(pool.map(lambda target: connector.connect(target, PATIENCE), targets))
+    assert [said_by(transport).split()[2] for transport in transports] == [target.address for target in targets]
+
+
+def test_a_key_of_the_agent(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """No file is needed."""
+    target = machine.target(sshd(), identity_files=(), agent=machine.agent(machine.keys["client"]))
+    assert said_by(connector.connect(target, PATIENCE))
+
+
+@pytest.mark.parametrize("kind", ["ecdsa", "rsa"])
+def test_other_kinds_of_the_agent(connector: Connector, machine: Machine, sshd: StartSshd, kind: str) -> None:
+    """RSA must be asked for a signature that is not obsolete."""
+    host = sshd()
+    authorize(host.directory, machine.keys[f"client-{kind}"])
+    target = machine.target(host, identity_files=(), agent=machine.agent(machine.keys[f"client-{kind}"]))
+    assert said_by(connector.connect(target, PATIENCE))
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["public half beside", "no public half"])
+def test_an_encrypted_key_in_the_agent(
+    connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, beside: bool
+) -> None:
+    """It is recognised by its public half, so no other key of the agent is tried."""
+    plain = machine.keys["client"]
+    key = tmp_path / "key"
+    key.write_bytes(plain.read_bytes())
+    key.chmod(0o600)
+    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", key], check=True, capture_output=True)
+    if beside:
+        key.with_name("key.pub").write_text(public(plain))
+    agent = machine.agent(machine.keys["other"], plain)
+    host = sshd(lines=["MaxAuthTries 1"])
+    target = machine.target(host, identity_files=(str(key),), agent=agent, is_identity_required=True)
+    assert said_by(connector.connect(target, PATIENCE))
+
+
+def test_a_public_key_selects_one_of_the_agent(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """As IdentityFile may name a key whose private half is elsewhere."""
+    key = machine.keys["client"]
+    agent = machine.agent(machine.keys["other"], key)
+    host = sshd(lines=["MaxAuthTries 1"])
+    target = machine.target(host, identity_files=(f"{key}.pub",), agent=agent, identities_only=True)
+    assert said_by(connector.connect(target, PATIENCE))
+
+
+def test_identities_only(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """The agent's other keys are not tried."""
+    agent = machine.agent(*(machine.keys[f"other-{number}"] for number in range(3)))
+    target = machine.target(sshd(lines=["MaxAuthTries 3"]), agent=agent)
+    assert "hangs up as too many keys are wrong" in the_error_of(connector, target)
+    assert said_by(connector.connect(target._replace(identities_only=True), PATIENCE))
+    assert said_by(connector.connect(target._replace(is_identity_required=True), PATIENCE))
+
+
+def test_the_second_key_is_the_right_one(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """A wrong one does no harm."""
+    files = tuple(str(machine.keys[name]) for name in ("other", "client"))
+    assert said_by(connector.connect(machine.target(sshd(), identity_files=files), PATIENCE))
+
+
+def test_a_copy_of_a_key_is_not_tried(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """It would fail too."""
+    copy = machine.directory / "copy"
+    copy.write_bytes(machine.keys["other"].read_bytes())
+    files = tuple(str(key) for key in (machine.keys["other"], copy, machine.keys["client"]))
+    assert said_by(connector.connect(machine.target(sshd(lines=["MaxAuthTries 2"]), identity_files=files), PATIENCE))
+
+
+def test_two_keys_may_be_needed(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """Some sshd configurations require two."""
+    host = sshd(lines=["AuthenticationMethods publickey,publickey"])
+    authorize(host.directory, machine.keys["client"], machine.keys["other"])
+    files = tuple(str(machine.keys[name]) for name in ("client", "other"))
+    assert said_by(connector.connect(machine.target(host, identity_files=files), PATIENCE))
+    assert "accepts a key of user" in the_error_of(connector, machine.target(host))
+
+
+@pytest.mark.parametrize("is_in_agent", [False, True])
+def test_a_users_certificate(
+    connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, is_in_agent: bool
+) -> None:
+    """It is next to its key, which the host does not know."""
+    authority = machine.keys["authority"]
+    key = make_key(tmp_path / "key")
+    sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", "-n", USER, f"{key}.pub"]
+    subprocess.run(sign, check=True, capture_output=True)
+    host = sshd(lines=[f'TrustedUserCAKeys "{authority}.pub"'])
+    agent = None
+    if is_in_agent:
+        (tmp_path / "elsewhere").mkdir()
+        agent = machine.agent(key.rename(tmp_path / "elsewhere" / "key"))
+    target = machine.target(host, identity_files=(str(key),), agent=agent)
+    assert said_by(connector.connect(target, PATIENCE))
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+def test_a_users_certificate_in_the_agent(
+    connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, kind: str
+) -> None:
+    """No file is needed: the agent also has the certificate."""
+    authority = machine.keys["authority"]
+    key = make_key(tmp_path / "key", kind)
+    sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", "-n", USER, f"{key}.pub"]
+    subprocess.run(sign, check=True, capture_output=True)
+    host = sshd(lines=[f'TrustedUserCAKeys "{authority}.pub"'])
+    target = machine.target(host, identity_files=(), agent=machine.agent(key))
+    assert said_by(connector.connect(target, PATIENCE))
+
+
+# ---- TestKeysThatDoNotHelp
+
+
+def test_a_wrong_key(connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path) -> None:
+    """The message says what was tried and what was not."""
+    locked = make_key(tmp_path / "locked", passphrase="secret")
+    agent = machine.agent(machine.keys["other"])
+    host = sshd()
+    authorize(host.directory)
+    target = machine.target(host, agent=agent)
+    files = (*target.identity_files, str(locked), str(tmp_path / "none"))
+    shown = fingerprint(paramiko.PKey.from_path(machine.keys["other"]).asbytes())
+    assert the_error_of(connector, target._replace(identity_files=files)) == (
+        f"{host.address}:{host.port} does not let user {host.user} in with agent key {shown}, "
+        f"{target.identity_files[0]} (not tried: {locked} is encrypted and not in the ssh-agent; {tmp_path}/none "
+        "does not exist); add the public key to ~/.ssh/authorized_keys there, or name another user or identity_file"
+    )
+
+
+def test_a_wrong_user(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """OpenSSH does not reveal that there is no such user."""
+    sentence = the_error_of(connector, machine.target(sshd(), user="nobody-at-all"))
+    assert "does not let user nobody-at-all in with" in sentence
+
+
+@pytest.mark.parametrize(
+    ("contents", "words"),
+    [
+        (None, "/key does not exist; correct identity_file"),
+        ("locked", "/key is encrypted and not in the ssh-agent; add it: ssh-add "),
+        ("other.pub", "/key is a public key whose private half is not in the ssh-agent; name the private key: "),
+        ("", "/key is not a private key that tflaunch can use; name an ed25519, ecdsa or rsa key"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n", "is not a private key"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n", "is not a private key"),
+        ("\udcff\udc80\n" * 100, "/key is not a private key"),
+    ],
+    ids=["missing", "encrypted", "public", "empty", "broken", "broken PEM", "binary"],
+)
+def test_the_key_in_the_spec_has_to_be_one(
+    connector: Connector, machine: Machine, tmp_path: Path, contents: str | None, words: str
+) -> None:
+    """This is reported before any connection is made."""
+    key = tmp_path / "key"
+    if contents == "locked":
+        make_key(key, passphrase="secret")
         key.with_name("key.pub").unlink()
-        assert said_by(connector.connect(machine.target(host, identity_files=(str(key),)), PATIENCE))
+    elif contents == "other.pub":
+        key.write_text(public(machine.keys["other"]))
+    elif contents is not None:
+        key.write_bytes(os.fsencode(contents))
+    target = machine.closed(1, identity_files=(str(key), str(machine.keys["client"])), is_identity_required=True)
+    sentence = the_error_of(connector, target)
+    assert sentence.startswith(f"the identity file {key} ")
+    assert words in sentence
 
-    def test_many_hosts_share_a_key(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """Its file is read once, whichever host is first."""
-        hosts = [sshd(host_keys=["host-shared"]) for _ in range(6)]
-        targets = [machine.target(host) for host in hosts] * 4
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o610, 0o602])
+def test_a_key_that_others_can_use(connector: Connector, machine: Machine, tmp_path: Path, mode: int) -> None:
+    """It is not secret any more: ssh refuses it, too."""
+    key = tmp_path / "key"
+    make_key(key)
+    key.chmod(mode)
+    sentence = the_error_of(connector, machine.closed(1, identity_files=(str(key),), is_identity_required=True))
+    assert sentence == (
+        f"the identity file {key} can be read by other users, so ssh would refuse it; run `chmod 600 {key}`"
+    )
+
+
+@pytest.mark.parametrize("kind", ["ecdsa", "ed25519", "rsa"])
+def test_a_key_that_is_damaged_anywhere(machine: Machine, tmp_path: Path, kind: str) -> None:
+    """However the underlying libraries react."""
+    key = tmp_path / "key"
+    make_key(key, kind=kind)
+    head, *lines, end = key.read_text().splitlines()
+    data = base64.b64decode("".join(lines))
+    stride = 13 if LONG or kind == "ed25519" else 61  # long keys have large parts that are all alike
+    for place in range(0, len(data), stride):
+        text = base64.b64encode(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]).decode()
+        key.write_text(f"{head}\n{text}\n{end}\n")
+        target = machine.closed(1, identity_files=(str(key),), is_identity_required=True)
+        assert "\n" not in the_error_of(Connector(), target)
+
+
+def test_a_key_that_may_not_be_read(connector: Connector, machine: Machine, tmp_path: Path) -> None:
+    """A directory is the one thing that root cannot read."""
+    target = machine.closed(1, identity_files=(str(tmp_path),), is_identity_required=True)
+    assert f"{tmp_path} cannot be read: Is a directory; make it readable" in the_error_of(connector, target)
+
+
+@pytest.mark.parametrize("kind", ["PEM", "PKCS8"])
+def test_encrypted_keys_in_other_formats(connector: Connector, machine: Machine, tmp_path: Path, kind: str) -> None:
+    """They are recognised as encrypted."""
+    key = tmp_path / "key"
+    command = ["ssh-keygen", "-q", "-t", "rsa", "-m", kind, "-N", "secret", "-f", str(key)]
+    subprocess.run(command, check=True)
+    assert "is encrypted" in the_error_of(connector, machine.closed(1, identity_files=(str(key),)))
+
+
+@pytest.mark.parametrize("is_in_agent", [True, False])
+def test_an_encrypted_key_that_cannot_be_recognised(
+    connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, is_in_agent: bool
+) -> None:
+    """It may be any key of the agent, if the agent has one."""
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-m", "PEM", "-N", "secret", "-f", key], check=True)
+    key.with_name("key.pub").unlink()
+    agent = machine.agent(*([machine.keys["client"]] if is_in_agent else []))
+    target = machine.target(sshd(), identity_files=(str(key),), is_identity_required=True, agent=agent)
+    if is_in_agent:
+        assert said_by(connector.connect(target, PATIENCE))
+    else:
+        assert "is encrypted and not in the ssh-agent; add it: ssh-add" in the_error_of(connector, target)
+
+
+def test_a_key_that_becomes_right(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """Only usable keys are cached."""
+    path = machine.directory / "late"
+    target = machine.target(sshd(), identity_files=(str(path),))
+    assert f"there is no key to log in with: {path} does not exist; add one" in the_error_of(connector, target)
+    path.write_bytes(machine.keys["client"].read_bytes())
+    path.chmod(0o600)
+    assert said_by(connector.connect(target, PATIENCE))
+
+
+def test_no_key_at_all(connector: Connector, machine: Machine) -> None:
+    """There is nothing to log in with."""
+    sentence = the_error_of(connector, machine.closed(1, identity_files=()))
+    assert "neither a key file nor an ssh-agent with keys was found; add one to the ssh-agent with ssh-add" in sentence
+
+
+def test_too_many_keys(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """A host disconnects after some, six by default."""
+    files = tuple(str(machine.keys[f"other-{number}"]) for number in range(8))
+    host = sshd()
+    sentence = the_error_of(connector, machine.target(host, identity_files=files))
+    assert sentence.startswith(f"{host.address}:{host.port} hangs up as too many keys are wrong for user {USER}: ")
+    assert "`IdentitiesOnly yes`" in sentence
+
+
+def test_a_host_that_takes_no_keys(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """Passwords are never tried."""
+    host = sshd(lines=["PubkeyAuthentication no", "PasswordAuthentication yes"])
+    sentence = the_error_of(connector, machine.target(host))
+    assert "takes no keys from user" in sentence
+    assert re.search("only password.*; allow PubkeyAuthentication there$", sentence)
+    shared = the_error_of(connector, machine.target(host, is_shared=True))
+    assert shared == f"{sentence}; a connection that ssh shares (ControlPath) is not used"
+
+
+def test_a_host_that_wants_more(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """A key alone may not be enough."""
+    host = sshd(lines=["AuthenticationMethods publickey,password", "PasswordAuthentication yes"])
+    sentence = the_error_of(connector, machine.target(host))
+    assert f"accepts a key of user {USER}, but wants password too; let keys be enough there" in sentence
+
+
+# ---- TestAgentsThatDoNotHelp
+
+
+def test_an_agent_that_refuses(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """The user is prompted, and declines: the other keys are still tried."""
+    agent = machine.agent(machine.keys["client"], options=["-c"])
+    host = sshd()
+    authorize(host.directory, machine.keys["client"], machine.keys["other"])
+    target = machine.target(host, identity_files=(), agent=agent)
+    assert "(which the ssh-agent does not use); add" in the_error_of(connector, target)
+    target = target._replace(identity_files=(str(machine.keys["other"]),))
+    assert said_by(connector.connect(target, PATIENCE))
+
+
+def test_an_agent_that_is_gone(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """It is as if there were none."""
+    for path in (machine.directory / "none", machine.directory / "socket", machine.directory / ("x" * 200)):
+        if path.name == "socket":
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(path))
+        assert said_by(connector.connect(machine.target(sshd(), agent=str(path)), PATIENCE))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\0\0\0\0",
+        b"\0\0\0\1\5",
+        b"\0\0\0\5\x0c\xff\xff\xff\xff",
+        b"\xff\xff\xff\xff\x0c",
+        b"\0\0\0\x11\x0c\0\0\0\1\0\0\0\4junk\0\0\0\0",
+        b"GET / HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_an_agent_that_talks_nonsense(connector: Connector, machine: Machine, sshd: StartSshd, answer: bytes) -> None:
+    """Likewise."""
+    path = str(machine.directory / "agent.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                with client:
+                    client.recv(100)
+                    client.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            assert said_by(connector.connect(machine.target(sshd(), agent=path), PATIENCE))
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_an_agent_that_says_nothing(
+    connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait for it is short, even if it does not accept connections."""
+    monkeypatch.setattr(user_keys, "_LIST_PATIENCE", 1.0)
+    path = str(machine.directory / "agent.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(1)
+        targets = [machine.target(sshd(), agent=path)] * 5
+        with ThreadPoolExecutor(len(targets)) as pool:
+            for transport in pool.map(lambda target: connector.connect(target, PATIENCE), targets):
+                assert said_by(transport)
+
+
+def test_an_agent_that_does_not_sign(
+    connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may wait for the user to touch a device, within the timeout."""
+    agent = machine.agent(machine.keys["client"])
+    target = machine.target(sshd(), identity_files=(), agent=agent)
+    sign = user_keys.AgentKey.sign_ssh_data
+    limit = 3 * SOON
+
+    def slow(key: user_keys.AgentKey, data: bytes, algorithm: str | None = None) -> paramiko.Message:
+        time.sleep(2 * limit)
+        return sign(key, data, algorithm)
+
+    monkeypatch.setattr(user_keys.AgentKey, "sign_ssh_data", slow)
+    sentence = the_error_of(connector, target, limit)
+    assert "takes the ssh-agent (does it ask you for something?) or" in sentence
+    assert "longer than 3 s" in sentence
+
+
+# ---- TestHostKeys
+
+
+def test_a_host_that_is_not_known(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """The remedy works, and takes effect at once: no new connector is needed."""
+    host = sshd()
+    file = machine.directory / "known_hosts-h1"
+    file.write_text("")
+    target = machine.target(host)
+    shown = fingerprint(paramiko.PKey.from_path(host.host_keys[0]).asbytes())
+    sentence = the_error_of(connector, target)
+    assert f"its host key {shown} (ssh-ed25519) is not in {file} as that of [{host.address}]:{host.port}" in sentence
+    command = sentence.split("`")[1]
+    options = f"-F none -o UserKnownHostsFile={file} -o StrictHostKeyChecking=accept-new -o BatchMode=yes"
+    subprocess.run(command.replace("ssh ", f"ssh {options} ", 1), shell=True, check=False, capture_output=True)
+    assert said_by(connector.connect(target, PATIENCE))
+
+
+def test_a_host_whose_key_has_changed(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """Nothing of ours is sent to it."""
+    host = sshd()
+    target = machine.target(host)
+    host.restart("another")
+    sentence = the_error_of(connector, target)
+    assert sentence.startswith("its host key has changed: ssh-ed25519 was SHA256:")
+    assert f"`ssh-keygen -R '[{host.address}]:{host.port}' -f " in sentence
+    assert "publickey" not in host.log.read_text()
+
+
+def test_a_host_with_several_keys_shows_the_one_that_is_known(
+    connector: Connector, machine: Machine, sshd: StartSshd
+) -> None:
+    """Whatever else it prefers."""
+    for known in ("rsa", "ecdsa", "ed25519"):
+        host = sshd(host_keys=[f"host-{kind}" for kind in ("ed25519", "ecdsa", "rsa")])
+        (machine.directory / f"known_hosts-{host.name}").write_text(
+            f"[{host.address}]:{host.port} {public(machine.keys[f'host-{known}'])}\n"
+        )
+        assert said_by(connector.connect(machine.target(host), PATIENCE))
+
+
+def test_an_alias_is_known_without_a_port(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """As HostKeyAlias of ssh."""
+    host = sshd()
+    (machine.directory / "known_hosts-h1").write_text(f"cluster {public(host.host_keys[0])}\n")
+    assert said_by(connector.connect(machine.target(host, host_key_name="cluster"), PATIENCE))
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+def test_a_certificate_of_a_host(connector: Connector, machine: Machine, sshd: StartSshd, kind: str) -> None:
+    """The host's own key is unknown, but its authority is known."""
+    authority = machine.keys["authority-rsa"]
+    key = machine.keys[f"certified-{kind}"]
+    names = ",".join(f"127.0.0.{number}" for number in range(1, 256))  # not a pattern: ssh accepts none
+    sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", "-h", "-n", names, f"{key}.pub"]
+    subprocess.run(sign, check=True, capture_output=True)
+    host = sshd(host_keys=[key.name], lines=[f'HostCertificate "{key}-cert.pub"'])
+    (machine.directory / "known_hosts-h1").write_text(f"@cert-authority [127.0.0.*]:* {public(authority)}\n")
+    assert said_by(connector.connect(machine.target(host), PATIENCE))
+    (machine.directory / "known_hosts-h1").write_text(f"@cert-authority *.example {public(authority)}\n")
+    assert "is not in" in the_error_of(connector, machine.target(host))
+
+
+# ---- TestPlacesWithoutSsh
+
+
+def test_a_name_that_does_not_resolve(connector: Connector, machine: Machine) -> None:
+    """Whatever is wrong with it."""
+    for name in ("no-such-host.invalid", "a..b", "x" * 64 + ".example"):
+        sentence = the_error_of(connector, machine.closed(22, name), PATIENCE)
+        assert sentence.startswith(f"the name {name} does not resolve")
+        assert sentence.endswith("; correct `ssh` in the spec, or HostName in ~/.ssh/config")
+
+
+def test_a_name_server_that_is_silent(connector: Connector, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system would wait much longer than we do."""
+    resolve = socket.getaddrinfo
+    over = threading.Event()
+
+    def slow(*arguments: object, **options: object) -> object:
+        if not options.get("flags"):
+            over.wait(PATIENCE)
+        return resolve(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    sentence = the_error_of(connector, machine.closed(22, "slow.invalid"), SOON)
+    over.set()
+    assert sentence.startswith("the name slow.invalid does not resolve within 1 s")
+
+
+def test_a_closed_port(connector: Connector, machine: Machine) -> None:
+    """The address has no server."""
+    with socket.create_server(("127.0.0.9", 0)) as server:
+        port = server.getsockname()[1]
+    assert the_error_of(connector, machine.closed(port)) == (
+        f"127.0.0.9:{port} refuses connections; is sshd running there, and is that its port?"
+    )
+
+
+@pytest.mark.parametrize("number", ["EHOSTUNREACH", "ENETUNREACH"])
+def test_no_route(connector: Connector, machine: Machine, monkeypatch: pytest.MonkeyPatch, number: str) -> None:
+    """Which this machine cannot demonstrate without harm."""
+
+    def connect(*_: object) -> None:
+        raise OSError(getattr(errno, number), "no way")
+
+    monkeypatch.setattr(proxy_command.WakingSocket, "connect", connect)
+    assert the_error_of(connector, machine.closed(22)).startswith("there is no route to 127.0.0.9:22; is it running")
+
+
+def test_the_second_address_of_a_name(
+    connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address that refuses, and one that drops all packets, do not hide it."""
+    host = sshd()
+    with _full_server() as full:
+        places = [("127.0.0.9", 1), full.getsockname(), (host.address, host.port)]
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
+        monkeypatch.setattr(ssh_transport, "_resolve", lambda *_: found)
+        assert said_by(connector.connect(machine.target(host), 9.0))
+
+
+def test_a_black_hole(connector: Connector, machine: Machine) -> None:
+    """Connections are neither accepted nor refused."""
+    with _full_server() as full:
+        target = machine.closed(full.getsockname()[1])
+        sentence = f"no answer from 127.0.0.9:{target.port} within 1 s; is it running, and does a firewall let you"
+        assert the_error_of(connector, target, SOON).startswith(sentence)
+        assert the_error_of(connector, target._replace(connect_timeout=SOON), PATIENCE).startswith(sentence)
+
+
+def test_a_port_that_says_nothing(connector: Connector, machine: Machine) -> None:
+    """It accepts connections."""
+    target = machine.stranger(lambda client: [*iter(lambda: client.recv(100), b"")].clear())
+    assert "accepts the connection but says nothing within 1 s" in the_error_of(connector, target, SOON)
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n", "HTTP/1.1 400 Bad Request"),
+        (b"\x15\x03\x01\0\x02\x02\x46", r"\x15\x03\x01\x00\x02\x02F"),
+        (b"\xff" * 1000 + b"\n", "\N{REPLACEMENT CHARACTER}" * 57 + "..."),
+        (b"x" * 100_000, "x" * 57 + "..."),
+        (b"motd\n" * 20_000 + b"SSH-2.0-x\r\n", "motd"),
+        (b"\n" * 101, ""),
+        (b"Exceeded MaxStartups\r\n", "Exceeded MaxStartups"),
+    ],
+    ids=["HTTP", "TLS", "binary", "100 KB", "100 KB before a version", "empty lines", "words"],
+)
+def test_a_port_that_speaks_something_else(connector: Connector, machine: Machine, words: bytes, shown: str) -> None:
+    """It is quoted, made safe for a terminal."""
+    sentence = the_error_of(connector, machine.stranger(lambda client: client.sendall(words)))
+    if shown:
+        assert f'does not speak SSH but says "{shown}' in sentence
+        assert sentence.endswith("is that the port of sshd?")
+    else:
+        assert "hangs up before it says anything" in sentence
+
+
+def test_words_before_the_version(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """Some lines are allowed, and skipped."""
+    host = sshd()
+
+    def speak(client: socket.socket) -> None:
+        client.sendall(b"Welcome to the gate.\r\n\r\nSee you.\r\n")
+        with socket.create_connection((host.address, host.port)) as inner:
+            pipes = [threading.Thread(target=_pipe, args=ends) for ends in ((client, inner), (inner, client))]
+            for pipe in pipes:
+                pipe.start()
+            for pipe in pipes:
+                pipe.join()
+
+    gate = machine.stranger(speak)
+    (machine.directory / "known_hosts-h1").write_text(f"127.0.0.9 {public(host.host_keys[0])}\n")
+    target = machine.target(host, address="127.0.0.9", port=gate.port, host_key_name="127.0.0.9")
+    assert said_by(connector.connect(target, PATIENCE))
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (b"", "hangs up before it says anything; its sshd may not let this machine in, or have too many"),
+        (b"SSH-2.0-x\r\n", "hangs up during the handshake; its sshd may have too many new connections"),
+        (b"SSH-1.5-old\r\n", "(SSH-1.5-old) is too old or too strict for tflaunch: 1.5 instead of 2.0"),
+        (b"SSH-2.0-x\r\n" + b"\0\0\0\x0b\x0a" + b"x" * 100, "the handshake with 127.0.0.9:"),
+        (b"SSH-2.0-x\r\n" + b"x" * 100_000, "the handshake with 127.0.0.9:"),
+        (b"SSH-2.0-x\r\n\0\0\0\x1c\x0a\1\0\0\0\2\0\0\0\4full\0\0\0\0" + b"\0" * 10, 'ends the handshake: "full"'),
+    ],
+    ids=["closed at once", "closed after the version", "version 1", "no packet", "100 KB", "farewell"],
+)
+def test_a_server_that_gives_up(connector: Connector, machine: Machine, words: bytes, shown: str) -> None:
+    """At any time during the handshake."""
+
+    def speak(client: socket.socket) -> None:
+        client.sendall(words)
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(4096):
+            pass
+
+    assert shown in the_error_of(connector, machine.stranger(speak))
+
+
+def test_a_server_that_stops_in_the_middle(connector: Connector, machine: Machine) -> None:
+    """The connection times out."""
+
+    def speak(client: socket.socket) -> None:
+        client.sendall(b"SSH-2.0-x\r\n")
+        while client.recv(4096):
+            pass
+
+    sentence = the_error_of(connector, machine.stranger(speak), SOON)
+    assert sentence.endswith("does not finish the handshake within 1 s; is it overloaded?")
+
+
+def test_too_many_new_connections(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """MaxStartups, for real."""
+    host = sshd(lines=["MaxStartups 1"])
+    with socket.create_connection((host.address, host.port)) as other:
+        other.recv(100)
+        sentence = the_error_of(connector, machine.target(host))
+    assert "MaxStartups" in sentence
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("Ciphers chacha20-poly1305@openssh.com", "ciphers"),
+        ("KexAlgorithms sntrup761x25519-sha512@openssh.com", "kex algorithm"),
+        ("MACs umac-128@openssh.com", "macs"),
+    ],
+)
+def test_nothing_in_common(connector: Connector, machine: Machine, sshd: StartSshd, line: str, what: str) -> None:
+    """An algorithm that paramiko does not know."""
+    lines = [line, *(["Ciphers aes128-ctr"] if "MACs" in line else [])]
+    sentence = the_error_of(connector, machine.target(sshd(lines=lines)))
+    assert re.search(rf"\(SSH-2.0-\S+.*\) is too old or too strict for tflaunch: no acceptable {what}; see", sentence)
+
+
+# ---- TestJumpHosts
+
+
+def test_a_way_over_two(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """The last host reports the addresses of the connection."""
+    one, two, host = sshd("one"), sshd("two"), sshd("host")
+    jumps = (first := machine.target(one), machine.target(two, jumps=(first,)))
+    said = said_by(connector.connect(machine.target(host, jumps=jumps), PATIENCE)).split()
+    assert said[2:] == [host.address, str(host.port)]
+    assert f"Accepted publickey for {USER}" in one.log.read_text()
+    assert f"Accepted publickey for {USER}" in two.log.read_text()
+
+
+def test_a_way_in_the_configuration(
+    connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it together."""
+    gate, host = sshd("gate"), sshd("host")
+    home = machine.directory / "home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "known_hosts").write_text(gate.known_hosts + host.known_hosts)
+    entries = gate.client_config("gate") + host.client_config("host") + "  ProxyJump gate\n"
+    (home / ".ssh" / "config").write_text(f"{entries}Host *\n  IdentitiesOnly yes\n  IdentityAgent none\n")
+    monkeypatch.setenv("HOME", str(home))
+    config = SshConfig(config_lookup.find_lookup(Path("/nonexistent")))
+    target = config.resolve("worker", HostPlan("alpha", is_local=False, ssh="host"))
+    assert said_by(connector.connect(target, PATIENCE)).split()[2] == host.address
+
+
+def test_it_is_connected_to_once(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """However many hosts are behind it, as it counts its connections; again if the connection is lost."""
+    gate = sshd("gate")
+    hosts = [sshd(host_keys=["host-shared"]) for _ in range(5)]
+    way = (machine.target(gate),)
+    targets = [machine.target(host, jumps=way) for host in hosts] * 4
+    for times in (1, 2):
         with ThreadPoolExecutor(len(targets)) as pool:
             transports = list(pool.map(lambda target: connector.connect(target, PATIENCE), targets))
-        assert [said_by(transport).split()[2] for transport in transports] == [target.address for target in targets]
-
-    def test_a_key_of_the_agent(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """No file is needed."""
-        target = machine.target(sshd(), identity_files=(), agent=machine.agent(machine.keys["client"]))
-        assert said_by(connector.connect(target, PATIENCE))
-
-    @pytest.mark.parametrize("kind", ["ecdsa", "rsa"])
-    def test_other_kinds_of_the_agent(self, connector: Connector, machine: Machine, sshd: StartSshd, kind: str) -> None:
-        """RSA must be asked for a signature that is not obsolete."""
-        host = sshd()
-        authorize(host.directory, machine.keys[f"client-{kind}"])
-        target = machine.target(host, identity_files=(), agent=machine.agent(machine.keys[f"client-{kind}"]))
-        assert said_by(connector.connect(target, PATIENCE))
-
-    @pytest.mark.parametrize("beside", [True, False], ids=["public half beside", "no public half"])
-    def test_an_encrypted_key_in_the_agent(
-        self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, beside: bool
-    ) -> None:
-        """It is recognised by its public half, so no other key of the agent is tried."""
-        plain = machine.keys["client"]
-        key = tmp_path / "key"
-        key.write_bytes(plain.read_bytes())
-        key.chmod(0o600)
-        subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", key], check=True, capture_output=True)
-        if beside:
-            key.with_name("key.pub").write_text(public(plain))
-        agent = machine.agent(machine.keys["other"], plain)
-        host = sshd(lines=["MaxAuthTries 1"])
-        target = machine.target(host, identity_files=(str(key),), agent=agent, is_identity_required=True)
-        assert said_by(connector.connect(target, PATIENCE))
-
-    def test_a_public_key_selects_one_of_the_agent(
-        self, connector: Connector, machine: Machine, sshd: StartSshd
-    ) -> None:
-        """As IdentityFile may name a key whose private half is elsewhere."""
-        key = machine.keys["client"]
-        agent = machine.agent(machine.keys["other"], key)
-        host = sshd(lines=["MaxAuthTries 1"])
-        target = machine.target(host, identity_files=(f"{key}.pub",), agent=agent, identities_only=True)
-        assert said_by(connector.connect(target, PATIENCE))
-
-    def test_identities_only(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """The agent's other keys are not tried."""
-        agent = machine.agent(*(machine.keys[f"other-{number}"] for number in range(3)))
-        target = machine.target(sshd(lines=["MaxAuthTries 3"]), agent=agent)
-        assert "hangs up as too many keys are wrong" in the_error_of(connector, target)
-        assert said_by(connector.connect(target._replace(identities_only=True), PATIENCE))
-        assert said_by(connector.connect(target._replace(is_identity_required=True), PATIENCE))
-
-    def test_the_second_key_is_the_right_one(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """A wrong one does no harm."""
-        files = tuple(str(machine.keys[name]) for name in ("other", "client"))
-        assert said_by(connector.connect(machine.target(sshd(), identity_files=files), PATIENCE))
-
-    def test_a_copy_of_a_key_is_not_tried(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """It would fail too."""
-        copy = machine.directory / "copy"
-        copy.write_bytes(machine.keys["other"].read_bytes())
-        files = tuple(str(key) for key in (machine.keys["other"], copy, machine.keys["client"]))
-        assert said_by(
-            connector.connect(machine.target(sshd(lines=["MaxAuthTries 2"]), identity_files=files), PATIENCE)
-        )
-
-    def test_two_keys_may_be_needed(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """Some sshd configurations require two."""
-        host = sshd(lines=["AuthenticationMethods publickey,publickey"])
-        authorize(host.directory, machine.keys["client"], machine.keys["other"])
-        files = tuple(str(machine.keys[name]) for name in ("client", "other"))
-        assert said_by(connector.connect(machine.target(host, identity_files=files), PATIENCE))
-        assert "accepts a key of user" in the_error_of(connector, machine.target(host))
-
-    @pytest.mark.parametrize("is_in_agent", [False, True])
-    def test_a_users_certificate(
-        self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, is_in_agent: bool
-    ) -> None:
-        """It is next to its key, which the host does not know."""
-        authority = machine.keys["authority"]
-        key = make_key(tmp_path / "key")
-        sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", "-n", USER, f"{key}.pub"]
-        subprocess.run(sign, check=True, capture_output=True)
-        host = sshd(lines=[f'TrustedUserCAKeys "{authority}.pub"'])
-        agent = None
-        if is_in_agent:
-            (tmp_path / "elsewhere").mkdir()
-            agent = machine.agent(key.rename(tmp_path / "elsewhere" / "key"))
-        target = machine.target(host, identity_files=(str(key),), agent=agent)
-        assert said_by(connector.connect(target, PATIENCE))
-
-    @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
-    def test_a_users_certificate_in_the_agent(
-        self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, kind: str
-    ) -> None:
-        """No file is needed: the agent also has the certificate."""
-        authority = machine.keys["authority"]
-        key = make_key(tmp_path / "key", kind)
-        sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", "-n", USER, f"{key}.pub"]
-        subprocess.run(sign, check=True, capture_output=True)
-        host = sshd(lines=[f'TrustedUserCAKeys "{authority}.pub"'])
-        target = machine.target(host, identity_files=(), agent=machine.agent(key))
-        assert said_by(connector.connect(target, PATIENCE))
-
-
-class TestKeysThatDoNotHelp:
-    def test_a_wrong_key(self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path) -> None:
-        """The message says what was tried and what was not."""
-        locked = make_key(tmp_path / "locked", passphrase="secret")
-        agent = machine.agent(machine.keys["other"])
-        host = sshd()
-        authorize(host.directory)
-        target = machine.target(host, agent=agent)
-        files = (*target.identity_files, str(locked), str(tmp_path / "none"))
-        shown = fingerprint(paramiko.PKey.from_path(machine.keys["other"]).asbytes())
-        assert the_error_of(connector, target._replace(identity_files=files)) == (
-            f"{host.address}:{host.port} does not let user {host.user} in with agent key {shown}, "
-            f"{target.identity_files[0]} (not tried: {locked} is encrypted and not in the ssh-agent; {tmp_path}/none "
-            "does not exist); add the public key to ~/.ssh/authorized_keys there, or name another user or identity_file"
-        )
-
-    def test_a_wrong_user(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """OpenSSH does not reveal that there is no such user."""
-        sentence = the_error_of(connector, machine.target(sshd(), user="nobody-at-all"))
-        assert "does not let user nobody-at-all in with" in sentence
-
-    @pytest.mark.parametrize(
-        ("contents", "words"),
-        [
-            (None, "/key does not exist; correct identity_file"),
-            ("locked", "/key is encrypted and not in the ssh-agent; add it: ssh-add "),
-            ("other.pub", "/key is a public key whose private half is not in the ssh-agent; name the private key: "),
-            ("", "/key is not a private key that tflaunch can use; name an ed25519, ecdsa or rsa key"),
-            ("-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n", "is not a private key"),
-            ("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n", "is not a private key"),
-            ("\udcff\udc80\n" * 100, "/key is not a private key"),
-        ],
-        ids=["missing", "encrypted", "public", "empty", "broken", "broken PEM", "binary"],
-    )
-    def test_the_key_in_the_spec_has_to_be_one(
-        self, connector: Connector, machine: Machine, tmp_path: Path, contents: str | None, words: str
-    ) -> None:
-        """This is reported before any connection is made."""
-        key = tmp_path / "key"
-        if contents == "locked":
-            make_key(key, passphrase="secret")
-            key.with_name("key.pub").unlink()
-        elif contents == "other.pub":
-            key.write_text(public(machine.keys["other"]))
-        elif contents is not None:
-            key.write_bytes(os.fsencode(contents))
-        target = machine.closed(1, identity_files=(str(key), str(machine.keys["client"])), is_identity_required=True)
-        sentence = the_error_of(connector, target)
-        assert sentence.startswith(f"the identity file {key} ")
-        assert words in sentence
-
-    @pytest.mark.parametrize("mode", [0o644, 0o640, 0o610, 0o602])
-    def test_a_key_that_others_can_use(self, connector: Connector, machine: Machine, tmp_path: Path, mode: int) -> None:
-        """It is not secret any more: ssh refuses it, too."""
-        key = tmp_path / "key"
-        make_key(key)
-        key.chmod(mode)
-        sentence = the_error_of(connector, machine.closed(1, identity_files=(str(key),), is_identity_required=True))
-        assert sentence == (
-            f"the identity file {key} can be read by other users, so ssh would refuse it; run `chmod 600 {key}`"
-        )
-
-    @pytest.mark.parametrize("kind", ["ecdsa", "ed25519", "rsa"])
-    def test_a_key_that_is_damaged_anywhere(self, machine: Machine, tmp_path: Path, kind: str) -> None:
-        """However the underlying libraries react."""
-        key = tmp_path / "key"
-        make_key(key, kind=kind)
-        head, *lines, end = key.read_text().splitlines()
-        data = base64.b64decode("".join(lines))
-        stride = 13 if LONG or kind == "ed25519" else 61  # long keys have large parts that are all alike
-        for place in range(0, len(data), stride):
-            text = base64.b64encode(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]).decode()
-            key.write_text(f"{head}\n{text}\n{end}\n")
-            target = machine.closed(1, identity_files=(str(key),), is_identity_required=True)
-            assert "\n" not in the_error_of(Connector(), target)
-
-    def test_a_key_that_may_not_be_read(self, connector: Connector, machine: Machine, tmp_path: Path) -> None:
-        """A directory is the one thing that root cannot read."""
-        target = machine.closed(1, identity_files=(str(tmp_path),), is_identity_required=True)
-        assert f"{tmp_path} cannot be read: Is a directory; make it readable" in the_error_of(connector, target)
-
-    @pytest.mark.parametrize("kind", ["PEM", "PKCS8"])
-    def test_encrypted_keys_in_other_formats(
-        self, connector: Connector, machine: Machine, tmp_path: Path, kind: str
-    ) -> None:
-        """They are recognised as encrypted."""
-        key = tmp_path / "key"
-        command = ["ssh-keygen", "-q", "-t", "rsa", "-m", kind, "-N", "secret", "-f", str(key)]
-        subprocess.run(command, check=True)
-        assert "is encrypted" in the_error_of(connector, machine.closed(1, identity_files=(str(key),)))
-
-    @pytest.mark.parametrize("is_in_agent", [True, False])
-    def test_an_encrypted_key_that_cannot_be_recognised(
-        self, connector: Connector, machine: Machine, sshd: StartSshd, tmp_path: Path, is_in_agent: bool
-    ) -> None:
-        """It may be any key of the agent, if the agent has one."""
-        key = tmp_path / "key"
-        subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-m", "PEM", "-N", "secret", "-f", key], check=True)
-        key.with_name("key.pub").unlink()
-        agent = machine.agent(*([machine.keys["client"]] if is_in_agent else []))
-        target = machine.target(sshd(), identity_files=(str(key),), is_identity_required=True, agent=agent)
-        if is_in_agent:
-            assert said_by(connector.connect(target, PATIENCE))
-        else:
-            assert "is encrypted and not in the ssh-agent; add it: ssh-add" in the_error_of(connector, target)
-
-    def test_a_key_that_becomes_right(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """Only usable keys are cached."""
-        path = machine.directory / "late"
-        target = machine.target(sshd(), identity_files=(str(path),))
-        assert f"there is no key to log in with: {path} does not exist; add one" in the_error_of(connector, target)
-        path.write_bytes(machine.keys["client"].read_bytes())
-        path.chmod(0o600)
-        assert said_by(connector.connect(target, PATIENCE))
-
-    def test_no_key_at_all(self, connector: Connector, machine: Machine) -> None:
-        """There is nothing to log in with."""
-        sentence = the_error_of(connector, machine.closed(1, identity_files=()))
-        assert (
-            "neither a key file nor an ssh-agent with keys was found; add one to the ssh-agent with ssh-add" in sentence
-        )
-
-    def test_too_many_keys(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """A host disconnects after some, six by default."""
-        files = tuple(str(machine.keys[f"other-{number}"]) for number in range(8))
-        host = sshd()
-        sentence = the_error_of(connector, machine.target(host, identity_files=files))
-        assert sentence.startswith(f"{host.address}:{host.port} hangs up as too many keys are wrong for user {USER}: ")
-        assert "`IdentitiesOnly yes`" in sentence
-
-    def test_a_host_that_takes_no_keys(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """Passwords are never tried."""
-        host = sshd(lines=["PubkeyAuthentication no", "PasswordAuthentication yes"])
-        sentence = the_error_of(connector, machine.target(host))
-        assert "takes no keys from user" in sentence
-        assert re.search("only password.*; allow PubkeyAuthentication there$", sentence)
-        shared = the_error_of(connector, machine.target(host, is_shared=True))
-        assert shared == f"{sentence}; a connection that ssh shares (ControlPath) is not used"
-
-    def test_a_host_that_wants_more(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """A key alone may not be enough."""
-        host = sshd(lines=["AuthenticationMethods publickey,password", "PasswordAuthentication yes"])
-        sentence = the_error_of(connector, machine.target(host))
-        assert f"accepts a key of user {USER}, but wants password too; let keys be enough there" in sentence
-
-
-class TestAgentsThatDoNotHelp:
-    def test_an_agent_that_refuses(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """The user is prompted, and declines: the other keys are still tried."""
-        agent = machine.agent(machine.keys["client"], options=["-c"])
-        host = sshd()
-        authorize(host.directory, machine.keys["client"], machine.keys["other"])
-        target = machine.target(host, identity_files=(), agent=agent)
-        assert "(which the ssh-agent does not use); add" in the_error_of(connector, target)
-        target = target._replace(identity_files=(str(machine.keys["other"]),))
-        assert said_by(connector.connect(target, PATIENCE))
-
-    def test_an_agent_that_is_gone(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """It is as if there were none."""
-        for path in (machine.directory / "none", machine.directory / "socket", machine.directory / ("x" * 200)):
-            if path.name == "socket":
-                with socket.socket(socket.AF_UNIX) as listener:
-                    listener.bind(str(path))
-            assert said_by(connector.connect(machine.target(sshd(), agent=str(path)), PATIENCE))
-
-    @pytest.mark.parametrize(
-        "answer",
-        [
-            b"",
-            b"\0\0\0\0",
-            b"\0\0\0\1\5",
-            b"\0\0\0\5\x0c\xff\xff\xff\xff",
-            b"\xff\xff\xff\xff\x0c",
-            b"\0\0\0\x11\x0c\0\0\0\1\0\0\0\4junk\0\0\0\0",
-            b"GET / HTTP/1.1\r\n\r\n",
-        ],
-    )
-    def test_an_agent_that_talks_nonsense(
-        self, connector: Connector, machine: Machine, sshd: StartSshd, answer: bytes
-    ) -> None:
-        """Likewise."""
-        path = str(machine.directory / "agent.sock")
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(path)
-            listener.listen()
-
-            def serve() -> None:
-                while True:
-                    try:
-                        client, _ = listener.accept()
-                    except OSError:
-                        return
-                    with client:
-                        client.recv(100)
-                        client.sendall(answer)
-
-            thread = threading.Thread(target=serve, daemon=True)
-            thread.start()
-            try:
-                assert said_by(connector.connect(machine.target(sshd(), agent=path), PATIENCE))
-            finally:
-                listener.shutdown(socket.SHUT_RDWR)
-                thread.join()
-
-    def test_an_agent_that_says_nothing(
-        self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The wait for it is short, even if it does not accept connections."""
-        monkeypatch.setattr(user_keys, "_LIST_PATIENCE", 1.0)
-        path = str(machine.directory / "agent.sock")
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(path)
-            listener.listen(1)
-            targets = [machine.target(sshd(), agent=path)] * 5
-            with ThreadPoolExecutor(len(targets)) as pool:
-                for transport in pool.map(lambda target: connector.connect(target, PATIENCE), targets):
-                    assert said_by(transport)
-
-    def test_an_agent_that_does_not_sign(
-        self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """It may wait for the user to touch a device, within the timeout."""
-        agent = machine.agent(machine.keys["client"])
-        target = machine.target(sshd(), identity_files=(), agent=agent)
-        sign = user_keys.AgentKey.sign_ssh_data
-        limit = 3 * SOON
-
-        def slow(key: user_keys.AgentKey, data: bytes, algorithm: str | None = None) -> paramiko.Message:
-            time.sleep(2 * limit)
-            return sign(key, data, algorithm)
-
-        monkeypatch.setattr(user_keys.AgentKey, "sign_ssh_data", slow)
-        sentence = the_error_of(connector, target, limit)
-        assert "takes the ssh-agent (does it ask you for something?) or" in sentence
-        assert "longer than 3 s" in sentence
-
-
-class TestHostKeys:
-    def test_a_host_that_is_not_known(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """The remedy works, and takes effect at once: no new connector is needed."""
-        host = sshd()
-        file = machine.directory / "known_hosts-h1"
-        file.write_text("")
-        target = machine.target(host)
-        shown = fingerprint(paramiko.PKey.from_path(host.host_keys[0]).asbytes())
-        sentence = the_error_of(connector, target)
-        assert (
-            f"its host key {shown} (ssh-ed25519) is not in {file} as that of [{host.address}]:{host.port}" in sentence
-        )
-        command = sentence.split("`")[1]
-        options = f"-F none -o UserKnownHostsFile={file} -o StrictHostKeyChecking=accept-new -o BatchMode=yes"
-        subprocess.run(command.replace("ssh ", f"ssh {options} ", 1), shell=True, check=False, capture_output=True)
-        assert said_by(connector.connect(target, PATIENCE))
-
-    def test_a_host_whose_key_has_changed(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """Nothing of ours is sent to it."""
-        host = sshd()
-        target = machine.target(host)
-        host.restart("another")
-        sentence = the_error_of(connector, target)
-        assert sentence.startswith("its host key has changed: ssh-ed25519 was SHA256:")
-        assert f"`ssh-keygen -R '[{host.address}]:{host.port}' -f " in sentence
-        assert "publickey" not in host.log.read_text()
-
-    def test_a_host_with_several_keys_shows_the_one_that_is_known(
-        self, connector: Connector, machine: Machine, sshd: StartSshd
-    ) -> None:
-        """Whatever else it prefers."""
-        for known in ("rsa", "ecdsa", "ed25519"):
-            host = sshd(host_keys=[f"host-{kind}" for kind in ("ed25519", "ecdsa", "rsa")])
-            (machine.directory / f"known_hosts-{host.name}").write_text(
-                f"[{host.address}]:{host.port} {public(machine.keys[f'host-{known}'])}\n"
-            )
-            assert said_by(connector.connect(machine.target(host), PATIENCE))
-
-    def test_an_alias_is_known_without_a_port(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """As HostKeyAlias of ssh."""
-        host = sshd()
-        (machine.directory / "known_hosts-h1").write_text(f"cluster {public(host.host_keys[0])}\n")
-        assert said_by(connector.connect(machine.target(host, host_key_name="cluster"), PATIENCE))
-
-    @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
-    def test_a_certificate_of_a_host(self, connector: Connector, machine: Machine, sshd: StartSshd, kind: str) -> None:
-        """The host's own key is unknown, but its authority is known."""
-        authority = machine.keys["authority-rsa"]
-        key = machine.keys[f"certified-{kind}"]
-        names = ",".join(f"127.0.0.{number}" for number in range(1, 256))  # not a pattern: ssh accepts none
-        sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", "-h", "-n", names, f"{key}.pub"]
-        subprocess.run(sign, check=True, capture_output=True)
-        host = sshd(host_keys=[key.name], lines=[f'HostCertificate "{key}-cert.pub"'])
-        (machine.directory / "known_hosts-h1").write_text(f"@cert-authority [127.0.0.*]:* {public(authority)}\n")
-        assert said_by(connector.connect(machine.target(host), PATIENCE))
-        (machine.directory / "known_hosts-h1").write_text(f"@cert-authority *.example {public(authority)}\n")
-        assert "is not in" in the_error_of(connector, machine.target(host))
-
-
-class TestPlacesWithoutSsh:
-    def test_a_name_that_does_not_resolve(self, connector: Connector, machine: Machine) -> None:
-        """Whatever is wrong with it."""
-        for name in ("no-such-host.invalid", "a..b", "x" * 64 + ".example"):
-            sentence = the_error_of(connector, machine.closed(22, name), PATIENCE)
-            assert sentence.startswith(f"the name {name} does not resolve")
-            assert sentence.endswith("; correct `ssh` in the spec, or HostName in ~/.ssh/config")
-
-    def test_a_name_server_that_is_silent(
-        self, connector: Connector, machine: Machine, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The system would wait much longer than we do."""
-        resolve = socket.getaddrinfo
-        over = threading.Event()
-
-        def slow(*arguments: object, **options: object) -> object:
-            if not options.get("flags"):
-                over.wait(PATIENCE)
-            return resolve(*arguments, **options)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(socket, "getaddrinfo", slow)
-        sentence = the_error_of(connector, machine.closed(22, "slow.invalid"), SOON)
-        over.set()
-        assert sentence.startswith("the name slow.invalid does not resolve within 1 s")
-
-    def test_a_closed_port(self, connector: Connector, machine: Machine) -> None:
-        """The address has no server."""
-        with socket.create_server(("127.0.0.9", 0)) as server:
-            port = server.getsockname()[1]
-        assert the_error_of(connector, machine.closed(port)) == (
-            f"127.0.0.9:{port} refuses connections; is sshd running there, and is that its port?"
-        )
-
-    @pytest.mark.parametrize("number", ["EHOSTUNREACH", "ENETUNREACH"])
-    def test_no_route(
-        self, connector: Connector, machine: Machine, monkeypatch: pytest.MonkeyPatch, number: str
-    ) -> None:
-        """Which this machine cannot demonstrate without harm."""
-
-        def connect(*_: object) -> None:
-            raise OSError(getattr(errno, number), "no way")
-
-        monkeypatch.setattr(proxy_command.WakingSocket, "connect", connect)
-        assert the_error_of(connector, machine.closed(22)).startswith(
-            "there is no route to 127.0.0.9:22; is it running"
-        )
-
-    def test_the_second_address_of_a_name(
-        self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """An address that refuses, and one that drops all packets, do not hide it."""
-        host = sshd()
-        with _full_server() as full:
-            places = [("127.0.0.9", 1), full.getsockname(), (host.address, host.port)]
-            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
-            monkeypatch.setattr(ssh_transport, "_resolve", lambda *_: found)
-            assert said_by(connector.connect(machine.target(host), 9.0))
-
-    def test_a_black_hole(self, connector: Connector, machine: Machine) -> None:
-        """Connections are neither accepted nor refused."""
-        with _full_server() as full:
-            target = machine.closed(full.getsockname()[1])
-            sentence = f"no answer from 127.0.0.9:{target.port} within 1 s; is it running, and does a firewall let you"
-            assert the_error_of(connector, target, SOON).startswith(sentence)
-            assert the_error_of(connector, target._replace(connect_timeout=SOON), PATIENCE).startswith(sentence)
-
-    def test_a_port_that_says_nothing(self, connector: Connector, machine: Machine) -> None:
-        """It accepts connections."""
-        target = machine.stranger(lambda client: [*iter(lambda: client.recv(100), b"")].clear())
-        assert "accepts the connection but says nothing within 1 s" in the_error_of(connector, target, SOON)
-
-    @pytest.mark.parametrize(
-        ("words", "shown"),
-        [
-            (b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n", "HTTP/1.1 400 Bad Request"),
-            (b"\x15\x03\x01\0\x02\x02\x46", r"\x15\x03\x01\x00\x02\x02F"),
-            (b"\xff" * 1000 + b"\n", "\N{REPLACEMENT CHARACTER}" * 57 + "..."),
-            (b"x" * 100_000, "x" * 57 + "..."),
-            (b"motd\n" * 20_000 + b"SSH-2.0-x\r\n", "motd"),
-            (b"\n" * 101, ""),
-            (b"Exceeded MaxStartups\r\n", "Exceeded MaxStartups"),
-        ],
-        ids=["HTTP", "TLS", "binary", "100 KB", "100 KB before a version", "empty lines", "words"],
-    )
-    def test_a_port_that_speaks_something_else(
-        self, connector: Connector, machine: Machine, words: bytes, shown: str
-    ) -> None:
-        """It is quoted, made safe for a terminal."""
-        sentence = the_error_of(connector, machine.stranger(lambda client: client.sendall(words)))
-        if shown:
-            assert f'does not speak SSH but says "{shown}' in sentence
-            assert sentence.endswith("is that the port of sshd?")
-        else:
-            assert "hangs up before it says anything" in sentence
-
-    def test_words_before_the_version(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """Some lines are allowed, and skipped."""
-        host = sshd()
-
-        def speak(client: socket.socket) -> None:
-            client.sendall(b"Welcome to the gate.\r\n\r\nSee you.\r\n")
-            with socket.create_connection((host.address, host.port)) as inner:
-                pipes = [threading.Thread(target=_pipe, args=ends) for ends in ((client, inner), (inner, client))]
-                for pipe in pipes:
-                    pipe.start()
-                for pipe in pipes:
-                    pipe.join()
-
-        gate = machine.stranger(speak)
-        (machine.directory / "known_hosts-h1").write_text(f"127.0.0.9 {public(host.host_keys[0])}\n")
-        target = machine.target(host, address="127.0.0.9", port=gate.port, host_key_name="127.0.0.9")
-        assert said_by(connector.connect(target, PATIENCE))
-
-    @pytest.mark.parametrize(
-        ("words", "shown"),
-        [
-            (b"", "hangs up before it says anything; its sshd may not let this machine in, or have too many"),
-            (b"SSH-2.0-x\r\n", "hangs up during the handshake; its sshd may have too many new connections"),
-            (b"SSH-1.5-old\r\n", "(SSH-1.5-old) is too old or too strict for tflaunch: 1.5 instead of 2.0"),
-            (b"SSH-2.0-x\r\n" + b"\0\0\0\x0b\x0a" + b"x" * 100, "the handshake with 127.0.0.9:"),
-            (b"SSH-2.0-x\r\n" + b"x" * 100_000, "the handshake with 127.0.0.9:"),
-            (b"SSH-2.0-x\r\n\0\0\0\x1c\x0a\1\0\0\0\2\0\0\0\4full\0\0\0\0" + b"\0" * 10, 'ends the handshake: "full"'),
-        ],
-        ids=["closed at once", "closed after the version", "version 1", "no packet", "100 KB", "farewell"],
-    )
-    def test_a_server_that_gives_up(self, connector: Connector, machine: Machine, words: bytes, shown: str) -> None:
-        """At any time during the handshake."""
-
-        def speak(client: socket.socket) -> None:
-            client.sendall(words)
-            client.shutdown(socket.SHUT_WR)
-            while client.recv(4096):
-                pass
-
-        assert shown in the_error_of(connector, machine.stranger(speak))
-
-    def test_a_server_that_stops_in_the_middle(self, connector: Connector, machine: Machine) -> None:
-        """The connection times out."""
-
-        def speak(client: socket.socket) -> None:
-            client.sendall(b"SSH-2.0-x\r\n")
-            while client.recv(4096):
-                pass
-
-        sentence = the_error_of(connector, machine.stranger(speak), SOON)
-        assert sentence.endswith("does not finish the handshake within 1 s; is it overloaded?")
-
-    def test_too_many_new_connections(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """MaxStartups, for real."""
-        host = sshd(lines=["MaxStartups 1"])
-        with socket.create_connection((host.address, host.port)) as other:
-            other.recv(100)
-            sentence = the_error_of(connector, machine.target(host))
-        assert "MaxStartups" in sentence
-
-    @pytest.mark.parametrize(
-        ("line", "what"),
-        [
-            ("Ciphers chacha20-poly1305@openssh.com", "ciphers"),
-            ("KexAlgorithms sntrup761x25519-sha512@openssh.com", "kex algorithm"),
-            ("MACs umac-128@openssh.com", "macs"),
-        ],
-    )
-    def test_nothing_in_common(
-        self, connector: Connector, machine: Machine, sshd: StartSshd, line: str, what: str
-    ) -> None:
-        """An algorithm that paramiko does not know."""
-        lines = [line, *(["Ciphers aes128-ctr"] if "MACs" in line else [])]
-        sentence = the_error_of(connector, machine.target(sshd(lines=lines)))
-        assert re.search(
-            rf"\(SSH-2.0-\S+.*\) is too old or too strict for tflaunch: no acceptable {what}; see", sentence
-        )
-
-
-class TestJumpHosts:
-    def test_a_way_over_two(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """The last host reports the addresses of the connection."""
-        one, two, host = sshd("one"), sshd("two"), sshd("host")
-        jumps = (first := machine.target(one), machine.target(two, jumps=(first,)))
-        said = said_by(connector.connect(machine.target(host, jumps=jumps), PATIENCE)).split()
-        assert said[2:] == [host.address, str(host.port)]
-        assert f"Accepted publickey for {USER}" in one.log.read_text()
-        assert f"Accepted publickey for {USER}" in two.log.read_text()
-
-    def test_a_way_in_the_configuration(
-        self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """All of it together."""
-        gate, host = sshd("gate"), sshd("host")
-        home = machine.directory / "home"
-        (home / ".ssh").mkdir(parents=True)
-        (home / ".ssh" / "known_hosts").write_text(gate.known_hosts + host.known_hosts)
-        entries = gate.client_config("gate") + host.client_config("host") + "  ProxyJump gate\n"
-        (home / ".ssh" / "config").write_text(f"{entries}Host *\n  IdentitiesOnly yes\n  IdentityAgent none\n")
-        monkeypatch.setenv("HOME", str(home))
-        config = SshConfig(config_lookup.find_lookup(Path("/nonexistent")))
-        target = config.resolve("worker", HostPlan("alpha", is_local=False, ssh="host"))
-        assert said_by(connector.connect(target, PATIENCE)).split()[2] == host.address
-
-    def test_it_is_connected_to_once(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """However many hosts are behind it, as it counts its connections; again if the connection is lost."""
-        gate = sshd("gate")
-        hosts = [sshd(host_keys=["host-shared"]) for _ in range(5)]
-        way = (machine.target(gate),)
-        targets = [machine.target(host, jumps=way) for host in hosts] * 4
-        for times in (1, 2):
-            with ThreadPoolExecutor(len(targets)) as pool:
-                transports = list(pool.map(lambda target: connector.connect(target, PATIENCE), targets))
-            assert [said_by(transport).split()[2] for transport in transports] == [each.address for each in targets]
-            assert gate.log.read_text().count("Accepted publickey") == times
-            gate.kill_connections()
-            end = time.monotonic() + PATIENCE
-            while any(transport.is_active() for transport in transports):
-                assert time.monotonic() < end
-                time.sleep(0.01)
-
-    def test_a_connection_to_it_whose_end_is_noticed_by_a_send(
-        self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Its own thread has not noticed it yet, so it seems to be alive: a new one is made."""
-        gate, host = sshd("gate"), sshd("host")
-        target = machine.target(host, jumps=(machine.target(gate),))
-        connector.connect(target, PATIENCE)
-        real, asked = paramiko.Transport.open_channel, []
-
-        def fail_once(self: paramiko.Transport, kind: str, *rest: Any, **named: Any) -> paramiko.Channel:
-            if kind == "direct-tcpip":
-                asked.append(self)
-                if len(asked) == 1:
-                    raise EOFError
-            return real(self, kind, *rest, **named)
-
-        monkeypatch.setattr(paramiko.Transport, "open_channel", fail_once)
-        assert said_by(connector.connect(target, PATIENCE)).split()[2] == host.address
+        assert [said_by(transport).split()[2] for transport in transports] == [each.address for each in targets]
+        assert gate.log.read_text().count("Accepted publickey") == times
+        gate.kill_connections()
+        end = time.monotonic() + PATIENCE
+        while any(transport.is_active() for transport in transports):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+def test_a_connection_to_it_whose_end_is_noticed_by_a_send(
+    connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own thread has not noticed it yet, so it seems to be alive: a new one is made."""
+    gate, host = sshd("gate"), sshd("host")
+    target = machine.target(host, jumps=(machine.target(gate),))
+    connector.connect(target, PATIENCE)
+    real, asked = paramiko.Transport.open_channel, []
+
+    def fail_once(self: paramiko.Transport, kind: str, *rest: Any, **named: Any) -> paramiko.Channel:
+        if kind == "direct-tcpip":
+            asked.append(self)
+            if len(asked) == 1:
+                raise EOFError
+        return real(self, kind, *rest, **named)
+
+    monkeypatch.setattr(paramiko.Transport, "open_channel", fail_once)
+    assert said_by(connector.connect(target, PATIENCE)).split()[2] == host.address
+    assert gate.log.read_text().count("Accepted publickey") == 2
+    assert len(asked) == 2
+
+
+def test_a_connection_to_it_that_is_dead_without_a_word(
+    connector: Connector, machine: Machine, sshd: StartSshd
+) -> None:
+    """A new one is made in time, for all that need it."""
+    gate, host = sshd("gate"), sshd("host")
+    target = machine.target(host, jumps=(machine.target(gate),))
+    first = connector.connect(target, PATIENCE)
+    frozen = gate.connections()
+    time.sleep(3 * ssh_transport.JUST_NOW)
+    for process in frozen:
+        process.suspend()
+    try:
+        with ThreadPoolExecutor(5) as pool:
+            transports = list(pool.map(lambda _: connector.connect(target, PATIENCE), range(5)))
+        assert all(said_by(transport) for transport in transports)
         assert gate.log.read_text().count("Accepted publickey") == 2
-        assert len(asked) == 2
-
-    def test_a_connection_to_it_that_is_dead_without_a_word(
-        self, connector: Connector, machine: Machine, sshd: StartSshd
-    ) -> None:
-        """A new one is made in time, for all that need it."""
-        gate, host = sshd("gate"), sshd("host")
-        target = machine.target(host, jumps=(machine.target(gate),))
-        first = connector.connect(target, PATIENCE)
-        frozen = gate.connections()
-        time.sleep(3 * ssh_transport.JUST_NOW)
+    finally:
         for process in frozen:
-            process.suspend()
-        try:
-            with ThreadPoolExecutor(5) as pool:
-                transports = list(pool.map(lambda _: connector.connect(target, PATIENCE), range(5)))
-            assert all(said_by(transport) for transport in transports)
-            assert gate.log.read_text().count("Accepted publickey") == 2
-        finally:
-            for process in frozen:
-                process.resume()
-        assert said_by(first)  # it was not dead after all
-        connector.close()
-        assert wait_dead(frozen, PATIENCE)
-
-    def test_close_hangs_up(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """Nothing is left on a jump host."""
-        gate, host = sshd("gate"), sshd("host")
-        transport = connector.connect(machine.target(host, jumps=(machine.target(gate),)), PATIENCE)
-        connections = gate.connections()
-        assert connections
-        connector.close()
-        assert wait_dead(connections, PATIENCE)
-        transport.join(PATIENCE)
-        assert not transport.is_active()
-
-    def test_what_is_wrong_with_a_jump_host_is_said_of_it(
-        self, connector: Connector, machine: Machine, sshd: StartSshd
-    ) -> None:
-        """Not of the host behind it or of another jump host; once for all that wait."""
-        gate, host = sshd("gate"), sshd("host")
-        good = machine.target(gate)
-        closed = machine.closed(1)._replace(host="two", jumps=(good,))
-        for jump, words in (
-            (good._replace(known_hosts_files=()), "jump host gate: its host key SHA256:"),
-            (good._replace(user="nobody-at-all"), f"jump host gate: {gate.address}:{gate.port} does not let user"),
-            (machine.closed(1), "jump host x: 127.0.0.9:1 refuses connections"),
-            (closed, "jump host gate: it cannot connect to 127.0.0.9:1 (Connection refused); is sshd running there"),
-        ):
-            way = (*jump.jumps, jump)
-            targets = [machine.target(host, jumps=way)] * 20
-            with ThreadPoolExecutor(len(targets)) as pool:
-                sentences = set(pool.map(lambda target: the_error_of(connector, target), targets))
-            assert [sentence.startswith(words) for sentence in sentences] == [True], sentences
-        assert gate.log.read_text().count("Accepted publickey") == 1
-
-    def test_what_is_wrong_behind_it(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """Each host gets its own message, though all are requested at once over one connection."""
-        gate, host = sshd("gate", lines=["PermitOpen 127.0.0.9:* 127.0.0.3:* no-such-host.invalid:*"]), sshd("host")
-        way = (machine.target(gate),)
-        soon: dict[str, Any] = {"connect_timeout": 3 * SOON}
-        silent = machine.stranger(lambda client: [*iter(lambda: client.recv(100), b"")].clear())._replace(**soon)
-        other = machine.stranger(lambda client: client.sendall(b"HTTP/1.1 400\r\n"))
-        with _full_server() as full:
-            expected = {
-                machine.closed(1): "jump host gate: it cannot connect to 127.0.0.9:1 (Connection refused); is sshd",
-                machine.closed(1, "127.0.0.8"): "jump host gate: it does not connect us to 127.0.0.8:1 (",
-                machine.closed(22, "no-such-host.invalid"): "jump host gate: it cannot connect to no-such-host.invalid",
-                machine.closed(
-                    full.getsockname()[1], **soon
-                ): f"jump host gate: no answer from 127.0.0.9:{full.getsockname()[1]}",
-                silent: f"127.0.0.9:{silent.port} behind jump host gate accepts the connection but says nothing within",
-                other: f'127.0.0.9:{other.port} behind jump host gate does not speak SSH but says "HTTP/1.1 400"',
-                machine.target(host, user="nobody"): f"{host.address}:{host.port} behind jump host gate does not let",
-            }
-            targets = [target._replace(jumps=way) for target in expected] * 4
-            with ThreadPoolExecutor(len(targets)) as pool:
-                sentences = list(pool.map(lambda target: the_error_of(connector, target), targets))
-        for sentence, words in zip(sentences, [*expected.values()] * 4, strict=True):
-            assert sentence.startswith(words)
-        assert gate.log.read_text().count("Accepted publickey") == 1
-
-    def test_a_host_behind_it_that_is_lost(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """The connection over the jump host ends; the one to it stays."""
-        gate, host = sshd("gate"), sshd("host")
-        transport = connector.connect(machine.target(host, jumps=(machine.target(gate),)), PATIENCE)
-        channel = transport.open_session()
-        channel.exec_command("echo; exec sleep 1000")
-        assert channel.recv(10) == b"\n"
-        kill(host.connections())
-        assert channel.recv(1) == b""
-        kill(host.survivors())
-        assert gate.connections()
+            process.resume()
+    assert said_by(first)  # it was not dead after all
+    connector.close()
+    assert wait_dead(frozen, PATIENCE)
 
 
-class TestProxyCommand:
-    RELAY = """
+def test_close_hangs_up(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """Nothing is left on a jump host."""
+    gate, host = sshd("gate"), sshd("host")
+    transport = connector.connect(machine.target(host, jumps=(machine.target(gate),)), PATIENCE)
+    connections = gate.connections()
+    assert connections
+    connector.close()
+    assert wait_dead(connections, PATIENCE)
+    transport.join(PATIENCE)
+    assert not transport.is_active()
+
+
+def test_what_is_wrong_with_a_jump_host_is_said_of_it(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """Not of the host behind it or of another jump host; once for all that wait."""
+    gate, host = sshd("gate"), sshd("host")
+    good = machine.target(gate)
+    closed = machine.closed(1)._replace(host="two", jumps=(good,))
+    for jump, words in (
+        (good._replace(known_hosts_files=()), "jump host gate: its host key SHA256:"),
+        (good._replace(user="nobody-at-all"), f"jump host gate: {gate.address}:{gate.port} does not let user"),
+        (machine.closed(1), "jump host x: 127.0.0.9:1 refuses connections"),
+        (closed, "jump host gate: it cannot connect to 127.0.0.9:1 (Connection refused); is sshd running there"),
+    ):
+        way = (*jump.jumps, jump)
+        targets = [machine.target(host, jumps=way)] * 20
+        with ThreadPoolExecutor(len(targets)) as pool:
+            sentences = set(pool.map(lambda target: the_error_of(connector, target), targets))
+        assert [sentence.startswith(words) for sentence in sentences] == [True], sentences
+    assert gate.log.read_text().count("Accepted publickey") == 1
+
+
+def test_what_is_wrong_behind_it(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """Each host gets its own message, though all are requested at once over one connection."""
+    gate, host = sshd("gate", lines=["PermitOpen 127.0.0.9:* 127.0.0.3:* no-such-host.invalid:*"]), sshd("host")
+    way = (machine.target(gate),)
+    soon: dict[str, Any] = {"connect_timeout": 3 * SOON}
+    silent = machine.stranger(lambda client: [*iter(lambda: client.recv(100), b"")].clear())._replace(**soon)
+    other = machine.stranger(lambda client: client.sendall(b"HTTP/1.1 400\r\n"))
+    with _full_server() as full:
+        expected = {
+            machine.closed(1): "jump host gate: it cannot connect to 127.0.0.9:1 (Connection refused); is sshd",
+            machine.closed(1, "127.0.0.8"): "jump host gate: it does not connect us to 127.0.0.8:1 (",
+            machine.closed(22, "no-such-host.invalid"): "jump host gate: it cannot connect to no-such-host.invalid",
+            machine.closed(
+                full.getsockname()[1], **soon
+            ): f"jump host gate: no answer from 127.0.0.9:{full.getsockname()[1]}",
+            silent: f"127.0.0.9:{silent.port} behind jump host gate accepts the connection but says nothing within",
+            other: f'127.0.0.9:{other.port} behind jump host gate does not speak SSH but says "HTTP/1.1 400"',
+            machine.target(host, user="nobody"): f"{host.address}:{host.port} behind jump host gate does not let",
+        }
+        targets = [target._replace(jumps=way) for target in expected] * 4
+        with ThreadPoolExecutor(len(targets)) as pool:
+            sentences = list(pool.map(lambda target: the_error_of(connector, target), targets))
+    for sentence, words in zip(sentences, [*expected.values()] * 4, strict=True):
+        assert sentence.startswith(words)
+    assert gate.log.read_text().count("Accepted publickey") == 1
+
+
+def test_a_host_behind_it_that_is_lost(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """The connection over the jump host ends; the one to it stays."""
+    gate, host = sshd("gate"), sshd("host")
+    transport = connector.connect(machine.target(host, jumps=(machine.target(gate),)), PATIENCE)
+    channel = transport.open_session()
+    channel.exec_command("echo; exec sleep 1000")
+    assert channel.recv(10) == b"\n"
+    kill(host.connections())
+    assert channel.recv(1) == b""
+    kill(host.survivors())
+    assert gate.connections()
+
+
+# ---- TestProxyCommand
+
+RELAY = """
 import os, select, signal, socket, sys
 signal.signal(signal.SIGHUP, signal.SIG_IGN if "stubborn" in sys.argv else signal.SIG_DFL)
 print("relay started", file=sys.stderr)
 inner = socket.create_connection((sys.argv[1], int(sys.argv[2])))
 while True:
-    for source in select.select([0, inner], [], [])[0]:
-        data = os.read(0, 65536) if source == 0 else inner.recv(65536)
-        if not data and "stubborn" in sys.argv:
-            signal.pause()
-        if not data:
-            sys.exit()
-        inner.sendall(data) if source == 0 else os.write(1, data)
+for source in select.select([0, inner], [], [])[0]:
+    data = os.read(0, 65536) if source == 0 else inner.recv(65536)
+    if not data and "stubborn" in sys.argv:
+        signal.pause()
+    if not data:
+        sys.exit()
+    inner.sendall(data) if source == 0 else os.write(1, data)
 """
 
-    def relay(self, machine: Machine, *options: str, host: str = "%h", port: str = "%p") -> str:
-        """Return a command that connects its input and output to a port."""
-        path = machine.directory / "relay"
-        path.write_text(self.RELAY)
-        return shlex.join([sys.executable, str(path), host, port, *options])
 
-    def processes(self, machine: Machine) -> list[psutil.Process]:
-        """Return the commands, and the shells that watch them."""
-        return [
-            process
-            for process in all_processes()
-            if any(f"{machine.directory}/relay" in word for word in command_of(process))
-        ]
+def relay(machine: Machine, *options: str, host: str = "%h", port: str = "%p") -> str:
+    """Return a command that connects its input and output to a port."""
+    path = machine.directory / "relay"
+    path.write_text(RELAY)
+    return shlex.join([sys.executable, str(path), host, port, *options])
 
-    def target(self, machine: Machine, host: Sshd, *options: str) -> Target:
-        """Return the target of a host behind a command."""
-        command = self.relay(machine, *options, host=host.address, port=str(host.port))
-        return machine.target(host, proxy_command=command)
 
-    @pytest.mark.parametrize("options", [(), ("stubborn",)], ids=["ends with its input", "ends by KILL only"])
-    def test_the_connection_and_its_end(
-        self, connector: Connector, machine: Machine, sshd: StartSshd, options: tuple[str, ...]
-    ) -> None:
-        """When the connection is closed, the command ends."""
-        host = sshd()
-        transport = connector.connect(self.target(machine, host, *options), PATIENCE)
-        commands = self.processes(machine)
-        assert len(commands) == 2
-        assert said_by(transport, "head -c 1000000 /dev/zero | wc -c") == "1000000"
-        assert wait_dead(commands, PATIENCE)
+def relays(machine: Machine) -> list[psutil.Process]:
+    """Return the commands, and the shells that watch them."""
+    return [
+        process
+        for process in all_processes()
+        if any(f"{machine.directory}/relay" in word for word in command_of(process))
+    ]
 
-    def test_it_is_found_in_the_configuration(
-        self, connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """That of a jump host, with shell syntax and tokens."""
-        gate, host = sshd("gate"), sshd("host")
-        home = machine.directory / "home"
-        (home / ".ssh").mkdir(parents=True)
-        (home / ".ssh" / "known_hosts").write_text(gate.known_hosts + host.known_hosts)
-        entries = gate.client_config("gate") + f"  ProxyCommand {self.relay(machine)} # %r@%n\n"
-        entries += host.client_config("host") + "  ProxyJump gate\n"
-        (home / ".ssh" / "config").write_text(f"{entries}Host *\n  IdentitiesOnly yes\n  IdentityAgent none\n")
-        monkeypatch.setenv("HOME", str(home))
-        monkeypatch.setenv("SHELL", "/bin/sh")
-        target = SshConfig(config_lookup.find_lookup(Path("/nonexistent"))).resolve(
-            "worker", HostPlan("alpha", is_local=False, ssh="host")
-        )
-        assert said_by(connector.connect(target, PATIENCE)).split()[2] == host.address
-        commands = self.processes(machine)
-        assert commands
-        connector.close()
-        assert wait_dead(commands, PATIENCE)
 
-    def test_a_host_that_is_lost(self, connector: Connector, machine: Machine, sshd: StartSshd) -> None:
-        """The connection ends, and so does the command."""
-        host = sshd()
-        transport = connector.connect(self.target(machine, host), PATIENCE)
-        commands = self.processes(machine)
-        connections = host.connections()
-        assert connections
-        kill(connections)
-        transport.join(PATIENCE)
-        assert not transport.is_active()
-        assert wait_dead(commands, PATIENCE)
+def target_behind(machine: Machine, host: Sshd, *options: str) -> Target:
+    """Return the target of a host behind a command."""
+    command = relay(machine, *options, host=host.address, port=str(host.port))
+    return machine.target(host, proxy_command=command)
 
-    @pytest.mark.parametrize(
-        ("command", "words"),
-        [
-            ("no-such-command-at-all", 'ends before SSH begins and says "'),
-            (
-                "sh -c 'echo first; echo no way there' >&2",
-                'ends before SSH begins and says "first; no way there"; do',
-            ),
-            ("true", "ends before SSH begins; does it work by hand?"),
-            ("sleep 1000", "brings no answer within 1 s; does it work by hand?"),
-            ("sh -c 'echo HTTP/1.1 400; sleep 1'", 'does not speak SSH but says "HTTP/1.1 400"'),
-            ("sh -c 'yes >&2 & exec sleep 1000'", 'brings no answer within 1 s and says "y; y"; does it work by hand?'),
-        ],
+
+@pytest.mark.parametrize("options", [(), ("stubborn",)], ids=["ends with its input", "ends by KILL only"])
+def test_the_connection_and_its_end(
+    connector: Connector, machine: Machine, sshd: StartSshd, options: tuple[str, ...]
+) -> None:
+    """When the connection is closed, the command ends."""
+    host = sshd()
+    transport = connector.connect(target_behind(machine, host, *options), PATIENCE)
+    commands = relays(machine)
+    assert len(commands) == 2
+    assert said_by(transport, "head -c 1000000 /dev/zero | wc -c") == "1000000"
+    assert wait_dead(commands, PATIENCE)
+
+
+def test_it_is_found_in_the_configuration(
+    connector: Connector, machine: Machine, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a jump host, with shell syntax and tokens."""
+    gate, host = sshd("gate"), sshd("host")
+    home = machine.directory / "home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "known_hosts").write_text(gate.known_hosts + host.known_hosts)
+    entries = gate.client_config("gate") + f"  ProxyCommand {relay(machine)} # %r@%n\n"
+    entries += host.client_config("host") + "  ProxyJump gate\n"
+    (home / ".ssh" / "config").write_text(f"{entries}Host *\n  IdentitiesOnly yes\n  IdentityAgent none\n")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    target = SshConfig(config_lookup.find_lookup(Path("/nonexistent"))).resolve(
+        "worker", HostPlan("alpha", is_local=False, ssh="host")
     )
-    def test_a_command_that_brings_nothing(
-        self, connector: Connector, machine: Machine, command: str, words: str
-    ) -> None:
-        """Its output is quoted; the command is ended."""
-        target = machine.closed(22, proxy_command=f"{command} # {machine.directory}/relay")
-        sentence = the_error_of(connector, target, SOON if "sleep 1000" in command else PATIENCE)
-        assert words in sentence
-        assert "127.0.0.9:22" in sentence
-        assert wait_dead(self.processes(machine), PATIENCE)
+    assert said_by(connector.connect(target, PATIENCE)).split()[2] == host.address
+    commands = relays(machine)
+    assert commands
+    connector.close()
+    assert wait_dead(commands, PATIENCE)
 
-    @pytest.mark.parametrize("options", [(), ("stubborn",)], ids=["ends with its input", "ends by KILL only"])
-    def test_no_command_survives_tflaunch(self, machine: Machine, sshd: StartSshd, options: tuple[str, ...]) -> None:
-        """Even if tflaunch is killed."""
-        target = self.target(machine, sshd(), *options)
-        program = """if True:
-            import sys, time
-            from tflaunch.features.ssh.ssh_config import Target
-            from tflaunch.features.ssh.connections import Connector
-            transport = Connector().connect(eval(sys.argv[1]), 20.0)
-            print("connected", flush=True)
-            time.sleep(1000)
-        """
-        with subprocess.Popen([sys.executable, "-c", program, repr(target)], stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"connected\n"
-            commands = [each for each in self.processes(machine) if each.pid != process.pid]
-            assert len(commands) == 2
-            process.kill()
-        assert wait_dead(commands, PATIENCE)
+
+def test_a_host_that_is_lost(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
+    """The connection ends, and so does the command."""
+    host = sshd()
+    transport = connector.connect(target_behind(machine, host), PATIENCE)
+    commands = relays(machine)
+    connections = host.connections()
+    assert connections
+    kill(connections)
+    transport.join(PATIENCE)
+    assert not transport.is_active()
+    assert wait_dead(commands, PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("no-such-command-at-all", 'ends before SSH begins and says "'),
+        (
+            "sh -c 'echo first; echo no way there' >&2",
+            'ends before SSH begins and says "first; no way there"; do',
+        ),
+        ("true", "ends before SSH begins; does it work by hand?"),
+        ("sleep 1000", "brings no answer within 1 s; does it work by hand?"),
+        ("sh -c 'echo HTTP/1.1 400; sleep 1'", 'does not speak SSH but says "HTTP/1.1 400"'),
+        ("sh -c 'yes >&2 & exec sleep 1000'", 'brings no answer within 1 s and says "y; y"; does it work by hand?'),
+    ],
+)
+def test_a_command_that_brings_nothing(connector: Connector, machine: Machine, command: str, words: str) -> None:
+    """Its output is quoted; the command is ended."""
+    target = machine.closed(22, proxy_command=f"{command} # {machine.directory}/relay")
+    sentence = the_error_of(connector, target, SOON if "sleep 1000" in command else PATIENCE)
+    assert words in sentence
+    assert "127.0.0.9:22" in sentence
+    assert wait_dead(relays(machine), PATIENCE)
+
+
+@pytest.mark.parametrize("options", [(), ("stubborn",)], ids=["ends with its input", "ends by KILL only"])
+def test_no_command_survives_tflaunch(machine: Machine, sshd: StartSshd, options: tuple[str, ...]) -> None:
+    """Even if tflaunch is killed."""
+    target = target_behind(machine, sshd(), *options)
+    program = """if True:
+        import sys, time
+        from tflaunch.features.ssh.ssh_config import Target
+        from tflaunch.features.ssh.connections import Connector
+        transport = Connector().connect(eval(sys.argv[1]), 20.0)
+        print("connected", flush=True)
+        time.sleep(1000)
+    """
+    with subprocess.Popen([sys.executable, "-c", program, repr(target)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"connected\n"
+        commands = [each for each in relays(machine) if each.pid != process.pid]
+        assert len(commands) == 2
+        process.kill()
+    assert wait_dead(commands, PATIENCE)
 
 
 def test_a_connection_that_is_closed_wakes_up(connector: Connector, machine: Machine, sshd: StartSshd) -> None:
