@@ -1,4 +1,4 @@
-"""The fence between hosts: those of the run reach each other's tasks, no other host does."""
+"""The fence between hosts: those of the run reach each other's tasks, no other host does; nor in private networks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ threading.Thread(target=serve, daemon=True).start()
 def meet(host, port):
     while True:
         try:
-            with socket.create_connection((host, int(port)), 5) as peer:
+            with socket.create_connection((host, int(port))) as peer:
                 if peer.recv(9) == b"hello":
                     return
         except OSError:
@@ -64,41 +64,41 @@ print(*found.elements())
 """
 
 
-def calls(bed: Bed, i: int, port: int) -> Counter[str]:
-    """Connect from the host outside to a port of another, many times; return what came of it."""
-    command = [*bed.host_prefix(OUTSIDE), sys.executable, "-c", CALLS, bed.address(i), str(port), str(CONNECTIONS)]
+def calls(bed: Bed, caller: int, address: str, port: int, count: int) -> Counter[str]:
+    """Connect from a host to a port, many times; return what came of it."""
+    command = [*bed.host_prefix(caller), sys.executable, "-c", CALLS, address, str(port), str(count)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     return Counter(done.stdout.split())
 
 
-@pytest.mark.parametrize("network", ["fenced", "open"])
-def test_a_host_that_is_not_in_the_cluster_reaches_no_task(
-    bed: Bed, launch: Launch, tmp_path: Path, network: str
-) -> None:
-    """The workers of two hosts reach each other and themselves all the time; in an open network a third does, too."""
-    launch.prefix = bed.run_prefix
-    launch.env["HOME"] = str(bed.client_home)
-    enough = tmp_path / "enough"
-    running = launch.start(
-        "up",
-        launch.spec(
-            cluster={"worker": ["h1", "h2"]},
-            strategy="none",
-            command=["python3", "-c", PEERS, str(enough)],
-            network=network,
-        ),
-    )
+@pytest.mark.parametrize("network", ["fenced", "open", "private"])
+def test_who_is_not_in_the_cluster_reaches_no_task(bed: Bed, launch: Launch, tmp_path: Path, network: str) -> None:
+    """The workers of two hosts reach each other and themselves all the time; in an open network a third does, too.
+
+    In a private one, the workers of a host do; nobody else does, not even from the host's own addresses.
+    """
+    enough, outside = tmp_path / "enough", bed.address(OUTSIDE)
+    hosts = ["h1", "h1"] if network == "private" else ["h1", "h2"]
+    command = ["python3", "-c", PEERS, str(enough)]
+    spec = launch.spec(cluster={"worker": hosts}, strategy="none", command=command, network=network)
+    running = bed.control(launch).start("up", spec)
     output, ports = "", dict[int, int]()
     while len(ports) < 2:
         output += read_until(running, "\n")
-        ports = {int(index) + 1: int(port) for index, port in re.findall(r"worker:(\d) .*on port (\d+)\n", output)}
-    for host, port in sorted(ports.items()):
-        assert calls(bed, host, port) == {"answered" if network == "open" else "reset": CONNECTIONS}
+        ports = {int(index): int(port) for index, port in re.findall(r"worker:(\d) .*on port (\d+)\n", output)}
+    for index, port in ports.items():
+        if network == "private":
+            for address in ("127.0.0.1", bed.address(1)):
+                assert calls(bed, 1, address, port, 1) == {"refused": 1}
+        else:
+            found = calls(bed, OUTSIDE, bed.address(index + 1), port, CONNECTIONS)
+            assert found == {"answered" if network == "open" else "reset": CONNECTIONS}
     enough.touch()
     _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, err
     assert "warning: connections from everywhere" not in err
     refused = sorted((r["task"], r["source"]) for r in launch.journal() if r["kind"] == "outsider_refused")
-    outside = bed.address(OUTSIDE)
-    assert refused == ([] if network == "open" else [("worker:0", outside), ("worker:1", outside)])
+    assert refused == ([("worker:0", outside), ("worker:1", outside)] if network == "fenced" else [])
     assert err.count(f"refused a connection from {outside}") == (network == "fenced")
+    # The hosts of the bed have no default route.
+    assert err.count("tasks have no way out of the private network of h1: pasta ") == (network == "private")

@@ -27,42 +27,11 @@ def server_on(host: Sshd) -> int:
     return int(status["pid"])
 
 
-def test_a_host_keeps_what_it_has_imported(launch: Launch, sshd: StartSshd) -> None:
-    """The second run is forked from what the first has imported, unless that has changed."""
-    host = sshd()
-    module = host.home / "lib/mine.py"
-    module.parent.mkdir()
-    module.write_text("import os\npid, value = os.getpid(), 'one'\n")
-    fields: dict[str, Any] = {"env": {"PYTHONPATH": str(module.parent)}, "preload": ["mine"], "warm": "10m"}
-    spec = shell_on(launch, {"h1": host}, "", command=[sys.executable, "-c", PROGRAM], **fields)
-
-    def run() -> str:
-        ended = launch.up(spec)
-        assert ended.returncode == 0, ended.stderr
-        return ended.stdout
-
-    out = run()
-    first = server_on(host)
-    assert f"{first} one True" in out
-    assert f"{first} one True" in run()
-    assert server_on(host) == first
-    module.write_text("import os\npid, value = os.getpid(), 'second'\n")
-    assert "second True" in run()
-    wait_gone(first)
-    last = server_on(host)
-    assert not host.wait_empty(besides=[last])
-    assert server_on(host) == last
-    psutil.Process(last).kill()
-    wait_gone(last)
-    assert "second True" in run()
-    psutil.Process(server_on(host)).kill()
-    assert json.loads(launch.run("warm", "--json").stdout) == []
-
-
 def test_servers_are_started_listed_and_stopped_there(launch: Launch, sshd: StartSshd) -> None:
-    """The first run is forked from one; a host that is not reached is named."""
+    """Runs are forked from one unless its modules have changed; a host that is not reached is named."""
     hosts = {"h1": sshd(), "h2": sshd()}
-    (launch.directory / "mine.py").write_text("import os\npid, value = os.getpid(), 'one'\n")
+    module = launch.directory / "mine.py"
+    module.write_text("import os\npid, value = os.getpid(), 'one'\n")
     fields: dict[str, Any] = {"env": {"PYTHONPATH": str(launch.directory)}, "preload": ["mine"], "warm": "10m"}
     spec = shell_on(launch, hosts, "", command=[sys.executable, "-c", PROGRAM], **fields)
     ended = launch.run("warm", spec, "--json")
@@ -73,8 +42,17 @@ def test_servers_are_started_listed_and_stopped_there(launch: Launch, sshd: Star
     assert all(f"{pid} one True" in out for pid in started.values())
     listed = launch.run("warm", "--list", spec).stdout.splitlines()[1:]
     assert [line.split()[:3] for line in listed] == [[name, sys.executable, "mine"] for name in hosts]
+    module.write_text("import os\npid, value = os.getpid(), 'second'\n")
+    assert launch.up(spec).stdout.count("second True") == 2
+    for pid in started.values():
+        wait_gone(pid)
+    left = {name: server_on(host) for name, host in hosts.items()}
+    for name, host in hosts.items():
+        assert not host.wait_empty(besides=[left[name]])
     hosts["h2"].stop_listening()
     ended = launch.run("warm", "--stop", spec)
     assert ended.stderr.startswith("tflaunch: ended 1 warm server\ntflaunch: h2: ")
     assert (ended.returncode, hosts["h1"].wait_empty()) == (125, [])
-    psutil.Process(started["h2"]).kill()
+    psutil.Process(left["h2"]).kill()
+    wait_gone(left["h2"])
+    assert json.loads(launch.run("warm", "--json").stdout) == []
