@@ -47,6 +47,7 @@ def main() -> int:
     for kind, reason in impossible.items():
         if reason:
             print(f"no drill has {kind!r}: {reason}")
+    # clock: drills are played for some minutes
     until, series = time.monotonic() + 60 * arguments.minutes, Series()
     with tempfile.TemporaryDirectory(prefix="tflaunch-chaos-") as root, ExitStack() as stack:
         try:
@@ -55,7 +56,7 @@ def main() -> int:
             parser.error(f"--only docker: {missing}")
         keys = Keyring(Path(root))
         for seed in range(arguments.seed, arguments.seed + arguments.drills):
-            if time.monotonic() > until:
+            if time.monotonic() > until:  # clock: as above
                 break
             drill = draw(seed, only=arguments.only, without=[kind for kind, reason in impossible.items() if reason])
             if arguments.kind and all(fault.kind != arguments.kind for fault in drill.faults):
@@ -110,7 +111,7 @@ def play(
 ) -> tuple[list[str], list[tuple[str, str]], float]:
     """Play a drill; return what is wrong, the faults that took effect, and the seconds it took."""
     directory.mkdir()
-    began = time.monotonic()
+    began = time.monotonic()  # clock: how long it took is shown
     suffered = []
     with ExitStack() as stack:
         world = World(drill, directory, keys, stack, engine)
@@ -119,7 +120,7 @@ def play(
         for fault in drill.faults:
             if not world.wait(lambda step=fault.step: _has_reached(world, watch, step)):  # type: ignore[misc]
                 break
-            time.sleep(fault.delay)
+            world.last(fault.delay)
             if what := world.suffer(fault):
                 suffered.append((fault.kind, what))
         code = world.finish()
@@ -136,7 +137,7 @@ def play(
             may_lose=any(kind not in _HARMLESS and not _is_short(kind, drill) for kind, _ in suffered),
         )
     expected = program.result_of(STEPS, WORKERS)
-    return judge.violations(found, expected, world.finishers()), suffered, time.monotonic() - began
+    return judge.violations(found, expected, world.finishers()), suffered, time.monotonic() - began  # clock: as above
 
 
 def _has_reached(world: World, watch: ProcessWatch, step: int) -> bool:

@@ -24,7 +24,6 @@ SIZE = 16
 TASK = os.environ.get("TFLAUNCH_TASK", "worker:0")
 ATTEMPT = os.environ.get("TFLAUNCH_ATTEMPT", "0")
 
-
 kept_alive: list[bytes] = []
 
 
@@ -89,7 +88,7 @@ def train_with_servers(config: object, directory: Path, steps: int, seconds: flo
         while True:  # as `server.join()`, with output
             say(directory, number)
             number += 1
-            time.sleep(0.5)
+            time.sleep(0.5)  # clock: lines at intervals are what a server is to write
             assert server is not None
     strategy = tf.distribute.ParameterServerStrategy(config)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -135,7 +134,7 @@ def run(directory: Path, steps: int, seconds: float, total: object, one: Callabl
         progress.report(number + 1)
         if (number + 1) % SAVE_EVERY == 0:
             manager.save()
-        time.sleep(seconds)
+        time.sleep(seconds)  # clock: the pace of the training
     values = total.numpy()  # type: ignore[attr-defined]
     assert len(set(values)) == 1
     (directory / f"result.{TASK}").write_text(f"{values[0]:.0f}\n")

@@ -22,6 +22,7 @@ from support.waiting import PATIENCE, wait_until
 
 SERIES = int(os.environ.get("TFLAUNCH_TEST_SERIES", "7"))
 """How many are played; `make nightly` plays 200."""
+OFTEN = (2,)
 LEASE, STOPPED = 3, 9  # seconds: what is stopped for longer than lease and grace has tasks that end without it
 PROGRAM = """
 import os, signal, sys, time
@@ -135,7 +136,7 @@ def spec_for(launch: Launch, go: Path, cluster: dict[str, Any]) -> Path:
         strategy="none",
         workdir=str(launch.directory),
         restart={"max": 5, "backoff": [0, 0]},
-        timeouts={"lease": LEASE, "grace": 2, "lost_host": 60},
+        timeouts={"lease": LEASE, "grace": 2, "lost_host": PATIENCE},
         command=[sys.executable, "program.py", str(go)],
     )
 
@@ -170,7 +171,11 @@ def find(launch: Launch, hosts: dict[str, Sshd], kind: Kind) -> psutil.Process:
 
 
 @pytest.mark.ssh
-@pytest.mark.parametrize("series", [draw(seed) for seed in range(SERIES)], ids=str)
+@pytest.mark.parametrize(
+    "series",
+    [pytest.param(draw(seed), marks=[pytest.mark.thorough] * (seed not in OFTEN)) for seed in range(SERIES)],
+    ids=str,
+)
 def test_a_run_survives_or_ends(
     launch: Launch, sshd: StartSshd, neighbour: Callable[[], list[int]], series: Series
 ) -> None:

@@ -13,8 +13,8 @@ from support.netns_hosts import need_bed
 from support.sshd import Keyring
 from support.wall_clock import need_wall_clock
 
-SEEDS = (4856, 11283, 16867, 21759, 23811, 23955, 30167, 32638)
-"""Drills of three faults each, which all take effect; they take three minutes together.
+SEEDS = (23955, 4856, 11283, 16867, 21759, 23811, 30167, 32638)
+"""Drills of three faults each, which all take effect; `make test` plays the first.
 
 When `draw` changes, `make chaos` shows which ones to choose.
 """
@@ -28,7 +28,7 @@ def test_all_kinds_of_faults_are_drawn() -> None:
 
 @pytest.mark.ssh
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [SEEDS[0], *(pytest.param(seed, marks=pytest.mark.thorough) for seed in SEEDS[1:])])
 def test_training_survives(tmp_path: Path, keys: Keyring, seed: int) -> None:
     """At least one fault of a drill takes effect, and no invariant is violated."""
     need_bed()

@@ -28,19 +28,17 @@ from support.netns_hosts import Bed
 from support.processes import ProcessWatch, environment_of, is_agent
 from support.sshd import Keyring
 from support.taken_ports import PortTaker, most_ports
+from support.waiting import wait_until
 from support.wall_clock import WallClock
 
-PATIENCE = 400.0
-"""Seconds for a training to end after the last fault; a quiet one takes less than 40."""
 _LEASE, _GRACE = 12, 2  # seconds
 _POLL = 0.1
 _PACE = 0.1  # seconds of a step
 _CHOSEN = (10000, 32768)  # the ports among which tflaunch chooses
 _CLOCKS = (2, -1, 26, -7)  # hours by which the wall clock of a run comes to differ from this machine's
 _MEMORY = 48 << 20  # bytes that a task may allocate in addition to what it has
-_GREEDY = 20.0  # seconds to do so
 _LAST_WORDS = 5.0  # seconds to read what a supervisor wrote before its end
-_BETWEEN = 5.0  # seconds in which the ports of a killed agent and its tasks become free
+_BETWEEN = 500  # tries, in some seconds, until the ports of a killed agent and its tasks are free
 _PLACES: dict[
     str, dict[str, tuple[int, ...]]
 ] = {  # by strategy: the tasks, with the number of the host on which each one runs
@@ -77,8 +75,7 @@ class World:
             self.launch.env |= self.containers.environ
         self.far = self.bed or self.containers
         if self.bed is not None:
-            self.launch.prefix = self.bed.run_prefix
-            self.launch.env["HOME"] = str(self.bed.client_home)
+            self.bed.control(self.launch)
         self.launch.env |= clocked
         self.launch.env["TF_CPP_MIN_LOG_LEVEL"] = "2"
         self.places = _PLACES[drill.strategy]
@@ -162,12 +159,17 @@ class World:
         """Whether the supervisor has exited."""
         return self.running is None or self.running.poll() is not None
 
-    def wait(self, until: Callable[[], bool], patience: float = PATIENCE) -> bool:
-        """Wait for something, at most for ``patience`` seconds, or until the run is over."""
-        end = time.monotonic() + patience
-        while not until() and not self.is_over() and time.monotonic() < end:
-            time.sleep(_POLL)
+    def wait(self, until: Callable[[], bool]) -> bool:
+        """Wait for something, or until the run is over; return whether it has happened."""
+        with suppress(AssertionError):
+            wait_until(lambda: until() or self.is_over())
         return until()
+
+    def last(self, seconds: float) -> None:
+        """Return after some seconds, or when the run is over."""
+        for _ in range(round(seconds / _POLL)):
+            if not self.is_over():
+                time.sleep(_POLL)  # clock: how long a fault lasts is drawn
 
     def finish(self) -> int | None:
         """Wait for the end; return the exit code, None if there is no end."""
@@ -188,13 +190,12 @@ class World:
         return ["chief:0"] if "chief" in self.places else list(self.tasks)
 
     def left(self) -> Sequence[object]:
-        """Return the processes that are left; they have some seconds to end."""
-        end = time.monotonic() + 20
+        """Return the processes that are left."""
         if self.far is not None and (there := self.far.wait_empty()):
             return there
-        while (here := self.launch.survivors()) and time.monotonic() < end:
-            time.sleep(_POLL)
-        return here
+        with suppress(AssertionError):
+            wait_until(lambda: not self.launch.survivors())
+        return self.launch.survivors()
 
     # ---- processes
 
@@ -258,13 +259,13 @@ class World:
         for victim in victims:
             _signal(victim.pid, signal.SIGSTOP)
         if verb == "stop":
-            time.sleep(fault.seconds)
+            self.last(fault.seconds)
         for victim in victims:
             _signal(victim.pid, signal.SIGCONT if verb == "stop" else signal.SIGKILL)
         if (verb, whom) == ("kill", "supervisor"):
             assert self.running is not None
             self.running.wait()
-            time.sleep(min(fault.seconds, _LEASE / 2))
+            self.last(min(fault.seconds, _LEASE / 2))
             self._run("up", "--resume", self.launch.run_directory().name)
         return f"{fault.kind} {name}".rstrip() + (f" for {fault.seconds:g} s" if verb == "stop" else "")
 
@@ -276,27 +277,25 @@ class World:
         match fault.kind:
             case "cut":
                 bed.cut(host)
-                time.sleep(fault.seconds)
+                self.last(fault.seconds)
                 bed.heal(host)
             case "black hole":
                 bed.blackhole(host)
-                time.sleep(fault.seconds)
+                self.last(fault.seconds)
                 bed.unblackhole(host)
             case "flap":
-                for _ in range(5):
-                    bed.cut(host)
-                    time.sleep(0.3)
-                    bed.heal(host)
-                    time.sleep(0.3)
+                for change in (bed.cut, bed.heal) * 5:
+                    change(host)
+                    self.last(0.3)
             case "slow":
                 bed.delay(host, 100)
             case "power off":
                 bed.power_off(host)
-                time.sleep(min(fault.seconds, 6))
+                self.last(min(fault.seconds, 6))
                 bed.power_on(host)
             case "full disk":
                 with self._full(host):
-                    time.sleep(fault.seconds)
+                    self.last(fault.seconds)
         return f"{fault.kind} h{host}" + (
             f" for {fault.seconds:g} s" if fault.kind in ("cut", "black hole", "full disk") else ""
         )
@@ -305,13 +304,8 @@ class World:
         assert self.containers is not None
         hosts = self._task_hosts()
         host = hosts[fault.choice % len(hosts)]
-        match verb:
-            case "kill":
-                self.containers.kill(host, min(fault.seconds, 6))
-            case "pause":
-                self.containers.pause(host, fault.seconds)
-            case "disconnect":
-                self.containers.disconnect(host, fault.seconds)
+        injure = {"kill": self.containers.kill, "pause": self.containers.pause}.get(verb, self.containers.disconnect)
+        injure(host, min(fault.seconds, 6) if verb == "kill" else fault.seconds)
         return f"{fault.kind} h{host}" + (f" for {fault.seconds:g} s" if verb != "kill" else "")
 
     @contextmanager
@@ -319,8 +313,7 @@ class World:
         """Leave no space in a host's HOME."""
         assert self.bed is not None
         filler = self.bed.home_of(host) / "filler"
-        size = "size=64m"
-        self.bed.execute(host, "mount", "-o", f"remount,{size}", self.bed.home)
+        self.bed.execute(host, "mount", "-o", "remount,size=64m", self.bed.home)
         try:
             with suppress(OSError), filler.open("wb", buffering=0) as file:
                 while True:
@@ -331,11 +324,8 @@ class World:
 
     def _kill_sshd(self, fault: Fault) -> str:
         assert self.bed is not None
-        sessions = [
-            one
-            for one in self.bed.processes()
-            if one.is_sshd and ":" in one.cmdline[0] and "listener" not in one.cmdline[0]
-        ]
+        servers = [one for one in self.bed.processes() if one.is_sshd]
+        sessions = [one for one in servers if ":" in one.cmdline[0] and "listener" not in one.cmdline[0]]
         if not sessions:
             return ""
         chosen = sessions[fault.choice % len(sessions)]
@@ -349,7 +339,7 @@ class World:
         there = self.victims()
         number = sum(self.clock.is_read_by(victim.pid) for victim in there)
         self.clock.step(hours * 3600)
-        self.wait(self.is_over, fault.seconds)
+        self.last(fault.seconds)
         return f"{fault.kind} by {hours:+d} h for {number} of {len(there)} processes" if number else ""
 
     def _exceed_memory(self, fault: Fault) -> str:
@@ -364,7 +354,7 @@ class World:
                 if victim.name == name:
                     group.add(victim.pid)
             told.touch()
-            self.wait(lambda: group.kills() > 0 or not group.members(), _GREEDY)
+            self.wait(lambda: group.kills() > 0 or not group.members())
             told.unlink()
             return f"{fault.kind} as {name}" if group.kills() else ""
 
@@ -378,21 +368,21 @@ class World:
         return list(range(*_CHOSEN, 2))[: most_ports() // len(self._task_hosts())]
 
     @contextmanager
-    def _take(self, host: int, ports: list[int], patience: float = 0.0, *, is_early: bool = False) -> Iterator[int]:
+    def _take(self, host: int, ports: list[int], tries: int = 1, *, is_early: bool = False) -> Iterator[int]:
         """Let another program have ports of a host; yield how many it has got."""
         network = self.bed.network(host) if self.bed else "/proc/self/ns/net"
-        since = time.monotonic()
+        since = time.monotonic()  # clock: the journal says when ports were held
         with closing(PortTaker(network)) as taker:
-            got = taker.take(ports, patience)
+            got = taker.take(ports, tries)
             try:
                 yield len(got)
             finally:
-                times = (since, time.monotonic())
+                times = (since, time.monotonic())  # clock: as above
                 self.taken.append(Taken(self._host_name(host), frozenset(got), *times, is_early, self.is_over()))
 
     def _give_back(self, fault: Fault) -> str:
         """Let the ports that were taken before the start be taken for a while."""
-        self.wait(self.is_over, fault.seconds)
+        self.last(fault.seconds)
         self._early.close()
         return f"take ports before the start, for {fault.seconds:g} s"
 
@@ -408,16 +398,16 @@ class World:
             if victim.name == f"h{host}":
                 _signal(victim.pid, signal.SIGKILL)
         with self._take(host, list(held[self._host_name(host)].values()), _BETWEEN) as number:
-            self.wait(self.is_over, fault.seconds)
+            self.last(fault.seconds)
         return f"kill agent and take {number} ports on {self._host_name(host)} for {fault.seconds:g} s"
 
     def _follow_and_stop(self, fault: Fault) -> str:
         if not (self.launch.home / "runs").exists():
             return ""
         following = self.launch.start("logs", "-f")
-        time.sleep(1.0)
+        self.last(1.0)
         following.send_signal(signal.SIGSTOP)
-        time.sleep(fault.seconds)
+        self.last(fault.seconds)
         following.kill()
         following.communicate()
         return fault.kind
