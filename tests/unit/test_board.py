@@ -10,10 +10,11 @@ import pytest
 from support.job_history import HERE, History
 from support.specs import SMALLEST_LOCAL, clustered, made, planned
 from tflaunch.core.actions import HoldPorts, StartTask
-from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, PortsRefused, RestartRequested, TaskStarted
+from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, PortsRefused, TaskStarted
 from tflaunch.core.job_state import Phase
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.messages import Logs, messages_about
+from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.plan import attempts, lint, placeholders, serialize, tensorboard
 from tflaunch.plan.model import Plan, TaskPlan
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.unit
 
 NAME = "tensorboard"
 SPEC = {"cluster": {"worker": 1}, "command": ["python", "train.py"], "tensorboard": "logs/"}
+ON_A = {"cluster": {"worker": ["a"]}, "hosts": {"a": {"python": "~/v/bin/python"}}}
 AT_ONCE = {"max": 2, "backoff": [0, 0]}
 
 
@@ -57,11 +59,8 @@ class TestPlan:
             ({}, "python"),
             ({"command": ["/opt/py/bin/python3.11", "train.py"]}, "/opt/py/bin/python3.11"),
             ({"command": ["sh", "-c", "true"]}, "python3"),
-            (
-                {"command": ["sh"], "cluster": {"worker": ["a"]}, "hosts": {"a": {"python": "~/v/bin/python"}}},
-                "~/v/bin/python",
-            ),
-            ({"cluster": {"worker": ["a"]}, "hosts": {"a": {"python": "~/v/bin/python"}}}, "~/v/bin/python"),
+            ({"command": ["sh"], **ON_A}, "~/v/bin/python"),
+            (ON_A, "~/v/bin/python"),
         ],
     )
     def test_its_python_is_that_of_the_task(self, fields: dict[str, Any], python: str) -> None:
@@ -82,11 +81,8 @@ class TestPlan:
         """What looks like its placeholder is the user's own elsewhere."""
         plan = planned({**SPEC, "command": ["serve", "{port}"], "sidecars": {"s": {"command": ["serve", "{port}"]}}})
         plan = attempts.resolve(plan, {NAME: 6006, "worker:0": 10000})
-        assert [placeholders.shown(plan).find(task).argv[-1] for task in ("worker:0", "s", NAME)] == [
-            "{port}",
-            "{port}",
-            "6006",
-        ]
+        shown = [placeholders.shown(plan).find(task).argv[-1] for task in ("worker:0", "s", NAME)]
+        assert shown == ["{port}", "{port}", "6006"]
 
     @pytest.mark.parametrize("port", ["auto", "6007"])
     def test_one_that_was_recorded_before_it_had_a_placeholder_is_read(self, port: str) -> None:
@@ -105,26 +101,15 @@ class TestPlan:
         """No shell is there to expand it."""
         assert of(tensorboard="~/logs").argv[4] == "${host:HOME}/logs"
 
+    @pytest.mark.parametrize("logs", ["", " ", "--port"])
+    def test_what_is_no_directory_is_an_error(self, logs: str) -> None:
+        (problem,) = lint.check_spec(made({**SPEC, "tensorboard": logs}))
+        assert (problem.severity, problem.where) == ("error", "tensorboard")
+        assert problem.hint
 
-@pytest.mark.parametrize(
-    ("fields", "where"),
-    [
-        ({"sidecars": {NAME: {"command": "b"}}}, "sidecars.tensorboard"),
-        ({"tensorboard": ""}, "tensorboard"),
-        ({"tensorboard": " "}, "tensorboard"),
-        ({"tensorboard": "--port"}, "tensorboard"),
-        ({"tensorboard": "logs/train/events.out.tfevents.179.vm.1.0.v2"}, "tensorboard"),
-    ],
-)
-def test_odd_ones_are_errors(fields: dict[str, Any], where: str) -> None:
-    (problem,) = lint.check_spec(made({**SPEC, **fields}))
-    assert (problem.severity, problem.where) == ("error", where)
-    assert problem.hint
-
-
-def test_a_sidecar_of_that_name_is_fine_without_the_field() -> None:
-    plan = planned({**SMALLEST_LOCAL, "sidecars": {NAME: {"command": "tensorboard"}}})
-    assert tensorboard.tensorboard_of(plan) is None
+    def test_a_sidecar_of_that_name_is_fine_without_the_field(self) -> None:
+        plan = planned({**SMALLEST_LOCAL, "sidecars": {NAME: {"command": "tensorboard"}}})
+        assert tensorboard.tensorboard_of(plan) is None
 
 
 class TestReach:
@@ -143,12 +128,10 @@ class TestReach:
         told = tensorboard.reach(plan, 6007).lines()
         assert told == ["TensorBoard: http://localhost:6007/ on h1; to open it here:", f"    {command}"]
 
-    def test_of_a_container_there_is_none(self) -> None:
+    def test_of_a_container_there_is_none_and_of_this_machine_the_page_is_told(self) -> None:
         plan = planned({**SPEC, "cluster": {"worker": ["h1"]}, "hosts": {"h1": {"docker": "box"}}})
         (line,) = tensorboard.reach(plan, 6006).lines()
         assert "inside the container box" in line
-
-    def test_of_this_machine_the_page_is_told(self) -> None:
         assert tensorboard.reach(planned(SPEC), 6006).lines() == ["TensorBoard: http://localhost:6006/"]
 
 
@@ -165,20 +148,20 @@ def listening(**fields: Any) -> History:
     return begun(**fields).happens(TaskStarted(HERE, NAME, 0, 2, 0.0), PortOpened(HERE, NAME, 0))
 
 
+def shown_of(history: History) -> Status:
+    """Return the status of a job."""
+    return status(history.job, StatusInputs(0, "logs", True, 0))
+
+
 class TestBesideAJob:
     """The job never waits for TensorBoard, and TensorBoard never fails the job."""
 
-    def test_its_port_is_asked_for_apart(self) -> None:
-        plan = clustered({"worker": 1}, tensorboard="logs/")
-        actions = History(plan).happens(HostJoined(HERE)).actions
-        assert actions == [HoldPorts(HERE, {"worker:0": 0}), HoldPorts(HERE, {NAME: 6006}, exclusive=True)]
-
     def test_the_job_starts_without_it(self) -> None:
-        history = History(clustered({"worker": 1}, tensorboard="logs/"))
-        history.happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 10000}))
-        assert history.actions == [StartTask(HERE, "worker:0", 0)]
-        history.happens(PortsHeld(HERE, {NAME: 12345}))
-        assert history.actions == [StartTask(HERE, NAME, 0)]
+        """Its usual port is asked for apart; it starts as soon as that is held."""
+        history = History(clustered({"worker": 1}, tensorboard="logs/")).happens(HostJoined(HERE))
+        assert history.actions == [HoldPorts(HERE, {"worker:0": 0}), HoldPorts(HERE, {NAME: 6006}, exclusive=True)]
+        assert history.happens(PortsHeld(HERE, {"worker:0": 10000})).actions == [StartTask(HERE, "worker:0", 0)]
+        assert history.happens(PortsHeld(HERE, {NAME: 12345})).actions == [StartTask(HERE, NAME, 0)]
         assert command_of(history.job.plan)[-1] == "12345"
 
     @pytest.mark.parametrize("strategy", ["mirrored", "none"])
@@ -200,12 +183,12 @@ class TestBesideAJob:
         history = listening().ends(NAME, 255)
         assert history.actions == [HoldPorts(HERE, {NAME: 6006}, exclusive=True)]
         assert NAME not in history.job.ports
-        assert status(history.job, StatusInputs(0, "logs", True, 0)).tensorboard is None
+        assert shown_of(history).tensorboard is None
         history.happens(PortsHeld(HERE, {NAME: 7000}))
         assert history.actions == [StartTask(HERE, NAME, 1)]
         assert command_of(history.job.plan)[-1] == "7000"
         history.happens(TaskStarted(HERE, NAME, 1, 3, 0.0), PortOpened(HERE, NAME, 1))
-        shown = status(history.job, StatusInputs(0, "logs", True, 0))
+        shown = shown_of(history)
         assert shown.tensorboard is not None
         assert shown.tensorboard.url == "http://localhost:7000/"
         assert [task.address for task in shown.tasks if task.task == NAME] == ["localhost:7000"]
@@ -225,12 +208,6 @@ class TestBesideAJob:
         assert command_of(history.job.plan)[-1] == "6006"
         assert history.job.ports[NAME] == 6006
 
-    def test_it_is_started_again_when_the_user_asks(self) -> None:
-        """Even if it exits with 0 when stopped."""
-        history = listening().happens(RestartRequested(NAME))
-        history.ends(NAME, 0).happens(PortsHeld(HERE, {NAME: 6006}))
-        assert history.job.tasks[NAME].phase is TaskPhase.STARTING
-
     def test_any_sidecar_may_have_a_port_of_its_own(self) -> None:
         """Each gets one, is started when its host holds it, and gives it back when it ends."""
         plan = clustered({"worker": 1}, tensorboard="logs/", restart=AT_ONCE)
@@ -243,18 +220,10 @@ class TestBesideAJob:
         history.happens(TaskStarted(HERE, "worker:0", 0, 1, 0.0), TaskStarted(HERE, "viewer", 0, 2, 0.0))
         assert history.ends("viewer", 1).actions == [wanted]
 
-    def test_it_ends_with_the_job(self) -> None:
-        history = listening().ends("worker:0")
-        assert history.stopped() == [NAME]
-        history.ends(NAME)
-        assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
 
-
-def test_the_news_of_it() -> None:
-    logs = Logs("/logs", lambda *_: [])
+def test_its_address_is_told_once() -> None:
     history = begun(restart={"max": 0}).happens(TaskStarted(HERE, NAME, 0, 2, 0.0))
-    before = history.job
     opened = PortOpened(HERE, NAME, 0)
-    after = history.happens(opened).job
+    before, after, logs = history.job, history.happens(opened).job, Logs("/logs", lambda *_: [])
     assert messages_about(before, opened, after, history.now, logs) == ["TensorBoard: http://localhost:6006/"]
     assert messages_about(after, opened, after, history.now, logs) == []

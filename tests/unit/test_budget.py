@@ -31,23 +31,12 @@ def test_a_budget_is_spent_and_says_so() -> None:
     answers = spend([LOST] * 3)
     assert [answer.wait is None for answer in answers] == [False, False, True]
     assert answers[-1].no_retry_reason == "restarted 2 times within 1 min 40 s, which is restart.max (2)"
-
-
-def test_a_single_restart_is_said_in_words() -> None:
-    """With the field that allows more."""
-    rules = RULES._replace(max=1)
-    spent = restart_budget.decide_restart(Budget(), rules, LOST, 1000, "job").budget
-    reason = restart_budget.decide_restart(spent, rules, LOST, 1001, "job").no_retry_reason
-    assert reason == "restarted once within 1 min 40 s, which is restart.max (1)"
+    once = spend([LOST] * 2, RULES._replace(max=1))[-1]
+    assert once.no_retry_reason == "restarted once within 1 min 40 s, which is restart.max (1)"
 
 
 def test_the_window_moves_on() -> None:
     assert all(answer.wait is not None for answer in spend([LOST] * 20, gap=51))
-
-
-def test_never_means_never() -> None:
-    never = RULES._replace(max=0)
-    assert restart_budget.decide_restart(Budget(), never, PREEMPTED, 0, "job").no_retry_reason == "restart.max is 0"
 
 
 def test_a_preemption_is_not_charged_but_a_loop_of_them_ends() -> None:
@@ -80,13 +69,9 @@ def test_the_same_failure_without_progress_ends_the_job_whatever_is_left() -> No
 
 
 def test_another_failure_in_between_breaks_the_row() -> None:
-    """Then the cause is not only the program."""
+    """Then the cause is not only the program; a lost host says nothing about the program."""
     other = Failure("exit 9 ")
     assert all(answer.wait is not None for answer in spend([RAISED, RAISED, other, RAISED, RAISED, other], RICH))
-
-
-def test_a_lost_host_in_between_does_not_break_the_row() -> None:
-    """It says nothing about the program."""
     assert spend([RAISED, LOST, RAISED, LOST, RAISED], RICH)[-1].wait is None
 
 
@@ -114,21 +99,20 @@ def test_any_of_the_three_kinds_of_progress_counts(further: Reached) -> None:
     assert not before.furthest(further).is_beyond(further.furthest(before))
 
 
-def test_never_means_never_after_progress_too() -> None:
-    """The user's setting takes precedence."""
-    assert restart_budget.decide_restart(Budget(), RULES._replace(max=0), at(100), 0, "job").wait is None
+def test_never_means_never() -> None:
+    """Not even for a task that was preempted, or after progress."""
+    for failure in (PREEMPTED, at(100)):
+        (answer,) = spend([failure], RULES._replace(max=0))
+        assert (answer.wait, answer.no_retry_reason) == (None, "restart.max is 0")
 
 
 def test_waits_double_up_to_the_longest_and_are_a_little_shorter_by_chance() -> None:
     """The jitter is reproducible from the journal, and differs between jobs."""
-    rich = RULES._replace(max=50)
-    waits = [answer.wait or 0 for answer in spend([LOST] * 6, rich)]
+    waits = [answer.wait or 0 for answer in spend([LOST] * 6, RICH)]
     for wait, whole in zip(waits, [1, 2, 4, 8, 8, 8], strict=True):
         assert 0.75 * whole <= wait <= whole
-    assert waits == [answer.wait for answer in spend([LOST] * 6, rich)]
+    assert waits == [answer.wait for answer in spend([LOST] * 6, RICH)]
     many = Budget(charged=(0.0,) * 5000)
     assert 6 <= (restart_budget.decide_restart(many, RULES._replace(max=10000), LOST, 1, "job").wait or 0) <= 8
-    assert (
-        restart_budget.decide_restart(Budget(), rich, LOST, 0, "job").wait
-        != restart_budget.decide_restart(Budget(), rich, LOST, 0, "b").wait
-    )
+    first, other = (restart_budget.decide_restart(Budget(), RICH, LOST, 0, job) for job in ("job", "b"))
+    assert first.wait != other.wait
