@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.waiting import PATIENCE
 from tflaunch.store.log_line import Kept
 from tflaunch.tui import backlog
 from tflaunch.tui.backlog import Backlog, Piece
@@ -118,19 +119,16 @@ def test_a_terminal_that_is_far_behind_skips_and_says_how_much(tmp_path: Path) -
     assert Piece(A, b"", ends_line=True) in pieces
 
 
-def test_what_no_log_has_room_for_is_stated(logs: Logs) -> None:
+def test_what_no_log_has_room_for_and_what_was_removed_is_stated(logs: Logs) -> None:
     for _ in range(100):
         logs.write(A, LINE * 1000, is_kept=False)
     pieces = logs.taken()
     missed = 10_000_000 - len(of(A, pieces))
     assert missed > 0
     assert f"{missed / 1e6:.1f} MB of output are not shown here".encode() in of(None, pieces)
-
-
-def test_a_log_that_is_removed_is_stated(logs: Logs) -> None:
     for _ in range(100):
-        logs.write(A, LINE * 1000)
-    (logs.directory / A).unlink()
+        logs.write(B, LINE * 1000)
+    (logs.directory / B).unlink()
     assert b"was changed by another program" in of(None, logs.taken())
 
 
@@ -151,7 +149,7 @@ def test_waiting_ends_when_everything_is_written(logs: Logs) -> None:
     waiter.start()
     assert waiter.is_alive()
     logs.backlog.note_written()
-    waiter.join(60)
+    waiter.join(PATIENCE)
     assert not waiter.is_alive()
     logs.backlog.close()
     assert logs.backlog.take(None) is None

@@ -48,6 +48,7 @@ def places(tmp_path: Path) -> Places:
 
 def test_the_nearer_one_goes_before(places: Places):
     """From lowest to highest precedence: user, project, spec, command line."""
+    assert places.load().origins == {}
     places.user.write_text("[restart]\nmax = 1\nwindow = '1h'\nbackoff = ['2s', '4s']\n[env]\nA = 'u'\nB = 'u'\n")
     places.project.write_text("[restart]\nmax = 2\nwindow = '2h'\n[env]\nB = 'p'\nC = 'p'\n")
     spec = places.load("env.D=set", restart={"window": "3h"}, env={"C": "s", "D": "s"})
@@ -59,13 +60,6 @@ def test_the_nearer_one_goes_before(places: Places):
         "env.A": str(places.user),
         "env.B": str(places.project),
     }
-
-
-def test_there_may_be_none(places: Places):
-    assert places.load().origins == {}
-    places.user.write_text("# nothing yet\n")
-    places.project.write_text("")
-    assert places.load().origins == {}
 
 
 def test_a_variable_names_another_file_or_none(places: Places, tmp_path: Path):

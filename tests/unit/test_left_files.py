@@ -63,12 +63,9 @@ class TestSession:
         assert session.brief() == [*read, ("release_file", "worker:0", None)]
         assert path_of(tmp_path, *FILE).read_bytes() == b"x" * PART + b"yz"
         assert path_of(tmp_path, *FILE).stat().st_mode & 0o777 == 0o600
-
-    def test_an_empty_file(self, tmp_path: Path) -> None:
-        session = Session(tmp_path)
-        session.announce(0)
-        assert session.brief() == [("release_file", "worker:0", None)]
-        assert path_of(tmp_path, *FILE).read_bytes() == b""
+        session.announce(0, task="worker:1")
+        assert session.brief() == [("release_file", "worker:1", None)]
+        assert path_of(tmp_path, *FILE._replace(task="worker:1")).read_bytes() == b""
 
     def test_one_file_after_the_other(self, tmp_path: Path) -> None:
         session = Session(tmp_path)
@@ -94,15 +91,13 @@ class TestSession:
         late.announce(2 * PART)
         assert late.brief() == [("release_file", "worker:0", None)]
 
-    def test_a_file_that_cannot_be_read(self, tmp_path: Path) -> None:
-        session = Session(tmp_path)
-        session.announce(5)
-        session.part(b"")
-        assert session.brief()[1:] == [("release_file", "worker:0", None)]
-        assert not path_of(tmp_path, *FILE).exists()
-
-    def test_a_disk_without_room(self, tmp_path: Path) -> None:
+    def test_a_file_that_cannot_be_read_or_stored(self, tmp_path: Path) -> None:
         (tmp_path / "full").write_text("not a directory")
+        unreadable = Session(tmp_path)
+        unreadable.announce(5)
+        unreadable.part(b"")
+        assert unreadable.brief()[1:] == [("release_file", "worker:0", None)]
+        assert not path_of(tmp_path, *FILE).exists()
         session = Session(tmp_path / "full")
         session.announce(5)
         session.part(b"value")
@@ -118,16 +113,12 @@ class TestSession:
         with pytest.raises(ValueError, match=r"not asked|must be"):
             Session(tmp_path).announce(**{"size": 5, **wrong})
 
-    def test_a_file_announced_twice(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("body", [b"four", b"sixsix"])
+    def test_what_was_not_requested(self, tmp_path: Path, body: bytes) -> None:
         session = Session(tmp_path)
         session.announce(5)
         with pytest.raises(ValueError, match="not asked"):
             session.announce(5)
-
-    @pytest.mark.parametrize("body", [b"four", b"sixsix"])
-    def test_a_part_that_was_not_requested(self, tmp_path: Path, body: bytes) -> None:
-        session = Session(tmp_path)
-        session.announce(5)
         with pytest.raises(ValueError, match="another length"):
             session.part(body)
 
@@ -168,10 +159,7 @@ class TestAgent:
         files.give_up()
         files.give_up()
         assert gone == ["worker:1", "worker:0"]
-
-    def test_nothing_was_left(self, tmp_path: Path) -> None:
-        files = of_agent.LeftFiles(lambda *_: None)
-        gone: list[int] = []
-        files.want("worker:0", {"outcome": 5})
-        files.bring("worker:0", 0, lambda: gone.append(0))
-        assert gone == [0]
+        nothing = of_agent.LeftFiles(lambda *_: None)
+        nothing.want("worker:2", {"outcome": 5})
+        nothing.bring("worker:2", 0, lambda: gone.append("worker:2"))
+        assert gone[2:] == ["worker:2"]

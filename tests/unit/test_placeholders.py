@@ -47,6 +47,8 @@ def started(task: str = "worker:1", **fields: Any) -> TaskPlan:
 )
 def test_a_placeholder_is_filled_in_when_the_task_starts(text: str, value: str):
     assert filled(text) == value
+    task = started(env={"RANK": text}, workdir="out/{task.role}-{attempt}")
+    assert (task.env["RANK"], task.workdir) == (value, f"{DIRECTORY}/out/worker-2")
 
 
 @pytest.mark.parametrize(
@@ -67,11 +69,6 @@ def test_a_placeholder_is_filled_in_when_the_task_starts(text: str, value: str):
 def test_other_braces_stay(text: str, value: str):
     """JSON, format strings and shell expansions; doubled braces escape a placeholder."""
     assert filled(text) == value
-
-
-def test_environment_and_directory_are_filled_in_too():
-    task = started(env={"RANK": "{task.index}"}, workdir="out/{task.role}-{attempt}")
-    assert (task.env["RANK"], task.workdir) == ("1", f"{DIRECTORY}/out/worker-2")
 
 
 DATA = (
@@ -95,15 +92,11 @@ def test_data_is_never_a_template(data: str):
     assert expanded == [data, data, data, f"/of/{data}"]
 
 
-def test_a_sidecar_has_a_name():
-    """It is not a task of the cluster, but can use the cluster's addresses."""
+def test_a_sidecar_has_a_name_and_can_use_the_addresses_of_the_cluster():
+    """The leader is the first worker where there is no chief, as for TensorFlow."""
     sidecars = {"board": {"command": ["show", "{task.name}", "{task.role}", "{chief.host}"]}}
     assert started("board", sidecars=sidecars).argv[1:] == ("board", "sidecar", "a")
-
-
-def test_the_leader_is_the_first_worker_where_there_is_no_chief():
-    plan = planned({"cluster": {"worker": ["b:1", "c:1"]}, "command": [*TRAIN, "{chief.host}"]})
-    assert placeholders.fill(plan.find("worker:1"), plan, "run", "0").argv[2] == "b"
+    assert filled("{chief.host}", cluster={"worker": ["b:1", "c:1"]}) == "b"
 
 
 def test_tensorboard_has_the_directory_and_the_environment_of_the_task_that_leads():
@@ -111,25 +104,20 @@ def test_tensorboard_has_the_directory_and_the_environment_of_the_task_that_lead
     assert (board.workdir, board.env["A"]) == (f"{DIRECTORY}/chief-0", "chief:0")
 
 
-def test_a_run_keeps_them_for_later_attempts():
-    plan = planned({"cluster": {"worker": 2}, "command": [*TRAIN, "{attempt}"]})
-    assert serialize.from_json(serialize.as_json(plan)).tasks[0].argv[2] == "{attempt}"
-
-
-def test_people_see_what_is_known():
+def test_a_run_keeps_them_for_later_attempts_and_people_see_what_is_known():
     """As in TF_CONFIG, `auto` means what is chosen at the start."""
     plan = planned({"cluster": {"worker": 2}, "command": [*TRAIN, "{task.index}", "{cluster.worker}", "{run}"]})
+    assert serialize.from_json(serialize.as_json(plan)) == plan
+    assert plan.tasks[0].argv[-1] == "{run}"
     assert placeholders.shown(plan).tasks[1].argv[2:] == ("1", "localhost:auto,localhost:auto", "auto")
 
 
 @pytest.mark.parametrize(
     ("fields", "where", "words"),
     [
-        ({"command": [*TRAIN, "{task.indx}"]}, "command[2]", "did you mean {task.index}? Write {{task.indx}}"),
         ({"env": {"A": "{cluster.workers}"}}, "env.A", "did you mean {cluster.worker}?"),
         ({"workdir": "{chief.port}"}, "workdir", "did you mean {chief.host}?"),
         ({"roles": {"worker": {"workdir": "{task.id}"}}}, "roles.worker.workdir", "{task.id} is not a known"),
-        ({"command": [*TRAIN, "{cluster.ps}"]}, "command[2]", "the cluster has no ps"),
     ],
 )
 def test_a_misspelt_placeholder_is_an_error(fields: dict[str, Any], where: str, words: str):
@@ -137,10 +125,8 @@ def test_a_misspelt_placeholder_is_an_error(fields: dict[str, Any], where: str, 
     (problem,) = lint.check_spec(made({"cluster": {"worker": 2}, "command": TRAIN, **fields}))
     assert (problem.severity, problem.where) == ("error", where)
     assert words in problem.sentence()
-
-
-def test_two_dots_behind_a_known_prefix_are_a_field_of_something_else():
-    assert lint.check_spec(made({"cluster": {"worker": 2}, "command": [*TRAIN, "{model.name} {tasks.index}"]})) == []
+    others = "{model.name} {tasks.index}"  # not every dotted name is a placeholder
+    assert lint.check_spec(made({"cluster": {"worker": 2}, "command": [*TRAIN, others]})) == []
 
 
 class TestJax:
