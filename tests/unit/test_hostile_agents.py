@@ -6,12 +6,14 @@ import json
 import math
 import socket
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fuzz import boot
 from support.joined_host import Host, joined_host
+from support.waiting import PATIENCE
 from tflaunch.agents import measurement_link, replies, snapshot
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.rpc import AgentRpc
@@ -44,8 +46,7 @@ def test_a_host_vouches_for_its_own_addresses_only(address: str) -> None:
     with pytest.raises(ValueError, match=problem):
         replies.read_greeting(greeting, 0, 1.0)
     held = {"kind": "ports_held", "seq": 1, "ports": {"worker:0": 2222}, "addresses": address}
-    seen = {"kind": "peer_seen", "seq": 1, "source": address}
-    for said in (held, seen) if address not in ("", "\ud800") else ():
+    for said in (held, {"kind": "peer_seen", "seq": 1, "source": address}) if address not in ("", "\ud800") else ():
         liar = Host()
         liar.greets("10.0.0.1")
         liar.session.order("hold_ports", ports={"worker:0": 2222}, exclusive=True)
@@ -74,22 +75,31 @@ def frame(text: bytes) -> bytes:
 EXIT: dict[str, Any] = {"kind": "task_exited", "seq": 1, "task": "worker:0", "attempt": 0, "at": 1.0}
 
 
+def exit_of(**fields: object) -> bytes:
+    """Return the frame of an exit with code 1 and other fields."""
+    return wire.encode({**EXIT, "code": 1, "signal": None, **fields})
+
+
+def output_of(task: str, offset: int, times: list[list[float]]) -> bytes:
+    """Return the frame of output."""
+    return wire.encode({"kind": "output", "task": task, "attempt": 0, "offset": offset, "times": times}, b"x")
+
+
 @pytest.mark.parametrize(
     "said",
     [
         frame(b'{"kind":"port_opened","task":"worker:0","attempt":0,"seq":1e999}'),
         frame(b'{"kind":"task_exited","seq":1,"at":1' + b"0" * 400 + b"}"),
         frame(b'{"kind":' + b"[" * 500_000 + b"}"),
-        wire.encode({**EXIT, "code": 10**18, "signal": None}),
-        wire.encode({**EXIT, "code": 256, "signal": None}),
-        wire.encode({**EXIT, "code": None, "signal": -9}),
-        wire.encode({**EXIT, "code": None, "signal": 65}),
-        wire.encode({**EXIT, "code": None, "signal": None}),
-        wire.encode({**EXIT, "code": 1, "signal": 9}),
         frame(b'{"kind":"task_exited","seq":1,"task":"worker:0","attempt":0,"at":NaN,"code":1,"signal":null}'),
-        wire.encode({**EXIT, "code": 1, "signal": None, "at": 1e300}),
-        wire.encode({**EXIT, "code": 1, "signal": None, "task": "worker:1"}),
-        wire.encode({**EXIT, "code": 1, "signal": None, "attempt": 1}),
+        exit_of(code=256),
+        exit_of(code=None, signal=-9),
+        exit_of(code=None, signal=65),
+        exit_of(code=None),
+        exit_of(signal=9),
+        exit_of(at=1e300),
+        exit_of(task="worker:1"),
+        exit_of(attempt=1),
         wire.encode({"kind": "output_stalled", "seq": 1, "task": "worker:0", "attempt": 0}),
         wire.encode({"kind": "ports_held", "seq": 1, "ports": {"worker:0": 22}}),
         wire.encode({"kind": "names_resolved", "seq": 1, "found": {"b": "10.0.0.1"}}),
@@ -100,9 +110,9 @@ EXIT: dict[str, Any] = {"kind": "task_exited", "seq": 1, "task": "worker:0", "at
         wire.encode({"kind": "greeted", **GREETING}),
         wire.encode({"kind": "answered", "call": 2, "time": 1.0, "tasks": {}}),
         wire.encode({"kind": "told", "call": 1, "task": "worker:0", "attempt": 0, "name": "x", "size": 1}),
-        wire.encode({"kind": "output", "task": "worker:1", "attempt": 0, "offset": 0, "times": [[0, 1.0]]}, b"x"),
-        wire.encode({"kind": "output", "task": "worker:0", "attempt": 0, "offset": 0, "times": []}, b"x"),
-        wire.encode({"kind": "output", "task": "worker:0", "attempt": 0, "offset": 5, "times": [[5, 1.0]]}, b"x"),
+        output_of("worker:1", 0, [[0, 1.0]]),
+        output_of("worker:0", 0, []),
+        output_of("worker:0", 5, [[5, 1.0]]),
         wire.encode({"kind": "output_lost", "task": "worker:0", "attempt": 0, "offset": 0, "size": 2**60}),
     ],
 )
@@ -141,37 +151,27 @@ def test_a_host_is_given_up_after_three_violations() -> None:
     assert len(host.events) == 6
 
 
-def test_a_host_that_drops_every_link_is_sought_ever_more_rarely() -> None:
-    """A greeting alone is not progress."""
-    host = Host(links=9)
-    lost_at, waits = 0.0, []
-    for _ in range(5):
-        host.greets()
-        host.says(b"")
-        lost_at = host.mailbox.now()
-        while sum(line.serve is not None for line in host.lines if not line.is_closed) == 0:
-            host.wait(0.05)
-        waits.append(round(host.mailbox.now() - lost_at, 1))
-    assert waits[0] <= 0.1
-    assert waits[1:] == sorted(waits[1:])
-    assert waits[-1] >= 1.9
-
-
-def test_a_host_that_drops_every_link_is_given_up() -> None:
+def test_a_host_that_drops_every_link_is_sought_ever_more_rarely_and_given_up() -> None:
     """After eight links in a row that greeted and delivered nothing; a link that delivers resets the count."""
-    host = Host(links=20)
+    host, waits = Host(links=20), list[float]()
     for number in range(12):
         host.greets()
         if number == 3:
             host.starts()
             host.tells("task_started", seq=1, task="worker:0", attempt=0, pid=5, at=1.0)
         host.says(b"")
-        host.wait(3)
+        lost_at = host.mailbox.now()
+        while host.session.is_open and all(line.serve is None for line in host.lines if not line.is_closed):
+            host.wait(0.05)
+        waits.append(round(host.mailbox.now() - lost_at, 1))
         if not host.session.is_open:
             break
     assert number == 11
     assert isinstance(host.last(), HostLost)
     assert "8 links in a row" in host.last().reason
+    assert waits[0] <= 0.1
+    assert waits[4:11] == sorted(waits[4:11])
+    assert waits[10] >= 1.9
 
 
 def test_output_may_not_come_faster_than_it_is_acknowledged(host: Host) -> None:
@@ -255,7 +255,6 @@ def brought(*answers: bytes) -> None:
     [
         (b'{"kind":"failed"}', "'reason' must be text"),
         (b'{"kind":"failed","reason":"\\u001b[2J evil\\ntflaunch: done"}', r"\x1b[2J evil\ntflaunch: done; fix this"),
-        (b"[" * 40_000, "too many values"),
         (b'{"kind":' + b"[" * 90 + b"]" * 90 + b"}", "nested too deep"),
         (b'{"kind":' + b"9" * 5000 + b"}", "64 bits"),
         (b'{"kind":["x"]}', "'kind' must be text"),
@@ -270,9 +269,6 @@ def test_a_host_that_answers_nonsense_is_refused_with_a_sentence(answer: bytes, 
         brought(answer)
     assert expected in str(refused.value)
     assert str(refused.value).isprintable()
-
-
-def test_last_words_of_an_agent_are_printable() -> None:
     with pytest.raises(AgentGoneError, match=r"x1b\[2J"):
         brought(b'{"kind":"gone","words":"\\u001b[2J"}')
 
@@ -332,14 +328,9 @@ START: dict[str, Any] = {
     ],
 )  # fmt: skip
 def test_a_malformed_order_is_refused(field: str, value: object) -> None:
-    orders.check(START, orders.FIELDS["start_task"])
+    orders.check({**START, "argv": ["caf\udce9"]}, orders.FIELDS["start_task"])  # another system's text is no UTF-8
     with pytest.raises(ValueError, match=r"'|name of a task|surrogates"):
         orders.check({**START, field: value}, orders.FIELDS["start_task"])
-
-
-def test_text_of_other_systems_may_be_no_utf_8() -> None:
-    """A program's argument may hold arbitrary bytes."""
-    orders.check({**START, "argv": ["caf\udce9"]}, orders.FIELDS["start_task"])
 
 
 def test_numbers_are_in_range() -> None:
@@ -362,17 +353,10 @@ def test_a_doctor_is_told_nonsense(said: list[dict[str, Any]], expected: str) ->
     ours, theirs = socket.socketpair()
     theirs.sendall(wire.encode({"kind": "greeted"}))
     with ours, theirs:
-        interview = AgentRpc(SocketLink(ours), "run")  # type: ignore[arg-type]
+        interview = AgentRpc(SimpleNamespace(socket=ours), "run")
         theirs.sendall(b"".join(wire.encode(message) for message in said))
         with pytest.raises(LinkError, match=expected):
-            interview.order("hold_ports", "ports_held", "ports_refused", wait=5.0, ports={"worker:0": 0})
-
-
-class SocketLink:
-    """A link over a socket."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self.socket = end
+            interview.order("hold_ports", "ports_held", "ports_refused", wait=PATIENCE, ports={"worker:0": 0})
 
 
 @pytest.mark.parametrize(
