@@ -101,18 +101,19 @@ def test_a_standing_call_is_made_over_each_link() -> None:
 
 def test_an_upload_is_over_when_all_is_answered_or_a_piece_is_not_taken() -> None:
     """Nothing follows a problem, which is printable."""
-    pieces = lambda: iter([Piece({"number": number}, b"x") for number in range(5)])  # noqa: E731
     agent, done = PlayedAgent(), list[tuple[object, str]]()
-    Upload(
-        agent.calls.begin, "write", pieces(), lambda answer, problem: done.append((answer.get("n"), problem)), 2
-    ).send()
+
+    def upload() -> None:
+        pieces = iter([Piece({"number": number}, b"x") for number in range(5)])
+        note = lambda answer, problem: done.append((answer.get("n"), problem))  # noqa: E731
+        Upload(agent.calls.begin, "write", pieces, note, 2).send()
+
+    upload()
     for number in range(1, 6):
         assert len(agent.sent) == min(number + 1, 5)
         agent.answer(number, n=number)
     assert done == [(5, "")]
-    Upload(
-        agent.calls.begin, "write", pieces(), lambda answer, problem: done.append((answer.get("n"), problem)), 2
-    ).send()
+    upload()
     agent.answer(6, n=6, problem="no\x1broom")
     agent.answer(7, n=7)
     assert done[1:] == [(6, "no\\x1broom")]
@@ -130,6 +131,8 @@ def test_an_agent_answers_only_who_still_waits() -> None:
 
     for _ in range(3):
         answers.begin(serve)
+    with pytest.raises(ValueError, match="call 1 is open"):  # the answers could not be told apart
+        answers.calls.served_by(serve)({"call": 1})
     answers.calls.tell({"call": 1, "what": "line"})
     answers.calls.end({"call": 2})
     served[0].answer(b"x", value=1)
@@ -143,14 +146,6 @@ def test_an_agent_answers_only_who_still_waits() -> None:
         ({"kind": "answered", "call": 1, "value": 1}, b"x"),
     ]
     assert ended == [2, 3]
-
-
-def test_an_agent_refuses_a_call_with_the_number_of_an_open_one() -> None:
-    """Its answer could not be told from the other's."""
-    answers = Answers()
-    answers.begin(lambda *_: None)
-    with pytest.raises(ValueError, match="call 1 is open"):
-        answers.calls.served_by(lambda *_: None)({"call": 1})
 
 
 BODY = b"x" * 100_000
@@ -181,18 +176,15 @@ def test_a_message_that_is_too_large_is_none() -> None:
 
 
 def test_commands_are_kept_until_they_were_obeyed() -> None:
+    """Without a lease, the first link of an agent is the only one: later commands are not kept."""
     orders = CommandOutbox(are_kept=True)
     frames = [orders.add("hold_ports", ports={"worker:0": number}) for number in range(4)]
     orders.forget(obeyed=2)
     assert orders.begin_link() == orders.begin_link() == frames[2:]
     orders.forget()
     assert orders.begin_link() == []
-
-
-def test_commands_wait_for_the_first_link_of_an_agent() -> None:
-    """Also without a lease: then the first link is the only one, and later commands are not kept."""
-    orders = CommandOutbox(are_kept=False)
-    frame = orders.add("hold_ports", ports={})
-    assert orders.begin_link() == [frame]
-    orders.add("hold_ports", ports={})
-    assert orders.begin_link() == []
+    of_one_link = CommandOutbox(are_kept=False)  # without a lease
+    frame = of_one_link.add("hold_ports", ports={})
+    assert of_one_link.begin_link() == [frame]
+    of_one_link.add("hold_ports", ports={})
+    assert of_one_link.begin_link() == []

@@ -71,19 +71,19 @@ def test_names_take_the_columns_of_the_prefix() -> None:
     assert fold.flush() == b"\033[36mworker:0-1  | \033[0ma\n"
 
 
-def test_lines_that_come_in_turns_are_folded_too() -> None:
-    shown = Shown()
-    shown.write(0, "a", "b")
-    for task, text in ((1, "a"), (2, "a"), (2, "b"), (1, "b")):
-        shown.write(task, text)
-    assert shown.end() == ["worker:0-2 | a", "worker:0-2 | b"]
-
-
-def test_lines_after_a_folded_one_wait_for_it() -> None:
-    shown = Shown()
-    for task in range(3):
-        shown.write(task, "same", f"own {task}")
-    assert shown.end() == ["worker:0-2 | same", "worker:0 | own 0", "worker:1 | own 1", "worker:2 | own 2"]
+@pytest.mark.parametrize(
+    ("writes", "shown"),
+    [
+        ([(0, "ab"), (1, "a"), (2, "a"), (2, "b"), (1, "b")], ["worker:0-2 | a", "worker:0-2 | b"]),
+        ([(0, "ax"), (1, "ay"), (2, "az")], ["worker:0-2 | a", "worker:0 | x", "worker:1 | y", "worker:2 | z"]),
+    ],
+    ids=["lines that come in turns", "lines after a folded one wait for it"],
+)
+def test_each_tasks_lines_keep_their_order(writes: list[tuple[int, str]], shown: list[str]) -> None:
+    screen = Shown()
+    for task, lines in writes:
+        screen.write(task, *lines)
+    assert screen.end() == shown
 
 
 @pytest.mark.parametrize(
@@ -144,30 +144,19 @@ def fold(lines: Iterable[Line], window: float = 1.0) -> Iterator[Folded]:
     yield from folder.flush()
 
 
-def folded(*lines: Line) -> list[tuple[str, str, int]]:
-    """Return task, text and the number of other tasks with the same line."""
-    return [(told.line.task, told.line.text.decode(), len(told.others)) for told in fold(lines)]
-
-
-def test_the_same_words_of_many_tasks_are_told_once() -> None:
-    lines = [line(task / 100, task, "hello") for task in range(64)]
-    assert folded(*lines, line(1, 3, "bye")) == [("worker:0", "hello", 63), ("worker:3", "bye", 0)]
-
-
-def test_later_words_are_told_again() -> None:
-    lines = [line(0, 0, "x"), line(0.9, 1, "x"), line(1.1, 2, "x")]
-    assert folded(*lines) == [("worker:0", "x", 1), ("worker:2", "x", 0)]
-    assert [len(told.others) for told in fold(lines, window=2)] == [2]
-
-
-def test_a_task_that_says_the_same_twice_is_told_twice() -> None:
-    lines = [line(0, 0, "a"), line(0.1, 0, "a"), line(0.2, 1, "a"), line(0.3, 1, "a"), line(0.4, 1, "a")]
-    assert folded(*lines) == [("worker:0", "a", 1), ("worker:0", "a", 1), ("worker:1", "a", 0)]
-
-
-def test_no_tasks_lines_change_places() -> None:
-    lines = [line(0, 0, "a"), line(0, 0, "b"), line(0.1, 1, "b"), line(0.1, 1, "a")]
-    assert folded(*lines) == [("worker:0", "a", 0), ("worker:0", "b", 1), ("worker:1", "a", 0)]
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ([*[(task / 100, task, "a") for task in range(64)], (1, 3, "b")], ["0a+63", "3b+0"]),
+        ([(0, 0, "a"), (0.9, 1, "a"), (1.1, 2, "a")], ["0a+1", "2a+0"]),
+        ([(0, 0, "a"), (0.1, 0, "a"), (0.2, 1, "a"), (0.3, 1, "a"), (0.4, 1, "a")], ["0a+1", "0a+1", "1a+0"]),
+        ([(0, 0, "a"), (0, 0, "b"), (0.1, 1, "b"), (0.1, 1, "a")], ["0a+0", "0b+1", "1a+0"]),
+    ],
+    ids=["under the name of the first", "later words again", "as often as a task says it", "no lines change places"],
+)
+def test_the_same_words_of_many_tasks_are_told_once(written: list[tuple[float, int, str]], shown: list[str]) -> None:
+    told = fold(line(*each) for each in written)
+    assert [f"{each.line.task[-1]}{each.line.text.decode()}+{len(each.others)}" for each in told] == shown
 
 
 def test_following() -> None:

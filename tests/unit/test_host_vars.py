@@ -51,10 +51,18 @@ def test_what_the_host_does_not_have_is_said(text: str, said: str) -> None:
         expand(text, KNOWN)
 
 
-def test_the_home_directory_is_the_hosts_own() -> None:
-    """`~` is expanded only at the start of a path."""
+def test_a_task_has_the_home_and_the_login_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`~` is expanded only at the start of a path. What another task was told is not inherited."""
     assert expand_path("~/x", KNOWN) == os.path.expanduser("~/x")
     assert expand_path("a~/x", KNOWN) == "a~/x"
+    monkeypatch.setenv("USER", "ann")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/theirs")
+    env = host_vars.bare_environment("/opt/none/python3")
+    assert (env["USER"], env["LANG"]) == ("ann", "C.UTF-8")
+    assert env["PATH"] == "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    assert set(env) <= {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG"}
+    environ = {"TFLAUNCH_RUN": "r", "TFLAUNCH_SET": "X", "TFLAUNCH_HOME": "/h", "LD_LIBRARY_PATH": "/l"}
+    assert host_vars.inherited(environ) == {"TFLAUNCH_HOME": "/h", "LD_LIBRARY_PATH": "/l"}
 
 
 def _interpreter(directory: Path, *names: str) -> str:
@@ -74,21 +82,6 @@ def test_python_is_the_one_that_runs_the_agent(tmp_path: Path) -> None:
     assert host_vars.with_python_first(f"{other}:{directory}", ours) == f"{directory}:{other}:{directory}"
     assert host_vars.with_python_first(f"/none:{directory}:{other}", ours) == f"/none:{directory}:{other}"
     assert host_vars.with_python_first("/none", "") == "/none"
-
-
-def test_a_login_gives_a_task_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("USER", "ann")
-    monkeypatch.setenv("LD_LIBRARY_PATH", "/theirs")
-    env = host_vars.bare_environment("/opt/none/python3")
-    assert (env["USER"], env["LANG"]) == ("ann", "C.UTF-8")
-    assert env["PATH"] == "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    assert set(env) <= {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG"}
-
-
-def test_what_another_task_was_told_is_not_inherited() -> None:
-    """A container or a shell may have it set; everything else is inherited."""
-    environ = {"TFLAUNCH_RUN": "r", "TFLAUNCH_SET": "X", "TFLAUNCH_HOME": "/h", "LD_LIBRARY_PATH": "/l"}
-    assert host_vars.inherited(environ) == {"TFLAUNCH_HOME": "/h", "LD_LIBRARY_PATH": "/l"}
 
 
 def test_cores_are_those_that_this_process_may_use() -> None:
@@ -129,15 +122,14 @@ def test_tf_keras_beside_tensorflow_is_used(tmp_path: Path) -> None:
 
 
 def test_without_tf_keras_the_variable_would_break_the_program(tmp_path: Path) -> None:
-    python = environment(tmp_path, "tensorflow")
+    """An old TensorFlow would look for it; that of a directory on PYTHONPATH counts."""
+    python = environment(tmp_path / "new", "tensorflow")
     assert legacy_keras([str(python)], {}) == (False, "tf_keras is not installed beside TensorFlow 2.21")
-
-
-def test_tf_keras_elsewhere_on_the_path_counts(tmp_path: Path) -> None:
-    python = environment(tmp_path / "env", "tensorflow")
     (tmp_path / "more" / "tf_keras").mkdir(parents=True)
     (tmp_path / "more" / "tf_keras" / "__init__.py").touch()
     assert legacy_keras([str(python)], {"PYTHONPATH": str(tmp_path / "more")})[0] is True
+    old = environment(tmp_path / "old", "tensorflow", tensorflow="2.15.1")
+    assert legacy_keras([str(old)], {}) == (False, "TensorFlow 2.15 has Keras 2 itself")
 
 
 def test_packages_of_another_python_do_not_count(tmp_path: Path) -> None:
@@ -152,11 +144,6 @@ def test_packages_of_another_python_do_not_count(tmp_path: Path) -> None:
     python.rename(python.with_name("python3.10"))
     python.symlink_to("python3.10")
     assert legacy_keras([str(python)], {}) == (False, "TensorFlow 2.12 has Keras 2 itself")
-
-
-def test_an_old_tensorflow_has_keras_2_itself(tmp_path: Path) -> None:
-    python = environment(tmp_path, "tensorflow", tensorflow="2.15.1")
-    assert legacy_keras([str(python)], {}) == (False, "TensorFlow 2.15 has Keras 2 itself")
 
 
 @pytest.mark.parametrize("argv", [["python"], ["./train"], ["/no/such/python3"]])
