@@ -86,13 +86,10 @@ def test_all_hosts_that_cannot_be_reached_are_named_at_once() -> None:
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
     assert history.job.culprit is not None
     assert history.job.culprit.message == "h1: refused\nh2: no such name"
-
-
-def test_a_silent_host_delays_nobody_for_longer_than_the_limit() -> None:
-    history = Far().history.happens(HostJoined("h1")).wait()
-    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
-    assert history.job.culprit is not None
-    assert "h2: its agent did not answer within 10 s" in history.job.culprit.message
+    silent = Far().history.happens(HostJoined("h1")).wait()
+    assert (silent.job.phase, silent.job.exit_code) == (Phase.ENDED, 3)
+    assert silent.job.culprit is not None
+    assert "h2: its agent did not answer within 10 s" in silent.job.culprit.message
 
 
 def test_a_name_that_leads_back_to_its_own_host_is_found_before_the_start() -> None:
@@ -106,27 +103,18 @@ def test_a_name_that_leads_back_to_its_own_host_is_found_before_the_start() -> N
 
 
 def test_a_link_that_comes_back_within_the_lease_changes_nothing() -> None:
+    """Until then, the fence stays, and the reason is what was tried last."""
     history = Far().join().start().history
-    before = history.job.tasks
-    history.happens(LinkLost("h2", "cut"))
+    tasks = history.job.tasks
+    before = history.happens(LinkLost("h2", "cut")).job.hosts["h2"]
+    assert before.phase is HostPhase.DISCONNECTED
     history.now += 20
-    history.happens(LinkRestored("h2", is_leaving=False))
-    assert history.job.phase is Phase.RUNNING
-    assert history.job.tasks == before
-    assert history.job.first_fence_at() is None
-    assert history.actions == []
-
-
-def test_a_link_that_is_not_restored_has_the_newest_reason() -> None:
-    """The fence stays; what cannot be reached again, in a message of the end, is what was tried."""
-    history = Far().join().start().history.happens(LinkLost("h2", "cut"))
-    before = history.job.hosts["h2"]
-    history.now += 2
     history.happens(HostDelayed("h2", "cut; there is no key"))
     assert history.job.hosts["h2"] == before._replace(reason="cut; there is no key")
-    assert (before.phase, history.actions) == (HostPhase.DISCONNECTED, [])
     history.happens(LinkRestored("h2", is_leaving=False), HostDelayed("h2", "late"))
-    assert history.job.hosts["h2"].phase is HostPhase.CONNECTED
+    assert (history.job.phase, history.job.hosts["h2"].phase) == (Phase.RUNNING, HostPhase.CONNECTED)
+    assert history.job.tasks == tasks
+    assert (history.job.first_fence_at(), history.actions) == (None, [])
 
 
 def test_the_fence_begins_with_the_last_loss_of_the_link() -> None:
@@ -191,15 +179,12 @@ def test_an_agent_whose_lease_was_over_has_lost_its_host() -> None:
 
 
 def test_a_host_may_be_drained_while_its_link_is_lost() -> None:
-    """Then the lease is not the reason, and the restart is free."""
+    """Then the lease is not the reason, and the restart is free. Without a lease, tasks end with the link."""
     far = Far(restart={"max": 1}).join().start()
     history = far.history.happens(LinkLost("h2", "cut"), LinkRestored("h2", is_leaving=True))
     assert history.job.culprit is None
     history.happens(HostLeaving("h2", "its agent was terminated there", is_drain=True))
     assert (far.blamed[0], history.job.phase) == (Cause.DRAIN, Phase.SAVING)
-
-
-def test_without_a_lease_the_reason_of_the_lost_link_is_named() -> None:
     history = Far(timeouts={"lease": 0, "grace": 10}, restart={"max": 0}).join().start().history
     history.happens(LinkLost("h2", "its agent broke the protocol"), LinkRestored("h2", is_leaving=True))
     assert history.job.culprit is not None
@@ -274,18 +259,16 @@ def test_pauses_between_tries_grow_to_half_a_minute() -> None:
 
 
 def test_at_the_limit_the_job_ends_and_says_how_to_wait_longer() -> None:
-    job = waiting(301)
-    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
-    assert job.job.culprit is not None
-    assert (job.job.culprit.cause, job.job.culprit.name) == (Cause.UNREACHABLE, "b"), "not the task that fell victim"
-    assert job.job.culprit.message == (
+    """Whoever ends the job need not wait: nothing lives."""
+    job = waiting(301).job
+    assert (job.phase, job.exit_code) == (Phase.ENDED, 125)
+    assert job.culprit is not None
+    assert (job.culprit.cause, job.culprit.name) == (Cause.UNREACHABLE, "b"), "not the task that fell victim"
+    assert job.culprit.message == (
         "b: no route\nnot reached again within timeouts.lost_host (5 min); raise it, e.g. --set timeouts.lost_host=1h"
     )
-
-
-@pytest.mark.parametrize("request_", [Interrupted(2), StopRequested(10.0)])
-def test_whoever_ends_the_job_need_not_wait(request_: Interrupted | StopRequested) -> None:
-    assert waiting().happens(request_).job.phase is Phase.ENDED
+    for request in (Interrupted(2), StopRequested(10.0)):
+        assert waiting().happens(request).job.phase is Phase.ENDED
 
 
 def test_without_a_limit_of_its_own_each_try_is_a_restart() -> None:
