@@ -71,7 +71,8 @@ def _test(suite: Suite, edit: Edit | None) -> Finding:
         if edit is not None:
             edit.plant_in(Path(directory))
         began_at = time.monotonic()
-        code, output = _run_pytest(suite, {**os.environ, "PYTHONPATH": path})
+        env = {**os.environ, "PYTHONPATH": path, "TFLAUNCH_TEST_PATIENCE": f"{PATIENCE / 3:.0f}"}
+        code, output = _run_pytest(suite, env)
         seconds = time.monotonic() - began_at
     failed = _FAILED.search(output)
     if code == _FAILURES and failed is not None:

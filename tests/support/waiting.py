@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-PATIENCE = int(600 * min(max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0), 2.5))
+_LOAD = min(max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0), 2.5)
+PATIENCE = int(os.environ.get("TFLAUNCH_TEST_PATIENCE", 600 * _LOAD))
 """Seconds until a test gives up: it fails for a fault, never because the machine is busy.
 
-More on a machine that was busier than its cores when the tests began; less than pytest's own timeout.
+More on a machine that was busier than its cores when the tests began; less than pytest's own timeout. Less where a
+planted bug is to be found, which often shows by what never happens.
 """
 _PAUSE = 0.02  # seconds between looks
 
