@@ -17,21 +17,18 @@ pytestmark = pytest.mark.unit
 
 
 def test_a_verb_follows_the_one_that_it_names() -> None:
-    """Or its heading."""
     names = list(verbs())
     assert names.index("stacks") == names.index("explain") + 1
     assert names.index("init") + 1 == names.index("run")
 
 
 def test_every_suggestion_is_a_command() -> None:
-    """Or an option of the program itself: no verb of another tool leads to the list of commands."""
     assert not set(MEANINGS) & set(verbs())
     assert [name for name in MEANINGS if "lists the commands" in no_such_command(name, verbs()).message] == []
 
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "cluster_specs").glob("*.json")), ids=lambda path: path.name)
 def test_every_spec_that_comes_with_tflaunch_has_no_problem(path: Path) -> None:
-    """Users run these first."""
     spec = load.load_spec(path, environ={"HOME": "/home/ann"})
     found = {role: (Address("h1", None), Address("h2", None)) for role in spec.discover}
     assert lint.check_spec(spec.model_copy(update={"cluster": {**spec.cluster, **found}})) == []

@@ -40,7 +40,6 @@ def imported(launch: Launch) -> str:
 
 
 def test_the_modules_that_are_planted_would_be_imported(planted: Launch) -> None:
-    """By a Python that searches the working directory."""
     subprocess.run([sys.executable, "-c", "import json"], cwd=planted.directory, check=False)
     assert "json" in imported(planted)
 
@@ -61,7 +60,6 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_process_of_ours_imports_nothing_from_the_working_directory(planted: Launch, command: str) -> None:
-    """Whichever command starts it."""
     sub = planted.directory / "sub"
     sub.mkdir()
     (sub / "train.py").write_text("print('trained')")
@@ -82,7 +80,6 @@ def test_a_process_of_ours_imports_nothing_from_the_working_directory(planted: L
 
 @pytest.mark.parametrize(("command", "link"), [("up --web", "token="), ("tensorboard", "TensorBoard: http")])
 def test_what_serves_a_page_imports_nothing_from_it(planted: Launch, command: str, link: str) -> None:
-    """In a process beside the command."""
     done = planted.spec("done.json", cluster={"worker": 1}, strategy="none", command=["true"], tensorboard="logs")
     lasting = planted.spec(cluster={"worker": 1}, strategy="none", command=["sleep", "300"])
     if command == "tensorboard":
@@ -100,7 +97,6 @@ def test_what_serves_a_page_imports_nothing_from_it(planted: Launch, command: st
 
 
 def test_the_page_runs_again(planted: Launch) -> None:
-    """A run that has ended."""
     assert planted.up(planted.spec(cluster={"worker": 1}, strategy="none", command=["echo", "ran"])).returncode == 0
     server = Server(planted)
     server.sign_in()

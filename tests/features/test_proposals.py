@@ -121,7 +121,6 @@ ALL = list(places())
 
 @pytest.mark.parametrize("place", ALL, ids=lambda place: ".".join(map(str, place)))
 def test_what_is_proposed_is_accepted(place: tuple[str | int, ...]) -> None:
-    """And every message has a remedy."""
     for value in WRONG:
         for problem in problems(place, value):
             assert problem.hint, problem.sentence()
@@ -147,7 +146,6 @@ FOREIGN = [(model, name) for model, remedies in foreign_fields.REMEDIES.items() 
 
 @pytest.mark.parametrize(("model", "name"), FOREIGN, ids=lambda each: getattr(each, "__name__", each))
 def test_a_field_of_another_tool_is_answered_with_what_is_accepted(model: Any, name: str) -> None:
-    """In the part in which it stands."""
     (problem,) = problems((*PARTS[model], name), 1)
     assert problem.message == f"unknown field {name!r}"
     is_beside = problem.hint.startswith('write beside "roles": ')
@@ -160,7 +158,6 @@ def test_a_field_of_another_tool_is_answered_with_what_is_accepted(model: Any, n
 
 
 def test_all_kinds_of_places_are_tried() -> None:
-    """Fields, parts, lists and objects."""
     assert {
         ("restart",),
         ("restart", "max"),

@@ -69,7 +69,6 @@ def test_a_run_without_steps_ends_at_the_limit(launch: Launch) -> None:
 
 
 def test_ctrl_c_prints_what_was_measured_and_leaves_nothing(launch: Launch) -> None:
-    """During the second run."""
     command = f"[ $(ls $TFLAUNCH_HOME/runs | wc -l) = 1 ] || exec sleep 300; {STEPS}"
     process = launch.start("bench", spec(launch, command), "--workers", "1,2")
     read_errors_until(process, "2 workers: run ")

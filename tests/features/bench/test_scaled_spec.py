@@ -46,7 +46,6 @@ def addresses(scaled: Spec) -> dict[str, list[str]]:
 def test_a_spec_gets_its_first_workers_or_more_local_ones(
     cluster: dict[str, Any], count: int, expected: dict[str, list[str]]
 ) -> None:
-    """The chief is one of them, unless there are parameter servers."""
     assert addresses(with_workers("job.json", spec(cluster), count, HERE)) == expected
 
 
@@ -70,7 +69,6 @@ def test_workers_whose_hosts_are_not_known_are_refused(cluster: dict[str, Any], 
 
 
 def test_what_is_not_measured_is_left_out() -> None:
-    """Settings of hosts that are not used, too, but not those of all hosts."""
     hosts = {"*": {"python": "/p"}, "a": {"gpus": 1}, "b": {"gpus": 1}, "c": {}}
     fields = {"hosts": hosts, "spares": ["c"], "collect": ["*"], "timeouts": {"deadline": 5, "stall": 60}}
     scaled = with_workers("job.json", spec({"worker": ["a", "b"]}, **fields), 1, HERE)

@@ -38,7 +38,6 @@ def runs(
 def test_efficiency_is_the_speed_up_per_worker(
     first: float | None, last: float | None, speed_up: float, efficiency: float | None, kind: str | None
 ) -> None:
-    """In examples per second, relative to the run with the fewest workers."""
     made = runs(first, last)
     assert made[1].speed_up == pytest.approx(speed_up)
     assert made[1].efficiency == (None if efficiency is None else pytest.approx(efficiency))
@@ -90,7 +89,6 @@ def test_without_examples_steps_are_compared_and_the_ideal_is_unknown() -> None:
 def test_a_measurement_begins_after_the_warm_up(
     steps: list[int], has_ended: bool, measured: tuple[int, int] | None
 ) -> None:
-    """Unless the run was too short for one."""
     watcher = StepWatcher(Path("job-1"), Wanted(steps=50, warm_up=10, limit=60))
     watcher.reports = [Report(step, step / 10) for step in steps]
     watcher.has_ended = has_ended

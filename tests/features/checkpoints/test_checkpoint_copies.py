@@ -65,7 +65,6 @@ def write(path: Path, data: bytes = b"x", age: float = 0.0) -> None:
 
 
 def test_a_checkpoint_of_tensorflow_is_what_its_directory_names(tmp_path: Path) -> None:
-    """The next one is being written, and has no `checkpoint` yet; what refers to others comes last."""
     save(tmp_path, 10, 1, 5)
     write(tmp_path / "ckpt-20.data-00000-of-00001")
     write(tmp_path / "ckpt-20.index", INDEX_END)
@@ -74,7 +73,6 @@ def test_a_checkpoint_of_tensorflow_is_what_its_directory_names(tmp_path: Path) 
 
 @pytest.mark.parametrize("lacking", ["ckpt-3.data-00001-of-00002", "ckpt-3.index"])
 def test_all_parts_must_be_there(tmp_path: Path, lacking: str) -> None:
-    """A missing shard, or an index without its end."""
     for number in range(2):
         write(tmp_path / f"ckpt-3.data-0000{number}-of-00002")
     write(tmp_path / "ckpt-3.index", b"index" + INDEX_END)
@@ -109,7 +107,6 @@ def test_backup_and_restore_writes_its_epoch_last(tmp_path: Path) -> None:
 
 
 def test_the_newest_of_every_directory_belongs_to_it(tmp_path: Path) -> None:
-    """Other workers' temporary directories, hidden files and links do not."""
     save(tmp_path / "chief", 10, 1, 5)
     write(tmp_path / "best" / "epoch-1.keras", KERAS, age=50)
     write(tmp_path / "best" / "epoch-2.keras", KERAS, age=40)
@@ -133,7 +130,6 @@ def test_the_newest_of_every_directory_belongs_to_it(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_changes_while_it_is_copied_is_not_taken(tmp_path: Path) -> None:
-    """A file that the program has overwritten or removed since it was found."""
     store = CheckpointStore(str(tmp_path / "store"))
     for change in (lambda path: path.write_bytes(b"another"), lambda path: path.unlink()):
         save(tmp_path / "state", 10, 1, 5)
@@ -177,7 +173,6 @@ def test_nothing_is_written_behind_a_link(tmp_path: Path) -> None:
 
 
 def test_what_arrives_damaged_is_refused(tmp_path: Path) -> None:
-    """And a part that does not follow the one before."""
     store = CheckpointStore(str(tmp_path))
     with pytest.raises(FilesError, match="damaged"):
         store.take("0" * 64, 0, b"content", is_last=True)
@@ -206,7 +201,6 @@ def heard(**answer: Any) -> list[object]:
 
 
 def test_a_checkpoint_that_an_agent_lists() -> None:
-    """Its files have paths inside the directory."""
     told = heard(found=GOOD, problem="")
     assert told == [FoundCheckpoint(1, "ckpt-1", 1, 2.5, (File("ckpt-1.index", 5, "ab" * 32),)), ""]
 
@@ -231,13 +225,11 @@ def test_a_checkpoint_that_an_agent_lists() -> None:
     ],
 )
 def test_an_agent_that_lies_about_a_checkpoint(changed: dict[str, Any]) -> None:
-    """Its link ends."""
     with pytest.raises(ValueError, match=r".+"):
         heard(found={**GOOD, **changed}, problem="")
 
 
 def test_an_agent_wants_what_it_was_not_offered() -> None:
-    """Its link ends."""
     told: list[Missing] = []
     for missing in (["cd" * 32, 0], ["ab" * 32, -1], ["ab" * 32], "ab"):
         agent = PlayedAgent()
@@ -252,7 +244,6 @@ def test_an_agent_wants_what_it_was_not_offered() -> None:
 
 
 def test_copies_are_limited_and_share_contents(tmp_path: Path) -> None:
-    """Only the newest are kept; a file with the content of an earlier one is not transferred or stored again."""
     copies = CheckpointCopies(tmp_path / "checkpoints", keep=2)
     hosts = [_Host(tmp_path / "h1")]
     for number in (1, 2, 3):
@@ -275,7 +266,6 @@ def test_copies_are_limited_and_share_contents(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_larger_than_the_disk_is_refused(tmp_path: Path) -> None:
-    """Before a part of it is stored."""
     copies = CheckpointCopies(tmp_path / "checkpoints", keep=2)
     with pytest.raises(DiskFullError, match=r"MB that stay free, and .* MB are free; make room"):
         copies.missing([File("x", 2**49, "ab" * 32)])
@@ -424,7 +414,6 @@ class _Cluster:
 
 
 def test_an_attempt_starts_with_the_newest_checkpoint(tmp_path: Path) -> None:
-    """Any host is destroyed; all have the newest one before the next attempt, and little is transferred twice."""
     cluster = _Cluster(tmp_path)
     cluster.begin()
     assert cluster.placed() == [("h1", ""), ("h2", ""), ("h3", "")]
@@ -440,7 +429,6 @@ def test_an_attempt_starts_with_the_newest_checkpoint(tmp_path: Path) -> None:
 
 
 def test_what_was_saved_just_before_the_failure_counts(tmp_path: Path) -> None:
-    """The host of the task that writes is asked before every attempt."""
     cluster = _Cluster(tmp_path)
     cluster.begin()
     cluster.hosts["h1"].saves(10)
@@ -464,7 +452,6 @@ def test_a_run_begins_with_what_an_earlier_one_has_left(tmp_path: Path) -> None:
 
 
 def test_another_supervisor_goes_on(tmp_path: Path) -> None:
-    """With the copies that it finds in the run's directory."""
     cluster = _Cluster(tmp_path)
     cluster.begin()
     cluster.hosts["h1"].saves(10)
@@ -476,7 +463,6 @@ def test_another_supervisor_goes_on(tmp_path: Path) -> None:
 
 
 def test_as_many_hosts_have_copies_as_are_wanted(tmp_path: Path) -> None:
-    """A host that is lost no longer counts."""
     for copies, hosts in ((1, ("h1",)), (2, ("h1", "h2")), (9, ("h1", "h2", "h3"))):
         cluster = _Cluster(tmp_path / str(copies), copies=copies)
         cluster.begin()
@@ -497,7 +483,6 @@ def test_a_host_that_cannot_store_the_checkpoint_fails_the_attempt(tmp_path: Pat
 
 
 def test_a_link_is_lost_while_a_checkpoint_is_awaited(tmp_path: Path) -> None:
-    """It is asked again over the next one."""
     cluster = _Cluster(tmp_path)
     cluster.begin()
     cluster.hosts["h1"].saves(10)
@@ -512,7 +497,6 @@ def test_a_link_is_lost_while_a_checkpoint_is_awaited(tmp_path: Path) -> None:
 
 
 def test_a_job_without_checkpoints_awaits_none() -> None:
-    """Nothing is asked for."""
     job = Willing(clustered({"worker": ["h1", "h2"]}))
     assert job.job.phase is Phase.RUNNING
     assert not [action for action in job.seen if isinstance(action, PlaceCheckpoint)]

@@ -55,7 +55,6 @@ def copies(tmp_path: Path) -> Copies:
 
 
 def test_each_part_is_acknowledged_with_what_has_arrived(copies: Copies) -> None:
-    """The rest follows where it was interrupted; a whole file can be read."""
     assert copies.missing() == [[DIGEST, 0]]
     assert copies.take(0, DATA[:3000], is_last=False) == ""
     assert copies.missing() == [[DIGEST, 3000]]
@@ -65,13 +64,11 @@ def test_each_part_is_acknowledged_with_what_has_arrived(copies: Copies) -> None
 
 
 def test_another_content_is_a_problem_and_not_kept(copies: Copies) -> None:
-    """The file changed while it was sent."""
     assert copies.take(0, DATA[1:], is_last=True)
     assert copies.missing() == [[DIGEST, 0]]
 
 
 def test_a_part_that_does_not_follow_breaks_the_protocol(copies: Copies) -> None:
-    """The agent closes the connection."""
     copies.take(0, DATA[:3000], is_last=False)
     with pytest.raises(ValueError, match="does not follow"):
         copies.take(4000, DATA[4000:], is_last=True)
@@ -79,7 +76,6 @@ def test_a_part_that_does_not_follow_breaks_the_protocol(copies: Copies) -> None
 
 @pytest.mark.parametrize("kind", ["place_checkpoint", "find_checkpoint"])
 def test_a_directory_that_is_not_known_here_is_a_problem(copies: Copies, kind: str) -> None:
-    """Its name has a variable that this host does not have."""
     place = {"workdirs": ["/work"], "files": [], "age": 1.0}
     find: dict[str, Any] = {"workdir": "/work", "known": 0, "kept": [], "wait": False}
     answer, _ = copies.ask(kind, directory="$SCRATCH", **(place if kind == "place_checkpoint" else find))

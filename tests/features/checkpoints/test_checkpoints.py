@@ -29,7 +29,6 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_the_number_in_a_name(name: str, number: int) -> None:
-    """It is the step or epoch; a loss in the name does not count."""
     assert checkpoint_progress.number_of(name) == number
 
 
@@ -41,7 +40,6 @@ def write(path: Path, at: float) -> None:
 
 
 def test_the_newest_of_an_attempt_is_that_with_the_highest_number(tmp_path: Path) -> None:
-    """Checkpoints of earlier attempts or runs do not count."""
     write(tmp_path / "state" / "ckpt-900.index", at=1000)
     write(tmp_path / "state" / "ckpt-12.index", at=2000)
     write(tmp_path / "state" / "ckpt-9.index", at=2001)
@@ -51,7 +49,6 @@ def test_the_newest_of_an_attempt_is_that_with_the_highest_number(tmp_path: Path
 
 
 def test_a_large_tree_costs_little(tmp_path: Path) -> None:
-    """The search stops early."""
     for number in range(6000):
         (tmp_path / f"image-{number}.png").touch()
     (tmp_path / "z").mkdir()

@@ -56,17 +56,13 @@ def refused(root: Path, *paths: str) -> str:
 
 
 class TestGather:
-    """Which files are found."""
-
     def test_a_file_has_its_mode_hash_and_size(self, tmp_path: Path):
-        """Paths are relative to the spec's directory, wherever that is."""
         tree(tmp_path, "bin/train")
         (tmp_path / "bin/train").chmod(0o750)
         (file,) = gathered(tmp_path).files
         assert file == ("bin/train", 0o750, hashlib.sha256(b"bin/train").hexdigest(), 9, None)
 
     def test_only_the_named_paths_come(self, tmp_path: Path):
-        """Directories and single files, without duplicates."""
         tree(tmp_path, "pkg/a.py", "pkg/b.py", "data/big", "train.py")
         assert names(gathered(tmp_path, "pkg", "train.py", "./pkg/a.py")) == ["pkg/a.py", "pkg/b.py", "train.py"]
 
@@ -87,7 +83,6 @@ class TestGather:
         assert names(gathered(tmp_path, exclude=(exclude,))) == left
 
     def test_a_link_to_a_file_is_the_file(self, tmp_path: Path):
-        """Even if its target is not copied itself."""
         tree(tmp_path, "shared/data", "code/train.py")
         (tmp_path / "code/data").symlink_to("../shared/data")
         (tmp_path / "code/full").symlink_to(tmp_path / "shared/data")
@@ -112,7 +107,6 @@ class TestGather:
         assert "keys/key lies behind a link that leads out of" in refused(user_code, "keys/key")
 
     def test_a_link_to_a_directory_stays_one(self, tmp_path: Path):
-        """A target within the code keeps its place there, any other its absolute path; cycles are harmless."""
         root = tree(tmp_path / "code", "real/x", "sub/y")
         (root / "sub/near").symlink_to("../real")
         (root / "sub/full").symlink_to(root / "real")
@@ -131,7 +125,6 @@ class TestGather:
         }
 
     def test_what_has_no_content_does_not_come(self, tmp_path: Path):
-        """Links to nothing or to themselves, named pipes, empty directories."""
         tree(tmp_path, "a", "empty/")
         (tmp_path / "dangling").symlink_to("nowhere")
         (tmp_path / "loop").symlink_to("loop")
@@ -144,7 +137,6 @@ class TestGather:
         assert names(gathered(deep_path)) == ["d/" * DEPTH + "file"]
 
     def test_the_spec_may_lie_behind_a_link(self, tmp_path: Path):
-        """Its directory is followed."""
         tree(tmp_path, "real/a")
         (tmp_path / "link").symlink_to("real")
         assert names(gathered(tmp_path / "link")) == ["a"]
@@ -163,7 +155,6 @@ class TestGather:
 
     @pytest.mark.parametrize("error", [errno.EACCES, errno.ENOENT, errno.EIO])
     def test_a_file_that_cannot_be_read_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int):
-        """Permission denied, deleted since the listing, or a disk error."""
         tree(tmp_path, "a", "b")
         original = Path.open
 
@@ -179,7 +170,6 @@ class TestGather:
     def test_a_directory_that_cannot_be_searched_is_named(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
     ):
-        """It is neither skipped nor causes a traceback."""
         tree(tmp_path, "sub/a")
         owner: Any = os if call == "listdir" else Path
         original = getattr(owner, call)
@@ -194,18 +184,14 @@ class TestGather:
         assert refused(tmp_path) == f"sync.paths: {where}: Permission denied; exclude it?"
 
     def test_too_many_files_are_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-        """A limit on their number applies."""
         tree(tmp_path, "a", "b", "c")
         monkeypatch.setattr(selected_files, "_MOST_FILES", 2)
         assert "more than 2 files" in refused(tmp_path)
 
 
 class TestOffers:
-    """How files are announced to an agent."""
-
     @pytest.mark.parametrize(("files", "links"), [(0, 0), (1, 0), (200, 0), (201, 1), (1, 450), (1000, 0)])
     def test_an_offer_comes_in_pieces(self, files: int, links: int):
-        """Each piece is small enough for a slow link; together they are complete."""
         found = Code(
             Path("/"),
             tuple(File(str(number), 0o644, "0" * 64, 1) for number in range(files)),
@@ -224,8 +210,6 @@ class TestOffers:
 
 
 class TestParts:
-    """How file contents are transferred."""
-
     @pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, 2 * PART, 3 * PART - 1])
     def test_parts_make_up_the_file(self, tmp_path: Path, size: int):
         """Only the last part is marked as such, and it is empty only if the file is."""
@@ -238,7 +222,6 @@ class TestParts:
         assert [part.about["is_last"] for part in parts] == [False] * (len(parts) - 1) + [True]
 
     def test_what_has_arrived_is_not_sent_again(self, tmp_path: Path):
-        """The transfer continues at the requested byte."""
         (tmp_path / "x").write_bytes(b"0123456789")
         found = gathered(tmp_path)
         (part,) = found.parts([(found.files[0].sha256, 7)])
@@ -255,7 +238,6 @@ class TestParts:
         assert parts[-1].about["is_last"]
 
     def test_a_file_that_vanished_is_an_error(self, tmp_path: Path):
-        """The error names the file."""
         tree(tmp_path, "x")
         found = gathered(tmp_path)
         (tmp_path / "x").unlink()
@@ -314,7 +296,6 @@ def test_what_was_not_asked_for_does_not_start_an_upload(host: Host) -> None:
 
 @pytest.mark.parametrize("wanted", [[[_HASH, 0]] * 2, [["00" * 32, 0]], [[_HASH, 1]], [[_HASH, -1]], [_HASH], [[0, 0]]])
 def test_only_what_was_offered_is_sent(host: Host, wanted: list[Any]) -> None:
-    """Each once, and from a valid offset."""
     host.session.send_files(Code(Path("/dev"), (File("null", 0o644, _HASH, 0),), ()))
     host.tells("answered", call=2, wanted=wanted)
     assert re.search(r"not offered|must be", host.lost())

@@ -36,7 +36,6 @@ def contents(code: Code) -> dict[str, bytes]:
 
 
 def test_what_is_edited_later_is_sent_as_it_was(tmp_path: Path, code: Code) -> None:
-    """Also by another supervisor."""
     before = contents(code)
     kept = code.keep(tmp_path / "run")
     (tmp_path / "project/train.py").write_text("import other\n")
@@ -48,7 +47,6 @@ def test_what_is_edited_later_is_sent_as_it_was(tmp_path: Path, code: Code) -> N
 
 
 def test_only_the_user_can_read_it(tmp_path: Path, code: Code) -> None:
-    """Whatever the mode of the original; hosts get that."""
     code.keep(tmp_path / "run")
     for path in (tmp_path / "run").rglob("*"):
         assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600)
@@ -75,7 +73,6 @@ def test_a_file_that_changes_before_it_is_copied_is_not_taken_for_the_same(tmp_p
 
 
 def test_files_that_cannot_be_copied_are_read_where_they_are(tmp_path: Path, code: Code) -> None:
-    """Without room for instance."""
     (tmp_path / "run/code").write_text("in the way")
     assert contents(code.keep(tmp_path / "run")) == contents(code)
     (tmp_path / "run/code.json").unlink()
@@ -84,7 +81,6 @@ def test_files_that_cannot_be_copied_are_read_where_they_are(tmp_path: Path, cod
 
 
 def test_a_supervisor_in_a_cluster_gets_all_of_it(tmp_path: Path, code: Code, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the directory of the run, which is sent to its pod."""
     monkeypatch.setattr(user_code, "MOST_COPIED", 0)
     there = tmp_path / "there"
     there.joinpath("code").mkdir(parents=True)
@@ -98,13 +94,11 @@ def test_a_supervisor_in_a_cluster_gets_all_of_it(tmp_path: Path, code: Code, mo
 
 
 def test_a_run_without_a_copy(tmp_path: Path) -> None:
-    """Its tasks run where the code is, or it was begun by an earlier version."""
     assert read_copy(tmp_path) is None
 
 
 @pytest.mark.parametrize("text", ["", '{"files": [', "[]", '{"files": [["a"]], "links": []}', '{"files": 3}'])
 def test_a_description_that_is_incomplete(tmp_path: Path, text: str) -> None:
-    """Of a disk that was full; the code is read where it is."""
     (tmp_path / "code.json").write_text(text)
     assert read_copy(tmp_path) is None
 

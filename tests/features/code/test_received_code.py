@@ -55,11 +55,8 @@ def host(tmp_path: Path) -> Host:
 
 
 class TestOffer:
-    """Which offers are accepted."""
-
     @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "..", ".", "", "a/..", "x\0y"])
     def test_a_path_that_leads_out_is_refused(self, host: Host, path: str):
-        """For files and for links."""
         with pytest.raises(ValueError, match="leads out"):
             host.offer((path, b""))
         with pytest.raises(ValueError, match="leads out"):
@@ -67,7 +64,6 @@ class TestOffer:
 
     @pytest.mark.parametrize("path", ["a/x", "a/b/x"])
     def test_a_path_through_a_link_is_refused(self, host: Host, path: str):
-        """Regardless of the link's target."""
         with pytest.raises(ValueError, match="through a link"):
             host.offer((path, b""), links=[["a", "/etc"]])
         with pytest.raises(ValueError, match="through a link"):
@@ -81,10 +77,7 @@ class TestOffer:
 
 
 class TestArrival:
-    """How contents arrive."""
-
     def test_a_content_is_wanted_once(self, host: Host):
-        """Even if several files have it; not at all if it is cached."""
         found = host.offer(("a", b"same"), ("b", b"same"), ("c", b"other"))
         assert found.wanted() == sorted([(digest_of(b"same"), 0), (digest_of(b"other"), 0)])
         found.take(digest_of(b"same"), 0, b"same", True)
@@ -92,7 +85,6 @@ class TestArrival:
         assert Host(host.home, "later").offer(("d", b"same")).is_complete
 
     def test_a_file_comes_in_parts_and_goes_on_where_it_was(self, host: Host):
-        """After a reconnect, the bytes that arrived are not requested again."""
         content = b"0123456789"
         found = host.offer(("a", content))
         found.take(digest_of(content), 0, b"0123", False)
@@ -104,18 +96,15 @@ class TestArrival:
         assert (host.cache / digest_of(content)).read_bytes() == content
 
     def test_a_part_that_comes_late_is_nothing(self, host: Host):
-        """Its file is complete already."""
         found = host.bring(("a", b"x"))
         found.take(digest_of(b"x"), 0, b"y", True)
         assert (host.cache / digest_of(b"x")).read_bytes() == b"x"
 
     def test_an_empty_file_arrives(self, host: Host):
-        """In one part without bytes."""
         host.bring(("a", b""))
         assert (host.code / "a").read_bytes() == b""
 
     def test_another_content_is_refused(self, host: Host):
-        """The error names its file; nothing is cached, and later parts are discarded."""
         found = host.offer(("pkg/a", b"before"), ("b", b"b"))
         with pytest.raises(FilesError, match=r"^pkg/a changed while it was sent"):
             found.take(digest_of(b"before"), 0, b"after", True)
@@ -124,7 +113,6 @@ class TestArrival:
         assert not [*(host.agent / "tasks/.files").iterdir()]
 
     def test_what_an_earlier_agent_did_not_finish_is_void(self, host: Host):
-        """A new agent starts from zero."""
         content = b"0123456789"
         host.offer(("a", content)).take(digest_of(content), 0, b"0123", False)
         found = host.offer(("a", content))
@@ -133,13 +121,11 @@ class TestArrival:
         assert (host.cache / digest_of(content)).read_bytes() == content
 
     def test_a_broken_upload_leaves_the_cache_alone(self, host: Host):
-        """Parts are stored where the agent's guard removes them."""
         host.offer(("a", b"0123")).take(digest_of(b"0123"), 0, b"01", False)
         assert not [*host.cache.iterdir()]
         assert [path.parent.parent.name for path in host.agent.rglob("*") if path.is_file()] == ["tasks"]
 
     def test_a_full_disk_is_one_sentence(self, host: Host):
-        """And the space is freed."""
         found = host.offer(("a", b"0123456789"))
         found.take(digest_of(b"0123456789"), 0, b"01", False)
         (arriving,) = (host.agent / "tasks/.files").iterdir()
@@ -151,17 +137,13 @@ class TestArrival:
 
 
 class TestPlace:
-    """What the tasks find."""
-
     def test_files_have_their_modes_and_links_their_targets(self, host: Host):
-        """No file is writable for others; set-user-id bits are dropped."""
         host.bring(("bin/run", b"x"), links=[["current", "bin"]], mode=0o4751)
         assert (host.code / "bin/run").stat().st_mode & 0o7777 == 0o751
         assert (host.code / "bin").stat().st_mode & 0o777 == 0o700
         assert (host.code / "current/run").read_bytes() == b"x"
 
     def test_a_file_is_a_copy(self, host: Host):
-        """A task that writes to it does not change other runs."""
         host.bring(("a", b"x"))
         (host.code / "a").write_bytes(b"y")
         later = Host(host.home, "later")
@@ -169,7 +151,6 @@ class TestPlace:
         assert (later.code / "a").read_bytes() == b"x"
 
     def test_another_attempt_finds_the_code_and_earlier_results(self, host: Host):
-        """Even where a file is read-only, and where a task has changed one."""
         offered = (("a", b"x"), ("b", b"y"))
         host.bring(*offered, mode=0o400)
         (host.code / "a").unlink()
@@ -181,7 +162,6 @@ class TestPlace:
         assert content == {"a": b"x", "b": b"y", "result": b"z", "l": b"y"}
 
     def test_links_of_tasks_lead_nothing_of_ours_out(self, host: Host, tmp_path: Path):
-        """Neither in place of a file nor in place of its directory."""
         outside = tmp_path / "outside"
         outside.mkdir()
         (outside / "x").write_bytes(b"theirs")
@@ -207,7 +187,6 @@ class TestPlace:
         assert (host.code / "a/result").exists()
 
     def test_a_damaged_content_is_not_placed(self, host: Host):
-        """It is deleted, and sent again next time."""
         found = host.bring(("a", b"x"))
         (host.cache / digest_of(b"x")).write_bytes(b"")
         later = Host(host.home, "later")
@@ -220,7 +199,6 @@ class TestPlace:
         assert found.is_complete
 
     def test_without_room_nothing_is_left(self, host: Host, monkeypatch: pytest.MonkeyPatch):
-        """Unless tasks of an earlier attempt used the directory."""
         found = host.offer(("a", b"x"))
         found.take(digest_of(b"x"), 0, b"x", True)
 
@@ -233,10 +211,7 @@ class TestPlace:
 
 
 class TestForgetting:
-    """What is evicted from the cache."""
-
     def test_what_nobody_used_for_a_month_is_forgotten(self, host: Host):
-        """Only that."""
         host.bring(("a", b"old"), ("b", b"used"))
         month_ago = time.time() - 31 * 86400
         for content in (b"old", b"used"):
@@ -245,7 +220,6 @@ class TestForgetting:
         assert {path.name for path in host.cache.iterdir()} == {digest_of(b"used"), digest_of(b"new")}
 
     def test_what_a_run_is_about_to_place_is_kept(self, host: Host):
-        """Even if another run places files and evicts between this run's check and its placing."""
         host.bring(("a", b"old"))
         month_ago = time.time() - 31 * 86400
         os.utime(host.cache / digest_of(b"old"), (month_ago, month_ago))
@@ -255,7 +229,6 @@ class TestForgetting:
         assert found.place() == ""
 
     def test_two_runs_may_forget_the_same_file(self, host: Host, monkeypatch: pytest.MonkeyPatch):
-        """One of them finds it already deleted."""
         host.bring(("a", b"x"))
         listed = ["gone", digest_of(b"x")]
         monkeypatch.setattr("tflaunch_worker.features.code.received_code.os.listdir", lambda _: listed)

@@ -33,7 +33,6 @@ STALLS = (OutputStalled(HERE, "worker:0", 0), OutputStalled(HERE, "worker:1", 0)
 
 
 def test_a_job_does_not_stall_while_a_task_is_debugged() -> None:
-    """Afterwards the limit starts again."""
     history = mirrored(timeouts={"stall": 20}).happens(REACHED, *STALLS)
     assert time_limits.next_deadline(history.job) is None
     history.now += 3600
@@ -45,7 +44,6 @@ def test_a_job_does_not_stall_while_a_task_is_debugged() -> None:
 
 
 def test_the_limit_begins_after_the_last_breakpoint() -> None:
-    """Two tasks wait, and one that has ended does not count."""
     history = mirrored(timeouts={"stall": 20}).happens(REACHED, REACHED._replace(task="worker:0"), *STALLS, LEFT)
     assert time_limits.next_deadline(history.job) is None
     history.now += 100
@@ -70,7 +68,6 @@ def test_the_limits_of_start_and_finish_wait_too() -> None:
 
 
 def test_a_cluster_that_cannot_form_is_not_reported() -> None:
-    """The limit of the start starts again, too."""
     plan = clustered({"worker": 2}, timeouts={"start": 100})
     history = History(plan).start_without_ports().happens(REACHED)
     assert time_limits.next_deadline(history.job) is None
@@ -102,7 +99,6 @@ def told(history: History, event: Event) -> list[str]:
 
 
 def test_users_hear_where_a_task_waits_and_how_to_get_there() -> None:
-    """On the screen and in `ps`, until it continues."""
     history = mirrored()
     sentence = "worker:1 waits at a breakpoint in train.py, line 40, in step: tflaunch debug run worker:1"
     assert told(history, REACHED) == [sentence]
@@ -142,7 +138,6 @@ class Screen(SimpleNamespace):
 
 
 def test_terminals_hear_only_what_is_for_them() -> None:
-    """And nothing after they have left; a lost link ends them all."""
     agent, first, second = PlayedAgent(), Screen(), Screen()
     first.attach(agent)
     call = second.attach(agent, "worker:1", 2).call
@@ -185,7 +180,6 @@ def test_what_agents_say_about_debuggers_is_checked(call: int, about: dict[str, 
 
 @pytest.mark.parametrize("reason", [LINK_LOST, None, "refused"])
 def test_why_terminals_leave_is_checked(reason: str | None) -> None:
-    """The reason is one of those that are known."""
     agent, screen = PlayedAgent(), Screen()
     screen.attach(agent)
     with pytest.raises(ValueError, match=r"must be|cannot be"):

@@ -109,7 +109,6 @@ def test_a_terminal_that_is_lost_can_come_back(launch: Launch) -> None:
 
 
 def test_two_tasks_wait_at_once(launch: Launch) -> None:
-    """Without a name, the first that waits; a name that does not exist is one sentence."""
     begin(launch, "worker:0", "worker:1")
     terminals = [Terminal(launch, f"tflaunch debug worker:{number}") for number in (1, 0)]
     for terminal in terminals:
@@ -126,7 +125,6 @@ def test_two_tasks_wait_at_once(launch: Launch) -> None:
 
 
 def test_a_debugger_outlives_its_supervisor(launch: Launch) -> None:
-    """The terminal hears that it was killed; the next supervisor reaches the task."""
     running, terminal = begin_here(launch, "worker:1")
     running.kill()
     running.communicate(timeout=PATIENCE)
@@ -142,7 +140,6 @@ def test_a_debugger_outlives_its_supervisor(launch: Launch) -> None:
 
 
 def test_a_run_that_waits_at_a_breakpoint_can_be_ended(launch: Launch) -> None:
-    """By Ctrl-C, both while a terminal debugs it and while none does."""
     running, terminal = begin_here(launch, "worker:1")
     running.send_signal(signal.SIGINT)
     shown, _ = terminal.read_to_end()

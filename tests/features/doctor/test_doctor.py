@@ -44,7 +44,6 @@ def with_facts(**changes: Any) -> Host:
 
 
 def test_health_is_no_finding() -> None:
-    """Two identical hosts."""
     assert found(healthy("b", "worker:1")) == []
 
 
@@ -80,7 +79,6 @@ FAULTS = [
     ("host", "check", "severity", "words"), FAULTS, ids=[f"{n}-{f[1]}" for n, f in enumerate(FAULTS)]
 )
 def test_each_fault_is_found_by_name(host: Host, check: str, severity: str, words: str) -> None:
-    """One finding, with a remedy."""
     (finding,) = found(host)
     assert (finding.check, finding.severity) == (check, severity)
     assert words in finding.message
@@ -88,7 +86,6 @@ def test_each_fault_is_found_by_name(host: Host, check: str, severity: str, word
 
 
 def test_every_check_can_find_something() -> None:
-    """No check is listed that can only pass."""
     assert {fault[1] for fault in FAULTS} | {"proxies", "secrets", "tensorboard"} == set(
         CHECKS
     )  # the last: see test_board.py
@@ -112,7 +109,6 @@ def test_a_fence_that_is_required_must_be_possible(network: str, severity: str) 
     ],
 )
 def test_who_could_reach_a_task_is_told(fields: dict[str, Any], who: str) -> None:
-    """On a host on which ports can be fenced."""
     plan = clustered(**{"cluster": CLUSTER, **fields})
     host = plan.hosts[0].host
     assert reachable_by(plan, Host(host, facts=FACTS))["worker:0"] == who
@@ -122,7 +118,6 @@ def test_who_could_reach_a_task_is_told(fields: dict[str, Any], who: str) -> Non
 
 
 def test_a_private_network_must_be_possible() -> None:
-    """The reason is that of the host."""
     plan = clustered({"worker": 2}, network="private")
     (finding,) = findings(plan, {"localhost": with_facts(not_private="forbidden")._replace(host="localhost")})
     assert (finding.check, finding.severity, finding.message) == (
@@ -142,7 +137,6 @@ def test_a_private_network_without_a_way_out_is_told() -> None:
 
 
 def test_a_proxy_for_the_clusters_own_traffic_is_found() -> None:
-    """A grpc_proxy in the spec's env applies unless no_grpc_proxy covers everything; other proxies are ignored."""
     proxy = {"grpc_proxy": "http://proxy:3128"}
     (finding,) = found(B, clustered(CLUSTER, env=proxy))
     assert (finding.check, finding.severity) == ("proxies", "warning")
@@ -157,7 +151,6 @@ def test_more_gpus_than_there_are_is_an_error() -> None:
 
 
 def test_tf_keras_that_the_spec_demands_must_be_there() -> None:
-    """If the host decides, a run works without it; if the spec says true, it is required."""
     (finding,) = found(with_program(tf_keras=None), clustered(CLUSTER, legacy_keras=True))
     assert (finding.check, finding.severity) == ("keras", "error")
     assert found(with_program(tf_keras=None), clustered(CLUSTER, legacy_keras=False)) == []
@@ -170,7 +163,6 @@ def test_a_job_without_a_cluster_needs_no_tensorflow() -> None:
 
 
 def test_what_was_not_checked_is_not_ok() -> None:
-    """A host that was not reached leaves all checks but one open; a command other than Python has no TensorFlow."""
     plan = clustered(CLUSTER)
     lost = {"a": A, "b": Host("b", reason="no route; check the cable")}
     assert unchecked(plan, lost)["tensorflow"] == "needs b"
@@ -188,7 +180,6 @@ def test_a_reason_with_a_remedy_gets_no_second_one() -> None:
 
 
 def test_a_missing_tensorboard_is_reported() -> None:
-    """A warning only where it is wanted; other packages missing from its Python are not reported."""
     fields = {"strategy": "mirrored", "tensorboard": "logs/"}
     plan = planned({"cluster": {"worker": 1}, "command": ["python", "train.py"], **fields})
     good = {"python": "3.11.7", "tensorflow": "2.21.0", "keras": "3", "tf_keras": None, "has_tensorboard": True}

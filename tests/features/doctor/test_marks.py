@@ -23,7 +23,6 @@ def test_a_mark_is_left_in_the_nearest_directory_that_exists(tmp_path: Path) -> 
 def test_no_mark_is_left_where_nothing_of_the_user_is(
     directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither in the agent's working directory nor in the root."""
     monkeypatch.chdir(tmp_path)
     assert host_facts.mark(directory, "token") is None
     assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,6 @@ FAR = clustered({"worker": ["a:1", "b:1"], "evaluator": ["b:2"]})
 
 
 def test_strikes_are_read_in_the_order_of_their_time() -> None:
-    """Regardless of the order in the text, and with any duration that a spec accepts."""
     faults = drill.parse_drill("kill worker:1 after 1m; stop evaluator:0 for 10s; cut host=b after 2 for 5s;", FAR)
     assert faults == (
         Fault("stop", "evaluator:0", "b", 0, 10),
@@ -44,7 +43,6 @@ def test_strikes_are_read_in_the_order_of_their_time() -> None:
     ],
 )
 def test_what_cannot_be_done_is_refused_with_an_example(text: str, reason: str) -> None:
-    """Before anything starts."""
     with pytest.raises(TflaunchError, match="write for example") as error:
         drill.parse_drill(text, FAR)
     assert reason in str(error.value)
@@ -52,7 +50,6 @@ def test_what_cannot_be_done_is_refused_with_an_example(text: str, reason: str) 
 
 
 def test_a_cut_needs_a_lease() -> None:
-    """Without one, the tasks on this machine die with the link."""
     with pytest.raises(TflaunchError, match="lease"):
         drill.parse_drill("cut host=localhost for 3s", clustered({"worker": 2}))
 
@@ -69,7 +66,6 @@ def said(outcome: FaultOutcome, exit_code: int = 0) -> str:
 
 
 def test_a_gang_that_runs_again_has_recovered() -> None:
-    """The message gives the recovery time, which does not begin before a task has ended."""
     history = mirrored(restart={"max": 1, "backoff": [1, 1]})
     outcome = drill.follow_fault(struck(history), history.job, history.now)
     assert said(outcome) == "no task ended because of it"
@@ -86,7 +82,6 @@ def test_a_gang_that_runs_again_has_recovered() -> None:
 
 
 def test_a_task_that_starts_alone_is_noticed() -> None:
-    """No other task was disturbed, but this one was missing for a time."""
     history = parameter_server(restart={"max": 1, "backoff": [1, 1]})
     outcome = struck(history)
     history.ends("worker:0", None, 9)
@@ -97,7 +92,6 @@ def test_a_task_that_starts_alone_is_noticed() -> None:
 
 
 def test_a_strike_that_nobody_notices_stays_so_when_another_follows() -> None:
-    """A later restart has another cause."""
     history = mirrored()
     outcome = drill.follow_fault(struck(history, "stop"), history.job, history.now)
     assert said(outcome) == "no task ended because of it"
@@ -107,5 +101,4 @@ def test_a_strike_that_nobody_notices_stays_so_when_another_follows() -> None:
 
 
 def test_a_strike_that_was_not_done_is_said() -> None:
-    """The job ended first."""
     assert said(FaultOutcome(Fault("kill", "worker:0", HERE, 5, None))) == "not done, the job had ended before"

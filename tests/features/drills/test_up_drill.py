@@ -16,7 +16,6 @@ PLAIN: dict[str, Any] = {"strategy": "none", "restart": {"max": 1, "backoff": [0
 
 
 def test_a_drill_strikes_the_real_run_and_says_whether_it_recovered(launch: Launch) -> None:
-    """The killed task is a culprit like any other; the journal records the drill."""
     ended = launch.up(launch.shell(TRAIN, **PLAIN), "--drill", "kill worker:1 after 0.2s")
     assert ended.returncode == 0, ended.stderr
     assert "tflaunch: drill: kill worker:1 after 0.2 s\n" in ended.stderr
@@ -45,7 +44,6 @@ def test_a_stopped_task_goes_on_after_its_time(launch: Launch) -> None:
 
 
 def test_a_cut_link_loses_no_line(launch: Launch) -> None:
-    """The agent stays alive, and is found again by its socket."""
     script = AFTER_FAULT + "for i in $(seq 100); do echo $i; sleep 0.02; done"
     spec = launch.shell(script, strategy="none", timeouts={"lease": 60})
     ended = launch.up(spec, "--drill", "cut host=localhost for 0.5s")
@@ -62,7 +60,6 @@ def test_a_drill_that_could_not_be_done_is_no_success(launch: Launch) -> None:
 
 
 def test_nothing_starts_when_a_drill_is_not_understood(launch: Launch) -> None:
-    """One sentence, with the available faults."""
     ended = launch.up(launch.shell("true"), "--drill", "kill worker:9")
     assert ended.returncode == 2
     assert "the tasks are worker:0, worker:1" in ended.stderr

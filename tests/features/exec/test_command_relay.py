@@ -52,7 +52,6 @@ class Asking:
 
 
 def test_a_command_is_a_call_to_the_agent_of_its_task(run: UngreetedRun) -> None:
-    """With the run's grace period; bytes pass in both directions, and then its end."""
     asking = Asking(run)
     assert [(message["kind"], message["hosts"]) for message in asking.begun] == [("exec_begun", [HERE])]
     assert {name: asking.sent[name] for name in (*ASKED, "grace")} == {**ASKED, "grace": 10.0}
@@ -67,7 +66,6 @@ def test_a_command_is_a_call_to_the_agent_of_its_task(run: UngreetedRun) -> None
 
 
 def test_a_host_that_cannot_be_heard_is_one_sentence(run: UngreetedRun) -> None:
-    """With its state, and how to see when that changes."""
     _, ended = run.caller.says("exec", **ASKED)
     assert (ended["code"], ended["problem"].count(HERE)) == (125, 1)
     assert ended["problem"].startswith(f"host {HERE} of worker:1 cannot be reached: it is ")
@@ -78,7 +76,6 @@ def test_a_host_that_cannot_be_heard_is_one_sentence(run: UngreetedRun) -> None:
     [({"task": "worker:7"}, "there is no task worker:7"), ({"argv": "ls"}, "'argv'"), ({"columns": -1}, "'columns'")],
 )
 def test_what_cannot_be_run_is_refused(run: UngreetedRun, changes: dict[str, Any], reason: str) -> None:
-    """And no agent hears of it."""
     asking = Asking(run, **changes)
     (refused,) = asking.begun
     assert (refused["kind"], asking.number) == ("refused", 0)
@@ -101,7 +98,6 @@ def test_a_caller_cannot_send_more_than_there_is_room_for(run: UngreetedRun) -> 
 
 @pytest.mark.parametrize("about", [{"what": "output"}, {"what": "took", "size": 1}, {"what": "x"}, {}])
 def test_an_agent_that_tells_what_cannot_be_breaks_the_protocol(run: UngreetedRun, about: dict[str, Any]) -> None:
-    """The caller hears that the link is lost."""
     asking = Asking(run)
     (ended,) = asking.hears("told", **about)
     assert (ended["code"], run.session.is_greeted) == (125, False)
@@ -109,7 +105,6 @@ def test_an_agent_that_tells_what_cannot_be_breaks_the_protocol(run: UngreetedRu
 
 
 def test_a_command_ends_with_its_caller(run: UngreetedRun) -> None:
-    """Whatever has become of that."""
     asking = Asking(run)
     run.caller.close()
     run.mailbox.take(run.mailbox.now())
@@ -127,7 +122,6 @@ def test_a_caller_that_is_gone_gets_no_command(run: UngreetedRun) -> None:
 
 
 def test_commands_end_with_the_run(run: UngreetedRun) -> None:
-    """Their callers hear that; later ones are refused."""
     asking = Asking(run)
     run.history.ends("worker:0").ends("worker:1")
     run.watch()

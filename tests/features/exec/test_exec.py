@@ -66,7 +66,6 @@ def end(launch: Launch) -> None:
 
 
 def test_a_command_has_what_the_task_has(launch: Launch) -> None:
-    """Directory, environment, secrets and TF_CONFIG of its last attempt, but it reports no progress in its name."""
     launch.env["KEY_OF_ANN"] = "hush"
     secrets = {"API_KEY": {"env": "KEY_OF_ANN"}}
     begin(launch, strategy="multi_worker_mirrored", secrets=secrets, env={"GIVEN": "by the spec"})
@@ -96,7 +95,6 @@ def test_ends_are_those_of_a_shell(launch: Launch) -> None:
 
 
 def test_pipes_are_exact(launch: Launch) -> None:
-    """Both directions at once, however much; without a command, a shell reads commands."""
     begin(launch, workers=1)
     data = os.urandom(20 * 1024 * 1024)
     code, out, err = execute(launch, "cat", given=data)
@@ -114,7 +112,6 @@ def test_pipes_are_exact(launch: Launch) -> None:
 
 
 def test_a_slow_reader_delays_nobody(launch: Launch) -> None:
-    """Neither supervisor nor agent keep what it has not read; the tasks go on, and nothing is lost."""
     begin(launch, workers=1)
     agent = psutil.Process(launch.status()["tasks"][0]["pid"]).parent()
     assert agent is not None
@@ -135,7 +132,6 @@ def test_a_slow_reader_delays_nobody(launch: Launch) -> None:
 
 
 def test_a_command_ends_with_who_has_started_it(launch: Launch) -> None:
-    """With all its processes, also those that ignore TERM or have left its session; the tasks go on."""
     begin(launch, workers=1)
     ways = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 143}
     started = {number: start(launch, "sh", "-c", f"{ESCAPED}; {BARE}; {STUBBORN}") for number in ways}
@@ -161,7 +157,6 @@ def test_what_a_command_leaves_behind_is_ended(launch: Launch) -> None:
 
 
 def test_a_command_does_not_count_as_the_task(launch: Launch) -> None:
-    """It outlives a restart, and the run does not wait for it, nor for what it has put into the background."""
     begin(launch, workers=1)
     process = start(launch, "sh", "-c", f"{ESCAPED}; exec cat")
     pid = read_pid(process)
@@ -188,7 +183,6 @@ def test_a_command_does_not_count_as_the_task(launch: Launch) -> None:
 
 @pytest.mark.parametrize("killed", ["agent", "guard", "supervisor"])
 def test_a_command_ends_with_what_has_started_it(launch: Launch, killed: str) -> None:
-    """The guard ends it after its agent; the agent when it has no supervisor any more, or no guard."""
     begin(launch, workers=1)
     process = start(launch, "sh", "-c", f"{ESCAPED}; {BARE}; {STUBBORN}")
     pids = [read_pid(process) for _ in range(3)]
@@ -243,7 +237,6 @@ def test_a_terminal_is_one_on_the_host(launch: Launch) -> None:
 
 
 def test_a_command_ends_with_its_terminal(launch: Launch) -> None:
-    """Its user has logged out, or a signal ends what has started it: then the terminal is restored."""
     begin(launch, workers=1)
     stubborn = f"tflaunch exec worker:0 -- sh -c '{STUBBORN}'"
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -262,7 +255,6 @@ def test_a_command_ends_with_its_terminal(launch: Launch) -> None:
 
 
 def test_all_hosts_run_a_command_once(launch: Launch) -> None:
-    """Lines begin with the host's name, and the first failure is the exit code."""
     begin(launch)
     done = launch.run("exec", "--all", "--", "sh", "-c", "cat; echo here; printf there >&2; exit 5")
     assert (done.returncode, done.stdout) == (5, "localhost | here\n")

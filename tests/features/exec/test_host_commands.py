@@ -17,7 +17,6 @@ ASKED: dict[str, Any] = {"task": "worker:0", "argv": ["ls"], "grace": 1.0, "colu
 
 
 def test_a_task_without_an_environment_is_one_sentence() -> None:
-    """It has not started here."""
     answer, _ = Answers().ask(HostCommands(agent_parts(tasks={})).run_command, **ASKED)
     problem = "worker:0 has not started on its host yet; `tflaunch ps` shows when it has"
     assert answer == {"code": NOT_STARTED, "problem": problem}
@@ -28,7 +27,6 @@ def test_a_task_without_an_environment_is_one_sentence() -> None:
     [("task", "../x"), ("argv", ["a\0"]), ("argv", None), ("rows", 2**20), ("term", 5), ("grace", -1)],
 )
 def test_a_malformed_command_is_refused(field: str, value: object) -> None:
-    """The error names the field."""
     checks = HostCommands.CALLS["run_command"]
     orders.check(ASKED, checks)
     with pytest.raises(ValueError, match=rf"'{field}'|name of a task"):
@@ -46,7 +44,6 @@ def test_a_malformed_command_is_refused(field: str, value: object) -> None:
     ],
 )
 def test_what_a_command_cannot_be_told_is_refused(told: dict[str, Any], size: int) -> None:
-    """By both sides alike."""
     assert check_told({"what": "input"}, PART) == "input"
     with pytest.raises(ValueError, match=r"'what'|'size'|'columns'|cannot be told"):
         check_told(told, size)

@@ -56,7 +56,6 @@ def test_a_pattern(pattern: str, path: str, is_match: bool) -> None:
 
 
 def test_an_agent_lists_regular_files_only(tmp_path: Path) -> None:
-    """No symbolic link leads it out of the directory, and no pipe blocks it."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_bytes(b"key")
@@ -101,7 +100,6 @@ LISTED: dict[str, Any] = {"directory": "/w", "files": [["outputs/m", 5, DIGEST]]
 
 
 def test_a_list_of_files() -> None:
-    """Each with path, size and hash."""
     assert _Listing.read(LISTED, ["outputs"]).files == (("outputs/m", 5, DIGEST),)
 
 
@@ -130,7 +128,6 @@ def test_a_list_of_files() -> None:
     ],
 )
 def test_a_hostile_list_is_refused(files: Any) -> None:
-    """No path leads out of the directory for the files, and none that was not asked for is stored."""
     with pytest.raises(ValueError, match=r"lists|must be|surrogates"):
         _Listing.read({**LISTED, "files": files}, ["outputs"])
 
@@ -150,10 +147,7 @@ def reader(content: bytes, *, until: int | None = None) -> Any:
 
 
 class TestStore:
-    """What becomes of parts."""
-
     def test_an_interrupted_transfer_goes_on(self, tmp_path: Path) -> None:
-        """By content: an incomplete file is that of its hash."""
         store = CollectedFiles(tmp_path / "collected", "worker-0")
         with pytest.raises(LinkError):
             store.fetch("outputs/m", len(CONTENT), DIGEST, reader(CONTENT, until=3 * PART))
@@ -168,7 +162,6 @@ class TestStore:
         assert [path.name for path in (tmp_path / "collected").iterdir()] == ["worker-0"]
 
     def test_a_file_that_has_changed_meanwhile(self, tmp_path: Path) -> None:
-        """Neither stored nor continued from."""
         store = CollectedFiles(tmp_path, "worker-0")
         assert not store.fetch("m", len(CONTENT), DIGEST, reader(CONTENT[:-1] + b"x"))
         assert not store.fetch("m", len(CONTENT), DIGEST, reader(CONTENT[: 2 * PART]))
@@ -176,7 +169,6 @@ class TestStore:
         assert store.fetch("m", len(CONTENT), DIGEST, reader(CONTENT))
 
     def test_other_content_is_fetched_again(self, tmp_path: Path) -> None:
-        """The same name and size are not enough."""
         store = CollectedFiles(tmp_path, "worker-0")
         (store.directory).mkdir()
         (store.directory / "m").write_bytes(CONTENT[::-1])
@@ -185,7 +177,6 @@ class TestStore:
         assert (store.directory / "m").read_bytes() == CONTENT
 
     def test_what_is_no_directory(self, tmp_path: Path) -> None:
-        """A host that lists both a file and files below it stores the first only."""
         store = CollectedFiles(tmp_path, "worker-0")
         nothing = hashlib.sha256().hexdigest()
         assert store.fetch("m", 0, nothing, reader(b""))
@@ -195,7 +186,6 @@ class TestStore:
 
 @pytest.mark.parametrize("answer", [{"call": 7}, {"call": 0}, {}, {"kind": "told", "call": 1}])
 def test_an_answer_that_was_not_requested(answer: dict[str, Any]) -> None:
-    """An agent that mixes up its answers is not believed."""
     ours, theirs = socket.socketpair()
 
     def play() -> None:
@@ -249,7 +239,6 @@ def test_tasks_that_share_a_directory_are_listed_once() -> None:
 
 @pytest.mark.parametrize(("path", "is_good"), [("a/**", True), ("*.log", True), ("/a", False), ("../a", False)])
 def test_a_path_of_a_spec(path: str, is_good: bool) -> None:
-    """Below the working directory, and not all of it by accident."""
     assert is_pattern(path) is is_good
     assert not is_pattern("./")
     assert not is_pattern("~/a")

@@ -35,7 +35,6 @@ class Gate(dict[str, Any]):
 
 
 def test_a_collection_that_begins_as_the_run_ends_does_not_block_it(tmp_path: Path) -> None:
-    """Its thread reaches an agent after all were given up, and needs the thread that ends the run."""
     mailbox, sessions, history = Mailbox(), Gate(), mirrored(collect=["out/*"])
     config = SimpleNamespace(directory=SimpleNamespace(path=tmp_path / "run"), extras={"collect_every": 0.0})
     supervision: Any = SimpleNamespace(config=config, job=history.job, sessions=sessions, mailbox=mailbox)

@@ -16,7 +16,6 @@ WRITE = "mkdir -p outputs; echo {task.name} of {run} >outputs/{task.index}; echo
 
 
 def test_outputs_come_home(launch: Launch) -> None:
-    """The summary says where they are; what is asked for later comes then, and only what has changed."""
     spec = launch.spec(
         "mine.json", cluster={"worker": 2}, strategy="none", command=["sh", "-c", WRITE], collect=["outputs/**"]
     )
@@ -82,7 +81,6 @@ def test_a_failed_job_brings_its_files_too(launch: Launch) -> None:
     ],
 )
 def test_what_cannot_be_fetched(launch: Launch, words: tuple[str, ...], said: str) -> None:
-    """One sentence with the remedy."""
     launch.up(launch.spec("mine.json", cluster={"worker": 1}, strategy="none", command=["true"]))
     ended = launch.run("fetch", "mine", *words)
     assert ended.returncode == 2
@@ -91,7 +89,6 @@ def test_what_cannot_be_fetched(launch: Launch, words: tuple[str, ...], said: st
 
 
 def test_outputs_come_home_while_the_job_runs(launch: Launch) -> None:
-    """What has changed since comes at the next time, and the rest at the end."""
     script = "mkdir -p outputs; echo one >outputs/a; while [ ! -e seen ]; do sleep 0.05; done; echo two >outputs/a"
     script += "; while [ ! -e enough ]; do sleep 0.05; done; echo three >outputs/b"
     spec = launch.spec(cluster={"worker": 1}, strategy="none", command=["sh", "-c", script], collect=["outputs"])
@@ -121,7 +118,6 @@ def wait_for_file(running: subprocess.Popen[str], launch: Launch, name: str, tex
     ],
 )
 def test_what_cannot_be_collected_at_intervals(launch: Launch, words: tuple[str, ...], said: str) -> None:
-    """Nothing is started."""
     ended = launch.up(launch.spec(cluster={"worker": 1}, strategy="none", command=["true"]), *words)
     assert ended.returncode == 2
     assert said in ended.stderr

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.unit
 
 
 def test_two_samples_are_taken_with_a_pause() -> None:
-    """And a question during another one gets the same answer."""
     loop = StillLoop()
     collector = EvidenceCollector(cast("Loop", loop))
     answers: list[Any] = []

@@ -11,7 +11,6 @@ pytestmark = pytest.mark.unit
 
 
 def test_only_evidence_of_tasks_that_it_was_asked_to_start_is_passed_on() -> None:
-    """Of an earlier attempt, or a task of another host, nothing is shown."""
     host = joined_host()
     told: list[str] = []
     ended: list[bool] = []

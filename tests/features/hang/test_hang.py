@@ -193,7 +193,6 @@ def test_the_verdict_names_who_holds_up_the_others(name: str) -> None:
     ],
 )
 def test_what_a_task_waits_for_in_its_own_code_is_told(wchan: str, target: str, words: str) -> None:
-    """By the function of the kernel in which it waits."""
     waits = thread(DATA, TRAIN, wchan=wchan, target=target)
     found = judge(w0(), w1(waits))
     assert found.culprits == ("worker:1",)
@@ -201,7 +200,6 @@ def test_what_a_task_waits_for_in_its_own_code_is_told(wchan: str, target: str, 
 
 
 def test_tasks_that_wait_for_different_things_at_one_line_stand_apart() -> None:
-    """One holds a lock and sleeps, and the next waits for the lock."""
     locked = thread(DATA, wchan="locks_lock_inode_wait", target="/d/lock, locked by pid 9")
     found = judge(w0(SLEEPS), w1(locked))
     assert [does(found, task) for task in ("worker:0", "worker:1")] == ["sleeps", "waits for /d/lock, locked by pid 9"]
@@ -232,7 +230,6 @@ def test_a_task_that_has_ended_or_does_not_listen(
 
 
 def test_servers_that_run_the_program_of_the_chief_are_named() -> None:
-    """TensorFlow waits for an hour, in each of them for the others; a mirrored worker forms its cluster like this."""
     tasks = ("chief:0", "worker:0", "ps:0")
     silent = {
         task.replace(":", "_"): TASK._replace(task=task, role=task.partition(":")[0], listening=task == "chief:0")
@@ -296,7 +293,6 @@ def test_evidence_survives_the_way_to_another_command() -> None:
     ],
 )
 def test_the_thread_for_which_an_ended_program_waits_is_named(wchan: str, has_moved: bool, words: str) -> None:
-    """And that the program has ended; the main thread is in `threading._shutdown`."""
     shutdown = Frame("/usr/lib/python3.11/threading.py", 1590, "_shutdown")
     bootstrap = Frame("/usr/lib/python3.11/threading.py", 1002, "Thread._bootstrap")
     of_library = thread(Frame("/usr/lib/python3.11/queue.py", 171, "Queue.get"), bootstrap)
@@ -320,7 +316,6 @@ def test_the_thread_for_which_an_ended_program_waits_is_named(wchan: str, has_mo
 def test_all_processes_of_a_task_count_as_its_work(
     cpus: tuple[float, ...], waits: tuple[float, ...], words: str
 ) -> None:
-    """A pool or a command computes for it; on a crowded machine, what has no CPU waits for one."""
     processes = [
         Process(7 + number, "python", "S", cpu, "", (LOCKED,) if number == 0 else (), (), cpu_wait=wait)
         for number, (cpu, wait) in enumerate(zip(cpus, waits, strict=True))
@@ -355,7 +350,6 @@ TRACE = COMPILATION._replace(line=178, function="trace_function")
     ],
 )
 def test_what_a_task_that_works_does(frames: tuple[Frame, ...], words: str) -> None:
-    """A task that imports TensorFlow does not wait for other tasks."""
     assert does(judge(w0(thread(*frames, TRAIN), cpu=0.9)), "worker:0") == f"{words} (0.9 CPUs)"
     assert "imports" not in words or does(judge(w0(thread(*frames, TRAIN))), "worker:0") == words
 
@@ -371,7 +365,6 @@ def test_tasks_that_all_do_not_listen_are_not_accused() -> None:
 
 
 def test_a_stopped_sidecar_is_named_if_all_that_train_wait() -> None:
-    """A data service, for example; while one of them works, it is not to blame."""
     service = TASK._replace(task="data", role="sidecar")
     stopped = evidence("data", thread(DATA), state="T")
     found = judge(w0(), w1(), stopped, data=service)

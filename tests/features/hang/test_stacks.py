@@ -21,7 +21,6 @@ stay()
 
 
 def test_groups_and_stacks_of_a_live_run_are_shown(launch: Launch) -> None:
-    """Only of the tasks that are asked for; requests that make no sense get one sentence."""
     written = launch.spec(
         cluster={"worker": 3},
         command=["sh", "-c", f"[ $TFLAUNCH_TASK = worker:2 ] && exec sleep 3600; exec {sys.executable} -c '{PROGRAM}'"],

@@ -119,7 +119,6 @@ EXCEPTIONS = {
 
 @pytest.mark.parametrize("name", REAL)
 def test_real_last_lines_get_their_sentence(name: str) -> None:
-    """One sentence each, without a full stop, that fits on two lines."""
     facts, words = SAID[name]
     sentence = find_hint(REAL[name], facts)
     assert sentence is not None
@@ -130,18 +129,15 @@ def test_real_last_lines_get_their_sentence(name: str) -> None:
 
 @pytest.mark.parametrize("name", REAL)
 def test_victims_are_told_from_culprits(name: str) -> None:
-    """Only a task that lost a peer is a victim; a program that failed by itself is not."""
     assert saw_peer_vanish(REAL[name]) is (name in VICTIMS)
 
 
 @pytest.mark.parametrize("name", EXCEPTIONS)
 def test_the_exception_is_found(name: str) -> None:
-    """In short form, without its module path."""
     assert exception_line(REAL[name]) == EXCEPTIONS[name]
 
 
 def test_an_error_of_a_graph_says_what_it_was() -> None:
-    """TensorFlow reports first an error, then its location, and last its cause."""
     line = exception_line(REAL["few files"])
     assert line is not None
     assert line.startswith("InvalidArgumentError: Could not apply FILE based sharding: the dataset only has 1 file(s)")
@@ -149,7 +145,6 @@ def test_an_error_of_a_graph_says_what_it_was() -> None:
 
 
 def test_the_last_of_chained_tracebacks_is_returned() -> None:
-    """Complete, from its header to the exception."""
     found = last_traceback(REAL["no tensorboard"])
     assert found[0] == "Traceback (most recent call last):"
     assert found[-1].startswith("tensorflow.python.summary.tb_summary.TBNotInstalledError: ")
@@ -166,7 +161,6 @@ def test_what_cpp_code_logs_behind_a_traceback_does_not_hide_it() -> None:
 
 
 def test_lines_of_other_threads_inside_a_traceback_are_left_out() -> None:
-    """C++ code writes to the same stream at any time."""
     lines = [
         "Traceback (most recent call last):",
         '  File "train.py", line 1, in <module>',
@@ -178,7 +172,6 @@ def test_lines_of_other_threads_inside_a_traceback_are_left_out() -> None:
 
 
 def test_a_traceback_without_its_beginning_still_has_an_exception() -> None:
-    """The last lines are truncated somewhere."""
     lines = ["    main()", '  File "train.py", line 1, in main', "    fail()", "train.Failure: it is", "so"]
     assert last_traceback(lines) == []
     assert exception_line(lines) == "Failure: it is"
@@ -196,7 +189,6 @@ def test_a_traceback_without_its_beginning_still_has_an_exception() -> None:
     ],
 )
 def test_there_may_be_no_traceback(lines: list[str]) -> None:
-    """Then no cause is invented."""
     assert last_traceback(lines) == []
     assert exception_line(lines) is None
     assert find_hint(lines, MIRRORED) is None
@@ -204,7 +196,6 @@ def test_there_may_be_no_traceback(lines: list[str]) -> None:
 
 
 def test_a_syntax_error_has_no_head() -> None:
-    """Python prints none for the main program itself."""
     lines = ['  File "train.py", line 1', "    x = = 1", "        ^", "SyntaxError: invalid syntax"]
     assert last_traceback(["words", *lines]) == lines
     assert exception_line(lines) == "SyntaxError: invalid syntax"
@@ -221,7 +212,6 @@ def test_a_syntax_error_has_no_head() -> None:
     ],
 )
 def test_only_errors_of_peers_name_a_lost_peer(kind: str, is_of_peer: bool) -> None:
-    """TensorFlow appends where an error came from to every error, also to those of the program."""
     mirrored = [line.replace("UnavailableError", kind) for line in REAL["worker lost"]]
     hint = find_hint(mirrored, MIRRORED) or ""
     assert ("it lost worker:1" in hint) is is_of_peer
@@ -231,7 +221,6 @@ def test_only_errors_of_peers_name_a_lost_peer(kind: str, is_of_peer: bool) -> N
 
 
 def test_an_error_of_a_closure_names_no_lost_peer() -> None:
-    """It came from the worker that ran the closure, which lives."""
     closure = Path(__file__).parents[2] / "unit" / "failures" / "closure-in-fit.txt"
     lines = closure.read_text().partition("----\n")[2].splitlines()
     assert find_hint(lines, SERVERS) is None
@@ -239,7 +228,6 @@ def test_an_error_of_a_closure_names_no_lost_peer() -> None:
 
 
 def test_legacy_keras_does_not_help_who_imports_keras() -> None:
-    """`import keras` is always Keras 3."""
     assert "imports `keras`" in (find_hint(REAL["keras 3 mirrored"], MIRRORED) or "")
     assert "imports `keras`" in (find_hint(REAL["keras 3 servers"], SERVERS) or "")
     assert find_hint(REAL["keras 3 mirrored"], ALONE) is None
@@ -301,26 +289,22 @@ def test_legacy_keras_does_not_help_who_imports_keras() -> None:
     ],
 )
 def test_words_that_this_machine_cannot_bring_about(line: str, facts: Facts, words: str) -> None:
-    """Cases from TensorFlow's sources and from other users' reports."""
     assert words in (find_hint([line], facts) or "")
     assert not saw_peer_vanish(['  File "train.py", line 9', line])
 
 
 def test_a_module_that_was_missed_and_done_without_is_no_cause() -> None:
-    """Only the last exception counts, with those that caused it."""
     missed = REAL["no module"]
     assert find_hint([*missed, *REAL["verbose"]], SERVERS) == find_hint(REAL["verbose"], SERVERS)
 
 
 def test_proxies_are_named_when_tasks_never_met() -> None:
-    """The tasks wait without output."""
     facts = MIRRORED._replace(proxies=("http_proxy", "HTTP_PROXY"), cluster_formed=False)
     assert (find_hint([], facts) or "").startswith("its environment has http_proxy and HTTP_PROXY")
     assert find_hint([], facts._replace(cluster_formed=True)) is None
 
 
 def test_an_illegal_instruction_is_explained() -> None:
-    """TensorFlow is built for AVX."""
     assert "AVX" in (find_hint([], ALONE._replace(signal=4)) or "")
 
 
@@ -342,12 +326,10 @@ def test_hostile_lines_take_no_time(sign: str) -> None:
 
 
 def test_values_are_not_taken_for_the_table() -> None:
-    """Braces in a user's name are kept."""
     facts = ALONE._replace(python="/opt/{python}/{0}")
     assert "/opt/{python}/{0}" in (find_hint(REAL["no module"], facts) or "")
 
 
 def test_the_table_has_a_case_for_every_sentence() -> None:
-    """No two rules give the same hint; every rule can be reached."""
     assert len({(rule.sentence, rule.pattern) for rule in hint_rules.RULES}) == len(hint_rules.RULES)
     assert all(len(rule.sentence) < 200 and not rule.sentence.endswith(".") for rule in hint_rules.RULES)

@@ -25,7 +25,6 @@ TWO_HOSTS = {
 
 
 def test_a_module_missing_elsewhere_is_told_with_host_and_interpreter() -> None:
-    """And the field of the spec that chooses another one."""
     job = History(planned(TWO_HOSTS, ON_H1)).job
     log = [HEAD, '  File "train.py", line 1, in <module>', "ModuleNotFoundError: No module named 'tensorflow'"]
     here, there = (summary.hint_for(job, task, lambda *_: log) for task in ("worker:0", "worker:1"))
@@ -69,7 +68,6 @@ def test_a_tensorboard_that_is_not_installed() -> None:
     ],
 )
 def test_what_an_attempt_began_with_is_not_blamed_for_what_recurs(earlier: dict[str, Any], words: str) -> None:
-    """Data that is uneven fails in every attempt, a checkpoint that is not shared only after a restart."""
     history = mirrored(2, restart={"max": 1, "backoff": [1, 1]})
     history.ends("worker:0", **earlier).ends("worker:1", None, 9).wait().start()
     history.ends("worker:0", 1, failure="InternalError at train.py:7").ends("worker:1", None, 9)

@@ -43,7 +43,6 @@ def is_printed(heading: str) -> bool:
 
 @pytest.mark.parametrize("heading", HEADINGS)
 def test_a_heading_is_a_message(heading: str) -> None:
-    """Of tflaunch, or one of TensorFlow for which tflaunch has a hint."""
     of_tensorflow = [rule for rule in RULES if rule.pattern and re.search(rule.pattern, heading)]
     assert is_printed(heading) or of_tensorflow
 

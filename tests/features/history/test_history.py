@@ -33,10 +33,7 @@ def moment(at: float, cpu: float = 1.0, tasks: int = 1) -> Moment:
 
 @pytest.mark.unit
 class TestFile:
-    """The file."""
-
     def test_moments_are_read_as_they_were_written(self, tmp_path: Path):
-        """With what is not known, and metrics."""
         written = [moment(100.0), Moment(102.0, {"ps:0": Figures()}), moment(104.5, 2.5)]
         writer = HistoryWriter(tmp_path)
         for each in written:
@@ -61,7 +58,6 @@ class TestFile:
         assert HistoryWriter(tmp_path).interval in (writer.interval, writer.interval / 2)
 
     def test_a_disk_without_room_costs_moments_only(self, tmp_path: Path):
-        """What could not be written comes with the next moment."""
         writer = HistoryWriter(tmp_path)
         obstacle = (tmp_path / HISTORY_NAME).with_suffix(".new")
         obstacle.mkdir()
@@ -73,7 +69,6 @@ class TestFile:
         assert [each.time for each in read_history(tmp_path)] == [100.0, 102.0, 104.0]
 
     def test_damaged_lines_are_left_out(self, tmp_path: Path):
-        """What a crash or an editor left; the rest is shown."""
         lines = [
             "[1, {}]",
             "{",
@@ -105,7 +100,6 @@ class TestFile:
 
 @pytest.mark.cli
 def test_no_end_is_expected_of_a_run_that_stands(launch: Launch) -> None:
-    """Its step is known."""
     (launch.directory / "stop").touch()
     script = TRAINING.replace("i=0", "i=0; sleep 5").replace("[ -e", "[ $i -gt 50 ] && [ -e")
     spec = launch.shell(script, 1, strategy="none", restart={"max": 1, "backoff": ["10m", "10m"]})
@@ -124,7 +118,6 @@ def moments(launch: Launch, least: int) -> list[Moment]:
 
 @pytest.mark.cli
 def test_a_run_that_nobody_looks_at_has_its_curves(launch: Launch) -> None:
-    """Beyond the death of its supervisor, up to what its tasks reported last; `ls` and the API read it."""
     assert launch.run("up", "-d", launch.shell(TRAINING, strategy="none", restart={"max": 0})).returncode == 0
     first = moments(launch, 2)[0].tasks["worker:0"]
     assert first.step

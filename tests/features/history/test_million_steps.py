@@ -38,7 +38,6 @@ MOST_ON_DISK = 1_200_000  # bytes
 @pytest.mark.skipif(not LONG, reason="takes minutes: in `make nightly` only")
 @pytest.mark.parametrize("kind", REPORTS)
 def test_memory_and_disk_stay_bounded(launch: Launch, kind: str) -> None:
-    """Whatever a program reports."""
     (launch.directory / "train.py").write_text(TRAINING)
     command = ["python3", "-S", "train.py", REPORTS[kind], str(STEPS)]
     spec = launch.spec("job.json", cluster={"worker": 1}, command=command, strategy="none")

@@ -54,7 +54,6 @@ def _no_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_what_is_written_passes_the_check(suffix: str) -> None:
-    """Without a warning, for every combination of options; all formats have the same fields."""
     for number, roles in enumerate(ROLES):
         command = COMMANDS[number % len(COMMANDS)]
         text = written(roles, suffix, command)
@@ -66,7 +65,6 @@ def test_what_is_written_passes_the_check(suffix: str) -> None:
 
 @pytest.mark.parametrize("suffix", [".yaml", ".toml"])
 def test_every_optional_field_can_be_uncommented(suffix: str) -> None:
-    """Each alone, and all of them together."""
     for number, roles in enumerate(ROLES):
         text = written(roles, suffix, COMMANDS[number % len(COMMANDS)])
         found = list(OPTIONAL.finditer(text))
@@ -79,7 +77,6 @@ def test_every_optional_field_can_be_uncommented(suffix: str) -> None:
 
 
 def test_fields_are_offered_where_they_make_sense() -> None:
-    """`hosts` and `sync` with other hosts, `elastic` with several, `preload` for Python."""
 
     def offered(roles: ClusterOptions, command: list[str]) -> set[str]:
         text = OPTIONAL.sub("", written(roles, ".yaml", command))
@@ -93,7 +90,6 @@ def test_fields_are_offered_where_they_make_sense() -> None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_any_word_of_a_command_arrives_as_it_is(suffix: str) -> None:
-    """Whatever means something in one of the formats."""
     command = ["python", "-c", ODD, "yes", "1e3", "~", "", "- x", "# y", "${A}"]
     assert parsed(written(ClusterOptions(2), suffix, command), suffix)["command"] == command
 
@@ -106,7 +102,6 @@ def test_a_file_name_cannot_leave_its_comment() -> None:
 
 @pytest.mark.parametrize(("suffix", "first"), [(".yaml", "# yaml-language-server: $schema="), (".toml", "#:schema ")])
 def test_the_first_line_names_the_schema_for_editors(suffix: str, first: str) -> None:
-    """By its `$id`; in JSON it is the field `$schema`."""
     identity = schema.json_schema()["$id"]
     assert written(ClusterOptions(2), suffix, ["./train"]).splitlines()[0] == f"{first}{identity}"
     assert parsed(written(ClusterOptions(2), ".json", ["./train"]), ".json")["$schema"] == identity
@@ -122,6 +117,5 @@ def test_the_schema_in_the_package_is_that_of_the_model() -> None:
 
 @pytest.mark.parametrize("roles", [ClusterOptions(0), ClusterOptions(2, ps=1), ClusterOptions(4, "h1:2")])
 def test_a_cluster_that_cannot_train_is_refused(roles: ClusterOptions) -> None:
-    """In terms of the options."""
     with pytest.raises(click.UsageError, match=r"^(-n 0 |--ps needs |-n 4 is more)"):
         cluster_of(roles)

@@ -190,7 +190,6 @@ def test_the_first_process_of_a_pod_lets_its_children_end(number: int) -> None:
 def test_runs_are_found_by_their_user_and_pods_that_still_end_are_named(
     fake: Kubectl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run that was started elsewhere gets a directory with a note; those of others stay unknown."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "home"))
     own = launcher_objects.job(CLUSTER._replace(config="/theirs"), RUN, 1, user_name(os.geteuid()))
     others = launcher_objects.job(CLUSTER, RUN.replace("job", "other"), 1, "somebody else")

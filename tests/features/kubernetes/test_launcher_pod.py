@@ -152,7 +152,6 @@ def test_what_carries_a_command_has_no_say_in_its_exit_code(
 
 
 def test_a_supervisor_whose_pod_is_deleted_is_replaced(cluster: Cluster, launch: Launch) -> None:
-    """The run directory is on a volume."""
     cluster.start(code=0, kubernetes={"run_volume": "runs"})
     tasks, first = cluster.tasks(), cluster.launcher()
     assert len(tasks) == 2
@@ -181,7 +180,6 @@ def test_without_a_volume_the_next_pod_begins_the_job_again(cluster: Cluster, la
 
 
 def test_the_end_of_a_run_is_kept_for_a_while(cluster: Cluster, launch: Launch) -> None:
-    """Then the Job has the result, and the pod's exit code is that of the run."""
     run = cluster.start(kubernetes={"keep": "1s"})
     cluster.go.touch()
     wait_until(lambda: cluster.objects("Job")[0]["spec"]["backoffLimit"] == 0, otherwise="the run did not end")

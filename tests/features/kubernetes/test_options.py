@@ -22,7 +22,6 @@ pytestmark = pytest.mark.cli
     ],
 )
 def test_an_image_is_for_pods(launch: Launch, fields: dict[str, Any], arguments: list[str], is_taken: bool) -> None:
-    """A spec with "kubernetes" needs no --on; without either, that is said."""
     launch.env["KUBECONFIG"] = str(launch.directory / "none")
     spec = launch.spec(cluster={"worker": 1}, strategy="none", command=["true"], workdir="/", **fields)
     ended = launch.run("up", spec, "--image", "busybox", *arguments)

@@ -87,15 +87,10 @@ def test_each_task_has_a_pod_with_a_name_of_the_service() -> None:
     assert [process.host for process in plan.sidecars] == ["night-ly-data-a-0"]
     assert all(host.is_pod and host.inherits_environment and not host.is_local for host in plan.hosts)
     assert not any(plan.is_warm_host(host.host) for host in plan.hosts)
-
-
-def test_settings_of_hosts_that_are_about_the_task_are_kept() -> None:
-    plan = _plan()
-    chief, worker = plan.find("chief:0"), plan.find("worker:0")
-    assert chief.env["A"] == "1"
-    assert worker.argv[0] == "/opt/bin/python"
-    assert worker.env["PATH"] == "/opt/bin:${host:PATH}"
     assert all(host.docker is None for host in plan.hosts)
+    worker = plan.find("worker:0")
+    assert (worker.argv[0], worker.env["PATH"]) == ("/opt/bin/python", "/opt/bin:${host:PATH}")
+    assert plan.find("chief:0").env["A"] == "1", "settings of hosts that are about the task are kept"
 
 
 def test_a_stateful_set_for_each_role_and_sidecar() -> None:
@@ -150,9 +145,6 @@ def test_other_engines_ignore_it() -> None:
     spec, _ = prepare.complete("spec", Path(), made({**SPEC, "cluster": {"worker": ["a", "b"]}}), giver="jobset")
     assert spec.kubernetes is None
     assert "night-ly-worker-0" not in spec.hosts
-
-
-def test_an_image_is_used() -> None:
     assert lint.unused_image(_spec(), None) == []
 
 
@@ -224,8 +216,8 @@ def _warning(uid: str, reason: str, message: str) -> dict[str, Any]:
     return {"involvedObject": {"uid": uid}, "reason": reason, "message": message}
 
 
-def test_a_pod_that_runs_waits_for_nothing() -> None:
-    assert _read(SET, _pod(RUNNING)) == PodState("u1", "c1")
+def _waiting(reason: str, last: dict[str, Any] | None = None, **about: Any) -> dict[str, Any]:
+    return _pod(_with_container({"waiting": {"reason": reason, **about}}, last))
 
 
 @pytest.mark.parametrize(
@@ -233,45 +225,26 @@ def test_a_pod_that_runs_waits_for_nothing() -> None:
     [
         ([SET, _pod(NO_NODE)], (), "Unschedulable", "its pod has no node: 0/3 nodes"),
         ([SET, _pod({"phase": "Pending"})], (), "scheduler", "the scheduler has not seen it yet"),
-        (
-            [SET, _pod(_with_container({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off"}}))],
-            (),
-            "image",
-            "its image 'i:1' cannot be pulled: Back-off",
-        ),
-        (
-            [SET, _pod(_with_container({"waiting": {"reason": "CrashLoopBackOff"}}, TOO_LITTLE))],
-            (),
-            "CrashLoopBackOff",
-            "too little memory (OOMKilled, limit 4Gi)",
-        ),
-        (
-            [SET, _pod(_with_container({"waiting": {"reason": "ContainerCreating"}}))],
-            (_warning("u1", "FailedMount", "no such claim"),),
-            "creation",
-            "its container cannot be made: FailedMount: no such claim",
-        ),
-        (
-            [SET, _pod(_with_container({"waiting": {"reason": "ContainerCreating"}}))],
-            (_warning("u1", "FailedScheduling", "before it had a node"),),
-            "start",
-            "its container is being made",
-        ),
-        (
-            [SET],
-            (_warning("s1", "FailedCreate", "exceeded quota"),),
-            "refused",
-            "its pod is refused: FailedCreate: exceeded quota",
-        ),
+        ([SET, _waiting("ImagePullBackOff", message="Back-off")], (), "image",
+         "its image 'i:1' cannot be pulled: Back-off"),
+        ([SET, _waiting("CrashLoopBackOff", TOO_LITTLE)], (), "CrashLoopBackOff",
+         "too little memory (OOMKilled, limit 4Gi)"),
+        ([SET, _waiting("ContainerCreating")], (_warning("u1", "FailedMount", "no such claim"),), "creation",
+         "its container cannot be made: FailedMount: no such claim"),
+        ([SET, _waiting("ContainerCreating")], (_warning("u1", "FailedScheduling", "before it had a node"),), "start",
+         "its container is being made"),
+        ([SET], (_warning("s1", "FailedCreate", "exceeded quota"),), "refused",
+         "its pod is refused: FailedCreate: exceeded quota"),
         ([SET], (), "controller", "its pod was not made yet"),
         ([SET], (_warning("s0", "FailedCreate", "of an earlier run"),), "controller", "its pod was not made yet"),
         ([], (), "deleted", "StatefulSet job-worker was deleted"),
         ([SET, _pod(RUNNING, deletionTimestamp="now")], (), "deletion", "its pod is being deleted"),
     ],
-)
+)  # fmt: skip
 def test_what_a_pod_waits_for(
     items: list[dict[str, Any]], events: tuple[dict[str, Any], ...], waits_for: str, reason: str
 ) -> None:
+    assert _read(SET, _pod(RUNNING)) == PodState("u1", "c1"), "which waits for nothing"
     state = _read(*items, events=events)
     assert state.waits_for == waits_for
     assert reason in state.reason
@@ -322,7 +295,7 @@ class FakeWatch:
         return nullcontext()
 
     def wait_until_runs(self, pod: str, seconds: float) -> None:
-        time.sleep(seconds)
+        time.sleep(seconds)  # clock: of this test
 
     def look_at(self, pod: str) -> PodState:
         assert pod == "job-worker-0"
@@ -356,26 +329,29 @@ def test_a_pod_is_waited_for_and_the_reason_told_once() -> None:
     assert told == ["its image cannot be pulled"]
 
 
-def test_the_wait_for_a_pod_has_a_limit(clock: list[float]) -> None:
-    with pytest.raises(LinkError, match=r"cannot be pulled; it did not run within 1 min \(kubernetes.pending\)"):
-        _connector(FakeCommand(), STUCK).open()
-    assert 60 <= clock[0] < 62
+DELETED = PodState(waits_for="deleted", reason="StatefulSet x was deleted")
+TOO_LATE = r"cannot be pulled; it did not run within 1 min \(kubernetes.pending\)"
 
 
-def test_a_deleted_set_is_not_waited_for(clock: list[float]) -> None:
-    with pytest.raises(LinkError, match="StatefulSet x was deleted"):
-        _connector(FakeCommand(), PodState(waits_for="deleted", reason="StatefulSet x was deleted")).open()
-    assert clock[0] <= 1
+@pytest.mark.parametrize(
+    ("outcomes", "state", "reason", "least", "most"),
+    [
+        ([], STUCK, TOO_LATE, 60, 62),
+        ([], DELETED, "StatefulSet x was deleted", 0, 1),
+        ([LinkError("forbidden")] * 150, THERE, "forbidden", 0, 11),
+    ],
+    ids=["a pod that does not run in time", "a deleted set", "a pod that cannot be entered"],
+)
+def test_what_is_given_up(
+    clock: list[float], outcomes: list[Exception], state: PodState, reason: str, least: float, most: float
+) -> None:
+    with pytest.raises(LinkError, match=reason):
+        _connector(FakeCommand(*outcomes), state).open()
+    assert least <= clock[0] <= most
 
 
 def test_a_pod_that_cannot_be_entered_yet_is_tried_again() -> None:
     assert _connector(FakeCommand(LinkError("not yet"), LinkError("not yet"), "link"), THERE).open() == "link"
-
-
-def test_a_pod_that_cannot_be_entered_at_all_is_given_up(clock: list[float]) -> None:
-    with pytest.raises(LinkError, match="forbidden"):
-        _connector(FakeCommand(*[LinkError("forbidden")] * 150), THERE).open()
-    assert clock[0] <= 11
 
 
 @pytest.mark.parametrize(
@@ -385,21 +361,16 @@ def test_a_pod_that_cannot_be_entered_at_all_is_given_up(clock: list[float]) -> 
         (PodState("u2", "c2"), "its pod was deleted"),
         (PodState("u1", "c2", ended="OOMKilled"), "OOMKilled"),
         (PodState("u1", "", "failed", "failed", "Evicted: low on memory"), "Evicted: low on memory"),
+        (THERE, ""),
+        (PodState("u1", "c1", "deletion", "it is being deleted"), ""),
     ],
 )
-def test_an_agent_whose_container_has_ended_is_gone(later: PodState, reason: str) -> None:
-    connector = _connector(FakeCommand("link", LinkError("no such pod")), THERE, later)
-    connector.open()
-    with pytest.raises(AgentGoneError, match=reason):
-        connector.resume()
-
-
-@pytest.mark.parametrize("later", [THERE, PodState("u1", "c1", "deletion", "it is being deleted")])
-def test_an_agent_whose_container_runs_may_be_alive(later: PodState) -> None:
+def test_an_agent_is_gone_with_its_container_and_not_before(later: PodState, reason: str) -> None:
     connector = _connector(FakeCommand("link", LinkError("cut")), THERE, later)
     connector.open()
-    with pytest.raises(LinkError, match="cut"):
+    with pytest.raises((LinkError, AgentGoneError), match=reason or "cut") as failed:
         connector.resume()
+    assert isinstance(failed.value, AgentGoneError) is bool(reason)
 
 
 # ---- telling it
@@ -463,7 +434,6 @@ def test_threads_share_a_failure_to_ask(monkeypatch: pytest.MonkeyPatch, clock: 
 
 
 def test_a_pod_that_runs_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program in the place of kubectl reports a pod that does not run, one that does, and then stays."""
     container = {"name": POD_CONTAINER, "containerID": "c1", "state": {"running": {}}}
     pods = [
         {"kind": "Pod", "metadata": {"name": f"job-worker-{index}", "uid": "u1"}, "status": status}

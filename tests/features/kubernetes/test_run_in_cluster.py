@@ -32,14 +32,12 @@ def send(path: Path) -> Path:
 
 
 def test_a_run_is_found_by_its_mark_until_it_has_come_home(path: Path) -> None:
-    """From then on nothing of the cluster is asked."""
     assert type(locate_run(send(path))) is KubernetesRun
     launcher_note.remove_note(path)
     assert type(locate_run(path)) is RunLocation
 
 
 def test_a_mark_that_cannot_be_read_is_none(path: Path) -> None:
-    """The run can still be looked at, and be removed."""
     (path / "launcher.json").write_text("[")
     assert type(locate_run(path)) is RunLocation
 
@@ -53,7 +51,6 @@ def test_what_is_known_of_it_without_asking_the_cluster(path: Path) -> None:
 
 
 def test_a_run_whose_supervisor_does_not_run_yet_is_deleted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is none to be asked to stop it."""
     deleted: list[Path] = []
     monkeypatch.setattr(cluster_runs, "look_at", lambda *_: LauncherState(Whereabouts.STARTING))
     monkeypatch.setattr(cluster_runs, "delete", lambda directory, *_: deleted.append(directory))
@@ -65,7 +62,6 @@ def test_a_run_whose_supervisor_does_not_run_yet_is_deleted(path: Path, monkeypa
 def test_a_run_that_has_ended_comes_home_before_a_command_runs_here(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its command line runs again, and finds it."""
     monkeypatch.setattr(cluster_runs, "look_at", lambda *_: LauncherState(Whereabouts.KEPT, "pod", exit_code=3))
     monkeypatch.setattr(cluster_runs, "bring_home", lambda directory, *_: launcher_note.remove_note(directory))
     assert locate_run(send(path)).run_verb(["ps", path.name], print, lambda: 9) == 9
