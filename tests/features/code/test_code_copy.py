@@ -38,18 +38,14 @@ def contents(code: Code) -> dict[str, bytes]:
 def test_what_is_edited_later_is_sent_as_it_was(tmp_path: Path, code: Code) -> None:
     before = contents(code)
     kept = code.keep(tmp_path / "run")
+    for path in (tmp_path / "run").rglob("*"):  # only the user can read it, whatever the mode that hosts get
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600)
     (tmp_path / "project/train.py").write_text("import other\n")
     (tmp_path / "project/pkg/model.py").unlink()
     assert contents(kept) == before
     assert kept == read_copy(tmp_path / "run")
     assert (kept.links, [file[:4] for file in kept.files]) == (code.links, [file[:4] for file in code.files])
     assert kept.keep(tmp_path / "run") is kept
-
-
-def test_only_the_user_can_read_it(tmp_path: Path, code: Code) -> None:
-    code.keep(tmp_path / "run")
-    for path in (tmp_path / "run").rglob("*"):
-        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600)
 
 
 def test_large_files_stay_where_they_are(tmp_path: Path, code: Code, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,12 +89,9 @@ def test_a_supervisor_in_a_cluster_gets_all_of_it(tmp_path: Path, code: Code, mo
     assert found.keep(there) is found
 
 
-def test_a_run_without_a_copy(tmp_path: Path) -> None:
-    assert read_copy(tmp_path) is None
-
-
 @pytest.mark.parametrize("text", ["", '{"files": [', "[]", '{"files": [["a"]], "links": []}', '{"files": 3}'])
 def test_a_description_that_is_incomplete(tmp_path: Path, text: str) -> None:
+    assert read_copy(tmp_path) is None, "it was begun by an earlier version, or its tasks run where the code is"
     (tmp_path / "code.json").write_text(text)
     assert read_copy(tmp_path) is None
 
