@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +36,12 @@ from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundC
 from tflaunch.mailbox import Mail, Mailbox
 from tflaunch_worker import wire
 from tflaunch_worker.agent import orders
-from tflaunch_worker.agent.arriving_files import FilesError
 from tflaunch_worker.features.checkpoints import checkpoint_copies, saved_checkpoints
 from tflaunch_worker.features.checkpoints.checkpoint_store import CheckpointStore
 
 pytestmark = pytest.mark.unit
 
+DATA = "ckpt-10.data-00000-of-00001"
 KERAS = b"PK\3\4" + b"x" * 50 + b"PK\5\6" + bytes(18)
 HDF5 = b"\x89HDF\r\n\x1a\n\0\0\0\0\0\x08\x08" + bytes(25) + (100).to_bytes(8, "little") + bytes(52)
 
@@ -57,7 +56,7 @@ def write(path: Path, data: bytes = b"x", age: float = 0.0) -> None:
     """Write a file that is ``age`` seconds old."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    at = time.time() - age
+    at = path.stat().st_mtime - age
     os.utime(path, (at, at))
 
 
@@ -68,19 +67,19 @@ def test_a_checkpoint_of_tensorflow_is_what_its_directory_names(tmp_path: Path) 
     save(tmp_path, 10, 1, 5)
     write(tmp_path / "ckpt-20.data-00000-of-00001")
     write(tmp_path / "ckpt-20.index", INDEX_END)
-    assert found(tmp_path) == ("ckpt-10", 10, ["ckpt-10.data-00000-of-00001", "ckpt-10.index", "checkpoint"])
+    assert found(tmp_path) == ("ckpt-10", 10, [DATA, "ckpt-10.index", "checkpoint"])
 
 
-@pytest.mark.parametrize("lacking", ["ckpt-3.data-00001-of-00002", "ckpt-3.index"])
-def test_all_parts_must_be_there(tmp_path: Path, lacking: str) -> None:
-    for number in range(2):
-        write(tmp_path / f"ckpt-3.data-0000{number}-of-00002")
+def test_all_parts_must_be_there(tmp_path: Path) -> None:
+    parts = [tmp_path / f"ckpt-3.data-0000{number}-of-00002" for number in range(2)]
+    for part in parts:
+        write(part)
     write(tmp_path / "ckpt-3.index", b"index" + INDEX_END)
     assert found(tmp_path) is not None
-    if lacking.endswith(".index"):
-        write(tmp_path / lacking, b"index" + INDEX_END[:-1])
-    else:
-        (tmp_path / lacking).unlink()
+    parts[1].unlink()
+    assert found(tmp_path) is None
+    write(parts[1])
+    write(tmp_path / "ckpt-3.index", b"index" + INDEX_END[:-1])
     assert found(tmp_path) is None
 
 
@@ -117,13 +116,8 @@ def test_the_newest_of_every_directory_belongs_to_it(tmp_path: Path) -> None:
     (tmp_path / "other-99.keras").symlink_to(tmp_path / "best" / "epoch-1.keras")
     newest = found(tmp_path)
     assert newest is not None
-    assert newest[:2] == ("ckpt-10", 10)
-    assert sorted(newest[2]) == [
-        "best/epoch-2.keras",
-        "chief/checkpoint",
-        "chief/ckpt-10.data-00000-of-00001",
-        "chief/ckpt-10.index",
-    ]
+    files = ["best/epoch-2.keras", *(f"chief/{name}" for name in ("checkpoint", DATA, "ckpt-10.index"))]
+    assert (*newest[:2], sorted(newest[2])) == ("ckpt-10", 10, files)
 
 
 # ---- the store of a host
@@ -135,53 +129,45 @@ def test_a_checkpoint_that_changes_while_it_is_copied_is_not_taken(tmp_path: Pat
         save(tmp_path / "state", 10, 1, 5)
         newest = saved_checkpoints.find_newest(str(tmp_path / "state"), is_quiet=True)
         assert newest is not None
-        change(tmp_path / "state" / "ckpt-10.data-00000-of-00001")
+        change(tmp_path / "state" / DATA)
         assert store.capture(str(tmp_path / "state"), newest, None) is None
 
 
-def test_a_checkpoint_is_put_where_it_is_missing(tmp_path: Path) -> None:
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A directory with a checkpoint."""
+    save(tmp_path / "state" / "deep", 10, 1, 5)
+    return tmp_path / "state"
+
+
+def test_a_checkpoint_is_put_where_it_is_missing(tmp_path: Path, state: Path) -> None:
     """Its age stays, what is there is not written again, and nothing else is removed."""
-    store, state = CheckpointStore(str(tmp_path / "store")), tmp_path / "state"
-    save(state, 10, 1, 5)
+    store, far = CheckpointStore(str(tmp_path / "store")), tmp_path / "far"
     captured = store.look(str(state))
     assert captured is not None
-    write(tmp_path / "far" / "notes")
+    write(far / "deep" / "notes")
     files = captured["files"]
     for _ in range(2):
-        assert store.place([str(tmp_path / "far")], files, 1000.0) == {"missing": [], "problem": ""}
-        assert sorted(os.listdir(tmp_path / "far")) == sorted([*(path for path, _, _ in files), "notes"])
-        assert found(tmp_path / "far") == found(state)
-        assert time.time() - (tmp_path / "far" / "checkpoint").stat().st_mtime > 900
+        assert store.place([str(far)], files, 1000.0) == {"missing": [], "problem": ""}
+        assert sorted(os.listdir(far / "deep")) == sorted([*(Path(path).name for path, _, _ in files), "notes"])
+        assert found(far) == found(state)
+        assert (far / "deep/notes").stat().st_mtime - (far / "deep/checkpoint").stat().st_mtime > 900
     store.retain([])
-    assert store.place([str(tmp_path / "far")], files, 1.0)["missing"] == []
-    (tmp_path / "far" / "checkpoint").unlink()
-    assert store.place([str(tmp_path / "far")], files, 1.0)["missing"] == [files[-1][2]]
+    assert store.place([str(far)], files, 1.0)["missing"] == []
+    (far / "deep" / "checkpoint").unlink()
+    assert store.place([str(far)], files, 1.0)["missing"] == [files[-1][2]]
 
 
-def test_nothing_is_written_behind_a_link(tmp_path: Path) -> None:
+def test_nothing_is_written_behind_a_link(tmp_path: Path, state: Path) -> None:
     """A task may have replaced a directory by a link out of the directory of checkpoints."""
-    store, state = CheckpointStore(str(tmp_path / "store")), tmp_path / "state"
-    save(state / "deep", 10, 1, 5)
+    store, outside, far = CheckpointStore(str(tmp_path / "store")), tmp_path / "outside", tmp_path / "far"
     captured = store.look(str(state))
     assert captured is not None
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "far").mkdir()
-    (tmp_path / "far" / "deep").symlink_to(tmp_path / "outside")
-    assert "is a symbolic link" in store.place([str(tmp_path / "far")], captured["files"], 1.0)["problem"]
-    assert not os.listdir(tmp_path / "outside")
-    assert os.listdir(tmp_path / "far") == ["deep"]
-
-
-def test_what_arrives_damaged_is_refused(tmp_path: Path) -> None:
-    store = CheckpointStore(str(tmp_path))
-    with pytest.raises(FilesError, match="damaged"):
-        store.take("0" * 64, 0, b"content", is_last=True)
-    store.take("0" * 64, 0, b"con", is_last=False)
-    assert store.lacks(["0" * 64]) == [["0" * 64, 3]]
-    with pytest.raises(ValueError, match="does not follow"):
-        store.take("0" * 64, 7, b"tent", is_last=True)
-    store.retain([])
-    assert store.lacks(["0" * 64]) == [["0" * 64, 0]]
+    outside.mkdir()
+    far.mkdir()
+    (far / "deep").symlink_to(outside)
+    assert "is a symbolic link" in store.place([str(far)], captured["files"], 1.0)["problem"]
+    assert (os.listdir(outside), os.listdir(far)) == ([], ["deep"])
 
 
 # ---- what is accepted of an agent
@@ -209,18 +195,14 @@ def test_a_checkpoint_that_an_agent_lists() -> None:
     "changed",
     [
         *({"files": [[path, 5, "ab" * 32]]} for path in ("../x", "/etc/x", "a/../../x", "", "a//b", "x\n", ".")),
-        {"files": [["x", -1, "ab" * 32]]},
-        {"files": [["x", 5, "AB" * 32]]},
-        {"files": [["x", 5, "../" * 21 + "x"]]},
-        {"files": [FILE, FILE]},
-        {"files": [["a", 5, "ab" * 32], ["a/b", 5, "ab" * 32]]},
-        {"files": []},
-        {"name": "../up"},
-        {"name": ""},
-        {"name": "two\nlines"},
+        *(
+            {"files": [["x", size, digest]]}
+            for size, digest in ((-1, "ab" * 32), (5, "AB" * 32), (5, "../" * 21 + "x"))
+        ),
+        *({"files": files} for files in ([FILE, FILE], [["a", 5, "ab" * 32], ["a/b", 5, "ab" * 32]], [])),
+        *({"name": name} for name in ("../up", "", "two\nlines")),
+        *({"age": age} for age in (-1, "old")),
         {"step": -1},
-        {"age": -1},
-        {"age": "old"},
         {"number": 0},
     ],
 )
@@ -245,30 +227,25 @@ def test_an_agent_wants_what_it_was_not_offered() -> None:
 
 def test_copies_are_limited_and_share_contents(tmp_path: Path) -> None:
     copies = CheckpointCopies(tmp_path / "checkpoints", keep=2)
-    hosts = [_Host(tmp_path / "h1")]
+    host = _Host(tmp_path / "h1")
     for number in (1, 2, 3):
-        (hosts[0].state / "same.keras").parent.mkdir(parents=True, exist_ok=True)
         if number == 1:
-            write(hosts[0].state / "best" / "same.keras", KERAS)
-        save(hosts[0].state, number, 1, 1)
-        _fetch(hosts[0], copies)
+            write(host.state / "best" / "same.keras", KERAS)
+        save(host.state, number, 1, 1)
+        _fetch(host, copies)
     assert [kept.name for kept in copies.kept] == ["ckpt-2", "ckpt-3"]
+    with pytest.raises(DiskFullError, match=r"MB that stay free, and .* MB are free; make room"):
+        copies.missing([File("x", 2**49, "ab" * 32)])
     places = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert places == ["0002-ckpt-2", "0003-ckpt-3", "index.json"]
     shared = [tmp_path / "checkpoints" / place / "best" / "same.keras" for place in places[:2]]
     assert shared[0].stat().st_ino == shared[1].stat().st_ino
-    assert hosts[0].sent.count(next(file.sha256 for file in copies.kept[0].files if "same" in file.path)) == 1
+    assert host.sent.count(next(file.sha256 for file in copies.kept[0].files if "same" in file.path)) == 1
     assert CheckpointCopies(tmp_path / "checkpoints", keep=2).kept == copies.kept
     shared[0].unlink()
     assert [kept.name for kept in CheckpointCopies(tmp_path / "checkpoints", keep=2).kept] == ["ckpt-3"]
     (tmp_path / "checkpoints" / "index.json").write_text('[{"place": "../x"}, 3]')
     assert CheckpointCopies(tmp_path / "checkpoints", keep=2).kept == []
-
-
-def test_a_checkpoint_larger_than_the_disk_is_refused(tmp_path: Path) -> None:
-    copies = CheckpointCopies(tmp_path / "checkpoints", keep=2)
-    with pytest.raises(DiskFullError, match=r"MB that stay free, and .* MB are free; make room"):
-        copies.missing([File("x", 2**49, "ab" * 32)])
 
 
 # ---- which checkpoint an attempt starts with
@@ -345,8 +322,7 @@ def _fetch(host: _Host, copies: CheckpointCopies) -> KeptCheckpoint:
     checkpoint, problems = told[0], list[str]()
     link.fetch(copies, checkpoint.files, problems.append)
     assert problems == [""]
-    at = time.time() - checkpoint.age
-    return copies.add(KeptCheckpoint("", "h1", checkpoint.name, checkpoint.step, at, checkpoint.files, ("h1",)))
+    return copies.add(KeptCheckpoint("", "h1", checkpoint.name, checkpoint.step, 0.0, checkpoint.files, ("h1",)))
 
 
 class _Cluster:
@@ -417,6 +393,9 @@ def test_an_attempt_starts_with_the_newest_checkpoint(tmp_path: Path) -> None:
     cluster = _Cluster(tmp_path)
     cluster.begin()
     assert cluster.placed() == [("h1", ""), ("h2", ""), ("h3", "")]
+    without = Willing(clustered({"worker": ["h1", "h2"]}))
+    assert without.job.phase is Phase.RUNNING
+    assert not [action for action in without.seen if isinstance(action, PlaceCheckpoint)]
     cluster.hosts["h1"].saves(10)
     assert cluster.safe() == ("ckpt-10", ("h1", "h2"))
     cluster.loses("h3")
@@ -444,7 +423,7 @@ def test_a_run_begins_with_what_an_earlier_one_has_left(tmp_path: Path) -> None:
     cluster = _Cluster(tmp_path)
     save(cluster.hosts["h2"].state, 900, 1, 1)
     for path in cluster.hosts["h2"].state.iterdir():
-        os.utime(path, (time.time() - 3600,) * 2)
+        os.utime(path, (path.stat().st_mtime - 3600,) * 2)
     save(cluster.hosts["h3"].state, 50, 1, 1)
     cluster.begin()
     assert cluster.steps()[0] == 50
@@ -494,9 +473,3 @@ def test_a_link_is_lost_while_a_checkpoint_is_awaited(tmp_path: Path) -> None:
     assert cluster.hosts["h1"].waiting is not None
     cluster.hosts["h1"].saves(30)
     assert cluster.safe()[0] == "ckpt-30"
-
-
-def test_a_job_without_checkpoints_awaits_none() -> None:
-    job = Willing(clustered({"worker": ["h1", "h2"]}))
-    assert job.job.phase is Phase.RUNNING
-    assert not [action for action in job.seen if isinstance(action, PlaceCheckpoint)]

@@ -66,6 +66,9 @@ def test_each_part_is_acknowledged_with_what_has_arrived(copies: Copies) -> None
 def test_another_content_is_a_problem_and_not_kept(copies: Copies) -> None:
     assert copies.take(0, DATA[1:], is_last=True)
     assert copies.missing() == [[DIGEST, 0]]
+    copies.take(0, DATA[:3000], is_last=False)
+    copies.ask("store_checkpoint", kept=[], digests=[])
+    assert copies.missing() == [[DIGEST, 0]], "a part of what is no longer kept"
 
 
 def test_a_part_that_does_not_follow_breaks_the_protocol(copies: Copies) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from support import checkpoint_program
-from support.launch import Launch, read_until
+from support.launch import Launch, read_errors_until, read_until
 from support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.cli
@@ -35,9 +34,7 @@ def test_a_killed_supervisor_loses_no_copy(launch: Launch, tmp_path: Path) -> No
     _wait_for(copies, 1)
     launch.kill_supervisor()
     resumed = launch.start("up", "--resume", "mine")
-    assert resumed.stderr is not None
-    while "is restored" not in (line := resumed.stderr.readline()):
-        assert line, "it ended"
+    read_errors_until(resumed, "is restored")
     count = len(list(copies.iterdir()))
     _wait_for(copies, count + 1)
     safe = launch.status()["checkpoint"]
@@ -46,11 +43,9 @@ def test_a_killed_supervisor_loses_no_copy(launch: Launch, tmp_path: Path) -> No
     assert f"newest safe checkpoint: {safe['name'][:5]}" in launch.run("ps").stdout
     task = psutil.Process(launch.status()["tasks"][0]["pid"])
     task.suspend()
-    while task.status() != psutil.STATUS_STOPPED:  # it would save beside the removal
-        time.sleep(0.01)
+    wait_until(lambda: task.status() == psutil.STATUS_STOPPED)  # it would save beside the removal
     shutil.rmtree(launch.directory / "state")
     assert launch.run("kill", "-s", "KILL", "mine", "worker:0").returncode == 0
-    assert resumed.stdout is not None
     begun = int(read_until(resumed, "begins at step ", 1).rpartition("begins at step ")[2])
     assert begun >= safe["step"]
     goal.write_text(str(begun + 2 * EVERY))
