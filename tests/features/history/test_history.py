@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launch import Launch
+from support.launch import LONG, Launch
 from support.waiting import PATIENCE, wait_until
 from tflaunch.store.history import Figures, HistoryWriter, Moment, last_moment, read_history
 from tflaunch.store.run_dir import HISTORY_NAME
@@ -34,6 +34,7 @@ def moment(at: float, cpu: float = 1.0, tasks: int = 1) -> Moment:
 @pytest.mark.unit
 class TestFile:
     def test_moments_are_read_as_they_were_written(self, tmp_path: Path):
+        assert (read_history(tmp_path), last_moment(tmp_path)) == ([], None)
         written = [moment(100.0), Moment(102.0, {"ps:0": Figures()}), moment(104.5, 2.5)]
         writer = HistoryWriter(tmp_path)
         for each in written:
@@ -69,19 +70,9 @@ class TestFile:
         assert [each.time for each in read_history(tmp_path)] == [100.0, 102.0, 104.0]
 
     def test_damaged_lines_are_left_out(self, tmp_path: Path):
-        lines = [
-            "[1, {}]",
-            "{",
-            '["x", {}]',
-            "[]",
-            '[2, {"a": 3}]',
-            '[2, {"a": [1,2,3,4,5,6,{},8,9]}]',
-            '[2, {"a": ["1"]}]',
-            '[2, {"a": [1,2,3,4,5,6,{"loss":"x"}]}]',
-            '[2, {"a": [1,2,3,4,5,6,{"loss":1e999}]}]',
-            "[3, {}]",
-            '["ti',
-        ]
+        damaged = ("{", '["x", {}]', "[]", '[2, {"a": 3}]', '[2, {"a": [1,2,3,4,5,6,{},8,9]}]', '[2, {"a": ["1"]}]')
+        metrics = ('[2, {"a": [1,2,3,4,5,6,{"loss":"x"}]}]', '[2, {"a": [1,2,3,4,5,6,{"loss":1e999}]}]')
+        lines = ["[1, {}]", *damaged, *metrics, "[3, {}]", '["ti']
         (tmp_path / HISTORY_NAME).write_text("\n".join(lines))
         assert [each.time for each in read_history(tmp_path)] == [1, 3]
         assert last_moment(tmp_path) == Moment(3, {})
@@ -92,23 +83,6 @@ class TestFile:
         figures = Figures(step=5, rss_bytes=6, metrics={r"\x1b[2J": 7})
         assert read_history(tmp_path) == [Moment(1, {"a": figures})]
 
-    def test_a_run_without_a_history_has_none(self, tmp_path: Path):
-        """As one that ended at once."""
-        assert read_history(tmp_path) == []
-        assert last_moment(tmp_path) is None
-
-
-@pytest.mark.cli
-def test_no_end_is_expected_of_a_run_that_stands(launch: Launch) -> None:
-    (launch.directory / "stop").touch()
-    script = TRAINING.replace("i=0", "i=0; sleep 5").replace("[ -e", "[ $i -gt 50 ] && [ -e")
-    spec = launch.shell(script, 1, strategy="none", restart={"max": 1, "backoff": ["10m", "10m"]})
-    assert launch.run("up", "-d", spec).returncode == 0
-    wait_until(lambda: launch.status()["phase"] == "backing_off")
-    (listed,) = json.loads(launch.run("ls", "--json").stdout)
-    assert (listed["state"], listed["steps"], listed["expected_end"]) == ("backing_off", 6000, None)
-    assert launch.run("down").returncode == 0
-
 
 def moments(launch: Launch, least: int) -> list[Moment]:
     """Return the history of the only run, once it has that many moments."""
@@ -118,7 +92,8 @@ def moments(launch: Launch, least: int) -> list[Moment]:
 
 @pytest.mark.cli
 def test_a_run_that_nobody_looks_at_has_its_curves(launch: Launch) -> None:
-    assert launch.run("up", "-d", launch.shell(TRAINING, strategy="none", restart={"max": 0})).returncode == 0
+    spec = launch.shell(TRAINING, strategy="none", restart={"max": 1, "backoff": ["9h", "9h"]})
+    assert launch.run("up", "-d", spec).returncode == 0
     first = moments(launch, 2)[0].tasks["worker:0"]
     assert first.step
     assert first.rss_bytes
@@ -126,7 +101,7 @@ def test_a_run_that_nobody_looks_at_has_its_curves(launch: Launch) -> None:
     assert listed["step"] > first.step
     assert listed["metrics"] == {"loss": 0.5}
     assert listed["steps"] == 6000
-    assert listed["expected_end"] > time.time() + 60
+    assert listed["expected_end"] > time.time() + 60  # clock: a moment that the program has reckoned
     assert (listed["hosts"], listed["host"], listed["job"]) == (1, "localhost", "job")
     launch.kill_supervisor()
     (lost,) = json.loads(launch.run("ls", "--json").stdout)
@@ -135,9 +110,49 @@ def test_a_run_that_nobody_looks_at_has_its_curves(launch: Launch) -> None:
     resumed = launch.start("up", "--resume", launch.run_directory().name)
     moments(launch, before + 2)
     (launch.directory / "stop").touch()
+    wait_until(lambda: launch.status()["phase"] == "backing_off", resumed)
+    (stands,) = json.loads(launch.run("ls", "--json").stdout)
+    assert (stands["state"], stands["steps"], stands["expected_end"]) == ("backing_off", 6000, None)
+    assert launch.run("down").returncode == 0
     resumed.communicate(timeout=PATIENCE)
-    assert resumed.returncode == 3
     found = read_history(launch.run_directory())
     steps = [each.tasks["worker:0"].step or 0 for each in found if "worker:0" in each.tasks]
     assert steps == sorted(steps)
     assert all(figures.rss_bytes is None for figures in found[-1].tasks.values()), "what was reported before the exit"
+
+
+STEPS = 1_000_000
+REPORTS = {
+    "plain": '{"step": %d, "metrics": {"loss": 0.5}}',
+    "fifty metrics": '{"step": %d, "metrics": {' + ", ".join(f'"metric{number}": 0.5' for number in range(50)) + "}}",
+    "new metrics in each step": '{"step": %d, "metrics": {"' + "x" * 58 + '%d": null, "' + "x" * 58 + '%d": 0.5}}',
+}
+MILLION = f"""
+import os, sys, time
+report = sys.argv[1]
+with open(os.environ["TFLAUNCH_PROGRESS"], "w") as pipe:
+    for step in range(1, {STEPS} + 1):
+        values = (step, step - 1, step)[: report.count("%d")]
+        pipe.write(report % values + "\\n")
+        pipe.flush()
+        if step in ({STEPS // 5}, {STEPS}):
+            print("step", step, flush=True)
+time.sleep(9999)
+"""
+
+
+@pytest.mark.cli
+@pytest.mark.thorough
+@pytest.mark.skipif(not LONG, reason="takes minutes: in `make nightly` only")
+@pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
+def test_a_million_steps_cost_no_memory_and_little_disk(launch: Launch, report: str) -> None:
+    (launch.directory / "train.py").write_text(MILLION)
+    spec = launch.spec(cluster={"worker": 1}, command=["python3", "-S", "train.py", report], strategy="none")
+    assert launch.run("up", "-d", spec).returncode == 0
+    supervisor, sizes = launch.supervisor(), []
+    for step in (STEPS // 5, STEPS):
+        launch.wait_for_log("worker:0", f"step {step}\n")
+        sizes.append(supervisor.memory_info().rss)
+    assert sizes[1] - sizes[0] < 4e6
+    assert sum(path.stat().st_size for path in launch.run_directory().rglob("*") if path.is_file()) < 1_200_000
+    assert launch.run("down", "-t", "0").returncode == 0
