@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from support.job_history import HERE, History, mirrored
 from support.played_agent import PlayedAgent
 from support.specs import clustered
+from support.ungreeted_run import UngreetedRun
 from tflaunch.core import time_limits
 from tflaunch.core.events import BreakpointLeft, BreakpointReached, Event, OutputStalled, TimePassed
 from tflaunch.core.job_state import Phase
@@ -159,6 +161,15 @@ def test_terminals_hear_only_what_is_for_them() -> None:
     assert late.got == lost
 
 
+@pytest.mark.parametrize("reason", [LINK_LOST, None, "refused"])
+def test_why_terminals_leave_is_checked(reason: str | None) -> None:
+    agent, screen = PlayedAgent(), Screen()
+    screen.attach(agent)
+    with pytest.raises(ValueError, match=r"must be|cannot be"):
+        agent.answer(1, reason=reason)
+    assert screen.got == ["gone", ("left", "worker:0", LINK_LOST)]
+
+
 @pytest.mark.parametrize(
     ("call", "about", "body"),
     [
@@ -178,10 +189,13 @@ def test_what_agents_say_about_debuggers_is_checked(call: int, about: dict[str, 
         agent.tell(call, body, **about)
 
 
-@pytest.mark.parametrize("reason", [LINK_LOST, None, "refused"])
-def test_why_terminals_leave_is_checked(reason: str | None) -> None:
-    agent, screen = PlayedAgent(), Screen()
-    screen.attach(agent)
-    with pytest.raises(ValueError, match=r"must be|cannot be"):
-        agent.answer(1, reason=reason)
-    assert screen.got == ["gone", ("left", "worker:0", LINK_LOST)]
+def test_a_debugger_waits_for_the_greeting(tmp_path: Path) -> None:
+    """A terminal is attached to a task that waits at a breakpoint as soon as its agent takes commands."""
+    run = UngreetedRun(tmp_path)
+    run.history.happens(BreakpointReached(HERE, "worker:0", 0, "/code/train.py", 40, "step"))
+    run.watch()
+    (answer,) = run.caller.says("debug", tasks=["worker:0"])
+    assert answer["kind"] == "debugger_waits"
+    run.greet()
+    assert "attach_debugger" in [message["kind"] for message in run.agent.hears()]
+    run.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch, read_errors_until, read_until
 from support.terminals import Terminal
 
 pytestmark = pytest.mark.cli
@@ -33,7 +33,7 @@ PYTHON = "/usr/bin/python3"  # where tflaunch is not installed
 def spec(launch: Launch, *tasks: str, **fields: Any) -> Path:
     """Write a spec of two workers; these of them stop at a breakpoint."""
     (launch.directory / "train.py").write_text(PROGRAM)
-    about = {"cluster": {"worker": 2}, "strategy": "none", "timeouts": {"lease": 60, "grace": 5}}
+    about = {"cluster": {"worker": 2}, "strategy": "none", "timeouts": {"lease": 600, "grace": 5}}
     return launch.spec(**{**about, "command": [PYTHON, "train.py", *tasks], **fields})
 
 
@@ -46,11 +46,7 @@ def begin(launch: Launch, *tasks: str, **fields: Any) -> None:
 def begin_here(launch: Launch, *tasks: str) -> tuple[subprocess.Popen[str], Terminal]:
     """Start the run in the foreground; return it and a terminal that debugs the first task that waits."""
     running = launch.start("up", spec(launch, *tasks))
-    assert running.stderr is not None
-    while "waits at a breakpoint in train.py, line 6, in step: tflaunch debug " not in (
-        line := running.stderr.readline()
-    ):
-        assert line
+    read_errors_until(running, "waits at a breakpoint in train.py, line 6, in step: tflaunch debug ")
     terminal = Terminal(launch, "exec tflaunch debug")
     terminal.read_until(b"(Pdb) ")
     return running, terminal
@@ -88,8 +84,10 @@ def test_leaving_the_debugger_leaves_a_clean_run(
 
 def test_a_terminal_that_is_lost_can_come_back(launch: Launch) -> None:
     """After Ctrl-C and `kill -9` the task keeps waiting, and another terminal takes over from one that stays."""
-    begin(launch, "worker:1")
-    first = Terminal(launch, "exec tflaunch debug")
+    begin(launch, "worker:0", "worker:1")
+    beside = Terminal(launch, "tflaunch debug worker:0")
+    beside.read_until(b"(Pdb) ")
+    first = Terminal(launch, "exec tflaunch debug worker:1")
     first.read_until(b"(Pdb) ")
     first.type(b"\x03")
     shown, code = first.read_to_end()
@@ -103,19 +101,9 @@ def test_a_terminal_that_is_lost_can_come_back(launch: Launch) -> None:
     fourth.read_until(b"(Pdb) ")
     shown, code = third.read_to_end()
     assert (code, "another terminal debugs worker:1 now" in shown) == (0, True), shown
-    fourth.type(b"c\n")
-    assert fourth.read_to_end()[1] == 0
-    assert launch.run("wait").returncode == 0
-
-
-def test_two_tasks_wait_at_once(launch: Launch) -> None:
-    begin(launch, "worker:0", "worker:1")
-    terminals = [Terminal(launch, f"tflaunch debug worker:{number}") for number in (1, 0)]
-    for terminal in terminals:
-        terminal.read_until(b"(Pdb) ")
     unknown = launch.run("debug", "worker:7")
     assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
-    for terminal in terminals:
+    for terminal in (fourth, beside):
         terminal.type(b"c\n")
         assert terminal.read_to_end()[1] == 0
     assert launch.run("wait").returncode == 0

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import signal
+from pathlib import Path
+
 import pytest
 
 from support.job_history import HERE, History, mirrored, parameter_server
 from support.specs import clustered
+from support.supervising import supervision
+from support.ungreeted_run import UngreetedRun, signals_of
 from tflaunch.core.events import PortOpened, TaskStarted
 from tflaunch.errors import TflaunchError
 from tflaunch.features.drills import drill
 from tflaunch.features.drills.drill import Fault, FaultOutcome
+from tflaunch.features.drills.faults import FaultInjector
 
 pytestmark = pytest.mark.unit
 
@@ -29,16 +35,11 @@ def test_strikes_are_read_in_the_order_of_their_time() -> None:
     ("text", "reason"),
     [
         ("", "it says nothing"),
-        ("shoot worker:1", "it must begin with"),
         ("kill", "it must begin with"),
         ("kill worker:1 after", "it must begin with"),
-        ("kill worker:1 before 3s", "after the target only"),
         ("kill worker:1 after 3s after 4s", "after the target only"),
-        ("kill worker:1 after soon", "'soon' is not a valid duration"),
         ("kill worker:1 for 3s", "stop and cut need"),
         ("stop worker:1", "stop and cut need"),
-        ("kill worker:7", "the tasks are worker:0, worker:1, evaluator:0"),
-        ("cut b for 3s", "the hosts are host=a, host=b"),
         ("cut host=c for 3s", "the hosts are host=a, host=b"),
     ],
 )
@@ -55,12 +56,10 @@ def test_a_cut_needs_a_lease() -> None:
 
 
 def struck(history: History, verb: str = "kill") -> FaultOutcome:
-    """Return the outcome of a fault for the current job."""
     return drill.mark_injected(FaultOutcome(Fault(verb, "worker:0", HERE, 5, None)), history.job, history.now)
 
 
 def said(outcome: FaultOutcome, exit_code: int = 0) -> str:
-    """Return the message about an outcome."""
     (line,) = drill.report_faults([outcome], exit_code)
     return line.rpartition(": ")[2]
 
@@ -100,5 +99,22 @@ def test_a_strike_that_nobody_notices_stays_so_when_another_follows() -> None:
     assert said(drill.follow_fault(outcome, history.job, history.now)) == "no task ended because of it"
 
 
-def test_a_strike_that_was_not_done_is_said() -> None:
-    assert said(FaultOutcome(Fault("kill", "worker:0", HERE, 5, None))) == "not done, the job had ended before"
+def test_a_drill_waits_for_the_greeting(tmp_path: Path) -> None:
+    """With a fault, and with its end, which the task would miss for good."""
+    run, said = UngreetedRun(tmp_path), list[str]()
+    extras = {"drill": "stop worker:0 after 0s for 3s"}
+    sessions = {HERE: run.session}
+    about = supervision(run.history.job, tmp_path, run.mailbox, sessions, said.append, extras=extras)
+    injector = FaultInjector(about)
+    injector.watch(run.history.job, run.mailbox.now())
+    assert (signals_of(run.agent), said) == ([], [])
+    run.greet()
+    injector.watch(run.history.job, run.mailbox.now())
+    assert (signals_of(run.agent), said) == ([signal.SIGSTOP], ["drill: stop worker:0 after 0 s for 3 s"])
+    run.session.cut(0)
+    run.mailbox.time += 3
+    assert [message["kind"] for message in run.later_agent.hears()] == ["hello"]
+    run.greet(run.later_agent)
+    injector.watch(run.history.job, run.mailbox.now())
+    assert signals_of(run.later_agent) == [signal.SIGCONT]
+    run.close()
