@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from support.job_history import HERE
+from support.played_agent import Answers, agent_parts
 from support.ungreeted_run import UngreetedRun
-from tflaunch_worker.features.exec.running_command import PART, WINDOW
+from tflaunch_worker.agent import orders
+from tflaunch_worker.features.exec.host_commands import NOT_STARTED, HostCommands
+from tflaunch_worker.features.exec.running_command import PART, WINDOW, check_told
 
 pytestmark = pytest.mark.unit
 
@@ -131,3 +134,39 @@ def test_commands_end_with_the_run(run: UngreetedRun) -> None:
     (refused,) = run.caller.says("exec", **ASKED)
     assert "run run has ended" in json.dumps(refused["reason"])
     assert asking.number
+
+
+# ---- the agent's side, where no process is needed
+
+
+def test_a_task_that_has_not_started_on_its_host_has_no_environment() -> None:
+    answer, _ = Answers().ask(HostCommands(agent_parts(tasks={})).run_command, grace=1.0, **ASKED)
+    problem = "worker:1 has not started on its host yet; `tflaunch ps` shows when it has"
+    assert answer == {"code": NOT_STARTED, "problem": problem}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("task", "../x"), ("argv", ["a\0"]), ("argv", None), ("rows", 2**20), ("term", 5), ("grace", -1)],
+)
+def test_a_malformed_command_is_refused(field: str, value: object) -> None:
+    checks = HostCommands.CALLS["run_command"]
+    orders.check({**ASKED, "grace": 1.0}, checks)
+    with pytest.raises(ValueError, match=rf"'{field}'|name of a task"):
+        orders.check({**ASKED, "grace": 1.0, field: value}, checks)
+
+
+@pytest.mark.parametrize(
+    ("told", "size"),
+    [
+        ({"what": "input"}, 0),
+        ({"what": "input"}, PART + 1),
+        ({"what": "took", "size": WINDOW + 1}, 0),
+        ({"what": "resize", "rows": 1}, 0),
+        ({}, 1),
+    ],
+)
+def test_what_a_command_cannot_be_told_is_refused(told: dict[str, Any], size: int) -> None:
+    assert check_told({"what": "input"}, PART) == "input"
+    with pytest.raises(ValueError, match=r"'what'|'size'|'columns'|cannot be told"):
+        check_told(told, size)

@@ -7,18 +7,24 @@ import os
 import socket
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from support.deep_trees import DEPTH, make_deep
-from support.specs import planned
+from support.job_history import HERE, mirrored
+from support.specs import clustered
+from support.waiting import PATIENCE
 from tflaunch.agents.rpc import AgentRpc
 from tflaunch.core import step
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.features.files.collect import _Listing, workdirs_of
 from tflaunch.features.files.collected_files import CollectedFiles
+from tflaunch.features.files.collector import Collector
+from tflaunch.mailbox import Mailbox
 from tflaunch.plan.setting_rules import is_pattern
+from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire
 from tflaunch_worker.agent.left_files import PART
@@ -31,28 +37,21 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 @pytest.mark.parametrize(
-    ("pattern", "path", "is_match"),
+    ("pattern", "matched", "others"),
     [
-        ("outputs/**", "outputs/a/b.txt", True),
-        ("outputs/**", "outputs/b.txt", True),
-        ("outputs", "outputs/a/b.txt", True),
-        ("outputs/", "outputs/a", True),
-        ("./outputs", "outputs/a", True),
-        ("outputs/*.txt", "outputs/a/b.txt", False),
-        ("outputs/*.txt", "outputs/b.txt", True),
-        ("**/*.keras", "model.keras", True),
-        ("**/*.keras", "a/b/model.keras", True),
-        ("**/*.keras", "a/b/model.keras.tmp", False),
-        ("a/**/b/*", "a/b/c", True),
-        ("a/**/b/*", "a/x/y/b/c", True),
-        ("a/**/b/*", "b/c", False),
-        ("out?", "outs/x", True),
-        ("logs", "other", False),
+        ("outputs/**", ["outputs/a/b.txt", "outputs/b.txt"], ["other"]),
+        ("outputs", ["outputs/a/b.txt"], ["out"]),
+        ("outputs/", ["outputs/a"], []),
+        ("./outputs", ["outputs/a"], []),
+        ("outputs/*.txt", ["outputs/b.txt"], ["outputs/a/b.txt"]),
+        ("**/*.keras", ["model.keras", "a/b/model.keras"], ["a/b/model.keras.tmp"]),
+        ("a/**/b/*", ["a/b/c", "a/x/y/b/c"], ["b/c"]),
+        ("out?", ["outs/x"], ["out"]),
     ],
 )
-def test_a_pattern(pattern: str, path: str, is_match: bool) -> None:
+def test_a_pattern(pattern: str, matched: list[str], others: list[str]) -> None:
     """As in .gitignore, and a directory matches everything in it."""
-    assert matches(path, [pattern]) is is_match
+    assert [path for path in (*matched, *others) if matches(path, [pattern])] == matched
 
 
 def test_an_agent_lists_regular_files_only(tmp_path: Path) -> None:
@@ -99,35 +98,24 @@ def test_a_listed_file_is_read_without_following_links(tmp_path: Path) -> None:
 LISTED: dict[str, Any] = {"directory": "/w", "files": [["outputs/m", 5, DIGEST]], "left_out": 0, "problem": ""}
 
 
-def test_a_list_of_files() -> None:
-    assert _Listing.read(LISTED, ["outputs"]).files == (("outputs/m", 5, DIGEST),)
+PATHS = (
+    *("../m", "/etc/m", "outputs/../../m", "outputs//m", "outputs/.", "outputs/a\0b", "outputs/\x1b[2J"),
+    *("outputs/\udc80\ud800", "outputs/" + "x" * 5000, "elsewhere/m", ""),
+)
 
 
 @pytest.mark.parametrize(
     "files",
     [
-        [["../m", 5, DIGEST]],
-        [["/etc/m", 5, DIGEST]],
-        [["outputs/../../m", 5, DIGEST]],
-        [["outputs//m", 5, DIGEST]],
-        [["outputs/.", 5, DIGEST]],
-        [["outputs/a\0b", 5, DIGEST]],
-        [["outputs/\x1b[2J", 5, DIGEST]],
-        [["outputs/\udc80\ud800", 5, DIGEST]],
-        [["outputs/" + "x" * 5000, 5, DIGEST]],
-        [["elsewhere/m", 5, DIGEST]],
-        [["", 5, DIGEST]],
-        [["outputs/m", -1, DIGEST]],
-        [["outputs/m", True, DIGEST]],
-        [["outputs/m", 2**60, DIGEST]],
+        *([[path, 5, DIGEST]] for path in PATHS),
+        *([["outputs/m", size, DIGEST]] for size in (-1, True, 2**60)),
         [["outputs/m", 5, "../../" + DIGEST[6:]]],
         [["outputs/m", 5, DIGEST], ["outputs/m", 6, DIGEST]],
-        [["outputs/m", 5]],
-        ["outputs/m"],
-        "outputs/m",
+        *([["outputs/m", 5]], ["outputs/m"], "outputs/m"),
     ],
 )
 def test_a_hostile_list_is_refused(files: Any) -> None:
+    assert _Listing.read(LISTED, ["outputs"]).files == (("outputs/m", 5, DIGEST),)
     with pytest.raises(ValueError, match=r"lists|must be|surrogates"):
         _Listing.read({**LISTED, "files": files}, ["outputs"])
 
@@ -176,7 +164,7 @@ class TestStore:
         assert store.fetch("m", len(CONTENT), DIGEST, reader(CONTENT))
         assert (store.directory / "m").read_bytes() == CONTENT
 
-    def test_what_is_no_directory(self, tmp_path: Path) -> None:
+    def test_a_host_that_lists_a_file_and_files_below_it(self, tmp_path: Path) -> None:
         store = CollectedFiles(tmp_path, "worker-0")
         nothing = hashlib.sha256().hexdigest()
         assert store.fetch("m", 0, nothing, reader(b""))
@@ -216,15 +204,9 @@ class Ends:
 
 def test_tasks_that_share_a_directory_are_listed_once() -> None:
     """And those that were never started are not asked about."""
-    plan = planned(
-        {
-            "cluster": {"worker": ["a:1", "a:2", "b:1"], "evaluator": ["b:2"]},
-            "command": ["train"],
-            "workdir": "/w",
-            "roles": {"evaluator": {"workdir": "/w/{task.name}-{attempt}"}},
-            "collect": ["outputs"],
-        }
-    )
+    cluster = {"worker": ["a:1", "a:2", "b:1"], "evaluator": ["b:2"]}
+    roles = {"evaluator": {"workdir": "/w/{task.name}-{attempt}"}}
+    plan = clustered(cluster, workdir="/w", roles=roles, collect=["outputs"])
     job = step.begin_job("run", plan, 0.0)
     assert workdirs_of(job) == []
     for name in ("worker:0", "worker:1", "worker:2", "evaluator:0"):
@@ -242,3 +224,34 @@ def test_a_path_of_a_spec(path: str, is_good: bool) -> None:
     assert is_pattern(path) is is_good
     assert not is_pattern("./")
     assert not is_pattern("~/a")
+
+
+class Gate(dict[str, Any]):
+    """Sessions that a thread finds only once the gate is open, of hosts that never answer."""
+
+    def __init__(self) -> None:
+        super().__init__({HERE: SimpleNamespace(calls=SimpleNamespace(begin=lambda *_, **__: None))})
+        self.entered, self.is_open = threading.Event(), threading.Event()
+
+    def __getitem__(self, host: str) -> Any:
+        self.entered.set()
+        assert self.is_open.wait(PATIENCE)
+        return super().__getitem__(host)
+
+
+def test_a_collection_that_begins_as_the_run_ends_does_not_block_it(tmp_path: Path) -> None:
+    """Its thread reaches an agent after all were given up, and needs the thread that ends the run."""
+    mailbox, sessions, history = Mailbox(), Gate(), mirrored(collect=["out/*"])
+    config = SimpleNamespace(directory=SimpleNamespace(path=tmp_path / "run"), extras={"collect_every": 0.0})
+    supervision: Any = SimpleNamespace(config=config, job=history.job, sessions=sessions, mailbox=mailbox)
+    collector = Collector(supervision)
+    collector.watch(history.job, mailbox.now())
+    while not sessions.entered.is_set():
+        mailbox.take(mailbox.now() + 0.01)
+    mailbox.call(sessions.is_open.set)  # which waits for this thread, as what the agent is asked does
+    parts: Any = Collaborators(mailbox, *[None] * 5)  # type: ignore[arg-type]
+    run = Run(step.begin_job("run", history.job.original, mailbox.now()), parts)
+    ending = threading.Thread(target=collector.finish, args=(run,), daemon=True)
+    ending.start()
+    ending.join(PATIENCE)
+    assert not ending.is_alive()
