@@ -19,22 +19,18 @@ from tflaunch.errors import TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, kubectl, launcher_note, launcher_objects
 from tflaunch.features.kubernetes.found_runs import find_runs
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
-from tflaunch.plan.model import KubernetesPlan, Plan
+from tflaunch.plan.model import KubernetesPlan
 from tflaunch.private_files import user_name
 from tflaunch_worker.readable import signal_name
 
 pytestmark = pytest.mark.unit
 OBJECTS = [
     {"kind": "Service", "metadata": {"name": "job", "labels": {"a": "b"}}, "spec": {"selector": {"a": "b"}}},
-    {
-        "kind": "StatefulSet",
-        "metadata": {"name": "job-worker", "labels": {}},
-        "spec": {
-            "selector": {"matchLabels": {"tflaunch/group": "job-worker"}},
-            "template": {"metadata": {"labels": {}}, "spec": {"containers": [{"command": ["python3"]}]}},
-        },
-    },
-]
+    {"kind": "StatefulSet", "metadata": {"name": "job-worker", "labels": {}}, "spec": {
+        "selector": {"matchLabels": {"tflaunch/group": "job-worker"}},
+        "template": {"metadata": {"labels": {}}, "spec": {"containers": [{"command": ["python3"]}]}},
+    }},
+]  # fmt: skip
 CLUSTER = KubernetesPlan("job", json.dumps(OBJECTS), 60.0, namespace="team")
 RUN = "job-20260102-030405-6789"
 VIEW = {"contexts": [{"name": "lab", "context": {"namespace": "own"}}]}
@@ -81,10 +77,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kubectl:
     return Kubectl(tmp_path)
 
 
-def _plan() -> Plan:
-    return clustered({"worker": 1})._replace(kubernetes=CLUSTER)
-
-
+PLAN = clustered({"worker": 1})._replace(kubernetes=CLUSTER)
 VIEWED = ("config view", 0, json.dumps(VIEW), "")
 MADE = ("create", 0, "", "")
 
@@ -96,19 +89,14 @@ def test_context_and_namespace_are_pinned(fake: Kubectl, monkeypatch: pytest.Mon
     assert kubectl.pinned(CLUSTER._replace(namespace=None)).namespace == "own"
     monkeypatch.setenv("KUBECONFIG", f"a.conf{os.pathsep}/b.conf")
     assert kubectl.pinned(CLUSTER).config == f"{Path.cwd()}/a.conf{os.pathsep}/b.conf"
-
-
-def test_a_cluster_is_used_as_it_was_pinned() -> None:
-    cluster = CLUSTER._replace(context="lab", config="/a.conf")
-    assert kubectl.exec_command(cluster, "pod") == [
-        "env", "KUBECONFIG=/a.conf", "kubectl", "--context=lab", "--namespace=team",
-        "exec", "--stdin", "pod", "--container=tensorflow", "--",
-    ]  # fmt: skip
+    command = kubectl.exec_command(CLUSTER._replace(context="lab", config="/a.conf"), "pod")
+    assert command[:5] == ["env", "KUBECONFIG=/a.conf", "kubectl", "--context=lab", "--namespace=team"]
+    assert command[5:] == ["exec", "--stdin", "pod", "--container=tensorflow", "--"]
 
 
 def test_objects_have_their_run_and_the_program(fake: Kubectl) -> None:
     fake.answers(VIEWED, MADE)
-    plan = cluster_objects.create(_plan(), RUN)
+    plan = cluster_objects.create(PLAN, RUN)
     assert plan.kubernetes is not None
     assert plan.kubernetes.context == "lab"
     _, (_, created) = fake.calls()
@@ -127,7 +115,7 @@ def test_what_kubernetes_refuses_leaves_nothing(fake: Kubectl) -> None:
     refused = 'error validating data: unknown field "nodSelector"; if you choose to ignore these errors, turn it off'
     fake.answers(VIEWED, ("create --validate=false --filename=- list", 1, "", refused), ("delete", 0, "", ""))
     with pytest.raises(TflaunchError, match=r'unknown field "nodSelector"; see that `kubectl get pods` works here'):
-        cluster_objects.create(_plan(), RUN)
+        cluster_objects.create(PLAN, RUN)
     assert [words for words, _ in fake.calls() if f"--selector={RUN_LABEL}={RUN}" in words and "delete" in words]
 
 
@@ -136,26 +124,22 @@ def test_missing_permissions_are_listed(fake: Kubectl) -> None:
     assert kubectl.missing_permissions(CLUSTER) == ["create pods/exec"]
     with pytest.raises(TflaunchError, match="you may not do this in the namespace: create pods/exec; ask"):
         cluster_objects.require_permissions(CLUSTER)
-
-
-def test_a_cluster_that_does_not_answer_is_not_a_missing_permission(fake: Kubectl) -> None:
     fake.answers(("auth can-i", 1, "", "The connection to the server x was refused"))
     reason = "your permissions cannot be checked: The connection to the server x was refused"
     with pytest.raises(TflaunchError, match=reason):
         cluster_objects.require_permissions(CLUSTER)
 
 
-def test_a_machine_without_kubectl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(KubectlError, match="`kubectl` is not installed here, or not on the PATH; install it"):
-        kubectl.run_kubectl(CLUSTER, "get", "pods")
-
-
-def test_a_kubectl_that_cannot_be_executed(fake: Kubectl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_kubectl(fake: Kubectl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
     (tmp_path / "kubectl").chmod(0o644)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(KubectlError, match="`kubectl` cannot be run: Permission denied"):
-        kubectl.run_kubectl(CLUSTER, "get", "pods")
+    for place, said in (
+        (tmp_path / "empty", "`kubectl` is not installed here, or not on the PATH; install it"),
+        (tmp_path, "`kubectl` cannot be run: Permission denied"),
+    ):
+        monkeypatch.setenv("PATH", str(place))
+        with pytest.raises(KubectlError, match=said):
+            kubectl.run_kubectl(CLUSTER, "get", "pods")
 
 
 def test_a_configuration_of_an_unexpected_form(fake: Kubectl) -> None:

@@ -25,15 +25,9 @@ OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "night-ly-launcher", "
 
 def cluster(**fields: Any) -> KubernetesPlan:
     """Return the cluster plan of a job with a chief, two workers and a parameter server."""
-    data = {
-        "name": "night-ly",
-        "cluster": {"chief": 1, "worker": 2, "ps": 1},
-        "command": "python train.py",
-        "workdir": "/code",
-        "container": {"image": "train:1"},
-        "kubernetes": {"namespace": "team", **fields},
-    }
-    spec, _ = prepare.complete("spec", Path(), made(data))
+    data: dict[str, Any] = {"name": "night-ly", "cluster": {"chief": 1, "worker": 2, "ps": 1}, "workdir": "/code"}
+    data |= {"container": {"image": "train:1"}, "kubernetes": {"namespace": "team", **fields}}
+    spec, _ = prepare.complete("spec", Path(), made({**data, "command": "python train.py"}))
     found = planner.make_plan(spec, DIRECTORY, MACHINE).kubernetes
     assert found is not None
     return found
@@ -93,12 +87,8 @@ def test_only_lists_are_allowed_without_names() -> None:
     assert executing["resourceNames"] == pods
 
 
-def test_the_image_is_that_of_the_tasks_unless_another_is_named() -> None:
-    assert cluster().launcher == "train:1"
-    assert cluster(launcher_image="launcher:2").launcher == "launcher:2"
-
-
-def test_the_run_directory_is_on_the_volume_that_is_named() -> None:
+def test_image_and_volume_are_those_that_are_named() -> None:
+    assert (cluster().launcher, cluster(launcher_image="launcher:2").launcher) == ("train:1", "launcher:2")
     for fields, source in (
         ({}, {"emptyDir": {}}),
         ({"run_volume": "runs"}, {"persistentVolumeClaim": {"claimName": "runs"}}),
@@ -138,6 +128,7 @@ JOB: dict[str, Any] = {"kind": "Job", "metadata": {"name": "night-ly-launcher"},
 MARKS = {"tflaunch/begun": "1", "tflaunch/exit-code": "3", "tflaunch/ended": "2", "tflaunch/said": "no room"}
 MARKED = {**JOB, "metadata": {**JOB["metadata"], "annotations": MARKS}}
 FAILED_JOB = {"conditions": [{"type": "Failed", "status": "True"}]}
+HAS_FAILED = "its pod has failed: its container ended with code 7 (no reason)"
 STATES: dict[str, tuple[list[dict[str, Any]], LauncherState]] = {
     "live": ([JOB, RUNNING, FAILED], LauncherState(Whereabouts.LIVE, "new", failure=FAILURE)),
     "kept": ([MARKED, RUNNING], LauncherState(Whereabouts.KEPT, "new", is_begun=True, exit_code=3, said="no room")),
@@ -145,14 +136,7 @@ STATES: dict[str, tuple[list[dict[str, Any]], LauncherState]] = {
     "lost": ([{**JOB, "status": FAILED_JOB}, FAILED], LauncherState(Whereabouts.OVER, failure=FAILURE)),
     "deleted": ([RUNNING], LauncherState(Whereabouts.DELETED)),
     "no-pod": ([JOB], LauncherState(Whereabouts.STARTING, reason="its pod was not made yet")),
-    "ended": (
-        [JOB, FAILED],
-        LauncherState(
-            Whereabouts.STARTING,
-            reason="its pod has failed: its container ended with code 7 (no reason)",
-            failure=FAILURE,
-        ),
-    ),
+    "ended": ([JOB, FAILED], LauncherState(Whereabouts.STARTING, reason=HAS_FAILED, failure=FAILURE)),
 }
 
 

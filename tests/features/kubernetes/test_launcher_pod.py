@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from support.launch import Launch
 from support.processes import command_of, processes_with
 from support.specs import written
 from support.waiting import PATIENCE, wait_until
+from tflaunch.errors import EXIT_USAGE
 
 pytestmark = pytest.mark.cli
 WAITS = """
@@ -41,31 +41,21 @@ class Cluster:
         self.go = directory / "go"
         self._directory = directory
         self._launch = launch
-        bin_directory = directory / "bin"
-        bin_directory.mkdir()
-        stub = bin_directory / "kubectl"
+        stub = directory / "bin" / "kubectl"
+        stub.parent.mkdir()
         stub.write_text(f'#!/bin/sh\nexec {sys.executable} {kubectl_stub.__file__} "$@"\n')
         stub.chmod(0o755)
-        launch.env |= {"KUBECTL_STUB": str(self.state), "PATH": f"{bin_directory}:{launch.env['PATH']}"}
+        launch.env |= {"KUBECTL_STUB": str(self.state), "PATH": f"{stub.parent}:{launch.env['PATH']}"}
 
     def spec(self, code: int = 7, **fields: Any) -> Path:
         """Write a spec whose tasks wait until `go` exists."""
         job = self._directory / "job"
         job.mkdir()
         (job / "program.py").write_text(WAITS)
-        data = {
-            "cluster": {"worker": 2},
-            "strategy": "none",
-            "command": [sys.executable, "program.py"],
-            "env": {"GO": str(self.go), "CODE": str(code)},
-            "sync": {},
-            "hosts": {"*": {"python": sys.executable}},
-            "restart": {"max": 0},
-            "container": {"image": "any"},
-            "kubernetes": {},
-            **fields,
-        }
-        return written(job, data)
+        about = {"cluster": {"worker": 2}, "strategy": "none", "command": [sys.executable, "program.py"], "sync": {}}
+        python = {"hosts": {"*": {"python": sys.executable}}, "env": {"GO": str(self.go), "CODE": str(code)}}
+        pods: dict[str, Any] = {"restart": {"max": 0}, "container": {"image": "any"}, "kubernetes": {}}
+        return written(job, {**about, **python, **pods, **fields})
 
     def start(self, **fields: Any) -> str:
         """Start the run detached, and return its name."""
@@ -127,7 +117,7 @@ def test_commands_reach_a_run_and_its_files_come_home(cluster: Cluster, launch: 
 
 CUT = """#!/bin/sh
 case "$*" in
-*" exec "*"tflaunch {verb}"*) timeout 1 {kubectl} "$@"; exit {code} ;;
+*" exec "*"tflaunch {verb}"*) timeout 1 {kubectl} "$@"; touch {cut}; exit {code} ;;
 *) exec {kubectl} "$@" ;;
 esac
 """
@@ -139,29 +129,39 @@ def test_what_carries_a_command_has_no_say_in_its_exit_code(
 ) -> None:
     """A kubectl that loses its stream just before the end of a run may exit with 0 all the same."""
     run = cluster.start()
-    stub = tmp_path / "bin" / "kubectl"
+    stub, cut = tmp_path / "bin" / "kubectl", tmp_path / "cut"
     stub.rename(stub.with_name("real"))
-    stub.write_text(CUT.format(verb=verb, code=code, kubectl=stub.with_name("real")))
+    stub.write_text(CUT.format(verb=verb, code=code, cut=cut, kubectl=stub.with_name("real")))
     stub.chmod(0o755)
     following = launch.start(verb, run)
-    time.sleep(2)
+    wait_until(cut.exists)
     cluster.go.touch()
     _, errors = following.communicate(timeout=PATIENCE)
     assert following.returncode == 7, errors
     assert launch.run("wait", run).returncode == 7
 
 
-def test_a_supervisor_whose_pod_is_deleted_is_replaced(cluster: Cluster, launch: Launch) -> None:
+def test_a_supervisor_is_replaced(cluster: Cluster, launch: Launch) -> None:
+    """In its pod if it is killed, and in another one if that is deleted: the run directory is on a volume."""
     cluster.start(code=0, kubernetes={"run_volume": "runs"})
     tasks, first = cluster.tasks(), cluster.launcher()
-    assert len(tasks) == 2
+    (parent,) = psutil.Process(first["pid"]).children()
+    (supervisor,) = parent.children()
+    supervisor.send_signal(signal.SIGKILL)
+    resumed(launch, 2)
+    assert cluster.launcher()["metadata"]["uid"] == first["metadata"]["uid"]
     launch.paste(f"kubectl delete pod {first['metadata']['name']}")
-    wait_until(lambda: launch.run("events").stdout.count("link_restored") >= 2, otherwise="it did not resume")
+    resumed(launch, 4)
     assert cluster.launcher()["metadata"]["uid"] != first["metadata"]["uid"]
-    assert cluster.tasks() == tasks
+    assert (len(tasks), cluster.tasks()) == (2, tasks)
     cluster.go.touch()
     assert launch.run("wait").returncode == 0, cluster.logs()
     assert "here" in launch.log("worker:0")
+
+
+def resumed(launch: Launch, count: int) -> None:
+    """Wait until so many links were restored."""
+    wait_until(lambda: launch.run("events").stdout.count("link_restored") >= count, otherwise="it did not resume")
 
 
 def test_without_a_volume_the_next_pod_begins_the_job_again(cluster: Cluster, launch: Launch) -> None:
@@ -193,22 +193,27 @@ def test_the_end_of_a_run_is_kept_for_a_while(cluster: Cluster, launch: Launch) 
     assert not list((cluster.state / "objects").iterdir())
 
 
-def test_a_supervisor_that_is_killed_is_replaced_in_its_pod(cluster: Cluster, launch: Launch) -> None:
-    cluster.start(code=0)
-    tasks, launcher = cluster.tasks(), cluster.launcher()
-    (first,) = psutil.Process(launcher["pid"]).children()
-    (supervisor,) = first.children()
-    supervisor.send_signal(signal.SIGKILL)
-    wait_until(lambda: launch.run("events").stdout.count("link_restored") >= 2, otherwise="it did not resume")
-    assert cluster.tasks() == tasks
-    assert launch.run("down").returncode == 0
-    assert not cluster.tasks()
-    assert not list((cluster.state / "objects").iterdir())
-
-
 def test_a_run_whose_job_was_deleted_is_said_to_be(cluster: Cluster, launch: Launch) -> None:
     run = cluster.start()
     launch.paste(f"kubectl delete job cluster-{run[-4:]}-launcher")
     gone = launch.run("wait", run)
     assert gone.returncode == 125
     assert f"the Job of run {run} was deleted" in gone.stderr
+
+
+@pytest.mark.parametrize(
+    ("fields", "arguments", "is_taken"),
+    [
+        ({"kubernetes": {}}, [], True),
+        ({}, ["--on", "kubernetes"], True),
+        ({}, [], False),
+        ({"kubernetes": {}}, ["--on", "slurm"], False),
+    ],
+)
+def test_an_image_is_for_pods(launch: Launch, fields: dict[str, Any], arguments: list[str], is_taken: bool) -> None:
+    launch.env["KUBECONFIG"] = str(launch.directory / "none")
+    spec = launch.spec(cluster={"worker": 1}, strategy="none", command=["true"], workdir="/", **fields)
+    ended = launch.run("up", spec, "--image", "busybox", *arguments)
+    assert ("--image has no effect here; add --on kubernetes" not in ended.stderr) is is_taken, ended.stderr
+    assert ended.returncode != 0
+    assert (ended.returncode == EXIT_USAGE) is not is_taken, ended.stderr

@@ -77,13 +77,9 @@ def _sets(**changes: Any) -> dict[str, dict[str, Any]]:
 
 def test_each_task_has_a_pod_with_a_name_of_the_service() -> None:
     plan = _plan()
-    addresses = {process.task: str(process.address) for process in plan.tasks}
-    assert addresses == {
-        "chief:0": "night-ly-chief-0.night-ly:2222",
-        "worker:0": "night-ly-worker-0.night-ly:auto",
-        "worker:1": "night-ly-worker-1.night-ly:auto",
-        "ps:0": "night-ly-ps-0.night-ly:auto",
-    }
+    ports = {"chief-0": "2222", **dict.fromkeys(("worker-0", "worker-1", "ps-0"), "auto")}
+    addresses = {process.task.replace(":", "-"): str(process.address) for process in plan.tasks}
+    assert addresses == {name: f"night-ly-{name}.night-ly:{port}" for name, port in ports.items()}
     assert [process.host for process in plan.sidecars] == ["night-ly-data-a-0"]
     assert all(host.is_pod and host.inherits_environment and not host.is_local for host in plan.hosts)
     assert not any(plan.is_warm_host(host.host) for host in plan.hosts)
@@ -95,12 +91,9 @@ def test_each_task_has_a_pod_with_a_name_of_the_service() -> None:
 
 def test_a_stateful_set_for_each_role_and_sidecar() -> None:
     sets = _sets()
-    assert {name: one["spec"]["replicas"] for name, one in sets.items()} == {
-        "night-ly-chief": 1,
-        "night-ly-worker": 2,
-        "night-ly-ps": 1,
-        "night-ly-data-a": 1,
-    }
+    replicas = {"chief": 1, "worker": 2, "ps": 1, "data-a": 1}
+    found = {name.removeprefix("night-ly-"): one["spec"]["replicas"] for name, one in sets.items()}
+    assert found == replicas
     for one in sets.values():
         template = one["spec"]["template"]
         assert one["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
@@ -110,6 +103,8 @@ def test_a_stateful_set_for_each_role_and_sidecar() -> None:
         assert one["spec"]["podManagementPolicy"] == "Parallel"  # one that waits for its peers would never be ready
         assert template["spec"]["nodeSelector"] == {"gpu": "a100"}
         assert template["spec"]["terminationGracePeriodSeconds"] == 13
+    longer = _sets(kubernetes={"pod": {"terminationGracePeriodSeconds": 60}}, timeouts={"grace": "30s"})
+    assert {each["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] for each in longer.values()} == {60}
 
 
 def test_what_the_spec_says_of_containers() -> None:
@@ -131,14 +126,10 @@ def test_what_the_spec_says_of_containers() -> None:
 def test_the_plan_is_kept_as_a_whole() -> None:
     plan = _plan()
     assert serialize.from_json(serialize.as_json(plan)) == plan
+    assert policy.join_limit(plan, 0.0) == 300.0 + policy.join_limit(plan._replace(kubernetes=None), 0.0)
     assert _cluster()._replace(objects="") == KubernetesPlan(
         "night-ly", "", 300.0, "lab", launcher="ghcr.io/ann/train:1", keep=3600.0
     )
-
-
-def test_the_time_for_pods_to_run_is_time_to_join() -> None:
-    plan = _plan()
-    assert policy.join_limit(plan, 0.0) == 300.0 + policy.join_limit(plan._replace(kubernetes=None), 0.0)
 
 
 def test_other_engines_ignore_it() -> None:
@@ -161,16 +152,11 @@ def test_other_engines_ignore_it() -> None:
 )
 def test_what_pods_cannot_be_made_of(changes: dict[str, Any], sentence: str) -> None:
     data = {key: value for key, value in {**SPEC, **changes}.items() if value is not None}
+    for workdir in ("/app", "~/app", "${host:APP}") if "sync" in changes else ():  # the code is in the image
+        assert prepare.complete("spec", Path(), made({**data, "workdir": workdir}))[0].kubernetes is not None
     with pytest.raises(SpecError) as found:
         prepare.complete("spec", Path(), made(data))
     assert sentence in "\n".join(problem.sentence() for problem in found.value.problems)
-
-
-@pytest.mark.parametrize("workdir", ["/app", "~/app", "${host:APP}"])
-def test_code_in_the_image_needs_no_sync(workdir: str) -> None:
-    data = {key: value for key, value in SPEC.items() if key != "sync"}
-    spec, _ = prepare.complete("spec", Path(), made({**data, "workdir": workdir}))
-    assert spec.kubernetes is not None
 
 
 @pytest.mark.parametrize("field", ["containers", "restartPolicy"])
@@ -185,12 +171,8 @@ def test_fields_of_pods_that_are_ours_are_refused(field: str) -> None:
 
 def _pod(status: dict[str, Any], **metadata: Any) -> dict[str, Any]:
     spec = {"containers": [{"name": "tensorflow", "resources": {"limits": {"memory": "4Gi"}}}]}
-    return {
-        "kind": "Pod",
-        "metadata": {"name": "job-worker-0", "uid": "u1", **metadata},
-        "spec": spec,
-        "status": status,
-    }
+    about = {"name": "job-worker-0", "uid": "u1", **metadata}
+    return {"kind": "Pod", "metadata": about, "spec": spec, "status": status}
 
 
 def _with_container(state: dict[str, Any], last: dict[str, Any] | None = None, **about: Any) -> dict[str, Any]:
@@ -201,10 +183,8 @@ def _with_container(state: dict[str, Any], last: dict[str, Any] | None = None, *
 
 SET = {"kind": "StatefulSet", "metadata": {"name": "job-worker", "uid": "s1"}}
 RUNNING = _with_container({"running": {}}, containerID="c1")
-NO_NODE = {
-    "phase": "Pending",
-    "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}],
-}
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+NO_NODE = {"phase": "Pending", "conditions": [UNSCHEDULABLE]}
 TOO_LITTLE = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
 
 
@@ -256,10 +236,7 @@ def test_what_a_pod_waits_for(
         ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, "Evicted: low on memory"),
         (_with_container({"running": {}}, TOO_LITTLE, containerID="c2"), "too little memory (OOMKilled, limit 4Gi)"),
         (_with_container({"terminated": {"reason": "Error", "exitCode": 1}}), "ended with code 1 (Error)"),
-        (
-            {"conditions": [{"type": "DisruptionTarget", "reason": "PreemptionByScheduler", "message": "by job b"}]},
-            "PreemptionByScheduler: by job b",
-        ),
+        ({"conditions": [{"type": "DisruptionTarget", "reason": "Preemption", "message": "by b"}]}, "Preemption: by b"),
     ],
 )
 def test_why_a_pod_has_ended(status: dict[str, Any], ended: str) -> None:
@@ -479,16 +456,6 @@ def test_names_of_pods_are_short_enough_for_their_labels() -> None:
     name = "a-very-long-name-of-a-job-with-40-signs"
     plan = pods.for_run(_plan(name=name), f"{name}-20260102-030405-6789")
     assert max(len(host.host.rpartition("-")[0]) for host in plan.hosts) <= 52  # StatefulSets add a revision of 11
-
-
-def test_pods_that_kubernetes_would_kill_before_their_tasks_have_saved_are_a_problem() -> None:
-    with pytest.raises(SpecError) as found:
-        _spec(kubernetes={"pod": {"terminationGracePeriodSeconds": 30}}, timeouts={"grace": "30s"})
-    (problem,) = found.value.problems
-    assert problem.where == "kubernetes.pod.terminationGracePeriodSeconds"
-    assert problem.message == "must be at least 40: timeouts.grace and the 10 s that an agent needs"
-    longer = _sets(kubernetes={"pod": {"terminationGracePeriodSeconds": 60}}, timeouts={"grace": "30s"})
-    assert {each["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] for each in longer.values()} == {60}
 
 
 @pytest.mark.parametrize(
