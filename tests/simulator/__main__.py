@@ -63,7 +63,6 @@ class Summary:
         self.failed: list[tuple[int, str]] = []
 
     def add(self, outcome: Outcome) -> None:
-        """Count one history."""
         steps, events, judged, moves = outcome.numbers
         self.counts.update(histories=1, steps=steps, events=events, judged=judged, moves=moves)
         self.lasted += outcome.lasted
@@ -100,7 +99,6 @@ class Summary:
 
 
 def main() -> int:
-    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
     parser.add_argument("--seeds", default="0:2000", help="first:last+1")
     parser.add_argument("--seed", type=int, help="one history, drawn at random")

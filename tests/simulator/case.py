@@ -51,7 +51,6 @@ class Case(NamedTuple):
     has_function: bool = False
 
     def plan(self) -> Plan:
-        """Return the job's plan."""
         plan = shapes.planned_spec(self.spec)
         return plan._replace(function="/function") if self.has_function else plan
 
@@ -73,7 +72,6 @@ class Case(NamedTuple):
 
 
 def draw_case(seed: int) -> Case:
-    """Draw a case."""
     from simulator.faults import KINDS, KINDS_OF_FAR, RARER_KINDS, RARER_KINDS_OF_FAR
 
     chance = random.Random(f"case {seed}")

@@ -26,7 +26,6 @@ class SimCode:
     """The code, which the user may edit while it is sent."""
 
     def __init__(self, machine: FileSystem, chance: random.Random) -> None:
-        """Write the code to a machine."""
         self._machine = machine
         self._chance = chance
         self._edits = 0

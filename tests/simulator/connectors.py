@@ -32,8 +32,6 @@ class Wait(Exception):
 
 
 class Thread:
-    """The progress of a thread."""
-
     def __init__(self, began: float) -> None:
         self.began = began
         self.is_connected = False
@@ -50,7 +48,6 @@ class Aside:
         self.is_last = False  # the run is over: the process ends with its threads, and its links with it
 
     def do(self, function: Callable[[], None]) -> None:
-        """Run a function in its own thread."""
         thread = Thread(self._world.now)
         self._world.after(0.0005, lambda: self._run(function, thread))
 
@@ -76,11 +73,9 @@ class SimLink:
 
     @property
     def socket(self) -> End:
-        """The supervisor's end."""
         return self._end
 
     def close(self) -> None:
-        """Close the link."""
         self._end.close()
 
 

@@ -25,17 +25,14 @@ class File:
         world.files[self.number] = self
 
     def fileno(self) -> int:
-        """Return its descriptor."""
         return self.number
 
     @property
     def is_readable(self) -> bool:
-        """Whether reading would not block."""
         return False
 
     @property
     def is_writable(self) -> bool:
-        """Whether writing would not block."""
         return False
 
     def changed(self) -> None:
@@ -52,7 +49,6 @@ class File:
         raise BlockingIOError
 
     def close(self) -> None:
-        """Close it."""
         self.is_closed = True
         self.world.files.pop(self.number, None)
         if self.selector is not None:
@@ -68,16 +64,13 @@ class Signal(File):
 
     @property
     def is_readable(self) -> bool:
-        """Whether it was set."""
         return self._is_set
 
     def set(self) -> None:
-        """Make it readable."""
         self._is_set = True
         self.changed()
 
     def take(self) -> None:
-        """Read it."""
         self._is_set = False
 
 
@@ -91,7 +84,6 @@ class Selector:
         self._ready: dict[int, None] = {}
 
     def register(self, descriptor: int, events: int, data: Any) -> None:
-        """Wait for a descriptor."""
         assert descriptor not in self._keys, f"descriptor {descriptor} is watched twice"
         file = self._world.files[descriptor]
         assert not file.is_closed
@@ -100,12 +92,10 @@ class Selector:
         self.look(file)
 
     def modify(self, descriptor: int, events: int, data: Any) -> None:
-        """Wait for other events of a descriptor."""
         self._keys[descriptor] = selectors.SelectorKey(descriptor, descriptor, events, data)
         self.look(self._world.files[descriptor])
 
     def unregister(self, descriptor: int) -> None:
-        """Stop waiting for it."""
         del self._keys[descriptor]
         self._ready.pop(descriptor, None)
         self._world.files[descriptor].selector = None
@@ -117,11 +107,9 @@ class Selector:
         file.selector = None
 
     def get_key(self, descriptor: int) -> selectors.SelectorKey:
-        """Return the key of a registered descriptor."""
         return self._keys[descriptor]
 
     def get_map(self) -> dict[int, selectors.SelectorKey]:
-        """Return all that is registered."""
         return self._keys
 
     def look(self, file: File) -> None:
@@ -151,7 +139,6 @@ class Selector:
         return events
 
     def close(self) -> None:
-        """Stop waiting for anything."""
         for number in list(self._keys):
             self.unregister(number)
 
@@ -173,7 +160,6 @@ class TurnSelector(Selector):
         self._moment = -1.0
 
     def select(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready."""
         found = self.collect()
         if not found and (timeout is None or timeout > 0):
             raise Idle(timeout)

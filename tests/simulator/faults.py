@@ -70,7 +70,6 @@ class Faults:
         """The hosts on which guard and agent were killed together."""
 
     def schedule(self, faults: Iterable[Fault]) -> None:
-        """Inject faults at their times, or after their moments."""
         for fault in faults:
             if fault.after is not None:
                 self._waiting[fault.after].append(fault)
@@ -134,7 +133,6 @@ class Faults:
             self._disturb(policy.fence(self._plan))
 
     def _shakes(self, host: SimHost, seconds: float) -> None:
-        """A link is lost for a short time."""
         host.shaken_until = self._world.now + seconds + 4 * self._plan.timeouts.heartbeat
 
     # ---- links
@@ -219,7 +217,6 @@ class Faults:
     # ---- hosts
 
     def kill_agent(self) -> None:
-        """Kill -9 of an agent."""
         self._oracle.may_lose_words = True
         host = self._any()
         if host.agent is None or host.agent.has_ended:
@@ -283,7 +280,6 @@ class Faults:
                 self._world.after(self._within(1, 60), host.power_on)
 
     def drain(self) -> None:
-        """The host is to be vacated."""
         self._oracle.may_lose_words = True
         host = self._any()
         if host.agent is None or host.agent.agent is None:
@@ -390,7 +386,6 @@ class Faults:
         self._until(lasts, lambda: setattr(host.disk, "seconds", 0.0))
 
     def refuse_ports(self) -> None:
-        """Ports are taken."""
         host = self._any()
         self._world.fault("ports refused", host.name)
         host.refuses_ports = True
@@ -491,11 +486,9 @@ class Faults:
             self._disturb(1e9)  # a host that is reached later, and lacks the file, cannot get what was offered
 
     def interrupt(self) -> None:
-        """Ctrl-C."""
         self._press(signal.SIGINT)
 
     def terminate(self) -> None:
-        """Kill."""
         self._press(signal.SIGTERM)
 
     def interrupt_twice(self) -> None:
@@ -535,7 +528,6 @@ class Faults:
         self._history.journal.torn_at = self._random.random()
 
     def kill_supervisor(self) -> None:
-        """Kill -9 of tflaunch."""
         self._oracle.may_lose_words = True
         self._world.fault("supervisor killed")
         self._history.kill_supervisor()

@@ -65,8 +65,6 @@ class Node:
 
 
 class Status(NamedTuple):
-    """What `os.stat` tells of a file."""
-
     st_mode: int
     st_size: int
     st_mtime: float
@@ -115,7 +113,6 @@ class FileSystem:
         return node
 
     def unlink(self, path: str | os.PathLike[str]) -> None:
-        """Remove a name."""
         node = self.find(path)
         del self.nodes[_whole(path)]
         node.is_linked = False
@@ -132,14 +129,12 @@ class FileSystem:
             self._release(replaced)
 
     def make_directories(self, path: str | os.PathLike[str]) -> None:
-        """Create a directory with those above it."""
         text = _whole(path)
         if text not in self.nodes:
             self.make_directories(os.path.dirname(text))
             self.create(text, stat.S_IFDIR, 0o700)
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a directory."""
         self.find(path)
         text = _whole(path).rstrip("/")
         return [name.rpartition("/")[2] for name in self.nodes if name != "/" and name.rpartition("/")[0] == text]
@@ -150,14 +145,12 @@ class FileSystem:
         return {name[len(start) :]: node for name, node in self.nodes.items() if name.startswith(start)}
 
     def open(self, node: Node) -> int:
-        """Open a file; return its descriptor."""
         node.handles += 1
         self._next += 1
         self.opened[self._next] = node
         return self._next
 
     def close(self, descriptor: int) -> None:
-        """Close a descriptor."""
         node = self.opened.pop(descriptor)
         node.handles -= 1
         self._release(node)
@@ -185,12 +178,10 @@ class FileSystem:
         return written
 
     def truncate(self, node: Node, size: int) -> None:
-        """Shorten a file."""
         self.disk.room += max(len(node.content) - size, 0)
         del node.content[size:]
 
     def status(self, node: Node) -> Status:
-        """Return what `os.stat` tells of a file."""
         size = len(node.content)
         return Status(node.kind | node.mode, size, node.changed_at, os.getuid(), int(node.is_linked))
 
@@ -220,14 +211,12 @@ class OsCalls:
         self._here = here
 
     def open(self, path: str | os.PathLike[str], flags: int, mode: int = 0o777) -> int:
-        """Open a file."""
         here = self._here()
         if flags & os.O_EXCL or (flags & os.O_CREAT and _whole(path) not in here.nodes):
             return here.open(here.create(path, stat.S_IFREG, mode))
         return here.open(here.find(path))
 
     def close(self, descriptor: int) -> None:
-        """Close a file."""
         self._here().close(descriptor)
 
     def write(self, descriptor: int, data: bytes) -> int:
@@ -236,66 +225,50 @@ class OsCalls:
         return self._here().write(node, data, len(node.content))
 
     def pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
-        """Write at a position."""
         return self._here().write(self._here().opened[descriptor], data, offset)
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
-        """Read from a position."""
         return bytes(self._here().opened[descriptor].content[offset : offset + size])
 
     def ftruncate(self, descriptor: int, size: int) -> None:
-        """Shorten a file."""
         self._here().truncate(self._here().opened[descriptor], size)
 
     def fstat(self, descriptor: int) -> Status:
-        """Return the status of an open file."""
         return self._here().status(self._here().opened[descriptor])
 
     def fchmod(self, descriptor: int, mode: int) -> None:
-        """Set permissions."""
         self._here().opened[descriptor].mode = mode
 
     def lstat(self, path: str) -> Status:
-        """Return the status of a file."""
         return self._here().status(self._here().find(path))
 
     def utime(self, path: str) -> None:
-        """Set a file's time to now."""
         self._here().find(path).changed_at = self._here().clock()
 
     def unlink(self, path: str) -> None:
-        """Remove a file."""
         self._here().unlink(path)
 
     def replace(self, source: str, target: str) -> None:
-        """Rename a file."""
         self._here().rename(source, target)
 
     def symlink(self, target: str, path: str) -> None:
-        """Create a link."""
         self._here().create(path, stat.S_IFLNK, 0o777, target)
 
     def mkdir(self, path: str, mode: int) -> None:
-        """Create a directory."""
         self._here().create(path, stat.S_IFDIR, mode)
 
     def makedirs(self, path: str, mode: int, exist_ok: bool) -> None:
-        """Create a directory with those above it."""
         self._here().make_directories(path)
 
     def listdir(self, path: str) -> list[str]:
-        """Return the names in a directory."""
         return self._here().names(path)
 
     def open_stream(self, path: str, mode: str, buffering: int = -1) -> Stream:
-        """Replace `open`."""
         flags = {"a": os.O_CREAT, "x": os.O_CREAT | os.O_EXCL}.get(mode[0], 0)
         return Stream(self, self.open(path, flags, 0o600), is_whole=buffering != 0)
 
 
 class Stream:
-    """A file object."""
-
     def __init__(self, calls: OsCalls, descriptor: int, *, is_whole: bool) -> None:
         """Wrap a descriptor; with ``is_whole``, `write` writes everything."""
         self._calls = calls
@@ -310,15 +283,12 @@ class Stream:
         self._calls.close(self._descriptor)
 
     def fileno(self) -> int:
-        """Return the descriptor."""
         return self._descriptor
 
     def seek(self, position: int) -> None:
-        """Set where to read."""
         self._position = position
 
     def read(self, size: int = 1 << 30) -> bytes:
-        """Return the next bytes."""
         data = self._calls.pread(self._descriptor, size, self._position)
         self._position += len(data)
         return data
@@ -336,13 +306,10 @@ class Stream:
 
 
 class TreeCalls:
-    """Replaces `file_trees`."""
-
     def __init__(self, here: Callable[[], FileSystem]) -> None:
         self._here = here
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with all that is in it."""
         here = self._here()
         for name in [*here.below(path)]:
             here.unlink(os.path.join(path, name))
@@ -368,38 +335,30 @@ class SimPath:
 
     @property
     def name(self) -> str:
-        """The last part of it."""
         return os.path.basename(self._text)
 
     @property
     def parent(self) -> SimPath:
-        """The directory of it."""
         return SimPath(os.path.dirname(self._text), self._here)
 
     def exists(self) -> bool:
-        """Return whether there is such a file."""
         return _whole(self._text) in self._here.nodes
 
     def stat(self) -> Status:
-        """Return the file's status."""
         return self._here.status(self._here.find(self._text))
 
     def mkdir(self, mode: int, exist_ok: bool) -> None:
-        """Create a directory."""
         if not (exist_ok and self.exists()):
             self._here.create(self._text, stat.S_IFDIR, mode)
 
     def open(self, mode: str, buffering: int = -1) -> Stream:
-        """Open the file."""
         return OsCalls(lambda: self._here).open_stream(self._text, mode, buffering)
 
     def read_bytes(self) -> bytes:
-        """Return the file's content."""
         return bytes(self._here.find(self._text).content)
 
 
 def fill(here: FileSystem, directory: str, contents: Iterable[tuple[str, bytes]]) -> None:
-    """Write files below a directory."""
     for path, content in contents:
         whole = os.path.join(directory, path)
         here.make_directories(os.path.dirname(whole))

@@ -64,7 +64,6 @@ class Result(NamedTuple):
     journal: tuple[str, ...]
 
     def digest(self) -> str:
-        """Return the SHA-256 of all that happened, and of the journal."""
         happened = (entry.line() for entry in self.world.happened)
         return hashlib.sha256("\n".join([*happened, *self.journal]).encode()).hexdigest()
 
@@ -168,7 +167,6 @@ class Screen:
         self._expected.clear()
 
     def say(self, text: str) -> None:
-        """The supervisor says something."""
         self._world.note("said:", text)
         expected = self._expected.popleft() if self._expected else "nothing"
         if text != expected:
@@ -178,8 +176,6 @@ class Screen:
 
 
 class History:
-    """The run of one case, and its world."""
-
     def __init__(self, case: Case) -> None:
         self.case = case
         self.world = world = World(case.seed)
@@ -213,11 +209,9 @@ class History:
         self.faults = Faults(self)
 
     def wall_clock(self) -> float:
-        """Return the seconds since the epoch that the supervisor's machine believes in."""
         return self.world.wall_clock(self._wall_ahead if self._here is None else self._here.wall_ahead)
 
     def set_clock(self, seconds: float) -> None:
-        """Set the wall clock of the supervisor's machine ahead."""
         if self._here is None:
             self._wall_ahead += seconds
         else:
@@ -257,7 +251,6 @@ class History:
         return Run(self.job, parts)
 
     def play(self) -> str:
-        """Play the history; return how it ended."""
         world = self.world
         world.note("seed", self.case.seed, "plan", self.plan.name, self.plan.strategy, f"lease {self.plan.lease:g}",
                    self.plan.restart, self.plan.timeouts, self.plan.elastic)  # fmt: skip
@@ -432,7 +425,6 @@ class History:
         self._close_links()
 
     def _close_links(self) -> None:
-        """What the kernel does when the process of the supervisor ends."""
         for host in self.hosts.values():
             for wire in host.wires:
                 wire.supervisor.close()
@@ -454,8 +446,6 @@ class History:
 
 
 class _Liars(Container[str]):
-    """The names of the hosts that have lied."""
-
     def __init__(self, hosts: Mapping[str, SimHost]) -> None:
         self._hosts = hosts
 
@@ -476,7 +466,6 @@ def _without_collector() -> Iterator[None]:
 
 
 def play(case: Case) -> Result:
-    """Play the history of a case."""
     with kernel.installed(), _without_collector():
         history = History(case)
         violation, ending = None, "violation"

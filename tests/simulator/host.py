@@ -65,7 +65,6 @@ class WatchedSpool(Spool):
         super()._drop(size)
 
     def release(self, offset: int) -> None:
-        """Release what the supervisor has."""
         self._oracle.released(*self._about, offset)
         super().release(offset)
 
@@ -89,7 +88,6 @@ class SimLeftFile:
         self.size = len(data)
 
     def read(self, offset: int) -> bytes:
-        """Return a part of it."""
         return self._data[offset : offset + PART]
 
     def remove(self) -> None:
@@ -100,7 +98,6 @@ class SimMeasurer:
     """Measures tasks, which use nothing here."""
 
     def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[dict[str, dict[str, float]]], None]) -> None:
-        """Answer at once."""
         answer({task: {"cpu_seconds": 0.0, "rss_bytes": 0} for task in pids()})
 
 
@@ -111,7 +108,6 @@ class SimEvidenceCollector:
         """Look at nothing yet."""
 
     def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[dict[str, list[Any]]], None]) -> None:
-        """Answer at once."""
         answer({task: [] for task in pids()})
 
 
@@ -131,7 +127,6 @@ class SimVitals:
         """There is none."""
 
     def growth(self) -> str:
-        """Nothing grows."""
         return ""
 
 
@@ -156,21 +151,17 @@ class SimFence:
         self._tasks: dict[str, None] = {}
 
     def tell_refused(self, tell: Callable[[str, str], None]) -> None:
-        """Remember whom to tell."""
         self._tell = tell
 
     def admit(self, addresses: Sequence[str]) -> str:
-        """Admit these addresses."""
         self._admitted = tuple(addresses)
         return "" if addresses else "the addresses of a host are not known"
 
     @property
     def tasks(self) -> list[str]:
-        """The tasks whose ports are guarded."""
         return list(self._tasks)
 
     def lacks(self, source: str) -> bool:
-        """Return whether connections from an address are refused."""
         return self._admitted is not None and source not in self._admitted
 
     def guard(self, task: str, holder: object) -> str:
@@ -192,17 +183,13 @@ class SimFence:
         """Do nothing: outsiders come at any time here."""
 
     def leave(self, task: str) -> None:
-        """Guard a port no longer."""
         self._tasks.pop(task, None)
 
 
 class SimPendingFork:
-    """A pending fork."""
-
     is_cancelled = False
 
     def cancel(self) -> None:
-        """Start no task."""
         self.is_cancelled = True
 
 
@@ -217,7 +204,6 @@ class SimZygotePool:
     def start_task(
         self, command: Command, started: Callable[[spawn.Child], None], refused: Callable[[], None]
     ) -> SimPendingFork:
-        """Fork a task from a zygote."""
         pending = SimPendingFork()
 
         def decide() -> None:
@@ -248,7 +234,6 @@ class SimAgentHost:
         self._adopted = task_processes.Adopted()
 
     def addresses(self) -> list[str]:
-        """Return the addresses of the host."""
         return ["127.0.0.1", self._host.address]
 
     def open_private_network(self) -> str:
@@ -256,19 +241,15 @@ class SimAgentHost:
         return ""
 
     def fence_gap(self, task: str, port: int) -> str:
-        """Return why connections can reach a task past the fence."""
         return ""
 
     def watch_ports(self, opened: Callable[[str, int], None]) -> PortWatch:
-        """Return an object that calls ``opened(task, port)`` when a task listens on its port."""
         return PortWatch(self._loop, opened)
 
     def stream(self, task: str, attempt: int) -> Stream:
-        """Return the stream that keeps an attempt's output."""
         return Stream(task, attempt, WatchedSpool(self._host, task, attempt), self._loop.now)
 
     def task(self, name: str, attempt: int, command: Command, stream: Stream, listener: Any, observer: Any) -> Task:
-        """Prepare an attempt of a task."""
         processes = task_processes.TaskProcesses(name, attempt, command.env, self._adopted)
         return Task(command, stream, processes, self._loop, listener, observer)
 
@@ -293,7 +274,6 @@ class SimAgentHost:
         """Return nothing: programs here only print."""
 
     def start(self, task: Task, starter: None) -> None:
-        """Start a task."""
         zygotes = self._zygotes if self._host.world.chance(0.3) else None
         task.start(_SETTINGS, zygotes)  # type: ignore[arg-type]
 
@@ -305,7 +285,6 @@ class SimAgentHost:
         return ""
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
-        """Resolve host names here."""
         address = "127.0.1.1" if self._host.has_bad_names else "10.0.0.9"
         wait = self._host.world.within(0.001, 0.05)
         self._loop.call_at(self._loop.now() + wait, lambda: found(dict.fromkeys(names, address)))
@@ -313,17 +292,14 @@ class SimAgentHost:
     def probe_peers(
         self, peers: dict[str, Any], run: str, secret: str, patience: float, tried: Callable[[dict[str, str]], None]
     ) -> None:
-        """Connect to other hosts' tasks."""
         failed = dict.fromkeys(peers, "timed out") if self._host.has_closed_ports else {}
         wait = patience if failed else self._host.world.within(0.001, 0.2)
         self._loop.call_at(self._loop.now() + wait, lambda: tried(failed))
 
     def set_cluster(self, cluster: dict[str, list[str]]) -> None:
-        """Set the addresses of all tasks."""
         self._cluster = cluster
 
     def command(self, task: str, message: dict[str, Any], progress: None) -> Command:
-        """Return the command line to execute."""
         env = {str(name): str(value) for name, value in message["env"].items()}
         if message.get("tf_config") is not None:
             env[tf_config.NAME] = tf_config.compose(self._cluster, **message["tf_config"])

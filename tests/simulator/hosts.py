@@ -30,8 +30,6 @@ _LOOK_AGAIN = 0.01  # seconds between sweeps
 
 
 class SimHost:
-    """One host."""
-
     def __init__(self, name: str, is_local: bool, world: World, oracle: Oracle, stage: Stage) -> None:
         self.name = name
         self.is_local = is_local
@@ -69,7 +67,6 @@ class SimHost:
         self._waiting_for_guard: list[Callable[[], None]] = []
 
     def clock(self) -> float:
-        """Return this host's monotonic time."""
         return self.clock_ahead + self.world.now * self.clock_rate
 
     def wall_clock(self) -> float:
@@ -78,7 +75,6 @@ class SimHost:
 
     @property
     def address(self) -> str:
-        """The address of the host's network interface."""
         return str(ipaddress.ip_address(0x0A000000 + zlib.crc32(self.name.encode()) % 0xFFFFFF))
 
     @property
@@ -88,12 +84,10 @@ class SimHost:
 
     @property
     def has_orphans(self) -> bool:
-        """Whether processes live here without a guard."""
         return self.agent is None and bool(self.living())
 
     @property
     def is_locked(self) -> bool:
-        """Whether a guard lives here."""
         return self.agent is not None
 
     @property
@@ -112,13 +106,11 @@ class SimHost:
         return self.speed().delay + self.speed().jitter
 
     def speed(self) -> Speed:
-        """Return the current speed of the network."""
         if not self.slowness:
             return self._speed
         return Speed(self._speed.delay + self.slowness, self.slowness / 2, min(self._speed.rate, 2e5))
 
     def living(self) -> list[Process]:
-        """Return the processes that live here."""
         return [process for process in self.processes.values() if process.is_alive]
 
     # ---- the agent
@@ -157,7 +149,6 @@ class SimHost:
         self._guard_looks()
 
     def kill_agent(self) -> None:
-        """Kill -9."""
         if self.agent is not None:
             self.agent.kill()
 
@@ -251,7 +242,6 @@ class SimHost:
     # ---- processes
 
     def fork(self, env: dict[str, str]) -> Process:
-        """Start a process of a task."""
         process = Process(self, env, None)
         self.stage.begin(process)
         return process
@@ -261,7 +251,6 @@ class SimHost:
         return self.world.within(0.5, 1.5) if self.is_slow_to_die else self.world.within(0.0001, 0.003)
 
     def unstick(self) -> None:
-        """Let what was killed die."""
         self.is_stuck = False
         dying, self.when_unstuck = self.when_unstuck, []
         for die in dying:
@@ -282,11 +271,9 @@ class SimHost:
         self._format_disk()
 
     def power_on(self) -> None:
-        """The host is back, with nothing on it."""
         self.is_up = True
 
     def cut(self, is_cut: bool) -> None:
-        """Cut or restore the network."""
         self.is_cut = is_cut
         for wire in self.wires:
             if is_cut:
@@ -295,7 +282,6 @@ class SimHost:
                 wire.heal()
 
     def live_wires(self) -> list[Wire]:
-        """Return the links in use."""
         return [wire for wire in self.wires if not wire.supervisor.is_closed]
 
 
@@ -327,7 +313,6 @@ class AgentProcess:
         self.loop.turn()
 
     def accept(self, end: End) -> None:
-        """A client connects."""
         self._connections.append(end)
         self._ends.append(end)
         self._listener.set()
@@ -363,7 +348,6 @@ class AgentProcess:
         self._end()
 
     def kill(self) -> None:
-        """Kill -9."""
         if not self.has_ended:
             self.loop.kill()
             self._end()
@@ -385,5 +369,4 @@ class AgentProcess:
 
 
 def describe(message: dict[str, Any]) -> str:
-    """Return a frame's message in short form."""
     return " ".join(f"{name}={value}" for name, value in message.items() if name not in ("env", "argv", "unset"))

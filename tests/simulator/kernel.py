@@ -73,8 +73,6 @@ _on_host, _on_machine = OsCalls(_there), OsCalls(_here)
 
 
 class _Status(NamedTuple):
-    """What `os.waitid` returns."""
-
     si_status: int
     si_code: int
 
@@ -179,7 +177,6 @@ class _Linux:
 
     @staticmethod
     def descendants(*roots: int, without: Collection[int] = ()) -> list[int]:
-        """Return what is below these."""
         assert INIT not in roots, "the whole machine would be searched"
         found: list[int] = []
         seen, queue = {*roots, *without}, list(roots)

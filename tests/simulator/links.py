@@ -36,12 +36,10 @@ class End(File):
 
     @property
     def is_readable(self) -> bool:
-        """Whether bytes, the end, or an error can be read."""
         return bool(self._received) or self._has_ended or self.is_reset
 
     @property
     def is_writable(self) -> bool:
-        """Whether there is buffer space."""
         return self.under_way < self.wire.capacity or self.is_reset
 
     def setblocking(self, flag: bool) -> None:
@@ -51,7 +49,6 @@ class End(File):
         """Ignored: nothing blocks here."""
 
     def send(self, data: bytes | bytearray) -> int:
-        """Send as much as fits into the buffer."""
         if self.is_closed:
             raise OSError(errno.EBADF, "closed")
         if self.is_reset:
@@ -66,12 +63,10 @@ class End(File):
         return len(part)
 
     def sendall(self, data: bytes) -> None:
-        """Send everything."""
         self.under_way += len(data)
         self.wire.carry(self._direction, data)
 
     def recv(self, size: int) -> bytes:
-        """Return the received bytes; empty at the end."""
         if self._received:
             data = self._received.popleft()
             if len(data) > size:
@@ -102,7 +97,6 @@ class End(File):
             self.changed()
 
     def close(self) -> None:
-        """Close this end; repeated calls are harmless."""
         if not self.is_closed:
             super().close()
             self.wire.hung_up(self._direction)

@@ -16,8 +16,6 @@ _WAKING = 0.0002  # seconds from an event to the loop's turn
 
 
 class SimLoop(Loop):
-    """The loop of an agent on a simulated host."""
-
     def __init__(self, host: SimHost, ended: Callable[[], None]) -> None:
         """Prepare it; ``ended`` is called once it was stopped."""
         self._selector = TurnSelector(host.world, self._wake)  # type: ignore[assignment]
@@ -32,16 +30,13 @@ class SimLoop(Loop):
         self.frozen_until = 0.0
 
     def now(self) -> float:
-        """Return the host's monotonic time."""
         host = self._host
         return host.clock_ahead + self._world.now * host.clock_rate
 
     def kill(self) -> None:
-        """Prevent any further turn."""
         self._is_dead = True
 
     def turn(self) -> None:
-        """Handle what is ready."""
         if self._is_dead:
             return
         self._turn_at = float("inf")

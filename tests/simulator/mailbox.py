@@ -32,11 +32,9 @@ class SimMailbox(Mailbox):
         self.ahead = ahead
 
     def now(self) -> float:
-        """Return the supervisor's time."""
         return self._world.now + self.ahead
 
     def put(self, event: Mail) -> None:
-        """Add an event."""
         reason = getattr(event, "reason", "")
         if "broke the protocol" in reason and getattr(event, "host", "") not in self.liars:
             raise Violation("protocol", f"{event}")
@@ -44,11 +42,9 @@ class SimMailbox(Mailbox):
 
     @property
     def wake_descriptor(self) -> int:
-        """There are no signals here."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Stop waiting for anything."""
         self.selector.close()
 
     def _wake(self) -> None:

@@ -51,7 +51,6 @@ class Oracle:
     """Watches the world and the run."""
 
     def __init__(self, world: World, plan: Plan, ahead: float) -> None:
-        """Watch a run of ``plan`` whose clock is ``ahead`` of the world's."""
         self.world = world
         self.has_hung = False
         self.is_blurred = False  # an event happened that may or may not be a cause
@@ -92,7 +91,6 @@ class Oracle:
     # ---- I1 and I2: living processes
 
     def process_began(self, process: Process) -> None:
-        """A process was forked."""
         others = self._living.setdefault(process.task, [])
         for other in others:
             if other in self._beyond_reach:
@@ -103,11 +101,9 @@ class Oracle:
         self.world.note("starts", process)
 
     def process_ended(self, process: Process) -> None:
-        """A process has exited."""
         self._living[process.task].remove(process)
 
     def living(self) -> list[Process]:
-        """Return all processes that live."""
         return [process for processes in self._living.values() for process in processes]
 
     # ---- I10: the fence
@@ -120,7 +116,6 @@ class Oracle:
     # ---- I6: output
 
     def wrote(self, task: str, attempt: int, data: bytes) -> None:
-        """A process wrote to its pipe."""
         words = self._told.setdefault((task, attempt), bytearray())
         self._told_at.setdefault((task, attempt), []).append((len(words), self.world.now))
         words.extend(data)
@@ -182,7 +177,6 @@ class Oracle:
         self._heard[(task, attempt)] = size
 
     def lost(self, task: str, attempt: int, size: int) -> None:
-        """A gap was reported."""
         self._in_order(task, attempt)
         begin = self._heard.get((task, attempt), 0)
         gaps = self._gaps.get((task, attempt), [])
@@ -206,7 +200,6 @@ class Oracle:
         self._ended.add((task, attempt))
 
     def abandoned(self, task: str, attempt: int) -> None:
-        """The host of an attempt is lost: no more output of it is expected."""
         self._abandoned.add((task, attempt))
 
     def check_logs(self, run: SimRunDirectory, trouble: Sequence[str]) -> None:
@@ -257,11 +250,9 @@ class Oracle:
     # ---- I3: the culprit
 
     def cause(self, kind: str, name: str, host: str, code: int | None = None, number: int | None = None) -> None:
-        """An injected fault takes effect."""
         self._causes.append(RootCause(self.world.now, kind, name, host, code, number))
 
     def raised(self, task: str) -> None:
-        """A task fails as it does in every attempt."""
         self._raised = task
 
     def trained(self, epoch: int) -> None:
@@ -460,7 +451,6 @@ class SimFiles:
         return None if file in self.complete else len(self._parts.get(file, b""))
 
     def append(self, file: LeftFile, data: bytes, *, is_last: bool) -> bool:
-        """Store a part."""
         self._parts[file] = self._parts.get(file, b"") + data
         if is_last:
             self.complete[file] = self._parts.pop(file)

@@ -29,14 +29,12 @@ class SimRunDirectory:
     """The part of a run's directory with the logs, in memory."""
 
     def __init__(self, machine: FileSystem) -> None:
-        """Create it."""
         self.path: Any = SimPath("/runs/run", machine)
         self.logs: Any = self.path / "logs"
         machine.make_directories(str(self.logs))
         self.directory = RunDirectory.existing(cast("Path", self.path), cast("Path", self.logs))
 
     def sink(self, oracle: Oracle, mailbox: SimMailbox, screen: Reader) -> WatchedSink:
-        """Return the sink of a supervisor."""
         return WatchedSink(self.directory, oracle, mailbox, screen)
 
     def lines(self, task: str) -> list[tuple[int, bytes]]:
@@ -49,7 +47,6 @@ class WatchedSink(LogSink):
     """The real sink of output; the oracle compares what comes with what was written."""
 
     def __init__(self, run: RunDirectory, oracle: Oracle, mailbox: SimMailbox, screen: Reader) -> None:
-        """Open the logs of a run."""
         super().__init__(run.logs, Marks(run.marks), run.times, screen, mailbox)
         self.mailbox = mailbox
         """For bugs that are planted."""
@@ -57,7 +54,6 @@ class WatchedSink(LogSink):
         self._reader = screen
 
     def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
-        """Store output."""
         self._oracle.dated(task, attempt, len(data), times)
         self._oracle.heard(task, attempt, data)
         self._reader.attempt = attempt
@@ -75,17 +71,14 @@ class WatchedSink(LogSink):
         return size
 
     def lose(self, task: str, attempt: int, size: int) -> None:
-        """Log a gap."""
         self._oracle.lost(task, attempt, size)
         super().lose(task, attempt, size)
 
     def end(self, task: str, attempt: int) -> None:
-        """Finish an attempt."""
         self._oracle.ended(task, attempt)
         super().end(task, attempt)
 
     def abandon(self, task: str, attempt: int) -> None:
-        """Give up an attempt's output."""
         self._oracle.abandoned(task, attempt)
         super().abandon(task, attempt)
 
@@ -125,7 +118,6 @@ class Reader:
         self._begin()
 
     def pause(self, seconds: float) -> None:
-        """Read nothing for a while."""
         self._pauses_until = self._world.now + seconds
 
     def die(self) -> None:

@@ -24,11 +24,9 @@ class Pipe(File):
 
     @property
     def is_readable(self) -> bool:
-        """Whether it has data or has reached its end."""
         return bool(self._data) or not self.writers
 
     def read(self, size: int) -> bytes:
-        """Return the available data."""
         if self._data:
             data = b"".join(self._data)
             self._data.clear()
@@ -40,13 +38,11 @@ class Pipe(File):
         return b""
 
     def write(self, data: bytes) -> None:
-        """Write data into it."""
         if not self.is_closed:
             self._data.append(data)
             self.changed()
 
     def hang_up(self) -> None:
-        """Remove a writer."""
         self.writers -= 1
         if not self.is_closed:
             self.changed()
@@ -61,7 +57,6 @@ class PidFile(File):
 
     @property
     def is_readable(self) -> bool:
-        """Whether it has exited."""
         return not self._process.is_alive
 
 
@@ -96,7 +91,6 @@ class Process:
         return f"{self.task} attempt {self.attempt} pid {self.pid} on {self.host.name}"
 
     def pid_file(self) -> PidFile:
-        """Return a new descriptor of it."""
         file = PidFile(self.world, self)
         self._pid_files.append(file)
         return file
@@ -107,13 +101,11 @@ class Process:
         return self.is_alive and not self._kill_comes
 
     def say(self, data: bytes) -> None:
-        """Write to the output."""
         if self.can_act and self.host.agent is not None and not self.output.is_closed:
             self.host.oracle.wrote(self.task, self.attempt, data)
             self.output.write(data)
 
     def receive(self, number: int) -> None:
-        """Receive a signal."""
         if not self.can_act or number == signal.SIGCONT:
             return
         if number == signal.SIGKILL and self.host.is_stuck:

@@ -76,7 +76,6 @@ class Gang:
             program.formed()
 
     def ended(self, program: Program) -> None:
-        """A member has exited: those that need it notice."""
         process = program.process
         self._ready.discard(process.task)
         if process.status == 0:
@@ -104,8 +103,6 @@ class Gang:
 
 
 class Stage:
-    """All programs of a history."""
-
     def __init__(self, world: World, oracle: Oracle, script: Script, strategy: str) -> None:
         self.world = world
         self.script = script
@@ -116,11 +113,9 @@ class Stage:
         self._gang: tuple[int, Gang] | None = None
 
     def begin(self, process: Process) -> None:
-        """A process was forked for a task."""
         process.program = Program(self, process)
 
     def gang_of(self, process: Process) -> Gang | None:
-        """Return the gang of a process of the current attempt."""
         role = process.task.partition(":")[0]
         if role == "evaluator" or ":" not in process.task or self.strategy not in _FORMING:
             return None
@@ -131,7 +126,6 @@ class Stage:
         return self._gang[1]
 
     def is_over(self) -> bool:
-        """Whether the training has succeeded."""
         return self._gang is not None and self._gang[1].is_over
 
     def cause(self, process: Process, code: int | None, number: int | None) -> None:
@@ -144,7 +138,6 @@ class Stage:
         self._oracle.raised(process.task)
 
     def trains(self, process: Process, epoch: int) -> None:
-        """A task begins an epoch."""
         self.epoch = max(epoch, self.epoch)
         self._oracle.trained(epoch)
 
@@ -166,8 +159,6 @@ _FORMING = ("multi_worker_mirrored", "parameter_server")
 
 
 class Program:
-    """The program of one process."""
-
     def __init__(self, stage: Stage, process: Process) -> None:
         self.stage = stage
         self.process = process
@@ -186,7 +177,6 @@ class Program:
         self.later(self.world.within(0.001, 0.02), self._execute)
 
     def later(self, seconds: float, call: object) -> None:
-        """Call a function later, if the process still runs."""
         self.world.after(seconds, lambda: call() if self.process.can_act else None)  # type: ignore[operator]
 
     # ---- life cycle
@@ -272,7 +262,6 @@ class Program:
         self.process.die(code=code)
 
     def ended(self) -> None:
-        """The process has exited."""
         self.process.host.open_ports.discard(int(self.process.env["SIM_PORT"]))
         if self.gang is not None:
             self.gang.ended(self)

@@ -51,7 +51,6 @@ class Coverage:
         self._random = random.Random("which cases are kept")
 
     def add(self, case: Case, moments: AbstractSet[Moment], cells: Counter[Cell], length: int) -> None:
-        """Count a history, in which ``length`` things happened."""
         self.cells.update(cells)
         self.moments |= moments
         if len(case.faults) + _AIMED > _MOST_FAULTS:

@@ -59,12 +59,10 @@ DRAWN = Drawn()
 
 @functools.lru_cache(maxsize=4096)
 def planned_spec(text: str) -> Plan:
-    """Return the plan of a spec in JSON."""
     return planned(json.loads(text), _MACHINE)
 
 
 def draw_spec(chance: random.Random) -> str:
-    """Draw a job's spec, as JSON."""
     cluster, fields = chance.choice(_SHAPES if not DRAWN.only_spares else _FAR_SHAPES)
     restart = {
         "max": chance.choice((0, 1, 2, 3, 3)),
@@ -102,7 +100,6 @@ def _spares_or_network(spec: dict[str, Any], is_far: bool) -> dict[str, Any]:
 
 
 def draw_script(chance: random.Random, plan: Plan) -> Script:
-    """Draw the behaviour of its programs."""
     tasks = [process.task for process in plan.processes()]
     troubles = [_trouble(chance, chance.choice(tasks)) for _ in range(chance.choice((0, 0, 1, 1, 1, 2, 3)))]
     return Script(

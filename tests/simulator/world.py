@@ -31,7 +31,6 @@ class Entry(NamedTuple):
     words: tuple[Any, ...]
 
     def line(self) -> str:
-        """Return it as a line of text."""
         return f"{self.time:11.6f}  " + " ".join(str(word) for word in self.words)
 
 
@@ -56,25 +55,20 @@ class World:
         return _EPOCH + self.now + ahead
 
     def number(self) -> int:
-        """Return a number that is unique in this world."""
         self._number += 1
         return self._number
 
     def at(self, when: float, call: Callable[..., None], *arguments: Any) -> None:
-        """Schedule a call at a time."""
         self._number += 1
         heapq.heappush(self._due, (when if when > self.now else self.now, self._number, call, arguments))
 
     def after(self, seconds: float, call: Callable[..., None], *arguments: Any) -> None:
-        """Schedule a call after a delay."""
         self.at(self.now + seconds, call, *arguments)
 
     def within(self, least: float, most: float) -> float:
-        """Return a random number of seconds."""
         return least + (most - least) * self.random.random()
 
     def chance(self, share: float) -> bool:
-        """Return a random truth value."""
         return self.random.random() < share
 
     @property
@@ -83,13 +77,11 @@ class World:
         return self._due[0][0] if self._due else _NEVER
 
     def step(self) -> None:
-        """Execute the next call."""
         self.now, _, call, arguments = heapq.heappop(self._due)
         self.count += 1
         call(*arguments)
 
     def run_until(self, when: float) -> None:
-        """Execute all calls until a time."""
         while self._due and self._due[0][0] <= when:
             self.step()
         self.now = max(self.now, when)
