@@ -1,7 +1,7 @@
 """Plant each bug and find it: ``python -m mutants``, ``python -m mutants --only fence``.
 
 The simulator plays histories from seed 0 on until the bug's invariant fails. A file of tests must pass without the bug
-and fail with it. A bug that is not found within 5 minutes has survived.
+and fail with it. A bug that neither finds within some minutes has survived.
 """
 
 from __future__ import annotations

@@ -16,10 +16,11 @@ from typing import NamedTuple
 from mutants.edits import Edit, Invariant, Suite, copy_code
 from simulator import history
 from simulator.case import draw_case
+from support import waiting
 from support.specs import REPOSITORY
 
 PATIENCE = 300.0
-"""Seconds within which a bug must be found: of CPU time by histories, of the clock by tests."""
+"""Seconds of CPU time within which histories must find a bug."""
 
 _FAILED = re.compile(r"^(?:FAILED|ERROR) \S*?(?P<test>test_\w+\.py(?:::\S+)?)", re.MULTILINE)
 _FAILURES = 1  # pytest's exit code
@@ -70,10 +71,10 @@ def _test(suite: Suite, edit: Edit | None) -> Finding:
         path = copy_code(Path(directory))
         if edit is not None:
             edit.plant_in(Path(directory))
-        began_at = time.monotonic()
+        began_at = time.monotonic()  # clock: the page says how long it took
         env = {**os.environ, "PYTHONPATH": path, "TFLAUNCH_TEST_PATIENCE": f"{PATIENCE / 3:.0f}"}
         code, output = _run_pytest(suite, env)
-        seconds = time.monotonic() - began_at
+        seconds = time.monotonic() - began_at  # clock: likewise
     failed = _FAILED.search(output)
     if code == _FAILURES and failed is not None:
         return Finding(failed["test"].partition("[")[0], f"{seconds:.0f} s")
@@ -86,7 +87,7 @@ def _run_pytest(suite: Suite, env: dict[str, str]) -> tuple[int, str]:
     with tempfile.TemporaryFile("w+") as output:
         tests = subprocess.Popen(command, cwd=REPOSITORY, env=env, stdout=output, stderr=subprocess.STDOUT)
         try:
-            tests.wait(PATIENCE)
+            tests.wait(waiting.PATIENCE)
         except subprocess.TimeoutExpired:
             tests.send_signal(signal.SIGINT)
             tests.wait(_UNWINDING)

@@ -56,19 +56,16 @@ class Case(NamedTuple):
 
     def as_test(self, violation: object) -> str:
         """Return a test of this history, to be pasted."""
-        faults = "".join(f"\n            {fault!r}," for fault in self.faults)
-        return (
-            f"def test_history_{self.seed}() -> None:\n"
-            f'    """{str(violation).splitlines()[0]}."""\n'
-            f"    case = Case(\n"
-            f"        seed={self.seed},\n"
-            f"        spec={self.spec!r},\n"
-            f"        script={self.script!r},\n"
-            f"        faults=({faults}{'' if not faults else chr(10) + '        '}),\n"
-            f"        has_function={self.has_function},\n"
-            f"    )\n"
-            f"    assert play(case).violation is None\n"
-        )
+        faults = [f"        {fault!r}," for fault in self.faults]
+        lines = [
+            f"def test_history_{self.seed}() -> None:",
+            f'    """{str(violation).splitlines()[0]}."""',
+            f"    spec = {self.spec!r}",
+            f"    script = {self.script!r}",
+            *(["    faults = (", *faults, "    )"] if faults else ["    faults = ()"]),
+            f"    assert play(Case({self.seed}, spec, script, faults, {self.has_function})).violation is None",
+        ]
+        return "\n".join([*lines, ""])
 
 
 def draw_case(seed: int) -> Case:

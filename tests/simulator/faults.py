@@ -35,6 +35,12 @@ _LIES = (
     wire.encode({"kind": "greeted", "protocol": 1}),
 )
 """Each is refused by the border at which it arrives; the fuzzers try others there."""
+_LOSE_WORDS = {
+    "cut", "half_open", "late_hello", "lie", "kill_agent", "kill_guard_and_agent", "kill_everything", "kill_guard",
+    "take_away", "drain", "end_node", "end_service", "power_off", "flap", "stick", "half_logged", "half_written",
+    "freeze_supervisor", "kill_supervisor",
+}  # fmt: skip
+"""Faults after which an agent may end before all its messages were received."""
 _TAIL = 1.0  # seconds for which the effect of a disturbance lasts
 _APART = 0.45  # seconds between the first and the last TERM of an end from outside
 _YOUNG = 1.0  # seconds: an answer that is late in a younger link may be the only one that tells a host's clock
@@ -89,6 +95,7 @@ class Faults:
             return
         self._random = random.Random(f"{self._history.case.seed} {fault.number} {fault.kind}")
         before = self._world.faults.total()
+        self._oracle.may_lose_words |= fault.kind in _LOSE_WORDS
         getattr(self, fault.kind)()
         if self._world.faults.total() > before:
             self.cells[Cell(*self._latest, fault.kind)] += 1
@@ -135,6 +142,12 @@ class Faults:
     def _shakes(self, host: SimHost, seconds: float) -> None:
         host.shaken_until = self._world.now + seconds + 4 * self._plan.timeouts.heartbeat
 
+    def _spoil(self, host: SimHost, kind: str, flag: str, least: float, most: float) -> None:
+        """Something is wrong with a host for a while."""
+        self._world.fault(kind, host.name)
+        setattr(host, flag, True)
+        self._until(self._within(least, most), lambda: setattr(host, flag, False))
+
     # ---- links
 
     def slow(self) -> None:
@@ -147,7 +160,6 @@ class Faults:
 
     def cut(self) -> None:
         """The network is cut: for less than the lease, for longer, or for about as long."""
-        self._oracle.may_lose_words = True
         host, lease = self._any_far(), self._plan.lease
         if host.is_cut or not host.is_up or host.has_orphans:
             return
@@ -172,7 +184,6 @@ class Faults:
 
     def half_open(self) -> None:
         """A link is dead in one direction; others work."""
-        self._oracle.may_lose_words = True
         host = self._any_far()
         self._shakes(host, 0)
         self._half_open_at = self._world.now
@@ -191,7 +202,6 @@ class Faults:
 
     def late_hello(self) -> None:
         """A connection that was given up arrives late, or a second time: its greeting is an old one."""
-        self._oracle.may_lose_words = True
         host = self._any_far()
         hello = host.latest_hello
         if hello and host.is_reachable and host.agent is not None and not host.agent.has_ended:
@@ -203,7 +213,6 @@ class Faults:
 
     def lie(self) -> None:
         """A host sends something that no agent sends, once: after three times it would be given up."""
-        self._oracle.may_lose_words = True
         host = self._any()
         if host.has_lied or host.agent is None or host.agent.has_ended or not self._plan.lease:
             return  # without a lease, its tasks end with the link
@@ -217,7 +226,6 @@ class Faults:
     # ---- hosts
 
     def kill_agent(self) -> None:
-        self._oracle.may_lose_words = True
         host = self._any()
         if host.agent is None or host.agent.has_ended:
             return
@@ -237,7 +245,6 @@ class Faults:
         self.kill_supervisor()
 
     def _kill_together(self, host: SimHost) -> None:
-        self._oracle.may_lose_words = True
         # Where no sweep is possible until the fence has passed, nothing can be promised (docs/limits.md).
         if host.agent is None or host.agent.has_ended or not host.is_reachable or host.is_refusing:
             return
@@ -251,7 +258,6 @@ class Faults:
 
     def kill_guard(self) -> None:
         """Kill -9 of a guard: the kernel tells its agent, which stops its tasks and exits."""
-        self._oracle.may_lose_words = True
         host = self._any()
         # As for guard and agent: where no sweep is possible, nothing can be promised.
         if host.agent is None or host.agent.agent is None or not host.is_reachable or host.is_refusing:
@@ -263,7 +269,6 @@ class Faults:
 
     def take_away(self) -> None:
         """A queue takes a host away: its agent gets TERM, and KILL later; another allocation may come."""
-        self._oracle.may_lose_words = True
         host = self._any_far()
         if host.agent is None or host.agent.agent is None or host.has_orphans:
             return
@@ -280,7 +285,6 @@ class Faults:
                 self._world.after(self._within(1, 60), host.power_on)
 
     def drain(self) -> None:
-        self._oracle.may_lose_words = True
         host = self._any()
         if host.agent is None or host.agent.agent is None:
             return
@@ -301,7 +305,6 @@ class Faults:
         self._end_from_outside(self._hosts, lambda: self._press(signal.SIGTERM))
 
     def _end_from_outside(self, hosts: Iterable[SimHost], tell: Callable[[], None]) -> None:
-        self._oracle.may_lose_words = True
         self._disturb(policy.fence(self._plan))
         lead = self._within(-_APART, _APART)
         self._world.after(max(lead, 0.0), tell)
@@ -310,7 +313,6 @@ class Faults:
 
     def power_off(self) -> None:
         """A host loses power, and may be back later."""
-        self._oracle.may_lose_words = True
         host = self._any_far()
         if not host.is_up:
             return
@@ -323,7 +325,6 @@ class Faults:
 
     def flap(self) -> None:
         """A host is cut off again and again, for shorter and longer than the fence, and is back in between."""
-        self._oracle.may_lose_words = True
         host = self._any_far()
         if host.is_cut or not host.is_up or host.has_orphans:
             return
@@ -338,12 +339,8 @@ class Faults:
 
     def refuse(self) -> None:
         """Logins are refused for a while."""
-        host = self._any_far()
-        if host.has_orphans:
-            return
-        self._world.fault("logins refused", host.name)
-        host.is_refusing = True
-        self._until(self._within(1, 40), lambda: setattr(host, "is_refusing", False))
+        if not (host := self._any_far()).has_orphans:
+            self._spoil(host, "logins refused", "is_refusing", 1, 40)
 
     def full_disk(self) -> None:
         """There is no room for output."""
@@ -386,31 +383,20 @@ class Faults:
         self._until(lasts, lambda: setattr(host.disk, "seconds", 0.0))
 
     def refuse_ports(self) -> None:
-        host = self._any()
-        self._world.fault("ports refused", host.name)
-        host.refuses_ports = True
-        self._until(self._within(0.1, 10), lambda: setattr(host, "refuses_ports", False))
+        """Ports are taken."""
+        self._spoil(self._any(), "ports refused", "refuses_ports", 0.1, 10)
 
     def bad_names(self) -> None:
         """A resolver misleads."""
-        host = self._any_far()
-        self._world.fault("bad names", host.name)
-        host.has_bad_names = True
-        self._until(self._within(0.1, 10), lambda: setattr(host, "has_bad_names", False))
+        self._spoil(self._any_far(), "bad names", "has_bad_names", 0.1, 10)
 
     def closed_ports(self) -> None:
         """A firewall blocks all connections, incoming or outgoing."""
-        host = self._any_far()
-        self._world.fault("closed ports", host.name)
-        host.has_closed_ports = True
-        self._until(self._within(0.1, 10), lambda: setattr(host, "has_closed_ports", False))
+        self._spoil(self._any_far(), "closed ports", "has_closed_ports", 0.1, 10)
 
     def refuse_files(self) -> None:
         """The user's code cannot be synced to the host."""
-        host = self._any_far()
-        self._world.fault("files refused", host.name)
-        host.refuses_files = True
-        self._until(self._within(0.1, 10), lambda: setattr(host, "refuses_files", False))
+        self._spoil(self._any_far(), "files refused", "refuses_files", 0.1, 10)
 
     def slow_death(self) -> None:
         """Killed processes die slowly."""
@@ -426,7 +412,6 @@ class Faults:
             return
         seconds = self._random.choice((self._within(1, 20), self._within(0.5, 3) * policy.fence(self._plan), 500.0))
         self._world.fault("stuck", host.name, f"{seconds:.1f} s")
-        self._oracle.may_lose_words = True
         host.is_stuck = True
         self._until(seconds, host.unstick)
 
@@ -475,7 +460,6 @@ class Faults:
 
     def half_logged(self) -> None:
         """Kill -9 of tflaunch in the middle of a write to a log."""
-        self._oracle.may_lose_words = True
         self._world.fault("supervisor killed while it logs")
         self._history.die_while_logging(self._random.random())
 
@@ -515,7 +499,6 @@ class Faults:
 
     def freeze_supervisor(self) -> None:
         """The supervisor gets no CPU time, or its laptop sleeps."""
-        self._oracle.may_lose_words = True
         seconds = self._within(0.1, 3) if self._chance(0.7) else self._within(3, 100)
         self._world.fault("supervisor frozen", f"{seconds:.1f} s")
         self._history.freeze(seconds)
@@ -523,12 +506,10 @@ class Faults:
 
     def half_written(self) -> None:
         """Kill -9 of tflaunch in the middle of a write to the journal."""
-        self._oracle.may_lose_words = True
         self._world.fault("supervisor killed while it writes")
         self._history.journal.torn_at = self._random.random()
 
     def kill_supervisor(self) -> None:
-        self._oracle.may_lose_words = True
         self._world.fault("supervisor killed")
         self._history.kill_supervisor()
 
@@ -545,49 +526,26 @@ class Faults:
             self._shakes(host, seconds)
 
 
-KINDS_OF_FAR = {
-    "slow": 2.0,
-    "cut": 4.0,
-    "half_open": 1.0,
-    "reset": 1.0,
-    "power_off": 2.0,
-    "refuse": 0.7,
-    "bad_names": 0.2,
-    "closed_ports": 0.2,
-    "refuse_files": 0.2,
-}
+def _shares(table: str) -> dict[str, float]:
+    """Return how often each kind is drawn, from a table of pairs."""
+    words = table.split()
+    return dict(zip(words[::2], map(float, words[1::2]), strict=True))
+
+
+KINDS_OF_FAR = _shares("""
+    slow 2  cut 4  half_open 1  reset 1  power_off 2  refuse 0.7  bad_names 0.2  closed_ports 0.2  refuse_files 0.2
+""")
 """Faults of hosts that are not this machine, and how often each is drawn."""
-KINDS = {
-    "kill_agent": 1.0,
-    "kill_guard_and_agent": 1.0,
-    "kill_everything": 0.7,
-    "drain": 1.0,
-    "full_disk": 1.0,
-    "refuse_ports": 0.3,
-    "slow_death": 0.3,
-    "freeze_agent": 1.0,
-    "interrupt": 0.5,
-    "terminate": 0.3,
-    "interrupt_twice": 0.5,
-    "stop": 0.3,
-    "restart": 0.5,
-    "freeze_supervisor": 0.7,
-    "kill_supervisor": 1.5,
-}
+KINDS = _shares("""
+    kill_agent 1  kill_guard_and_agent 1  kill_everything 0.7  drain 1  full_disk 1  refuse_ports 0.3  slow_death 0.3
+    freeze_agent 1  interrupt 0.5  terminate 0.3  interrupt_twice 0.5  stop 0.3  restart 0.5  freeze_supervisor 0.7
+    kill_supervisor 1.5
+""")
 """Faults of all hosts, of users and of the supervisor."""
-RARER_KINDS = {
-    "kill_guard": 1.0,
-    "no_inodes": 0.5,
-    "slow_disk": 0.5,
-    "half_written": 1.0,
-    "lie": 1.0,
-    "set_clock": 0.7,
-    "set_supervisors_clock": 0.3,
-    "stop_reading": 0.7,
-    "fill_logs": 0.7,
-    "stick": 1.0,
-    "half_logged": 1.0,
-}
+RARER_KINDS = _shares("""
+    kill_guard 1  no_inodes 0.5  slow_disk 0.5  half_written 1  lie 1  set_clock 0.7  set_supervisors_clock 0.3
+    stop_reading 0.7  fill_logs 0.7  stick 1  half_logged 1
+""")
 """Faults of all hosts, of which some histories have one beside the others."""
-RARER_KINDS_OF_FAR = {"late_hello": 1.0, "take_away": 1.0, "queue": 1.0, "edit_code": 1.0, "flap": 1.0}
+RARER_KINDS_OF_FAR = _shares("late_hello 1  take_away 1  queue 1  edit_code 1  flap 1")
 """The same, of hosts that are not this machine."""

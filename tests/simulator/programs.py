@@ -32,23 +32,23 @@ class Trouble(NamedTuple):
 
 
 class Script(NamedTuple):
-    """How the programs of a history behave.
+    """How the programs of a history behave; by default as simply as possible.
 
     ``term``: what a trainer does on TERM. ``slow_share`` and ``hang_share``: the shares of a failure's victims
     that notice it only after about ten seconds, or never. ``epochs``: whether trainers print epochs as
     Keras does, and whether they resume at the last one or start from zero in each attempt.
     """
 
-    duration: float
-    starting: float
-    term: str
-    slow_share: float
-    hang_share: float
-    evaluator: str
-    saved_code: int
-    lines: int
-    troubles: tuple[Trouble, ...]
-    epochs: str
+    duration: float = 1.0
+    starting: float = 0.3
+    term: str = "ignores"
+    slow_share: float = 0.0
+    hang_share: float = 0.0
+    evaluator: str = "ends"
+    saved_code: int = 143
+    lines: int = 3
+    troubles: tuple[Trouble, ...] = ()
+    epochs: str = "silent"
 
 
 class Gang:

@@ -45,25 +45,13 @@ _SHAPES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
 )
 
 
-_FAR_SHAPES = [shape for shape in _SHAPES if any(isinstance(addresses, list) for addresses in shape[0].values())]
-
-
-class Drawn:
-    """What is drawn: any job, or only those with spare hosts."""
-
-    only_spares = False
-
-
-DRAWN = Drawn()
-
-
 @functools.lru_cache(maxsize=4096)
 def planned_spec(text: str) -> Plan:
     return planned(json.loads(text), _MACHINE)
 
 
 def draw_spec(chance: random.Random) -> str:
-    cluster, fields = chance.choice(_SHAPES if not DRAWN.only_spares else _FAR_SHAPES)
+    cluster, fields = chance.choice(_SHAPES)
     restart = {
         "max": chance.choice((0, 1, 2, 3, 3)),
         "window": chance.choice((25, 600, 1e6)),
@@ -91,7 +79,7 @@ def _spares_or_network(spec: dict[str, Any], is_far: bool) -> dict[str, Any]:
     chance = random.Random(json.dumps(spec))
     if not is_far:
         return {"network": "private"} if chance.random() < _SHARE_PRIVATE else {}
-    if chance.random() > _SHARE_WITH_SPARES and not DRAWN.only_spares:
+    if chance.random() > _SHARE_WITH_SPARES:
         return {}
     spares = chance.choice((["s"], ["s"], ["s", "t"]))
     hosts = {"s": {"env": {"DATA": "/s"}}} if chance.random() < 0.3 else {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,42 +11,30 @@ from simulator.case import Case
 from simulator.history import Result, play
 from simulator.programs import Script
 
-_SIMPLE = {
-    "troubles": (),
-    "slow_share": 0.0,
-    "hang_share": 0.0,
-    "epochs": "silent",
-    "evaluator": "ends",
-    "term": "ignores",
-    "lines": 3,
-    "starting": 0.3,
-    "duration": 1.0,
-}
-"""The simplest behaviour of programs."""
+_SIMPLER = ("troubles", "slow_share", "hang_share", "epochs", "evaluator", "term", "lines", "starting", "duration")
+"""The fields of the behaviour of programs in which the default is tried, in this order."""
 _SEEDS = 30  # that are tried in place of the one of the history
 _PLAINER: tuple[dict[str, Any], ...] = ({"worker": 2}, {"worker": ["a"]}, {"worker": ["a", "b"]})
 """Clusters that are tried in place of the one of the history."""
 
 
-def shrink(result: Result, patience: float) -> Result:
-    """Return the smallest history that is found within ``patience`` seconds and violates the same invariant."""
+def shrink(result: Result, tries: int | None = None) -> Result:
+    """Return the smallest history that violates the same invariant and is found in so many others, if that is given."""
     assert result.violation is not None
-    invariant, until = result.violation.invariant, time.monotonic() + patience
+    invariant, left = result.violation.invariant, itertools.repeat(None) if tries is None else iter(range(tries))
 
     def violates(found: Result) -> bool:
         return found.violation is not None and found.violation.invariant == invariant
 
-    while (smaller := _smaller(result, violates, until)) is not None:
+    while (smaller := _smaller(result, violates, left)) is not None:
         result = smaller
     return result
 
 
-def _smaller(result: Result, violates: Callable[[Result], bool], until: float) -> Result | None:
-    """Return the first simpler or shorter history that still violates the invariant, None if there is none in time."""
+def _smaller(result: Result, violates: Callable[[Result], bool], left: Iterator[object]) -> Result | None:
+    """Return the first simpler or shorter history that still violates the invariant, None if none is left to try."""
     simpler, others = ((case, True) for case in _simpler(result.case)), ((case, False) for case in _others(result.case))
-    for case, is_simpler in itertools.chain(simpler, others):
-        if time.monotonic() > until:
-            return None
+    for (case, is_simpler), _ in zip(itertools.chain(simpler, others), left, strict=False):
         found = play(case) if _is_valid(case) else None
         if found is not None and violates(found) and (is_simpler or found.steps < result.steps):
             return found
@@ -93,9 +80,9 @@ def _simpler_scripts(script: Script) -> Iterator[Script]:
     troubles = script.troubles
     for number in range(len(troubles)):
         yield script._replace(troubles=troubles[:number] + troubles[number + 1 :])
-    for field, value in _SIMPLE.items():
-        if getattr(script, field) != value:
-            change: dict[str, Any] = {field: value}
+    for field in _SIMPLER:
+        change: dict[str, Any] = {field: getattr(Script(), field)}
+        if script._replace(**change) != script:
             yield script._replace(**change)
     for number, trouble in enumerate(troubles):
         if trouble.attempts not in (None, (0,)):

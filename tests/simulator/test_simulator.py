@@ -69,7 +69,7 @@ def test_tasks_that_exit_with_0_because_they_are_ended_from_outside_are_not_done
     kind: str, ending: str, hosts: str
 ) -> None:
     """Whoever hears of the end first, tasks or tflaunch: the job goes on in another attempt, or ends with 143."""
-    script = Script(20.0, 0.3, "finishes", 0.0, 0.0, "ends", 143, 3, (), "silent")
+    script = Script(20.0, term="finishes")
     spec = f'{{"cluster": {{"worker": {hosts}}}, "command": ["train"]}}'
     results = [play(Case(seed, spec, script, (Fault(kind, seed, at=15.0),))) for seed in range(200)]
     assert [story(result) for result in results if result.violation] == []
@@ -114,16 +114,9 @@ def test_a_history_is_shrunk_to_a_test_that_fails_with_the_bug_alone(name: str) 
     seed = find(MUTANTS[name], [FOUND[name], *SEEDS])
     assert seed is not None
     with MUTANTS[name].planted():
-        smallest = shrink(play(draw_case(seed)), patience=600)
+        smallest = shrink(play(draw_case(seed)))
         assert smallest.violation is not None
-        names: dict[str, Any] = {
-            "Case": Case,
-            "Fault": Fault,
-            "Moment": Moment,
-            "Script": Script,
-            "Trouble": Trouble,
-            "play": play,
-        }
+        names: dict[str, Any] = {each.__name__: each for each in (Case, Fault, Moment, Script, Trouble, play)}
         exec(smallest.case.as_test(smallest.violation), names)
         pasted = names[f"test_history_{smallest.case.seed}"]
         with pytest.raises(AssertionError):
