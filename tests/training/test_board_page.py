@@ -10,12 +10,11 @@ import re
 import signal
 import socket
 import subprocess
-import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -23,6 +22,7 @@ import pytest
 from support.fake_tensorboard import Said, busy
 from support.install import lacking, need, program
 from support.launch import LONG, Launch
+from support.waiting import PATIENCE, wait_until
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -34,9 +34,6 @@ pytestmark = [
 
 PROGRAMS = Path(__file__).parent / "programs"
 URL = r"TensorBoard: http://localhost:(\d+)/"
-PATIENCE = 600
-"""TensorBoard imports TensorFlow, which is slow on a busy machine."""
-
 UNTIL_GO = ["sh", "-c", "until test -e go; do sleep 0.05; done"]
 
 
@@ -54,43 +51,32 @@ def page(port: int, tag: str, profile: Path) -> str:
 
 def row(port: int, tag: str, run: str, profile: Path) -> tuple[float, int]:
     """Return the last value of a tag in a run, and its step, as shown under a curve."""
-    end = time.monotonic() + PATIENCE
     pattern = rf"\b{tag} .*\bRun Smoothed Value Step Relative {run} [\d.e-]+ ([\d.e-]+) (\d+)\b"
-    while (found := re.search(pattern, shown := page(port, tag, profile))) is None:
-        assert time.monotonic() < end, f"no {tag} of {run} on {shown[-3000:]}"
+    found = wait_until(lambda: re.search(pattern, page(port, tag, profile)), otherwise=f"no {tag} of {run}")
     return float(found[1]), int(found[2])
+
+
+def data(port: int, question: str) -> Any:
+    """Return TensorBoard's answer; None where it knows nothing yet."""
+    with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/data/{question}", timeout=60) as answer:
+        return json.load(answer)
 
 
 def point(port: int, tag: str, run: str, step: int) -> tuple[float, int]:
     """Return the value of a tag in a run after its last step, and that step, as the page asks for them."""
-    end = time.monotonic() + PATIENCE
-    points: list[tuple[float, int, float]] = []  # time, step, value
-    while not points or points[-1][1] < step:
-        assert time.monotonic() < end, f"no {tag} of {run} after step {step}: {points}"
-        query = urllib.parse.urlencode({"tag": tag, "run": run})
-        address = f"http://127.0.0.1:{port}/data/plugin/scalars/scalars?{query}"
-        with suppress(urllib.error.HTTPError), urllib.request.urlopen(address, timeout=60) as answer:
-            points = json.load(answer)
-        time.sleep(0.1)
-    return points[-1][2], points[-1][1]
+    query = urllib.parse.urlencode({"tag": tag, "run": run})
 
+    def last() -> list[float] | None:  # time, step, value
+        points = data(port, f"plugin/scalars/scalars?{query}") or [[0, -1, 0]]
+        return points[-1] if points[-1][1] >= step else None
 
-def wait_for_runs(port: int, *runs: str) -> None:
-    """Wait until TensorBoard, which reads event files every five seconds, has read those of some runs."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/data/runs", timeout=60) as answer:
-            if set(runs) <= set(known := json.load(answer)):
-                return
-        assert time.monotonic() < end, known
-        time.sleep(0.1)
+    _, reached, value = wait_until(last, otherwise=f"no {tag} of {run} after step {step}")
+    return value, int(reached)
 
 
 def answers(port: int) -> bool:
     """Whether TensorBoard serves pages on a port."""
-    with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/data/environment", timeout=60) as answer:
-        return "window_title" in json.load(answer)
-    return False
+    return "window_title" in (data(port, "environment") or {})
 
 
 @pytest.mark.usefixtures("shared_import")
@@ -106,7 +92,7 @@ def test_it_shows_what_a_training_has_written(launch: Launch) -> None:
     assert ended.returncode == 0, ended.stderr
     running = launch.start("tensorboard")
     port = int(Said(running).until(URL)[1])
-    wait_for_runs(port, "ours", "train")
+    wait_until(lambda: {"ours", "train"} <= {*data(port, "runs")})  # event files are read every five seconds
     assert point(port, "answer", "ours", 4) == (4.25, 4)
     loss = re.search(r"last loss ([\d.e-]+)", launch.log("worker:0"))
     assert loss is not None
@@ -131,6 +117,7 @@ def test_it_shows_what_a_training_has_written(launch: Launch) -> None:
     assert not answers(port)
 
 
+@pytest.mark.thorough
 def test_it_takes_another_port_than_one_that_is_busy(launch: Launch) -> None:
     """For a detached run, too."""
     with busy(6006):
@@ -147,6 +134,7 @@ def test_it_takes_another_port_than_one_that_is_busy(launch: Launch) -> None:
     assert not answers(port)
 
 
+@pytest.mark.thorough
 def test_a_port_that_somebody_takes_while_it_starts(launch: Launch) -> None:
     """TensorBoard ends with an error, and restarts on another port."""
     spec = launch.spec(

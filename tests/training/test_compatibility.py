@@ -15,6 +15,7 @@ import pytest
 
 from support.launch import LONG, Launch
 from support.specs import REPOSITORY
+from support.waiting import PATIENCE
 from support.warm_python import StartWarm, WarmPython
 
 pytestmark = pytest.mark.tensorflow
@@ -24,7 +25,6 @@ PROGRAMS = Path(__file__).parent / "programs" / "keras"
 KERASES = ("tf_keras", "Keras 3")
 CLUSTERS = {"two_workers.py": {"worker": 2}, "servers.py": {"chief": 1, "worker": 1, "ps": 1}}
 ALONE = json.dumps({"cluster": {"worker": ["localhost:0"]}, "task": {"type": "worker", "index": 0}})
-PATIENCE = 600
 
 Outcomes = dict[str, str]
 

@@ -33,7 +33,6 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00
 RESTARTS = 3 if LONG else 1
 CONNECTIONS = 10_000 if LONG else 300
 PAUSE = 0.0005 if LONG else 0.02
-"""Seconds between two connections, so that they are spread over the run."""
 
 
 def call(port: int, source: str) -> str:
@@ -60,7 +59,7 @@ def calls(ports: Sequence[int], source: str) -> Iterator[Counter[str]]:
     def call_all() -> None:
         while not is_over.is_set() or found.total() < CONNECTIONS:
             found[call(ports[found.total() % len(ports)], source)] += 1
-            time.sleep(PAUSE)
+            time.sleep(PAUSE)  # clock: so that the connections are spread over the run
 
     caller = threading.Thread(target=call_all)
     caller.start()
@@ -89,7 +88,7 @@ def final_weight(launch: Launch) -> str:
     return re.findall(r"weight (\d+)", launch.log("worker:0"))[-1]
 
 
-@pytest.mark.parametrize("host", ["localhost", "[::1]"])
+@pytest.mark.parametrize("host", ["localhost", pytest.param("[::1]", marks=pytest.mark.thorough)])
 def test_outsiders_never_reach_mirrored_workers(launch: Launch, host: str) -> None:
     """Nor do their connections change the training; in an open network they reach it."""
     ports = free_ports(2)
@@ -118,6 +117,7 @@ def test_in_an_open_network_they_reach_them(launch: Launch) -> None:
     assert final_weight(launch) == str(2 * (3 * RESTARTS + 5))
 
 
+@pytest.mark.thorough
 def test_outsiders_never_reach_parameter_servers(launch: Launch) -> None:
     """A worker restarts alone at its address, and the chief finds it again."""
     os.mkfifo(launch.directory / "fifo")
@@ -147,6 +147,7 @@ def test_outsiders_never_reach_parameter_servers(launch: Launch) -> None:
     assert "warning: connections from everywhere" not in err
 
 
+@pytest.mark.thorough
 def test_nobody_reaches_workers_in_a_private_network(launch: Launch) -> None:
     """Not even from the address of the cluster's own host; the training is as ever."""
     ports = free_ports(2)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.hangs import HANGS, HEALTHY, Hang
-from support.launch import LONG, PATIENCE, WARM, Launch
+from support.launch import LONG, WARM, Launch
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
-FAST = ("sleep", "stopped", "input", "uneven data", "never listens")
-"""Those that `make test` tries; `make nightly` tries all."""
+FAST = ("stopped", "input", "uneven data", "never listens")
+"""Those that `make test-all` tries beside the one of `make test`; `make nightly` tries all."""
+NAMES = ["sleep", *(pytest.param(name, marks=pytest.mark.thorough) for name in (HANGS if LONG else FAST))]
 ASKS = 200 // len(HEALTHY) + 1 if LONG else 3
 
 
@@ -38,22 +39,18 @@ def start(home: Launch, directory: Path, hang: Hang) -> str:
 
 def ask(home: Launch, run: str) -> dict[str, Any]:
     """Return the verdict."""
-    asked_at = time.monotonic()
     shown = home.run("stacks", "--json", run)
     assert shown.returncode == 0, shown.stderr
-    assert time.monotonic() - asked_at < 3 + PATIENCE / 10
     verdict: dict[str, Any] = json.loads(shown.stdout)
     return verdict
 
 
-@pytest.mark.parametrize("name", HANGS if LONG else FAST)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_task_and_the_line_are_named(home: Launch, tmp_path: Path, name: str) -> None:
     """As soon as the others wait for it, and the tasks live on."""
     hang = HANGS[name]
     run = start(home, tmp_path, hang)
-    end = time.monotonic() + PATIENCE
-    while not (verdict := ask(home, run))["culprits"]:
-        assert time.monotonic() < end, verdict
+    verdict = wait_until(lambda: found if (found := ask(home, run))["culprits"] else None)
     sentence = verdict["sentence"]
     assert tuple(verdict["culprits"]) == hang.culprits, sentence
     assert hang.says in sentence
@@ -62,6 +59,7 @@ def test_the_task_and_the_line_are_named(home: Launch, tmp_path: Path, name: str
     assert home.run("down", "-t", "0", run).returncode == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", HEALTHY if LONG else ("uneven workers",))
 def test_a_slow_run_that_goes_on_is_not_accused(home: Launch, tmp_path: Path, name: str) -> None:
     """One worker sleeps for up to two seconds in each step, and the other one waits for it, for example."""

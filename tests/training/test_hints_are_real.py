@@ -93,6 +93,7 @@ def last_lines(launch: Launch, task: str, program: str, cluster: dict[str, int],
     return launch.log(task).splitlines()
 
 
+@pytest.mark.thorough
 def test_keras_3_under_mirrored_workers(launch: Launch) -> None:
     """Whatever its message is in this version."""
     lines = last_lines(launch, "worker:0", FIT, {"worker": 2}, legacy_keras=False)
@@ -101,6 +102,7 @@ def test_keras_3_under_mirrored_workers(launch: Launch) -> None:
     assert not saw_peer_vanish(lines)
 
 
+@pytest.mark.thorough
 def test_no_steps_under_parameter_servers(launch: Launch) -> None:
     """The chief fails with a message of tf_keras."""
     servers = {"worker": {"server": True}, "ps": {"server": True}}
@@ -109,6 +111,7 @@ def test_no_steps_under_parameter_servers(launch: Launch) -> None:
     assert "steps_per_epoch" in (find_hint(lines, facts) or "")
 
 
+@pytest.mark.thorough
 def test_a_port_that_is_taken(launch: Launch) -> None:
     """By a program that sets its own TF_CONFIG."""
     lines = last_lines(launch, "worker:0", OWN_CONFIG, {"worker": 1})
@@ -116,6 +119,7 @@ def test_a_port_that_is_taken(launch: Launch) -> None:
     assert "its port is in use" in (find_hint(lines, facts) or "")
 
 
+@pytest.mark.thorough
 def test_a_worker_that_needs_one_who_has_finished(launch: Launch) -> None:
     """TensorFlow calls it unhealthy, 10 s later, with a traceback that is complete."""
     lines = last_lines(launch, "worker:0", UNEVEN, {"worker": 2})
@@ -140,6 +144,7 @@ def test_wrong_shapes_in_fit_are_told_once(launch: Launch) -> None:
     assert status["reason"].endswith("exited with code 1 (ValueError at train.py:6)")
 
 
+@pytest.mark.thorough
 def test_an_error_of_a_closure_in_fit(launch: Launch) -> None:
     """With its class, message and line, and without a lost peer: Python 3.11 prints carets in the first column."""
     (launch.directory / "train.py").write_text(CLOSURE.lstrip())

@@ -16,7 +16,7 @@ import pytest
 from support.launch import LONG, PATIENCE, Launch
 from support.preload_environments import ENVIRONMENTS, PAGE, refusal, versions, with_row
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.thorough]
 
 TRAIN = """
 import tensorflow as tf

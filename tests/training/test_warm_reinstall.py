@@ -19,6 +19,7 @@ from support.waiting import wait_gone
 
 pytestmark = [
     pytest.mark.tensorflow,
+    pytest.mark.thorough,
     pytest.mark.skipif(not LONG, reason="links a whole environment, and imports TensorFlow ten times"),
 ]
 
