@@ -44,7 +44,7 @@ def nodes(three_nodes: tuple[Bed, SlurmBed], launch: Launch) -> Iterator[SlurmBe
         slurm.asked("scancel", *slurm.asked("squeue", "--noheader", "--format=%i").split())  # or all others fail, too
         raise
     # A step of Slurm may kill what is left of a job after the job has ended.
-    slurm.wait_until(lambda: not left_on(bed), "a process was left on a node", 60)
+    slurm.wait_until(lambda: not left_on(bed), "a process was left on a node")
 
 
 def left_on(bed: Bed) -> list[Process]:

@@ -15,8 +15,7 @@ from support.mnist import digests
 from support.rendering import TRAINING, tf_configs, written
 from support.slurm_cluster import SlurmBed
 
-pytestmark = pytest.mark.slurm
-PATIENCE = 600
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 ENDED = re.compile(r"JobState=(COMPLETED|FAILED|CANCELLED)")
 
 
@@ -32,7 +31,7 @@ def run(slurm: SlurmBed, launch: Launch, spec: Path) -> tuple[int, str]:
     """Run the script for a spec to completion; return the job's exit code and output."""
     job = submit(slurm, launch, spec)
     shown = ("scontrol", "--oneliner", "show", "job", job)
-    slurm.wait_until(lambda: bool(ENDED.search(slurm.asked(*shown))), "the job does not end", PATIENCE)
+    slurm.wait_until(lambda: bool(ENDED.search(slurm.asked(*shown))), "the job does not end")
     (code,) = re.findall(r" ExitCode=(\d+):0 ", slurm.asked(*shown))
     return int(code), (launch.directory / "output").read_text()
 
@@ -57,7 +56,7 @@ def test_tasks_are_given_what_plan_says_and_servers_end_with_the_chief(slurm: Sl
     wait = "for task in worker:0 ps:0 evaluator:0; do until [ -e $task.up ]; do sleep 0.05; done; done"
     spec: dict[str, Any] = {
         "cluster": {"chief": ["n1:2222"], "worker": ["n2:2222"], "ps": ["n2:2223"], "evaluator": ["n1:2223"]},
-        "command": ["sh", "-c", f"{tell}; exec sleep 100"],
+        "command": ["sh", "-c", f"{tell}; exec sleep 9999"],
         "roles": {"chief": {"command": ["sh", "-c", f"{tell}; {wait}"]}},
     }
     path = launch.spec(**spec)
@@ -71,7 +70,7 @@ def test_tasks_are_given_what_plan_says_and_servers_end_with_the_chief(slurm: Sl
 def test_the_first_failure_ends_the_job_with_its_code(slurm: SlurmBed, launch: Launch) -> None:
     """Not with 143, which srun would report for the tasks that it ends."""
     script = (
-        '[ "$TFLAUNCH_TASK" = worker:1 ] && { until [ -e up ]; do sleep 0.05; done; exit 7; }; touch up; exec sleep 100'
+        '[ "$TFLAUNCH_TASK" = worker:1 ] && { until [ -e up ]; do sleep 0.05; done; exit 7; }; touch up; sleep 9999'
     )
     code, output = run(slurm, launch, launch.spec(cluster={"worker": ["a", "b"]}, command=["sh", "-c", script]))
     assert code == 7, output
@@ -80,7 +79,7 @@ def test_the_first_failure_ends_the_job_with_its_code(slurm: SlurmBed, launch: L
 
 def test_a_job_that_is_cancelled_leaves_nothing(slurm: SlurmBed, launch: Launch) -> None:
     """Whatever its tasks do."""
-    command = ["sh", "-c", "trap '' TERM; touch $TFLAUNCH_TASK; exec sleep 100"]
+    command = ["sh", "-c", "trap '' TERM; touch $TFLAUNCH_TASK; exec sleep 9999"]
     job = submit(slurm, launch, launch.spec(cluster={"worker": ["a", "b"]}, command=command))
     slurm.wait_until(lambda: all((launch.directory / f"worker:{n}").exists() for n in range(2)), "tasks do not start")
     slurm.asked("scancel", job)

@@ -12,11 +12,11 @@ import pwd
 import socket
 import stat
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from support import waiting
 from support.fixed_ports import free_ports
 from support.install import lacking, need, program
 from support.netns_hosts import CONTROLLER, Bed
@@ -25,8 +25,6 @@ from support.sshd import DIE_WITH_US
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-PATIENCE = 300.0
-_POLL = 0.1  # seconds between polls
 _PORTS = 6817  # the controller's, followed by those of nodes with addresses of their own
 
 _CONFIG = """\
@@ -170,7 +168,7 @@ class SlurmBed:
             for node in (*self._nodes.values(), self._controller):
                 self._end(node)
             for daemon in self._daemons:
-                daemon.wait(PATIENCE)
+                daemon.wait(waiting.PATIENCE)
 
     def start_controller(self) -> None:
         """Start slurmctld, which restores its state."""
@@ -180,7 +178,7 @@ class SlurmBed:
         """Make slurmctld save its state and exit."""
         self._end(self._controller)
         assert self._slurmctld is not None
-        self._slurmctld.wait(PATIENCE)
+        self._slurmctld.wait(waiting.PATIENCE)
 
     def asked(self, *command: str) -> str:
         """Return the output of a Slurm command."""
@@ -193,7 +191,9 @@ class SlurmBed:
 
     def _ask(self, *command: str) -> subprocess.CompletedProcess[str]:
         words = [*self._controller.prefix, *command]
-        return subprocess.run(words, env=self._environ(), capture_output=True, text=True, timeout=PATIENCE, check=False)
+        return subprocess.run(
+            words, env=self._environ(), capture_output=True, text=True, timeout=waiting.PATIENCE, check=False
+        )
 
     def _environ(self) -> Mapping[str, str]:
         return {**os.environ, **self.env}
@@ -201,12 +201,12 @@ class SlurmBed:
     def _idle(self) -> int:
         return sum(map(int, self.asked("sinfo", "--noheader", "--states=idle", "--format=%D").split()))
 
-    def wait_until(self, is_so: Callable[[], bool], otherwise: str, patience: float = PATIENCE) -> None:
+    def wait_until(self, is_so: Callable[[], bool], otherwise: str) -> None:
         """Wait until a condition is true; Slurm sends no notifications."""
-        deadline = time.monotonic() + patience
-        while not is_so():
-            assert time.monotonic() < deadline, f"{otherwise}: {self._logs()}"
-            time.sleep(_POLL)
+        try:
+            waiting.wait_until(is_so)
+        except AssertionError as error:
+            raise AssertionError(f"{otherwise}: {self._logs()}") from error
 
     def _logs(self) -> str:
         return "\n".join(path.read_text()[-2000:] for path in sorted(self._directory.glob("*.log")))
@@ -250,4 +250,4 @@ class SlurmBed:
         """Stop a daemon, in its own PID namespace if it has one."""
         daemon = "slurmctld" if node is self._controller else node.name
         script = f'kill "$(cat {self._directory}/{daemon}.pid)"'
-        subprocess.run([*node.prefix, "sh", "-c", script], capture_output=True, timeout=PATIENCE, check=False)
+        subprocess.run([*node.prefix, "sh", "-c", script], capture_output=True, timeout=waiting.PATIENCE, check=False)
