@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from support.compose import Compose
 from support.container_engine import IMAGE, Engine, an_engine
 from support.launch import Launch
+from support.waiting import wait_until
 
 OWN_ENVIRONMENT = {
     "PATH": "/opt/own/bin:/opt/tflaunch/bin:/usr/bin:/bin",
@@ -20,7 +22,11 @@ OWN_ENVIRONMENT = {
 }
 """What containers of tests get in addition to the image's settings."""
 _LEFT = "grep -l [t]flaunch-agent /proc/[0-9]*/cmdline; grep -l '^State:.Z' /proc/[0-9]*/status"
-_LOOKS = 50  # while agents end
+
+
+def _is_empty(engine: Engine, name: str) -> bool:
+    """Return whether nothing of tflaunch is in a container."""
+    return not engine.docker("exec", name, "sh", "-c", _LEFT, may_fail=True)
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +63,7 @@ def containers(engine: Engine, launch: Launch) -> Iterator[list[str]]:
             engine.docker(*starting, "--name", name, IMAGE, "sleep", "infinity")
         yield names
         for name in names:
-            assert any(not engine.docker("exec", name, "sh", "-c", _LEFT, may_fail=True) for _ in range(_LOOKS))
+            wait_until(partial(_is_empty, engine, name), otherwise=f"agents or zombies are left in {name}")
     finally:
         if left := [name for name in names if engine.has("container", name)]:
             engine.docker("rm", "--force", *left)

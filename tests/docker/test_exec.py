@@ -11,11 +11,13 @@ import pytest
 
 from support.container_engine import Engine
 from support.documents import blocks
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import Launch, read_until
+from support.packages import install
 from support.specs import REPOSITORY
 from support.terminals import Terminal
+from support.waiting import PATIENCE, wait_until
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.thorough]
 
 REDUCE = """
 import tensorflow as tf
@@ -83,11 +85,11 @@ def test_a_container_that_was_killed_and_started_again_goes_on(
     engine: Engine, launch: Launch, containers: list[str]
 ) -> None:
     """It is reached again, and another attempt of all tasks runs to completion."""
-    script = "[ $TFLAUNCH_ATTEMPT = 1 ] && exit; trap '' TERM; echo up; sleep 300 & wait"
+    script = "[ $TFLAUNCH_ATTEMPT = 1 ] && exit; trap '' TERM; echo up; sleep 9999 & wait"
     spec = launch.spec(
         **fields(containers, "sh", "-c", script),
         strategy="none",
-        timeouts={"grace": 0.5, "connect": 30},
+        timeouts={"grace": 0.5, "connect": "10m"},
         restart={"max": 1, "backoff": [0, 0]},
     )
     running = launch.start("up", spec)
@@ -111,7 +113,7 @@ def test_a_container_that_is_not_there_is_one_sentence(launch: Launch, container
 
 def test_commands_run_in_containers(engine: Engine, launch: Launch, containers: list[str]) -> None:
     """With the directory of the task, from a terminal and through pipes; they end with who has started them."""
-    started = launch.run("up", "-d", launch.spec(**fields(containers, "sleep", "1000"), strategy="none"))
+    started = launch.run("up", "-d", launch.spec(**fields(containers, "sleep", "9999"), strategy="none"))
     assert started.returncode == 0, started.stderr
     on_all = launch.run("exec", "--all", "--", "sh", "-c", 'echo "$(hostname) $PWD $TFLAUNCH_TASK"; exit 3')
     ids = [engine.docker("inspect", "--format", "{{.Config.Hostname}}", name).strip() for name in containers]
@@ -125,6 +127,20 @@ def test_commands_run_in_containers(engine: Engine, launch: Launch, containers: 
     read_until(left, "up")
     left.kill()
     look = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[s]leep 654'"
-    while engine.docker("exec", containers[1], "sh", "-c", look, may_fail=True) != "0":
-        pass
+    wait_until(lambda: engine.docker("exec", containers[1], "sh", "-c", look, may_fail=True) == "0")
     assert launch.run("down").returncode == 0
+
+
+def test_the_engine_of_the_page(engine: Engine, launch: Launch, containers: list[str]) -> None:
+    """The code in docs/discovery.md runs a task in every container with the label."""
+    install(launch, {block.file: block.text for block in blocks(REPOSITORY / "docs" / "discovery.md") if block.file})
+    spec = launch.spec(
+        hosts={"discover": "labelled:tflaunch.test"}, cluster={"worker": 2}, strategy="none", workdir="/state",
+        command=["sh", "-c", "echo in $(hostname)"], timeouts={"connect": "10m"},
+    )  # fmt: skip
+    ended = launch.up(spec)
+    assert ended.returncode == 0, ended.stderr
+    assert len(set(re.findall(r"in (\w+)", ended.stdout))) == 2
+    ended = launch.up(spec, "--set", "hosts.discover=labelled:nobody")
+    assert ended.returncode == 2
+    assert "hosts.discover: no running container has the label 'nobody'; start one" in ended.stderr

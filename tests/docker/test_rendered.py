@@ -15,7 +15,7 @@ from support.launch import Launch
 from support.mnist import digests
 from support.rendering import TRAINING, tf_configs, written
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.thorough]
 
 
 @pytest.mark.tensorflow

@@ -10,7 +10,7 @@ from support.compose import Compose
 from support.documents import blocks, run_block
 from support.specs import REPOSITORY
 
-pytestmark = [pytest.mark.docker, pytest.mark.tensorflow]
+pytestmark = [pytest.mark.docker, pytest.mark.tensorflow, pytest.mark.thorough]
 
 DIRECTORY = "/home/tflaunch/tutorial"
 

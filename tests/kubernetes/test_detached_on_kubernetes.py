@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,19 +13,21 @@ import pytest
 
 from support import checkpoint_program
 from support.kube_cluster import IMAGE, LAUNCHER_IMAGE, Kube
-from support.launch import Launch
-from support.specs import TFLAUNCH, written
+from support.launch import Launch, read_until
+from support.specs import written
 
 pytestmark = pytest.mark.kubernetes
 USER = "system:serviceaccount:default:{}"
 LAUNCHER = "--selector=tflaunch/launcher"
 GOAL = "/tmp/goal"
-REASON_WITHIN = 15.0  # seconds
+SHORT: dict[str, Any] = {
+    "cluster": {"worker": 1}, "strategy": "none", "command": ["python3", "-V"], "container": {"image": IMAGE},
+}  # fmt: skip
 ENDS_WHEN_TOLD = """
 import os, signal, sys, time
 signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))
 print("here", os.environ["TFLAUNCH_ATTEMPT"], os.environ.get("TOKEN"), flush=True)
-time.sleep(1000)
+time.sleep(9999)
 """
 
 
@@ -78,7 +78,7 @@ def test_a_run_outlives_the_operators_processes(kube: Kube, launch: Launch, tmp_
     launch.env["HIDDEN"] = "xyzzy"
     run = start(launch, tmp_path, secrets={"TOKEN": {"env": "HIDDEN"}})
     watching = [launch.start(verb, run) for verb in ("wait", "attach")]
-    time.sleep(3)
+    read_until(watching[1], "here", 2)
     for process in watching:
         process.kill()
         process.communicate()
@@ -212,27 +212,11 @@ def test_ctrl_c_while_the_first_object_is_created_leaves_nothing(
     )
     (tmp_path / "bin" / "kubectl").chmod(0o755)
     launch.env["PATH"] = f"{tmp_path / 'bin'}:{launch.env['PATH']}"
-    spec = {
-        "cluster": {"worker": 1},
-        "strategy": "none",
-        "command": ["python3", "-V"],
-        "workdir": "/",
-        "container": {"image": IMAGE},
-        "kubernetes": {"launcher_image": LAUNCHER_IMAGE},
-    }
+    spec = {**SHORT, "workdir": "/", "kubernetes": {"launcher_image": LAUNCHER_IMAGE}}
     interrupted = launch.up(written(tmp_path, spec), *options)
     assert interrupted.returncode == 130, interrupted.stderr
     assert json.loads(launch.run("ls", "--json").stdout) == []
     kube.wait_until_empty()
-
-
-def test_deleting_the_job_deletes_everything(kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    run = start(launch, tmp_path)
-    kube.kubectl("delete", "job", job(run))
-    kube.wait_until_empty()
-    gone = launch.run("ps", run)
-    assert gone.returncode == 125
-    assert f"the Job of run {run} was deleted" in gone.stderr
 
 
 def test_the_launcher_may_run_commands_in_pods_of_its_run_alone(kube: Kube, launch: Launch, tmp_path: Path) -> None:
@@ -250,22 +234,12 @@ def test_the_launcher_may_run_commands_in_pods_of_its_run_alone(kube: Kube, laun
 
 
 def test_an_image_without_tflaunch_is_named(kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    spec = {
-        "cluster": {"worker": 1},
-        "strategy": "none",
-        "command": ["python3", "-V"],
-        "workdir": "/",
-        "container": {"image": IMAGE},
-        "kubernetes": {},
-    }
-    begun = time.monotonic()
+    spec = {**SHORT, "workdir": "/", "kubernetes": {}}
     refused = launch.up(written(tmp_path, spec), "-d")
-    took = time.monotonic() - begun
     assert refused.returncode == 3
     assert f"image {IMAGE!r} has no tflaunch" in refused.stderr
     assert json.loads(launch.run("ls", "--json").stdout) == []
     kube.wait_until_empty()
-    assert took <= REASON_WITHIN
 
 
 @pytest.mark.parametrize(
@@ -282,32 +256,9 @@ def test_a_run_that_cannot_begin_leaves_nothing(
     (tmp_path / "job").mkdir()
     if not fields:
         (tmp_path / "job" / "data.bin").write_bytes(os.urandom(15_000_000))
-    spec = {
-        "cluster": {"worker": 1},
-        "strategy": "none",
-        "command": ["python3", "-V"],
-        "sync": {},
-        "container": {"image": IMAGE},
-        "kubernetes": {"launcher_image": LAUNCHER_IMAGE, **fields},
-    }
+    spec = {**SHORT, "sync": {}, "kubernetes": {"launcher_image": LAUNCHER_IMAGE, **fields}}
     refused = launch.up(written(tmp_path / "job", spec), "-d")
     assert refused.returncode == code, refused.stderr
     assert reason in refused.stderr
     assert json.loads(launch.run("ls", "--json").stdout) == []
-    kube.wait_until_empty()
-
-
-def test_commands_run_through_the_supervisor_in_the_cluster(kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    """With input and exit code, as other commands are."""
-    run = start(launch, tmp_path)
-    pids(launch)
-    words = [str(TFLAUNCH), "exec", run, "worker:1", "--", "sh", "-c", "hostname; cat; echo error: no >&2; exit 5"]
-    done = subprocess.run(
-        words, input=b"\0\xff\n", cwd=launch.directory, env=launch.env, capture_output=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (5, f"{pod(run, 1)}\n".encode() + b"\0\xff\n", b"error: no\n")
-    end_tasks(launch)
-    assert launch.run("wait", run).returncode == 7
-    late = launch.run("exec", run, "worker:1", "--", "true")
-    assert (late.returncode, "exec needs a live run" in late.stderr) == (2, True)
     kube.wait_until_empty()

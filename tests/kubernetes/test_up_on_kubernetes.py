@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,18 +17,17 @@ from support.kube_cluster import IMAGE, Kube
 from support.launch import Launch, read_until
 from support.specs import REPOSITORY, written
 from support.terminals import Terminal
+from support.waiting import PATIENCE
 
 pytestmark = pytest.mark.kubernetes
-WAITS = 'import time; print("here", flush=True); time.sleep(1000)'
+WAITS = 'import time; print("here", flush=True); time.sleep(9999)'
+UNTIL_GO = 'import os, time\nwhile not os.path.exists("/tmp/go"): time.sleep(0.1)'
 COUNTS = """
 import os, time
 print("attempt", os.environ["TFLAUNCH_ATTEMPT"], flush=True)
-time.sleep(1000 if os.environ["TFLAUNCH_ATTEMPT"] == "0" else 0)
+time.sleep(9999 if os.environ["TFLAUNCH_ATTEMPT"] == "0" else 0)
 """
 FILLS = "import os; data = b'x' * (200 << 20); print(len(data))"
-REASON_WITHIN = 15.0  # seconds
-API_PAUSE = 20.0
-TRAINING = 600
 
 
 def spec(directory: Path, program: str, workers: int = 2, **fields: Any) -> Path:
@@ -134,20 +132,17 @@ def test_what_a_pod_waits_for_is_told_and_ctrl_c_leaves_nothing(
     fields, words = TROUBLES[trouble]
     with lacking(kube, trouble) as namespace:
         process = launch.start("up", spec(tmp_path, WAITS, **fields))
-        begun = time.monotonic()
         messages_until(process, words)
-        took = time.monotonic() - begun
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
         assert process.returncode == 130
         kube.wait_until_empty(namespace)
-        assert took <= REASON_WITHIN
 
 
-@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("trouble", ["image", "storage class"])
 def test_doctor_names_what_a_pod_would_wait_for(trouble: str, kube: Kube, launch: Launch, tmp_path: Path) -> None:
     fields, words = TROUBLES[trouble]
-    fields = {**fields, "kubernetes": {**fields.get("kubernetes", {}), "pending": REASON_WITHIN}}
+    fields = {**fields, "kubernetes": {**fields.get("kubernetes", {}), "pending": 15}}
     with lacking(kube, trouble) as namespace:
         ended = launch.run("doctor", spec(tmp_path, WAITS, workers=1, **fields))
         assert ended.returncode == 3
@@ -155,18 +150,12 @@ def test_doctor_names_what_a_pod_would_wait_for(trouble: str, kube: Kube, launch
         kube.wait_until_empty(namespace)
 
 
-def test_an_unknown_field_of_pods_is_refused(kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    ended = launch.up(spec(tmp_path, WAITS, kubernetes={"pod": {"nodSelector": {"a": "b"}}}))
-    assert ended.returncode == 3
-    assert 'unknown field "nodSelector"' in ended.stderr
-
-
 def test_a_pod_that_is_deleted_comes_back_without_a_charge(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     process = launch.start("up", spec(tmp_path, COUNTS))
     messages_until(process, "tflaunch: run ")
     launch.wait_for_log("worker:1", "attempt 0")
     kube.kubectl("delete", "pod", pod(launch, 1), "--wait=false")
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert "restart 1 in " in errors  # one that is charged is "1 of 3"
     assert f"host {pod(launch, 1)}: its pod was deleted, with kubectl or by what empties its node" in errors
@@ -174,14 +163,15 @@ def test_a_pod_that_is_deleted_comes_back_without_a_charge(kube: Kube, launch: L
 
 
 def test_an_apiserver_that_pauses_costs_the_links_alone(kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    process = launch.start("up", spec(tmp_path, f"import time; time.sleep({API_PAUSE + 15})"))
+    process = launch.start("up", spec(tmp_path, UNTIL_GO))
     messages_until(process, "tflaunch: run ")
     with kube.without("kube-apiserver"):
         messages_until(process, "lost the link")
-        time.sleep(API_PAUSE)
-    _, errors = process.communicate(timeout=120)
+    messages_until(process, "is restored")
+    for index in range(2):
+        kube.kubectl("exec", pod(launch, index), "--", "touch", "/tmp/go")
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
-    assert "is restored" in errors
     assert "restart" not in errors
 
 
@@ -192,7 +182,7 @@ def save(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, save)
 print("attempt", os.environ["TFLAUNCH_ATTEMPT"], flush=True)
-time.sleep(1000 if os.environ["TFLAUNCH_ATTEMPT"] == "0" else 0)
+time.sleep(9999 if os.environ["TFLAUNCH_ATTEMPT"] == "0" else 0)
 """
 
 
@@ -206,7 +196,7 @@ def test_a_drained_node_lets_tasks_save_and_costs_no_restart(kube: Kube, launch:
         messages_until(process, "its pod has no node")
     finally:
         kube.kubectl("uncordon", "node-0")
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     log = launch.log("worker:0")
     assert log.index("saved") < log.index("attempt 1")
@@ -218,7 +208,7 @@ import os, time
 with open("/tmp/filled", "wb") as file:
     for _ in range(40):
         file.write(os.urandom(1 << 20))
-time.sleep(100)
+time.sleep(9999)
 """
 SMALL_DISK = """
 apiVersion: v1
@@ -256,7 +246,7 @@ def urgent_pod(cpu: float) -> str:
     container = {
         "name": "one",
         "image": IMAGE,
-        "command": ["sleep", "1000"],
+        "command": ["sleep", "9999"],
         "resources": {"requests": {"cpu": str(cpu)}},
     }
     about = {"priorityClassName": "urgent", "containers": [container], "terminationGracePeriodSeconds": 1}
@@ -278,7 +268,7 @@ def test_a_preempted_pod_saves_and_costs_no_restart(kube: Kube, launch: Launch, 
         messages_until(process, "its pod has no node")
     finally:
         kube.kubectl("delete", "pod", "urgent")
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     log = launch.log("worker:0")
     assert log.index("saved") < log.index("attempt 1")
@@ -295,7 +285,7 @@ def test_a_node_that_does_not_answer_is_a_lost_host_until_it_returns(
     launch.wait_for_log("worker:0", "attempt 0")
     with kube.without("kubelet"):
         messages_until(process, "was lost")
-    _, errors = process.communicate(timeout=180)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert "attempt 1" in launch.log("worker:0")
 
@@ -317,16 +307,6 @@ def test_a_run_whose_supervisor_was_killed_is_ended_by_down(kube: Kube, launch: 
     down = launch.run("down", run)
     assert down.returncode in (0, 143), down.stderr
     assert not kube.kubectl("get", "statefulsets,services", "--selector=tflaunch/run", "--output=name")
-
-
-def test_runs_one_after_the_other_do_not_meet(kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    """Pods of the run before are still ending; the prompt does not wait for them."""
-    path = spec(tmp_path, "print(1)")
-    for _ in range(3):
-        ended = launch.up(path)
-        assert ended.returncode == 0, ended.stderr
-        assert "refused" not in ended.stderr
-    assert len({entry.name[-4:] for entry in (launch.home / "runs").iterdir()}) == 3
 
 
 CHECKED = """
@@ -395,7 +375,7 @@ def test_tensorflow_trains_over_pods(kind: str, kube: Kube, launch: Launch, tmp_
         "kubernetes": {},
     }
     process = launch.start("up", written(tmp_path, data))
-    _, errors = process.communicate(timeout=TRAINING)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert "test accuracy" in launch.log("chief:0" if "chief" in CLUSTERS[kind] else "worker:2")
 
@@ -413,5 +393,5 @@ def test_commands_run_in_pods(kube: Kube, launch: Launch, tmp_path: Path) -> Non
     terminal.type(b"\x03")
     assert terminal.read_to_end()[1] == 4
     running.send_signal(signal.SIGINT)
-    running.communicate()
+    running.communicate(timeout=PATIENCE)
     assert running.returncode == 130

@@ -57,7 +57,7 @@ def main() -> None:
     step, value = restore(directory)
     print("begins at step", step, flush=True)
     while not (goal.exists() and step >= int(goal.read_text())):
-        time.sleep(pace)
+        time.sleep(pace)  # clock: the pace of the training
         step, value = train(step, value)
         if step % every == 0:
             save(own, step, value, every)

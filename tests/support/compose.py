@@ -9,8 +9,8 @@ from typing import Any
 
 from support.container_engine import IMAGE, Engine
 from support.specs import REPOSITORY
+from support.waiting import PATIENCE
 
-PATIENCE = 600
 _FORGET = ("down", "--volumes", "--timeout", "0", "--remove-orphans")
 
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import select
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,15 +20,14 @@ from pathlib import Path
 from support.install import lacking, need, program
 from support.specs import REPOSITORY
 from support.sshd import DIE_WITH_US
+from support.waiting import PATIENCE, wait_until
 
 IMAGE = "tflaunch-tests"
-PATIENCE = 600
 _BUILD_PATIENCE = 900
 _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,openssh-server"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tflaunch-tests"
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-_POLL = 0.05  # seconds between polls of a log while an engine starts
 
 
 class Engine:
@@ -135,14 +132,12 @@ def _forwards_nothing() -> bool:
 
 
 def _wait_for_engine(process: subprocess.Popen[bytes], log: Path) -> None:
-    pidfd = os.pidfd_open(process.pid)
-    end = time.monotonic() + PATIENCE
-    try:
-        while "API listen on" not in (said := log.read_text(errors="replace")):
-            assert not select.select([pidfd], [], [], _POLL)[0], f"dockerd ended: {said[-2000:]}"
-            assert time.monotonic() < end, f"dockerd does not listen: {said[-2000:]}"
-    finally:
-        os.close(pidfd)
+    def listens() -> bool:
+        said = log.read_text(errors="replace")
+        assert process.poll() is None, f"dockerd ended: {said[-2000:]}"
+        return "API listen on" in said
+
+    wait_until(listens, otherwise="dockerd does not listen")
 
 
 def _tidy(engine: Engine) -> None:

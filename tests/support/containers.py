@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from support.container_engine import IMAGE, Engine
 from support.processes import Process, Table
+from support.waiting import wait_until
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_POLL = 0.1
-_PATIENCE = 60.0
 _IDLE = ("sleep", "infinity")
 
 
@@ -72,21 +72,21 @@ class Containers:
     def kill(self, host: int, seconds: float) -> None:
         """Kill all processes of a container, and start it again after some seconds."""
         self._engine.docker("kill", self.name(host))
-        time.sleep(seconds)
+        time.sleep(seconds)  # clock: the fault lasts so long
         self._engine.docker("start", self.name(host))
         self._note_namespace(host)
 
     def pause(self, host: int, seconds: float) -> None:
         """Freeze a container for some seconds."""
         self._engine.docker("pause", self.name(host))
-        time.sleep(seconds)
+        time.sleep(seconds)  # clock: the fault lasts so long
         self._engine.docker("unpause", self.name(host))
 
     def disconnect(self, host: int, seconds: float) -> None:
         """Take a container out of the network for some seconds; the way through the engine stays."""
         address = self._engine.address(self.name(host))
         self._engine.docker("network", "disconnect", self._network, self.name(host))
-        time.sleep(seconds)
+        time.sleep(seconds)  # clock: the fault lasts so long
         self._engine.docker("network", "connect", self._network, self.name(host))
         assert self._engine.address(self.name(host)) == address
 
@@ -103,10 +103,9 @@ class Containers:
 
     def wait_empty(self) -> list[Process]:
         """Wait until no such process is left; return those that are."""
-        end = time.monotonic() + _PATIENCE
-        while (living := self.survivors()) and time.monotonic() < end:
-            time.sleep(_POLL)
-        return living
+        with suppress(AssertionError):
+            wait_until(lambda: not self.survivors())
+        return self.survivors()
 
     def _run(self, host: int) -> None:
         mounts = [word for mount in self._mounts for word in ("--volume", mount)]

@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,19 +25,18 @@ from support.install import lacking, need
 from support.kube.launcher_image import make_launcher_image
 from support.launch import LONG
 from support.sshd import DIE_WITH_US
+from support.waiting import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 IMAGE = "lab/python:1"
 LAUNCHER_IMAGE = "lab/tflaunch:1"
-PATIENCE = 180.0
 _HERE = Path(__file__).parent / "kube"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tflaunch-tests" / "kube"
 _BUILT = ("bin/.done", "images/pause.tar", "images/python.tar")
 _BUILD_PATIENCE = 3600
 _PORT = 16443
-_POLL = 0.3
 _GROUPS = "tflaunch-kube"
 _CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd")
 
@@ -98,7 +96,7 @@ class Kube:
             process.kill()
             process.wait()
         for group in _own_groups():
-            self._wait_until(functools.partial(_is_removed, group), f"{group} was not removed")
+            self.wait_until(functools.partial(_is_removed, group), f"{group} was not removed")
 
     def _start(self) -> None:
         for group in _own_groups():
@@ -110,9 +108,9 @@ class Kube:
         namespaces = "unshare -C -m -n -p -u -i --fork --kill-child=KILL --mount-proc"
         node = f'{join} exec {namespaces} bash "$0" "$@"'
         self._spawn("node", "bash", "-c", node, _HERE / "node.sh", self._directory, _CACHE, _HERE)
-        self._wait_until(lambda: self._init() is not None, "the node did not start")
+        self.wait_until(lambda: self._init() is not None, "the node did not start")
         self._spawn("relay", sys.executable, _HERE / "relay.py", _PORT, self._init(), 6443)
-        self._wait_until(self._is_ready, f"no node is ready: see {self._directory / 'log'}")
+        self.wait_until(self._is_ready, f"no node is ready: see {self._directory / 'log'}")
 
     def _init(self) -> int | None:
         """Return the pid of process 1 of the node, once it is in its own network."""
@@ -155,20 +153,15 @@ class Kube:
             selector = "--selector=app.kubernetes.io/managed-by=tflaunch"
             return not self.kubectl("get", kinds, selector, f"--namespace={namespace}", "--output=name")
 
-        self._wait_until(is_empty, f"left in {namespace}: {self.kubectl('get', 'all', f'--namespace={namespace}')}")
-
-    def wait_until(self, is_so: Callable[[], bool], otherwise: str) -> None:
-        """Wait for a condition in the cluster."""
-        self._wait_until(is_so, otherwise)
+        self.wait_until(is_empty, f"left in {namespace}: {self.kubectl('get', 'all', f'--namespace={namespace}')}")
 
     def _processes(self) -> list[psutil.Process]:
         return psutil.Process(self._started[0].pid).children(recursive=True)
 
-    def _wait_until(self, is_done: Callable[[], bool], otherwise: str) -> None:
-        end = time.monotonic() + PATIENCE
-        while not is_done():
-            assert time.monotonic() < end, otherwise
-            time.sleep(_POLL)
+    @staticmethod
+    def wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
+        """Wait for a condition in the cluster."""
+        wait_until(is_so, otherwise=otherwise)
 
     def _spawn(self, name: str, *command: object) -> None:
         with (self._directory / "log" / f"{name}.log").open("wb") as log:

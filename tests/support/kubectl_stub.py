@@ -18,8 +18,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+LOOKS, PAUSE = 600, 0.05  # of 30 seconds
 STATE = Path(os.environ.get("KUBECTL_STUB", ""))
-PATIENCE = 30.0  # seconds
 KINDS = {"job": "Job", "pod": "Pod", "service": "Service", "statefulset": "StatefulSet", "event": "Event"}
 
 
@@ -107,7 +107,7 @@ def make_pod(owner: dict[str, Any], name: str) -> None:
             [sys.executable, __file__, "run-container", str(place), *container["command"]],
             env=env_of(env), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
-    stamp = f"{time.time():.6f}"
+    stamp = f"{time.time():.6f}"  # clock: as Kubernetes has it
     about = {"name": name, "uid": str(uuid.uuid4()), "labels": labels, "creationTimestamp": stamp}
     about["owner"] = [owner["kind"], owner["metadata"]["name"]]
     store({"kind": "Pod", "metadata": about, "place": str(place), "pid": process.pid, "env": env})
@@ -218,9 +218,10 @@ def end(pod: dict[str, Any]) -> None:
         os.kill(pod["pid"], signal.SIGTERM)
     except ProcessLookupError:
         return
-    end = time.monotonic() + PATIENCE
-    while not (Path(pod["place"]) / "exit").exists() and time.monotonic() < end:
-        time.sleep(0.05)
+    for _ in range(LOOKS):
+        if (Path(pod["place"]) / "exit").exists():
+            return
+        time.sleep(PAUSE)  # clock: the grace of a pod
 
 
 def execute(rest: list[str]) -> int:
