@@ -157,7 +157,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.core.time_limits.next_deadline",
         "case Phase.BACKING_OFF if policy.are_hosts_settled(job)",
         "case Phase.BACKING_OFF if False",
-        Invariant("I5", 85),
+        Invariant("I5", 200),
     ),
     "a spare host with a flaw takes over": Edit(
         "tflaunch.core.host_state.HostState.can_take_over",
@@ -181,7 +181,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.core.task_state.TaskState.is_alive",
         "(TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.EXITED)",
         "(TaskPhase.STARTING, TaskPhase.RUNNING)",
-        Invariant("protocol", 1),
+        Invariant("protocol", 55),
     ),
     "a job that is to end does not stop": Edit(
         "tflaunch.core.step._end",
@@ -316,7 +316,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.task_processes.TaskProcesses.look",
         "place.session == self.leader or self._marks <= procfs.environment_of(pid)",
         "place.session == self.leader",
-        Invariant("I1", 24),
+        Invariant("I1", 9),
     ),
     "a command beside a task counts as the task": Edit(
         "tflaunch_worker.offload.keep_processes",

@@ -25,6 +25,8 @@ from support.specs import REPOSITORY
 pytestmark = pytest.mark.simulator
 
 SEEDS = range(300)
+ENDS = 200 if LONG else 50
+"""Histories for each kind of end from outside."""
 FOUND = {name: edit.found_by.seed for name, edit in MUTANTS.items() if isinstance(edit.found_by, Invariant)}
 """The planted bugs that the simulator finds, and the seed of the first history that does."""
 SHRUNK = ["a restart before the old attempt is gone", "fences are not scheduled"]
@@ -71,7 +73,7 @@ def test_tasks_that_exit_with_0_because_they_are_ended_from_outside_are_not_done
     """Whoever hears of the end first, tasks or tflaunch: the job goes on in another attempt, or ends with 143."""
     script = Script(20.0, term="finishes")
     spec = f'{{"cluster": {{"worker": {hosts}}}, "command": ["train"]}}'
-    results = [play(Case(seed, spec, script, (Fault(kind, seed, at=15.0),))) for seed in range(200)]
+    results = [play(Case(seed, spec, script, (Fault(kind, seed, at=15.0),))) for seed in range(ENDS)]
     assert [story(result) for result in results if result.violation] == []
     endings = {"again" if '"attempt":1' in "".join(each.journal) else each.ending for each in results}
     assert endings == {ending}

@@ -42,7 +42,6 @@ def wait_for_files(slurm: SlurmBed, launch: Launch, *names: str) -> None:
     slurm.wait_until(lambda: all((launch.directory / name).exists() for name in names), f"no {names}")
 
 
-@pytest.mark.thorough
 @pytest.mark.tensorflow
 def test_training_on_three_nodes(nodes: SlurmBed, launch: Launch) -> None:
     """From cluster_specs/: tasks given as a count are spread over the nodes, and train together."""

@@ -18,7 +18,7 @@ from support.specs import REPOSITORY
 from support.waiting import PATIENCE
 from support.warm_python import StartWarm, WarmPython
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.thorough]
 
 PAGE = REPOSITORY / "docs" / "compatibility.md"
 PROGRAMS = Path(__file__).parent / "programs" / "keras"

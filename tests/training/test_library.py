@@ -13,6 +13,10 @@ from support.warm_python import StartWarm, WarmPython
 
 pytestmark = pytest.mark.tensorflow
 
+KERASES = pytest.mark.parametrize(
+    "legacy", [pytest.param("0", marks=pytest.mark.thorough), "1"], ids=["Keras 3", "tf_keras"]
+)
+
 ALONE = json.dumps({"cluster": {"worker": ["localhost:0"]}, "task": {"type": "worker", "index": 0}})
 SERVERS = {"chief": ["localhost:1"], "worker": ["localhost:2"], "ps": ["localhost:3"]}
 A_WORKER = json.dumps({"cluster": SERVERS, "task": {"type": "worker", "index": 0}})
@@ -76,12 +80,12 @@ def test_the_strategy_follows_from_the_environment(
     warm_python: StartWarm, before: str, env: dict[str, str], said: str
 ) -> None:
     """One of TensorFlow's strategies, or a sentence with a remedy."""
-    ended = run(warm_python("0"), SHOW.format(before=before), **env)
+    ended = run(warm_python("1"), SHOW.format(before=before), **env)
     assert ended.returncode == 0, ended.stderr
     assert re.fullmatch(said, ended.stdout.strip()), ended.stdout
 
 
-@pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
+@KERASES
 def test_fit_goes_on_from_what_it_saved(warm_python: StartWarm, tmp_path: Path, legacy: str) -> None:
     """tf_keras from the very step, Keras 3 from the end of the epoch."""
     place = str(tmp_path / "state")
@@ -94,7 +98,7 @@ def test_fit_goes_on_from_what_it_saved(warm_python: StartWarm, tmp_path: Path, 
     assert second.stdout.endswith("steps 30\n")
 
 
-@pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
+@KERASES
 def test_a_loss_that_is_no_number_ends_the_program(warm_python: StartWarm, tmp_path: Path, legacy: str) -> None:
     """With an error, before the broken network is saved: the next attempt resumes from a good one."""
     place = str(tmp_path / "state")
@@ -111,7 +115,7 @@ def test_a_batch_is_stated(warm_python: StartWarm) -> None:
         "try:\n    training.batch_sizes(strategy, total=63)\n"
         "except training.CannotTrain as reason:\n    print(reason)\n"
     )
-    ended = run(warm_python("0"), program, TFLAUNCH_STRATEGY="mirrored")
+    ended = run(warm_python("1"), program, TFLAUNCH_STRATEGY="mirrored")
     assert ended.stdout.splitlines()[1:] == [
         "batch: 64 in a step, 32 on each of 2 devices",
         "64 64 32",

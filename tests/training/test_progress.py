@@ -13,6 +13,10 @@ from tflaunch_worker.agent.last_output import LastOutput
 
 pytestmark = pytest.mark.tensorflow
 
+KERASES = pytest.mark.parametrize(
+    "legacy", [pytest.param("0", marks=pytest.mark.thorough), "1"], ids=["Keras 3", "tf_keras"]
+)
+
 FIT = """
 import numpy as np
 import tensorflow as tf
@@ -49,7 +53,7 @@ def fit(python: WarmPython, **env: str) -> str:
     return ended.stdout
 
 
-@pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
+@KERASES
 def test_keras_tells_steps_epochs_and_metrics(warm_python: StartWarm, tmp_path: Path, legacy: str) -> None:
     """The step is the optimizer's, so it continues where an earlier training ended."""
     path = tmp_path / "progress"
@@ -67,7 +71,7 @@ def test_keras_tells_steps_epochs_and_metrics(warm_python: StartWarm, tmp_path: 
     assert 1 <= steps[0] < 24
 
 
-@pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
+@KERASES
 def test_keras_trains_when_nobody_listens(warm_python: StartWarm, tmp_path: Path, legacy: str) -> None:
     """Without tflaunch, and with a pipe that is not read."""
     fit(warm_python(legacy))
@@ -75,8 +79,8 @@ def test_keras_trains_when_nobody_listens(warm_python: StartWarm, tmp_path: Path
     fit(warm_python(legacy), TFLAUNCH_PROGRESS=str(tmp_path / "progress"))
 
 
-@pytest.mark.parametrize("verbose", ["1", "2"])
-@pytest.mark.parametrize("legacy", ["0", "1"], ids=["Keras 3", "tf_keras"])
+@pytest.mark.parametrize("verbose", ["1", pytest.param("2", marks=pytest.mark.thorough)])
+@KERASES
 def test_keras_shows_steps_of_fits_and_not_of_evaluations(warm_python: StartWarm, legacy: str, verbose: str) -> None:
     """A `fit` of one epoch shows no "Epoch 1/1"; an evaluation shows a bar like it."""
     python = warm_python(legacy)

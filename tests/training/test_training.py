@@ -57,6 +57,7 @@ def test_tasks_run_by_hand_join_the_same_cluster(launch: Launch) -> None:
     assert [task.communicate(timeout=PATIENCE)[0] for task in by_hand] == ["sum 2.0\n", "sum 2.0\n"]
 
 
+@pytest.mark.thorough
 def test_tflaunch_runs_the_standard_servers(launch: Launch) -> None:
     """`server: true`: a program with only the chief's code trains on tflaunch's own workers and ps.
 
