@@ -203,10 +203,7 @@ class SlurmBed:
 
     def wait_until(self, is_so: Callable[[], bool], otherwise: str) -> None:
         """Wait until a condition is true; Slurm sends no notifications."""
-        try:
-            waiting.wait_until(is_so)
-        except AssertionError as error:
-            raise AssertionError(f"{otherwise}: {self._logs()}") from error
+        waiting.wait_until(is_so, otherwise=lambda: f"{otherwise}: {self._logs()}")
 
     def _logs(self) -> str:
         return "\n".join(path.read_text()[-2000:] for path in sorted(self._directory.glob("*.log")))
