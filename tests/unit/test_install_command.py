@@ -18,17 +18,6 @@ pytestmark = pytest.mark.unit
 GIT = {"url": "https://example.org/tflaunch", "vcs_info": {"vcs": "git", "commit_id": "abc"}}
 
 
-class Installed:
-    """A distribution from this address."""
-
-    def __init__(self, about: dict[str, Any] | None) -> None:
-        self.about = about
-
-    def read_text(self, name: str) -> str | None:
-        """Return a file of the distribution."""
-        return json.dumps(self.about) if name == "direct_url.json" and self.about else None
-
-
 @pytest.fixture
 def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An environment with the Python that runs, and its pip first on the PATH."""
@@ -65,7 +54,9 @@ def test_tools_install_anew_from_where_they_had_it(
 ) -> None:
     """What `pip install` of a shell does is not seen by an installation of uv tool or pipx."""
     (prefix / note).touch()
-    monkeypatch.setattr(metadata, "distribution", lambda _: Installed(about))
+    if about is not None:
+        (prefix / "direct_url.json").write_text(json.dumps(about))
+    monkeypatch.setattr(metadata, "distribution", lambda _: metadata.PathDistribution(prefix))
     assert command_for_extra("web") == f"{command} {what}"
 
 
@@ -74,30 +65,22 @@ def test_in_an_environment_pip_is_named_so_that_it_is_its_own(prefix: Path, monk
     assert command_for_extra("web") == "pip install 'tflaunch[web]'"
     monkeypatch.setenv("PATH", "/usr/bin")
     assert command_for_extra("web") == f"{prefix}/bin/python -m pip install 'tflaunch[web]'"
-
-
-def test_in_an_environment_of_uv_or_without_pip_it_is_uv_pip(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tflaunch.install_command.find_spec", lambda _: None)
+    assert command_for_extra("web") == f"uv pip install --python {prefix} 'tflaunch[web]'", "there is no pip"
     (prefix / "pyvenv.cfg").write_text("home = /usr/bin\nuv = 0.9.1\n")
     assert command_for_extra("web") == f"uv pip install --python {prefix} 'tflaunch[web]'"
-    (prefix / "pyvenv.cfg").write_text("home = /usr/bin\n")
-    monkeypatch.setattr("tflaunch.install_command.find_spec", lambda _: None)
-    assert command_for_extra("web") == f"uv pip install --python {prefix} 'tflaunch[web]'"
-
-
-def test_conda_has_a_pip_of_its_own(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(prefix))  # ours may be Debian's
-    (prefix / "pyvenv.cfg").unlink()
-    (prefix / "conda-meta").mkdir()
-    assert command_for_extra("web") == "pip install 'tflaunch[web]'"
 
 
 def test_a_python_of_the_system_must_be_told(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Debian's pip refuses to install for it."""
+    """Debian's pip refuses to install for it; conda has a pip of its own, and no file of a venv."""
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(prefix))  # ours may be Debian's
     (prefix / "EXTERNALLY-MANAGED").touch()
-    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(prefix))
     assert command_for_extra("web") == "pip install 'tflaunch[web]'"
     (prefix / "pyvenv.cfg").unlink()
     assert command_for_extra("web") == "pip install --break-system-packages 'tflaunch[web]'"
+    (prefix / "EXTERNALLY-MANAGED").unlink()
+    (prefix / "conda-meta").mkdir()
+    assert command_for_extra("web") == "pip install 'tflaunch[web]'"
 
 
 def test_the_python_of_a_task_is_another_one(tmp_path: Path) -> None:

@@ -47,19 +47,13 @@ def test_a_launcher_on_a_busy_machine_may_be_slow_to_say_hello(clock: Clock) -> 
 
 
 def test_a_message_renews_it_from_when_it_was_sent(clock: Clock, lease: Lease) -> None:
-    """Not from when it came: it may have waited while the network was cut."""
+    """Not from when it came, as the network may have been cut; messages of two links may come in another order."""
     sent = clock.time + 10.0
     clock.time += 25.0
     lease.renew(sent + AHEAD)
-    assert sent + 30.0 <= lease.ends_at <= sent + 30.2
-
-
-def test_a_delayed_message_does_not_shorten_it(clock: Clock, lease: Lease) -> None:
-    """Messages of two links may come in another order."""
-    clock.time += 10.0
-    lease.renew(clock.time + AHEAD)
     ends_at = lease.ends_at
-    lease.renew(clock.time + AHEAD - 9.0)
+    assert sent + 30.0 <= ends_at <= sent + 30.2
+    lease.renew(sent + AHEAD - 9.0)
     assert lease.ends_at == ends_at
 
 
@@ -67,21 +61,10 @@ def test_another_supervisor_has_another_clock(clock: Clock, lease: Lease) -> Non
     clock.time += 20.0
     lease.begin(30.0, "another boot", 7.0)
     assert lease.ends_at == clock.time + 30.0
-
-
-def test_it_is_over_in_the_end(clock: Clock, lease: Lease) -> None:
-    clock.time += 29.8
+    clock.time += 29.9
     assert not lease.is_over
-    clock.time += 0.3
+    clock.time += 0.2
     assert lease.is_over
-
-
-def test_the_same_way_there_and_back_gives_the_moment_itself() -> None:
-    """Regardless of the two clocks' values; one that was never compared is taken as ours."""
-    clock = HostClock()
-    assert clock.ours(7.0) == 7.0
-    clock.compare(sent=100.0, theirs=5000.020, heard=100.040)
-    assert clock.ours(5001.0) == pytest.approx(100.020 + 0.98)
 
 
 def test_the_fastest_way_of_each_direction_counts() -> None:
@@ -92,6 +75,10 @@ def test_the_fastest_way_of_each_direction_counts() -> None:
         back = 0.010 + (0.0 if number == 11 else chance.uniform(0.005, 0.2))
         clock.compare(sent, sent + there + ahead, sent + there + back)
     assert clock.ours(150.0 + ahead) == pytest.approx(150.0, abs=1e-6)
+    clock = HostClock()
+    assert clock.ours(7.0) == 7.0, "one that was never compared is taken as ours"
+    clock.compare(sent=100.0, theirs=5000.020, heard=100.040)
+    assert clock.ours(5001.0) == pytest.approx(100.020 + 0.98)
 
 
 def test_clocks_drift_so_that_old_comparisons_are_forgotten() -> None:
