@@ -531,7 +531,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.lease.Lease.renew",
         "max(self._heard, sent + self._ahead)",
         "self._loop.now()",
-        Suite("unit/test_lease.py"),
+        Suite("unit/test_acceptor.py"),
     ),
     "an agent that outlives its client": Edit(
         "tflaunch_worker.agent.agent.Agent._link_lost",
@@ -637,19 +637,19 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.failures.innermost",
         "found[-1]",
         "found[0]",
-        Suite("unit/test_last_output.py"),
+        Suite("unit/test_failures.py"),
     ),
     "an epoch that has drawn no bar yet has no step": Edit(
         "tflaunch_worker.agent.last_output._with_epoch",
         "epoch != shown.epoch + 1",
         "True",
-        Suite("unit/test_last_output.py"),
+        Suite("unit/test_failures.py"),
     ),
     "a bar of an evaluation goes on with the training": Edit(
         "tflaunch_worker.agent.last_output._with_bar",
         "return shown._replace(is_over=True)",
         "return shown",
-        Suite("unit/test_last_output.py"),
+        Suite("unit/test_failures.py"),
     ),
     "a crash counts as an exception that every task raises": Edit(
         "tflaunch_worker.failures.failure_signature",

@@ -1,7 +1,8 @@
-"""A connection to an agent: its first message decides whether it is a supervisor's, and is checked."""
+"""Connections to an agent and its lease: who is a supervisor, and when its lease ends by two clocks."""
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -10,8 +11,11 @@ from typing import Any
 import pytest
 
 from support.waiting import PATIENCE
+from tflaunch.agents.clock_sync import HostClock
+from tflaunch.core.events import LONGEST_TIME
 from tflaunch_worker import wire
 from tflaunch_worker.agent.acceptor import Acceptor
+from tflaunch_worker.agent.lease import Lease
 
 pytestmark = pytest.mark.unit
 
@@ -103,3 +107,90 @@ def test_of_too_many_that_say_nothing_the_oldest_is_closed(door: Door) -> None:
     assert len(door.watched) == 16
     for connection in connections:
         connection.close()
+
+
+AHEAD = 5000.0  # of the supervisor's clock
+
+
+class Clock:
+    """A host's clock."""
+
+    time = 100.0
+
+    def now(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def lease(clock: Clock) -> Lease:
+    """A lease of 30 s, whose first message took 0.1 s."""
+    lease = Lease(clock)  # type: ignore[arg-type]
+    lease.begin(30.0, "boot", clock.time + AHEAD - 0.1)
+    return lease
+
+
+def test_a_launcher_on_a_busy_machine_may_be_slow_to_say_hello(clock: Clock) -> None:
+    """For longer than `timeouts.connect` is where it is raised; one that has vanished is not waited for without end."""
+    lease = Lease(clock)  # type: ignore[arg-type]
+    clock.time += 300.0
+    assert not lease.is_over
+    clock.time += 600.0
+    assert lease.is_over
+
+
+def test_a_message_renews_it_from_when_it_was_sent(clock: Clock, lease: Lease) -> None:
+    """Not from when it came, as the network may have been cut; messages of two links may come in another order."""
+    sent = clock.time + 10.0
+    clock.time += 25.0
+    lease.renew(sent + AHEAD)
+    ends_at = lease.ends_at
+    assert sent + 30.0 <= ends_at <= sent + 30.2
+    lease.renew(sent + AHEAD - 9.0)
+    assert lease.ends_at == ends_at
+
+
+def test_another_supervisor_has_another_clock(clock: Clock, lease: Lease) -> None:
+    clock.time += 20.0
+    lease.begin(30.0, "another boot", 7.0)
+    assert lease.ends_at == clock.time + 30.0
+    clock.time += 29.9
+    assert not lease.is_over
+    clock.time += 0.2
+    assert lease.is_over
+
+
+def test_the_fastest_way_of_each_direction_counts() -> None:
+    chance, clock, ahead = random.Random(1), HostClock(), 4321.0
+    for number in range(16):
+        sent = 100.0 + number
+        there = 0.010 + (0.0 if number == 3 else chance.uniform(0.005, 0.2))
+        back = 0.010 + (0.0 if number == 11 else chance.uniform(0.005, 0.2))
+        clock.compare(sent, sent + there + ahead, sent + there + back)
+    assert clock.ours(150.0 + ahead) == pytest.approx(150.0, abs=1e-6)
+    clock = HostClock()
+    assert clock.ours(7.0) == 7.0, "one that was never compared is taken as ours"
+    clock.compare(sent=100.0, theirs=5000.020, heard=100.040)
+    assert clock.ours(5001.0) == pytest.approx(100.020 + 0.98)
+
+
+def test_clocks_drift_so_that_old_comparisons_are_forgotten() -> None:
+    clock = HostClock()
+    clock.compare(0.0, 1000.0, 0.0)
+    for number in range(16):
+        sent = 3600.0 + number
+        clock.compare(sent, sent + 1000.5 + 0.001, sent + 0.002)
+    assert clock.ours(5000.5) == pytest.approx(4000.0)
+
+
+def test_a_converted_time_fits_into_an_event() -> None:
+    """A host may tell any time that an event can have; the journal could not be read with a later one."""
+    clock = HostClock()
+    clock.compare(sent=100.0, theirs=50.0, heard=100.0)
+    assert clock.ours(LONGEST_TIME) == LONGEST_TIME
+    clock.compare(sent=100.0, theirs=350.0, heard=100.0)
+    assert clock.ours(-LONGEST_TIME) == -LONGEST_TIME
