@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -87,22 +88,14 @@ def test_hosts_and_processes_are_found_by_name() -> None:
 
 
 def test_a_gang_is_stopped_in_one_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _changes(200, monkeypatch) == _changes(20, monkeypatch)
-
-
-def _changes(workers: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return how often task states are replaced when a task fails."""
-    history = History(clustered({"worker": workers})).start()
-    count = 0
-    original = StateTable.replaced
-
-    def replaced(self: StateTable[Any], states: Any) -> StateTable[Any]:
-        nonlocal count
-        count += 1
-        return original(self, states)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(StateTable, "replaced", replaced)
-        history.happens(TaskExited("localhost", "worker:3", 0, 1, None, 0.0))
-    assert len([action for action in history.actions if isinstance(action, StopTask)]) == workers
-    return count
+    """Task states are replaced as often, whatever their number."""
+    changes = []
+    for workers in (20, 200):
+        history = History(clustered({"worker": workers})).start()
+        replaced = Mock(side_effect=StateTable.replaced)
+        with monkeypatch.context() as patch:
+            patch.setattr(StateTable, "replaced", lambda *arguments, mock=replaced: mock(*arguments))
+            history.happens(TaskExited("localhost", "worker:3", 0, 1, None, 0.0))
+        assert len([action for action in history.actions if isinstance(action, StopTask)]) == workers
+        changes.append(replaced.call_count)
+    assert changes[0] == changes[1] > 0

@@ -10,6 +10,7 @@ from types import FrameType
 
 import pytest
 
+from support.processes import wait_until_waiting
 from support.waiting import PATIENCE
 from tflaunch.interruptible import wait_readable
 
@@ -53,11 +54,17 @@ def signal_without_interrupting() -> None:
     thread.join()
 
 
-def soon(action: Callable[[], None]) -> threading.Timer:
-    """Do something in another thread, most likely while this one waits; at any other time it must do no harm."""
-    timer = threading.Timer(0.05, action)
-    timer.start()
-    return timer
+def while_waiting(action: Callable[[], None]) -> threading.Thread:
+    """Do something in another thread once this one waits."""
+    main = threading.get_native_id()
+
+    def act() -> None:
+        wait_until_waiting(main, "poll")
+        action()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
 
 
 def test_a_signal_that_does_not_interrupt_the_system_call_ends_the_wait(
@@ -69,7 +76,7 @@ def test_a_signal_that_does_not_interrupt_the_system_call_ends_the_wait(
         raise Stopped
 
     on_signal(stop)
-    sender = soon(signal_without_interrupting)
+    sender = while_waiting(signal_without_interrupting)
     with pytest.raises(Stopped):
         wait_readable([pipe[0]], PATIENCE)
     sender.join()
@@ -94,7 +101,7 @@ def test_a_handler_that_returns_lets_the_wait_go_on(
         signal_without_interrupting()
 
     on_signal(note)
-    sender = soon(twice)
+    sender = while_waiting(twice)
     assert wait_readable([pipe[0]], PATIENCE) == [pipe[0]]
     assert seen == [signal.SIGUSR1] * 2
     sender.join()
@@ -111,7 +118,7 @@ def test_the_earlier_receiver_of_signals_gets_them(pipe: tuple[int, int], on_sig
     earlier = signal.set_wakeup_fd(writer)
     try:
         on_signal(note)
-        sender = soon(signal_without_interrupting)
+        sender = while_waiting(signal_without_interrupting)
         assert wait_readable([pipe[0]], PATIENCE) == [pipe[0]]
         sender.join()
         assert os.read(received, 10) == bytes([signal.SIGUSR1])
@@ -123,8 +130,8 @@ def test_the_earlier_receiver_of_signals_gets_them(pipe: tuple[int, int], on_sig
 
 
 def test_patience_ends_it_and_so_does_the_last_writer(pipe: tuple[int, int]) -> None:
-    answers = [wait_readable([pipe[0]], 0)]
     thread = threading.Thread(target=lambda: answers.append(wait_readable([pipe[0]], 0.01)))
+    answers = [wait_readable([pipe[0]], 0)]
     thread.start()
     thread.join()
     assert answers == [[], []]
