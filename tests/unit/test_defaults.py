@@ -72,14 +72,11 @@ def test_a_variable_names_another_file_or_none(places: Places, tmp_path: Path):
     assert places.load(environ={**places.environ, defaults.VARIABLE: ""}).workdir is None
     with pytest.raises(SpecError, match=r"none\.toml"):
         places.load(environ={**places.environ, defaults.VARIABLE: str(tmp_path / "none.toml")})
-
-
-def test_the_usual_place_follows_xdg(places: Places, tmp_path: Path):
-    """The XDG specification requires that relative paths are ignored."""
     (tmp_path / "tflaunch").mkdir()
     (tmp_path / "tflaunch" / "config.toml").write_text("workdir = 'xdg'")
+    places.project.unlink()
     assert places.load(environ={**places.environ, "XDG_CONFIG_HOME": str(tmp_path)}).workdir == "xdg"
-    assert places.load(environ={**places.environ, "XDG_CONFIG_HOME": "relative"}).workdir is None
+    assert places.load(environ={**places.environ, "XDG_CONFIG_HOME": "relative"}).workdir == "user", "XDG requires this"
 
 
 def test_variables_are_expanded_once(places: Places):

@@ -60,7 +60,9 @@ def files_of(directory: Path, environ: Mapping[str, str]) -> list[Path]:
     if named is not None:
         return [*files, Path(named)]  # not checked for existence: a missing file is an error
     home = environ.get("HOME")
-    config = environ.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
+    config = environ.get("XDG_CONFIG_HOME", "")
+    if not config.startswith("/"):  # the XDG specification has a relative path ignored
+        config = f"{home}/.config" if home else ""
     usual = Path(config) / "tflaunch" / "config.toml"
     return [*files, usual] if config.startswith("/") and os.path.isfile(usual) else files
 
