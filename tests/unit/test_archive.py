@@ -44,23 +44,12 @@ def test_the_same_version_gives_the_same_bytes(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("path", OF_THE_AGENT)
-def test_a_module_is_python_3_8(path: str) -> None:
-    """Python 3.8 syntax, and no later attribute unless its presence is checked by name first."""
-    tree = ast.parse(SOURCES[path], path, feature_version=OLDEST)
-    asked_for = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+def test_a_module_is_python_3_8_and_imports_only_the_standard_library(path: str) -> None:
+    """And our own modules; no later attribute is used unless its presence is checked by name first."""
+    nodes = list(ast.walk(ast.parse(SOURCES[path], path, feature_version=OLDEST)))
+    asked_for = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     assert not (used & YOUNGER) - asked_for
-
-
-@pytest.mark.parametrize("path", OF_THE_AGENT)
-def test_a_module_imports_only_the_standard_library(path: str) -> None:
-    """And our own modules; a host has nothing else."""
-    for node in ast.walk(ast.parse(SOURCES[path], path)):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.module is not None
-            names = [node.module]
-        for name in names:
-            assert name.partition(".")[0] in {*sys.stdlib_module_names, "tflaunch_worker"}, f"{path} imports {name}"
+    imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    imported += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
+    assert {name.partition(".")[0] for name in imported} <= {*sys.stdlib_module_names, "tflaunch_worker"}
