@@ -385,9 +385,9 @@ class Bed:
         options = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "check": True, **options}
         return subprocess.run([*prefix, *argv], timeout=PATIENCE, **options)  # noqa: PLW1510 - it is in the options
 
-    def ssh(self, name: str, *command: str, options: Sequence[str] = ()) -> list[str]:
+    def ssh(self, name: str, *command: str) -> list[str]:
         """Return the command line of OpenSSH's client on the controller."""
-        return [*self.run_prefix, "ssh", "-F", str(self.client_home / ".ssh" / "config"), *options, name, *command]
+        return [*self.run_prefix, "ssh", "-F", str(self.client_home / ".ssh" / "config"), name, *command]
 
     def connect(self, i: int, port: int = _SSH_PORT, patience: float = PATIENCE) -> socket.socket:
         """Connect to a host from the controller."""

@@ -258,19 +258,17 @@ def authorize(directory: Path, *keys: Path) -> None:
     path.chmod(0o600)
 
 
-def home_for_client(directory: Path, hosts: Mapping[str, Sshd], *, known: bool = True) -> Path:
+def home_for_client(directory: Path, hosts: Mapping[str, Sshd]) -> Path:
     """Create a HOME for a client that can reach hosts by name, and return it.
 
     OpenSSH's own client reads the home from /etc/passwd: pass it `-F HOME/.ssh/config`.
 
     Args:
         directory: made here.
-        hosts: name → sshd.
-        known: whether their host keys are in known_hosts.
+        hosts: name → sshd, whose host keys become known.
     """
     entries = [sshd.client_config(name) for name, sshd in hosts.items()]
-    lines = [sshd.known_hosts for sshd in hosts.values()] if known else []
-    return write_client_home(directory, "".join(entries), "".join(lines))
+    return write_client_home(directory, "".join(entries), "".join(sshd.known_hosts for sshd in hosts.values()))
 
 
 def write_client_home(directory: Path, ssh_config: str, known_hosts: str) -> Path:
