@@ -12,25 +12,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.netns_hosts import Bed, MakeBed, need_bed
+from support.netns_hosts import Bed, MakeBed
 from support.processes import Living, all_processes, command_of
-from support.sshd import Keyring, StartSshd, home_for_client, wait_dead
+from support.sshd import Keyring, wait_dead
 from support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.ssh
 
 ECHO = "echo ready; exec cat"
-# Makes a bed, prints its processes, and waits for its end.
-OWNER = """
-import os, sys
-from pathlib import Path
-from support.netns_hosts import Bed
-from support.sshd import Keyring
-bed = Bed(Path(sys.argv[1]), Keyring(Path(sys.argv[2])), 2)
-bed.up()
-print(*bed.pids(1), *bed.pids(2), bed._switch, flush=True)
-sys.stdin.read()
-"""
 
 
 class Session:
@@ -190,56 +179,3 @@ def test_nothing_is_left_of_a_bed(make_bed: MakeBed, tmp_path: Path, keys: Keyri
     with pytest.raises(AssertionError, match="NoSuchKeyword"), bed:
         pass
     assert not [process for process in all_processes() if str(bed.directory) in " ".join(command_of(process))]
-
-
-def test_nothing_is_left_of_a_bed_whose_owner_was_killed(tmp_path: Path, keys: Keyring) -> None:
-    need_bed()
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, tmp_path / "bed", keys.directory],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert owner.stdout is not None
-    processes = [psutil.Process(int(pid)) for pid in owner.stdout.readline().split()]
-    assert len(processes) >= 3  # and perhaps what served the connection that found an sshd ready
-    owner.kill()
-    owner.communicate()
-    assert wait_dead(processes)
-
-
-# ---- sshd without namespaces
-
-
-def test_sessions_of_an_sshd(sshd: StartSshd, tmp_path: Path) -> None:
-    """They have a home, variables and keys of their own, outlive their connections, and end with a restart."""
-    host = sshd(banner="For staff only.\n", host_keys=["host-h1", "host-h1-ecdsa"], environ={"COLOUR": "deep blue"})
-    home = home_for_client(tmp_path / "client", {"h1": host, "h2": sshd()})
-
-    def command(name: str, *words: str) -> list[str]:
-        return ["ssh", "-F", str(home / ".ssh" / "config"), name, *words]
-
-    def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
-        argv = command(name, *words)
-        return subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=False)
-
-    (host.home / ".bashrc").write_text("true\n")
-    done = run("h1", "echo $HOME, $COLOUR; ls -A $HOME")
-    assert (done.stdout, done.returncode) == (f"{host.home}, deep blue\n.bashrc\n", 0)
-    assert "For staff only." in done.stderr
-    assert run("h2", "ls -A $HOME").stdout == ""
-    for algorithm in ("ssh-ed25519", "ecdsa-sha2-nistp256"):
-        assert run("-oHostKeyAlgorithms=" + algorithm, "h1", "true").returncode == 0
-    session = Session(command("h1", "echo ready; exec sleep 1000"))
-    wait_until(lambda: [each.name() for each in host.survivors()] == ["sleep"])
-    host.kill_connections()
-    assert session.end() == 255
-    (sleeper,) = host.survivors()
-    assert run("h1", "true").returncode == 0
-    sleeper.kill()
-    assert host.wait_empty() == []
-    session = Session(command("h1", ECHO))
-    host.restart("another", lines=["ForceCommand echo forced"])
-    assert session.end() == 255
-    assert "HOST IDENTIFICATION HAS CHANGED" in run("h1", "true").stderr
-    (home / ".ssh" / "known_hosts").write_text(host.known_hosts)
-    assert run("h1", "true").stdout == "forced\n"

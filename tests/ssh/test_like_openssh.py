@@ -13,7 +13,6 @@ from hypothesis import strategies as some
 
 from support.sshd import Keyring, public
 from tflaunch.features.ssh.known_hosts import KnownHosts, fingerprint
-from tflaunch.transport.base import LinkError
 
 pytestmark = pytest.mark.ssh
 
@@ -54,21 +53,3 @@ def test_fingerprints(keys: Keyring) -> None:
         key = keys[f"host-{kind}"]
         loaded = paramiko.PKey.from_path(key)
         assert fingerprint(loaded.asbytes()) == asked("ssh-keygen", "-l", "-f", key).split()[1]
-
-
-@pytest.mark.parametrize("is_hashed", [False, True])
-def test_the_remedy_for_a_changed_key(tmp_path: Path, keys: Keyring, is_hashed: bool) -> None:
-    """The recommended command makes ssh and tflaunch forget the old key, and no other."""
-    old, new = public(keys["host-old"]), paramiko.PKey.from_path(keys["host-new"])
-    path = tmp_path / "known hosts"
-    path.write_text(f"beta {old}\n[alpha]:2222,[10.0.0.1]:2222 {old}\n")
-    if is_hashed:
-        asked("ssh-keygen", "-q", "-H", "-f", path)
-    with pytest.raises(LinkError, match="its host key has changed") as caught:
-        KnownHosts([str(path)]).check("alpha", 2222, new, "ssh alpha")
-    command = str(caught.value).split("`")[1]
-    assert command.startswith("ssh-keygen -R ")
-    subprocess.run(command, shell=True, check=True, capture_output=True)
-    with pytest.raises(LinkError, match="is not in"):
-        KnownHosts([str(path)]).check("alpha", 2222, new, "ssh alpha")
-    assert KnownHosts([str(path)]).key_types("beta", 22) == ["ssh-ed25519"]

@@ -493,15 +493,21 @@ def test_a_host_that_is_not_known(machine: Machine) -> None:
     assert machine.reach(target)
 
 
-def test_a_host_whose_key_has_changed(machine: Machine) -> None:
-    """Nothing of ours is sent to it."""
+@pytest.mark.parametrize("is_hashed", [False, True])
+def test_a_host_whose_key_has_changed(machine: Machine, is_hashed: bool) -> None:
+    """Nothing of ours is sent to it; the remedy makes ssh and tflaunch forget the old key."""
     host = machine.start()
     target = machine.target(host)
+    if is_hashed:
+        subprocess.run(["ssh-keygen", "-q", "-H", "-f", *target.known_hosts_files], check=True, capture_output=True)
     host.restart("another")
     sentence = machine.error(target)
     assert sentence.startswith("its host key has changed: ssh-ed25519 was SHA256:")
-    assert f"`ssh-keygen -R '[{host.address}]:{host.port}' -f " in sentence
     assert "publickey" not in host.log.read_text()
+    command = sentence.split("`")[1]
+    assert command.startswith(f"ssh-keygen -R '[{host.address}]:{host.port}' -f ")
+    subprocess.run(command, shell=True, check=True, capture_output=True)
+    assert "is not in" in machine.error(target)
 
 
 def test_a_host_with_several_keys_shows_the_one_that_is_known(machine: Machine) -> None:

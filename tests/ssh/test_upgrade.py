@@ -22,6 +22,7 @@ def agents_of(host: Sshd) -> set[Path]:
     return set((host.home / ".local/state/tflaunch/agents").glob("[0-9a-f]*"))
 
 
+@pytest.mark.thorough
 def test_a_cached_agent_of_another_release_is_left_alone(launch: Launch, sshd: StartSshd) -> None:
     """Each release starts its own; a run of the other one goes on, is taken over by this one, and restarts with it."""
     host = sshd()
