@@ -11,8 +11,8 @@ from support.agent_client import Agent, LocalAgent, SshAgent
 from support.sshd import StartSshd, home_for_client
 
 
-@pytest.fixture(params=["pipe", pytest.param("ssh", marks=pytest.mark.ssh)])
-def agent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+@pytest.fixture(params=["pipe", pytest.param("ssh", marks=[pytest.mark.ssh, pytest.mark.thorough])])
+def new_agent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
     """An agent that no supervisor has greeted yet."""
     started: Agent
     if request.param == "pipe":
@@ -24,6 +24,13 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         started = SshAgent(host)
     yield started
     assert not (log := started.end()), log
+
+
+@pytest.fixture
+def agent(new_agent: Agent) -> Agent:
+    """An agent that ends with its link."""
+    new_agent.talk.hello()
+    return new_agent
 
 
 @pytest.fixture

@@ -1,0 +1,190 @@
+"""An agent's directories on a host that tflaunch is not installed on: private, whatever the umask; and its modules."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.agent_client import Talk
+from support.processes import all_processes
+from support.waiting import PATIENCE, wait_until
+from tflaunch.plan.model import HostPlan
+from tflaunch.transport.base import AgentGoneError, Link, LinkError
+from tflaunch.transport.command import CommandAccess, CommandConnector, CommandConnectors
+from tflaunch.transport.local import LocalConnector
+
+pytestmark = pytest.mark.agent
+
+PARTS = ("runs", "test", "agents", "here")
+MODULE = "tflaunch_worker/agent/agent.py"
+UMASK = CommandAccess(("/bin/sh", "-c", 'umask 000; exec "$@"', "sh"))
+
+
+def connector_to(home: Path, run: str = "test", access: CommandAccess = UMASK) -> CommandConnector:
+    """Return a connector for a host with this home whose shell has no umask."""
+    host = HostPlan("here", is_local=False, home=str(home))
+    return CommandConnector(CommandConnectors(run, PATIENCE), host, access)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A missing directory for all of tflaunch's files, below a missing parent."""
+    return tmp_path / "state" / "tflaunch"
+
+
+def end(connector: CommandConnector, link: Link) -> None:
+    """End an agent that has received nothing."""
+    link.close()
+
+    def is_gone() -> bool:
+        try:
+            connector.resume().close()
+        except AgentGoneError:
+            return True
+        except LinkError:
+            pass  # it is ending
+        return False
+
+    wait_until(is_gone)
+
+
+def modes(home: Path) -> dict[str, int]:
+    """Return the modes of all directories from a home's parent downwards."""
+    places = [home.parent, *(Path(place) for place, _, _ in os.walk(home))]
+    return {str(place): stat.S_IMODE(place.stat().st_mode) for place in places}
+
+
+def test_all_are_made_private(home: Path) -> None:
+    """Including those on the path to the agent's own, and missing parents of our home."""
+    connector = connector_to(home)
+    link = connector.open()
+    assert set(modes(home).values()) == {0o700}
+    assert home.joinpath(*PARTS).is_dir()
+    end(connector, link)
+
+
+@pytest.mark.parametrize("depth", range(len(PARTS) + 1))
+def test_one_that_others_can_write_to_is_refused(home: Path, depth: int) -> None:
+    """Anywhere between our home and the agent's directory: both to start an agent and to find it again."""
+    home.joinpath(*PARTS).mkdir(parents=True)
+    for deep in range(len(PARTS) + 1):
+        home.joinpath(*PARTS[:deep]).chmod(0o700)
+    place = home.joinpath(*PARTS[:depth])
+    place.chmod(0o777)
+    connector = connector_to(home)
+    for reach in (connector.open, connector.resume):
+        with pytest.raises(LinkError) as refused:
+            reach()
+        assert f"{place} can be written to by others (mode 0777; chmod 700 is enough)" in str(refused.value)
+
+
+def test_those_of_this_machine_are_private_too(home: Path) -> None:
+    """An agent that is started without a link to another machine."""
+    before = os.umask(0)
+    try:
+        connector = LocalConnector(home.joinpath(*PARTS), "test")
+        link = connector.open()
+    finally:
+        os.umask(before)
+    assert set(modes(home).values()) == {0o700}
+    link.close()
+    connector.end()
+
+
+PATHS = "PATH=/usr/bin:/bin"
+
+
+def is_of(process: psutil.Process, user: int) -> bool:
+    """Return whether a process runs as a user; a zombie does not run."""
+    with suppress(psutil.NoSuchProcess):
+        return process.uids().real == user and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="it becomes another user")
+@pytest.mark.parametrize(("user", "env"), [(5, ("HOME=/", PATHS)), (54322, ("-i", PATHS))])
+def test_a_user_without_a_home_has_a_private_directory_below_tmp(user: int, env: tuple[str, ...]) -> None:
+    """Also one without an entry in the user database."""
+    here = HostPlan("here", is_local=False)
+    words = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "env", *env)
+    nowhere = CommandConnector(CommandConnectors("test", PATIENCE), here, CommandAccess(words))
+    home = Path(f"/tmp/tflaunch-{user}")
+    try:
+        end(nowhere, nowhere.open())
+        assert [place for place, mode in modes(home).items() if mode != 0o700] == [str(home.parent)]
+    finally:
+        # An agent that is ending may still import a module, and make its cache in what is removed here.
+        wait_until(lambda: not any(is_of(process, user) for process in all_processes()))
+        shutil.rmtree(home, ignore_errors=True)
+
+
+# ---- the agent's modules in the cache of the host
+
+
+def serving(home: Path, run: str = "test") -> CommandConnector:
+    """Return a connector for a host that holds what was unpacked."""
+    return connector_to(home, run, UMASK._replace(holds=True))
+
+
+def serve_once(connector: CommandConnector) -> None:
+    """Start an agent, wait for its answer, and end it."""
+    link = connector.open()
+    talk = Talk(link.socket)
+    talk.hello()
+    talk.say("leave")
+    link.close()
+    connector.end()
+
+
+def unpacked(home: Path) -> Path:
+    """Return the directory of the agent's modules, the only one in the cache."""
+    (directory,) = (path for path in (home / "agents").iterdir() if path.name != "lock")
+    return directory
+
+
+def test_it_is_unpacked_once(tmp_path: Path) -> None:
+    """It is private whatever the umask; Python's own cache holds the compiled modules."""
+    serve_once(serving(tmp_path))
+    before = (unpacked(tmp_path) / MODULE).stat()
+    assert all(path.stat().st_mode & 0o077 == 0 for path in unpacked(tmp_path).rglob("*.py"))
+    assert list(unpacked(tmp_path).glob("tflaunch_worker/agent/__pycache__/agent.*.pyc"))
+    serve_once(serving(tmp_path))
+    assert (unpacked(tmp_path) / MODULE).stat() == before
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "half a module": lambda place: (place / MODULE).write_bytes((place / MODULE).read_bytes()[:5000]),
+    "bytes that are not UTF-8": lambda place: (place / MODULE).write_bytes(b"\xff\xfe"),
+    "a missing module": lambda place: (place / MODULE).unlink(),
+    "another module": lambda place: (place / "tflaunch_worker/json.py").touch(),
+    "no modules": lambda place: shutil.rmtree(place / "tflaunch_worker"),
+    "what a killed process left": lambda place: shutil.move(place, f"{place}.new"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_one_is_replaced(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    """All modules are sent again, and nothing else remains."""
+    serve_once(serving(tmp_path))
+    place = unpacked(tmp_path)
+    whole = {path: path.read_bytes() for path in place.rglob("*.py")}
+    damage(place)
+    serve_once(serving(tmp_path))
+    assert unpacked(tmp_path) == place
+    assert {path: path.read_bytes() for path in place.rglob("*.py")} == whole
+
+
+def test_agents_that_start_together_share_it(tmp_path: Path) -> None:
+    """Of several processes that find no modules, one unpacks them while the others wait."""
+    with ThreadPoolExecutor(4) as pool:
+        for _ in pool.map(lambda number: serve_once(serving(tmp_path, f"run-{number}")), range(4)):
+            pass
+    assert (unpacked(tmp_path) / MODULE).exists()
