@@ -607,7 +607,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.left_files.LeftFiles.watch",
         "in self._left:",
         "in ():",
-        Suite("agent/test_left_files.py::test_it_waits_for_another_link"),
+        Suite("agent/test_files.py::test_it_waits_for_another_link"),
     ),
     "a task does not know its directory": Edit(
         "tflaunch_worker.agent.task_env.TaskEnvironments.command",
@@ -872,7 +872,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.features.code.received_code.Offer.offer_files",
         "(is_other and not files.is_being_placed)",
         "False",
-        Suite("agent/test_offered_files.py"),
+        Suite("agent/test_files.py"),
     ),
     "files that were refused are never offered again": Edit(
         "tflaunch_worker.features.code.received_code.Offer.offer_files",

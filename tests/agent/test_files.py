@@ -1,0 +1,183 @@
+"""Files that tasks leave for the supervisor, and files that it offers, with a real agent."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from support.agent_client import Agent, Talk
+from support.waiting import PATIENCE, wait_gone
+
+pytestmark = pytest.mark.agent
+
+TASK = "worker:0"
+WANTED = {"outcome": 1000}
+LEAVE = 'printf "%s" "$TFLAUNCH_ATTEMPT: value" >"$TFLAUNCH_TASK_DIR/outcome"'
+PART = 64 * 1024
+
+
+# ---- left by tasks: a task is gone when the supervisor has them, or does not want them
+
+
+def announced(talk: Talk) -> dict[str, Any]:
+    """Return the first file that is announced over a new connection."""
+    return talk.told(talk.begin("watch_left_files"))
+
+
+def is_gone(talk: Talk) -> bool:
+    return any(message["kind"] == "task_gone" for message in talk.heard)
+
+
+def test_it_waits_for_another_link(new_agent: Agent) -> None:
+    """Each supervisor hears of the file until one has it."""
+    new_agent.talk.hello(lease=PATIENCE)
+    new_agent.talk.start(TASK, "sh", "-c", LEAVE, left_files=WANTED)
+    found = announced(new_agent.talk)
+    assert (found["task"], found["attempt"], found["name"], found["size"]) == (TASK, 0, "outcome", 8)
+    assert not is_gone(new_agent.talk)
+    new_agent.link.close()
+    again = new_agent.reconnect()
+    again.hello(lease=PATIENCE)
+    assert announced(again) == found
+    assert again.call("read_file", task=TASK, attempt=0, name="outcome", offset=3)["body"] == b"value"
+    assert not is_gone(again)
+    again.say("release_file", task=TASK, attempt=0, name="outcome")
+    again.wait_for("task_gone")
+    assert not (new_agent.directory / "tasks" / "worker-0" / "outcome").exists()
+    again.say("leave", grace=0)
+    again.acknowledge((TASK, 0, 0, True))
+    wait_gone(new_agent.guard.pid)  # before the link is closed, and "leave" perhaps lost with it
+
+
+def test_the_next_attempt_starts_without_it(agent: Agent) -> None:
+    """What a killed agent or a task without a wish left there is not taken for the next attempt's."""
+    agent.talk.begin("watch_left_files")
+    agent.talk.start(TASK, "sh", "-c", LEAVE)
+    agent.talk.wait_for("task_gone")
+    agent.talk.heard.clear()
+    agent.talk.start(TASK, "true", attempt=1, left_files=WANTED)
+    agent.talk.wait_for("task_gone")
+    assert not any(message["kind"] == "told" for message in agent.talk.heard)
+
+
+def test_a_kill_does_not_wait(agent: Agent) -> None:
+    """The second Ctrl-C ends a task whose file is on a slow link."""
+    agent.talk.start(TASK, "sh", "-c", LEAVE, left_files=WANTED)
+    announced(agent.talk)
+    agent.talk.say("stop_task", task=TASK, attempt=0, grace=0)
+    agent.talk.wait_for("task_gone")
+    about: dict[str, Any] = {"task": TASK, "attempt": 0, "name": "outcome", "offset": 0}
+    assert agent.talk.call("read_file", **about)["body"] == b""  # so that its reader goes on
+
+
+def test_the_lease_does_not_wait(new_agent: Agent) -> None:
+    """Without a supervisor, the file will never be taken."""
+    new_agent.talk.hello(lease=PATIENCE)
+    guard, _ = new_agent.pids()
+    new_agent.talk.start(TASK, "sh", "-c", LEAVE, left_files=WANTED)
+    announced(new_agent.talk)
+    again = new_agent.reconnect()
+    again.hello(lease=1, grace=0.2)
+    new_agent.link.close()
+    again.connection.close()
+    wait_gone(guard)
+
+
+# ---- offered by the supervisor
+
+
+def offer(talk: Talk, content: bytes) -> tuple[str, list[list[object]]]:
+    """Offer one content for two files, in two pieces; return its hash, and what is wanted."""
+    digest = hashlib.sha256(content).hexdigest()
+    talk.call("offer_files", is_first=True, is_last=False, files=[["a", 0o644, digest]], links=[])
+    answer = talk.call("offer_files", is_first=False, is_last=True, files=[["b", 0o644, digest]], links=[])
+    return digest, answer["wanted"]
+
+
+def send(talk: Talk, digest: str, content: bytes, start: int, end: int) -> None:
+    """Send a file's bytes from `start` to `end`, part by part."""
+    for offset in range(start, end, PART):
+        data = content[offset : min(offset + PART, end)]
+        is_last = offset + len(data) == len(content)
+        talk.call("write_file", data, sha256=digest, offset=offset, is_last=is_last)
+
+
+def test_files_are_taken_and_placed(new_agent: Agent) -> None:
+    """The lease of an absent supervisor is kept too, though no task has been started."""
+    content = bytes(range(256)) * 1024
+    new_agent.talk.hello(lease=PATIENCE)
+    digest, wanted = offer(new_agent.talk, content)
+    assert wanted == [[digest, 0]]
+    greeted = new_agent.pids()
+    send(new_agent.talk, digest, content, 0, 2 * PART)
+    new_agent.link.close()
+    again = new_agent.reconnect()
+    assert int(again.hello(lease=PATIENCE)["pid"]) == greeted[1]
+    assert offer(again, content) == (digest, [[digest, 2 * PART]])
+    send(again, digest, content, 2 * PART, len(content))
+    again.wait_for("files_synced")
+    assert [(new_agent.directory / "code" / name).read_bytes() for name in "ab"] == [content, content]
+    again.say("leave", grace=0)
+    wait_gone(new_agent.guard.pid)  # before the link is given up and this message is lost with it
+
+
+def test_another_supervisor_may_offer_what_was_edited_meanwhile(new_agent: Agent) -> None:
+    """It has read the files again; the content that the killed one has offered is gone."""
+    old, new = b"old" * PART, b"new"
+    new_agent.talk.hello(lease=PATIENCE)
+    digest, wanted = offer(new_agent.talk, old)
+    assert wanted == [[digest, 0]]
+    send(new_agent.talk, digest, old, 0, PART)
+    new_agent.link.close()
+    again = new_agent.reconnect()
+    again.hello(lease=PATIENCE)
+    digest, wanted = offer(again, new)
+    assert wanted == [[digest, 0]]
+    send(again, digest, new, 0, len(new))
+    again.wait_for("files_synced")
+    assert [(new_agent.directory / "code" / name).read_bytes() for name in "ab"] == [new, new]
+    again.say("leave", grace=0)
+    wait_gone(new_agent.guard.pid)
+
+
+def test_the_heartbeat_goes_on_while_much_is_placed(agent: Agent) -> None:
+    """500 MB are hashed and copied in another process; the agent still answers."""
+    size = 500_000_000
+    cache = agent.directory.parents[3] / "files"
+    cache.mkdir(parents=True)
+    digest = hashlib.sha256(bytes(size)).hexdigest()
+    with (cache / digest).open("wb") as file:
+        file.truncate(size)
+    agent.talk.begin("offer_files", is_first=True, is_last=True, files=[["a", 0o644, digest]], links=[])
+    answers = 0
+    while not [message for message in agent.talk.heard if message["kind"] == "files_synced"]:
+        agent.talk.heard[:] = [message for message in agent.talk.heard if message["kind"] != "alive"]
+        agent.talk.keep_alive()
+        agent.talk.wait_for("alive")
+        answers += 1
+    assert answers > 5  # one or two, if the agent did it itself
+    assert (agent.directory / "code/a").stat().st_size == size
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+def test_what_was_refused_can_be_offered_again(agent: Agent, at_end: bool) -> None:
+    """By the next attempt, when the disk has room, or no program writes to the file: the agent has not ended."""
+    content = b"content"
+    obstacle = agent.directory / "code"
+    digest, _ = offer(agent.talk, content)
+    if at_end:
+        obstacle.touch()
+        send(agent.talk, digest, content, 0, 7)
+    else:
+        agent.talk.begin("write_file", b"another", sha256=digest, offset=0, is_last=True)
+    agent.talk.wait_for("files_refused")
+    obstacle.unlink(missing_ok=True)
+    agent.talk.heard.clear()
+    digest, wanted = offer(agent.talk, content)
+    if not at_end:
+        assert wanted == [[digest, 0]]
+        send(agent.talk, digest, content, 0, 7)
+    agent.talk.wait_for("files_synced")
+    assert (agent.directory / "code/b").read_bytes() == content
