@@ -9,13 +9,15 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
-from support.agent_client import Agent
+from support.agent_client import Agent, LocalAgent
 from support.processes import wait_until_waiting
+from support.waiting import PATIENCE, wait_until
 from tflaunch.features.hang.evidence import Evidence
 from tflaunch.records import as_json, read_record
 from tflaunch_worker.inspect import python_runtime, python_stacks
@@ -60,10 +62,11 @@ def pythons() -> list[str]:
 KNOWN = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
 
 
-@pytest.fixture(params=pythons())
-def sleeper(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    """Start the program with a Python."""
-    with subprocess.Popen([request.param, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as started:
+@contextmanager
+def running(program: str, python: str = sys.executable) -> Iterator[subprocess.Popen[str]]:
+    """Run a program that says "up", until the end of the block."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([python, "-c", program], stdin=pipe, stdout=pipe, text=True) as started:
         assert started.stdout is not None
         assert started.stdout.readline() == "up\n"
         try:
@@ -72,16 +75,17 @@ def sleeper(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
             started.kill()
 
 
-def test_the_stacks_of_every_python_can_be_read(sleeper: subprocess.Popen[str]) -> None:
+@pytest.mark.parametrize("python", pythons())
+def test_the_stacks_of_every_python_can_be_read(python: str) -> None:
     """Files, lines and functions of all threads, whatever the interpreter does at the moment."""
+    with running(PROGRAM, python) as sleeper:
 
-    def are_there() -> bool:
-        found = [[frame.line for frame in thread.frames] for thread in python_stacks.read_threads(sleeper.pid)]
-        return len(found) == 2 and found[0] == MAIN and found[1][:1] == [19]
+        def are_there() -> bool:
+            found = [[frame.line for frame in thread.frames] for thread in python_stacks.read_threads(sleeper.pid)]
+            return len(found) == 2 and found[0] == MAIN and found[1][:1] == [19]
 
-    while not are_there():
-        assert sleeper.poll() is None  # it may not have come that far yet
-    main, locked = python_stacks.read_threads(sleeper.pid)
+        wait_until(are_there, sleeper)  # it may not have come that far yet
+        main, locked = python_stacks.read_threads(sleeper.pid)
     assert {frame.file for frame in main.frames} == {"<string>"}
     assert [frame.function.rpartition(".")[2] for frame in main.frames] == [
         "inner", "sleep", "generate", "<lambda>", "<module>",
@@ -124,20 +128,6 @@ while True:
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
 """
-
-
-def test_threads_that_begin_and_end_meanwhile_do_no_harm() -> None:
-    """The lists of threads are read again until they are consistent."""
-    with subprocess.Popen([sys.executable, "-c", BEGINS_THREADS], stdout=subprocess.PIPE, text=True) as started:
-        assert started.stdout is not None
-        assert started.stdout.readline() == "up\n"
-        try:
-            for _ in range(1500):
-                python_stacks.read_threads(started.pid)
-        finally:
-            started.kill()
-
-
 DEEP = """
 import sys
 sys.setrecursionlimit(10000)
@@ -150,16 +140,15 @@ while True:
 """
 
 
-def test_a_stack_that_changes_all_the_time_is_read() -> None:
-    """As that of a program which traces functions: of three tries in a row, all failed in every seventh reading."""
-    with subprocess.Popen([sys.executable, "-c", DEEP], stdout=subprocess.PIPE, text=True) as started:
-        assert started.stdout is not None
-        assert started.stdout.readline() == "up\n"
-        try:
-            read = [python_stacks.read_threads(started.pid) for _ in range(200)]
-        finally:
-            started.kill()
-    assert sum(bool(threads) for threads in read) >= 199
+@pytest.mark.parametrize(("program", "times"), [(BEGINS_THREADS, 1500), (DEEP, 200)], ids=["threads", "deep"])
+def test_what_changes_all_the_time_is_read(program: str, times: int) -> None:
+    """Threads that begin and end; a stack as of a program that traces functions.
+
+    Of three tries in a row, all failed in every seventh reading of the latter.
+    """
+    with running(program) as started:
+        read = [python_stacks.read_threads(started.pid) for _ in range(times)]
+    assert program == BEGINS_THREADS or sum(bool(threads) for threads in read) >= times - 1
 
 
 MANY_THREADS = """
@@ -173,14 +162,10 @@ input()
 
 def test_the_main_thread_of_many_is_read() -> None:
     """With the newest of the others; the others are left out."""
-    argv = [sys.executable, "-c", MANY_THREADS]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
-        assert started.stdout is not None
-        assert started.stdout.readline() == "up\n"
+    with running(MANY_THREADS) as started:
         main, *others = python_stacks.read_threads(started.pid)
         assert [frame.function for frame in main.frames] == ["<module>"]
         assert len(others) == python_stacks.MOST_THREADS - 1
-        started.kill()
 
 
 @pytest.mark.parametrize("pid", [1 << 22, 2], ids=["gone", "of the kernel"])
@@ -206,7 +191,6 @@ def evidence(agent: Agent) -> dict[str, Evidence]:
 
 def test_an_agent_tells_where_its_tasks_are(agent: Agent) -> None:
     """A Python below a shell, one that computes, one that is stopped, one that reads, and a program without Python."""
-    agent.talk.hello()
     reads = (
         "import os, socket\nends = os.pipe()\nheld = socket.create_server(('127.0.0.1', 0))\nprint('up', flush=True)\n"
     )
@@ -226,8 +210,9 @@ def test_an_agent_tells_where_its_tasks_are(agent: Agent) -> None:
     wait_until_waiting(pids["worker:2"], "pipe_read")
     wait_until_waiting(pids["worker:3"], "", state="T")
     wait_until_waiting(pids["worker:4"])
-    while not (found := evidence(agent))["worker:1"].processes[0].cpu:
-        pass  # on a busy machine it may have got no core between two samples
+    # On a busy machine it may have got no core between two samples.
+    found = wait_until(lambda: (about := evidence(agent))["worker:1"].processes[0].cpu and about)
+    assert isinstance(found, dict)
     shell, python = found["worker:0"].processes
     assert shell.unread == "it does not run Python"
     assert [frame.line for frame in python.threads[0].frames] == MAIN
@@ -263,12 +248,10 @@ threading.Event().wait()
 
 def test_a_thread_of_c_that_waits_for_a_file_is_told(agent: Agent, tmp_path: Path) -> None:
     """TensorFlow reads files in such threads; those that wait for work are left out."""
-    agent.talk.hello()
     agent.talk.start("worker:0", "sh", "-c", f"cd {tmp_path} && exec {sys.executable} -c '{READS_IN_C}'")
     agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
-    while len((found := evidence(agent)["worker:0"].processes[0]).threads) < 2:
-        pass  # it has not come that far yet
-    main, reader = found.threads
+    wait_until(lambda: len(evidence(agent)["worker:0"].processes[0].threads) == 2)
+    main, reader = evidence(agent)["worker:0"].processes[0].threads
     assert [frame.function for frame in main.frames][-1] == "<module>"
     assert "pipe_read" in reader.wchan
     assert (reader.target, reader.frames) == (str(tmp_path / "fifo"), ())
@@ -277,7 +260,6 @@ def test_a_thread_of_c_that_waits_for_a_file_is_told(agent: Agent, tmp_path: Pat
 @pytest.mark.parametrize(("call", "wchan"), [("flock", "lock_inode"), ("lockf", "setlk")])
 def test_the_process_that_has_locked_a_file_is_named(agent: Agent, tmp_path: Path, call: str, wchan: str) -> None:
     """Others wait for it in the kernel, which knows it."""
-    agent.talk.hello()
     locks = (
         f"import fcntl, time\nfile = open({str(tmp_path / 'cache.lock')!r}, 'w')\nfcntl.{call}(file, fcntl.LOCK_EX)\n"
     )
@@ -288,3 +270,30 @@ def test_the_process_that_has_locked_a_file_is_named(agent: Agent, tmp_path: Pat
     wait_until_waiting(waiter, wchan)
     target = evidence(agent)["worker:1"].processes[0].threads[0].target
     assert re.fullmatch(rf".*/cache\.lock, which python\S* \(pid {holder}\) has locked", target)
+
+
+HANGS = """
+import time
+
+def wait_for_the_others():
+    print("waiting", flush=True)
+    time.sleep(9999)
+
+wait_for_the_others()
+"""
+
+
+def test_a_task_that_hangs_writes_its_stacks_before_it_ends(local: LocalAgent, tmp_path: Path) -> None:
+    """Even if the task is stopped."""
+    program = tmp_path / "hangs.py"
+    program.write_text(HANGS)
+    tasks = ("worker:0", "worker:1")
+    for task in tasks:
+        local.talk.start(task, sys.executable, str(program), PYTHONFAULTHANDLER="1")
+    local.talk.wait_until(lambda: all(b"waiting" in local.talk.output.get((task, 0), b"") for task in tasks))
+    os.kill(local.talk.wait_for("task_started", "worker:1")["pid"], signal.SIGSTOP)
+    for task in tasks:
+        local.talk.say("stop_task", task=task, attempt=0, grace=PATIENCE, with_stacks=True)
+    for task in tasks:
+        assert local.talk.wait_for("task_exited", task)["signal"] == signal.SIGABRT
+        assert "in wait_for_the_others" in local.talk.text(task)
