@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,14 @@ import pytest
 
 from support.agent_client import Agent, LocalAgent, Talk
 from support.preload_cases import PRELOAD_CASES, PreloadCase
-from support.processes import command_of, memory_has
+from support.processes import command_of
 from support.signals import ENDING
 from support.waiting import PATIENCE, wait_gone, wait_until
-from tflaunch_worker import procfs
 
 pytestmark = pytest.mark.agent
 
 MODULES = ["json", "decimal"]
-PRINT_PID = "import os, time; os.write(1, b'%d\\n' % os.getpid()); time.sleep(300)"
+PRINT_PID = "import os, time; os.write(1, b'%d\\n' % os.getpid()); time.sleep(9999)"
 
 
 @pytest.fixture(scope="module")
@@ -112,29 +110,12 @@ def test_a_program_cannot_tell_that_it_was_forked(shared: LocalAgent, tmp_path: 
 OWN_JSON = {"prog.py": "import json; print(json.mine)", "json.py": "mine = 1"}
 REFUSED: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
     "sets a variable": ({"prog.py": "import os\nos.environ['TF_NUM_X'] = '1'"}, ("prog.py",), "mentions TF_NUM_X"),
-    "sets some variable": (
-        {"prog.py": "import os\nfor n in ('A',): os.environ[n] = '1'"},
-        ("prog.py",),
-        "sets variables whose names cannot be known",
-    ),
     "has a helper that does": (
         {"prog.py": "import sub.helper", "sub/__init__.py": "", "sub/helper.py": "x = dict(CUDA_CACHE_PATH=1)"},
         ("prog.py",),
         "helper.py mentions CUDA_CACHE_PATH",
     ),
-    "is in a package that does": (
-        {"pack/prog.py": "", "pack/__init__.py": "x = 'TF_X'"},
-        ("-m", "pack.prog"),
-        "__init__.py mentions TF_X",
-    ),
-    "changes sys.path": ({"prog.py": "import sys\nsys.path.insert(0, 'x')"}, ("prog.py",), "sys.path"),
     "has a module of that name": (OWN_JSON, ("prog.py",), "a module json of its own"),
-    "has a module of that name, as a text": (OWN_JSON, ("-c", "import prog"), "a module json of its own"),
-    "is not there": ({}, ("prog.py",), "is not a file"),
-    "is a directory": ({"prog.py/__main__.py": "print('x')"}, ("prog.py",), "is not a file"),
-    "is not Python": ({"prog.py": "def f(:"}, ("prog.py",), "prog.py cannot be read"),
-    "must come first": ({"prog.py": "try:\n  import gevent.monkey\nexcept ImportError: pass"}, ("prog.py",), "gevent"),
-    "is a module that is nowhere": ({}, ("-m", "nowhere.at_all"), "cannot be found beforehand"),
     "is a module that was imported": ({}, ("-m", "json.decoder"), "json.decoder itself has been imported"),
     "has other options": ({"prog.py": ""}, ("-O", "prog.py"), "only `python script.py`"),
 }
@@ -156,16 +137,12 @@ def test_in_doubt_a_program_is_started(shared: LocalAgent, tmp_path: Path, name:
 
 
 def test_only_an_interpreter_is_preloaded(local: LocalAgent, tmp_path: Path) -> None:
-    """Neither a shell, nor a script that is called python and starts one."""
+    """No script that is called python and starts one."""
     write(tmp_path, {"python": f'#!/bin/sh\nexec {sys.executable} "$@"\n'})
     (tmp_path / "python").chmod(0o755)
-    start(local.talk, "sh", tmp_path, "sh", "-c", "echo $TFLAUNCH_PRELOAD")
     start(local.talk, "shim", tmp_path, str(tmp_path / "python"), "-c", "print('x')")
-    start(local.talk, "missing", tmp_path, "/no/such/python3", "-c", "print('x')")
-    assert local.talk.text("sh") == "no: its command does not start with a Python\n"
     assert local.talk.text("shim") == "x\n"
     assert "is not the interpreter itself" in told(local.talk, "task_started", "shim")["preload"]
-    assert told(local.talk, "task_not_started", "missing")["code"] == 127
     assert not zygotes(local)
 
 
@@ -202,7 +179,7 @@ def test_what_imports_write_is_in_every_task_s_output(local: LocalAgent, tmp_pat
     assert local.talk.text("none") == "x\n", "it does not import them"
 
 
-@pytest.mark.parametrize("decision", ["set_threshold(0, 5, 5)", "set_threshold(900)", "disable()", "set_debug(1)"])
+@pytest.mark.parametrize("decision", ["set_threshold(0, 5, 5)", "disable()"])
 def test_what_imports_decide_about_garbage_holds(local: LocalAgent, tmp_path: Path, decision: str) -> None:
     """For a fork as for a program that does the imports itself."""
     write(tmp_path, {"lib/mine.py": f"import gc; gc.{decision}"})
@@ -218,7 +195,6 @@ def test_it_works_over_every_link(agent: Agent, tmp_path: Path) -> None:
     """Even if the agent's code is an archive and the program has a package of our name."""
     write(tmp_path, {"prog.py": "import tflaunch_worker; print(tflaunch_worker.mine)"})
     write(tmp_path, {"tflaunch_worker/__init__.py": "mine = 'mine'"})
-    agent.talk.hello()
     start(agent.talk, "worker:0", tmp_path, *python(("prog.py",)))
     assert agent.talk.text("worker:0") == "mine\n"
     assert told(agent.talk, "task_started", "worker:0")["preload"] == "json,decimal"
@@ -263,14 +239,16 @@ def test_what_forks_share_is_measured(local: LocalAgent, tmp_path: Path) -> None
         start(local.talk, task, tmp_path, *python(("prog.py",)), modules=modules, PYTHONPATH="lib")
         local.talk.wait_until(lambda: b"\n" in local.talk.output.get((task, 0), b""))  # noqa: B023
 
+    def answer() -> dict[str, Any] | None:
+        tasks: dict[str, Any] = local.talk.call("measure")["tasks"]
+        return tasks if "shared_bytes" in tasks["worker:0"] else None  # it is left out if it takes some seconds
+
     for _ in range(2):  # the second time it comes from memory
-        end = time.monotonic() + PATIENCE
-        while "shared_bytes" not in (answer := local.talk.call("measure"))["tasks"]["worker:0"]:
-            assert time.monotonic() < end  # it is left out if it takes some seconds
-        shared = {task: known.get("shared_bytes") for task, known in answer["tasks"].items()}
+        tasks = wait_until(answer)
+        shared = {task: known.get("shared_bytes") for task, known in tasks.items()}
         assert shared["worker:2"] is None
         for task in ("worker:0", "worker:1"):
-            assert 50_000_000 < shared[task] <= answer["tasks"][task]["rss_bytes"]
+            assert 50_000_000 < shared[task] <= tasks[task]["rss_bytes"]
 
 
 def slow(directory: Path) -> tuple[Path, dict[str, Any]]:
@@ -283,11 +261,7 @@ def slow(directory: Path) -> tuple[Path, dict[str, Any]]:
 
 def importing(agent: LocalAgent) -> int:
     """Wait for the one process that imports modules and return it."""
-    end = time.monotonic() + PATIENCE
-    while not (found := zygotes(agent)):  # it may not even have called exec
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return found[0]
+    return wait_until(lambda: zygotes(agent))[0]  # it may not even have called exec
 
 
 def test_a_task_that_is_stopped_before_it_is_forked_never_runs(local: LocalAgent, tmp_path: Path) -> None:
@@ -310,15 +284,12 @@ def test_a_task_that_is_stopped_before_it_is_forked_never_runs(local: LocalAgent
     assert len(zygotes(local)) == 1
 
 
-@pytest.mark.parametrize("grace", [0, 5])
-def test_a_run_that_ends_while_modules_are_imported_leaves_nothing(
-    local: LocalAgent, tmp_path: Path, grace: float
-) -> None:
+def test_a_run_that_ends_while_modules_are_imported_leaves_nothing(local: LocalAgent, tmp_path: Path) -> None:
     """The zygote ends with the agent, whatever it is doing."""
     _, env = slow(tmp_path)
     start(local.talk, "worker:0", tmp_path, *python(("-c", "print('x')")), modules=["slow"], **env)
     zygote = importing(local)
-    local.talk.say("leave", grace=grace)
+    local.talk.say("leave", grace=PATIENCE)
     told(local.talk, "task_gone", "worker:0")
     local.talk.text("worker:0")
     local.talk.acknowledge(("worker:0", 0, 0, True))
@@ -357,41 +328,6 @@ def test_a_zygote_that_is_killed_later_takes_no_task_with_it(local: LocalAgent, 
     assert all(map(psutil.pid_exists, pids))
 
 
-def test_what_a_fork_leaves_behind_dies_with_it(local: LocalAgent, tmp_path: Path) -> None:
-    """Including what moved to its own session: its environment, which is not the zygote's, identifies it."""
-    program = (
-        "import os, subprocess\n"
-        "for new in (False, True): print(subprocess.Popen(['sleep', '300'], start_new_session=new).pid, flush=True)\n"
-        "ready, up = os.pipe()\n"
-        "if os.fork() == 0:\n  os.setsid()\n  print(os.getpid(), flush=True)\n  os.write(up, b'x')\n"
-        "  import time; time.sleep(300)\n"
-        "os.read(ready, 1)"
-    )
-    start(local.talk, "worker:0", tmp_path, *python(("-c", program)))
-    assert told(local.talk, "task_exited", "worker:0")["code"] == 0
-    told(local.talk, "task_gone", "worker:0")
-    left = [int(line) for line in local.talk.text("worker:0").split()]
-    assert len(left) == 3
-    for pid in left:
-        wait_gone(pid)
-
-
-@pytest.mark.parametrize("victims", ["agent", "both"])
-def test_forks_and_zygotes_do_not_outlive_the_agent(tmp_path: Path, victims: str) -> None:
-    """The kernel kills them, as it kills tasks that were started."""
-    agent = LocalAgent(tmp_path)
-    agent.talk.hello(lease=60)
-    start(agent.talk, "worker:0", tmp_path, *python(("-c", PRINT_PID)))
-    pid = told(agent.talk, "task_started", "worker:0")["pid"]
-    (zygote,) = zygotes(agent)
-    guard_pid, agent_pid = agent.pids()
-    for victim in [agent_pid] if victims == "agent" else [guard_pid, agent_pid]:
-        os.kill(victim, signal.SIGKILL)
-    for gone in (pid, zygote, agent_pid, guard_pid):
-        wait_gone(gone)
-    agent.end()
-
-
 def test_many_starts_and_stops_at_once(local: LocalAgent, tmp_path: Path) -> None:
     """Every task ends exactly once, no matter when it is stopped."""
     names = [f"worker:{number}" for number in range(16)]
@@ -419,19 +355,3 @@ def test_an_interpreter_is_found_as_a_shell_finds_it(local: LocalAgent, tmp_path
     assert local.talk.text("worker:0") == local.talk.text("worker:1")
     assert local.talk.text("worker:1").split()[0] == found
     assert told(local.talk, "task_started", "worker:1")["preload"] == "json,decimal"
-
-
-def test_secrets_go_past_the_process_that_imports(local: LocalAgent, tmp_path: Path) -> None:
-    """A forked task finds them in its environment; the other process has them neither there nor in its memory."""
-    value = f"secret-{os.urandom(16).hex()}"
-    program = "import os, time; print(os.environ['API_KEY'], flush=True); time.sleep(300)"
-    command = {"argv": python(("-c", program)), "env": {"TFLAUNCH_RUN": "x", "TFLAUNCH_TASK": "worker:0"}, "unset": []}
-    order = {**command, "workdir": str(tmp_path), "inherit": True, "port": 0, "preload": MODULES}
-    local.talk.say("start_task", task="worker:0", attempt=0, secrets={"API_KEY": value}, **order)
-    started = told(local.talk, "task_started", "worker:0")
-    assert started["preload"] == ",".join(MODULES)
-    local.talk.wait_until(lambda: local.talk.output.get(("worker:0", 0)) == f"{value}\n".encode())
-    assert f"API_KEY={value}".encode() in procfs.environment_of(started["pid"])
-    (zygote,) = zygotes(local)
-    assert not memory_has(zygote, value)
-    assert memory_has(started["pid"], value)
