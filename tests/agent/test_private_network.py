@@ -36,7 +36,7 @@ for host in ("127.0.0.1", "::1"):
 print("listening", os.getuid(), flush=True)
 connection, _ = servers[0].accept()
 print(connection.recv(100).decode(), flush=True)
-time.sleep(300)
+time.sleep(9999)
 """
 CONNECT = "import socket; socket.create_connection(('localhost', {port})).sendall(b'hello'); print('sent')"
 
@@ -124,24 +124,6 @@ def test_only_tasks_reach_tasks(local: LocalAgent) -> None:
     talk.wait_until(lambda: b"hello" in talk.output["worker:0", 0])
 
 
-@pytest.mark.usefixtures("without_pasta")
-def test_without_pasta_tasks_reach_nothing_outside(local: LocalAgent) -> None:
-    """Not even this machine; the proxies of their environment are those of the user."""
-    with socket.create_server((HOST, 0)) as server:
-        text = f"""
-import os, socket
-print(os.environ["https_proxy"])
-try:
-    socket.create_connection({server.getsockname()})
-except OSError as error:
-    print("unreachable" in str(error) or type(error).__name__)
-"""
-        start(local.talk, "worker:0", text, https_proxy="http://proxy:3128")
-        printed = local.talk.text("worker:0").splitlines()
-    assert printed[0] == "http://proxy:3128"
-    assert printed[1] in ("True", "ConnectionRefusedError")
-
-
 @pytest.mark.usefixtures("with_pasta")
 def test_with_pasta_any_protocol_gets_out(local: LocalAgent) -> None:
     """This machine's services are reached at its address, but not those on its loopback interface."""
@@ -192,7 +174,7 @@ def test_pasta_ends_with_the_agent(local: LocalAgent) -> None:
     assert wait_dead([*pastas, guard], PATIENCE)
 
 
-@pytest.mark.parametrize("script", ["exit 1", "exec sleep 300"])
+@pytest.mark.parametrize("script", ["exit 1", "exec sleep 9999"])
 def test_pasta_that_does_not_connect_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """There is no way out then, and the reason is known."""
     put_pasta_into_path(tmp_path, monkeypatch, script)

@@ -63,13 +63,13 @@ NAMES = {"leader", "in its group", "in a group", "in a session", "adopted", "abo
 
 
 @pytest.fixture
-def family(agent: Agent, tmp_path: Path) -> Callable[[], list[psutil.Process]]:
+def family(new_agent: Agent, tmp_path: Path) -> Callable[[], list[psutil.Process]]:
     """Start a task with processes in groups and sessions of all kinds; return what finds those that live."""
     program = tmp_path / "family.py"
     program.write_text(FAMILY)
-    agent.talk.hello(grace=0.2)
-    agent.talk.start("worker:0", sys.executable, str(program), "leader")
-    wait_for_all(agent, b"up ")
+    new_agent.talk.hello(grace=0.2)
+    new_agent.talk.start("worker:0", sys.executable, str(program), "leader")
+    wait_for_all(new_agent, b"up ")
     return lambda: [each for each in all_processes() if str(program) in command_of(each)]
 
 
@@ -135,7 +135,6 @@ def test_a_helper_cleans_up_after_its_program(agent: Agent, tmp_path: Path, endi
     """As it does by hand: Python's resource tracker unlinks what a program has left in shared memory."""
     program = tmp_path / "segment.py"
     program.write_text(SEGMENT)
-    agent.talk.hello()
     guard_pid, agent_pid = agent.pids()
     agent.talk.start("worker:0", sys.executable, str(program), "0" if ending == "failure" else "300")
     agent.talk.wait_until(lambda: b"\n" in agent.talk.output.get(("worker:0", 0), b""))

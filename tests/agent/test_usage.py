@@ -12,7 +12,7 @@ import pytest
 
 from support.agent_client import Agent, Talk
 from support.processes import command_of
-from support.waiting import PATIENCE, wait_gone
+from support.waiting import PATIENCE, wait_gone, wait_until
 from tflaunch.core import measures
 from tflaunch.core.measures import Measure, Progress
 from tflaunch_worker.event_loop import Loop
@@ -30,16 +30,16 @@ def ask(talk: Talk) -> tuple[dict[str, Measure], float]:
 
 def test_a_task_is_measured_with_all_that_it_started(agent: Agent) -> None:
     """Children, those that ended, and orphans of its session; nothing of other tasks."""
-    agent.talk.hello()
     burn = "import time\nwhile time.process_time() < 0.3: pass\n"
-    keep = "b = b'x' * 50_000_000; print('up', flush=True); import time; time.sleep(300)"
+    keep = "b = b'x' * 50_000_000; print('up', flush=True); import time; time.sleep(9999)"
     script = f'python3 -c "{burn}"; (python3 -c "{keep}" &); python3 -c "{keep}"'
     agent.talk.start("worker:0", "sh", "-c", script)
-    agent.talk.start("worker:1", "sleep", "300")
+    agent.talk.start("worker:1", "sleep", "9999")
     agent.talk.wait_until(lambda: agent.talk.output.get(("worker:0", 0), b"").count(b"up") == 2)
     agent.talk.wait_for("task_started", "worker:1")
+    before = time.monotonic()  # clock: the agent says when it has measured
     tasks, moment = ask(agent.talk)
-    assert abs(moment - time.monotonic()) < 60
+    assert before <= moment <= time.monotonic()  # clock: as above
     busy, idle = tasks["worker:0"], tasks["worker:1"]
     assert (busy.attempt, busy.progress, busy.gpu_bytes) == (0, None, None)
     assert busy.cpu_seconds is not None
@@ -54,12 +54,11 @@ def test_a_task_is_measured_with_all_that_it_started(agent: Agent) -> None:
 
 def test_only_what_lives_is_measured(agent: Agent) -> None:
     """And a new attempt knows nothing of its predecessor's progress."""
-    agent.talk.hello()
     say = """echo '{"step": 5}' > "$TFLAUNCH_PROGRESS"; """
     agent.talk.start("worker:0", "sh", "-c", say + "echo up; read x")
     agent.talk.wait_for("task_gone")
     assert ask(agent.talk)[0] == {}
-    agent.talk.start("worker:0", "sleep", "300", attempt=1)
+    agent.talk.start("worker:0", "sleep", "9999", attempt=1)
     agent.talk.wait_until(lambda: [m for m in agent.talk.heard if m["kind"] == "task_started" and m["attempt"] == 1])
     again = ask(agent.talk)[0]["worker:0"]
     assert (again.attempt, again.progress) == (1, None)
@@ -67,7 +66,6 @@ def test_only_what_lives_is_measured(agent: Agent) -> None:
 
 def test_progress_is_told_with_the_measures(agent: Agent) -> None:
     """The latest value of every field."""
-    agent.talk.hello()
     script = (
         "import os, time\n"
         "from json import dumps\n"
@@ -75,39 +73,32 @@ def test_progress_is_told_with_the_measures(agent: Agent) -> None:
         "def say(text): os.write(pipe, text.encode() + b'\\n')\n"
         "say(dumps({'epochs': 4, 'metrics': {'loss': 2.5}}))\n"
         "say('no json'); say('x' * 5000)\n"
-        "def report(step): say(dumps({'step': step, 'metrics': {'loss': 1 / step}}))\n"
-        "report(1)\n"
-        "while not os.path.exists(os.environ['GO']): time.sleep(0.02)\n"
-        "for step in range(2, 5): time.sleep(0.2); report(step)\n"
-        "time.sleep(0.2); print('up', flush=True); time.sleep(300)\n"
+        "step = 0\n"
+        "while True:\n"
+        "    step += not os.path.exists(os.environ['GO'])\n"
+        "    say(dumps({'step': step, 'metrics': {'loss': 0.25}})); time.sleep(0.1)\n"
     )
     go = agent.directory / "go"
     agent.talk.start("worker:0", "python3", "-c", script, GO=str(go))
-
-    def has_begun() -> bool:
-        progress = ask(agent.talk)[0]["worker:0"].progress
-        return progress is not None and progress.step == 1
-
     agent.talk.wait_for("task_started")
-    while not has_begun():  # the agent of a busy machine may read a step late, and the speed would be too high
-        pass
+
+    def known() -> Progress | None:
+        return ask(agent.talk)[0]["worker:0"].progress
+
+    wait_until(lambda: (progress := known()) and progress.step and progress.steps_per_second)
     go.touch()
-    agent.talk.wait_until(lambda: agent.talk.output.get(("worker:0", 0)))
-    progress = ask(agent.talk)[0]["worker:0"].progress
-    assert progress is not None
-    assert (progress.step, progress.epoch, progress.epochs, progress.metrics) == (4, None, 4, {"loss": 0.25})
-    assert progress.steps_per_second is not None
-    assert 0 < progress.steps_per_second <= 5.1
+
+    def last() -> Progress | None:
+        now, later = known(), known()
+        return now if now is not None and later is not None and now.step == later.step else None
+
+    progress = wait_until(last)
+    assert (progress.epoch, progress.epochs, progress.metrics) == (None, 4, {"loss": 0.25})
     assert progress.age is not None
-    assert 0 <= progress.age < 60
-    while (later := ask(agent.talk)[0]["worker:0"].progress) is None or later.age is None or later.age < 0.2:
-        pass  # the agent of a busy machine may just have read it
-    assert (later.step, later.age > progress.age) == (4, True)
 
 
 def test_progress_that_only_the_output_shows_is_marked(agent: Agent) -> None:
     """Its speed is known once it was asked for twice; a report takes its place."""
-    agent.talk.hello()
     bar, report = "\\r%d/900 [=>....] - ETA: 3s - loss: 0.5", '{"step": 7}'
     script = (
         f"i=0; echo Epoch 1/2; while [ $i -lt 900 ]; do i=$((i + 1)); sleep 0.1; printf '{bar}' $i;"
@@ -125,43 +116,38 @@ def test_progress_that_only_the_output_shows_is_marked(agent: Agent) -> None:
     first = progress()
     assert (first.is_from_output, first.epoch, first.steps_per_epoch, first.metrics) == (True, 1, 900, {"loss": 0.5})
     assert first.steps_per_second is None
-    assert first.step is not None
-    while (later := progress()).steps_per_second is None or later.step is None or later.step < first.step + 15:
-        pass
-    while later.steps_per_second is None or later.steps_per_second > 11:
-        later = progress()  # the agent of a busy machine may have read many steps late, and then all at once
-    assert later.steps_per_second > 0
+    wait_until(lambda: progress().steps_per_second)
     go.touch()
-    while (last := progress()).is_from_output:
-        pass
+    last = wait_until(lambda: None if (now := progress()).is_from_output else now)
     assert (last.step, last.epoch) == (7, None)
 
 
-def test_output_has_the_time_at_which_it_was_read(agent: Agent) -> None:
+def test_output_has_the_time_at_which_it_was_read(new_agent: Agent) -> None:
     """Not the time at which it was received."""
-    agent.talk.hello(lease=60)
-    fifo = agent.directory / "fifo"
+    new_agent.talk.hello(lease=PATIENCE)
+    fifo = new_agent.directory / "fifo"
     os.mkfifo(fifo)
-    agent.talk.start("worker:0", "sh", "-c", "echo one; read x < $FIFO; sleep 0.3; echo two; sleep 0.3", FIFO=str(fifo))
-    agent.talk.wait_until(lambda: agent.talk.output.get(("worker:0", 0)) == b"one\n")
-    agent.talk.keep_alive()
-    agent.talk.wait_for("alive")
-    agent.link.close()
-    cut = time.monotonic()
+    script = "echo one; read x < $FIFO; sleep 0.3; echo two"  # lines that follow at once have one time
+    new_agent.talk.start("worker:0", "sh", "-c", script, FIFO=str(fifo))
+    new_agent.talk.wait_until(lambda: new_agent.talk.output.get(("worker:0", 0)) == b"one\n")
+    new_agent.talk.keep_alive()
+    new_agent.talk.wait_for("alive")
+    new_agent.link.close()
+    cut = time.monotonic()  # clock: the agent says when it has read output
     fifo.write_text("go\n")
-    wait_until_written(agent)
-    again = agent.reconnect()
-    linked = time.monotonic()
-    again.hello(lease=60)
+    wait_until_written(new_agent)
+    again = new_agent.reconnect()
+    linked = time.monotonic()  # clock: as above
+    again.hello(lease=PATIENCE)
     assert again.text("worker:0") == "one\ntwo\n"
     times = [note for m in again.heard if m["kind"] == "output" for note in m["times"]]
     assert [offset for offset, _ in times] == [0, 4]
     (_, first), (_, second) = times
     assert first < cut
-    assert cut + 0.3 <= second <= linked
+    assert cut <= second <= linked
     again.say("leave", grace=0)
     again.acknowledge(("worker:0", 0, 8, True))
-    wait_gone(agent.guard.pid)  # before the link is given up and this output is lost with it
+    wait_gone(new_agent.guard.pid)  # before the link is given up and this output is lost with it
 
 
 def wait_until_written(agent: Agent) -> None:
@@ -229,5 +215,5 @@ def test_a_tool_that_does_not_work_costs_its_figures_only(tmp_path: Path, text: 
 def test_a_tool_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It hangs when a GPU has fallen off the bus."""
     monkeypatch.setattr(usage, "PATIENCE", 0.1)
-    (answer,) = measured(tmp_path, stub(tmp_path, "#!/bin/sh\nexec sleep 300\n"))
+    (answer,) = measured(tmp_path, stub(tmp_path, "#!/bin/sh\nexec sleep 9999\n"))
     assert set(answer["worker:0"]) == {"cpu_seconds", "rss_bytes"}

@@ -36,12 +36,6 @@ CLOCK = "# clock: "
 CLOCKS = r"^(asyncio\.sleep|(time\.)?(sleep|time|monotonic|perf_counter)(_ns)?|(datetime\.)?datetime\.(utc)?now)$"
 """Calls that sleep or tell the time: tests wait for events (`support.waiting`)."""
 NOT_YET: set[str] = {
-    "tests/agent/test_agent.py",
-    "tests/agent/test_breakpoints.py",
-    "tests/agent/test_fence.py",
-    "tests/agent/test_forkserver.py",
-    "tests/agent/test_usage.py",
-    "tests/agent/test_warm_servers.py",
     "tests/api/test_api.py",
     "tests/api/test_functions.py",
     "tests/api/test_pytest_plugin.py",
