@@ -8,6 +8,8 @@ import random
 import socket
 import struct
 import tempfile
+import xml.etree.ElementTree as ET
+import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,13 +18,16 @@ from typing import Any
 
 from fuzz.borders import MEMORY, Border
 from fuzz.mutations import TEXTS, as_json, mutate, mutate_bytes
-from fuzz.stages import check_sentence
-from support.played_agent import agent_parts
+from fuzz.stages import AgentConnector, Line, check_sentence
+from support.played_agent import PlayedAgent, agent_parts
+from tflaunch.agents import snapshot
 from tflaunch.explain import run_status
 from tflaunch.features.files import collect
 from tflaunch.features.kubernetes import kubectl, pod_state
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.preload import warm_servers
+from tflaunch.features.profile import flame_graph
+from tflaunch.features.profile.profiler import profile
 from tflaunch.features.queue import run_queue
 from tflaunch.features.ssh import config_lookup
 from tflaunch.features.web.access import Access, Guarded
@@ -33,22 +38,13 @@ from tflaunch_worker.features.debug import ROOM, breakpoints
 
 _SERVER = {"pid": 1, "python": "python3", "modules": ["json"], "memory_bytes": 2, "uses": 3, "idle_left": 4.5}
 _LISTING = {"files": [["out/a.txt", 3, "ab" * 32]], "problem": "", "directory": "/work", "left_out": 0}
-_CONTAINER = {
-    "name": "task",
-    "containerID": "x",
-    "image": "i",
-    "state": {"running": {}},
-    "lastState": {"terminated": {}},
-}
+_STATES: dict[str, Any] = {"state": {"running": {}}, "lastState": {"terminated": {}}}
+_CONTAINER = {"name": "task", "containerID": "x", "image": "i", **_STATES}
+_UNPLACED = {"type": "PodScheduled", "status": "False", "message": "m"}
 _POD = {
     "kind": "Pod",
     "metadata": {"name": "w-0", "uid": "u"},
-    "status": {
-        "phase": "Pending",
-        "reason": "r",
-        "conditions": [{"type": "PodScheduled", "status": "False", "message": "m"}],
-        "containerStatuses": [_CONTAINER],
-    },
+    "status": {"phase": "Pending", "reason": "r", "conditions": [_UNPLACED], "containerStatuses": [_CONTAINER]},
 }
 _WARNING = {"involvedObject": {"uid": "u"}, "reason": "Failed", "message": "no image"}
 _PODS = [[_POD, {"kind": "StatefulSet", "metadata": {"name": "w", "uid": "s"}}], [_WARNING]]
@@ -56,23 +52,22 @@ _ENTRY = {
     "needs": {"here": {"gpus": 2, "devices": ["0", "1"]}, "h1": {"gpus": None, "devices": []}},
     "values": {"lr": 1},
 }
+_TASK = {"task": "worker:0", "role": "worker", "host": "h1", "address": "h1:1", "state": "running", "attempt": 0}
 _STATUS = {
     **dict.fromkeys(("restart", "last_failure", "exit_code", "culprit", "reason", "forming", "tensorboard")),
     "run": "r-1",
     "name": "r",
     "phase": "running",
     "state": "running",
+    "supervisor": "alive",
+    "logs": "logs",
     "attempt": 0,
     "restarts": 0,
     "max_restarts": 3,
-    "supervisor": "alive",
     "started": 1.0,
-    "logs": "logs",
     "outsiders": ["192.0.2.1"],
     "hosts": [{"host": "h1", "state": "connected", "silence": 0.5}],
-    "tasks": [
-        {"task": "worker:0", "role": "worker", "host": "h1", "address": "h1:1", "state": "running", "attempt": 0}
-    ],
+    "tasks": [_TASK],
 }
 _SSH = b"user ann\nhostname h1\nport 22\nuserknownhostsfile ~/.ssh/known_hosts ~/b\nproxyjump none\n"
 
@@ -236,6 +231,62 @@ def _check_browser(case: bytes) -> None:
     assert sent[0]["status"] == 403
 
 
+_FRAMES = (
+    "main thread", "f (a.py:1)", "g\x1b]0;x\x07", "\u202eevil", "<script>", "\ud800", "", " 0", " 1e9", "a\rb", "\x85",
+)  # fmt: skip
+_COUNTS = ("1", "7", "0", "-1", "9" * 400, "1_0", "\u0663", "", "nan", "1 2")
+
+
+def _profile(_: Any, chance: random.Random) -> bytes:
+    lines = [
+        ";".join(chance.choices(_FRAMES, k=chance.choice((1, 2, 3, 300)))) + " " + chance.choice((*_COUNTS, "3", "4"))
+        for _ in range(chance.choice((0, 1, 1, 2, 5)))
+    ]
+    text = "\n".join([*lines, ""]).encode("utf-8", "surrogatepass")
+    packed = zlib.compress(mutate_bytes(text, chance) if chance.random() < 0.3 else text)
+    return mutate_bytes(packed, chance) if chance.random() < 0.1 else packed
+
+
+def _check_profile(case: bytes) -> None:
+    if len(case) > wire.MAX_BODY:
+        return
+    taken = list[str]()
+    agent = PlayedAgent()
+    profile(agent.calls, "worker:0", 0, 2.0, lambda problem, text: taken.append(problem or text))
+    try:
+        agent.answer(1, case, problem="")
+        stacks = flame_graph.read_stacks(taken[0])
+    except ValueError:
+        return
+    check_sentence(flame_graph.hottest(stacks))
+    assert flame_graph.samples_of(stacks) > 0
+    assert all(
+        text is None or text.replace("\n", "").isprintable()
+        for text in ET.fromstring(flame_graph.draw("t", stacks)).itertext()
+    )
+
+
+_SEEN = {"kind": "seen", "tasks": {"worker:0": {"attempt": 0, "pid": 7}}, "lease_left": 3.5, "is_leaving": False}
+
+
+def _snapshot(_: Any, chance: random.Random) -> bytes:
+    head = _objects(_SEEN, chance)
+    data = struct.pack("!II", len(head), 0) + head
+    return mutate_bytes(data, chance) if chance.random() < 0.3 else data
+
+
+def _check_snapshot(case: bytes) -> None:
+    """Query an agent that sends this response."""
+    line = Line()
+    for start in range(0, len(case), 997):
+        line.arrive(case[start : start + 997])
+    line.arrive(b"")
+    (seen,) = snapshot.look_at({"a": AgentConnector([line])}).values()
+    check_sentence(seen.reason)
+    wire.parse(json.dumps(seen, allow_nan=False))
+    assert line.is_closed
+
+
 BORDERS = {
     "warm": Border(partial(_objects, _SERVER), _check(_warm)),
     "collected": Border(partial(_objects, _LISTING), _check(_collected)),
@@ -245,4 +296,6 @@ BORDERS = {
     "ssh_g": Border(partial(_bytes, _SSH), _check_ssh),
     "breakpoint": Border(partial(_breakpoint, None), _check_breakpoint),
     "browser": Border(partial(_browser, None), _check_browser),
+    "profiles": Border(partial(_profile, None), _check_profile),
+    "snapshot": Border(partial(_snapshot, None), _check_snapshot),
 }

@@ -80,7 +80,6 @@ class Stream:
         """Accept everything."""
 
     def receive(self, patience: float) -> bytes:
-        """Return the next piece."""
         self._receives += 1
         assert self._receives < _MOST_RECEIVES, "it reads without end"
         while self._pieces:
@@ -92,15 +91,12 @@ class Stream:
         return b""
 
     def errors(self) -> bytes:
-        """Return the stderr."""
         return str(self._case["errors"]).encode("latin-1")
 
     def exit_code(self, patience: float) -> int:
-        """Return the command's exit code."""
         return int(self._case["code"])
 
     def failure(self, code: int, said: str) -> str:
-        """Return a sentence."""
         return f"it ended with code {code}: {said}"
 
 

@@ -13,23 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 MODULES = (
-    *(
-        "boot",
-        "control",
-        "frames",
-        "journal",
-        "known_hosts",
-        "orders",
-        "profiles",
-        "snapshot",
-        "spec_files",
-        "ssh_config",
-        "sync",
-    ),
+    *("boot", "control", "frames", "known_hosts", "orders", "run_directory", "spec_files", "ssh_config", "sync"),
 )
 """Modules of this package with a `BORDER`. A border has the name of its module."""
 
-SMALL = ("breakpoint", "browser", "collected", "kubectl", "queue", "run_status", "ssh_g", "warm")
+SMALL = (
+    *("breakpoint", "browser", "collected", "kubectl", "profiles", "queue", "run_status", "snapshot", "ssh_g", "warm"),
+)
 """Borders that are defined together, in `fuzz.answers`."""
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -80,12 +70,10 @@ def number_of_cases() -> int:
 
 
 def regressions(name: str) -> list[Path]:
-    """Return the files with cases that have failed before."""
     return sorted((_REGRESSIONS / name).glob("*"))
 
 
 def keep(name: str, case: bytes) -> Path:
-    """Save a case as a regression; return its file."""
     path = _REGRESSIONS / name / hashlib.sha256(case).hexdigest()[:12]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(case)
@@ -122,6 +110,6 @@ def check_all(name: str) -> None:
     """Run the regressions and the default number of cases, and stop at the first failure."""
     for failure in play(name, 1, 0, number_of_cases()):
         if failure is not None:
-            path = Path(tempfile.gettempdir()) / f"tflaunch-fuzz-{name}"
+            path = Path(tempfile.mkdtemp(prefix="tflaunch-fuzz-"), name)
             path.write_bytes(failure.case)
             raise AssertionError(f"{failure.name}\n{failure.error}\nthe case is in {path}: {failure.case[:2000]!r}")

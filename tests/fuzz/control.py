@@ -45,7 +45,6 @@ _RECORDS = {"stop": StopRequest, "restart": RestartRequest, "signal": SignalRequ
 
 
 def _any_request(chance: random.Random) -> dict[str, Any]:
-    """Return a valid request."""
     if chance.random() < 0.6:
         return chance.choice(_REQUESTS)
     kind = chance.choice([*_RECORDS])
@@ -87,7 +86,6 @@ class _Session:
         self.calls = Calls(lambda _: None)
 
     def request(self, kind: str, task: str, attempt: int, signal: int) -> None:
-        """Signal a task."""
         assert kind == "signal_task"
         assert 0 < signal < 65
 
@@ -109,7 +107,6 @@ class _Stage:
         self._service.listen(self._path, watchers.answer)
 
     def ask(self, data: bytes, is_awaited: bool = False) -> list[dict[str, Any]]:
-        """Send bytes over a new connection; return the responses, at least one if it is awaited."""
         decoder, answers = wire.Decoder(), list[dict[str, Any]]()
         with socket.socket(socket.AF_UNIX) as caller:
             caller.connect(str(self._path / SOCKET_NAME))

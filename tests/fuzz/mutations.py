@@ -32,7 +32,6 @@ class Raw:
 
 
 def any_value(chance: random.Random) -> Any:
-    """Return a value of any type."""
     kind = chance.randrange(4)
     if kind == 0:
         return Raw(chance.choice(NUMBERS))
@@ -107,13 +106,12 @@ def as_json(value: Any) -> bytes:
 
 
 def mutate_bytes(data: bytes, chance: random.Random) -> bytes:
-    """Return bytes with some of them changed, missing, duplicated or added."""
     changed = bytearray(data)
     for _ in range(chance.choice((1, 1, 2, 5))):
         start = chance.randrange(len(changed) + 1)
         end = start + chance.choice((0, 1, 1, 4, 40))
         piece = bytes(changed[start:end])
-        new = (b"", piece * 3, chance.randbytes(len(piece) or 4), b"\xff\xff\xff\xff", b"[" * 50, b"\n")
+        new = (b"", piece * 3, chance.randbytes(len(piece) or 4), b"\xff" * 4, b"\0" * 4, b"[" * 50, b"\n")
         changed[start:end] = chance.choice(new)
     return bytes(changed)
 

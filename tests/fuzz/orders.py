@@ -26,82 +26,64 @@ _HELLO = {
     "clock": "clock", "sent": 0.0, "private": True,
 }  # fmt: skip
 _ATTACHED = 18
+_HASH = "ab" * 32
+_FIRST = {"task": "worker:0", "attempt": 0}
+
+
+def _says(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"kind": kind, **fields}
+
+
 _SCRIPT: tuple[dict[str, Any], ...] = (
-    {"kind": "offer_files", "is_first": True, "is_last": True, "files": [["a.py", 420, "ab" * 32]], "links": []},
-    {"kind": "write_file", "sha256": "ab" * 32, "offset": 0, "is_last": True},
-    {"kind": "look_up_names", "order": 1, "names": ["b"]},
-    {"kind": "hold_ports", "order": 2, "ports": _PORTS, "exclusive": False},
-    {
-        "kind": "probe_peers",
-        "order": 3,
-        "ports": _PORTS,
-        "peers": {"worker:2": ["b", 2224]},
-        "run": "run",
-        "secret": "secret",
-        "patience": 5,
-    },
-    {"kind": "set_cluster", "order": 4},
-    {"kind": "set_fence", "order": 5},
-    {
-        "kind": "start_task",
-        "order": 7,
-        "task": "worker:0",
-        "attempt": 0,
-        "port": 2222,
-        "stall": 15,
-        "left_files": {"outcome": 1000},
-        "secrets": {"API_KEY": "value"},
+    _says("offer_files", is_first=True, is_last=True, files=[["a.py", 420, _HASH]], links=[]),
+    _says("write_file", sha256=_HASH, offset=0, is_last=True),
+    _says("look_up_names", order=1, names=["b"]),
+    _says("hold_ports", order=2, ports=_PORTS, exclusive=False),
+    _says("probe_peers", order=3, ports=_PORTS, peers={"worker:2": ["b", 2224]}, run="run", secret="s", patience=5),
+    _says("set_cluster", order=4),
+    _says("set_fence", order=5),
+    _says(
+        "start_task",
+        **{
+            **_FIRST,
+            "order": 7,
+            "port": 2222,
+            "stall": 15,
+            "left_files": {"outcome": 1000},
+            "secrets": {"API_KEY": "v"},
+        },
         **_COMMAND,
-    },
-    {
-        "kind": "start_task",
-        "order": 8,
-        "task": "worker:1",
-        "attempt": 0,
-        "port": 2223,
-        "preload": [],
-        "search": ["/home/user"],
-        "warm": {"recipe": "4f", "idle": 60.0},
-        "tf_config": _TF_CONFIG,
-        **_COMMAND,
-    },
-    {"kind": "import_modules", "order": 8, "task": "worker:1", "preload": ["json"], **_COMMAND},
-    {"kind": "keep_alive", "sent": 1.0},
-    {"kind": "acknowledge", "seen": 2, "streams": [["worker:0", 0, 0, False]]},
-    {"kind": "measure"},
-    {"kind": "watch_memory"},
-    {"kind": "watch_left_files"},
-    {"kind": "profile_task", "task": "worker:1", "attempt": 0, "seconds": 1.0},
-    {"kind": "end_call", "call": 15},
-    {"kind": "gather_evidence"},
-    {"kind": "attach_debugger", "task": "worker:0", "attempt": 0},
-    {"kind": "tell_call", "call": _ATTACHED, "what": "line", "text": "p loss"},
-    {"kind": "tell_call", "call": _ATTACHED, "what": "read_on"},
-    {"kind": "tell_call", "call": _ATTACHED, "what": "continue"},
-    {"kind": "read_file", "task": "worker:0", "attempt": 0, "name": "outcome", "offset": 0},
-    {"kind": "release_file", "task": "worker:0", "attempt": 0, "name": "outcome"},
-    {"kind": "signal_task", "task": "worker:0", "attempt": 0, "signal": 10},
-    {"kind": "stop_task", "order": 9, "task": "worker:0", "attempt": 0, "grace": 1.0, "with_stacks": False},
-    {
-        "kind": "find_checkpoint",
-        "workdir": "/w",
-        "directory": "state",
-        "known": 0,
-        "wait": True,
-        "kept": ["ab" * 32],
-    },
-    {"kind": "read_checkpoint", "sha256": "ab" * 32, "offset": 0},
-    {"kind": "store_checkpoint", "kept": [], "digests": ["ab" * 32]},
-    {"kind": "write_checkpoint", "sha256": "ab" * 32, "offset": 0, "is_last": True},
-    {
-        "kind": "place_checkpoint",
-        "workdirs": ["/w"],
-        "directory": "state",
-        "files": [["ckpt-1.index", 5, "ab" * 32]],
-        "age": 1.5,
-    },
-    {"kind": "leave_marks", "token": "token", "directories": []},
-    {"kind": "look", "order": 10},
+    ),
+    _says(
+        "start_task",
+        **{**_FIRST, **_COMMAND, "task": "worker:1", "order": 8, "port": 2223, "preload": [], "search": ["/home/user"]},
+        warm={"recipe": "4f", "idle": 60.0},
+        tf_config=_TF_CONFIG,
+    ),
+    _says("import_modules", order=8, task="worker:1", preload=["json"], **_COMMAND),
+    _says("keep_alive", sent=1.0),
+    _says("acknowledge", seen=2, streams=[["worker:0", 0, 0, False]]),
+    _says("measure"),
+    _says("watch_memory"),
+    _says("watch_left_files"),
+    _says("profile_task", task="worker:1", attempt=0, seconds=1.0),
+    _says("end_call", call=15),
+    _says("gather_evidence"),
+    _says("attach_debugger", **_FIRST),
+    _says("tell_call", call=_ATTACHED, what="line", text="p loss"),
+    _says("tell_call", call=_ATTACHED, what="read_on"),
+    _says("tell_call", call=_ATTACHED, what="continue"),
+    _says("read_file", **_FIRST, name="outcome", offset=0),
+    _says("release_file", **_FIRST, name="outcome"),
+    _says("signal_task", **_FIRST, signal=10),
+    _says("stop_task", order=9, **_FIRST, grace=1.0, with_stacks=False),
+    _says("find_checkpoint", workdir="/w", directory="state", known=0, wait=True, kept=[_HASH]),
+    _says("read_checkpoint", sha256=_HASH, offset=0),
+    _says("store_checkpoint", kept=[], digests=[_HASH]),
+    _says("write_checkpoint", sha256=_HASH, offset=0, is_last=True),
+    _says("place_checkpoint", workdirs=["/w"], directory="state", files=[["ckpt-1.index", 5, _HASH]], age=1.5),
+    _says("leave_marks", token="token", directories=[]),
+    _says("look", order=10),
 )
 _CALLS = ("measure", "watch_memory", "watch_left_files", "profile_task", "gather_evidence", "read_file",
           "attach_debugger", "offer_files", "write_file", "find_checkpoint", "read_checkpoint", "store_checkpoint",
@@ -176,7 +158,6 @@ class _Unjudged:
         return lambda *_: None
 
     def left_file(self, task: str, name: str) -> bytes:
-        """Return what a task has left."""
         return b"value"
 
 
@@ -184,7 +165,6 @@ class _Host(SimHost):
     """A host whose processes keep running without output."""
 
     def fork(self, env: dict[str, str]) -> Process:
-        """Start a process, regardless of its environment."""
         process = Process(self, {**env, "TFLAUNCH_TASK": "worker:0", "TFLAUNCH_ATTEMPT": "0"}, None)
         self.world.after(0.01, lambda: process.report_start(b""))
         return process

@@ -5,8 +5,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tflaunch.agents.left_files import LeftFile
@@ -20,6 +22,7 @@ from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker import wire
 from tflaunch_worker.function import MOST_BYTES, OUTCOME
 
+_MOST_WORK = 60.0  # seconds of this process, which other processes do not slow down; a healthy case needs 0.01
 _HORIZON = 500.0  # simulated seconds after which a job is left to itself
 
 
@@ -42,19 +45,15 @@ class StillMailbox:
         self._rounds = 0
 
     def now(self) -> float:
-        """Return the time."""
         return self._now
 
     def put(self, event: Mail) -> None:
-        """Add an event."""
         self._events.append(event)
 
     def call(self, function: Callable[[], None]) -> None:
-        """Call a function when no event is left."""
         self._calls.append(function)
 
     def call_at(self, when: float, function: Callable[[], None]) -> None:
-        """Call a function at a given time."""
         heapq.heappush(self._timers, (when, next(self._numbers), function))
 
     def watch(self, descriptor: int, call: Callable[[], None]) -> None:
@@ -112,22 +111,18 @@ class Line:
         """Do nothing: no call blocks."""
 
     def fileno(self) -> int:
-        """Return a number."""
         return id(self)
 
     def send(self, data: bytes | memoryview) -> int:
-        """Accept everything, unless it is full."""
         if self.is_full:
             raise BlockingIOError
         self.sent += len(data)
         return len(data)
 
     def sendall(self, data: bytes) -> None:
-        """Accept everything."""
         self.sent += len(data)
 
     def recv(self, size: int) -> bytes:
-        """Return the received bytes."""
         if not self._received:
             raise BlockingIOError
         data = self._received.popleft()
@@ -136,7 +131,6 @@ class Line:
         return data[:size]
 
     def close(self) -> None:
-        """Close the link."""
         self.is_closed = True
 
 
@@ -151,7 +145,6 @@ class AgentConnector:
         raise LinkError("there is no other agent")
 
     def resume(self) -> Line:
-        """Reconnect to the agent."""
         if not self.lines:
             raise AgentGoneError("it has ended")
         return self.lines.pop(0)
@@ -170,16 +163,13 @@ class OutputWriter:
         self.is_slow = False
 
     def begin(self, task: str, attempt: int) -> None:
-        """Begin an attempt."""
         self.begun.add((task, attempt))
         self.open.add((task, attempt))
 
     def kept(self, task: str, attempt: int) -> int | None:
-        """Return that no earlier supervisor existed."""
         return None
 
     def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
-        """Accept output."""
         assert (task, attempt) in self.begun
         assert times[0][0] == 0, "output without its times"
         self.size += len(data)
@@ -187,12 +177,10 @@ class OutputWriter:
             done()
 
     def lose(self, task: str, attempt: int, size: int) -> None:
-        """Accept a gap in the output."""
         assert (task, attempt) in self.begun
         assert 0 < size < 2**60
 
     def end(self, task: str, attempt: int) -> None:
-        """End the output of an attempt."""
         assert (task, attempt) in self.begun
         self.open.discard((task, attempt))
 
@@ -201,20 +189,16 @@ class OutputWriter:
         self.open.discard((task, attempt))
 
     def leave_to_others(self) -> None:
-        """Expect no more output of any task."""
         self.open.clear()
 
     @property
     def is_complete(self) -> bool:
-        """Return whether no output is expected."""
         return not self.open
 
     def tail(self, task: str, lines: int) -> list[str]:
-        """Return an empty tail."""
         return []
 
     def trouble(self) -> list[str]:
-        """Report no trouble."""
         return []
 
 
@@ -225,11 +209,9 @@ class FileStore:
         self._sizes: dict[LeftFile, int] = {}
 
     def received(self, file: LeftFile) -> int | None:
-        """Return how many bytes are stored."""
         return self._sizes.get(file, 0)
 
     def append(self, file: LeftFile, data: bytes, *, is_last: bool) -> bool:
-        """Accept a part."""
         assert file.name == OUTCOME, "a file that was not asked for"
         self._sizes[file] = self._sizes.get(file, 0) + len(data)
         assert self._sizes[file] <= MOST_BYTES, "a file that is too large"
@@ -257,3 +239,11 @@ def check_sentence(sentence: str, longest: int = 100_000) -> None:
     unprintable = {sign for sign in sentence if not (sign.isprintable() or sign == "\n")}
     assert not unprintable, f"{unprintable} in a message"
     assert len(sentence) <= longest, f"a message of {len(sentence)} characters"
+
+
+@contextmanager
+def little_work() -> Iterator[None]:
+    """Check that what is done is little: not exponential in the input."""
+    began = time.process_time()
+    yield
+    assert time.process_time() - began < _MOST_WORK, "it takes too long"

@@ -72,7 +72,6 @@ NOT_YET: set[str] = {
     "tests/features/web/test_data.py",
     "tests/features/web/test_feed.py",
     "tests/features/web/test_load.py",
-    "tests/fuzz/__main__.py",
     "tests/kubernetes/test_detached_on_kubernetes.py",
     "tests/kubernetes/test_up_on_kubernetes.py",
     "tests/mutants/find.py",
