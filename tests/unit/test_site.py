@@ -1,7 +1,8 @@
-"""The documents as a site: built without a warning, complete, and without anything that is loaded from elsewhere."""
+"""The documents: what is owed to their readers, and the site that is built from them."""
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import subprocess
@@ -10,11 +11,14 @@ from typing import Any, get_args
 
 import click
 import pytest
+import yaml
+from click.testing import CliRunner
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
 import tflaunch
 from support.install import lacking, need, program
+from support.preload_environments import ENVIRONMENTS, HEAD, PAGE, refusal, with_row
 from support.specs import REPOSITORY
 from tflaunch.cli.json_output import with_output
 from tflaunch.cli.main import tflaunch as command_group
@@ -70,7 +74,9 @@ def test_pages_about_how_tflaunch_is_made_count_least_in_the_search(site: Path) 
 
 
 @pytest.mark.web
-@pytest.mark.parametrize("words", ["restart", "port", "ssh"])
+@pytest.mark.parametrize(
+    "words", ["restart", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("port", "ssh"))]
+)
 def test_the_search_finds_pages_for_users_first(site: Path, words: str, tmp_path: Path) -> None:
     """As a browser shows it, which is given the page as a file."""
     need(["chromium"], ["chromium"])
@@ -95,3 +101,104 @@ def test_the_reference_has_everything_that_the_code_has(site: Path) -> None:
     assert headings(site, "json.html") == {*with_output(), "events"}
     fields = (site / "fields.html").read_text()
     assert [name for name in written_fields(Spec) if f"<code>{name}</code>" not in fields] == []
+
+
+# ---- few words, and pictures of what is printed now
+
+
+MOST_WORDS = 36_000
+MOST_WORDS_OF_CHANGES = 2_500
+AT_TOP = {
+    *(".dockerignore", ".env", ".git-blame-ignore-revs", ".gitignore", "LICENSE", "Makefile"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "DESCRIPTION.md", "SECURITY.md"),
+    *("docker-compose.yml", "docker-compose.gpu.yml", "mkdocs.yml", "pyproject.toml"),
+}
+AT_ROOT = ("README.md", "CHANGELOG.md", "DESCRIPTION.md", "SECURITY.md")
+PICTURES = REPOSITORY / "docs" / "pictures"
+
+
+class _Menu(yaml.SafeLoader):
+    """Reads mkdocs.yml, whose tags of Python stay unread."""
+
+
+_Menu.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
+_Menu.add_constructor("!.github", lambda *_: None)
+
+
+def pages_inside() -> set[str]:
+    """Return the pages about how tflaunch is made, which the menu has last."""
+    menu = yaml.load((REPOSITORY / "mkdocs.yml").read_text(), _Menu)["nav"]
+    assert list(menu[-1]) == ["Inside"]
+    return {page for entry in menu[-1]["Inside"] for page in entry.values()}
+
+
+def words(path: str) -> int:
+    return len((REPOSITORY / path).read_text().split())
+
+
+def picture(name: str) -> list[str]:
+    """Return what a picture of a terminal shows, a line each, with one blank between words."""
+    lines: dict[tuple[str, str], str] = {}
+    svg = (PICTURES / f"{name}.svg").read_text()
+    for y, frame, text in re.findall(r'<text[^>]* y="([\d.]+)"[^>]*-(\d+)-line-\d+\)">([^<]*)<', svg):
+        lines[frame, y] = lines.get((frame, y), "") + html.unescape(text)
+    return [" ".join(line.split()) for line in lines.values()]
+
+
+def test_only_what_a_visitor_looks_for_lies_at_the_top() -> None:
+    """Output of a trial, added with everything else, would be in the repository from then on."""
+    listed = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert {path for path in listed.stdout.splitlines() if "/" not in path} == AT_TOP
+
+
+def test_documents_for_users_stay_short() -> None:
+    """Who finds a number too small says something once that stands twice now."""
+    inside = pages_inside()
+    pages = [f"docs/{page.name}" for page in REPOSITORY.glob("docs/*.md") if page.name not in inside]
+    assert len(pages) > 20
+    assert sum(map(words, [*AT_ROOT, *pages])) <= MOST_WORDS
+    assert words("CHANGELOG.md") <= MOST_WORDS_OF_CHANGES
+
+
+def test_changes_have_a_line_each() -> None:
+    lines = (REPOSITORY / "CHANGELOG.md").read_text().splitlines()
+    assert [line for line in lines if line.startswith("  ") or len(line) > 120] == []
+
+
+def test_the_picture_of_help_shows_what_help_prints() -> None:
+    """To draw it again: python docs/pictures.py --only help (all pictures: make pictures)."""
+    output = CliRunner().invoke(command_group, ["--help"], prog_name="tflaunch", terminal_width=100).output
+    printed = [" ".join(line.split()) for line in output.splitlines()]
+    assert [line for line in printed if line and line not in picture("help")] == []
+
+
+def test_the_picture_of_a_failure_says_what_to_type_next() -> None:
+    assert [line for line in picture("failure") if line.startswith("next: tflaunch logs broken-")]
+
+
+@pytest.mark.parametrize("name", ["up", "failure", "ps", "help"])
+def test_no_picture_shows_a_temporary_path(name: str) -> None:
+    assert len(picture(name)) > 3
+    assert "/tmp" not in (PICTURES / f"{name}.svg").read_text()
+
+
+# ---- the table of environments in docs/warm_start.md, which tests/training/test_preload_environments.py writes
+
+
+def test_a_row_is_changed_and_nothing_else() -> None:
+    """In the order of the environments, also for one that had no row."""
+    page = f"# Title\n\n{HEAD}\n|---|---|---|\n| polars | polars 1 | as it was |\n\n## More\n"
+    page = with_row(page, "polars", "polars 2", "refused")
+    assert page.splitlines()[4:] == ["| polars | polars 2 | refused |", "", "## More"]
+    page = with_row(page, "pandas", "pandas 3", "forked")
+    assert page.splitlines()[4:6] == ["| pandas | pandas 3 | forked |", "| polars | polars 2 | refused |"]
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_the_page_says_what_becomes_of_each_environment(name: str) -> None:
+    """All 200 starts, or the module that is refused."""
+    (row,) = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {name} |")]
+    _, _, packages, result, _ = (cell.strip() for cell in row.split("|"))
+    wanted = ENVIRONMENTS[name]
+    assert tuple(package.split()[0] for package in packages.split(", ")) == wanted.packages
+    assert result == (refusal(wanted.refused) if wanted.refused else "forked, 200 of 200")

@@ -1,13 +1,16 @@
-"""A supervisor that was busy reads pending messages before it declares an agent silent."""
+"""Links: a supervisor that was busy reads pending messages before it declares an agent silent."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from support.job_history import HERE
 from support.session_links import Line, StillMailbox
+from support.ungreeted_run import UngreetedRun, signals_of
 from tflaunch.agents.link_state import Terms
 from tflaunch.agents.session import Session
 from tflaunch.core.events import HostJoined, LinkLost
@@ -82,3 +85,24 @@ def test_an_agent_that_answers_nothing_is_given_up(talk: Conversation) -> None:
     assert isinstance(lost, LinkLost)
     assert "was answered" in lost.reason
     assert 15 <= talk.mailbox.time - 1000 <= 20
+
+
+# ---- a link that is open before its agent has greeted takes no commands
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[UngreetedRun]:
+    started = UngreetedRun(tmp_path)
+    yield started
+    started.close()
+
+
+def test_a_signal_is_refused_instead_of_lost(run: UngreetedRun) -> None:
+    """It is sent once the agent takes commands."""
+    request = {"tasks": ["worker:0"], "signal": 10}
+    (refused,) = run.caller.says("signal", **request)
+    assert refused["reason"] == f"{HERE}, where worker:0 runs, cannot be heard"
+    run.greet()
+    (done,) = run.caller.says("signal", **request)
+    assert (done["kind"], done["tasks"]) == ("done", ["worker:0"])
+    assert signals_of(run.agent) == [10]

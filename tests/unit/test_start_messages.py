@@ -1,15 +1,32 @@
-"""Messages when tasks start: GPUs and versions that do not match the spec."""
+"""What is said when tasks start or cannot: GPUs, versions, private networks, and results beside copied code."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from support.job_history import HERE, History, Willing
 from support.specs import clustered
-from tflaunch.core import step
-from tflaunch.core.events import Event, HostJoined, NamesResolved, PortsHeld, TaskStarted
-from tflaunch.core.job_state import Job
+from tflaunch.core import replay, step
+from tflaunch.core.event_records import from_record
+from tflaunch.core.events import (
+    Event,
+    FilesSynced,
+    HostJoined,
+    NamesResolved,
+    NetworkRefused,
+    OutsiderRefused,
+    PortsHeld,
+    TaskExited,
+    TaskGone,
+    TaskStarted,
+)
+from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_PREFLIGHT
+from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
+from tflaunch.plan import serialize
 
 pytestmark = pytest.mark.unit
 
@@ -81,3 +98,90 @@ def test_tasks_that_share_gpus_are_named_before_the_start() -> None:
     )
     assert joined(0)[1] == []
     assert joined(1, env={"CUDA_VISIBLE_DEVICES": "-1"})[1] == []
+
+
+# ---- private networks
+
+
+CLUSTER = {"worker": 2}
+
+
+def private_job() -> History:
+    return History(clustered(CLUSTER, network="private"))
+
+
+def messages_at(of: History, event: HostJoined) -> list[str]:
+    before = of.job
+    of.happens(event)
+    return messages_about(before, event, of.job, of.now, Logs("logs", lambda _task, _lines: []))
+
+
+def test_a_host_without_private_networks_ends_the_job() -> None:
+    job = private_job().happens(HostJoined(HERE), NetworkRefused(HERE, "user.max_user_namespaces is 0")).job
+    assert (job.phase, job.exit_code) == (Phase.ENDED, 3)
+    assert job.culprit is not None
+    assert job.culprit.message.splitlines() == [
+        '"network": "private" is not possible on localhost: user.max_user_namespaces is 0',
+        'allow it there, or write "network": "fenced", which keeps other hosts out but not users of this one',
+    ]
+
+
+def test_a_network_without_a_way_out_is_told_before_the_start() -> None:
+    job = private_job()
+    (line,) = messages_at(job, HostJoined(HERE, "", "pasta is not installed there (package passt)"))
+    assert line == (
+        "warning: tasks have no way out of the private network of localhost: "
+        "pasta is not installed there (package passt)"
+    )
+    assert job.job.phase is Phase.PREPARING
+    assert messages_at(private_job(), HostJoined(HERE)) == []
+
+
+def test_tasks_of_a_host_meet_on_its_loopback_interface() -> None:
+    job = private_job().happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1001, "worker:1": 1002})).job
+    assert [str(task.address) for task in job.plan.tasks] == ["localhost:1001", "localhost:1002"]
+
+
+def test_a_journal_of_an_earlier_version_can_be_read() -> None:
+    """Its private network may have had several hosts, whose relays said why they had refused a connection."""
+    record = {"kind": "outsider_refused", "host": "a", "task": "worker:0", "source": "192.0.2.1", "reason": "stale"}
+    assert from_record(record) == OutsiderRefused("a", "worker:0", "192.0.2.1")
+    data = serialize.as_json(clustered({"worker": ["a", "b"]}))
+    for number, task in enumerate(data["tasks"], 1):
+        task["address"] = f"127.90.0.{number}:auto"
+    about = {"run": "run", "plan": {**data, "network": "private"}}
+    first = {"seq": 1, "now": 1.0, "kind": "plan", **about}
+    joined = [{"seq": 2 + n, "now": 2.0, "kind": "host_joined", "host": host} for n, host in enumerate("ab")]
+    held = [
+        {"seq": 4 + n, "now": 3.0, "kind": "ports_held", "host": host, "ports": {f"worker:{n}": 1001}}
+        for n, host in enumerate("ab")
+    ]
+    refused = {"seq": 6, "now": 4.0, **record}
+    job = replay.replay_job([first, *joined, *held, refused])
+    assert job.port_fence.refused == ("192.0.2.1",)
+    assert [str(task.address) for task in job.original.tasks] == ["127.90.0.1:auto", "127.90.0.2:auto"]
+
+
+# ---- the end of the summary
+
+
+def last_line(exit_code: int = 0, **fields: Any) -> str:
+    """Return the end of the summary of a job that ran on h1, to which the code was copied."""
+    job = Willing(clustered({"worker": ["h1"]}, restart={"max": 0}, strategy="none", **fields))
+    if "sync" in fields:
+        job.happens(FilesSynced("h1", "/home/ann/.local/state/tflaunch/runs/run/agents/h1/code"))
+    job.happens(TaskExited("h1", "worker:0", 0, exit_code, None, 1.0), TaskGone("h1", "worker:0", 0))
+    assert job.job.exit_code == exit_code
+    return summary.summary(job.job, "/logs", lambda *_: []).split("\n")[-1]
+
+
+@pytest.mark.parametrize("exit_code", [0, 7])
+def test_results_beside_the_copied_code_are_told_with_a_command(exit_code: int) -> None:
+    """Whether the job has succeeded or not; it reaches all hosts, however the run did."""
+    assert last_line(exit_code, sync={}).endswith("beside the copied code; next: tflaunch fetch run PATH…")
+
+
+@pytest.mark.parametrize("fields", [{}, {"sync": {}, "workdir": "/data"}])
+def test_nothing_is_said_of_files_that_are_elsewhere(fields: dict[str, Any]) -> None:
+    """The tasks ran beside the user's own files, or in another directory."""
+    assert "relative paths" not in last_line(**fields)

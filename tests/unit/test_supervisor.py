@@ -6,28 +6,36 @@ from typing import Any
 
 import pytest
 
-from support.job_history import HERE, History, mirrored, parameter_server
+from support.job_history import HERE, History, Willing, mirrored, parameter_server
 from support.specs import clustered
 from tflaunch.core import policy, time_limits
-from tflaunch.core.actions import HoldPorts, StartTask, StopTask
+from tflaunch.core.actions import AbandonHost, HoldPorts, ProbePeers, StartTask, StopTask
 from tflaunch.core.annotations import HangExplained
 from tflaunch.core.events import (
     HostJoined,
+    HostLeaving,
     HostLost,
     Interrupted,
+    LinkLost,
+    LinkRestored,
     NamesResolved,
     OutputResumed,
     OutputStalled,
+    PeersProbed,
     PortOpened,
     PortsHeld,
     PortsRefused,
     RestartRequested,
+    StopRequested,
     TaskExited,
     TaskGone,
+    TaskLingers,
     TaskNotStarted,
     TaskStarted,
+    TimePassed,
 )
 from tflaunch.core.job_state import Cause, Phase
+from tflaunch.explain import summary
 from tflaunch.plan.attempts import addresses
 
 pytestmark = pytest.mark.unit
@@ -116,34 +124,6 @@ def test_a_gang_restarts_on_new_ports_after_its_backoff() -> None:
     assert {task.attempt for task in history.job.tasks.values()} == {1}
     history.ends("worker:0").ends("worker:1")
     assert history.job.exit_code == 0
-
-
-def test_no_attempt_starts_while_an_old_process_lives() -> None:
-    history = mirrored(restart={"max": 1, "backoff": [0, 0]}).ends("worker:0", None, 9)
-    history.happens(TaskExited(HERE, "worker:1", 0, None, 9, 0.0))
-    assert history.job.phase is Phase.STOPPING
-    history.happens(TaskGone(HERE, "worker:1", 0))
-    assert any(isinstance(action, HoldPorts) for action in history.actions)
-
-
-def test_the_budget_ends_restarts_and_the_window_renews_it() -> None:
-    soon = mirrored(1, restart={"max": 1, "backoff": [1, 1], "window": 100}).ends("worker:0", None, 9).wait().start()
-    assert soon.ends("worker:0", None, 9).job.exit_code == 137
-    late = mirrored(1, restart={"max": 1, "backoff": [1, 1], "window": 100}).ends("worker:0", None, 9).wait().start()
-    late.now += 200
-    assert late.ends("worker:0", None, 9).job.phase is Phase.BACKING_OFF
-
-
-def test_backoff_doubles_up_to_its_limit() -> None:
-    """1, 2, 4, 5, 5 s for a backoff from 1 to 5 s, each a little shorter, so that jobs do not return together."""
-    history = mirrored(1, restart={"max": 5, "backoff": [1, 5]})
-    waits = []
-    for _ in range(5):
-        history.now += 60
-        began = history.ends("worker:0", None, 9).now
-        waits.append(history.wait().start().now - began)
-    assert all(0.75 * whole <= wait <= whole for wait, whole in zip(waits, [1, 2, 4, 5, 5], strict=True))
-    assert len({wait / whole for wait, whole in zip(waits, [1, 2, 4, 5, 5], strict=True)}) == 5
 
 
 def test_a_program_that_fails_before_the_cluster_formed_is_not_retried() -> None:
@@ -241,13 +221,6 @@ def test_a_busy_port_starts_nothing() -> None:
     assert (history.job.phase, history.job.exit_code, history.actions) == (Phase.ENDED, 3, [])
 
 
-def test_a_voice_from_an_older_attempt_decides_nothing() -> None:
-    history = mirrored(1, restart={"max": 1, "backoff": [0, 0]}).ends("worker:0", None, 9).start()
-    before = history.job
-    history.happens(TaskExited(HERE, "worker:0", 0, 1, None, 0.0), TaskGone(HERE, "worker:0", 0))
-    assert history.job == before
-
-
 def test_survivors_of_a_mirrored_gang_are_not_waited_for() -> None:
     """They ignore TERM and cannot be saved: KILL follows within 0.25 s."""
     history = mirrored(2, restart={"max": 0}).happens(TaskExited(HERE, "worker:1", 0, 7, None, 0.0))
@@ -296,13 +269,6 @@ def test_a_term_from_elsewhere_is_a_preemption_without_saving() -> None:
     assert "worker:0" in history.stopped()
     history.ends("worker:0", None, 9)
     assert (history.job.phase, len(history.job.restarts.budget.free)) == (Phase.BACKING_OFF, 1)
-
-
-def test_a_program_that_always_asks_to_be_started_again_ends() -> None:
-    history = mirrored(1, restart={"max": 1, "backoff": [0, 0], "window": 1e6})
-    assert attempts_of(history, 0, ("worker:0", 42), most=100) < 100
-    assert history.job.exit_code == 42
-    assert history.job.restarts.no_retry_reason == "restarted 10 times within 11 d 13 h, without a failure"
 
 
 def test_a_preempted_ps_chief_is_not_waited_for_by_servers() -> None:
@@ -401,22 +367,15 @@ def test_a_failure_that_recurs_without_progress_ends_the_job(
     assert history.job.restarts.budget.advanced == ("step" in known)
 
 
-def test_a_training_that_comes_further_each_time_goes_on() -> None:
+@pytest.mark.parametrize("progress", ["step", "checkpoint"])
+def test_a_training_that_comes_further_each_time_goes_on(progress: str) -> None:
     """However often it is killed, and for free; the step of a victim counts like that of the culprit."""
     history = mirrored(restart={"max": 1, "window": 1e6, "backoff": [0, 0]})
     for number in range(50):
         history.now += 20
-        history.ends("worker:0", None, 9).ends("worker:1", None, 15, step=100 * (number + 1)).start()
+        history.ends("worker:0", None, 9).ends("worker:1", None, 15, **{progress: 100 * (number + 1)}).start()
         assert history.job.phase is Phase.RUNNING
     assert (history.job.restarts.budget.charged, history.job.restarts.budget.advanced) == ((), 50)
-
-
-def test_a_newer_checkpoint_is_progress() -> None:
-    """For a program that reports no steps; the checkpoint is found when all tasks are gone."""
-    history = mirrored(1, restart={"max": 1, "window": 1e6, "backoff": [0, 0]})
-    for number in range(5):
-        history.ends("worker:0", 1, checkpoint=number + 1, failure=RAISED).start()
-    assert (history.job.restarts.budget.charged, history.job.restarts.budget.advanced) == ((), 5)
 
 
 def test_what_all_tasks_raise_alike_is_not_retried() -> None:
@@ -538,3 +497,163 @@ def test_it_may_fail_while_the_gang_restarts() -> None:
     history.wait().happens(PortsHeld(HERE, {"worker:0": 5, "evaluator:0": 6}))
     history.happens(TaskStarted(HERE, "worker:0", 1, 2, 0.0)).wait()
     assert history.job.tasks["evaluator:0"].is_alive
+
+
+# ---- before the first start, hosts try to reach each other
+
+
+FAR = {"worker": ["a:2222", "b:2222", "b:2223"]}
+ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2"}
+
+
+def prepared(cluster: dict[str, list[str]], **fields: object) -> History:
+    history = History(clustered(cluster, **fields), preflight=True)
+    hosts = [host.host for host in history.job.plan.hosts]
+    history.happens(*(HostJoined(host) for host in hosts))
+    for host in hosts:
+        ports = {task.task: task.address.port or 0 for task in history.job.plan.on_host(host) if task.address}
+        others = {name: address for name, address in ADDRESSES.items() if name in hosts and name != host}
+        history.happens(NamesResolved(host, others), PortsHeld(host, ports))
+    return history
+
+
+def test_each_host_tries_the_tasks_of_the_others() -> None:
+    """On their real addresses; it listens on the addresses of its own tasks."""
+    history = prepared(FAR)
+    assert history.actions == [
+        ProbePeers("a", {"worker:0": 2222}, {"worker:1": ("b", 2222), "worker:2": ("b", 2223)}),
+        ProbePeers("b", {"worker:1": 2222, "worker:2": 2223}, {"worker:0": ("a", 2222)}),
+    ]
+    assert history.job.phase is Phase.PREPARING
+
+
+def test_the_tasks_start_when_all_have_reached_all() -> None:
+    history = prepared(FAR).happens(PeersProbed("a", {}))
+    assert not history.actions
+    history.happens(PeersProbed("b", {}))
+    assert [action.task for action in history.actions if isinstance(action, StartTask)] == [
+        "worker:0", "worker:1", "worker:2",
+    ]  # fmt: skip
+
+
+def test_what_is_out_of_reach_is_named_and_nothing_starts() -> None:
+    """For every direction, once all have tried; exit code 3."""
+    history = prepared(FAR).happens(PeersProbed("a", {"worker:2": "timed out"}))
+    assert history.job.phase is Phase.PREPARING
+    history.happens(PeersProbed("b", {"worker:0": "connection refused"}))
+    job = history.job
+    assert (job.phase, job.exit_code) == (Phase.ENDED, 3)
+    assert job.culprit is not None
+    assert job.culprit.message.splitlines()[:2] == [
+        "a cannot reach worker:2 at b:2223: timed out",
+        "b cannot reach worker:0 at a:2222: connection refused",
+    ]
+    assert "hosts.X.address" in job.culprit.message
+
+
+@pytest.mark.parametrize(
+    ("cluster", "fields"),
+    [({"worker": ["a", "a"]}, {}), (FAR, {"strategy": "none"}), ({"worker": ["a"], "evaluator": ["b"]}, {})],
+)
+def test_tasks_that_need_nobody_elsewhere_are_not_asked(cluster: dict[str, list[str]], fields: dict[str, str]) -> None:
+    """With a single host, without a cluster, and for an evaluator, which is outside of it."""
+    history = prepared(cluster, **fields)
+    assert history.job.phase is Phase.RUNNING
+
+
+def test_a_restart_does_not_ask_again() -> None:
+    """The hosts reached each other once, and a restart must be quick."""
+    history = Willing(clustered(FAR, restart={"backoff": [0, 0]}))
+    history.happens(TaskExited("a", "worker:0", 0, 1, None, history.now), TaskGone("a", "worker:0", 0))
+    assert history.job.attempt == 1
+    assert history.job.phase is Phase.RUNNING
+    assert not [action for action in history.seen if isinstance(action, ProbePeers)]
+
+
+# ---- ends that need nobody's help: tasks that do not die, and hosts that do not confirm it
+
+
+FENCE = 10 + 5  # grace and margin of a job without a lease
+
+
+def passes(job: History, seconds: float) -> History:
+    job.now += seconds
+    return job.happens(TimePassed())
+
+
+def far() -> History:
+    history = History(clustered({"worker": ["h1", "h2"]}, timeouts={"lease": 30, "grace": 10}))
+    history.happens(HostJoined("h1"), HostJoined("h2"))
+    history.happens(NamesResolved("h1", {"h2": "10.0.0.2"}), NamesResolved("h2", {"h1": "10.0.0.1"}))
+    history.happens(PortsHeld("h1", {"worker:0": 2222}), PortsHeld("h2", {"worker:1": 2222}))
+    return history.happens(*[TaskStarted(f"h{number + 1}", f"worker:{number}", 0, 7, 0.0) for number in range(2)])
+
+
+def test_a_host_that_confirms_nothing_is_given_up_after_grace_kill_and_fence() -> None:
+    """The exit code and the summary tell that its tasks may still run."""
+    job = mirrored().happens(StopRequested(1.0))
+    passes(job, 1 + FENCE - 0.1)
+    assert job.job.phase is Phase.STOPPING
+    passes(job, 0.1)
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
+    assert AbandonHost(HERE, ("worker:0", "worker:1")) in job.actions
+    assert summary.summary(job.job, "/logs", lambda *_: []).splitlines()[0] == (
+        "may still run: worker:0 (pid 1 on localhost): its host has not confirmed its end, worker:1 (pid 1 on"
+        " localhost): its host has not confirmed its end; look there with ps, and end it before the next run"
+    )
+
+
+def test_a_process_that_waits_in_the_kernel_is_named_with_its_state() -> None:
+    """And no other attempt follows, as the two would write to the same files."""
+    job = mirrored(restart={"max": 3, "backoff": [0, 0]})
+    job.happens(TaskExited(HERE, "worker:0", 0, 1, None, 0.0), TaskGone(HERE, "worker:0", 0))
+    job.happens(TaskLingers(HERE, "worker:1", 0, 7, "state D in rpc_wait"))
+    passes(job, FENCE + 1)
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
+    assert job.job.restarts.no_retry_reason == "worker:1 may still run"
+    assert "worker:1 (pid 7 on localhost): state D in rpc_wait" in summary.unended(job.job)[0]
+
+
+def test_a_process_that_ends_late_is_not_told_of() -> None:
+    """Its server answered again."""
+    job = mirrored().happens(StopRequested(1.0), TaskLingers(HERE, "worker:1", 0, 7, "state D in rpc_wait"))
+    job.ends("worker:0", None, 9).ends("worker:1", None, 9)
+    assert (job.job.phase, job.job.exit_code, job.job.unended()) == (Phase.ENDED, 143, [])
+
+
+def test_a_success_whose_servers_do_not_end_is_not_reported_as_one() -> None:
+    """The result is there, and so may be the processes."""
+    job = History(clustered({"chief": 1, "worker": 1, "ps": 1})).start().ends("chief:0")
+    while job.job.phase is not Phase.ENDED:
+        job.wait()
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
+    assert [task.task for task in job.job.unended()] == ["worker:0", "ps:0"]
+
+
+def test_the_third_signal_waits_for_nothing() -> None:
+    job = mirrored().happens(Interrupted(2), Interrupted(2))
+    assert job.job.phase is Phase.STOPPING
+    job.happens(Interrupted(2))
+    assert (job.job.phase, job.job.exit_code, len(job.job.unended())) == (Phase.ENDED, 125, 2)
+
+
+def test_a_host_that_leaves_and_does_not_end_is_given_up() -> None:
+    """It may keep its link for ever."""
+    job = far().happens(HostLeaving("h2", "its agent was terminated there", is_drain=True))
+    job.happens(TaskExited("h1", "worker:0", 0, None, 15, 0.0, was_told=True), TaskGone("h1", "worker:0", 0))
+    for _ in range(5):
+        if job.job.phase is not Phase.ENDED:
+            job.wait()
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
+
+
+def test_a_host_whose_link_was_cut_gets_its_time_once_it_is_back() -> None:
+    """It has only then got the order to stop its tasks."""
+    job = far().happens(StopRequested(1.0))
+    job.happens(TaskExited("h1", "worker:0", 0, None, 15, 0.0), TaskGone("h1", "worker:0", 0), LinkLost("h2", "cut"))
+    job.now += 40
+    job.happens(LinkRestored("h2", is_leaving=False))
+    passes(job, 30)
+    assert job.job.phase is Phase.STOPPING
+    passes(job, 26)
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)

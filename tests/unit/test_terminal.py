@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyte
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from support.emulator import Emulator
@@ -55,6 +55,7 @@ STEPS = some.lists(
 
 
 @pytest.mark.parametrize("wraps", [True, False], ids=["terminals that wrap", "terminals that cut"])
+@settings(max_examples=50)
 @given(steps=STEPS, rows=some.integers(1, 8))
 def test_no_resize_and_no_key_leaves_a_piece_of_the_region(
     wraps: bool, steps: list[tuple[int, int] | int | bytes], rows: int

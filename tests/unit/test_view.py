@@ -338,12 +338,6 @@ STATUSES = any_of(
 )
 
 
-@given(STATUSES)
-def test_a_status_is_the_same_after_it_was_sent(of: Status) -> None:
-    """As the JSON of `ps --json`, through the checks of messages."""
-    assert read_status(wire.parse(json.dumps(of.as_json()))) == of
-
-
 @pytest.mark.parametrize(
     ("place", "value"),
     [
@@ -378,7 +372,8 @@ def test_a_status_of_another_version_is_read() -> None:
 
 @given(STATUSES, some.integers(1, 200), some.integers(1, 50))
 def test_any_status_fits_any_terminal(of: Status, width: int, height: int) -> None:
-    """For any output of tasks, and with anything unknown."""
+    """For any output of tasks, and with anything unknown; it is the same after it was sent."""
+    assert read_status(wire.parse(json.dumps(of.as_json()))) == of
     lines = view.render(of, width, height, NOW)
     assert len(lines) <= height
     assert all(0 <= wcswidth(formatting.plain(line, 10_000)) <= width for line in lines)

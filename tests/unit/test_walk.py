@@ -367,7 +367,13 @@ def stale(state: State) -> list[Event]:
     return events
 
 
-@pytest.mark.parametrize("name", JOBS)
+DAILY = ("parameter server", "sidecars alone", "tensorboard", "limits", "two far hosts")
+"""Jobs that are walked in `make test`: servers, a restart of a gang and of a sidecar, time limits, and lost hosts."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in DAILY else pytest.param(name, marks=pytest.mark.thorough) for name in JOBS]
+)
 def test_invariants_hold_in_every_reachable_state(name: str) -> None:
     """I1 to I5: one attempt at a time, no process left, the right culprit, the budget, and guaranteed termination."""
     plan = JOBS[name]
