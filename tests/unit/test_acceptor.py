@@ -134,15 +134,6 @@ def lease(clock: Clock) -> Lease:
     return lease
 
 
-def test_a_launcher_on_a_busy_machine_may_be_slow_to_say_hello(clock: Clock) -> None:
-    """For longer than `timeouts.connect` is where it is raised; one that has vanished is not waited for without end."""
-    lease = Lease(clock)  # type: ignore[arg-type]
-    clock.time += 300.0
-    assert not lease.is_over
-    clock.time += 600.0
-    assert lease.is_over
-
-
 def test_a_message_renews_it_from_when_it_was_sent(clock: Clock, lease: Lease) -> None:
     """Not from when it came, as the network may have been cut; messages of two links may come in another order."""
     sent = clock.time + 10.0
@@ -162,6 +153,11 @@ def test_another_supervisor_has_another_clock(clock: Clock, lease: Lease) -> Non
     assert not lease.is_over
     clock.time += 0.2
     assert lease.is_over
+    silent = Lease(clock)
+    clock.time += 300.0  # longer than `timeouts.connect`: a launcher on a busy machine may be slow to say hello
+    assert not silent.is_over
+    clock.time += 600.0
+    assert silent.is_over
 
 
 def test_the_fastest_way_of_each_direction_counts() -> None:
@@ -172,19 +168,13 @@ def test_the_fastest_way_of_each_direction_counts() -> None:
         back = 0.010 + (0.0 if number == 11 else chance.uniform(0.005, 0.2))
         clock.compare(sent, sent + there + ahead, sent + there + back)
     assert clock.ours(150.0 + ahead) == pytest.approx(150.0, abs=1e-6)
+    for number in range(16):  # clocks drift: the fastest message of an hour ago has expired
+        clock.compare(3600.0 + number, 4600.5 + number + 0.001, 3600.0 + number + 0.002)
+    assert clock.ours(5000.5) == pytest.approx(4000.0)
     clock = HostClock()
     assert clock.ours(7.0) == 7.0, "one that was never compared is taken as ours"
     clock.compare(sent=100.0, theirs=5000.020, heard=100.040)
     assert clock.ours(5001.0) == pytest.approx(100.020 + 0.98)
-
-
-def test_clocks_drift_so_that_old_comparisons_are_forgotten() -> None:
-    clock = HostClock()
-    clock.compare(0.0, 1000.0, 0.0)
-    for number in range(16):
-        sent = 3600.0 + number
-        clock.compare(sent, sent + 1000.5 + 0.001, sent + 0.002)
-    assert clock.ours(5000.5) == pytest.approx(4000.0)
 
 
 def test_a_converted_time_fits_into_an_event() -> None:

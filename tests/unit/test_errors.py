@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,20 +36,14 @@ def test_what_is_in_the_way_of_a_file_is_named(tmp_path: Path):
     assert describe_os_error(raised.value) == f"{tmp_path}/target: Is a directory"
 
 
-def test_a_run_with_room_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to the exact limit, and without a limit."""
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (1, descriptors.needed(10, 100)))
-    descriptors.require(10, 100)
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (1, resource.RLIM_INFINITY))
-    descriptors.require(10, 10**9)
-
-
-def test_a_run_without_room_is_refused_with_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_room_for_its_descriptors_is_refused_with_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A link per host; a log and its index per task."""
+    for limit, tasks in ((descriptors.needed(10, 100), 100), (resource.RLIM_INFINITY, 10**9)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (1, limit))
+        descriptors.require(10, tasks)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1, 1024))
-    with pytest.raises(
-        TflaunchError, match=r"1000 tasks on 10 hosts need 2110 .* may have 1024; raise .*ulimit"
-    ) as refusal:
+    said = r"1000 tasks on 10 hosts need 2110 .* may have 1024; raise .*ulimit"
+    with pytest.raises(TflaunchError, match=said) as refusal:
         descriptors.require(10, 1000)
     assert refusal.value.exit_code == 3
 
@@ -62,38 +57,29 @@ def test_a_walk_yields_directories_after_what_is_in_them(tmp_path: Path) -> None
     found = [(entry.path, entry.is_directory) for entry in file_trees.walk(str(tmp_path))]
     assert found == [("a/b/c", False), ("a/b", True), ("a/link", False), ("a", True), ("d", True)]
     assert [entry.path for entry in file_trees.walk(str(tmp_path), lambda entry: entry.name != "b")][:1] == ["a/b"]
-
-
-def test_a_deep_tree_is_walked_and_measured(deep_path: Path) -> None:
-    make_deep(deep_path)
-    before = os.listdir("/proc/self/fd")
-    assert sum(1 for _ in file_trees.walk(str(deep_path))) == DEPTH + 1
-    assert next(file_trees.walk(str(deep_path))).depth == DEPTH
-    assert file_tree.tree_size(deep_path) >= 0
-    assert os.listdir("/proc/self/fd") == before
-
-
-def test_a_directory_that_moves_ends_the_walk(tmp_path: Path) -> None:
-    """Its ".." leads elsewhere then."""
-    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
     walk = file_trees.walk(str(tmp_path / "a"))
     next(walk)
-    (tmp_path / "a" / "b").rename(tmp_path / "elsewhere")
+    (tmp_path / "a" / "b").rename(tmp_path / "elsewhere")  # its ".." leads elsewhere then
     with pytest.raises(OSError, match="moved"):
         list(walk)
 
 
 @pytest.mark.parametrize("remove", [file_trees.remove_tree, lambda path: file_tree.delete_tree(Path(path))])
-def test_a_tree_is_removed(tmp_path: Path, remove: object) -> None:
-    """However deep, also what is read-only; nothing behind its links."""
-    tree, other = tmp_path / "tree", tmp_path / "other"
+def test_a_tree_is_walked_measured_and_removed(deep_path: Path, remove: Callable[[str], OSError | None]) -> None:
+    """However deep, also what is read-only; nothing behind its links; no descriptor stays open."""
+    tree, other = deep_path / "tree", deep_path / "other"
     make_deep(tree)
     other.mkdir()
     (other / "file").touch()
+    before = os.listdir("/proc/self/fd")
+    depths = [entry.depth for entry in file_trees.walk(str(tree))]
+    assert (len(depths), depths[0]) == (DEPTH + 1, DEPTH)
+    assert file_tree.tree_size(tree) >= 0
     (tree / "link").symlink_to(other)
     (tree / "locked" / "inside").mkdir(parents=True)
     (tree / "locked").chmod(0o500)
-    assert remove(str(tree)) is None  # type: ignore[operator]
+    assert remove(str(tree)) is None
+    assert os.listdir("/proc/self/fd") == before
     assert not tree.exists()
     assert (other / "file").exists()
 

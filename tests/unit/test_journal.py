@@ -178,13 +178,8 @@ def test_what_they_tell_is_read_again_and_the_job_stays() -> None:
     assert [type(step.event) for step in steps] == [FaultInjected, MemoryGrew, HangExplained, StartExplained]
     assert all(step.job is history.job and not step.actions for step in steps)
     known = replay.annotations_in(records)
-    assert tuple(known) == (
-        {"worker:0": Growth(0, 9.0, now, now + 60)},
-        "worker:0 sleeps",
-        now,
-        {},
-        ("worker:0 imports", 0),
-    )
+    growth = {"worker:0": Growth(0, 9.0, now, now + 60)}
+    assert tuple(known) == (growth, "worker:0 sleeps", now, {}, ("worker:0 imports", 0))
     assert known.growth_of(history.job.tasks["worker:0"]) is None  # it has ended
 
 
@@ -201,15 +196,11 @@ def test_one_that_was_a_step_of_an_earlier_version_is_one() -> None:
     assert last.job is history.job
 
 
-def test_one_about_an_unknown_task_is_damage() -> None:
-    grew = {"kind": "memory_grew", "now": 1.0, "host": HERE, "task": "ps:7", "attempt": 0, "rate": 9.0, "left": 60.0}
-    with pytest.raises(DamagedRecordError, match="ps:7"):
-        list(replay.transitions(mirrored(1).job, recorded(grew)))
-
-
-def test_an_end_after_one_is_as_before() -> None:
-    """Growing memory neither ends a task nor changes how its end counts."""
-    quiet = mirrored(1, **STARTS)
-    grown = mirrored(1, **STARTS).happens(MemoryGrew(HERE, "worker:0", 0, 9.0, 60.0))
+def test_growing_memory_neither_ends_a_task_nor_changes_how_its_end_counts() -> None:
+    quiet, grown = mirrored(1, **STARTS), mirrored(1, **STARTS)
+    grown.happens(MemoryGrew(HERE, "worker:0", 0, 9.0, 60.0))
     killed = TaskExited(HERE, "worker:0", 0, None, 9, 5.0)
     assert grown.happens(killed).job == quiet.happens(killed).job
+    of_none = {"kind": "memory_grew", "now": 1.0, "host": HERE, "task": "ps:7", "attempt": 0, "rate": 9.0, "left": 1.0}
+    with pytest.raises(DamagedRecordError, match="ps:7"):
+        list(replay.transitions(mirrored(1).job, recorded(of_none)))
