@@ -209,105 +209,89 @@ def progress_after(*pieces: bytes) -> dict[str, Any]:
     return output.progress()
 
 
-class TestProgress:
-    """Progress lines of Keras, of both generations, as recorded."""
+OF_2 = {"epoch": 2, "epochs": 5}
 
-    @pytest.mark.parametrize(
-        ("lines", "known"),
-        [
-            (
-                "Epoch 2/5\n\r120/469 [=====>......] - ETA: 3s - loss: 0.3120 - accuracy: 0.9\r121/469 "
-                "[=====>......] - ETA: 3s - loss: 0.3 - accuracy: 0.91",
-                {"step": 590, "steps_per_epoch": 469, "metrics": {"loss": 0.3, "accuracy": 0.91}},
-            ),
-            (
-                "Epoch 2/5\n\x1b[1m  1/469\x1b[0m \x1b[37m━━━━\x1b[0m \x1b[1m3:10\x1b[0m 407ms/step - loss: 2.3"
-                "\x08\x08\x08\r\x1b[1m 12/469\x1b[0m \x1b[32m━━\x1b[0m\x1b[37m━━\x1b[0m \x1b[1m1s\x1b[0m 4ms/step"
-                " - loss: 1.9",
-                {"step": 481, "steps_per_epoch": 469, "metrics": {"loss": 1.9}},
-            ),
-            (
-                "Epoch 2/5\n469/469 - 3s - loss: 0.3 - val_loss: 1.2e-05 - 3s/epoch - 6ms/step\n",
-                {"step": 938, "steps_per_epoch": 469, "metrics": {"loss": 0.3, "val_loss": 1.2e-05}},
-            ),
-            ("Epoch 2/5\n", {}),
-        ],
-    )
-    def test_epoch_step_and_metrics(self, lines: str, known: dict[str, object]) -> None:
-        assert progress_after(b"loading\n" + lines.encode()) == {"epoch": 2, "epochs": 5, **known}
 
-    def test_numbers_that_cannot_be_sent_are_left_out(self) -> None:
-        """A loss may overflow; epoch and step still count."""
-        bar = b"Epoch 1/2\n3/9 [==>...] - ETA: 3s - loss: 1e999 - mae: 0.5\n"
-        assert progress_after(bar)["metrics"] == {"mae": 0.5}
+@pytest.mark.parametrize(
+    ("text", "progress"),
+    [
+        (
+            "Epoch 2/5\n\r120/469 [=====>......] - ETA: 3s - loss: 0.3120 - accuracy: 0.9\r121/469 "
+            "[=====>......] - ETA: 3s - loss: 0.3 - accuracy: 0.91",
+            {**OF_2, "step": 590, "steps_per_epoch": 469, "metrics": {"loss": 0.3, "accuracy": 0.91}},
+        ),
+        (
+            "Epoch 2/5\n\x1b[1m  1/469\x1b[0m \x1b[37m━━━━\x1b[0m \x1b[1m3:10\x1b[0m 407ms/step - loss: 2.3"
+            "\x08\x08\x08\r\x1b[1m 12/469\x1b[0m \x1b[32m━━\x1b[0m\x1b[37m━━\x1b[0m \x1b[1m1s\x1b[0m 4ms/step"
+            " - loss: 1.9",
+            {**OF_2, "step": 481, "steps_per_epoch": 469, "metrics": {"loss": 1.9}},
+        ),
+        (
+            "Epoch 2/5\n469/469 - 3s - loss: 0.3 - val_loss: 1.2e-05 - 3s/epoch - 6ms/step\n",
+            {**OF_2, "step": 938, "steps_per_epoch": 469, "metrics": {"loss": 0.3, "val_loss": 1.2e-05}},
+        ),
+        ("Epoch 2/5\n", OF_2),
+        ("Epoch 2/3\n10/10 [======] - loss: 0.5\nEpoch 2/5\n", OF_2),
+        (
+            "Epoch 2/5\n3/9 [==>...] - ETA: 3s - loss: 1e999 - mae: 0.5\n  print('Epoch 3/9')\n",
+            {**OF_2, "step": 12, "steps_per_epoch": 9, "metrics": {"mae": 0.5}},
+        ),
+        ("\r 8192/11490434 [......] - ETA: 0s\b\b\r11490434/11490434 [====] - 0s 0us/step\n", {}),
+        ("\r20/20 [======] - 0s 1ms/step\n", {}),
+        ("read 3/10 [files]\n1/2 [==]\nEpoch of dinosaurs\nEpoch 3/10 starts\n", {}),
+    ],
+    ids=["tf_keras", "Keras 3", "verbose=2", "no bar", "another fit", "overflow", "download", "prediction", "others"],
+)
+def test_progress_is_that_of_the_bar_drawn_last(text: str, progress: dict[str, Any]) -> None:
+    """As Keras of both generations draws it; a read may end within a line."""
+    lines = b"loading\n" + text.encode()
+    assert progress_after(lines) == progress
+    for size in (1, 7, 100):
+        assert progress_after(*(lines[start : start + size] for start in range(0, len(lines), size))) == progress
+    bars = [b"\r 7/10 [====>..] - loss: 0.5".ljust(KEPT, b" ")] * 10
+    assert progress_after(b"Epoch 4/9\n", *bars)["step"] == 37, "an epoch is known long after its line"
 
-    def test_the_sizes_in_which_output_comes_do_not_matter(self) -> None:
-        text = b"Epoch 1/3\n10/10 [======] - loss: 0.5\nEpoch 2/3\n 3/10 [=>....] - loss: 0.4"
-        for size in range(1, len(text)):
-            pieces = [text[start : start + size] for start in range(0, len(text), size)]
-            assert progress_after(*pieces)["step"] == 13, size
 
-    def test_what_was_known_stays_until_the_next_bar(self) -> None:
-        """With verbose=2, an epoch draws one bar, at its end, and the line of the next one follows at once."""
-        output = LastOutput()
-        for epoch in (1, 2):
-            output.note(f"Epoch {epoch}/3\n10/10 - 3s - loss: {0.5 / epoch} - 3s/epoch\n".encode())
-        output.note(b"Epoch 3/3\n")
-        known = {"epochs": 3, "steps_per_epoch": 10}
-        assert output.progress() == {**known, "epoch": 3, "step": 20, "metrics": {"loss": 0.25}}
-        output.note(b"20/20 - 3s - loss: 0.1 - 3s/epoch\n")
-        assert output.progress() == {**known, "epoch": 3, "step": 60, "steps_per_epoch": 20, "metrics": {"loss": 0.1}}
+def test_what_was_known_stays_until_the_next_bar() -> None:
+    """With verbose=2, an epoch draws one bar, at its end, and the line of the next one follows at once."""
+    output = LastOutput()
+    for epoch in (1, 2):
+        output.note(f"Epoch {epoch}/3\n10/10 - 3s - loss: {0.5 / epoch} - 3s/epoch\n".encode())
+    output.note(b"Epoch 3/3\n")
+    known = {"epochs": 3, "steps_per_epoch": 10}
+    assert output.progress() == {**known, "epoch": 3, "step": 20, "metrics": {"loss": 0.25}}
+    output.note(b"20/20 - 3s - loss: 0.1 - 3s/epoch\n")
+    assert output.progress() == {**known, "epoch": 3, "step": 60, "steps_per_epoch": 20, "metrics": {"loss": 0.1}}
 
-    def test_another_fit_knows_nothing_of_the_one_before(self) -> None:
-        lines = b"Epoch 1/3\n10/10 [======] - loss: 0.5\nEpoch 1/2\n"
-        assert progress_after(lines) == {"epoch": 1, "epochs": 2}
 
-    def test_an_epoch_is_known_long_after_its_line(self) -> None:
-        bars = [b"\r 7/10 [====>..] - loss: 0.5".ljust(KEPT, b" ")] * 10
-        assert progress_after(b"Epoch 4/9\n", *bars)["step"] == 37
+@pytest.mark.parametrize("bar", [TF_KERAS, KERAS_3], ids=["tf_keras", "Keras 3"])
+def test_a_fit_of_one_epoch_is_progress_without_the_line(bar: str) -> None:
+    """Keras writes "Epoch 1/1" nowhere; a loop of fits counts on, and evaluations between them are not read."""
+    output = LastOutput()
+    for done, loss in ((1, 0.9), (40, 0.8), (100, 0.7)):
+        output.note(bar.format(done=done, steps=100, loss=loss).encode())
+        assert output.progress() == {"epoch": 1, "step": done, "steps_per_epoch": 100, "metrics": {"loss": loss}}
+    output.note(b"\n" + bar.format(done=20, steps=20, loss=0.1).encode() + b"\n")
+    assert output.progress()["step"] == 100
+    for done in (1, 100):
+        output.note(bar.format(done=done, steps=100, loss=0.6).encode())
+    assert output.progress() == {"epoch": 2, "step": 200, "steps_per_epoch": 100, "metrics": {"loss": 0.6}}
 
-    def test_a_traceback_that_shows_such_a_line_is_none(self) -> None:
-        lines = b"Epoch 3/9\n7/10 [==>..] - loss: 0.5\n  print('Epoch 3/9')\n"
-        assert progress_after(lines)["step"] == 27
 
-    @pytest.mark.parametrize("bar", [TF_KERAS, KERAS_3], ids=["tf_keras", "Keras 3"])
-    def test_a_fit_of_one_epoch_is_progress_without_the_line(self, bar: str) -> None:
-        """Keras writes "Epoch 1/1" nowhere; a loop of fits counts on, and evaluations between them are not read."""
-        output = LastOutput()
-        for done, loss in ((1, 0.9), (40, 0.8), (100, 0.7)):
-            output.note(bar.format(done=done, steps=100, loss=loss).encode())
-            assert output.progress() == {"epoch": 1, "step": done, "steps_per_epoch": 100, "metrics": {"loss": loss}}
-        output.note(b"\n" + bar.format(done=20, steps=20, loss=0.1).encode() + b"\n")
-        assert output.progress()["step"] == 100
-        for done in (1, 100):
-            output.note(bar.format(done=done, steps=100, loss=0.6).encode())
-        assert output.progress() == {"epoch": 2, "step": 200, "steps_per_epoch": 100, "metrics": {"loss": 0.6}}
+@pytest.mark.parametrize("steps", [20, 100])
+@pytest.mark.parametrize("bar", [TF_KERAS, KERAS_3, ALL_AT_ONCE], ids=["tf_keras", "Keras 3", "verbose=2"])
+def test_an_evaluation_after_epochs_is_not_their_progress(bar: str, steps: int) -> None:
+    """Even of as many steps, and of more output than is kept; a callback may write between a bar and its last."""
+    output = LastOutput()
+    shown = [bar.format(done=100, steps=100, loss=0.9), "saved\n", bar.format(done=100, steps=100, loss=0.7), "\n"]
+    output.note(f"Epoch 2/2\n{''.join(shown[2:] if bar is ALL_AT_ONCE else shown)}".encode())
+    for done in (1, *range(1, steps + 1), *([steps] * 500)):
+        output.note(bar.format(done=done, steps=steps, loss=0.1).encode())
+    output.note(b"\n")
+    progress = {"epoch": 2, "epochs": 2, "step": 200, "steps_per_epoch": 100, "metrics": {"loss": 0.7}}
+    assert output.progress() == progress
 
-    @pytest.mark.parametrize("steps", [20, 100])
-    @pytest.mark.parametrize("bar", [TF_KERAS, KERAS_3, ALL_AT_ONCE], ids=["tf_keras", "Keras 3", "verbose=2"])
-    def test_an_evaluation_after_epochs_is_not_their_progress(self, bar: str, steps: int) -> None:
-        """Even of as many steps, and of more output than is kept; a callback may write between a bar and its last."""
-        output = LastOutput()
-        shown = [bar.format(done=100, steps=100, loss=0.9), "saved\n", bar.format(done=100, steps=100, loss=0.7), "\n"]
-        output.note(f"Epoch 2/2\n{''.join(shown[2:] if bar is ALL_AT_ONCE else shown)}".encode())
-        for done in (1, *range(1, steps + 1), *([steps] * 500)):
-            output.note(bar.format(done=done, steps=steps, loss=0.1).encode())
-        output.note(b"\n")
-        progress = {"epoch": 2, "epochs": 2, "step": 200, "steps_per_epoch": 100, "metrics": {"loss": 0.7}}
-        assert output.progress() == progress
 
-    def test_empty_lines_cost_no_more_than_others(self) -> None:
-        """A search that began again at each of a million would take minutes."""
-        assert progress_after(b"\n" * 1_000_000 + b" - \r" + b" " * 1_000_000) == {}
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            b"\r 8192/11490434 [......] - ETA: 0s\b\b\r11490434/11490434 [====] - 0s 0us/step\n",
-            b"\r20/20 [======] - 0s 1ms/step\n",
-            b"read 3/10 [files]\n1/2 [==]\nEpoch of dinosaurs\nEpoch 3/10 starts\n",
-        ],
-        ids=["download", "prediction", "other programs"],
-    )
-    def test_what_has_no_metrics_is_no_training(self, text: bytes) -> None:
-        assert progress_after(text) == {}
+def test_empty_lines_cost_no_more_than_others() -> None:
+    """A search that began again at each of a million would take minutes."""
+    assert progress_after(b"\n" * 1_000_000 + b" - \r" + b" " * 1_000_000) == {}
