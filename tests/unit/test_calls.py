@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -62,12 +63,11 @@ def test_who_ends_a_call_hears_nothing_any_more() -> None:
     agent, heard = PlayedAgent(), Heard()
     call = agent.calls.begin("measure", heard.waiter)
     call.tell(what="line")
-    call.end()
-    call.end()
+    for _ in range(2):
+        call.end()
     agent.tell(1, part=1)
     agent.answer(1, value=2)
-    assert heard.got == []
-    assert [message["kind"] for message in agent.sent] == ["measure", "tell_call", "end_call"]
+    assert (heard.got, [message["kind"] for message in agent.sent]) == ([], ["measure", "tell_call", "end_call"])
     with pytest.raises(ValueError, match="not asked"):
         agent.answer(1, value=2)
 
@@ -75,10 +75,8 @@ def test_who_ends_a_call_hears_nothing_any_more() -> None:
 def test_a_malformed_answer_is_a_lost_one() -> None:
     agent, heard = PlayedAgent(), list[str]()
 
-    def refuse(message: dict[str, Any], body: bytes) -> None:
-        raise ValueError("malformed")
-
-    agent.calls.begin("measure", Waiter(refuse, lambda: heard.append("lost")))
+    refused = Waiter(Mock(side_effect=ValueError("malformed")), lambda: heard.append("lost"))
+    agent.calls.begin("measure", refused)
     with pytest.raises(ValueError, match="malformed"):
         agent.answer(1)
     assert heard == ["lost"]

@@ -86,6 +86,9 @@ def test_a_name_gives_a_task_per_address() -> None:
     assert found(Path(), "dns:localhost:2222") == (Address("127.0.0.1", 2222),)
     assert found(Path(), "dns:localhost:80") == (Address("127.0.0.1", 80),)
     assert found(Path(), "dns:[::1]:2222") == (Address("::1", 2222),)
+    read = validate_data({"cluster": {"ps": 1}, "discover": {"worker": "dns:nosuch.invalid"}, "command": ["x"]})
+    assert isinstance(read, Spec)
+    assert set(resolve.assumed("job.json", read).cluster) == {"ps", "worker"}, "`check` reads it without the network"
 
 
 @pytest.mark.parametrize(
@@ -122,13 +125,6 @@ def test_what_cannot_be_found_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "none").write_text("h1:0\n")
     (tmp_path / "bad").write_text("h1:99999\n")
     assert words in problem(tmp_path, where)
-
-
-def test_offline_hosts_are_assumed() -> None:
-    """`check` reads a spec without using the network."""
-    read = validate_data({"cluster": {"ps": 1}, "discover": {"worker": "dns:nosuch.invalid"}, "command": ["x"]})
-    assert isinstance(read, Spec)
-    assert set(resolve.assumed("job.json", read).cluster) == {"ps", "worker"}
 
 
 def test_nothing_of_a_command_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,19 +65,13 @@ def test_a_task_has_the_home_and_the_login_of_its_host(monkeypatch: pytest.Monke
     assert host_vars.inherited(environ) == {"TFLAUNCH_HOME": "/h", "LD_LIBRARY_PATH": "/l"}
 
 
-def _interpreter(directory: Path, *names: str) -> str:
-    for name in names:
-        (directory / "bin").mkdir(parents=True, exist_ok=True)
-        (directory / "bin" / name).write_text("")
-        (directory / "bin" / name).chmod(0o755)
-    return str(directory / "bin" / names[0])
-
-
 def test_python_is_the_one_that_runs_the_agent(tmp_path: Path) -> None:
     """Its directory comes first on PATH, unless `python` and `python3` are found there already."""
-    ours = _interpreter(tmp_path / "ours", "python3", "python")
-    other = str(Path(_interpreter(tmp_path / "other", "python3")).parent)
-    directory = str(Path(ours).parent)
+    for name in ("ours/python3", "ours/python", "other/python3"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch(0o755)
+    directory, other = f"{tmp_path}/ours", f"{tmp_path}/other"
+    ours = f"{directory}/python3"
     assert host_vars.with_python_first(f"/none:{other}", ours) == f"{directory}:/none:{other}"
     assert host_vars.with_python_first(f"{other}:{directory}", ours) == f"{directory}:{other}:{directory}"
     assert host_vars.with_python_first(f"/none:{directory}:{other}", ours) == f"/none:{directory}:{other}"
@@ -107,8 +101,7 @@ def environment(root: Path, *packages: str, tensorflow: str = "2.21.0") -> Path:
     (root / "bin").mkdir(parents=True)
     (root / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
     python = root / "bin" / "python"
-    python.write_text("")
-    python.chmod(0o755)
+    python.touch(0o755)
     return python
 
 
