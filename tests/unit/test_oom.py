@@ -35,25 +35,28 @@ class Kernel:
         self.root.mkdir()
         (self.proc / "meminfo").write_text("MemTotal:       16777216 kB\nMemFree:  1 kB\n")
 
-    def v2(self, name: str, limit: str = "max", kills: int = 0, hits: int = 0) -> None:
+    def v2(self, name: str, limit: object = "max", kills: int = 0, hits: int = 0) -> None:
+        """Describe a cgroup."""
+        events = f"low 0\nhigh 0\nmax 9\noom {hits}\noom_kill {kills}"
+        self._write(name, {"memory.events": events, "memory.max": limit})
+
+    def v1(self, name: str, limit: int = 2**63 - 4096, kills: int = 0, hits: int = 0, swap: int = 0) -> None:
+        """Describe a version 1 cgroup; ``swap``: the limit of memory and swap together, used up after a kill."""
+        files: dict[str, object] = {
+            "memory.oom_control": f"oom_kill_disable 0\nunder_oom 0\noom_kill {kills}",
+            "memory.limit_in_bytes": limit,
+            "memory.failcnt": hits,
+        }
+        if swap:
+            used = {"memory.memsw.failcnt": 0, "memory.memsw.max_usage_in_bytes": swap if kills > 1 else 0}
+            files |= {"memory.memsw.limit_in_bytes": swap, **used}
+        self._write(f"memory/{name.strip('/')}", files)
+
+    def _write(self, name: str, files: dict[str, object]) -> None:
         directory = self.root / name.strip("/")
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "memory.events").write_text(f"low 0\nhigh 0\nmax 9\noom {hits}\noom_kill {kills}\n")
-        (directory / "memory.max").write_text(f"{limit}\n")
-
-    def v1(self, name: str, limit: int = 2**63 - 4096, kills: int = 0, hits: int = 0) -> None:
-        directory = self.root / "memory" / name.strip("/")
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "memory.oom_control").write_text(f"oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n")
-        (directory / "memory.limit_in_bytes").write_text(f"{limit}\n")
-        (directory / "memory.failcnt").write_text(f"{hits}\n")
-
-    def v1_with_swap(self, name: str, limit: int, most: int = 0) -> None:
-        """Describe the combined limit of memory and swap of a version 1 cgroup."""
-        directory = self.root / "memory" / name.strip("/")
-        (directory / "memory.memsw.limit_in_bytes").write_text(f"{limit}\n")
-        (directory / "memory.memsw.failcnt").write_text("0\n")
-        (directory / "memory.memsw.max_usage_in_bytes").write_text(f"{most}\n")
+        for file, text in files.items():
+            (directory / file).write_text(f"{text}\n")
 
     def we_are_in(self, *lines: str) -> None:
         """Set the cgroups of this process."""
@@ -78,36 +81,33 @@ def kernel(tmp_path: Path) -> Kernel:
 
 
 def test_the_limit_that_was_hit_is_named(kernel: Kernel) -> None:
-    """Of several limits, the nearest one at which an allocation failed."""
+    """Of several limits, the nearest one at which an allocation failed; without one it was the machine."""
     kernel.we_are_in("0::/slice/job/here")
     for name in ("/slice/job/here", "/slice/job", "/slice"):
-        kernel.v2(name, str(2 * GIB), kills=3)
+        kernel.v2(name, 2 * GIB, kills=3)
     watch = kernel.watch()
     assert not watch.evidence(7)
-    kernel.v2("/slice/job/here", str(2 * GIB), kills=4)
-    kernel.v2("/slice/job", str(2 * GIB), kills=4, hits=1)
-    kernel.v2("/slice", str(2 * GIB), kills=4, hits=1)
+    kernel.v2("/slice/job/here", 2 * GIB, kills=4)
+    kernel.v2("/slice/job", 2 * GIB, kills=4, hits=1)
+    kernel.v2("/slice", 2 * GIB, kills=4, hits=1)
     assert watch.evidence(7) == "the kernel's OOM killer ended it: memory limit of cgroup /slice/job is 2.0 GiB"
-
-
-def test_one_kill_explains_one_death(kernel: Kernel) -> None:
-    """If two processes died together, both are explained; a third is not. Each look reads a few files."""
-    kernel.we_are_in("0::/")
-    kernel.v2("/", str(64 * 2**20))
-    watch = kernel.watch()
-    kernel.v2("/", str(64 * 2**20), kills=2, hits=2)
-    with patch.object(oom, "open", Mock(wraps=open), create=True) as opened:
-        said = [watch.evidence(pid) for pid in (7, 8, 9)]
-    assert said == ["the kernel's OOM killer ended it: memory limit of the container is 64 MiB"] * 2 + [""]
-    assert 3 <= opened.call_count < 30
-
-
-def test_without_a_limit_it_was_the_machine(kernel: Kernel) -> None:
     kernel.we_are_in("0::/user")
     kernel.v2("/user")
     watch = kernel.watch()
     kernel.v2("/user", kills=1)
     assert watch.evidence(7).endswith("it: the memory of this machine, 16.0 GiB, was full")
+
+
+def test_one_kill_explains_one_death(kernel: Kernel) -> None:
+    """If two processes died together, both are explained; a third is not. Each look reads a few files."""
+    kernel.we_are_in("0::/")
+    kernel.v2("/", 64 * 2**20)
+    watch = kernel.watch()
+    kernel.v2("/", 64 * 2**20, kills=2, hits=2)
+    with patch.object(oom, "open", Mock(wraps=open), create=True) as opened:
+        said = [watch.evidence(pid) for pid in (7, 8, 9)]
+    assert said == ["the kernel's OOM killer ended it: memory limit of the container is 64 MiB"] * 2 + [""]
+    assert 3 <= opened.call_count < 30
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,9 @@ def test_the_first_version_of_cgroups(kernel: Kernel, named: str, place: str, sw
     """The limit with swap is checked first, and its hits are not counted. A container sees its group as the root."""
     kernel.we_are_in("9:name=systemd:/", f"4:cpu,memory:{named}", "0::/")
     kernel.v1("/", kills=1)
-    kernel.v1(place, GIB, kills=1, hits=7)
-    if swap:
-        kernel.v1_with_swap(place, swap)
+    kernel.v1(place, GIB, kills=1, hits=7, swap=swap)
     watch = kernel.watch()
-    kernel.v1(place, GIB, kills=2, hits=7 if swap else 8)
-    if swap:
-        kernel.v1_with_swap(place, swap, most=swap)
+    kernel.v1(place, GIB, kills=2, hits=7 if swap else 8, swap=swap)
     assert watch.evidence(7) == f"the kernel's OOM killer ended it: {words}"
 
 
@@ -156,12 +152,12 @@ def test_a_kill_of_another_process_is_not_ours(kernel: Kernel) -> None:
     """The log names the victim: here a neighbour in the same cgroup."""
     kernel.has_log()
     kernel.we_are_in("0::/")
-    kernel.v2("/", str(GIB))
+    kernel.v2("/", GIB)
     watch = kernel.watch()
-    kernel.v2("/", str(GIB), kills=1, hits=1)
+    kernel.v2("/", GIB, kills=1, hits=1)
     kernel.logs(KILLED.format(1))
     assert not watch.evidence(42)
-    kernel.v2("/", str(GIB), kills=2, hits=2)
+    kernel.v2("/", GIB, kills=2, hits=2)
     kernel.logs(KILLED.format(42))
     assert watch.evidence(42).endswith("memory limit of the container is 1.0 GiB")
     watch.close()
@@ -171,18 +167,11 @@ def test_a_log_that_is_overwritten_or_endless_does_not_hold_us(kernel: Kernel, m
     """EPIPE means that records were lost; the amount read is bounded."""
     kernel.has_log()
     watch = kernel.watch()
-    reads = 0
-
-    def read(descriptor: int, size: int) -> bytes:
-        nonlocal reads
-        reads += 1
-        if reads < 4:
-            raise OSError(errno.EPIPE, "overwritten")
-        return KILLED.format(42).encode().ljust(size)
-
+    record = KILLED.format(42).encode().ljust(8192)
+    read = Mock(side_effect=[*[OSError(errno.EPIPE, "overwritten")] * 3, *[record] * 10_000])
     monkeypatch.setattr(os, "read", read)
     assert watch.evidence(42)
-    assert reads < 600
+    assert 3 < read.call_count < 600
     monkeypatch.undo()
     watch.close()
 
