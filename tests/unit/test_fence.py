@@ -191,19 +191,16 @@ def test_an_outsider_is_named_once() -> None:
     assert sum(map(len, lines)) == 15
 
 
-def test_a_task_without_a_fence_is_told_once() -> None:
-    history = started()
-    (line,) = said(history, PortUnfenced("a", "ps:0", "the kernel does not allow it"))
-    assert line == "warning: connections from everywhere can reach ps:0 on a: the kernel does not allow it"
-    assert said(history, PortUnfenced("b", "worker:0", "the kernel does not allow it")) == []
+def test_a_task_without_a_fence_is_told_once_and_the_job_goes_on_unless_it_needs_it() -> None:
+    history, why = started(), "the kernel does not allow it"
+    (line,) = said(history, PortUnfenced("a", "ps:0", why))
+    assert line == f"warning: connections from everywhere can reach ps:0 on a: {why}"
+    assert said(history, PortUnfenced("b", "worker:0", why)) == []
     assert history.job.phase is Phase.RUNNING
-
-
-def test_a_job_that_needs_its_fence_ends_without_it() -> None:
-    job = started(network="fenced-or-fail").happens(PortUnfenced("a", "ps:0", "the kernel does not allow it")).job
+    job = started(network="fenced-or-fail").happens(PortUnfenced("a", "ps:0", why)).job
     assert job.culprit is not None
     assert (job.phase, job.exit_code is None, job.culprit.cause) == (Phase.STOPPING, False, Cause.PORTS)
-    assert job.culprit.message.endswith('the kernel does not allow it; "network": "open" lets everybody through')
+    assert job.culprit.message.endswith(f'{why}; "network": "open" lets everybody through')
 
 
 @pytest.mark.parametrize("source", ["", "h1", "10.0.0.256", "10.0.0.1 10.0.0.2", "\x1b[2J"])

@@ -56,24 +56,18 @@ class TestSession:
     def test_a_file_in_parts(self, tmp_path: Path) -> None:
         session = Session(tmp_path)
         session.announce(PART + 2)
+        session.announce(1, task="worker:1")  # one file after the other
         session.part(b"x" * PART)
         assert not path_of(tmp_path, *FILE).exists()
         session.part(b"yz")
         read = [("read_file", "worker:0", offset) for offset in (0, PART)]
-        assert session.brief() == [*read, ("release_file", "worker:0", None)]
+        assert session.brief() == [*read, ("release_file", "worker:0", None), ("read_file", "worker:1", 0)]
         assert path_of(tmp_path, *FILE).read_bytes() == b"x" * PART + b"yz"
         assert path_of(tmp_path, *FILE).stat().st_mode & 0o777 == 0o600
-        session.announce(0, task="worker:1")
-        assert session.brief() == [("release_file", "worker:1", None)]
+        empty = Session(tmp_path)
+        empty.announce(0, task="worker:1")
+        assert empty.brief() == [("release_file", "worker:1", None)]
         assert path_of(tmp_path, *FILE._replace(task="worker:1")).read_bytes() == b""
-
-    def test_one_file_after_the_other(self, tmp_path: Path) -> None:
-        session = Session(tmp_path)
-        session.announce(1)
-        session.announce(1, task="worker:1")
-        session.part(b"a")
-        sent = session.brief()
-        assert sent == [("read_file", "worker:0", 0), ("release_file", "worker:0", None), ("read_file", "worker:1", 0)]
 
     def test_another_link_and_another_supervisor_go_on(self, tmp_path: Path) -> None:
         session = Session(tmp_path)
