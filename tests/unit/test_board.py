@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.job_history import HERE, History
-from support.specs import SMALLEST_LOCAL, clustered, made, planned
+from support.specs import clustered, planned
 from tflaunch.core.actions import HoldPorts, StartTask
 from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, PortsRefused, TaskStarted
 from tflaunch.core.job_state import Phase
@@ -16,7 +16,7 @@ from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status
-from tflaunch.plan import attempts, lint, placeholders, serialize, tensorboard
+from tflaunch.plan import attempts, placeholders, serialize, tensorboard
 from tflaunch.plan.model import Plan, TaskPlan
 
 pytestmark = pytest.mark.unit
@@ -100,16 +100,6 @@ class TestPlan:
     def test_a_home_directory_is_that_of_its_host(self) -> None:
         """No shell is there to expand it."""
         assert of(tensorboard="~/logs").argv[4] == "${host:HOME}/logs"
-
-    @pytest.mark.parametrize("logs", ["", " ", "--port"])
-    def test_what_is_no_directory_is_an_error(self, logs: str) -> None:
-        (problem,) = lint.check_spec(made({**SPEC, "tensorboard": logs}))
-        assert (problem.severity, problem.where) == ("error", "tensorboard")
-        assert problem.hint
-
-    def test_a_sidecar_of_that_name_is_fine_without_the_field(self) -> None:
-        plan = planned({**SMALLEST_LOCAL, "sidecars": {NAME: {"command": "tensorboard"}}})
-        assert tensorboard.tensorboard_of(plan) is None
 
 
 class TestReach:

@@ -48,6 +48,11 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
     ({**of(chief=1, ps=1), "strategy": "parameter_server"}, "cluster", "ParameterServerStrategy needs a worker"),
     ({**of(chief=1, worker=1), "strategy": "parameter_server"}, "cluster", "ParameterServerStrategy needs a ps"),
     (local(strategy="tpu"), "cluster", "one process"),
+    ({**of(chief=1, worker=1), "strategy": "jax"}, "cluster.chief", "strategy 'jax' has processes of one kind"),
+    # A misspelt placeholder would reach the program unchanged.
+    (local(env={"A": "{cluster.workers}"}), "env.A", "did you mean {cluster.worker}?"),
+    (local(workdir="{chief.port}"), "workdir", "did you mean {chief.host}?"),
+    (local(roles={"worker": {"workdir": "{task.id}"}}), "roles.worker.workdir", "{task.id} is not a known"),
     # Addresses. TensorFlow binds all interfaces, so loopback addresses count as one host.
     (local("alpha:2222", "Alpha:2222"), "cluster.worker[1]", "cluster.worker[0]"),
     (local("localhost:2222", "127.0.0.1:2222"), "cluster.worker[1]", "cluster.worker[0]"),
@@ -91,6 +96,8 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
     ({"sidecars": {"a": {"command": "serve"}}}, "cluster", '"required": true'),
     ({"sidecars": {"a": {"command": "serve", "required": True}}, "strategy": "mirrored"}, "strategy", ""),
     ({"sidecars": {"a": {"command": "serve", "required": True}}, "tensorboard": "logs"}, "tensorboard", ""),
+    (local(tensorboard=" "), "tensorboard", ""),
+    (local(tensorboard="--port"), "tensorboard", ""),
     # A private network is that of one host; those of sidecars and spare hosts count.
     ({**PRIVATE, "cluster": {"worker": ["alpha:1", "beta:2", "gamma:3"]}}, "network", "has beta beside alpha"),
     (
@@ -117,6 +124,8 @@ FINE: list[dict[str, Any]] = [
     {**SMALLEST, "sidecars": {"board": {"command": "b", "host": "beta"}}, "hosts": {"beta": {"gpus": 0}}},
     local(hosts={"*": {"env": {"A": "1"}}}),
     local(env={"TF_USE_LEGACY_KERAS": "True"}),
+    local(command=["python", "train.py", "{model.name} {tasks.index}"]),
+    local(sidecars={"tensorboard": {"command": "tensorboard"}}),
     local(env={"TF_USE_LEGACY_KERAS": ""}),
     local(env={"TF_NUM_INTEROP_THREADS": "1"}),
     local(env={"BIG": LONGEST}, command=["echo", LONGEST]),

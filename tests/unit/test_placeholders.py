@@ -1,15 +1,18 @@
-"""Placeholders in commands, environments and directories."""
+"""Placeholders in commands, environments and directories; placement of tasks on the hosts that were found."""
 
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support.specs import DIRECTORY, MACHINE, made, planned
 from tflaunch.clusterspec import load, templates
-from tflaunch.plan import attempts, lint, placeholders, planner, serialize
+from tflaunch.clusterspec.model import Spec
+from tflaunch.plan import attempts, lint, placeholders, placement, planner, serialize
 from tflaunch.plan.model import TaskPlan
 from tflaunch_worker import host_vars
 
@@ -112,45 +115,92 @@ def test_a_run_keeps_them_for_later_attempts_and_people_see_what_is_known():
     assert placeholders.shown(plan).tasks[1].argv[2:] == ("1", "localhost:auto,localhost:auto", "auto")
 
 
+JAX = {
+    "KERAS_BACKEND": "jax",
+    "KERAS_DISTRIBUTION_JOB_ADDRESSES": "b:1,c:4567",
+    "KERAS_DISTRIBUTION_NUM_PROCESSES": "2",
+    "KERAS_DISTRIBUTION_PROCESS_ID": "1",
+}
+
+
+def test_variables_of_jax_have_the_ports_of_the_attempt_unless_the_spec_sets_them():
+    task = started(strategy="jax", cluster={"worker": ["b:1", "c"]})
+    assert JAX.items() <= task.env.items()
+    assert set(JAX) <= set(task.env["TFLAUNCH_SET"].split(","))
+    task = started(strategy="jax", cluster={"worker": 2}, env={"KERAS_BACKEND": "torch"})
+    assert task.env["KERAS_BACKEND"] == "torch"
+    assert "KERAS_BACKEND" not in task.env["TFLAUNCH_SET"]
+
+
+def spec(**fields: Any) -> Spec:
+    """Return a spec with a command."""
+    return made({"cluster": {"worker": 1}, "command": ["x"], **fields})
+
+
+def hosts(spec: Spec, role: str = "worker") -> list[str]:
+    """Return the hosts of a role's tasks."""
+    return [address.host for address in spec.cluster[role]]
+
+
 @pytest.mark.parametrize(
-    ("fields", "where", "words"),
+    ("tasks", "slots", "expected"),
     [
-        ({"env": {"A": "{cluster.workers}"}}, "env.A", "did you mean {cluster.worker}?"),
-        ({"workdir": "{chief.port}"}, "workdir", "did you mean {chief.host}?"),
-        ({"roles": {"worker": {"workdir": "{task.id}"}}}, "roles.worker.workdir", "{task.id} is not a known"),
+        (4, "ab", "aabb"),
+        (3, "ab", "aab"),
+        (2, "abcd", "ab"),
+        (2, "aabb", "ab"),
+        (3, "aab", "aab"),
+        (6, "aab", "aaaabb"),
     ],
 )
-def test_a_misspelt_placeholder_is_an_error(fields: dict[str, Any], where: str, words: str):
-    """The program would receive it unchanged."""
-    (problem,) = lint.check_spec(made({"cluster": {"worker": 2}, "command": TRAIN, **fields}))
-    assert (problem.severity, problem.where) == ("error", where)
-    assert words in problem.sentence()
-    others = "{model.name} {tasks.index}"  # not every dotted name is a placeholder
-    assert lint.check_spec(made({"cluster": {"worker": 2}, "command": [*TRAIN, others]})) == []
+def test_counted_tasks_are_spread_in_blocks(tasks: int, slots: str, expected: str) -> None:
+    """Each host gets one task while hosts outnumber tasks; else tasks go by slots."""
+    assert hosts(placement.spread(spec(cluster={"worker": tasks}), slots)) == list(expected)
 
 
-class TestJax:
-    """The strategy whose framework reads its cluster from variables."""
+def test_tasks_that_have_a_host_keep_it() -> None:
+    """In the order of roles, whatever the order in the spec."""
+    mixed = spec(cluster={"ps": 1, "worker": ["h9", "localhost"], "chief": 1})
+    placed = placement.spread(mixed, ["a", "b", "c"])
+    assert (hosts(placed, "chief"), hosts(placed), hosts(placed, "ps")) == (["a"], ["h9", "b"], ["c"])
+    assert list(placed.cluster) == ["ps", "worker", "chief"]
 
-    VARIABLES: ClassVar = {
-        "KERAS_BACKEND": "jax",
-        "KERAS_DISTRIBUTION_JOB_ADDRESSES": "b:1,c:4567",
-        "KERAS_DISTRIBUTION_NUM_PROCESSES": "2",
-        "KERAS_DISTRIBUTION_PROCESS_ID": "1",
-    }
 
-    def test_its_variables_have_the_ports_of_the_attempt(self):
-        task = started(strategy="jax", cluster={"worker": ["b:1", "c"]})
-        assert self.VARIABLES.items() <= task.env.items()
-        assert set(self.VARIABLES) <= set(task.env["TFLAUNCH_SET"].split(","))
+@given(st.integers(1, 60), st.lists(st.sampled_from("abcdef"), min_size=1, max_size=20))
+def test_a_spread_is_even(tasks: int, slots: list[str]) -> None:
+    placed = hosts(placement.spread(spec(cluster={"worker": tasks}), slots))
+    assert len(placed) == tasks
+    per_slot = [placed.count(host) / slots.count(host) for host in set(slots)]
+    if tasks >= len(set(slots)):
+        assert max(per_slot) - min(per_slot) < 2
+    else:
+        assert max(placed.count(host) for host in set(slots)) == 1
 
-    def test_the_spec_overrides_them(self):
-        task = started(strategy="jax", cluster={"worker": 2}, env={"KERAS_BACKEND": "torch"})
-        assert task.env["KERAS_BACKEND"] == "torch"
-        assert "KERAS_BACKEND" not in task.env["TFLAUNCH_SET"]
 
-    def test_it_has_workers_only(self):
-        """A chief would have no number among them."""
-        spec = made({"cluster": {"chief": 1, "worker": 1}, "strategy": "jax", "command": TRAIN})
-        (problem,) = lint.check_spec(spec)
-        assert problem.sentence().startswith("cluster.chief: strategy 'jax' has processes of one kind")
+def test_nodes_take_the_place_of_named_hosts() -> None:
+    """They keep its ports, environment and GPUs, but not its connection settings."""
+    named = spec(
+        cluster={"chief": ["a:2222"], "worker": ["b", "a"]},
+        hosts={"a": {"ssh": "ann@10.0.0.1", "env": {"X": "1"}, "gpus": 2}, "z": {"gpus": 1}},
+        sidecars={"board": {"command": ["x"], "host": "b"}, "other": {"command": ["x"]}},
+    )
+    placed = placement.onto(named, ["n7", "n8", "n9"])
+    assert str(placed.cluster["chief"][0]) == "n7:2222"
+    assert hosts(placed) == ["n8", "n7"]
+    assert (placed.hosts["n7"].env, placed.hosts["n7"].gpus, placed.hosts["n7"].ssh) == ({"X": "1"}, 2, None)
+    assert set(placed.hosts) == {"n7"}
+    assert {name: sidecar.host for name, sidecar in placed.sidecars.items()} == {"board": "n8", "other": "n7"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"cluster": {"worker": 4}}, 1),
+        ({"cluster": {"worker": 4}, "slurm": {"nodes": 2}}, 2),
+        ({"cluster": {"worker": 4}, "slurm": {"nodes": "2-4"}}, 2),
+        ({"cluster": {"worker": ["a", "b"], "chief": ["c"]}, "slurm": {"nodes": 9}}, 3),
+    ],
+)
+def test_how_many_nodes_a_spec_asks_for(fields: dict[str, Any], expected: int) -> None:
+    """One per named host, else the number in the spec."""
+    assert placement.nodes_wanted(spec(**fields)) == expected
