@@ -94,11 +94,7 @@ class SimConnector:
         self._tell = tell
 
     def open(self) -> SimLink:
-        """Start an agent.
-
-        Raises:
-            LinkError: why it cannot be started.
-        """
+        """Start an agent."""
         self._wait_in_queue()
         self._reach()
         if self.host.is_locked:
@@ -106,12 +102,7 @@ class SimConnector:
         return SimLink(self.host.start_agent())
 
     def resume(self) -> SimLink:
-        """Find the agent again.
-
-        Raises:
-            AgentGoneError: it has ended.
-            LinkError: why it cannot be reached, for now.
-        """
+        """Find the agent again."""
         self._reach()
         agent = self.host.agent
         if agent is None:
@@ -164,12 +155,7 @@ class SimLocalConnector(SimConnector):
         return SimLink(self.host.refused_end() if self.host.is_locked else self.host.start_agent())
 
     def resume(self) -> SimLink:
-        """Find the agent again, or wait for the guard.
-
-        Raises:
-            AgentGoneError: it has ended.
-            LinkError: it does not end.
-        """
+        """Find the agent again, or wait for the guard."""
         if self.host.agent is not None and not self.host.agent.has_ended:
             return SimLink(self.host.connect())
         if self.host.is_locked:

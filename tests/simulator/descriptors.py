@@ -41,11 +41,7 @@ class File:
             self.selector.look(self)
 
     def read(self, size: int) -> bytes:
-        """Return the available bytes.
-
-        Raises:
-            BlockingIOError: nothing yet.
-        """
+        """Return the available bytes."""
         raise BlockingIOError
 
     def close(self) -> None:

@@ -27,21 +27,13 @@ class Disk:
         self._wait = wait
 
     def create(self) -> None:
-        """Create a file.
-
-        Raises:
-            OSError: there is no space for it.
-        """
+        """Create a file."""
         if not self.has_inodes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.take(1)
 
     def take(self, size: int) -> int:
-        """Return for how many of these bytes there is space.
-
-        Raises:
-            OSError: there is none.
-        """
+        """Return for how many of these bytes there is space."""
         if self.seconds:
             self._wait(self.seconds)
         if self.room <= 0:
@@ -87,22 +79,14 @@ class FileSystem:
         self._death: BaseException | None = None
 
     def find(self, path: str | os.PathLike[str]) -> Node:
-        """Return a file.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
+        """Return a file."""
         text = _whole(path)
         if text not in self.nodes:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), text)
         return self.nodes[text]
 
     def create(self, path: str | os.PathLike[str], kind: int, mode: int = 0o600, target: str = "") -> Node:
-        """Create a file that does not exist.
-
-        Raises:
-            OSError: it exists, there is no directory for it, or no space.
-        """
+        """Create a file that does not exist."""
         text = _whole(path)
         if text in self.nodes:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), text)
@@ -294,11 +278,7 @@ class Stream:
         return data
 
     def write(self, data: bytes) -> int:
-        """Append bytes.
-
-        Raises:
-            OSError: there is no space for them.
-        """
+        """Append bytes."""
         written = self._calls.write(self._descriptor, data)
         if self._is_whole and written < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

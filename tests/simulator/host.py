@@ -34,21 +34,13 @@ class SimPorts:
         """Return nothing: there are no sockets."""
 
     def hold(self, task: str, port: int) -> int:
-        """Hold a port.
-
-        Raises:
-            PortTakenError: as the history requires.
-        """
+        """Hold a port."""
         if self._host.refuses_ports:
             raise PortTakenError(port or 2222, "pid 7 (another program)")
         return port or self._host.world.random.randrange(10000, 32000)
 
     def hold_beside(self, task: str, port: int) -> int:
-        """Hold a port, or another one: now and then the requested one is taken.
-
-        Raises:
-            PortTakenError: as the history requires.
-        """
+        """Hold a port, or another one: now and then the requested one is taken."""
         return self.hold(task, port if self._host.world.chance(0.7) else 0)
 
 
@@ -95,36 +87,31 @@ class SimLeftFile:
 
 
 class SimMeasurer:
-    """Measures tasks, which use nothing here."""
+    """Measures tasks, which use nothing here; answers at once."""
 
     def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[dict[str, dict[str, float]]], None]) -> None:
         answer({task: {"cpu_seconds": 0.0, "rss_bytes": 0} for task in pids()})
 
 
 class SimEvidenceCollector:
-    """Looks at tasks, which have no processes here."""
+    """Looks at tasks, which have no processes here; answers at once."""
 
-    def __init__(self, loop: SimLoop) -> None:
-        """Look at nothing yet."""
+    def __init__(self, loop: SimLoop) -> None: ...
 
     def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[dict[str, list[Any]]], None]) -> None:
         answer({task: [] for task in pids()})
 
 
 class SimVitals:
-    """Measures nothing regularly."""
+    """Measures nothing regularly: nothing grows."""
 
-    def __init__(self, *_: object) -> None:
-        """Measure nothing yet."""
+    def __init__(self, *_: object) -> None: ...
 
-    def add(self, task: str, attempt: int, pid: Callable[[], int]) -> None:
-        """Watch nothing."""
+    def add(self, task: str, attempt: int, pid: Callable[[], int]) -> None: ...
 
-    def remove(self, task: str) -> None:
-        """Nothing was watched."""
+    def remove(self, task: str) -> None: ...
 
-    def resend_history(self) -> None:
-        """There is none."""
+    def resend_history(self) -> None: ...
 
     def growth(self) -> str:
         return ""

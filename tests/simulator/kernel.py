@@ -312,40 +312,25 @@ def _find(pid: int) -> Process | None:
     return current.host.processes.get(pid)
 
 
-_MODULES: tuple[tuple[Any, str, object], ...] = (
-    (task, "os", _Os),
-    (task, "linux", _Linux),
-    (task, "procfs", _Linux),
-    (task_processes, "os", _Os),
-    (task_processes, "linux", _Linux),
-    (task_processes, "procfs", _Linux),
-    (process_ends, "linux", _Linux),
-    (process_ends, "procfs", _Linux),
-    (task, "spawn", _Spawn),
-    (task_evidence, "EvidenceCollector", SimEvidenceCollector),
-    (memory_reports, "VitalsReporter", SimVitals),
-    (agent, "os", _Os),
-    (orphans, "os", _Os),
-    (orphans, "linux", _Linux),
-    (orphans, "procfs", _Linux),
-    (port_watch, "listening_sockets", _Listeners),
-    (task_output, "os", _on_host),
-    (received_code, "os", _CodeCalls(_there)),
-    (arriving_files, "os", _CodeCalls(_there)),
-    (arriving_files, "open", _on_host.open_stream),
-    (received_code, "open", _on_host.open_stream),
-    (checkpoint_copies, "CheckpointCopies", SimCheckpointCopies),
-    (received_code, "file_trees", TreeCalls(_there)),
-    (received_code, "offload", _Offload),
-    (received_code, "time", _Clock(_there)),
-    (task, "time", _Clock(_there)),
-    (log_sink, "time", _Clock(_here)),
-    (append_file, "os", _on_machine),
-    (log_writer, "os", _on_machine),
-    (log_index, "os", _on_machine),
-    (log_reader, "os", _on_machine),
-    (backlog, "os", _on_machine),
+_BY_NAME: tuple[tuple[str, object, tuple[Any, ...]], ...] = (
+    ("os", _Os, (task, task_processes, agent, orphans)),
+    ("os", _on_host, (task_output,)),
+    ("os", _CodeCalls(_there), (received_code, arriving_files)),
+    ("os", _on_machine, (append_file, log_writer, log_index, log_reader, backlog)),
+    ("linux", _Linux, (task, task_processes, process_ends, orphans)),
+    ("procfs", _Linux, (task, task_processes, process_ends, orphans)),
+    ("open", _on_host.open_stream, (arriving_files, received_code)),
+    ("time", _Clock(_there), (received_code, task)),
+    ("time", _Clock(_here), (log_sink,)),
+    ("spawn", _Spawn, (task,)),
+    ("listening_sockets", _Listeners, (port_watch,)),
+    ("file_trees", TreeCalls(_there), (received_code,)),
+    ("offload", _Offload, (received_code,)),
+    ("EvidenceCollector", SimEvidenceCollector, (task_evidence,)),
+    ("VitalsReporter", SimVitals, (memory_reports,)),
+    ("CheckpointCopies", SimCheckpointCopies, (checkpoint_copies,)),
 )
+_MODULES = tuple((module, name, substitute) for name, substitute, modules in _BY_NAME for module in modules)
 
 
 @contextmanager

@@ -16,16 +16,6 @@ pytestmark = [
     pytest.mark.usefixtures("shared_import"),
 ]
 
-FIT = """
-import tensorflow as tf
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-with strategy.scope():
-    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-data = tf.data.Dataset.from_tensors((tf.ones((2,)), tf.ones((1,)))).repeat().batch(4)
-model.fit(data, epochs=1, steps_per_epoch=2, verbose=2)
-"""
-
 SERVE_AND_FIT = """
 import tensorflow as tf
 resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -91,15 +81,6 @@ def last_lines(launch: Launch, task: str, program: str, cluster: dict[str, int],
     ended = launch.up(spec)
     assert ended.returncode == 1, ended.stderr
     return launch.log(task).splitlines()
-
-
-@pytest.mark.thorough
-def test_keras_3_under_mirrored_workers(launch: Launch) -> None:
-    """Whatever its message is in this version."""
-    lines = last_lines(launch, "worker:0", FIT, {"worker": 2}, legacy_keras=False)
-    facts = Facts("multi_worker_mirrored", task="worker:0", legacy_keras=False)
-    assert "Keras 3 cannot `fit`" in (find_hint(lines, facts) or "")
-    assert not saw_peer_vanish(lines)
 
 
 @pytest.mark.thorough

@@ -282,17 +282,6 @@ def test_own_handlers_of_term(launch: Launch) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("shared_import")
-def test_a_loop_of_its_own_with_keras_3(launch: Launch) -> None:
-    """`legacy_keras: false`: both workers learn, and end with the same weights."""
-    logs = succeeds(launch, "keras_3_loop.py", legacy_keras=False)
-    assert [lines_of(log, "Keras") for log in logs.values()] == [["3 learned"]] * 2
-    first, second = (lines_of(log, "weights") for log in logs.values())
-    assert first == second
-    assert len(first) == 1
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("shared_import")
 def test_fit_of_keras_3_fails_with_advice(launch: Launch) -> None:
     """The hint names the remedy, even where legacy_keras does not help."""
     ended = up(launch, "imports_keras.py")

@@ -31,16 +31,6 @@ SERVERS = {"worker": {"server": True}, "ps": {"server": True}}
 SILENCE = "60s"
 """Longer than TensorFlow needs to start, even on a busy machine; a timeout that a test waits for."""
 
-LONELY = """
-import os, sys, time
-import tensorflow as tf
-if os.environ["TFLAUNCH_TASK"] == "worker:1":
-    while not os.path.exists("fail"):
-        time.sleep(0.05)
-    sys.exit(5)
-tf.distribute.MultiWorkerMirroredStrategy()
-"""
-
 
 def spec(launch: Launch, program: str, *arguments: object, **fields: Any) -> Path:
     """Write a spec, by default of two mirrored workers, that run one of the programs."""
@@ -145,20 +135,6 @@ def test_a_plain_code_in_training_is_the_jobs_and_its_victims_are_not_blamed(lau
     assert not re.search(r"worker:0 (exited|was killed)", err)
     assert [record["was_told"] for record in launch.records("task_exited")] == [False, True]
     assert "Traceback" not in launch.log("worker:0")
-
-
-@pytest.mark.thorough
-def test_a_program_that_fails_while_others_wait_for_it_is_not_retried(launch: Launch) -> None:
-    """worker:0 listens and waits in the constructor of its strategy."""
-    written = launch.spec(cluster={"worker": 2}, command=["python", "-c", LONELY], env=QUIET, restart=AT_ONCE)
-    running = launch.start("up", written)
-    wait_until(lambda: launch.records("port_opened", task="worker:0"), running)
-    (launch.directory / "fail").touch()
-    err = finish(running)
-    assert running.returncode == 5, err
-    assert "worker:1 exited with code 5" in err
-    assert "not restarted: it failed during start-up" in err
-    assert starts(launch, "worker:1") == [0]
 
 
 CHIEF_ONLY = """

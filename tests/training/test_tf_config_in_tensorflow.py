@@ -97,10 +97,10 @@ def plan_of(data: dict[str, Any]) -> Plan:
 
 
 @pytest.mark.parametrize(("strategy", "cluster", "task", "role"), CASES, ids=IDS)
-def test_tensorflow_reads_who_the_task_is_and_where_all_others_are(
+def test_tensorflow_reads_who_the_task_is_who_leads_and_where_all_others_are(
     tensorflow: SimpleNamespace, tf_config: Any, strategy: str, cluster: dict[str, int], task: str, role: Role
 ):
-    """Through the resolver that every strategy uses by default."""
+    """Through the resolver that every strategy uses by default; the checks are those before a port is opened."""
     plan = plan_of({"cluster": cluster, "strategy": strategy})
     tf_config(plan.find(task))
     resolver = tensorflow.resolver()
@@ -111,15 +111,7 @@ def test_tensorflow_reads_who_the_task_is_and_where_all_others_are(
         assert addresses == [str(other.address) for other in plan.tasks if other.role == name]
     assert ("evaluator" in seen) == (task == "evaluator:0" or (strategy == "none" and "evaluator" in cluster))
     assert set(seen) | {"evaluator"} == set(cluster) | {"evaluator"}
-
-
-@pytest.mark.parametrize(("strategy", "cluster", "task", "role"), CASES, ids=IDS)
-def test_tensorflow_accepts_the_cluster_and_agrees_on_who_leads(
-    tensorflow: SimpleNamespace, tf_config: Any, strategy: str, cluster: dict[str, int], task: str, role: Role
-):
-    """Its checks are those of each strategy before it opens a port."""
-    tf_config(plan_of({"cluster": cluster, "strategy": strategy}).find(task))
-    resolver, util = tensorflow.resolver(), tensorflow.util
+    util = tensorflow.util
     spec = util.normalize_cluster_spec(resolver.cluster_spec())
     me = (spec, resolver.task_type, resolver.task_id)
     tensorflow.validate(*me)
