@@ -35,7 +35,8 @@ class Suite(NamedTuple):
 class Edit(NamedTuple):
     """A planted bug: what is replaced in the text of which function, class or module, and what finds it.
 
-    ``where`` is a path such as ``package.module.Class.method``; ``old`` occurs once in the text of that object.
+    ``where`` is a path such as ``core.module.Class.method``, below `tflaunch` unless it begins with `tflaunch_worker`;
+    ``old`` occurs once in the text of that object.
     """
 
     where: str
@@ -92,7 +93,7 @@ def _path_in(copy: Path, source: Path) -> Path:
 
 
 def _module_of(where: str) -> ModuleType:
-    name, *rest = where.split(".")
+    name, *rest = _whole(where).split(".")
     module = importlib.import_module(name)
     for part in rest:
         try:
@@ -102,10 +103,14 @@ def _module_of(where: str) -> ModuleType:
     return module
 
 
+def _whole(where: str) -> str:
+    return where if where.startswith("tflaunch") else f"tflaunch.{where}"
+
+
 def _find(where: str) -> Any:
     module = _module_of(where)
     found: Any = module
-    for name in where.removeprefix(module.__name__).split(".")[1:]:
+    for name in _whole(where).removeprefix(module.__name__).split(".")[1:]:
         found = inspect.getattr_static(found, name)
     found = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
     return inspect.unwrap(found) if callable(found) else found

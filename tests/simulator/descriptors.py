@@ -134,10 +134,6 @@ class Selector:
             events |= _WRITE
         return events
 
-    def close(self) -> None:
-        for number in list(self._keys):
-            self.unregister(number)
-
 
 class Idle(Exception):
     """A loop has nothing to do for this many seconds; None means until it is woken."""

@@ -6,7 +6,7 @@ import ipaddress
 import signal
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from simulator import kernel
 from simulator.descriptors import Signal
@@ -65,9 +65,6 @@ class SimHost:
         delay = 0.00002 if is_local else random.choice((0.0003, 0.002, 0.03))
         self._speed = Speed(delay, delay / 10, 1e8 if is_local else random.choice((1e7, 1e6)))
         self._waiting_for_guard: list[Callable[[], None]] = []
-
-    def clock(self) -> float:
-        return self.clock_ahead + self.world.now * self.clock_rate
 
     def wall_clock(self) -> float:
         """Return the seconds since the epoch that this host believes in."""
@@ -366,7 +363,3 @@ class AgentProcess:
         self.has_ended = True
         self.hang_up()
         self.host.agent_ended()
-
-
-def describe(message: dict[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in message.items() if name not in ("env", "argv", "unset"))

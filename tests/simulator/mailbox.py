@@ -40,12 +40,5 @@ class SimMailbox(Mailbox):
             raise Violation("protocol", f"{event}")
         super().put(event)
 
-    @property
-    def wake_descriptor(self) -> int:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        self.selector.close()
-
     def _wake(self) -> None:
         self.selector.wake()
