@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ from hypothesis import HealthCheck, settings
 
 from support.disks import MakeDisk, small_disks
 from support.launch import Launch, clean_launch
-from support.sshd import Keyring, Sshd, StartSshd, need_sshd
+from support.needs import need, untested
+from support.sshd import Keyring, Sshd, StartSshd
 from tflaunch_worker import file_trees
 
 os.environ["TFLAUNCH_CONFIG"] = ""  # a developer's own defaults must not affect tests
@@ -30,10 +30,28 @@ settings.register_profile("shared machine", deadline=None, suppress_health_check
 settings.load_profile("shared machine")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the mark of tests that not every machine can run."""
+    config.addinivalue_line("markers", "needs(name, ...): skipped where the machine lacks it (support/needs.py)")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs TensorFlow where it is missing; in CI the test fails instead."""
-    if item.get_closest_marker("tensorflow") and not os.environ.get("CI") and find_spec("tensorflow") is None:
-        pytest.skip("TensorFlow is not installed: pip install 'tflaunch[tensorflow]'")
+    """Skip what needs something that is missing here."""
+    marks = [name for mark in item.iter_markers("needs") for name in mark.args]
+    need(*marks, *(["tensorflow"] if item.get_closest_marker("tensorflow") else []))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say at the end what was not tested, and what helps; also to a file for runs of several directories."""
+    reports = [each for each in terminalreporter.stats.get("skipped", []) if isinstance(each.longrepr, tuple)]
+    lines = untested(each.longrepr[2] for each in reports)
+    if lines:
+        terminalreporter.section("not tested on this machine")
+        for line in lines:
+            terminalreporter.line(line)
+    if file := os.environ.get("TFLAUNCH_TEST_UNTESTED"):
+        with open(file, "a", encoding="utf-8") as all_lines:
+            all_lines.writelines(f"{line}\n" for line in lines)
 
 
 @pytest.fixture
@@ -79,7 +97,7 @@ def disk() -> Iterator[MakeDisk]:
 @pytest.fixture(scope="session")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Keyring:
     """Key pairs for all tests: generating one takes longer than starting an sshd."""
-    need_sshd()
+    need("sshd")
     return Keyring(tmp_path_factory.mktemp("keys"))
 
 

@@ -109,7 +109,7 @@ def is_of(process: psutil.Process, user: int) -> bool:
     return False
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="it becomes another user")
+@pytest.mark.needs("root")
 @pytest.mark.parametrize(("user", "env"), [(5, ("HOME=/", PATHS)), (54322, ("-i", PATHS))])
 def test_a_user_without_a_home_has_a_private_directory_below_tmp(user: int, env: tuple[str, ...]) -> None:
     """Also one without an entry in the user database."""

@@ -39,7 +39,7 @@ while True:
     connection.sendall(b"hello")
     connection.close()
 """
-needs_ipv6 = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+needs_ipv6 = pytest.mark.needs("ipv6")
 
 
 def answer(port: int, source: str) -> bytes:

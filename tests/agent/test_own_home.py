@@ -12,7 +12,7 @@ from tflaunch import own_home
 from tflaunch_worker import process_state
 
 pytestmark = pytest.mark.agent
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="it becomes another user")
+needs_root = pytest.mark.needs("root")
 NAMELESS, OTHER = 54321, 1234
 
 

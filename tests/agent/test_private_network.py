@@ -16,7 +16,7 @@ import pytest
 
 from support.agent_client import LocalAgent, Talk
 from support.forks import in_fork
-from support.install import lacking, need
+from support.needs import lack, need
 from support.processes import command_of
 from support.sshd import wait_dead
 from support.waiting import PATIENCE
@@ -59,9 +59,9 @@ def put_pasta_into_path(directory: Path, monkeypatch: pytest.MonkeyPatch, script
 @pytest.fixture
 def with_pasta() -> None:
     """Pasta is installed, and works here."""
-    need(["pasta"], ["passt"])
+    need("pasta")
     if in_fork(lambda: interfaces_in(private_network.open_network())) == ["lo"]:
-        lacking("pasta does not work here: no default route, or no /dev/net/tun")
+        lack("pasta")
 
 
 def interfaces_in(network: private_network.PrivateNetwork) -> list[str]:
@@ -194,7 +194,7 @@ def open_directory() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@pytest.mark.needs("root")
 def test_an_ordinary_user_keeps_its_id(open_directory: Path) -> None:
     """Files belong to it, and its programs have no privileges, not even in the namespace."""
     script = "id -u; id -g; grep CapEff /proc/self/status; ls /sys/class/net /proc/net/dev >/dev/null; touch made"
@@ -215,7 +215,7 @@ def test_an_ordinary_user_keeps_its_id(open_directory: Path) -> None:
     assert (status.st_uid, status.st_gid) == (NOBODY, NOBODY)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can forbid namespaces to others")
+@pytest.mark.needs("root")
 def test_where_it_is_not_possible_the_reason_is_known() -> None:
     """The setting that forbids it is named."""
 

@@ -9,9 +9,8 @@ import pytest
 from chaos.__main__ import play
 from chaos.drill import KINDS, draw
 from support.memory_group import need_memory_groups
-from support.netns_hosts import need_bed
+from support.needs import need
 from support.sshd import Keyring
-from support.wall_clock import need_wall_clock
 
 SEEDS = (23955, 4856, 11283, 16867, 21759, 23811, 30167, 32638)
 """Drills of three faults each, which all take effect; `make test` plays the first.
@@ -31,12 +30,12 @@ def test_all_kinds_of_faults_are_drawn() -> None:
 @pytest.mark.parametrize("seed", [SEEDS[0], *(pytest.param(seed, marks=pytest.mark.thorough) for seed in SEEDS[1:])])
 def test_training_survives(tmp_path: Path, keys: Keyring, seed: int) -> None:
     """At least one fault of a drill takes effect, and no invariant is violated."""
-    need_bed()
+    need("namespaces")
     kinds = {fault.kind for fault in draw(seed).faults}
     if "exceed memory" in kinds:
         need_memory_groups()
     if "step clock" in kinds:
-        need_wall_clock()
+        need("gcc")
     wrong, suffered, _ = play(draw(seed), tmp_path / "drill", keys)
     assert not wrong, f"after {[what for _, what in suffered]}"
     assert suffered

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from support.memory_group import MemoryGroup, need_memory_groups
-from support.wall_clock import WallClock, need_wall_clock
+from support.needs import need
+from support.wall_clock import WallClock
 
 pytestmark = pytest.mark.agent
 
@@ -56,7 +57,7 @@ def test_the_kernel_kills_what_exceeds_a_limit() -> None:
 
 def test_a_step_is_seen_by_those_that_have_the_clock(tmp_path: Path) -> None:
     """In all ways to read it, while they run; other clocks and waits are as before, and so is everybody else's."""
-    need_wall_clock()
+    need("gcc")
     clock = WallClock(tmp_path / "clock")
     argv, pipe, env = [sys.executable, "-c", READ], subprocess.PIPE, {**os.environ, **clock.environ}
     with subprocess.Popen(argv, env=env, stdin=pipe, stdout=pipe, text=True) as reader:

@@ -204,7 +204,7 @@ def test_a_program_that_ignores_the_end_of_its_children(launch: Launch) -> None:
     assert (ended.returncode, ended.stdout) == (0, "7 True\n"), ended.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can hide /proc")
+@pytest.mark.needs("root")
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_a_place_without_proc(launch: Launch, is_elsewhere: bool) -> None:
     """One sentence in a chroot, here and on a host that a command reaches."""
@@ -249,7 +249,7 @@ def test_a_current_directory_that_is_gone(launch: Launch, command: list[str]) ->
     assert not list(launch.home.glob("runs/*"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user without other processes")
+@pytest.mark.needs("root")
 @pytest.mark.parametrize("detach", [(), ("-d",)], ids=["", "detached"])
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_no_room_for_threads_is_one_sentence(launch: Launch, processes: int, detach: tuple[str, ...]) -> None:

@@ -64,7 +64,7 @@ def test_without_a_way_out_the_user_is_told(launch: Launch, strategy: str) -> No
     assert NO_WAY_OUT in examined.stdout, examined.stdout
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can forbid namespaces to others")
+@pytest.mark.needs("root")
 def test_where_it_is_not_possible_no_program_starts(launch: Launch) -> None:
     """The reason and the remedy are known in the preflight, and `doctor` finds them before."""
     launch.prefix = [sys.executable, "-c", FORBID]

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from support.install import need
+from support.needs import need
 from support.specs import REPOSITORY, made
 from tflaunch.clusterspec.values import Address
 from tflaunch.plan import lint
@@ -54,7 +54,7 @@ def test_only_the_launcher_has_the_key_that_opens_the_hosts() -> None:
 
 def test_docker_compose_takes_the_file_for_gpus() -> None:
     """It sets another image for all services, and GPUs for the worker."""
-    need(["docker-compose"], ["docker-compose"])
+    need("docker-compose")
     names = [word for name in ("docker-compose.yml", "docker-compose.gpu.yml") for word in ("--file", name)]
     for profile in ("multi-worker", "parameter-server"):
         command = ["docker-compose", *names, "--profile", profile, "config"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import re
@@ -15,6 +14,7 @@ import pytest
 
 from support.launch import LONG, PATIENCE, Launch, read_until
 from support.mnist import ENOUGH_QUICKLY, PER_EPOCH, QUICK, accuracies, digests, example, has_trained, train
+from support.needs import need
 from support.specs import REPOSITORY
 
 pytestmark = [
@@ -51,8 +51,8 @@ def test_every_example_is_tested() -> None:
 
 def need_jax(name: str) -> None:
     """Skip the example of JAX where that is missing; in CI the test fails instead."""
-    if name == "mnist_jax" and importlib.util.find_spec("jax") is None and not os.environ.get("CI"):
-        pytest.skip("JAX is not installed: pip install jax")
+    if name == "mnist_jax":
+        need("jax")
 
 
 def check_trained(launch: Launch, name: str, out: str, is_quick: bool = False) -> None:

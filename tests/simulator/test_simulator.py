@@ -20,6 +20,7 @@ from simulator.programs import Script, Trouble
 from simulator.search import Coverage
 from simulator.shrink import shrink
 from support.launch import LONG
+from support.needs import lack
 from support.specs import REPOSITORY
 
 pytestmark = pytest.mark.simulator
@@ -90,7 +91,7 @@ def test_a_seed_gives_the_same_history_again(seed: int) -> None:
 def test_a_seed_gives_the_same_history_with_every_python(version: str, tmp_path: Path) -> None:
     """Also with another order of sets."""
     if (python := interpreter(version)) is None:
-        pytest.skip(f"no Python {version}")
+        lack("pythons")
     subprocess.run([python, "-m", "venv", tmp_path], check=True)
     install = ["-m", "pip", "install", "--quiet", "--editable", str(REPOSITORY)]
     subprocess.run([tmp_path / "bin/python", *install], check=True)

@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 
 from support.launch import Launch
-from support.netns_hosts import Bed, need_bed
+from support.needs import need
+from support.netns_hosts import Bed
 from support.processes import Process
-from support.slurm_cluster import SlurmBed, need_slurm
+from support.slurm_cluster import SlurmBed
 from support.sshd import Keyring
 
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmBed]:
     """Two nodes, both on this machine, for all tests."""
-    need_slurm()
+    need("slurm")
     with SlurmBed.on_this_machine(tmp_path_factory.mktemp("slurm"), 2) as bed:
         yield bed
 
@@ -25,8 +26,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmBed]:
 @pytest.fixture(scope="session")
 def three_nodes(tmp_path_factory: pytest.TempPathFactory, keys: Keyring) -> Iterator[tuple[Bed, SlurmBed]]:
     """Hosts h1, h2 and h3 as nodes, for all tests that leave them unchanged."""
-    need_slurm()
-    need_bed()
+    need("slurm")
+    need("namespaces")
     directory = tmp_path_factory.mktemp("nodes")
     with Bed(directory / "bed", keys) as bed, SlurmBed.on_hosts(directory / "slurm", bed) as slurm:
         yield bed, slurm
@@ -55,8 +56,8 @@ def left_on(bed: Bed) -> list[Process]:
 @pytest.fixture
 def make_nodes(tmp_path: Path, keys: Keyring, launch: Launch) -> Iterator[tuple[Bed, SlurmBed]]:
     """Hosts as nodes of the test's own, which it may power off."""
-    need_slurm()
-    need_bed()
+    need("slurm")
+    need("namespaces")
     with Bed(tmp_path / "bed", keys) as bed, SlurmBed.on_hosts(tmp_path / "slurm", bed, loses_nodes=True) as slurm:
         log_in(launch, bed, slurm)
         yield bed, slurm

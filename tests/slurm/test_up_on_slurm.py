@@ -16,10 +16,11 @@ import pytest
 
 from support.launch import Launch, read_errors_until, read_until
 from support.mnist import digests, example
+from support.needs import need
 from support.netns_hosts import Bed
 from support.processes import command_of
 from support.rendering import TRAINING
-from support.slurm_cluster import SlurmBed, need_slurm
+from support.slurm_cluster import SlurmBed
 from support.waiting import PATIENCE
 
 pytestmark = pytest.mark.slurm
@@ -344,7 +345,7 @@ def test_tasks_share_the_gpus_of_their_node(
     tmp_path: Path, launch: Launch, wanted: dict[str, Any], asked: tuple[str, ...]
 ) -> None:
     """Slurm says which GPUs there are, and each task sees only its own; `check` tells what no node has."""
-    need_slurm()
+    need("slurm")
     spec = launch.spec(
         cluster={"chief": 1, "worker": 2, "ps": 1}, strategy="parameter_server", success="all",
         command=["sh", "-c", "echo $TFLAUNCH_TASK sees $CUDA_VISIBLE_DEVICES"], **wanted,
@@ -373,7 +374,7 @@ PREEMPTING = (
 @pytest.mark.thorough
 def test_a_job_is_preempted_with_time_to_save(tmp_path: Path, launch: Launch) -> None:
     """Slurm tells the nodes only, and not why; the run ends as soon as its tasks have saved."""
-    need_slurm()
+    need("slurm")
     spec = launch.spec(
         cluster={"worker": 2}, command=["bash", "-c", SAVING], slurm={"partition": "low", "exclusive": True}
     )

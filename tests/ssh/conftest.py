@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from support.netns_hosts import Bed, MakeBed, need_bed
+from support.needs import need
+from support.netns_hosts import Bed, MakeBed
 from support.sshd import Keyring
 
 
 @pytest.fixture
 def make_bed(tmp_path: Path, keys: Keyring) -> Iterator[MakeBed]:
     """Make hosts of namespaces; after the test no session may have left a process on one."""
-    need_bed()
+    need("namespaces")
     made: list[Bed] = []
     with ExitStack() as stack:
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from support.install import need
 from support.launch import Launch
+from support.needs import need
 from support.netns_hosts import Bed
 
 pytestmark = pytest.mark.ssh
@@ -49,7 +49,7 @@ def fake_packages(directory: Path, **versions: str) -> str:
 
 def close_port(bed: Bed, host: int, port: int) -> None:
     """Have a host's firewall drop packets to a port."""
-    need(["nft"], ["nftables"])
+    need("nft")
     rules = f"table inet t {{\nchain c {{\ntype filter hook input priority 0;\ntcp dport {port} drop\n}}\n}}\n"
     bed.execute(host, "nft", "-f", "-", stdin=None, input=rules)
 

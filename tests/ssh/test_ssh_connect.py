@@ -21,7 +21,6 @@ import paramiko
 import psutil
 import pytest
 
-from support.install import need
 from support.launch import LONG
 from support.processes import all_processes, command_of
 from support.sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
@@ -106,7 +105,6 @@ class Machine:
 
     def agent(self, *keys: Path, options: Sequence[str] = ()) -> str:
         """Start an ssh-agent with keys, and return its socket."""
-        need(["ssh-agent", "ssh-add"], ["openssh-client"])
         path = str(self.directory / "agent.sock")
         environ = {**os.environ, "SSH_AUTH_SOCK": path, "SSH_ASKPASS": "/bin/false", "SSH_ASKPASS_REQUIRE": "force"}
         agent = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL, env=environ)

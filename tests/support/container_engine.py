@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.install import lacking, need, program
+from support.needs import need, program
 from support.specs import REPOSITORY
 from support.sshd import DIE_WITH_US
 from support.waiting import PATIENCE, wait_until
@@ -60,22 +60,10 @@ class Engine:
 @contextmanager
 def an_engine() -> Iterator[Engine]:
     """An engine with the project's image."""
-    _need_docker()
+    need("docker")
     with _answering_engine() as engine:
         _build(engine)
         yield engine
-
-
-def _need_docker() -> None:
-    if os.environ.get("CI"):
-        need(
-            ["docker", "dockerd", "docker-compose", "debootstrap"],
-            ["docker.io", "docker-compose", "debootstrap", "cgroupfs-mount"],
-        )
-    elif missing := [name for name in ("docker", "docker-compose", "debootstrap") if program(name) is None]:
-        lacking(f"no {' and no '.join(missing)}")
-    if os.getuid() != 0:
-        lacking("only root can make the image that everything is built on")
 
 
 @contextmanager
@@ -84,8 +72,6 @@ def _answering_engine() -> Iterator[Engine]:
     if subprocess.run(["docker", "info"], env=running.env, capture_output=True, check=False).returncode == 0:
         yield running
         return
-    if program("dockerd") is None:
-        lacking("no Docker engine answers, and there is no dockerd")
     _CACHE.mkdir(parents=True, exist_ok=True)
     with (_CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # only one engine at a time can use its images
@@ -112,7 +98,7 @@ def _own_engine(directory: Path) -> Iterator[Engine]:
     start = [*DIE_WITH_US[:-1], "TERM", "unshare", "--mount"]
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [*start, program("dockerd") or "", "--host", host, *places, *network],
+            [*start, program("dockerd"), "--host", host, *places, *network],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,

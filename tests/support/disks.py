@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from support.needs import need
 
 SIZE = "2m"
 MakeDisk = Callable[..., Path]
@@ -22,8 +21,7 @@ MakeDisk = Callable[..., Path]
 @contextmanager
 def small_disks() -> Iterator[MakeDisk]:
     """Yield a function that mounts small disks, and unmount them at the end."""
-    if os.getuid() != 0:
-        pytest.skip("only root can mount a small disk")
+    need("mounts")
     mounted: list[Path] = []
 
     def mount(path: Path, files: int = 0, more: str = "rw") -> Path:

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
-import pytest
 
-from support.install import lacking, need
 from support.kube.launcher_image import make_launcher_image
 from support.launch import LONG
+from support.needs import lack, need
 from support.sshd import DIE_WITH_US
 from support.waiting import PATIENCE, wait_until
 
@@ -43,20 +42,17 @@ _CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blk
 
 def need_kubernetes() -> None:
     """Require what the cluster is made of: built before, or built now in the tests of a night."""
-    if os.getuid() != 0 or not Path("/sys/fs/cgroup/cpuset").is_dir():
-        reason = "a Kubernetes of the tests' own needs root and cgroups of version 1"
-        lacking(reason) if LONG else pytest.skip(reason)
+    need("kubernetes")
     if all((_CACHE / name).exists() for name in _BUILT):
         return
     if not LONG:
-        pytest.skip("Kubernetes is not built; TFLAUNCH_TEST_LONG=1 builds it once, in some 10 minutes")
-    need(["debootstrap", "openssl", "unshare"], ["debootstrap", "openssl", "util-linux"])
+        lack("kubernetes", "TFLAUNCH_TEST_LONG=1 make test-kubernetes, which builds it once, in some 10 minutes")
     _CACHE.mkdir(parents=True, exist_ok=True)
     with (_CACHE / "build.log").open("wb") as log:
         command = ["bash", str(_HERE / "build.sh"), str(_CACHE)]
         done = subprocess.run(command, stdout=log, stderr=log, timeout=_BUILD_PATIENCE, check=False)
     if done.returncode != 0:
-        lacking(f"Kubernetes cannot be built: see {_CACHE / 'build.log'}")
+        lack("kubernetes", f"see {_CACHE / 'build.log'}")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from support.install import lacking
+from support.needs import lack
 from support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class MemoryGroup:
 
 def need_memory_groups() -> None:
     """Require memory cgroups."""
-    if reason := why_no_groups():
-        lacking(reason)
+    if why_no_groups():
+        lack("cgroups")
 
 
 def why_no_groups() -> str:

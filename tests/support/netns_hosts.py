@@ -23,20 +23,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import psutil
 
-from support.install import lacking, need
 from support.launch import Launch
+from support.needs import SSHD
 from support.processes import Process, ProcessWatch, Table
 from support.slow_link import SlowCable, in_network
 from support.sshd import (
     DIE_WITH_US,
-    SSHD,
     USER,
     Keyring,
     authorize,
     config,
     kill,
     known_hosts_line,
-    need_sshd,
     wait_dead,
     wait_for_log,
     write_client_home,
@@ -62,19 +60,6 @@ _CONTROLLER_SCRIPT = f"{_ENTER}; echo in; exec cat"
 _HOST_SCRIPT = f"""{_ENTER}; mount -t tmpfs tmpfs "$3"; echo in; read -r linked
 printf 'link set lo up\\naddr add %s/24 dev eth0\\nlink set eth0 up\\n' "$4" | ip -batch -
 exec {SSHD} -D -e -f "$5" </dev/null >"$6" 2>&1"""
-
-
-def need_bed() -> None:
-    """Require the programs that a bed needs."""
-    need_sshd()
-    need(["ip", "bridge", "nsenter", "unshare", "setpriv"], ["iproute2", "util-linux"])
-    if os.getuid() != 0:
-        lacking("only root can make hosts of namespaces")
-    tried = subprocess.run(
-        ["unshare", "--net", "--pid", "--fork", "--mount-proc", "true"], capture_output=True, text=True, check=False
-    )
-    if tried.returncode != 0:
-        lacking(f"namespaces cannot be made here: {tried.stderr.strip()}")
 
 
 class MakeBed(Protocol):

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
-import pytest
 
+from support.needs import lack
 from support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -282,5 +282,5 @@ def memory_has(pid: int, text: str) -> bool:
                 if text.encode() in memory.read(end - start):
                     return True
     except PermissionError:
-        pytest.skip("the memory of other processes cannot be read here")
+        lack("memory")
     return False

@@ -12,9 +12,9 @@ from typing import Any
 
 import jsonschema
 import kubernetes_validate
-import pytest
 import yaml
 
+from support.needs import lack
 from support.specs import REPOSITORY
 
 SCHEMAS = REPOSITORY.parent / "shared" / "schemas"
@@ -26,7 +26,7 @@ _BUILT_IN = ("Job", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"
 def need_schemas(engine: str) -> None:
     """Require the custom resource definition, which is stored beside the repository."""
     if engine == "jobset" and not SCHEMAS.is_dir():
-        pytest.skip(f"no {SCHEMAS}: put the definition of JobSet there")
+        lack("jobset")
 
 
 def violations(document: dict[str, Any]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
-from support.install import lacking
+from support.needs import need
 
 T = TypeVar("T")
 
@@ -62,8 +62,7 @@ class SlowCable:
             other: an end.
             delay: seconds each way.
         """
-        if not _TUN.exists():
-            lacking(f"no {_TUN}: no TAP device can be made")
+        need("tap")
         self._delay = delay
         self._ends = [in_network(namespace, functools.partial(_tap, name)) for namespace, name in (one, other)]
         self._stop, self._stopper = os.pipe()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from support import waiting
 from support.fixed_ports import free_ports
-from support.install import lacking, need, program
+from support.needs import program
 from support.netns_hosts import CONTROLLER, Bed
 from support.sshd import DIE_WITH_US
 
@@ -59,13 +59,6 @@ SlurmdParameters=config_overrides
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-
-
-def need_slurm() -> None:
-    """Require Slurm, and root: only root can give processes an /etc/hosts of their own."""
-    if os.getuid() != 0:
-        lacking("a Slurm whose nodes have names of their own needs root")
-    need(["slurmctld", "slurmd", "sbatch", "unshare", "setpriv"], ["slurm-wlm", "munge"])
 
 
 class SlurmNode(NamedTuple):

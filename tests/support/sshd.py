@@ -15,13 +15,11 @@ from typing import Any, Protocol
 import psutil
 
 from support.fixed_ports import free_ports
-from support.install import need
+from support.needs import SSHD
 from support.processes import processes_with
 from support.waiting import PATIENCE, wait_until
 from tflaunch.clusterspec.values import bracketed
 
-SSHD = "/usr/sbin/sshd"
-"""sshd re-executes itself for every connection, so it requires an absolute path."""
 USER = pwd.getpwuid(os.getuid()).pw_name
 DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 """Kills the child with the *thread* that started it: start no process from a thread that ends sooner."""
@@ -42,18 +40,13 @@ UsePAM no
 """
 
 
-def need_sshd() -> None:
-    """Require OpenSSH's server and client."""
-    need([SSHD, "ssh", "ssh-keygen"], ["openssh-server", "openssh-client"])
-    if os.getuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)  # where sshd confines its unprivileged half
-
-
 class Keyring:
     """Key pairs without passphrase by name, each generated on first use."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        if os.getuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)  # where sshd confines its unprivileged half
 
     def __getitem__(self, name: str) -> Path:
         """Return the path of a private key; a name such as "h1-rsa" has the key type after the last hyphen."""

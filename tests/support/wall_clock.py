@@ -6,14 +6,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-from support.install import need
-
 _SOURCE = Path(__file__).with_suffix(".c")
-
-
-def need_wall_clock() -> None:
-    """Require a compiler for C."""
-    need(["gcc"], ["gcc", "libc6-dev"])
 
 
 class WallClock:

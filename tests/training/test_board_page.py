@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import html
-import importlib.util
 import json
-import os
 import re
 import signal
 import socket
@@ -20,16 +18,13 @@ import psutil
 import pytest
 
 from support.fake_tensorboard import Said, busy
-from support.install import lacking, need, program
 from support.launch import LONG, Launch
+from support.needs import need, program
 from support.waiting import PATIENCE, wait_until
 
 pytestmark = [
     pytest.mark.tensorflow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("tensorboard") is None and not os.environ.get("CI"),
-        reason="TensorBoard is not installed: pip install 'tflaunch[tensorflow]'",
-    ),
+    pytest.mark.needs("tensorboard"),
 ]
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -39,8 +34,8 @@ UNTIL_GO = ["sh", "-c", "until test -e go; do sleep 0.05; done"]
 
 def page(port: int, tag: str, profile: Path) -> str:
     """Return the text of TensorBoard's page for a tag, as rendered by its scripts, separated by blanks."""
-    need(["chromium"], ["chromium"])
-    chromium = program("chromium") or lacking("no chromium")
+    need("chromium")
+    chromium = program("chromium")
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
     patience = ["--virtual-time-budget=20000", "--dump-dom"]  # of the page's virtual time, which passes at full speed
     command = [chromium, *options, *patience, f"http://localhost:{port}/?tagFilter={tag}#timeseries"]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from support.launch import LONG, PATIENCE, Launch
+from support.needs import need
 from support.preload_environments import ENVIRONMENTS, PAGE, refusal, versions, with_row
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.thorough]
@@ -62,6 +63,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     name: str = request.param
     if not (LONG or name in ALWAYS):
         pytest.skip("makes an environment for each package: TFLAUNCH_TEST_LONG=1")
+    need("index")
     directory = tmp_path_factory.mktemp(name)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
     packages = directory / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)

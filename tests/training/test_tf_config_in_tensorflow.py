@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -67,8 +66,6 @@ IDS = [
 @pytest.fixture(scope="module")
 def tensorflow() -> SimpleNamespace:
     """TensorFlow's own reader and checks of TF_CONFIG; CI must have them."""
-    if not os.environ.get("CI"):
-        pytest.importorskip("tensorflow.python", reason="needs TensorFlow")  # this directory is a `tensorflow` too
     import tensorflow as tf
     from tensorflow.python.distribute import multi_worker_util
 

@@ -12,7 +12,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from support.install import lacking
+from support.needs import lack
 from support.waiting import PATIENCE
 from tflaunch_worker.agent import oom
 from tflaunch_worker.agent.oom import OomWatch
@@ -212,12 +212,12 @@ def small_group(request: pytest.FixtureRequest) -> Iterator[Path]:
     group = root / f"tflaunch-test-{os.getpid()}"
     try:
         group.mkdir()
-    except OSError as error:
-        lacking(f"no cgroup can be made here: {error.strerror}")
+    except OSError:
+        lack("cgroups")
     try:
         limit = group / ("memory.limit_in_bytes" if is_v1 else "memory.max")
         if not limit.exists():
-            lacking("cgroups made here have no memory limit")
+            lack("cgroups")
         limit.write_text(str(64 << 20))
         swap = group / "memory.swap.max"
         if swap.exists():
@@ -225,7 +225,7 @@ def small_group(request: pytest.FixtureRequest) -> Iterator[Path]:
         if request.param == "memory and swap":
             both = group / "memory.memsw.limit_in_bytes"
             if not both.exists():
-                lacking("cgroups made here have no limit of memory and swap together")
+                lack("cgroups")
             both.write_text(str(64 << 20))
         yield group
     finally:

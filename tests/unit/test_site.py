@@ -17,7 +17,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
 import tflaunch
-from support.install import lacking, need, program
+from support.needs import need, program
 from support.preload_environments import ENVIRONMENTS, HEAD, PAGE, refusal, with_row
 from support.specs import REPOSITORY
 from tflaunch.cli.json_output import with_output
@@ -79,8 +79,8 @@ def test_pages_about_how_tflaunch_is_made_count_least_in_the_search(site: Path) 
 )
 def test_the_search_finds_pages_for_users_first(site: Path, words: str, tmp_path: Path) -> None:
     """As a browser shows it, which is given the page as a file."""
-    need(["chromium"], ["chromium"])
-    chromium = program("chromium") or lacking("no chromium")
+    need("chromium")
+    chromium = program("chromium")
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
     patience = ["--virtual-time-budget=20000", "--dump-dom"]  # of the page's time, which passes at full speed
     command = [chromium, *options, *patience, f"{(site / 'index.html').as_uri()}?q={words}"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.needs import need
 from tflaunch.errors import TflaunchError
 from tflaunch.store.log_index import IndexReader
 from tflaunch.store.log_writer import Marks, TaskLog, missing, path_of, require_own_logs, tail, times_of
@@ -245,8 +246,7 @@ def plant(kind: str, path: Path, target: Path) -> None:
         case "regular file":
             os.mkfifo(path)
         case "belongs to user":
-            if os.getuid() != 0:
-                pytest.skip("only root can give files away")
+            need("root")
             path.touch()
             os.chown(path, 12345, 12345)
 

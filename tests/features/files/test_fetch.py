@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 
 import pytest
 
@@ -39,7 +38,7 @@ def test_outputs_come_home(launch: Launch) -> None:
     assert not launch.survivors()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.needs("root")
 def test_what_comes_home_belongs_to_who_fetches_it(launch: Launch) -> None:
     """Files of a container or of another user would keep the run from being read and removed."""
     write = (

@@ -314,7 +314,7 @@ class TestLinksAndOwners:
         assert not path.is_symlink()
         assert list((tmp_path / path.name).iterdir())
 
-    @pytest.mark.skipif(os.getuid() != 0, reason="gives a file to another user")
+    @pytest.mark.needs("root")
     def test_files_of_others_keep_the_whole_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A container may have written them; half a run would be worse than a whole one."""
         path, other = make_run(monkeypatch, 30), make_run(monkeypatch, 31)
@@ -325,7 +325,7 @@ class TestLinksAndOwners:
         assert [kept.name for kept in found.kept] == [path.name]
         assert f"{file} belongs to nobody; remove it by hand" in found.kept[0].reason
 
-    @pytest.mark.skipif(os.getuid() != 0, reason="gives a directory to another user")
+    @pytest.mark.needs("root")
     def test_a_run_of_another_user_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """By name, too."""
         path = make_run(monkeypatch, 30)

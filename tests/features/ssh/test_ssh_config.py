@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support.install import need
+from support.needs import need
 from tflaunch.features.ssh import config_lookup
 from tflaunch.features.ssh.config_lookup import OpenSshReader, ParamikoReader, Values, find_lookup, parse_answer
 from tflaunch.features.ssh.ssh_config import SshConfig, Target
@@ -42,7 +42,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(params=["OpenSSH", "paramiko"])
 def configured(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
     """Return the configuration of a user and a system, read by OpenSSH's client or without one."""
-    need(["ssh"], ["openssh-client"])
+    need("ssh")
     if request.param == "paramiko":
         monkeypatch.setenv("PATH", "/nonexistent")
 
@@ -59,7 +59,7 @@ def configured(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.M
 @pytest.fixture
 def with_client(home: Path) -> Configure:
     """Return the configuration of a user, read by OpenSSH's client."""
-    need(["ssh"], ["openssh-client"])
+    need("ssh")
 
     def configure(text: str) -> SshConfig:
         (home / ".ssh" / "config").write_text(text)
@@ -141,7 +141,7 @@ class TestWhatTakesPrecedence:
 
     def test_the_home_of_the_user_database(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """OpenSSH's client finds its files by itself where HOME names the same directory."""
-        need(["ssh"], ["openssh-client"])
+        need("ssh")
         monkeypatch.setenv("HOME", pwd.getpwuid(os.getuid()).pw_dir)
         assert SshConfig().resolve("127.0.0.1", HostPlan("alpha", is_local=False, ssh="ann@127.0.0.1:7"))[1:4] == (
             "127.0.0.1",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support import install
 from support.browser_pages import PATIENCE, signed_in
 from support.launch import Launch, clean_launch
+from support.needs import need, program
 from support.web_pages import Server, newest
 from tflaunch.store.history import Figures, HistoryWriter, Moment
 
@@ -63,12 +63,13 @@ def failed_run(place: Launch) -> str:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """A browser for all tests of the page."""
-    install.need(["chromium"], ["chromium"])
+    need("chromium")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        program = install.program("chromium")
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=PATIENCE)
+        browser = playwright.chromium.launch(
+            executable_path=program("chromium"), args=["--no-sandbox"], timeout=PATIENCE
+        )
         yield browser
         browser.close()
 
