@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
 
 import pytest
 
@@ -15,8 +14,6 @@ from support.waiting import PATIENCE
 from tflaunch.interruptible import wait_readable
 
 pytestmark = pytest.mark.unit
-
-Handler = Callable[[int, "FrameType | None"], None]
 
 
 class Stopped(Exception):
@@ -32,11 +29,11 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 @pytest.fixture
-def on_signal() -> Iterator[Callable[[Handler], None]]:
+def on_signal():
     """A function that installs a handler of SIGUSR1."""
     earlier = signal.getsignal(signal.SIGUSR1)
 
-    def install(handler: Handler) -> None:
+    def install(handler):
         signal.signal(signal.SIGUSR1, handler)
 
     yield install
@@ -67,12 +64,10 @@ def while_waiting(action: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def test_a_signal_that_does_not_interrupt_the_system_call_ends_the_wait(
-    pipe: tuple[int, int], on_signal: Callable[[Handler], None]
-) -> None:
+def test_a_signal_that_does_not_interrupt_the_system_call_ends_the_wait(pipe, on_signal):
     """`select.select` alone would wait until there is something to read."""
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def stop(number, frame):
         raise Stopped
 
     on_signal(stop)
@@ -82,14 +77,12 @@ def test_a_signal_that_does_not_interrupt_the_system_call_ends_the_wait(
     sender.join()
 
 
-def test_a_handler_that_returns_lets_the_wait_go_on(
-    pipe: tuple[int, int], on_signal: Callable[[Handler], None]
-) -> None:
+def test_a_handler_that_returns_lets_the_wait_go_on(pipe, on_signal):
     """Until a descriptor is readable, which a handler may have caused."""
     seen = []
     noted = threading.Event()
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def note(number, frame):
         seen.append(number)
         noted.set()
         if len(seen) == 2:
@@ -107,10 +100,10 @@ def test_a_handler_that_returns_lets_the_wait_go_on(
     sender.join()
 
 
-def test_the_earlier_receiver_of_signals_gets_them(pipe: tuple[int, int], on_signal: Callable[[Handler], None]) -> None:
+def test_the_earlier_receiver_of_signals_gets_them(pipe, on_signal):
     """As asyncio needs them, whose handlers do nothing but write this byte."""
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def note(number, frame):
         os.write(pipe[1], b"x")
 
     received, writer = os.pipe()
