@@ -272,8 +272,11 @@ class Dripping:
 
     def _drip(self) -> None:
         self._theirs.sendall(b"\0\0\1\0\0\0\0\0")
-        while not self._is_over.wait(0.01):
+        for _ in range(3000):  # far longer than an onlooker may wait
+            if self._is_over.wait(0.01):
+                return
             self._theirs.send(b" ")
+        self._theirs.shutdown(socket.SHUT_WR)
 
     def resume(self) -> Any:
         return self
@@ -336,6 +339,7 @@ def test_a_doctor_is_told_nonsense(said: list[dict[str, Any]], expected: str) ->
     with ours, theirs:
         interview = AgentRpc(SimpleNamespace(socket=ours), "run")
         theirs.sendall(b"".join(wire.encode(message) for message in said))
+        theirs.shutdown(socket.SHUT_WR)
         with pytest.raises(LinkError, match=expected):
             interview.order("hold_ports", "ports_held", "ports_refused", wait=PATIENCE, ports={"worker:0": 0})
 
