@@ -1,14 +1,17 @@
-"""What needs all rooms at once: the order of the help, suggestions of verbs, and the specs that come with tflaunch."""
+"""What needs all features at once: help texts and their page, suggestions of verbs, specs that come with tflaunch."""
 
 from __future__ import annotations
 
+import inspect
+import runpy
 from pathlib import Path
 
+import click
 import pytest
 
 from support.specs import REPOSITORY
 from tflaunch.cli.help import MEANINGS, no_such_command
-from tflaunch.cli.main import verbs
+from tflaunch.cli.main import tflaunch, verbs
 from tflaunch.clusterspec import load
 from tflaunch.clusterspec.values import Address
 from tflaunch.plan import lint
@@ -32,3 +35,18 @@ def test_every_spec_that_comes_with_tflaunch_has_no_problem(path: Path) -> None:
     spec = load.load_spec(path, environ={"HOME": "/home/ann"})
     found = {role: (Address("h1", None), Address("h2", None)) for role in spec.discover}
     assert lint.check_spec(spec.model_copy(update={"cluster": {**spec.cluster, **found}})) == []
+
+
+def test_the_page_of_all_commands_is_up_to_date() -> None:
+    """To update it: python docs/commands.py."""
+    script = runpy.run_path(str(REPOSITORY / "docs" / "commands.py"))
+    assert script["PAGE"].read_text() == script["page"]()
+
+
+@pytest.mark.parametrize("name", tflaunch.list_commands(click.Context(tflaunch)))
+def test_every_command_explains_itself(name: str) -> None:
+    command = tflaunch.get_command(click.Context(tflaunch), name)
+    assert command is not None
+    assert command.short_help
+    assert "\b\nExample" in inspect.cleandoc(command.help or "")
+    assert all(parameter.help for parameter in command.params if isinstance(parameter, click.Option))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from support.specs import clustered, planned
 from tflaunch.features.doctor.findings import CHECKS, Finding, Host, findings, reachable_by, unchecked
 from tflaunch.plan.model import Plan
+from tflaunch_worker.features.doctor import host_facts
 
 pytestmark = pytest.mark.unit
 
@@ -43,10 +45,6 @@ def with_facts(**changes: Any) -> Host:
     return healthy("b", "worker:1")._replace(facts={**FACTS, **changes})
 
 
-def test_health_is_no_finding() -> None:
-    assert found(healthy("b", "worker:1")) == []
-
-
 A, B = healthy("a", "worker:0"), healthy("b", "worker:1")
 FAULTS = [
     (Host("b", reason="connection refused"), "reach", "error", "connection refused"),
@@ -79,6 +77,7 @@ FAULTS = [
     ("host", "check", "severity", "words"), FAULTS, ids=[f"{n}-{f[1]}" for n, f in enumerate(FAULTS)]
 )
 def test_each_fault_is_found_by_name(host: Host, check: str, severity: str, words: str) -> None:
+    assert found(B) == [], "of two identical hosts"
     (finding,) = found(host)
     assert (finding.check, finding.severity) == (check, severity)
     assert words in finding.message
@@ -86,16 +85,32 @@ def test_each_fault_is_found_by_name(host: Host, check: str, severity: str, word
 
 
 def test_every_check_can_find_something() -> None:
-    assert {fault[1] for fault in FAULTS} | {"proxies", "secrets", "tensorboard"} == set(
-        CHECKS
-    )  # the last: see test_board.py
+    assert {fault[1] for fault in FAULTS} | {"proxies", "secrets", "tensorboard"} == set(CHECKS)
 
 
-@pytest.mark.parametrize(("network", "severity"), [("fenced", "warning"), ("fenced-or-fail", "error")])
-def test_a_fence_that_is_required_must_be_possible(network: str, severity: str) -> None:
-    """Otherwise the job would not run."""
-    (finding,) = found(with_facts(unfenced="no"), clustered(CLUSTER, network=network))
+PRIVATE: dict[str, Any] = {"cluster": {"worker": 2}, "network": "private"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "fields", "severity", "message"),
+    [
+        ({"unfenced": "no"}, {"network": "fenced"}, "warning", "no"),
+        ({"unfenced": "no"}, {"network": "fenced-or-fail"}, "error", "no"),
+        ({"not_private": "forbidden"}, PRIVATE, "error", "a private network is not possible: forbidden"),
+        # It may be what the user wants.
+        ({"no_way_out": "no pasta"}, PRIVATE, "warning",
+         "tasks have no way out of the private network of localhost: no pasta"),
+    ],
+)  # fmt: skip
+def test_a_network_that_is_required_must_be_possible(
+    facts: dict[str, Any], fields: dict[str, Any], severity: str, message: str
+) -> None:
+    plan = clustered(**{"cluster": CLUSTER, **fields})
+    host = plan.hosts[-1].host
+    known = {"a": A, host: with_facts(**facts)._replace(host=host)} if host == "b" else {host: with_facts(**facts)}
+    (finding,) = findings(plan, {name: about._replace(host=name) for name, about in known.items()})
     assert (finding.check, finding.severity) == ("fence", severity)
+    assert message in finding.message
 
 
 @pytest.mark.parametrize(
@@ -117,25 +132,6 @@ def test_who_could_reach_a_task_is_told(fields: dict[str, Any], who: str) -> Non
     )
 
 
-def test_a_private_network_must_be_possible() -> None:
-    plan = clustered({"worker": 2}, network="private")
-    (finding,) = findings(plan, {"localhost": with_facts(not_private="forbidden")._replace(host="localhost")})
-    assert (finding.check, finding.severity, finding.message) == (
-        *("fence", "error"),
-        "a private network is not possible: forbidden",
-    )
-
-
-def test_a_private_network_without_a_way_out_is_told() -> None:
-    """It may be what the user wants."""
-    plan = clustered({"worker": 2}, network="private")
-    (finding,) = findings(plan, {"localhost": with_facts(no_way_out="no pasta")._replace(host="localhost")})
-    assert (finding.check, finding.severity, finding.message) == (
-        *("fence", "warning"),
-        "tasks have no way out of the private network of localhost: no pasta",
-    )
-
-
 def test_a_proxy_for_the_clusters_own_traffic_is_found() -> None:
     proxy = {"grpc_proxy": "http://proxy:3128"}
     (finding,) = found(B, clustered(CLUSTER, env=proxy))
@@ -144,20 +140,14 @@ def test_a_proxy_for_the_clusters_own_traffic_is_found() -> None:
     assert found(B, clustered(CLUSTER, env={"https_proxy": "http://proxy:3128"})) == []
 
 
-def test_more_gpus_than_there_are_is_an_error() -> None:
-    """The GPUs that the spec assigns must exist."""
+def test_what_the_spec_demands_must_be_there() -> None:
+    """If the host decides, a run works without tf_keras; `strategy: none` may run anything."""
     (finding,) = found(with_facts(gpus=[]), clustered(CLUSTER, roles={"worker": {"gpus": 2}}))[:1]
     assert (finding.check, finding.severity) == ("gpus", "error")
-
-
-def test_tf_keras_that_the_spec_demands_must_be_there() -> None:
-    (finding,) = found(with_program(tf_keras=None), clustered(CLUSTER, legacy_keras=True))
+    without = with_program(tf_keras=None)
+    (finding,) = found(without, clustered(CLUSTER, legacy_keras=True))
     assert (finding.check, finding.severity) == ("keras", "error")
-    assert found(with_program(tf_keras=None), clustered(CLUSTER, legacy_keras=False)) == []
-
-
-def test_a_job_without_a_cluster_needs_no_tensorflow() -> None:
-    """`strategy: none` may run anything."""
+    assert found(without, clustered(CLUSTER, legacy_keras=False)) == []
     plan = clustered({"worker": ["a", "b"]}, strategy="none")
     assert found(with_program(tensorflow=None, tf_keras=None), plan) == []
 
@@ -187,3 +177,20 @@ def test_a_missing_tensorboard_is_reported() -> None:
         hosts = {"localhost": Host("localhost", programs={"worker:0": good, "tensorboard": known})}
         (finding,) = findings(plan, hosts)
         assert (finding.check, finding.severity, finding.where) == ("tensorboard", "warning", "localhost (tensorboard)")
+
+
+def test_a_mark_is_left_in_the_nearest_directory_that_exists(tmp_path: Path) -> None:
+    """The program may create the directory itself."""
+    left = host_facts.mark(str(tmp_path / "run" / "state"), "token")
+    assert left == str(tmp_path / ".tflaunch-token")
+    host_facts.unmark(left)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("directory", ["", "state", "./state", "/"])
+def test_no_mark_is_left_where_nothing_of_the_user_is(
+    directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert host_facts.mark(directory, "token") is None
+    assert list(tmp_path.iterdir()) == []
