@@ -58,6 +58,7 @@ def test_a_run_that_cannot_be_measured_is_explained(launch: Launch, command: str
     assert not live(launch)
 
 
+@pytest.mark.thorough
 def test_a_run_without_steps_ends_at_the_limit(launch: Launch) -> None:
     ended = launch.run("bench", spec(launch, "sleep 9999"), "--workers", "1", "--limit", "2s", "--json")
     assert ended.returncode == 124
@@ -67,6 +68,7 @@ def test_a_run_without_steps_ends_at_the_limit(launch: Launch) -> None:
     assert not live(launch)
 
 
+@pytest.mark.thorough
 def test_ctrl_c_prints_what_was_measured_and_leaves_nothing(launch: Launch) -> None:
     command = f"[ $(ls $TFLAUNCH_HOME/runs | wc -l) = 1 ] || exec sleep 9999; {STEPS}"
     process = launch.start("bench", spec(launch, command), "--workers", "1,2")

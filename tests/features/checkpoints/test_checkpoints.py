@@ -48,6 +48,7 @@ def test_the_newest_of_an_attempt_is_that_with_the_highest_number(tmp_path: Path
     assert checkpoint_progress.newest([str(tmp_path / "missing")], since=0) == 0
 
 
+@pytest.mark.thorough
 def test_a_large_tree_costs_little(tmp_path: Path) -> None:
     for number in range(6000):
         (tmp_path / f"image-{number}.png").touch()

@@ -56,8 +56,8 @@ def begin_here(launch: Launch, *tasks: str) -> tuple[subprocess.Popen[str], Term
     ("keys", "code", "said", "farewell"),
     [
         (b"c\n", 0, "got 1.5\n", "worker:1 continues"),
-        (b"\x04", 0, "got 1.5\n", "worker:1 continues"),
-        (b"!loss = 7\nc\n", 0, "got 7\n", "worker:1 continues"),
+        pytest.param(b"\x04", 0, "got 1.5\n", "worker:1 continues", marks=pytest.mark.thorough),
+        pytest.param(b"!loss = 7\nc\n", 0, "got 7\n", "worker:1 continues", marks=pytest.mark.thorough),
         (b"q\n", 143, "", "as its debugger asks"),
     ],
     ids=["c", "Ctrl-D", "statement", "q"],
@@ -112,6 +112,7 @@ def test_a_terminal_that_is_lost_can_come_back(launch: Launch) -> None:
     assert "has ended with exit code 0" in ended.stderr
 
 
+@pytest.mark.thorough
 def test_a_debugger_outlives_its_supervisor(launch: Launch) -> None:
     running, terminal = begin_here(launch, "worker:1")
     running.kill()
@@ -136,6 +137,7 @@ def test_a_run_that_waits_at_a_breakpoint_can_be_ended(launch: Launch) -> None:
     assert running.returncode == 130
 
 
+@pytest.mark.thorough
 def test_breakpoints_can_be_switched_off(launch: Launch) -> None:
     """As in any Python program."""
     ended = launch.up(spec(launch, "worker:1", env={"PYTHONBREAKPOINT": "0"}))

@@ -106,6 +106,7 @@ def test_ends_are_those_of_a_shell_and_pipes_are_exact(launch: Launch) -> None:
     end(launch)
 
 
+@pytest.mark.thorough
 def test_a_slow_reader_delays_nobody(launch: Launch) -> None:
     begin(launch, workers=1)
     agent = psutil.Process(launch.status()["tasks"][0]["pid"]).parent()
@@ -139,6 +140,7 @@ def test_a_command_ends_with_who_has_started_it(launch: Launch) -> None:
     end(launch)
 
 
+@pytest.mark.thorough
 def test_what_a_command_leaves_behind_is_ended(launch: Launch) -> None:
     """It gets a moment, as what a task leaves behind."""
     begin(launch, workers=1)
@@ -177,7 +179,9 @@ def test_a_command_does_not_count_as_the_task(launch: Launch) -> None:
     assert "has ended with exit code 0; exec needs a live run, and `tflaunch logs " in late[2]
 
 
-@pytest.mark.parametrize("killed", ["agent", "guard", "supervisor"])
+@pytest.mark.parametrize(
+    "killed", ["agent", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("guard", "supervisor"))]
+)
 def test_a_command_ends_with_what_has_started_it(launch: Launch, killed: str) -> None:
     begin(launch, workers=1)
     process = start(launch, "sh", "-c", f"{ESCAPED}; {BARE}; {STUBBORN}")
@@ -232,6 +236,7 @@ def test_a_terminal_is_one_on_the_host(launch: Launch) -> None:
     end(launch)
 
 
+@pytest.mark.thorough
 def test_a_command_ends_with_its_terminal(launch: Launch) -> None:
     begin(launch, workers=1)
     stubborn = f"tflaunch exec worker:0 -- sh -c '{STUBBORN}'"

@@ -123,6 +123,7 @@ esac
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("verb", "code"), [("wait", 0), ("attach", 137)])
 def test_what_carries_a_command_has_no_say_in_its_exit_code(
     verb: str, code: int, cluster: Cluster, launch: Launch, tmp_path: Path
@@ -164,6 +165,7 @@ def resumed(launch: Launch, count: int) -> None:
     wait_until(lambda: launch.run("events").stdout.count("link_restored") >= count, otherwise="it did not resume")
 
 
+@pytest.mark.thorough
 def test_without_a_volume_the_next_pod_begins_the_job_again(cluster: Cluster, launch: Launch) -> None:
     """In new pods, so that no task of before is beside it."""
     run = cluster.start(code=0, timeouts={"lease": "3s"})
@@ -179,6 +181,7 @@ def test_without_a_volume_the_next_pod_begins_the_job_again(cluster: Cluster, la
     assert not list((cluster.state / "objects").iterdir())
 
 
+@pytest.mark.thorough
 def test_the_end_of_a_run_is_kept_for_a_while(cluster: Cluster, launch: Launch) -> None:
     run = cluster.start(kubernetes={"keep": "1s"})
     cluster.go.touch()
@@ -193,6 +196,7 @@ def test_the_end_of_a_run_is_kept_for_a_while(cluster: Cluster, launch: Launch) 
     assert not list((cluster.state / "objects").iterdir())
 
 
+@pytest.mark.thorough
 def test_a_run_whose_job_was_deleted_is_said_to_be(cluster: Cluster, launch: Launch) -> None:
     run = cluster.start()
     launch.paste(f"kubectl delete job cluster-{run[-4:]}-launcher")
