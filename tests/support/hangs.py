@@ -104,7 +104,7 @@ def step():
 """
 
 
-def _coordinated(fault: str, *culprits: str) -> Hang:
+def _coordinated(fault: str, culprit: str) -> Hang:
     """Return a program of a chief whose culprit, a server, waits in an operation of TensorFlow."""
     body = f"""
 resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -116,7 +116,7 @@ if resolver.task_type in ("worker", "ps"):
 {_COORDINATE}
 @tf.function
 def read():
-    with tf.device("/job:{culprits[0].replace(":", "/replica:0/task:")}"):
+    with tf.device("/job:{culprit.replace(":", "/replica:0/task:")}"):
         return {fault}
 while not Path("fifo").exists():
     time.sleep(0.1)
@@ -125,7 +125,7 @@ coordinator.join()
 read()
 """
     says = "has a thread in TensorFlow that opens a named pipe that has no other end"
-    return Hang(f"{_HEAD}{body}", culprits, says, {"chief": 1, "worker": 2, "ps": 1})
+    return Hang(f"{_HEAD}{body}", (culprit,), says, {"chief": 1, "worker": 2, "ps": 1})
 
 
 HANGS = {
@@ -134,10 +134,6 @@ HANGS = {
     "stopped": _in_loop("os.kill(os.getpid(), signal.SIGSTOP)  # here", says="SIGSTOP"),
     "fifo": _in_loop("os.mkfifo('fifo')\nopen('fifo').read()  # here", says="pipe"),
     "pipe that is silent": _in_loop("ends = os.pipe()\nos.read(ends[0], 1)  # here", says="reads from a pipe"),
-    "full pipe": _in_loop(
-        "child = subprocess.Popen(['sleep', '3600'], stdin=subprocess.PIPE)\nchild.stdin.write(b'x' * 10**6)  # here",
-        says="writes to a pipe",
-    ),
     "subprocess": _in_loop("subprocess.run(['sleep', '3600'])  # here", says="process"),
     "silent service": _in_loop(
         "server = socket.create_server(('127.0.0.1', 0))\n"
@@ -231,11 +227,6 @@ HANGS = {
         "        time.sleep(0.5)  # here",
         "worker:0",
     ),
-    "queue": _program(
-        f"import queue\ndef fault():\n    say()\n    queue.Queue().get()  # here\n{_FIT}\n"
-        "model.fit(data, steps_per_epoch=10**6, verbose=0)\n",
-        says="has read no batch",
-    ),
     "locked file": _in_loop(
         "import fcntl\nfiles = [open('lock', 'w') for _ in range(2)]\n"
         "for file in files:\n    fcntl.flock(file, fcntl.LOCK_EX)  # here",
@@ -245,11 +236,6 @@ HANGS = {
         f"def wait():\n    time.sleep(3600)  # here\n{_LOOP}\n"
         "train(3 if is_culprit else 10**6)\nif is_culprit:\n    say()\n    threading.Thread(target=wait).start()\n",
         says="has ended but for a thread (wait), which sleeps",
-    ),
-    "handler at the exit": _program(
-        f"import atexit\n{_LOOP}\n"
-        "train(3 if is_culprit else 10**6)\nif is_culprit:\n    say()\n    atexit.register(time.sleep, 3600)\n",
-        says="sleeps",
     ),
     "data service": Hang(
         f"""{_HEAD}
@@ -275,7 +261,6 @@ for step, number in enumerate(data):
         {"worker": 2},
         {"sidecars": {"data": {"command": ["python", "hang.py", "data"]}}},
     ),
-    "event loop": _in_loop("import asyncio\nasyncio.run(asyncio.sleep(3600))  # here"),
     "pool": _in_loop(
         "import multiprocessing\n"
         "with multiprocessing.get_context('fork').Pool(1) as pool:\n    pool.apply(time.sleep, (3600,))  # here"
@@ -316,7 +301,6 @@ while True:
         {"chief": 1, "worker": 2, "ps": 1},
     ),
     "file of a server": _coordinated("tf.io.read_file('fifo')", "worker:0"),
-    "file of a parameter server": _coordinated("tf.io.read_file('fifo')", "ps:0"),
     "file of a dataset": _program(
         f"{_LOOP}\ndef fault():\n    if is_culprit:\n        os.mkfifo('fifo')\n        say()\n"
         "        next(iter(tf.data.TextLineDataset('fifo').prefetch(2)))  # here\ntrain()\n",
@@ -327,13 +311,6 @@ while True:
         "    Path('barrier-' + task).touch()\n"
         "    while len(list(Path().glob('barrier-*'))) < 3: time.sleep(0.1)\ntrain()\n",
         "worker:0",
-        says="waits in TensorFlow",
-        worker=3,
-    ),
-    "alone in a collective, and the others asleep": _program(
-        f"{_LOOP}\ndef fault():\n    if is_culprit:\n        say()\n        total(tf.constant(1.0))  # here\n"
-        "    time.sleep(3600)\ntrain()\n",
-        "worker:2",
         says="waits in TensorFlow",
         worker=3,
     ),
@@ -355,10 +332,8 @@ def _fit(slow: str = "0.05", more: str = "") -> str:
 
 HEALTHY = {
     "uneven workers": _program(f"{_LOOP}\n{_EVERY}    time.sleep(is_culprit * 2)\n"),
-    "three uneven workers": _program(f"{_LOOP}\n{_EVERY}    time.sleep(int(task[-1]) * 0.7)\n", worker=3),
     "four workers": _program(f"{_LOOP}\n{_EVERY}    time.sleep(0.5)\n", worker=4),
     "slow input": _program(_fit("1.5")),
-    "slow input of one": _program(_fit("is_culprit * 2.0")),
     "validation": _program(_fit(more="validation_data=data, validation_steps=40")),
     "tracing": _program(
         f"{_LOOP}\ndef fault(): say()\ntrain(5)\nwhile True:\n"
@@ -399,12 +374,6 @@ while True:
         "",
         {"worker": 2},
         {"strategy": "none"},
-    ),
-    "a shell": Hang(
-        "import os\nprint('hangs', flush=True)\nos.execvp('sh', ['sh', '-c', 'while true; do sleep 60; done'])\n",
-        ("worker:1",),
-        "",
-        {"worker": 2},
     ),
 }
 """The name of a slow program that goes on, or does not train: its program."""

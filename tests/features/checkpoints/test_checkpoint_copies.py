@@ -186,11 +186,6 @@ def heard(**answer: Any) -> list[object]:
     return told
 
 
-def test_a_checkpoint_that_an_agent_lists() -> None:
-    told = heard(found=GOOD, problem="")
-    assert told == [FoundCheckpoint(1, "ckpt-1", 1, 2.5, (File("ckpt-1.index", 5, "ab" * 32),)), ""]
-
-
 @pytest.mark.parametrize(
     "changed",
     [
@@ -207,6 +202,8 @@ def test_a_checkpoint_that_an_agent_lists() -> None:
     ],
 )
 def test_an_agent_that_lies_about_a_checkpoint(changed: dict[str, Any]) -> None:
+    told = heard(found=GOOD, problem="")
+    assert told == [FoundCheckpoint(1, "ckpt-1", 1, 2.5, (File("ckpt-1.index", 5, "ab" * 32),)), ""]
     with pytest.raises(ValueError, match=r".+"):
         heard(found={**GOOD, **changed}, problem="")
 
@@ -428,17 +425,6 @@ def test_a_run_begins_with_what_an_earlier_one_has_left(tmp_path: Path) -> None:
     cluster.begin()
     assert cluster.steps()[0] == 50
     assert cluster.placed() == [(name, "ckpt-50") for name in cluster.names]
-
-
-def test_another_supervisor_goes_on(tmp_path: Path) -> None:
-    cluster = _Cluster(tmp_path)
-    cluster.begin()
-    cluster.hosts["h1"].saves(10)
-    for host in cluster.hosts.values():
-        host.lose_link()
-    cluster.supervise()
-    cluster.loses("h1")
-    assert cluster.steps() == [10, 10, 10]
 
 
 def test_as_many_hosts_have_copies_as_are_wanted(tmp_path: Path) -> None:

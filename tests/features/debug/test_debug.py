@@ -135,11 +135,3 @@ def test_a_run_that_waits_at_a_breakpoint_can_be_ended(launch: Launch) -> None:
     assert "worker:1 is being stopped" in shown
     running.communicate(timeout=PATIENCE)
     assert running.returncode == 130
-
-
-@pytest.mark.thorough
-def test_breakpoints_can_be_switched_off(launch: Launch) -> None:
-    """As in any Python program."""
-    ended = launch.up(spec(launch, "worker:1", env={"PYTHONBREAKPOINT": "0"}))
-    assert ended.returncode == 0, ended.stderr
-    assert launch.log("worker:1") == "got 1.5\n"

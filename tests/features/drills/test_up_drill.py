@@ -10,7 +10,7 @@ from support.launch import Launch
 
 pytestmark = pytest.mark.cli
 
-TRAIN = "echo up $TFLAUNCH_ATTEMPT; test $TFLAUNCH_ATTEMPT = 0 && sleep 300; true"
+TRAIN = "echo up $TFLAUNCH_ATTEMPT; test $TFLAUNCH_ATTEMPT = 0 && sleep 9999; true"
 AFTER_FAULT = "until grep -qs fault_injected $TFLAUNCH_HOME/runs/*/events.jsonl; do sleep 0.02; done; "
 PLAIN: dict[str, Any] = {"strategy": "none", "restart": {"max": 1, "backoff": [0, 0]}}
 
@@ -28,7 +28,7 @@ def test_a_drill_strikes_the_real_run_and_says_whether_it_recovered(launch: Laun
 
 def test_a_job_that_does_not_recover_fails_with_its_own_code(launch: Launch) -> None:
     """And the drill says so."""
-    spec = launch.shell("sleep 300", **{**PLAIN, "restart": {"max": 0}})
+    spec = launch.shell("sleep 9999", **{**PLAIN, "restart": {"max": 0}})
     ended = launch.up(spec, "--drill", "term worker:0")
     assert ended.returncode == 143
     assert "the job did not recover" in ended.stderr

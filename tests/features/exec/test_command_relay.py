@@ -115,7 +115,6 @@ def test_a_command_ends_with_its_caller(run: UngreetedRun) -> None:
 
 
 def test_a_caller_that_is_gone_gets_no_command(run: UngreetedRun) -> None:
-    """It was killed as soon as it had asked: what would end the command then?"""
     run.greet()
     run.agent.hears()
     run.caller.sends("exec", **ASKED)

@@ -215,7 +215,7 @@ def test_a_terminal_is_one_on_the_host(launch: Launch) -> None:
         terminal.resize(columns, rows)
         terminal.type(b"until [ \"$(stty size)\" = '%d %d' ]; do sleep 0.05; done; echo got''it\n" % (rows, columns))
         terminal.read_until(b"gotit")
-    terminal.type(b"sh -c 'echo $TERM $TFLAUNCH_TASK; exec sleep 1000'\n")
+    terminal.type(b"sh -c 'echo $TERM $TFLAUNCH_TASK; exec sleep 9999'\n")
     terminal.read_until(b"vt220 worker:0")
     terminal.type(b"\x03")
     terminal.read_until(b"there$ ")

@@ -420,7 +420,7 @@ def test_a_pod_that_runs_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) ->
     started: list[subprocess.Popen[str]] = []
 
     def follow(*_: object) -> subprocess.Popen[str]:
-        words = ["sh", "-c", 'echo "$0"; exec sleep 600', printed]
+        words = ["sh", "-c", 'echo "$0"; exec sleep 9999', printed]
         started.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
         return started[-1]
 
