@@ -66,6 +66,7 @@ def end(launch: Launch) -> None:
 
 
 def test_a_command_has_what_the_task_has(launch: Launch) -> None:
+    """All hosts run it once: lines begin with the host's name, and the first failure is the exit code."""
     launch.env["KEY_OF_ANN"] = "hush"
     secrets = {"API_KEY": {"env": "KEY_OF_ANN"}}
     begin(launch, strategy="multi_worker_mirrored", secrets=secrets, env={"GIVEN": "by the spec"})
@@ -77,6 +78,17 @@ def test_a_command_has_what_the_task_has(launch: Launch) -> None:
     first, where, config, progress = out.decode().splitlines()
     assert (first, where, progress) == ("worker:1 0 by the spec hush", str(launch.directory.resolve()), "<>")
     assert '"task":{"type":"worker","index":1}' in config
+    done = launch.run("exec", "--all", "--", "sh", "-c", "cat; echo here; printf there >&2; exit 5")
+    assert (done.returncode, done.stdout) == (5, "localhost | here\n")
+    assert done.stderr == "localhost | there\ntflaunch: localhost: exit code 5\n"
+    assert launch.run("exec", "host=localhost", "--", "true").returncode == 0
+    for words, sentence in (
+        (["worker-0", "true"], "a COMMAND goes after `--`: tflaunch exec worker:0 -- true"),
+        (["--all", "worker:0", "--", "true"], "--all is for all hosts, so that worker:0 is not expected here"),
+        (["worker:2"], "no task is 'worker:2'; the tasks are worker:0, worker:1"),
+    ):
+        refused = launch.run("exec", *words)
+        assert (refused.returncode, sentence in refused.stderr) == (2, True), refused.stderr
     (launch.directory / "enough").touch()
     assert launch.run("wait").returncode == 0
     assert "hush" not in (launch.run_directory() / "events.jsonl").read_text()
@@ -137,13 +149,7 @@ def test_a_command_ends_with_who_has_started_it(launch: Launch) -> None:
         assert process.wait(PATIENCE) == ways[number]
     for pid in pids:
         wait_gone(pid)
-    end(launch)
-
-
-@pytest.mark.thorough
-def test_what_a_command_leaves_behind_is_ended(launch: Launch) -> None:
-    """It gets a moment, as what a task leaves behind."""
-    begin(launch, workers=1)
+    # What it leaves behind gets a moment, as what a task leaves behind.
     late = "(while kill -0 $$; do sleep 0.02; done 2>/dev/null; echo late) &"
     process = start(launch, "sh", "-c", f"{BARE}; sleep 9999 & echo $!; {late}")
     pids = [read_pid(process), read_pid(process)]
@@ -252,20 +258,4 @@ def test_a_command_ends_with_its_terminal(launch: Launch) -> None:
     pid = int(terminal.read_until(b"\n"))
     terminal.hang_up()
     wait_gone(pid)
-    end(launch)
-
-
-def test_all_hosts_run_a_command_once(launch: Launch) -> None:
-    begin(launch)
-    done = launch.run("exec", "--all", "--", "sh", "-c", "cat; echo here; printf there >&2; exit 5")
-    assert (done.returncode, done.stdout) == (5, "localhost | here\n")
-    assert done.stderr == "localhost | there\ntflaunch: localhost: exit code 5\n"
-    assert launch.run("exec", "host=localhost", "--", "true").returncode == 0
-    for words, sentence in (
-        (["worker-0", "true"], "a COMMAND goes after `--`: tflaunch exec worker:0 -- true"),
-        (["--all", "worker:0", "--", "true"], "--all is for all hosts, so that worker:0 is not expected here"),
-        (["worker:2"], "no task is 'worker:2'; the tasks are worker:0, worker:1"),
-    ):
-        refused = launch.run("exec", *words)
-        assert (refused.returncode, sentence in refused.stderr) == (2, True), refused.stderr
     end(launch)

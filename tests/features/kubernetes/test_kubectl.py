@@ -92,6 +92,9 @@ def test_context_and_namespace_are_pinned(fake: Kubectl, monkeypatch: pytest.Mon
     command = kubectl.exec_command(CLUSTER._replace(context="lab", config="/a.conf"), "pod")
     assert command[:5] == ["env", "KUBECONFIG=/a.conf", "kubectl", "--context=lab", "--namespace=team"]
     assert command[5:] == ["exec", "--stdin", "pod", "--container=tensorflow", "--"]
+    fake.answers(("config view", 0, '{"contexts": [{"context": null}]}', ""))
+    with pytest.raises(KubectlError, match="its answer has an unexpected form"):
+        kubectl.pinned(CLUSTER._replace(namespace=None))
 
 
 def test_objects_have_their_run_and_the_program(fake: Kubectl) -> None:
@@ -140,12 +143,6 @@ def test_a_machine_without_kubectl(fake: Kubectl, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv("PATH", str(place))
         with pytest.raises(KubectlError, match=said):
             kubectl.run_kubectl(CLUSTER, "get", "pods")
-
-
-def test_a_configuration_of_an_unexpected_form(fake: Kubectl) -> None:
-    fake.answers(("config view", 0, '{"contexts": [{"context": null}]}', ""))
-    with pytest.raises(KubectlError, match="its answer has an unexpected form"):
-        kubectl.pinned(CLUSTER._replace(namespace=None))
 
 
 PARENT = """
