@@ -813,7 +813,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.checkpoint_progress.newest",
         " and entry.stat().st_mtime >= since",
         "",
-        Suite("features/checkpoints/test_checkpoints.py"),
+        Suite("features/checkpoints/test_checkpoint_orders.py"),
     ),
     "a checkpoint that TensorFlow has not finished is copied": Edit(
         "tflaunch_worker.features.checkpoints.saved_checkpoints._parts",
