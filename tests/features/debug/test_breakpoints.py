@@ -43,16 +43,13 @@ def test_a_job_does_not_stall_while_a_task_is_debugged() -> None:
     left_at = history.now
     assert sorted(history.wait().stopped()) == ["worker:0", "worker:1"]
     assert history.now == left_at + 20
-
-
-def test_the_limit_begins_after_the_last_breakpoint() -> None:
-    history = mirrored(timeouts={"stall": 20}).happens(REACHED, REACHED._replace(task="worker:0"), *STALLS, LEFT)
-    assert time_limits.next_deadline(history.job) is None
-    history.now += 100
-    history.happens(BreakpointLeft(HERE, "worker:0", 0))
-    assert time_limits.next_deadline(history.job) == history.now + 20
+    both = mirrored(timeouts={"stall": 20}).happens(REACHED, REACHED._replace(task="worker:0"), *STALLS, LEFT)
+    assert time_limits.next_deadline(both.job) is None, "another task waits"
+    both.now += 100
+    both.happens(BreakpointLeft(HERE, "worker:0", 0))
+    assert time_limits.next_deadline(both.job) == both.now + 20
     alone = mirrored(timeouts={"stall": 20}).happens(REACHED, *STALLS).ends("worker:1", 0)
-    assert time_limits.next_deadline(alone.job) == alone.now + 20
+    assert time_limits.next_deadline(alone.job) == alone.now + 20, "one that has ended does not count"
 
 
 def test_the_limits_of_start_and_finish_wait_too() -> None:

@@ -155,18 +155,13 @@ def test_what_the_spec_demands_must_be_there() -> None:
 def test_what_was_not_checked_is_not_ok() -> None:
     plan = clustered(CLUSTER)
     lost = {"a": A, "b": Host("b", reason="no route; check the cable")}
+    (finding,) = findings(plan, lost)
+    assert (finding.message, finding.hint) == ("no route", "check the cable"), "a second remedy would be wrong"
     assert unchecked(plan, lost)["tensorflow"] == "needs b"
     assert set(CHECKS) - set(unchecked(plan, lost)) == {"reach", "proxies", "secrets"}
     assert unchecked(plan, {"a": A, "b": B}) == {}
     shell = {host.host: host._replace(programs={"worker:0": {}}) for host in (A, B)}
     assert set(unchecked(plan, shell)) == {"python", "tensorflow", "keras"}
-
-
-def test_a_reason_with_a_remedy_gets_no_second_one() -> None:
-    """A second remedy would be wrong."""
-    hosts = {"a": A, "b": Host("b", reason="its host key is unknown; run ssh-keyscan b")}
-    (finding,) = findings(clustered(CLUSTER), hosts)
-    assert (finding.message, finding.hint) == ("its host key is unknown", "run ssh-keyscan b")
 
 
 def test_a_missing_tensorboard_is_reported() -> None:

@@ -77,7 +77,6 @@ def test_every_optional_field_can_be_uncommented(suffix: str) -> None:
 
 
 def test_fields_are_offered_where_they_make_sense() -> None:
-
     def offered(roles: ClusterOptions, command: list[str]) -> set[str]:
         text = OPTIONAL.sub("", written(roles, ".yaml", command))
         return parsed(text, ".yaml").keys() & {"hosts", "sync", "elastic", "preload"}
@@ -110,7 +109,7 @@ def test_the_first_line_names_the_schema_for_editors(suffix: str, first: str) ->
 def test_the_schema_in_the_package_is_that_of_the_model() -> None:
     """To update it: tflaunch schema > launcher/tflaunch/clusterspec/cluster.schema.json."""
     assert schema.FILE.read_text(encoding="utf-8") == json.dumps(schema.json_schema(), indent=2) + "\n"
-    for roles in ROLES[:20]:
+    for roles in ROLES[::40]:
         text = OPTIONAL.sub("", written(roles, ".yaml", COMMANDS[0]))
         jsonschema.validate(parsed(text, ".yaml"), json.loads(schema.FILE.read_text(encoding="utf-8")))
 

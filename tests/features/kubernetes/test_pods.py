@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -242,39 +243,6 @@ def test_why_a_pod_has_ended(status: dict[str, Any], ended: str) -> None:
 # ---- reaching it
 
 
-class FakeCommand:
-    """Fake connector to a pod: each call takes the next outcome."""
-
-    def __init__(self, *outcomes: Exception | str) -> None:
-        self._outcomes = list(outcomes)
-
-    def open(self) -> Any:
-        return self.resume()
-
-    def resume(self) -> Any:
-        outcome = self._outcomes.pop(0)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-
-class FakeWatch:
-    """Fake `PodWatch` that reports nothing by itself: each query takes the next state; the last one is repeated."""
-
-    def __init__(self, *states: PodState) -> None:
-        self.states = list(states)
-
-    def following(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def wait_until_runs(self, pod: str, seconds: float) -> None:
-        time.sleep(seconds)  # clock: of this test
-
-    def look_at(self, pod: str) -> PodState:
-        assert pod == "job-worker-0"
-        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
-
-
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Let waiting take no time."""
@@ -284,10 +252,23 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def _connector(command: FakeCommand, *states: PodState, pending: float = 60.0) -> transport.PodConnector:
-    watch: Any = FakeWatch(*states)
-    way: Any = command
-    return transport.PodConnector("job-worker-0", way, watch, pending, patience=10.0)
+def _connector(outcomes: list[Any], *states: PodState, pending: float = 60.0) -> transport.PodConnector:
+    """Return a connector: each call of kubectl takes the next outcome, each look the next state, the last one again."""
+    left, known = list(outcomes), list(states)
+
+    def resume() -> Any:
+        outcome = left.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    watch: Any = SimpleNamespace(
+        following=nullcontext,
+        wait_until_runs=lambda _, seconds: time.sleep(seconds),  # clock: that of this test
+        look_at=lambda _: known.pop(0) if len(known) > 1 else known[0],
+    )
+    command: Any = SimpleNamespace(open=resume, resume=resume)
+    return transport.PodConnector("job-worker-0", command, watch, pending, patience=10.0)
 
 
 THERE = PodState("u1", "c1")
@@ -296,7 +277,7 @@ STUCK = PodState("u1", "", "image", "its image cannot be pulled")
 
 def test_a_pod_is_waited_for_and_the_reason_told_once() -> None:
     told: list[str] = []
-    connector = _connector(FakeCommand("link"), *[STUCK] * 20, THERE)
+    connector = _connector(["link"], *[STUCK] * 20, THERE)
     connector.tell_delay(told.append)
     assert connector.open() == "link"
     assert told == ["its image cannot be pulled"]
@@ -319,12 +300,12 @@ def test_what_is_given_up(
     clock: list[float], outcomes: list[Exception], state: PodState, reason: str, least: float, most: float
 ) -> None:
     with pytest.raises(LinkError, match=reason):
-        _connector(FakeCommand(*outcomes), state).open()
+        _connector(outcomes, state).open()
     assert least <= clock[0] <= most
 
 
 def test_a_pod_that_cannot_be_entered_yet_is_tried_again() -> None:
-    assert _connector(FakeCommand(LinkError("not yet"), LinkError("not yet"), "link"), THERE).open() == "link"
+    assert _connector([LinkError("not yet"), LinkError("not yet"), "link"], THERE).open() == "link"
 
 
 @pytest.mark.parametrize(
@@ -339,7 +320,7 @@ def test_a_pod_that_cannot_be_entered_yet_is_tried_again() -> None:
     ],
 )
 def test_an_agent_is_gone_with_its_container_and_not_before(later: PodState, reason: str) -> None:
-    connector = _connector(FakeCommand("link", LinkError("cut")), THERE, later)
+    connector = _connector(["link", LinkError("cut")], THERE, later)
     connector.open()
     with pytest.raises((LinkError, AgentGoneError), match=reason or "cut") as failed:
         connector.resume()
