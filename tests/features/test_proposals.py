@@ -92,7 +92,6 @@ def with_value(place: tuple[str | int, ...], value: Any) -> dict[str, Any]:
 
 
 def problems(place: tuple[str | int, ...], value: Any) -> list[Problem]:
-    """Return the errors of a spec with a value at a place."""
     result = validate_data(with_value(place, value))
     if isinstance(result, list):
         return result

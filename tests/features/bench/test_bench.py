@@ -20,12 +20,10 @@ STEPS = "i=0; while :; do i=$((i+1)); echo {'\"step\"': $i} > $TFLAUNCH_PROGRESS
 
 
 def spec(launch: Launch, command: str = STEPS, **fields: Any) -> Path:
-    """Write a spec with two local workers that run a shell command."""
     return launch.spec(**{"cluster": {"worker": 2}, "command": ["sh", "-c", command], "strategy": "none", **fields})
 
 
 def live(launch: Launch) -> list[Path]:
-    """Return the directories of runs that have not ended."""
     return [path for path in (launch.home / "runs").iterdir() if runs.is_live(path)]
 
 

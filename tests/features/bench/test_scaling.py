@@ -106,12 +106,10 @@ HERE = {LOCALHOST}
 
 
 def spec(cluster: dict[str, Any], **fields: Any) -> Spec:
-    """Return a spec."""
     return spec_from_data("job.json", {"name": "job", "cluster": cluster, "command": ["true"], **fields}, None, Path())
 
 
 def addresses(scaled: Spec) -> dict[str, list[str]]:
-    """Return the addresses of each role."""
     return {role: [str(address) for address in found] for role, found in scaled.cluster.items()}
 
 

@@ -47,7 +47,6 @@ HDF5 = b"\x89HDF\r\n\x1a\n\0\0\0\0\0\x08\x08" + bytes(25) + (100).to_bytes(8, "l
 
 
 def found(directory: Path, is_quiet: bool = True) -> tuple[str, int, list[str]] | None:
-    """Return name, step and files of the newest checkpoint."""
     newest = saved_checkpoints.find_newest(str(directory), is_quiet)
     return None if newest is None else (newest.name, newest.step, list(newest.files))
 
@@ -135,7 +134,6 @@ def test_a_checkpoint_that_changes_while_it_is_copied_is_not_taken(tmp_path: Pat
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """A directory with a checkpoint."""
     save(tmp_path / "state" / "deep", 10, 1, 5)
     return tmp_path / "state"
 
@@ -177,7 +175,6 @@ GOOD = {"number": 1, "name": "ckpt-1", "step": 1, "age": 2.5, "files": [FILE]}
 
 
 def heard(**answer: Any) -> list[object]:
-    """Return what a request to find a checkpoint is answered with."""
     told: list[object] = []
     agent = PlayedAgent()
     link = CheckpointLink(agent.calls.begin, lambda: None)
@@ -263,12 +260,10 @@ class _Host:
         self._number = 0
 
     def destroy(self) -> None:
-        """Lose the disk and the link."""
         shutil.rmtree(self._place, ignore_errors=True)
         self.lose_link()
 
     def lose_link(self) -> None:
-        """Lose the link, and get another one."""
         self.calls.lose()
         self.calls.open()
 
@@ -298,7 +293,6 @@ class _Host:
         self.calls.take({"kind": "answered", "call": call, **about}, body)
 
     def answer_find(self, call: int) -> None:
-        """Tell of the newest checkpoint."""
         self._number += 1
         newest = self._store.look(str(self.state))
         self._answer(call, found=None if newest is None else {"number": self._number, **newest}, problem="")
@@ -312,7 +306,6 @@ class _Host:
 
 
 def _fetch(host: _Host, copies: CheckpointCopies) -> KeptCheckpoint:
-    """Fetch the newest checkpoint of a host."""
     told: list[Any] = []
     link = CheckpointLink(host.calls.begin, lambda: None)
     link.find("/w", "state", 0, lambda newest, _: told.append(newest), wait=False)
@@ -336,13 +329,11 @@ class _Cluster:
         self.keeper = self.supervise()
 
     def supervise(self) -> CheckpointKeeper:
-        """Start a supervisor."""
         sessions: Any = self.hosts
         self.keeper = CheckpointKeeper(supervision(self.job.job, self.directory / "run", self.mailbox, sessions))
         return self.keeper
 
     def _take(self) -> Event | Annotation | None:
-        """Return what was said next."""
         said = self.mailbox.take(self.mailbox.now())
         if said is not None:
             self.said.append(said)
@@ -357,7 +348,6 @@ class _Cluster:
             self.keeper.watch(self.job.job, self.job.now)
 
     def begin(self) -> None:
-        """Begin to supervise; the hosts have joined."""
         self.happens(TimePassed())
 
     def loses(self, name: str) -> None:
@@ -371,7 +361,6 @@ class _Cluster:
             self.happens(TimePassed())
 
     def placed(self) -> list[tuple[str, str]]:
-        """Return host and checkpoint of what was put on hosts."""
         return [(event.host, event.name) for event in self.said if isinstance(event, CheckpointPlaced)]
 
     def safe(self) -> tuple[str, tuple[str, ...]]:

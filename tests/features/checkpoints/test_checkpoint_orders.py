@@ -30,11 +30,9 @@ class Copies:
         self._copies = CheckpointCopies(agent_parts(host=host))
 
     def ask(self, kind: str, body: bytes = b"", **about: Any) -> tuple[dict[str, Any], bytes]:
-        """Return the answer to a call, and its body."""
         return self._answers.ask(getattr(self._copies, kind), body, **about)
 
     def missing(self) -> Any:
-        """Return what is missing of the checkpoint."""
         answer, _ = self.ask("store_checkpoint", kept=[DIGEST], digests=[DIGEST])
         assert answer["problem"] == ""
         return answer["missing"]
@@ -52,7 +50,6 @@ def _expand(path: str) -> str:
 
 @pytest.fixture
 def copies(tmp_path: Path) -> Copies:
-    """The copies of a host that has none yet."""
     return Copies(tmp_path)
 
 

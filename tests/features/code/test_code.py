@@ -42,12 +42,10 @@ def gathered(root: Path, *paths: str, exclude: tuple[str, ...] = ()) -> Code:
 
 
 def names(found: Code) -> list[str]:
-    """The files' paths."""
     return [file.path for file in found.files]
 
 
 def refused(root: Path, *paths: str) -> str:
-    """Return the error message."""
     with pytest.raises(TflaunchError) as caught:
         gathered(root, *paths)
     assert caught.value.exit_code == EXIT_USAGE
@@ -242,7 +240,6 @@ def test_an_upload_that_has_failed_sends_nothing_any_more(tmp_path: Path) -> Non
 
 @pytest.fixture
 def host() -> Host:
-    """A host whose agent has joined."""
     return joined_host()
 
 

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture
 def code(tmp_path: Path) -> Code:
-    """Code in a directory beside the run's."""
     root = tmp_path / "project"
     (root / "pkg").mkdir(parents=True)
     (root / "train.py").write_text("import pkg\n")

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.unit
 
 
 def digest_of(content: bytes) -> str:
-    """Return the hash that names a content."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -32,13 +31,11 @@ class Host:
         self.cache = home / "files"
 
     def offer(self, *offered: tuple[str, bytes], links: Any = (), mode: int = 0o644) -> Files:
-        """Offer files to the agent, and let it check which it has."""
         found = Files(str(self.agent), [[path, mode, digest_of(content)] for path, content in offered], [*links])
         found.compared(found.compare())
         return found
 
     def bring(self, *offered: tuple[str, bytes], **options: Any) -> Files:
-        """Copy files to where the tasks find them."""
         found = self.offer(*offered, **options)
         for _, content in offered:
             found.take(digest_of(content), 0, content, True)
@@ -49,7 +46,6 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
-    """A host without files."""
     return Host(tmp_path / "home")
 
 

@@ -91,7 +91,6 @@ def test_who_quits_ends_the_run() -> None:
 
 
 def told(history: History, event: Event) -> list[str]:
-    """Return the messages about an event."""
     before = history.job
     history.happens(event)
     return messages_about(before, event, history.job, history.now, Logs("logs", lambda *_: []))
@@ -132,7 +131,6 @@ class Screen(SimpleNamespace):
         self.got.append((kind.partition("_")[2], *about.values()))
 
     def attach(self, agent: PlayedAgent, task: str = "worker:0", attempt: int = 0) -> Debugging:
-        """Attach it to a task."""
         return Debugging(agent.calls, task, attempt, self, lambda: self.got.append("gone"))  # type: ignore[arg-type]
 
 

@@ -38,7 +38,6 @@ def spec(launch: Launch, *tasks: str, **fields: Any) -> Path:
 
 
 def begin(launch: Launch, *tasks: str, **fields: Any) -> None:
-    """Start the run in the background."""
     started = launch.run("up", "-d", spec(launch, *tasks, **fields))
     assert started.returncode == 0, started.stderr
 

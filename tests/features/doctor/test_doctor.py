@@ -26,22 +26,18 @@ CLUSTER = {"worker": ["a:2222", "b:2222"]}
 
 
 def healthy(host: str, task: str) -> Host:
-    """Return the facts of a healthy host."""
     return Host(host, None, {task: PROGRAM}, FACTS, 0.0, {"a" if host == "b" else "b": "10.0.0.9"})
 
 
 def found(second: Host, plan: Plan | None = None) -> list[Finding]:
-    """Return the findings for a healthy host and another one."""
     return findings(plan or clustered(CLUSTER), {"a": healthy("a", "worker:0"), "b": second})
 
 
 def with_program(**changes: Any) -> Host:
-    """Return host b with different facts about its task's program."""
     return healthy("b", "worker:1")._replace(programs={"worker:1": {**PROGRAM, **changes}})
 
 
 def with_facts(**changes: Any) -> Host:
-    """Return host b with different facts about the host."""
     return healthy("b", "worker:1")._replace(facts={**FACTS, **changes})
 
 

@@ -24,7 +24,6 @@ INPUT = b"x" * PART
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[UngreetedRun]:
-    """A run whose agent has not greeted."""
     started = UngreetedRun(tmp_path)
     yield started
     started.close()

@@ -29,7 +29,6 @@ BARE = f"(setsid env -i sh -c '{STUBBORN}' &)"
 
 
 def begin(launch: Launch, script: str = COUNTS, workers: int = 2, **fields: Any) -> None:
-    """Start a run in the background; its tasks have started."""
     about = {"strategy": "none", "timeouts": {"grace": 0.3, "lease": 600}}
     started = launch.run("up", "-d", launch.shell(script, workers, **{**about, **fields}))
     assert started.returncode == 0, started.stderr
@@ -38,7 +37,6 @@ def begin(launch: Launch, script: str = COUNTS, workers: int = 2, **fields: Any)
 
 
 def start(launch: Launch, *arguments: str, task: str = "worker:0") -> subprocess.Popen[bytes]:
-    """Start `tflaunch exec TASK -- ARGUMENTS` with pipes."""
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     words = [str(TFLAUNCH), "exec", task, "--", *arguments]
     process: Any = subprocess.Popen(words, cwd=launch.directory, env=launch.env, **pipes)
@@ -54,13 +52,11 @@ def execute(launch: Launch, *arguments: str, given: bytes = b"", task: str = "wo
 
 
 def read_pid(process: subprocess.Popen[bytes]) -> int:
-    """Return the pid that a command has printed."""
     assert process.stdout is not None
     return int(process.stdout.readline())
 
 
 def end(launch: Launch) -> None:
-    """Let the tasks end, and wait for the run."""
     (launch.directory / "enough").touch()
     assert launch.run("wait").returncode == 0
 

@@ -31,12 +31,10 @@ IN_STEP = (EXECUTE, FIT, TRAIN)
 
 
 def thread(*frames: Frame, wchan: str = "futex_do_wait", target: str = "", has_moved: bool = False) -> Thread:
-    """Return a thread that waits."""
     return Thread(7, "S", wchan, target, has_moved, frames)
 
 
 def evidence(task: str, *threads: Thread, state: str = "S", cpu: float = 0.0, **about: Any) -> Evidence:
-    """Return evidence of a task with one process."""
     process = Process(
         7, "python", state, cpu, "", threads, about.get("sockets", ()), cpu_wait=about.get("cpu_wait", 0.0)
     )
@@ -47,12 +45,10 @@ def evidence(task: str, *threads: Thread, state: str = "S", cpu: float = 0.0, **
 
 
 def chief(*threads: Thread, **about: Any) -> Evidence:
-    """Return evidence of the coordinator of servers."""
     return evidence("chief:0", *threads, **about)
 
 
 def w0(*threads: Thread, task: str = "worker:0", **about: Any) -> Evidence:
-    """Return evidence of a worker, which by default waits in a step."""
     return evidence(task, *(threads or (STEP,)), **about)
 
 
@@ -68,7 +64,6 @@ def judge(*found: Evidence, **others: TaskStatus) -> Verdict:
 
 
 def does(found: Verdict, task: str) -> str:
-    """Return what a task is said to do."""
     (group,) = (group for group in found.groups if task in group.tasks)
     return group.does
 

@@ -26,7 +26,6 @@ done"""
 
 
 def moment(at: float, cpu: float = 1.0, tasks: int = 1) -> Moment:
-    """Return a moment of some tasks."""
     figures = Figures(step=int(at), cpu_percent=cpu, rss_bytes=1000, metrics={"loss": 0.5})
     return Moment(at, {f"worker:{number}": figures for number in range(tasks)})
 

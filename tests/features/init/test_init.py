@@ -21,7 +21,6 @@ IMPORT = "import tensorflow as tf\n"
 
 
 def run(launch: Launch, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run `tflaunch ARGUMENTS` in the working directory."""
     return tflaunch(*map(str, arguments), home=launch.home, cwd=launch.directory)
 
 

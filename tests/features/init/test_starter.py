@@ -33,7 +33,6 @@ ODD = "a\"b\\ 'x': {y} #z\t\n\x7f\x85\u2028\U0001f600 é"
 
 
 def written(roles: ClusterOptions, suffix: str, command: list[str]) -> str:
-    """Return what `init` writes."""
     return starter_spec("train", cluster_of(roles), command, Path("dir with blank", f"cluster{suffix}"))
 
 
@@ -43,7 +42,6 @@ def checked(text: str, suffix: str) -> None:
 
 
 def parsed(text: str, suffix: str) -> dict[str, object]:
-    """Return the fields of a spec."""
     return dict(load.parse_spec_file(SpecFile(f"cluster{suffix}", Path(), suffix, text)))
 
 

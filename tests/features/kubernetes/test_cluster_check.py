@@ -19,17 +19,14 @@ RESOURCES = {"cpu": 2, "memory": "3Gi"}
 
 
 def quota(hard: Mapping[str, str], used: Mapping[str, str] = {}) -> dict[str, Any]:
-    """Return a quota as the API returns it."""
     return {"kind": "ResourceQuota", "metadata": {"name": "team"}, "spec": {"hard": hard}, "status": {"used": used}}
 
 
 def limit_range(**rule: Any) -> dict[str, Any]:
-    """Return a LimitRange for containers."""
     return {"kind": "LimitRange", "metadata": {"name": "all"}, "spec": {"limits": [{"type": "Container", **rule}]}}
 
 
 def node(labels: Mapping[str, str] = {}, **allocatable: str) -> dict[str, Any]:
-    """Return a node."""
     return {"kind": "Node", "metadata": {"labels": labels}, "spec": {}, "status": {"allocatable": allocatable}}
 
 

@@ -64,7 +64,6 @@ class Kubectl:
         (self._directory / "answers").write_text(json.dumps([(start, rest) for start, *rest in answers]))
 
     def calls(self) -> list[tuple[list[str], str]]:
-        """Return the arguments and the input of each call."""
         lines = (self._directory / "calls").read_text().splitlines()
         return [(words, given) for words, given in map(json.loads, lines)]
 

@@ -39,7 +39,6 @@ def cluster(**fields: Any) -> KubernetesPlan:
 
 
 def objects(plan: KubernetesPlan) -> list[dict[str, Any]]:
-    """Return all objects of a launcher."""
     parts = [b"first", b"second"]
     job = launcher_objects.job(plan, RUN, len(parts), "ann")
     return [job, *launcher_objects.owned(plan, RUN, parts, OWNER, launcher_objects.pods_of(plan))]
@@ -154,13 +153,11 @@ def test_where_a_supervisor_is(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of a run that has not begun."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
     return RunDirectory("train").path
 
 
 def send(path: Path) -> Path:
-    """Note a run as supervised in a cluster."""
     launcher_note.write_note(path, KubernetesPlan("train", "", 60.0))
     return path
 

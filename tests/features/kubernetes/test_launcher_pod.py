@@ -48,7 +48,6 @@ class Cluster:
         launch.env |= {"KUBECTL_STUB": str(self.state), "PATH": f"{stub.parent}:{launch.env['PATH']}"}
 
     def spec(self, code: int = 7, **fields: Any) -> Path:
-        """Write a spec whose tasks wait until `go` exists."""
         job = self._directory / "job"
         job.mkdir()
         (job / "program.py").write_text(WAITS)
@@ -58,13 +57,11 @@ class Cluster:
         return written(job, {**about, **python, **pods, **fields})
 
     def start(self, **fields: Any) -> str:
-        """Start the run detached, and return its name."""
         begun = self._launch.up(self.spec(**fields), "-d", "--no-preflight")
         assert begun.returncode == 0, begun.stderr + self.logs()
         return begun.stdout.strip()
 
     def objects(self, kind: str) -> list[dict[str, Any]]:
-        """Return the objects of a kind."""
         return [json.loads(path.read_text()) for path in (self.state / "objects").glob(f"{kind}.*.json")]
 
     def launcher(self) -> dict[str, Any]:
@@ -73,17 +70,14 @@ class Cluster:
         return max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     def logs(self) -> str:
-        """Return what all pods have written."""
         return "".join(path.read_text() for path in self.state.glob("pods/*/log"))
 
     def tasks(self) -> list[int]:
-        """Return the PIDs of the tasks."""
         return sorted(
             process.pid for process in processes_with("GO", str(self.go)) if command_of(process)[-1:] == ["program.py"]
         )
 
     def end(self) -> None:
-        """Kill all processes of the cluster."""
         for process in processes_with("KUBECTL_STUB", str(self.state)):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
