@@ -518,7 +518,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.features.code.user_code._copy",
         "digest.hexdigest() == file.sha256",
         "True",
-        Suite("features/code/test_code_copy.py"),
+        Suite("features/code/test_code.py"),
     ),
     # ---- agent: leases, links and orders
     "a lease that is never over": Edit(

@@ -1,20 +1,31 @@
-"""The verdict on tasks that do not go on, from evidence alone."""
+"""The verdict on tasks that do not go on, from evidence alone; when an agent takes it, and why tasks do not listen."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+import os
+from typing import Any, cast
 
 import pytest
 
+from support.job_history import HERE, History
+from support.joined_host import joined_host
+from support.specs import clustered
 from support.statuses import RUN, TASK
+from support.still_loop import StillLoop
+from tflaunch.core import policy
+from tflaunch.core.events import HostJoined, PortsHeld, TaskStarted, TimePassed
 from tflaunch.core.measures import Progress
 from tflaunch.explain.run_status import TaskStatus
-from tflaunch.features.hang import hang
+from tflaunch.explain.status import StatusInputs, status
+from tflaunch.features.hang import hang, late_start
 from tflaunch.features.hang.evidence import Evidence, Frame, Process, Socket, Thread
+from tflaunch.features.hang.evidence_collector import gather_evidence
 from tflaunch.features.hang.hang import Verdict
 from tflaunch.features.hang.position import Kind
 from tflaunch.records import as_json, read_record
+from tflaunch_worker.event_loop import Loop
+from tflaunch_worker.features.hang.evidence import BETWEEN, EvidenceCollector
 
 pytestmark = pytest.mark.unit
 
@@ -389,3 +400,73 @@ def test_at_a_limit_of_the_job_someone_is_accused(
     tasks[0] = tasks[0]._replace(listening=is_listening if is_listening is None else True)
     known = {each.task: each for each in found}
     assert hang.verdict(RUN._replace(tasks=tuple(tasks)), known, limit).culprits == tuple(culprits.split())
+
+
+IMPORTS = (LOAD, MODULE, LOAD, TRAIN)
+READS = (DATA._replace(function="read"), TRAIN)
+
+
+def late(strategy: str, frames: tuple[Frame, ...], cpu: float = 0.0, step: int | None = None) -> str:
+    """Return the hint about a job whose tasks, which all stand there, have not listened for a minute."""
+    cluster = {"worker": 2} if strategy == "multi_worker_mirrored" else {"chief": 1, "ps": 1, "worker": 1}
+    history = History(clustered(cluster, strategy=strategy)).happens(HostJoined(HERE))
+    names = [task.task for task in history.job.plan.tasks]
+    history.happens(PortsHeld(HERE, {name: 20000 + number for number, name in enumerate(names)}))
+    history.happens(*(TaskStarted(HERE, name, 0, 1, 0.0) for name in names))
+    history.now += policy.WARN_AFTER
+    history.happens(TimePassed())
+    about = {} if step is None else {"step": step, "age": 1.0}
+    found = {name: evidence(name, thread(*frames), cpu=cpu, **about) for name in names}
+    return late_start.explain(history.job, status(history.job, StatusInputs(0.0, "", True, history.now)), found)
+
+
+SERVERS, MIRRORED = "parameter_server", "multi_worker_mirrored"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "frames", "cpu", "step", "words"),
+    [
+        (MIRRORED, IMPORTS, 0.9, None, "worker:0, worker:1 still import tensorflow (0.9 CPUs): that"),
+        (MIRRORED, IMPORTS, 0.0, None, "worker:0, worker:1 still import tensorflow: that takes minutes"),
+        (SERVERS, IMPORTS, 0.5, None, "chief:0, worker:0, ps:0 still import tensorflow (0.5 CPUs)"),
+        (MIRRORED, READS, 0.9, None,
+         "worker:0, worker:1 have not made a strategy or server yet: works (0.9 CPUs) (data.py, line 40)"),
+        (SERVERS, READS, 0.9, None, "chief:0, worker:0, ps:0 have not made a strategy or"),
+        (MIRRORED, (EXECUTE, TRAIN), 0.9, None, "no task has opened its port of TF_CONFIG"),
+        (MIRRORED, READS, 0.9, 7, "no task has opened its port of TF_CONFIG"),
+        (SERVERS, (EXECUTE, TRAIN), 0.0, None, "worker:0, ps:0 run the same command as the chief"),
+    ],
+)  # fmt: skip
+def test_a_program_is_not_doubted_before_it_has_come_to_its_strategy(
+    strategy: str, frames: tuple[Frame, ...], cpu: float, step: int | None, words: str
+) -> None:
+    """Importing and loading data take as long as they take; only who trains may ignore TF_CONFIG."""
+    assert late(strategy, frames, cpu, step).startswith(words)
+
+
+def test_two_samples_are_taken_with_a_pause() -> None:
+    loop = StillLoop()
+    collector = EvidenceCollector(cast("Loop", loop))
+    answers: list[Any] = []
+    began = loop.now()
+    collector.ask(lambda: {"worker:0": os.getpid()}, answers.append)
+    collector.ask(lambda: {"worker:0": os.getpid()}, answers.append)
+    while not answers:
+        loop.next()
+    assert loop.now() - began == pytest.approx(BETWEEN)
+    assert len(answers) == 2
+    assert answers[0] is answers[1]
+    assert os.getpid() in [process["pid"] for process in answers[0]["worker:0"]]
+
+
+def test_only_evidence_of_tasks_that_it_was_asked_to_start_is_passed_on() -> None:
+    host = joined_host()
+    told: list[str] = []
+    ended: list[bool] = []
+    for call, known, attempt in ((2, "worker:0", 0), (3, "worker:0", 1), (4, "worker:1", 0)):
+        gather_evidence(host.session, lambda found: told.append(found.task), ended.append)
+        about = {"task": known, "attempt": attempt, "silence": None, "progress": None, "processes": []}
+        host.tells("told", call=call, **about)
+        host.tells("answered", call=call)
+    assert (told, ended) == (["worker:0"], [True] * 3)
+    assert not host.lost()

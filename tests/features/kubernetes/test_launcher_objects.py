@@ -1,4 +1,4 @@
-"""A supervisor in the cluster: its objects and state, its run as all commands see it, and the archive of its directory."""
+"""A supervisor in the cluster: its objects and state, its run as commands see it, and its directory as an archive."""
 
 from __future__ import annotations
 
