@@ -415,7 +415,7 @@ def late(strategy: str, frames: tuple[Frame, ...], cpu: float = 0.0, step: int |
     history.happens(*(TaskStarted(HERE, name, 0, 1, 0.0) for name in names))
     history.now += policy.WARN_AFTER
     history.happens(TimePassed())
-    about = {} if step is None else {"step": step, "age": 1.0}
+    about: dict[str, Any] = {} if step is None else {"step": step, "age": 1.0}
     found = {name: evidence(name, thread(*frames), cpu=cpu, **about) for name in names}
     return late_start.explain(history.job, status(history.job, StatusInputs(0.0, "", True, history.now)), found)
 
