@@ -28,13 +28,9 @@ def known(*lines: str, at: float = 0.0) -> dict[str, object]:
 
 
 def test_later_lines_add_to_earlier_ones() -> None:
-    first, second = (
-        '{"step": 1, "epochs": 3, "metrics": {"loss": 2, "mae": 1}}',
-        '{"step": 2, "metrics": {"loss": 1.5}}',
-    )
-    assert known(first, second) == {
-        "step": 2, "epochs": 3, "metrics": {"loss": 1.5, "mae": 1}, "age": 0.0,
-    }  # fmt: skip
+    first = '{"step": 1, "epochs": 3, "metrics": {"loss": 2, "mae": 1}}'
+    second = '{"step": 2, "metrics": {"loss": 1.5}}'
+    assert known(first, second) == {"step": 2, "epochs": 3, "metrics": {"loss": 1.5, "mae": 1}, "age": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +51,7 @@ def test_other_values_are_ignored() -> None:
     assert known('{"step": 1' + "0" * 400 + "}") == {"metrics": {}, "age": 0.0}
 
 
-def test_metrics_are_bounded() -> None:
+def test_metrics_are_bounded_and_printable() -> None:
     """In number and in length; a null metric is removed."""
     many = json.dumps({"metrics": {f"{number:02}" + "x" * 100: number for number in range(30)}})
     metrics = known(many)["metrics"]
@@ -63,6 +59,8 @@ def test_metrics_are_bounded() -> None:
     assert len(metrics) == 20
     assert {len(name) for name in metrics} == {64}
     assert known('{"metrics": {"loss": 1}}', '{"metrics": {"loss": null}}')["metrics"] == {}
+    signs = r'{"metrics": {"a\ud800": 1, "b\u001b[2J": 2, "c\u202e": 3}}'  # the supervisor would refuse the first
+    assert known(signs)["metrics"] == {r"a\ud800": 1, r"b\x1b[2J": 2, r"c\u202e": 3}
 
 
 def test_speed_is_that_of_the_last_seconds() -> None:
@@ -75,13 +73,10 @@ def test_speed_is_that_of_the_last_seconds() -> None:
     assert steps.known(70)["steps_per_second"] == pytest.approx(20, rel=0.05)
     assert steps.known(170)["steps_per_second"] == pytest.approx(2, rel=0.05)
     assert steps.known(170)["age"] == pytest.approx(100, rel=0.01)
-
-
-def test_slow_steps_have_a_speed_too() -> None:
-    steps = ProgressStats()
+    slow = ProgressStats()
     for step in range(3):
-        steps.take(b'{"step": %d}' % step, step * 30.0)
-    assert steps.known(61)["steps_per_second"] == pytest.approx(1 / 30)
+        slow.take(b'{"step": %d}' % step, step * 30.0)
+    assert slow.known(61)["steps_per_second"] == pytest.approx(1 / 30)
 
 
 def test_a_restored_state_begins_anew() -> None:
@@ -225,10 +220,3 @@ def test_a_fork_does_not_tell_for_its_parent(pipe: int) -> None:
     )
     subprocess.run([sys.executable, "-c", program], check=True)
     assert [line["step"] for line in lines(pipe)] == [1, 3]
-
-
-def test_names_of_metrics_are_printable() -> None:
-    """A lone surrogate, which the supervisor refuses; an escape sequence; a change of the direction of writing."""
-    steps = ProgressStats()
-    steps.take(b'{"metrics": {"a\\ud800": 1, "b\\u001b[2J": 2, "c\\u202e": 3}}', 0.0)
-    assert steps.known(0.0)["metrics"] == {r"a\ud800": 1, r"b\x1b[2J": 2, r"c\u202e": 3}

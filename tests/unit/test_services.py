@@ -79,19 +79,14 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Services:
 
 
 def test_a_service_is_made_for_its_first_call(services: Services) -> None:
+    """Its room says how fields are checked, with the call's number; a kind that no room serves is unknown."""
     assert Counter.made == []
+    assert sorted(services.checks("count") or {}) == ["by", "call"]
+    assert services.checks("examine") is None
     answers = Answers()
     for expected in (2, 4):
         assert answers.ask(services.serve, kind="count", by=2)[0] == {"counted": expected}
     assert len(Counter.made) == 1
-
-
-def test_the_fields_of_a_call_are_checked_as_its_room_says(services: Services) -> None:
-    """Its number, too; a kind that no room serves is unknown."""
-    checks = services.checks("count")
-    assert checks is not None
-    assert sorted(checks) == ["by", "call"]
-    assert services.checks("examine") is None
 
 
 def test_a_service_takes_part_from_the_moment_that_its_room_names(services: Services) -> None:
@@ -132,18 +127,15 @@ def test_a_task_that_names_modules_may_be_started_by_a_room(services: Services) 
     assert services.outlive_run() == [42]
 
 
-def test_a_room_without_another_way_has_a_task_executed() -> None:
+def test_a_room_without_another_way_has_a_task_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guard is started by the room that has what the recipe asks for."""
     refused: list[bool] = []
     base: Any = Service(agent_parts())
     assert base.start_task(spawn.Command([], {}, "/"), None, lambda: refused.append(True)) is None
     assert refused == [True]
-
-
-def test_a_room_may_start_the_guard_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tflaunch_worker.rooms.rooms", lambda: ROOMS)
-    nothing: Any = None
-    assert start_guard_by_room("known", [], "/", "", nothing) == 7
-    assert start_guard_by_room("other", [], "/", "", nothing) is None
+    guards = [start_guard_by_room(recipe, [], "/", "", base) for recipe in ("known", "other")]
+    assert guards == [7, None]
 
 
 @pytest.mark.parametrize("name", rooms())

@@ -252,12 +252,8 @@ class TestModel:
     def test_a_spec_from_python_means_what_a_file_with_the_same_values_means(self):
         fields: dict[str, Any] = {"cluster": {"worker": 2}, "command": "python train.py", "timeouts": {"grace": "1m"}}
         assert Spec(**fields) == made(fields)
-        assert Spec(**fields).timeouts.grace == 60.0
-        assert Spec(
-            cluster=made(fields).cluster,
-            command=("python", "train.py"),
-            timeouts=Timeouts(grace="1m"),  # type: ignore[arg-type]
-        ) == made(fields)
+        grace: Any = "1m"
+        assert Timeouts(grace=grace) == made(fields).timeouts == Timeouts(grace=60.0)
 
     def test_a_spec_from_python_is_validated(self):
         with pytest.raises(ValidationError) as caught:
@@ -304,15 +300,11 @@ class TestModel:
 
     @pytest.mark.parametrize("part", [Spec, Role, Host, Restart, Timeouts])
     def test_a_field_is_left_out_and_not_null(self, part: type[BaseModel]):
-        inside: dict[Any, Any] = {
-            Spec: lambda fields: {**SMALLEST_LOCAL, **fields},
-            Role: lambda fields: changed(roles={"worker": fields}),
-            Host: lambda fields: changed(hosts={"alpha": fields}),
-            Restart: lambda fields: changed(restart=fields),
-            Timeouts: lambda fields: changed(timeouts=fields),
-        }
         for field in written_fields(part):
-            assert the_problem_in(inside[part]({field: None})).where.endswith(field)
+            null = {field: None}
+            parts: dict[Any, Any] = {Role: {"roles": {"worker": null}}, Host: {"hosts": {"alpha": null}}, Spec: null}
+            fields = parts.get(part, {part.__name__.lower(): null})
+            assert the_problem_in(changed(**fields)).where.endswith(field)
 
     @pytest.mark.parametrize("name", ["[key]", "a.b", "x y"])
     def test_a_problem_is_placed_at_the_key_as_it_is_written(self, name: str):
@@ -329,14 +321,9 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("data", "where", "guess"),
         [
-            ({"comand": "x"}, "comand", "command"),
             ({"Cluster": {}}, "Cluster", "cluster"),
-            ({"stratgy": "none"}, "stratgy", "strategy"),
             ({"strategy": "multi_worker_mirored"}, "strategy", "multi_worker_mirrored"),
-            ({"success": "chef"}, "success", "chief"),
-            ({"roles": {"worker": {"gpu": 1}}}, "roles.worker.gpu", "gpus"),
             ({"hosts": {"alpha": {"identityfile": "k"}}}, "hosts.alpha.identityfile", "identity_file"),
-            ({"timeouts": {"graze": 1}}, "timeouts.graze", "grace"),
             ({"restart": {"maximum": 1, "backof": []}}, "restart.backof", "backoff"),
         ],
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pyte
 import pytest
@@ -15,7 +16,7 @@ from wcwidth import wcswidth
 from support.statuses import RUN, TASK
 from tflaunch.explain import figures
 from tflaunch.explain.cluster_formation import Forming
-from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus, read_status
+from tflaunch.explain.run_status import HostStatus, Status, TaskStatus, read_status
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import failure_panel, formatting, redraw
 from tflaunch.tui import layout as view
@@ -293,49 +294,40 @@ def test_figures_are_short(text: str, expected: str) -> None:
     assert text == expected
 
 
-MAYBE = some.none()
 TEXTS = some.text(max_size=60)
 INTEGERS = some.integers(-(2**63), 2**63 - 1)
-NUMBERS = INTEGERS | some.floats(allow_nan=False, allow_infinity=False)
-STATES = some.sampled_from(["running", "failed", "restarting", "disconnected", "starting", "stopped"]) | TEXTS
 METRICS = some.dictionaries(some.text(max_size=9).map(printable), INTEGERS | some.floats(-1e300, 1e300), max_size=9)
-FIELDS: dict[str, some.SearchStrategy[Any]] = {
-    **dict.fromkeys(["task", "role", "host", "run", "name", "logs", "phase", "supervisor"], TEXTS),
-    **dict.fromkeys(["address", "preload", "unended", "last_line", "reason", "restart", "last_failure"], MAYBE | TEXTS),
-    **dict.fromkeys(["culprit", "replaces", "moved_from", "breakpoint"], MAYBE | TEXTS),
-    "is_spare": MAYBE | some.booleans(),
-    **dict.fromkeys(["attempt", "restarts", "max_restarts"], INTEGERS),
-    **dict.fromkeys(["pid", "exit_code", "signal"], MAYBE | INTEGERS),
-    "started": NUMBERS,
-    "state": STATES,
+KINDS: dict[Any, some.SearchStrategy[Any]] = {
+    str: TEXTS,
+    int: INTEGERS,
+    float: INTEGERS | some.floats(allow_nan=False, allow_infinity=False),
+    bool: some.booleans(),
+    type(None): some.none(),
 }
-"""Values of the fields that are not numbers or None."""
+OFTEN = {
+    "phase": ["running", "ended"],
+    "state": ["running", "failed", "restarting", "disconnected", "starting", "stopped"],
+}
+"""Words that decide what is shown."""
 
 
-def any_of(kind: type[Any], **known: some.SearchStrategy[Any]) -> some.SearchStrategy[Any]:
-    """Return any value of a named tuple that the border lets pass; ``known``: the values of its own fields."""
-    values = {**dict.fromkeys(kind._fields, MAYBE | NUMBERS), **FIELDS, **known}
-    return some.builds(kind, **{name: values[name] for name in kind._fields})
+def any_of(declared: Any, name: str = "") -> some.SearchStrategy[Any]:
+    """Return any value of a field that the border lets pass."""
+    arguments = get_args(declared)
+    if name in OFTEN:
+        return some.sampled_from(OFTEN[name]) | TEXTS
+    if get_origin(declared) is UnionType:
+        return some.one_of([any_of(each) for each in arguments])
+    if get_origin(declared) is tuple:
+        return some.lists(any_of(arguments[0]), max_size=3).map(tuple)
+    if get_origin(declared) is not None:
+        return METRICS
+    if declared in KINDS:
+        return KINDS[declared]
+    return some.builds(declared, **{name: any_of(kind, name) for name, kind in get_type_hints(declared).items()})
 
 
-TASKS = any_of(
-    TaskStatus,
-    listening=MAYBE | some.booleans(),
-    is_progress_from_output=MAYBE | some.booleans(),
-    metrics=MAYBE | METRICS,
-    columns=MAYBE | METRICS,
-)
-NAMES = some.lists(TEXTS, max_size=3).map(tuple)
-STATUSES = any_of(
-    Status,
-    phase=some.sampled_from(["running", "ended"]) | TEXTS,
-    forming=MAYBE | some.builds(Forming, NUMBERS, NAMES, NAMES, TEXTS),
-    tensorboard=MAYBE | some.builds(Reach, TEXTS, MAYBE | TEXTS, MAYBE | TEXTS),
-    checkpoint=MAYBE | some.builds(CheckpointStatus, TEXTS, MAYBE | some.integers(0, 2**63 - 1), NUMBERS, NAMES),
-    hosts=some.lists(any_of(HostStatus), max_size=3).map(tuple),
-    tasks=some.lists(TASKS, max_size=3).map(tuple),
-    outsiders=NAMES,
-)
+STATUSES = any_of(Status)
 
 
 @pytest.mark.parametrize(
