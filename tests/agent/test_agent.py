@@ -339,9 +339,9 @@ def test_a_task_gets_its_stop_signal_once(new_agent: Agent, tmp_path: Path, is_i
 
     A task that has begun just now is sent one in any case, so it waits before it says that it is there.
     """
-    new_agent.talk.hello(grace=0.5)
+    new_agent.talk.hello(grace=2)  # time to hear it twice
     script = f"trap '' TERM; trap 'echo heard' {stop}; sleep 0.4; echo $$; while :; do sleep 0.05; done"
-    new_agent.talk.start("worker:0", "sh", "-c", script, stop_signal=signal.Signals[f"SIG{stop}"])
+    new_agent.talk.start("worker:0", "sh", "-c", script, order={"stop_signal": signal.Signals[f"SIG{stop}"]})
     task = pids_of(new_agent.talk, "worker:0")[0]
     sender = tmp_path / ("slurmstepd" if is_in_tree else "another")
     sender.symlink_to("/bin/sh")

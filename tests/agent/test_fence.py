@@ -72,12 +72,7 @@ def admit(agent: Agent, addresses: list[str]) -> None:
 def ends(agent: Agent, attempt: int) -> None:
     """Stop an attempt, and wait until it is gone."""
     agent.talk.say("stop_task", task="worker:0", attempt=attempt, grace=0)
-    agent.talk.wait_until(lambda: any(m["kind"] == "task_gone" and m["attempt"] == attempt for m in agent.talk.heard))
-
-
-def opened(agent: Agent, attempt: int) -> None:
-    """Wait until an attempt listens."""
-    agent.talk.wait_until(lambda: any(m["kind"] == "port_opened" and m["attempt"] == attempt for m in agent.talk.heard))
+    agent.talk.wait_for("task_gone", attempt=attempt)
 
 
 @needs_ipv6
@@ -87,7 +82,7 @@ def test_outsiders_never_reach_a_task(agent: Agent) -> None:
     for attempt in range(3):
         agent.talk.start("worker:0", sys.executable, "-c", SERVER, str(port), attempt=attempt, port=port)
         assert answer(port, OUTSIDER) == b""
-        opened(agent, attempt)
+        agent.talk.wait_for("port_opened", attempt=attempt)
         for _ in range(20):
             assert answer(port, OUTSIDER) == b""
             assert answer(port, "127.0.0.1") == answer(port, "::1") == b"hello"
@@ -143,7 +138,7 @@ def test_the_fence_follows_the_cluster(agent: Agent) -> None:
     """
     port = hold(agent, CLUSTER)
     agent.talk.start("worker:0", sys.executable, "-c", SERVER, str(port), port=port)
-    opened(agent, 0)
+    agent.talk.wait_for("port_opened", attempt=0)
     admit(agent, [*CLUSTER, OUTSIDER])
     agent.talk.call("measure")
     assert answer(port, OUTSIDER) == b"hello"
@@ -163,7 +158,7 @@ def test_a_task_outside_of_the_group_is_reported(agent: Agent, address: str, is_
     """A program that listens with IPv4 only is not protected; one that only this machine reaches needs no fence."""
     port = hold(agent, CLUSTER)
     agent.talk.start("worker:0", sys.executable, "-c", SERVER, str(port), address, port=port)
-    opened(agent, 0)
+    agent.talk.wait_for("port_opened", attempt=0)
     agent.talk.call("measure")
     told = [message["reason"] for message in agent.talk.heard if message["kind"] == "port_unfenced"]
     assert told == (["its program listens on 0.0.0.0, not on ::"] if is_exposed else [])
@@ -174,7 +169,7 @@ def test_without_addresses_everybody_is_let_in(agent: Agent) -> None:
     port = hold(agent, [])
     agent.talk.start("worker:0", sys.executable, "-c", SERVER, str(port), port=port)
     assert agent.talk.wait_for("port_unfenced")["reason"] == "the addresses of a host are not known"
-    opened(agent, 0)
+    agent.talk.wait_for("port_opened", attempt=0)
     assert answer(port, OUTSIDER) == b"hello"
 
 
@@ -293,9 +288,7 @@ def test_a_peer_waits_for_a_task_that_does_not_listen_yet(agent: Agent) -> None:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port), 10)
         agent.talk.start("worker:0", "sleep", "9999", attempt=attempt, port=port)
-        agent.talk.wait_until(
-            lambda: any(m["kind"] == "task_started" and m["attempt"] == attempt for m in agent.talk.heard)  # noqa: B023
-        )
+        agent.talk.wait_for("task_started", attempt=attempt)
         with pytest.raises(TimeoutError):
             socket.create_connection(("127.0.0.1", port), 0.2)
         ends(agent, attempt)

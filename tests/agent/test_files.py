@@ -13,7 +13,7 @@ from support.waiting import PATIENCE, wait_gone
 pytestmark = pytest.mark.agent
 
 TASK = "worker:0"
-WANTED = {"outcome": 1000}
+WANTED = {"left_files": {"outcome": 1000}}
 LEAVE = 'printf "%s" "$TFLAUNCH_ATTEMPT: value" >"$TFLAUNCH_TASK_DIR/outcome"'
 PART = 64 * 1024
 
@@ -33,7 +33,7 @@ def is_gone(talk: Talk) -> bool:
 def test_it_waits_for_another_link(new_agent: Agent) -> None:
     """Each supervisor hears of the file until one has it."""
     new_agent.talk.hello(lease=PATIENCE)
-    new_agent.talk.start(TASK, "sh", "-c", LEAVE, left_files=WANTED)
+    new_agent.talk.start(TASK, "sh", "-c", LEAVE, order=WANTED)
     found = announced(new_agent.talk)
     assert (found["task"], found["attempt"], found["name"], found["size"]) == (TASK, 0, "outcome", 8)
     assert not is_gone(new_agent.talk)
@@ -57,14 +57,14 @@ def test_the_next_attempt_starts_without_it(agent: Agent) -> None:
     agent.talk.start(TASK, "sh", "-c", LEAVE)
     agent.talk.wait_for("task_gone")
     agent.talk.heard.clear()
-    agent.talk.start(TASK, "true", attempt=1, left_files=WANTED)
+    agent.talk.start(TASK, "true", attempt=1, order=WANTED)
     agent.talk.wait_for("task_gone")
     assert not any(message["kind"] == "told" for message in agent.talk.heard)
 
 
 def test_a_kill_does_not_wait(agent: Agent) -> None:
     """The second Ctrl-C ends a task whose file is on a slow link."""
-    agent.talk.start(TASK, "sh", "-c", LEAVE, left_files=WANTED)
+    agent.talk.start(TASK, "sh", "-c", LEAVE, order=WANTED)
     announced(agent.talk)
     agent.talk.say("stop_task", task=TASK, attempt=0, grace=0)
     agent.talk.wait_for("task_gone")
@@ -76,7 +76,7 @@ def test_the_lease_does_not_wait(new_agent: Agent) -> None:
     """Without a supervisor, the file will never be taken."""
     new_agent.talk.hello(lease=PATIENCE)
     guard, _ = new_agent.pids()
-    new_agent.talk.start(TASK, "sh", "-c", LEAVE, left_files=WANTED)
+    new_agent.talk.start(TASK, "sh", "-c", LEAVE, order=WANTED)
     announced(new_agent.talk)
     again = new_agent.reconnect()
     again.hello(lease=1, grace=0.2)

@@ -36,29 +36,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAgent]:
 
 
 def start(
-    talk: Talk, task: str, workdir: Path, *words: str, modules: list[str] = MODULES, attempt: int = 0, **env: str
+    talk: Talk, task: str, workdir: Path, *words: str, modules: list[str] = MODULES, attempt: int = 0, **env: Any
 ) -> None:
     """Start a task, preloaded or not."""
-    marks = {"TFLAUNCH_RUN": f"test-{os.getpid()}", "TFLAUNCH_TASK": task, "TFLAUNCH_ATTEMPT": str(attempt)}
-    order: dict[str, Any] = {
-        "unset": ["PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"],
-        "workdir": str(workdir),
-        "inherit": True,
-        "port": 0,
-    }
-    talk.say("start_task", task=task, attempt=attempt, argv=words, env={**marks, **env}, preload=modules, **order)
-
-
-def told(talk: Talk, kind: str, task: str, attempt: int = 0) -> dict[str, Any]:
-    """Wait for an attempt's message and return it."""
-
-    def find() -> dict[str, Any] | None:
-        about = (kind, task, attempt)
-        return next((m for m in talk.heard if (m["kind"], m.get("task"), m.get("attempt")) == about), None)
-
-    found = talk.wait_until(find)
-    assert isinstance(found, dict)
-    return found
+    order = {"preload": modules, "workdir": str(workdir), "unset": ["PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"]}
+    talk.start(task, *words, attempt=attempt, order=order, **env)
 
 
 def python(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -99,11 +81,11 @@ def test_a_program_cannot_tell_that_it_was_forked(shared: LocalAgent, tmp_path: 
         task = f"{name} {way}"
         start(shared.talk, task, tmp_path, *python(case.argv), modules=modules, **env)
         text = re.sub("0x[0-9a-f]+", "0x", shared.talk.text(task))
-        ended = told(shared.talk, "task_exited", task)
+        ended = shared.talk.wait_for("task_exited", task)
         seen.append((text if case.is_shown else "", ended["code"], ended["signal"]))
         shared.talk.acknowledge((task, 0, len(shared.talk.output.get((task, 0), b"")), True))
     assert seen[0] == seen[1]
-    preload = told(shared.talk, "task_started", f"{name} forked")["preload"]
+    preload = shared.talk.wait_for("task_started", f"{name} forked")["preload"]
     assert (preload == ",".join(MODULES)) == case.is_forked, preload
 
 
@@ -129,9 +111,9 @@ def test_in_doubt_a_program_is_started(shared: LocalAgent, tmp_path: Path, name:
     start(shared.talk, f"{name} plain", tmp_path, *python(words), modules=[])
     start(shared.talk, name, tmp_path, *python(words))
     assert shared.talk.text(name) == shared.talk.text(f"{name} plain")
-    codes = [told(shared.talk, "task_exited", task)["code"] for task in (name, f"{name} plain")]
+    codes = [shared.talk.wait_for("task_exited", task)["code"] for task in (name, f"{name} plain")]
     assert codes[0] == codes[1]
-    preload = told(shared.talk, "task_started", name)["preload"]
+    preload = shared.talk.wait_for("task_started", name)["preload"]
     assert preload.startswith("no: ")
     assert reason in preload
 
@@ -142,7 +124,7 @@ def test_only_an_interpreter_is_preloaded(local: LocalAgent, tmp_path: Path) -> 
     (tmp_path / "python").chmod(0o755)
     start(local.talk, "shim", tmp_path, str(tmp_path / "python"), "-c", "print('x')")
     assert local.talk.text("shim") == "x\n"
-    assert "is not the interpreter itself" in told(local.talk, "task_started", "shim")["preload"]
+    assert "is not the interpreter itself" in local.talk.wait_for("task_started", "shim")["preload"]
     assert not zygotes(local)
 
 
@@ -166,7 +148,7 @@ def test_what_cannot_be_imported_for_others_is_left_to_them(
     for task in ("worker:0", "worker:1"):
         start(local.talk, task, tmp_path, *python(("-c", "print('x')")), modules=["mine"], PYTHONPATH="lib")
         assert local.talk.text(task) == "x\n"
-        assert reason in told(local.talk, "task_started", task)["preload"]
+        assert reason in local.talk.wait_for("task_started", task)["preload"]
 
 
 def test_what_imports_write_is_in_every_task_s_output(local: LocalAgent, tmp_path: Path) -> None:
@@ -188,7 +170,7 @@ def test_what_imports_decide_about_garbage_holds(local: LocalAgent, tmp_path: Pa
         start(local.talk, task, tmp_path, *python(("-c", text)), modules=modules, PYTHONPATH="lib")
     seen = [local.talk.text(task).partition("|")[0] for task in ("forked", "started")]
     assert seen[0] == seen[1]
-    assert told(local.talk, "task_started", "forked")["preload"] == "mine"
+    assert local.talk.wait_for("task_started", "forked")["preload"] == "mine"
 
 
 def test_it_works_over_every_link(agent: Agent, tmp_path: Path) -> None:
@@ -197,7 +179,7 @@ def test_it_works_over_every_link(agent: Agent, tmp_path: Path) -> None:
     write(tmp_path, {"tflaunch_worker/__init__.py": "mine = 'mine'"})
     start(agent.talk, "worker:0", tmp_path, *python(("prog.py",)))
     assert agent.talk.text("worker:0") == "mine\n"
-    assert told(agent.talk, "task_started", "worker:0")["preload"] == "json,decimal"
+    assert agent.talk.wait_for("task_started", "worker:0")["preload"] == "json,decimal"
 
 
 def test_a_zygote_serves_all_tasks_of_its_environment_and_stays_warm(local: LocalAgent, tmp_path: Path) -> None:
@@ -206,16 +188,16 @@ def test_a_zygote_serves_all_tasks_of_its_environment_and_stays_warm(local: Loca
     for number in range(3):
         task, config, device = f"worker:{number}", f"{number}" * 300_000, f"{number}"
         start(local.talk, task, tmp_path, *python(("prog.py",)), TF_CONFIG=config, CUDA_VISIBLE_DEVICES=device)
-        told(local.talk, "task_started", f"worker:{number}")
+        local.talk.wait_for("task_started", f"worker:{number}")
     (zygote,) = zygotes(local)
     start(local.talk, "ps:0", tmp_path, *python(("prog.py",)), TF_NUM_INTRAOP_THREADS="1")
-    told(local.talk, "task_started", "ps:0")
+    local.talk.wait_for("task_started", "ps:0")
     assert len(zygotes(local)) == 2
     local.talk.say("stop_task", task="worker:1", attempt=0, grace=5)
-    assert told(local.talk, "task_exited", "worker:1")["signal"] == signal.SIGTERM
-    told(local.talk, "task_gone", "worker:1")
+    assert local.talk.wait_for("task_exited", "worker:1")["signal"] == signal.SIGTERM
+    local.talk.wait_for("task_gone", "worker:1")
     start(local.talk, "worker:1", tmp_path, *python(("prog.py",)), attempt=1)
-    assert told(local.talk, "task_started", "worker:1", 1)["preload"] == "json,decimal"
+    assert local.talk.wait_for("task_started", "worker:1", 1)["preload"] == "json,decimal"
     assert zygote in zygotes(local)
     assert len(zygotes(local)) == 2
     pids = [m["pid"] for m in local.talk.heard if m["kind"] == "task_started"]
@@ -273,13 +255,13 @@ def test_a_task_that_is_stopped_before_it_is_forked_never_runs(local: LocalAgent
     importing(local)
     local.talk.say("signal_task", task="worker:0", attempt=0, signal=9)  # there is no process to signal
     local.talk.say("stop_task", task="worker:0", attempt=0, grace=5)
-    assert told(local.talk, "task_exited", "worker:0")["signal"] == signal.SIGTERM
-    told(local.talk, "task_gone", "worker:0")
+    assert local.talk.wait_for("task_exited", "worker:0")["signal"] == signal.SIGTERM
+    local.talk.wait_for("task_gone", "worker:0")
     pipe.write_text("go")
-    assert told(local.talk, "task_exited", "worker:1")["code"] == 0
+    assert local.talk.wait_for("task_exited", "worker:1")["code"] == 0
     assert (tmp_path / "ran").read_text() == "x"
     start(local.talk, "worker:0", tmp_path, *python(("-c", program)), modules=["slow"], attempt=1, **env)
-    assert told(local.talk, "task_exited", "worker:0", 1)["code"] == 0
+    assert local.talk.wait_for("task_exited", "worker:0", 1)["code"] == 0
     wait_buried(local)
     assert len(zygotes(local)) == 1
 
@@ -290,7 +272,7 @@ def test_a_run_that_ends_while_modules_are_imported_leaves_nothing(local: LocalA
     start(local.talk, "worker:0", tmp_path, *python(("-c", "print('x')")), modules=["slow"], **env)
     zygote = importing(local)
     local.talk.say("leave", grace=PATIENCE)
-    told(local.talk, "task_gone", "worker:0")
+    local.talk.wait_for("task_gone", "worker:0")
     local.talk.text("worker:0")
     local.talk.acknowledge(("worker:0", 0, 0, True))
     wait_gone(local.guard.pid)
@@ -305,7 +287,7 @@ def test_a_zygote_that_is_killed_while_it_imports_loses_no_task(local: LocalAgen
     os.kill(importing(local), signal.SIGKILL)
     for number in range(3):
         assert local.talk.text(f"worker:{number}") == "x\n"
-        assert told(local.talk, "task_started", f"worker:{number}")["preload"].startswith("no: ")
+        assert local.talk.wait_for("task_started", f"worker:{number}")["preload"].startswith("no: ")
     start(local.talk, "worker:3", tmp_path, *python(("-c", "print('x')")), modules=["slow"], **env)
     assert local.talk.text("worker:3") == "x\n"
     assert not zygotes(local)
@@ -317,14 +299,14 @@ def test_a_zygote_that_is_killed_later_takes_no_task_with_it(local: LocalAgent, 
     pids = []
     for index, number in enumerate((signal.SIGKILL, *ENDING, signal.SIGHUP)):
         start(local.talk, f"ps:{index}", tmp_path, *python(("-c", PRINT_PID)))
-        pids.append(told(local.talk, "task_started", f"ps:{index}")["pid"])
+        pids.append(local.talk.wait_for("task_started", f"ps:{index}")["pid"])
         (zygote,) = zygotes(local)
         os.kill(zygote, number)
         wait_gone(zygote)
         start(local.talk, f"worker:{index}", tmp_path, *python(("-c", "print('x')")))
         assert local.talk.text(f"worker:{index}") == "x\n"
     start(local.talk, "chief:0", tmp_path, *python(("-c", "print('x')")))
-    assert told(local.talk, "task_started", "chief:0")["preload"] == "json,decimal"
+    assert local.talk.wait_for("task_started", "chief:0")["preload"] == "json,decimal"
     assert all(map(psutil.pid_exists, pids))
 
 
@@ -336,7 +318,7 @@ def test_many_starts_and_stops_at_once(local: LocalAgent, tmp_path: Path) -> Non
     for number, name in enumerate(names):
         local.talk.say("stop_task", task=name, attempt=0, grace=(0, 5)[number % 2])
     for name in names:
-        told(local.talk, "task_gone", name)
+        local.talk.wait_for("task_gone", name)
     for name in names:
         kinds = [m["kind"] for m in local.talk.heard if m.get("task") == name and m["kind"].startswith("task_")]
         assert kinds in (["task_exited", "task_gone"], ["task_started", "task_exited", "task_gone"])
@@ -354,4 +336,4 @@ def test_an_interpreter_is_found_as_a_shell_finds_it(local: LocalAgent, tmp_path
         start(local.talk, task, tmp_path, "python3", "-c", program, modules=modules, PATH=path)
     assert local.talk.text("worker:0") == local.talk.text("worker:1")
     assert local.talk.text("worker:1").split()[0] == found
-    assert told(local.talk, "task_started", "worker:1")["preload"] == "json,decimal"
+    assert local.talk.wait_for("task_started", "worker:1")["preload"] == "json,decimal"

@@ -108,12 +108,6 @@ def hold(agent: Agent, port: int) -> int:
     return int(agent.talk.wait_for("ports_held")["ports"]["tensorboard"])
 
 
-def start(agent: Agent, task: str, port: int, *argv: str, exclusive: bool = True) -> None:
-    """Start a task."""
-    about = {"argv": argv, "env": {}, "unset": [], "workdir": "/", "inherit": True, "port": port}
-    agent.talk.say("start_task", task=task, attempt=0, **about, exclusive=exclusive)
-
-
 @pytest.fixture
 def other_agent(tmp_path: Path) -> Iterator[Agent]:
     """An agent of another run on this machine."""
@@ -133,7 +127,7 @@ def test_it_is_held_for_its_task(agent: Agent, other_agent: Agent) -> None:
     assert hold(other_agent, port) != port
     other_agent.talk.say("hold_ports", ports={"worker:0": port})
     assert "worker:0" in other_agent.talk.wait_for("ports_refused")["refused"]
-    start(agent, "tensorboard", port, "python3", "-c", SERVER, str(port))
+    agent.talk.start("tensorboard", "python3", "-c", SERVER, str(port), port=port, order={"exclusive": True})
     assert agent.talk.wait_for("port_opened")["task"] == "tensorboard"
     socket.create_connection(("127.0.0.1", port)).close()
 
@@ -156,8 +150,8 @@ def test_somebody_elses_listening_is_not_the_tasks(agent: Agent) -> None:
     """A task that merely has the same port number as a server has not opened it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = int(server.getsockname()[1])
-        start(agent, "tensorboard", port, "sleep", "9999")
+        agent.talk.start("tensorboard", "sleep", "9999", port=port, order={"exclusive": True})
         agent.talk.wait_for("task_started", "tensorboard")
-        start(agent, "worker:0", port, "sleep", "9999", exclusive=False)
+        agent.talk.start("worker:0", "sleep", "9999", port=port)
         agent.talk.wait_for("port_opened", "worker:0")
     assert [m["task"] for m in agent.talk.heard if m["kind"] == "port_opened"] == ["worker:0"]

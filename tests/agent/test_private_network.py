@@ -77,11 +77,9 @@ def both_ways(request: pytest.FixtureRequest) -> None:
     request.getfixturevalue(request.param)
 
 
-def start(talk: Talk, task: str, text: str, port: int = 0, **env: str) -> None:
+def start(talk: Talk, task: str, text: str, port: int = 0, **env: Any) -> None:
     """Start a task in the private network."""
-    marks = {"TFLAUNCH_RUN": f"test-{os.getpid()}", "TFLAUNCH_TASK": task, "TFLAUNCH_ATTEMPT": "0"}
-    order: dict[str, Any] = {"unset": [], "workdir": "/", "inherit": True, "port": port, "private": True}
-    talk.say("start_task", task=task, attempt=0, argv=[sys.executable, "-c", text], env={**marks, **env}, **order)
+    talk.start(task, sys.executable, "-c", text, port=port, order={"private": True, "unset": []}, **env)
 
 
 def own_address() -> str:

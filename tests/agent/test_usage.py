@@ -59,7 +59,7 @@ def test_only_what_lives_is_measured(agent: Agent) -> None:
     agent.talk.wait_for("task_gone")
     assert ask(agent.talk)[0] == {}
     agent.talk.start("worker:0", "sleep", "9999", attempt=1)
-    agent.talk.wait_until(lambda: [m for m in agent.talk.heard if m["kind"] == "task_started" and m["attempt"] == 1])
+    agent.talk.wait_for("task_started", attempt=1)
     again = ask(agent.talk)[0]["worker:0"]
     assert (again.attempt, again.progress) == (1, None)
 

@@ -716,13 +716,13 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.procfs.environment_of",
         'set(filter(None, file.read().split(b"\\0")))',
         'set(file.read().split(b"\\0"))',
-        Suite("agent/test_descendants.py::test_a_process_that_executes_another_program_may_belong_to_anybody"),
+        Suite("agent/test_task_processes.py::test_a_process_that_executes_another_program_may_belong_to_anybody"),
     ),
     "a child that the kernel does not list is missed": Edit(
         "tflaunch_worker.procfs.descendants",
         "if found == before:",
         "if True:",
-        Suite("agent/test_descendants.py::test_a_child_is_found_while_others_are_reaped"),
+        Suite("agent/test_task_processes.py::test_a_child_is_found_while_others_are_reaped"),
     ),
     # ---- agent: ports and networks
     "ports that other programs have count as held": Edit(

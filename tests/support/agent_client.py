@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -85,28 +84,25 @@ class Talk:
         *argv: str,
         attempt: int = 0,
         port: int = 0,
-        left_files: Any = None,
-        stop_signal: int = signal.SIGTERM,
+        order: Mapping[str, object] | None = None,
         **env: str,
     ) -> None:
-        """Start a task in the root directory."""
+        """Start a task, by default in the root directory; ``order`` has what the order says in addition."""
         # The run's name must be unique: an agent recognizes by it what a task left behind.
         env = {"TFLAUNCH_RUN": f"test-{os.getpid()}", "TFLAUNCH_TASK": task, "TFLAUNCH_ATTEMPT": str(attempt), **env}
-        command = {"argv": argv, "env": env, "unset": ["http_proxy"], "workdir": "/", "inherit": True}
-        self.say(
-            "start_task",
-            task=task,
-            attempt=attempt,
-            port=port,
-            left_files=left_files,
-            stop_signal=stop_signal,
-            **command,
-        )
+        common = {"argv": argv, "env": env, "unset": ["http_proxy"], "workdir": "/", "inherit": True, "port": port}
+        self.say("start_task", task=task, attempt=attempt, **{**common, **(order or {})})
 
-    def wait_for(self, kind: str, task: str | None = None) -> dict[str, Any]:
-        """Wait for the first message of a kind, about a task if given, and return it."""
-        found = self.wait_until(lambda: self._find(kind, task))
-        assert isinstance(found, dict)
+    def wait_for(self, kind: str, task: str | None = None, attempt: int | None = None) -> dict[str, Any]:
+        """Wait for the first message of a kind, about a task and an attempt if given, and return it."""
+
+        def find() -> Iterator[dict[str, Any]]:
+            for message in self.heard:
+                about = message.get("task"), message.get("attempt")
+                if message["kind"] == kind and task in (None, about[0]) and attempt in (None, about[1]):
+                    yield message
+
+        found: dict[str, Any] = self.wait_until(lambda: next(find(), None))
         return found
 
     def wait_until(self, condition: Callable[[], Any]) -> Any:
@@ -125,12 +121,6 @@ class Talk:
                     assert message["offset"] == len(self.output.get(key, b"")), "output is lost or doubled"
                     self.output[key] = self.output.get(key, b"") + body
         return result
-
-    def _find(self, kind: str, task: str | None) -> dict[str, Any] | None:
-        for message in self.heard:
-            if message["kind"] == kind and task in (None, message.get("task")):
-                return message
-        return None
 
     def acknowledge(self, *streams: tuple[str, int, int, bool], seen: int = 0) -> None:
         """Acknowledge output: (task, attempt, offset, whether it is complete)."""
