@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     need(*marks, *(["tensorflow"] if item.get_closest_marker("tensorflow") else []))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # after all that others say
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
     """Say at the end what was not tested, and what helps; also to a file for runs of several directories."""
+    yield
     reports = [each for each in terminalreporter.stats.get("skipped", []) if isinstance(each.longrepr, tuple)]
     lines = untested(each.longrepr[2] for each in reports)
     if lines:

@@ -58,7 +58,7 @@ class Installed:
         return path
 
     def pip(self, *arguments: str | Path) -> None:
-        """Run pip; without a package index, the test is skipped."""
+        """Run pip."""
         command = [self.bin / "python", "-m", "pip", *arguments, "--quiet"]
         ended = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
