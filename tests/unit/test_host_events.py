@@ -256,14 +256,10 @@ def test_at_the_limit_the_job_ends_and_says_how_to_wait_longer() -> None:
     assert job.culprit.message == (
         "b: no route\nnot reached again within timeouts.lost_host (5 min); raise it, e.g. --set timeouts.lost_host=1h"
     )
+    old = waiting(600, timeouts={"lease": 30, "grace": 10, "lost_host": 0}).job  # as in journals of earlier versions
+    assert (old.phase, old.exit_code, len(old.restarts.budget.charged)) == (Phase.ENDED, 125, 1)
     for request in (Interrupted(2), StopRequested(10.0)):
         assert waiting().happens(request).job.phase is Phase.ENDED
-
-
-def test_without_a_limit_of_its_own_each_try_is_a_restart() -> None:
-    """As in journals of earlier versions."""
-    job = waiting(600, timeouts={"lease": 30, "grace": 10, "lost_host": 0})
-    assert (job.job.phase, job.job.exit_code, len(job.job.restarts.budget.charged)) == (Phase.ENDED, 125, 1)
 
 
 def test_a_spare_host_and_a_smaller_gang_come_before_the_wait() -> None:
@@ -273,12 +269,8 @@ def test_a_spare_host_and_a_smaller_gang_come_before_the_wait() -> None:
     assert job.job.phase is Phase.WAITING_FOR_HOSTS
     job.away.remove("c")
     assert job.waits(30).workers() == ["a", "c"]
-
-
-def test_a_host_that_was_missing_for_long_does_not_shorten_the_wait_for_another() -> None:
-    """The limit is that of the hosts without which the job cannot go on."""
     job = waiting(1000, elastic={"min_workers": 2, "retry": 10_000}).loses("c").waits(290)
-    assert job.job.phase is Phase.WAITING_FOR_HOSTS
+    assert job.job.phase is Phase.WAITING_FOR_HOSTS, "one that was missing for long does not shorten the wait for it"
     assert job.waits(30).job.exit_code == 125
 
 
