@@ -27,18 +27,6 @@ LOST = Failure("")
 PREEMPTED = Failure("exit 143 ", is_free=True)
 
 
-def test_a_budget_is_spent_and_says_so() -> None:
-    answers = spend([LOST] * 3)
-    assert [answer.wait is None for answer in answers] == [False, False, True]
-    assert answers[-1].no_retry_reason == "restarted 2 times within 1 min 40 s, which is restart.max (2)"
-    once = spend([LOST] * 2, RULES._replace(max=1))[-1]
-    assert once.no_retry_reason == "restarted once within 1 min 40 s, which is restart.max (1)"
-
-
-def test_the_window_moves_on() -> None:
-    assert all(answer.wait is not None for answer in spend([LOST] * 20, gap=51))
-
-
 def test_a_preemption_is_not_charged_but_a_loop_of_them_ends() -> None:
     """A program that always asks for a restart would otherwise loop without end."""
     answers = spend([PREEMPTED] * (MOST_FREE + 1))
@@ -58,21 +46,33 @@ def at(step: int, failure: Failure = RAISED) -> Failure:
     return failure._replace(reached=Reached(step=step))
 
 
-def test_the_same_failure_without_progress_ends_the_job_whatever_is_left() -> None:
-    """Regardless of how long the attempts lived: each failure is outside the window before the next."""
-    answers = spend([RAISED] * ALIKE, gap=1e6)
-    assert [answer.wait is None for answer in answers] == [False, False, True]
-    assert (
-        answers[-1].no_retry_reason
-        == "crash loop: the same failure 3 times without progress (ValueError at train.py:12)"
-    )
+OTHER = Failure("exit 9 ")
+SPENT = "within 1 min 40 s, which is restart.max"
+LOOP = "crash loop: the same failure 3 times without progress (ValueError at train.py:12)"
 
 
-def test_another_failure_in_between_breaks_the_row() -> None:
-    """Then the cause is not only the program; a lost host says nothing about the program."""
-    other = Failure("exit 9 ")
-    assert all(answer.wait is not None for answer in spend([RAISED, RAISED, other, RAISED, RAISED, other], RICH))
-    assert spend([RAISED, LOST, RAISED, LOST, RAISED], RICH)[-1].wait is None
+@pytest.mark.parametrize(
+    ("failures", "rules", "gap", "reason"),
+    [
+        ([LOST] * 3, RULES, 1, f"restarted 2 times {SPENT} (2)"),
+        ([LOST] * 2, RULES._replace(max=1), 1, f"restarted once {SPENT} (1)"),
+        ([LOST] * 20, RULES, 51, ""),
+        ([PREEMPTED], RULES._replace(max=0), 1, "restart.max is 0"),
+        ([at(100)], RULES._replace(max=0), 1, "restart.max is 0"),
+        ([RAISED] * ALIKE, RULES, 1e6, LOOP),
+        ([RAISED, RAISED, OTHER, RAISED, RAISED, OTHER], RICH, 1, ""),
+        ([RAISED, LOST, RAISED, LOST, RAISED], RICH, 1, LOOP),
+        ([at(400)] * 3, RICH, 1, LOOP),
+        ([at(400), at(300), at(399)], RICH, 1, LOOP),
+    ],
+    ids=["budget", "one restart", "the window moves on", "never for a preemption", "never after progress",
+         "each failure is outside the window before the next", "another failure, so the program is not the only cause",
+         "a lost host says nothing about the program", "no checkpoints", "no newer progress"],
+)  # fmt: skip
+def test_when_restarts_end(failures: list[Failure], rules: RestartPlan, gap: float, reason: str) -> None:
+    *before, last = spend(failures, rules, gap)
+    assert all(answer.wait is not None for answer in before)
+    assert (last.no_retry_reason, last.wait is None) == (reason, bool(reason))
 
 
 def test_newer_progress_makes_a_restart_free_and_breaks_the_row() -> None:
@@ -80,13 +80,6 @@ def test_newer_progress_makes_a_restart_free_and_breaks_the_row() -> None:
     answers = spend([at(step) for step in range(100, 5000, 100)])
     assert all(0.75 <= (answer.wait or 0) <= 1 for answer in answers)
     assert (answers[-1].budget.charged, answers[-1].budget.free, answers[-1].budget.restarts) == ((), (), 49)
-
-
-def test_progress_that_starts_from_zero_each_time_is_not_newer() -> None:
-    """As with a program without checkpoints that fails at the same point."""
-    answers = spend([at(400)] * 3, RICH)
-    assert [answer.wait is None for answer in answers] == [False, False, True]
-    assert spend([at(400), at(300), at(399)], RICH)[-1].wait is None
 
 
 @pytest.mark.parametrize("further", [Reached(step=5), Reached(epoch=2), Reached(checkpoint=3)])
@@ -97,13 +90,6 @@ def test_any_of_the_three_kinds_of_progress_counts(further: Reached) -> None:
     assert not before.is_beyond(before)
     assert before.furthest(further).is_beyond(before)
     assert not before.furthest(further).is_beyond(further.furthest(before))
-
-
-def test_never_means_never() -> None:
-    """Not even for a task that was preempted, or after progress."""
-    for failure in (PREEMPTED, at(100)):
-        (answer,) = spend([failure], RULES._replace(max=0))
-        assert (answer.wait, answer.no_retry_reason) == (None, "restart.max is 0")
 
 
 def test_waits_double_up_to_the_longest_and_are_a_little_shorter_by_chance() -> None:
