@@ -23,7 +23,8 @@ def plan_of(base: dict[str, Any], machine: dict[str, Any] | None = None, **field
 
 
 def task_of(base: dict[str, Any], task: str = "worker:0", **fields: Any) -> TaskPlan:
-    return plan_of(base, **fields).find(task)
+    plan = plan_of(base, **fields)
+    return plan.find(task) if task else plan.tasks[0]
 
 
 def clusters_of(plan: Plan) -> list[dict[str, list[str]]]:
@@ -99,29 +100,19 @@ class TestResolve:
 
 
 class TestEnvironment:
-    @pytest.mark.parametrize("layers", range(4))
-    def test_role_goes_before_host_goes_before_spec_goes_before_default(self, layers: int):
-        fields: dict[str, Any] = {"cluster": {"worker": ["alpha:1"]}}
-        places: list[dict[str, Any]] = [
-            {"env": {"PYTHONUNBUFFERED": "1"}},
-            {"hosts": {"alpha": {"env": {"PYTHONUNBUFFERED": "2"}}}},
-            {"roles": {"worker": {"env": {"PYTHONUNBUFFERED": "3"}}}},
-        ]
-        for place in places[:layers]:
-            fields.update(place)
-        assert task_of(SMALLEST, **fields).env["PYTHONUNBUFFERED"] == str(max(1, layers))
-
     def test_env_of_a_role_or_host_reaches_nobody_else(self):
-        """Neither another role nor another host; sidecars have the same order."""
-        host, own = {"env": {"A": "host", "B": "host"}}, {"A": "own"}
+        """Neither another role nor another host; the more specific setting wins, for tasks and sidecars."""
+        name, own = "PYTHONUNBUFFERED", {"A": "own"}
         plan = plan_of(
             SMALLEST,
-            env={"A": "spec", "B": "spec", "C": "spec"},
-            hosts={"10.0.0.1": host},
+            env={"A": "spec", "B": "spec", name: "spec"},
+            hosts={"10.0.0.1": {"env": {"A": "host", "B": "host"}}},
             sidecars={"board": {"command": "b", "host": "10.0.0.1", "env": own}},
         )
-        env = plan.find("board").env
-        assert (env["A"], env["B"], env["C"]) == ("own", "host", "spec")
+        for env in (plan.find("board").env, task_of(SMALLEST, roles={"worker": {"env": own}}, env={name: "spec"}).env):
+            assert (env["A"], env[name]) == ("own", "spec")
+        assert plan.find("board").env["B"] == "host"
+        assert task_of(SMALLEST).env[name] == "1"
         assert [plan.find(f"worker:{index}").env["A"] for index in range(2)] == ["host", "spec"]
         assert "A" not in task_of(PARAMETER_SERVER, "worker:0", roles={"ps": {"env": own}}).env
 
@@ -149,47 +140,44 @@ class TestEnvironment:
         assert "GRPC_FAIL_FAST" not in task_of(SMALLEST_LOCAL).env
 
     @pytest.mark.parametrize(
-        ("data", "expected"),
-        [
-            (SMALLEST_LOCAL, "1"),
-            (PARAMETER_SERVER, "1"),
-            (GOOD["mirrored"], None),
-            (GOOD["tpu"], None),
-            (GOOD["no-strategy"], None),
-            ({**GOOD["mirrored"], "legacy_keras": True}, "1"),
-            ({**SMALLEST_LOCAL, "legacy_keras": False}, None),
-            ({**SMALLEST_LOCAL, "env": {"TF_USE_LEGACY_KERAS": "0"}}, "0"),
-        ],
-    )
-    def test_tasks_get_legacy_keras_where_keras_3_cannot_train(self, data: dict[str, Any], expected: str | None):
-        """`auto` depends on the strategy; true, false and the spec's env are explicit choices."""
-        assert planned(data).tasks[0].env.get("TF_USE_LEGACY_KERAS") == expected
-
-    @pytest.mark.parametrize(
         ("base", "shell", "fields", "expected"),
         [
-            (SMALLEST_LOCAL, "0", {}, "inherited"),
-            (SMALLEST, "1", {}, "1"),  # nothing is inherited on other hosts
+            *((base, "", {}, "1") for base in (SMALLEST_LOCAL, PARAMETER_SERVER)),  # where Keras 3 cannot train
+            *((GOOD[name], "", {}, None) for name in ("mirrored", "tpu", "no-strategy")),
+            (GOOD["mirrored"], "", {"legacy_keras": True}, "1"),
+            (SMALLEST_LOCAL, "", {"env": {"TF_USE_LEGACY_KERAS": "0"}}, "0"),
+            (SMALLEST_LOCAL, "0", {}, None),  # it is inherited …
+            (SMALLEST, "1", {}, "1"),  # … but not by other hosts
             (SMALLEST_LOCAL, "0", {"legacy_keras": True}, "1"),
-            (SMALLEST_LOCAL, "1", {"legacy_keras": False}, "unset"),
+            (SMALLEST_LOCAL, "1", {"legacy_keras": False}, None),
         ],
     )
-    def test_legacy_keras_of_the_shell_is_respected_where_the_spec_says_nothing(
-        self, base: dict[str, Any], shell: str, fields: dict[str, Any], expected: str
+    def test_tasks_get_legacy_keras_where_nobody_has_said_otherwise(
+        self, base: dict[str, Any], shell: str, fields: dict[str, Any], expected: str | None
     ):
+        """In the spec, or in the shell; false removes an inherited one."""
         name = "TF_USE_LEGACY_KERAS"
-        task = task_of(base, machine={"environ": {name: shell}}, **fields)
-        assert task.env.get(name, "unset" if name in task.unset else "inherited") == expected
+        task = task_of(base, "", machine={"environ": {name: shell} if shell else {}}, **fields)
+        assert task.env.get(name) == expected
+        assert (name in task.unset) == (fields.get("legacy_keras") is False)
 
 
 class TestResources:
     @pytest.mark.parametrize(
-        ("workers", "cores", "share"),
-        [(1, 8, None), (2, 8, "4"), (3, 8, "2"), (16, 8, "1"), (2, 1, "1")],
+        ("machine", "fields", "share"),
+        [
+            *(
+                ({"cores": 8}, {"cluster": {"worker": n}}, share)
+                for n, share in ((1, None), (2, "4"), (3, "2"), (16, "1"))
+            ),
+            ({"cores": 1}, {}, "1"),
+            ({"environ": {"TF_NUM_INTRAOP_THREADS": "7"}}, {}, None),  # somebody chose it in the shell
+            ({}, {"env": {"TF_NUM_INTRAOP_THREADS": 3}}, "3"),
+        ],
     )
-    def test_local_tasks_share_the_cores(self, workers: int, cores: int, share: str | None):
+    def test_local_tasks_share_the_cores(self, machine: dict[str, Any], fields: dict[str, Any], share: str | None):
         """By default each would start a thread per core of the machine."""
-        task = task_of(SMALLEST_LOCAL, machine={"cores": cores}, cluster={"worker": workers})
+        task = task_of(SMALLEST_LOCAL, machine=machine, **fields)
         assert task.env.get("TF_NUM_INTRAOP_THREADS") == share
         assert "TF_NUM_INTEROP_THREADS" not in task.env
 
@@ -208,12 +196,6 @@ class TestResources:
         assert task.env["TFLAUNCH_LEGACY_KERAS"] == "auto"  # its host decides, unless somebody has said it
         for fields in ({"legacy_keras": True}, {"env": {"TF_USE_LEGACY_KERAS": "0"}}):
             assert "TFLAUNCH_LEGACY_KERAS" not in task_of(SMALLEST_LOCAL, **fields).env
-
-    def test_threads_that_somebody_chose_stay(self):
-        machine = {"environ": {"TF_NUM_INTRAOP_THREADS": "7"}}
-        assert "TF_NUM_INTRAOP_THREADS" not in task_of(SMALLEST_LOCAL, machine=machine).env
-        given = task_of(SMALLEST_LOCAL, env={"TF_NUM_INTRAOP_THREADS": 3})
-        assert given.env["TF_NUM_INTRAOP_THREADS"] == "3"
 
     def test_two_names_of_this_machine_are_one_machine(self):
         cluster = {"worker": ["localhost:2222", "127.0.0.1:2223"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tflaunch.core import policy, time_limits
 from tflaunch.core.actions import AbandonHost, HoldPorts, ProbePeers, StartTask, StopTask
 from tflaunch.core.annotations import HangExplained
 from tflaunch.core.events import (
+    Event,
     HostJoined,
     HostLeaving,
     HostLost,
@@ -34,7 +36,7 @@ from tflaunch.core.events import (
     TaskStarted,
     TimePassed,
 )
-from tflaunch.core.job_state import Cause, Phase
+from tflaunch.core.job_state import Phase
 from tflaunch.explain import summary
 from tflaunch.plan.attempts import addresses
 
@@ -49,11 +51,38 @@ def test_ports_are_held_before_anything_starts() -> None:
     assert addresses(history.job.plan) == {"worker": ["localhost:2222", "localhost:12345"]}
 
 
-def test_a_mirrored_job_is_done_when_all_tasks_are() -> None:
-    history = mirrored().ends("worker:0")
-    assert history.job.phase is Phase.RUNNING
-    history.ends("worker:1")
-    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
+HELD, GONE = PortsHeld(HERE, {"worker:0": 1}), TaskGone(HERE, "worker:0", 0)
+
+
+def prepared_here(*events: Event) -> History:
+    """Return a job whose host has joined, after these events."""
+    return History(clustered({"worker": 1})).happens(HostJoined(HERE), *events)
+
+
+ENDS: list[tuple[Callable[[], History], Phase, int | None]] = [
+    # a mirrored job is done when all tasks are; success while others save is success
+    (lambda: mirrored().ends("worker:0"), Phase.RUNNING, None),
+    (lambda: mirrored().ends("worker:0").ends("worker:1"), Phase.ENDED, 0),
+    (lambda: mirrored(success="chief").ends("worker:1", 42).ends("worker:0"), Phase.ENDED, 0),
+    # an ImportError before the cluster formed would recur; after that, the same code is retried
+    (lambda: History(clustered({"worker": 1})).start_without_ports().ends("worker:0", 1), Phase.ENDED, 1),
+    (lambda: mirrored().ends("worker:0", 1).ends("worker:1", None, 9), Phase.BACKING_OFF, None),
+    # nothing has started
+    (lambda: prepared_here(PortsRefused(HERE, {"worker:0": "port 2222 is in use by pid 1"})), Phase.ENDED, 3),
+    (lambda: prepared_here(HELD, TaskNotStarted(HERE, "worker:0", 0, 127, "not found"), GONE), Phase.ENDED, 127),
+    (lambda: mirrored(restart={"max": 0}).happens(HostLost(HERE, "killed")), Phase.ENDED, 125),
+    # a program's code is passed through, except for the two that tflaunch reserves
+    (lambda: mirrored(1, restart={"max": 0}).ends("worker:0", 200), Phase.ENDED, 200),
+    (lambda: mirrored(1, restart={"max": 0}).ends("worker:0", 124), Phase.ENDED, 1),
+    (lambda: mirrored(1, restart={"max": 0}).ends("worker:0", 125), Phase.ENDED, 1),
+    (lambda: mirrored(1, restart={"max": 0}).ends("worker:0", None, 9), Phase.ENDED, 137),
+]
+
+
+@pytest.mark.parametrize(("play", "phase", "exit_code"), ENDS)
+def test_how_a_job_ends(play: Callable[[], History], phase: Phase, exit_code: int | None) -> None:
+    job = play().job
+    assert (job.phase, job.exit_code) == (phase, exit_code)
 
 
 def test_the_success_of_a_training_settles_before_it_counts() -> None:
@@ -105,14 +134,6 @@ def test_the_first_failure_is_the_culprit_and_its_code_the_jobs() -> None:
     assert history.job.culprit.name == "worker:1"
 
 
-@pytest.mark.parametrize(
-    ("code", "signal", "expected"), [(7, None, 7), (None, 9, 137), (124, None, 1), (125, None, 1), (200, None, 200)]
-)
-def test_exit_codes(code: int | None, signal: int | None, expected: int) -> None:
-    """A program's code is passed through, except for the two that tflaunch reserves."""
-    assert mirrored(1, restart={"max": 0}).ends("worker:0", code, signal).job.exit_code == expected
-
-
 def test_a_gang_restarts_on_new_ports_after_its_backoff() -> None:
     history = mirrored(restart={"max": 1, "backoff": ["5s", "1m"]}).ends("worker:0", None, 9).ends("worker:1", None, 9)
     assert history.job.phase is Phase.BACKING_OFF
@@ -126,27 +147,12 @@ def test_a_gang_restarts_on_new_ports_after_its_backoff() -> None:
     assert history.job.exit_code == 0
 
 
-def test_a_program_that_fails_before_the_cluster_formed_is_not_retried() -> None:
-    """An ImportError would recur; after the cluster has formed, the same code is retried."""
-    history = History(clustered({"worker": 2})).start_without_ports()
-    history.ends("worker:0", 1).ends("worker:1", None, 9)
-    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 1)
-    assert mirrored().ends("worker:0", 1).ends("worker:1", None, 9).job.phase is Phase.BACKING_OFF
-
-
 def test_plain_processes_are_retried_whatever_their_code() -> None:
     """Without a strategy no cluster can form, and none waits for another that listens on its port."""
     history = History(clustered({"worker": 2}, strategy="none", timeouts={"start": 5})).start_without_ports()
     history.happens(PortOpened(HERE, "worker:0", 0))
     assert time_limits.next_deadline(history.job) is None
     assert history.ends("worker:0", 3).ends("worker:1", None, 15).job.phase is Phase.BACKING_OFF
-
-
-def test_a_command_that_cannot_start_is_not_retried() -> None:
-    """Its exit code is 127, whatever the budget."""
-    history = History(clustered({"worker": 1})).happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1}))
-    history.happens(TaskNotStarted(HERE, "worker:0", 0, 127, "command not found"), TaskGone(HERE, "worker:0", 0))
-    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 127)
 
 
 @pytest.mark.parametrize("end", [(0, None), (None, 15)])
@@ -208,19 +214,6 @@ def test_ctrl_c_never_exits_0() -> None:
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 143)
 
 
-def test_a_lost_host_is_the_culprit() -> None:
-    history = mirrored(restart={"max": 0}).happens(HostLost(HERE, "killed"))
-    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 125)
-    assert history.job.culprit is not None
-    assert history.job.culprit.cause is Cause.HOST
-
-
-def test_a_busy_port_starts_nothing() -> None:
-    history = History(clustered({"worker": ["localhost:2222"]})).happens(HostJoined(HERE))
-    history.happens(PortsRefused(HERE, {"worker:0": "port 2222 is in use by pid 1"}))
-    assert (history.job.phase, history.job.exit_code, history.actions) == (Phase.ENDED, 3, [])
-
-
 def test_survivors_of_a_mirrored_gang_are_not_waited_for() -> None:
     """They ignore TERM and cannot be saved: KILL follows within 0.25 s."""
     history = mirrored(2, restart={"max": 0}).happens(TaskExited(HERE, "worker:1", 0, 7, None, 0.0))
@@ -274,12 +267,6 @@ def test_a_term_from_elsewhere_is_a_preemption_without_saving() -> None:
 def test_a_preempted_ps_chief_is_not_waited_for_by_servers() -> None:
     """They have nothing to save."""
     assert set(parameter_server().ends("chief:0", 42).stopped()) == {"worker:0", "worker:1", "ps:0"}
-
-
-def test_success_while_others_save_is_success() -> None:
-    """The success rule defines which tasks count."""
-    history = mirrored(success="chief").ends("worker:1", 42).ends("worker:0", 0)
-    assert history.job.exit_code == 0
 
 
 # ---- the culprit
