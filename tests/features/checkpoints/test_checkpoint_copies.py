@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -26,18 +26,20 @@ from tflaunch.core.events import (
     HostLost,
     LinkLost,
     LinkRestored,
-    Superseded,
     TimePassed,
 )
 from tflaunch.core.job_state import Phase
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, DiskFullError, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_keeper import CheckpointKeeper
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint, Missing
-from tflaunch.mailbox import Mail, Mailbox
+from tflaunch.mailbox import Mailbox
 from tflaunch_worker import wire
 from tflaunch_worker.agent import orders
 from tflaunch_worker.features.checkpoints import checkpoint_copies, saved_checkpoints
 from tflaunch_worker.features.checkpoints.checkpoint_store import CheckpointStore
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 pytestmark = pytest.mark.unit
 
@@ -319,36 +321,26 @@ class _Cluster:
     """A job on hosts with disks of their own, and the keeper of its checkpoints."""
 
     def __init__(self, directory: Path, hosts: int = 3, **checkpoints: int) -> None:
-        self.directory = directory
         self.names = [f"h{number + 1}" for number in range(hosts)]
         self.hosts = {name: _Host(directory / name) for name in self.names}
         plan = clustered({"worker": self.names}, checkpoints={"dir": "state", **checkpoints})
         self.job = Willing(plan)
         self.mailbox = Mailbox()
-        self.said: list[Mail] = []
-        self.keeper = self.supervise()
-
-    def supervise(self) -> CheckpointKeeper:
+        self.said: list[Any] = []
         sessions: Any = self.hosts
-        self.keeper = CheckpointKeeper(supervision(self.job.job, self.directory / "run", self.mailbox, sessions))
-        return self.keeper
-
-    def _take(self) -> Event | Annotation | None:
-        said = self.mailbox.take(self.mailbox.now())
-        if said is not None:
-            self.said.append(said)
-        assert not isinstance(said, Superseded)
-        return said
+        self.keeper = CheckpointKeeper(supervision(self.job.job, directory / "run", self.mailbox, sessions))
 
     def happens(self, *events: Event | Annotation) -> None:
         """Let events happen, and all that follow."""
-        waiting = list(events)
-        while (event := waiting.pop(0) if waiting else self._take()) is not None:
+        waiting: list[Any] = list(events)
+        while (event := waiting.pop(0) if waiting else cast("Any", self.mailbox.take(self.mailbox.now()))) is not None:
+            self.said.append(event)
             self.job.happens(event)
             self.keeper.watch(self.job.job, self.job.now)
 
-    def begin(self) -> None:
+    def begin(self) -> Self:
         self.happens(TimePassed())
+        return self
 
     def loses(self, name: str) -> None:
         """Destroy a host with its disk; it comes back empty."""
@@ -376,8 +368,7 @@ class _Cluster:
 
 
 def test_an_attempt_starts_with_the_newest_checkpoint(tmp_path: Path) -> None:
-    cluster = _Cluster(tmp_path)
-    cluster.begin()
+    cluster = _Cluster(tmp_path).begin()
     assert cluster.placed() == [("h1", ""), ("h2", ""), ("h3", "")]
     without = Willing(clustered({"worker": ["h1", "h2"]}))
     assert without.job.phase is Phase.RUNNING
@@ -394,8 +385,7 @@ def test_an_attempt_starts_with_the_newest_checkpoint(tmp_path: Path) -> None:
 
 
 def test_what_was_saved_just_before_the_failure_counts(tmp_path: Path) -> None:
-    cluster = _Cluster(tmp_path)
-    cluster.begin()
+    cluster = _Cluster(tmp_path).begin()
     cluster.hosts["h1"].saves(10)
     cluster.hosts["h1"].waiting = None  # the next one is not noticed
     cluster.hosts["h1"].saves(20)
@@ -418,8 +408,7 @@ def test_a_run_begins_with_what_an_earlier_one_has_left(tmp_path: Path) -> None:
 
 def test_as_many_hosts_have_copies_as_are_wanted(tmp_path: Path) -> None:
     for copies, hosts in ((1, ("h1",)), (2, ("h1", "h2")), (9, ("h1", "h2", "h3"))):
-        cluster = _Cluster(tmp_path / str(copies), copies=copies)
-        cluster.begin()
+        cluster = _Cluster(tmp_path / str(copies), copies=copies).begin()
         cluster.hosts["h1"].saves(10)
         assert cluster.safe() == ("ckpt-10", hosts)
 
@@ -437,8 +426,7 @@ def test_a_host_that_cannot_store_the_checkpoint_fails_the_attempt(tmp_path: Pat
 
 
 def test_a_link_is_lost_while_a_checkpoint_is_awaited(tmp_path: Path) -> None:
-    cluster = _Cluster(tmp_path)
-    cluster.begin()
+    cluster = _Cluster(tmp_path).begin()
     cluster.hosts["h1"].saves(10)
     cluster.hosts["h1"].lose_link()
     cluster.happens(LinkLost("h1", "cut"))

@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -56,7 +57,11 @@ def read_pid(process: subprocess.Popen[bytes]) -> int:
     return int(process.stdout.readline())
 
 
-def end(launch: Launch) -> None:
+@pytest.fixture
+def running(launch: Launch) -> Iterator[Launch]:
+    """A run with one worker, which ends well after the test."""
+    begin(launch, workers=1)
+    yield launch
     (launch.directory / "enough").touch()
     assert launch.run("wait").returncode == 0
 
@@ -90,55 +95,50 @@ def test_a_command_has_what_the_task_has(launch: Launch) -> None:
     assert "hush" not in (launch.run_directory() / "events.jsonl").read_text()
 
 
-def test_ends_are_those_of_a_shell_and_pipes_are_exact(launch: Launch) -> None:
+def test_ends_are_those_of_a_shell_and_pipes_are_exact(running: Launch) -> None:
     """128 + N for a signal; what cannot be executed is one sentence."""
-    begin(launch, workers=1)
-    assert execute(launch, "sh", "-c", "kill -9 $$") == (137, b"", "")
-    assert execute(launch, "nothing") == (127, b"", "tflaunch: command not found: 'nothing'\n")
-    place = launch.directory / "text"
+    assert execute(running, "sh", "-c", "kill -9 $$") == (137, b"", "")
+    assert execute(running, "nothing") == (127, b"", "tflaunch: command not found: 'nothing'\n")
+    place = running.directory / "text"
     place.touch()
     refused = f"tflaunch: command '{place}' cannot be executed: Permission denied\n"
-    assert execute(launch, str(place)) == (126, b"", refused)
+    assert execute(running, str(place)) == (126, b"", refused)
     data = os.urandom(20 * 1024 * 1024)
-    code, out, err = execute(launch, "cat", given=data)
+    code, out, err = execute(running, "cat", given=data)
     assert (code, hashlib.sha256(out).digest(), err) == (0, hashlib.sha256(data).digest(), "")
-    process = start(launch, "sh", "-c", "cat >&2; echo done")
+    process = start(running, "sh", "-c", "cat >&2; echo done")
     out, errors = process.communicate(data[:1_000_000], PATIENCE)
     assert (process.returncode, out, errors) == (0, b"done\n", data[:1_000_000])
-    assert execute(launch, "true", given=data)[0] == 0  # which reads none of it
+    assert execute(running, "true", given=data)[0] == 0  # which reads none of it
     shell = subprocess.run(
         [str(TFLAUNCH), "exec", "worker:0"],
-        input=b"echo $((40 + 2)); exit 4", cwd=launch.directory, env=launch.env, capture_output=True, check=False,
+        input=b"echo $((40 + 2)); exit 4", cwd=running.directory, env=running.env, capture_output=True, check=False,
     )  # fmt: skip
     assert (shell.returncode, shell.stdout) == (4, b"42\n")
-    end(launch)
 
 
 @pytest.mark.thorough
-def test_a_slow_reader_delays_nobody(launch: Launch) -> None:
-    begin(launch, workers=1)
-    agent = psutil.Process(launch.status()["tasks"][0]["pid"]).parent()
+def test_a_slow_reader_delays_nobody(running: Launch) -> None:
+    agent = psutil.Process(running.status()["tasks"][0]["pid"]).parent()
     assert agent is not None
-    involved = [agent, launch.supervisor()]
+    involved = [agent, running.supervisor()]
     before = [process.memory_info().rss for process in involved]
-    slow = start(launch, "sh", "-c", "head -c 64000000 /dev/zero; touch written; cat")
+    slow = start(running, "sh", "-c", "head -c 64000000 /dev/zero; touch written; cat")
     assert slow.stdout is not None
     assert slow.stdin is not None
     os.read(slow.stdout.fileno(), 1)
-    lines = launch.log("worker:0").count("\n")
-    launch.wait_for_log("worker:0", f"line {lines + 20}\n")
+    lines = running.log("worker:0").count("\n")
+    running.wait_for_log("worker:0", f"line {lines + 20}\n")
     assert max(process.memory_info().rss - rss for process, rss in zip(involved, before, strict=True)) < 16e6
-    assert not (launch.directory / "written").exists()
+    assert not (running.directory / "written").exists()
     out, _ = slow.communicate(b"end", PATIENCE)
     assert len(out) == 64_000_000 - 1 + len(b"end")
     assert out.endswith(b"\0end")
-    end(launch)
 
 
-def test_a_command_ends_with_who_has_started_it(launch: Launch) -> None:
-    begin(launch, workers=1)
+def test_a_command_ends_with_who_has_started_it(running: Launch) -> None:
     ways = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 143}
-    started = {number: start(launch, "sh", "-c", f"{ESCAPED}; {BARE}; {STUBBORN}") for number in ways}
+    started = {number: start(running, "sh", "-c", f"{ESCAPED}; {BARE}; {STUBBORN}") for number in ways}
     pids = [read_pid(process) for process in started.values() for _ in range(3)]
     for number, process in started.items():
         process.send_signal(number)
@@ -147,13 +147,12 @@ def test_a_command_ends_with_who_has_started_it(launch: Launch) -> None:
         wait_gone(pid)
     # What it leaves behind gets a moment, as what a task leaves behind.
     late = "(while kill -0 $$; do sleep 0.02; done 2>/dev/null; echo late) &"
-    process = start(launch, "sh", "-c", f"{BARE}; sleep 9999 & echo $!; {late}")
+    process = start(running, "sh", "-c", f"{BARE}; sleep 9999 & echo $!; {late}")
     pids = [read_pid(process), read_pid(process)]
     assert process.communicate(timeout=PATIENCE)[0] == b"late\n"
     assert process.returncode == 0
     for pid in pids:
         wait_gone(pid)
-    end(launch)
 
 
 def test_a_command_does_not_count_as_the_task(launch: Launch) -> None:
@@ -206,12 +205,11 @@ def test_a_command_ends_with_what_has_started_it(launch: Launch, killed: str) ->
 KEEP = "stty -g >before; {}; echo code $?; stty -g >after; cmp before after && echo same"
 
 
-def test_a_terminal_is_one_on_the_host(launch: Launch) -> None:
+def test_a_terminal_is_one_on_the_host(running: Launch) -> None:
     """With its size, keys and jobs; afterwards it is as it was."""
-    launch.env |= {"SHELL": "/bin/sh", "PS1": "there$ "}
-    begin(launch, workers=1)
-    launch.env["TERM"] = "vt220"
-    terminal = Terminal(launch, KEEP.format("tflaunch exec worker:0"))
+    running.env |= {"SHELL": "/bin/sh", "PS1": "there$ "}
+    running.env["TERM"] = "vt220"
+    terminal = Terminal(running, KEEP.format("tflaunch exec worker:0"))
     terminal.read_until(b"there$ ")
     for columns, rows in ((100, 30), (120, 40)):
         terminal.resize(columns, rows)
@@ -235,23 +233,20 @@ def test_a_terminal_is_one_on_the_host(launch: Launch) -> None:
     terminal.type(b"stty -echo; exit 9\n")
     shown, _ = terminal.read_to_end()
     assert "code 9\r\nsame\r\n" in shown
-    end(launch)
 
 
 @pytest.mark.thorough
-def test_a_command_ends_with_its_terminal(launch: Launch) -> None:
-    begin(launch, workers=1)
+def test_a_command_ends_with_its_terminal(running: Launch) -> None:
     stubborn = f"tflaunch exec worker:0 -- sh -c '{STUBBORN}'"
     for number in (signal.SIGTERM, signal.SIGHUP):
-        terminal = Terminal(launch, KEEP.format(stubborn))
+        terminal = Terminal(running, KEEP.format(stubborn))
         pid = int(terminal.read_until(b"\n"))
-        (client,) = [process for process in launch.survivors() if "exec" in command_of(process)]
+        (client,) = [process for process in running.survivors() if "exec" in command_of(process)]
         client.send_signal(number)
         shown, _ = terminal.read_to_end()
         assert f"code {128 + number}\r\nsame\r\n" in shown
         wait_gone(pid)
-    terminal = Terminal(launch, f"exec {stubborn}")
+    terminal = Terminal(running, f"exec {stubborn}")
     pid = int(terminal.read_until(b"\n"))
     terminal.hang_up()
     wait_gone(pid)
-    end(launch)
