@@ -156,15 +156,6 @@ def test_terminals_hear_only_what_is_for_them() -> None:
     assert late.got == lost
 
 
-@pytest.mark.parametrize("reason", [LINK_LOST, None, "refused"])
-def test_why_terminals_leave_is_checked(reason: str | None) -> None:
-    agent, screen = PlayedAgent(), Screen()
-    screen.attach(agent)
-    with pytest.raises(ValueError, match=r"must be|cannot be"):
-        agent.answer(1, reason=reason)
-    assert screen.got == ["gone", ("left", "worker:0", LINK_LOST)]
-
-
 @pytest.mark.parametrize(
     ("call", "about", "body"),
     [
@@ -182,6 +173,15 @@ def test_what_agents_say_about_debuggers_is_checked(call: int, about: dict[str, 
     Screen().attach(agent)
     with pytest.raises(ValueError, match=r"must be|cannot be"):
         agent.tell(call, body, **about)
+
+
+@pytest.mark.parametrize("reason", [LINK_LOST, None, "refused"])
+def test_why_terminals_leave_is_checked(reason: str | None) -> None:
+    agent, screen = PlayedAgent(), Screen()
+    screen.attach(agent)
+    with pytest.raises(ValueError, match=r"must be|cannot be"):
+        agent.answer(1, reason=reason)
+    assert screen.got == ["gone", ("left", "worker:0", LINK_LOST)]
 
 
 def test_a_debugger_waits_for_the_greeting(tmp_path: Path) -> None:

@@ -128,24 +128,26 @@ def test_who_could_reach_a_task_is_told(fields: dict[str, Any], who: str) -> Non
     )
 
 
-def test_a_proxy_for_the_clusters_own_traffic_is_found() -> None:
-    proxy = {"grpc_proxy": "http://proxy:3128"}
-    (finding,) = found(B, clustered(CLUSTER, env=proxy))
-    assert (finding.check, finding.severity) == ("proxies", "warning")
-    assert found(B, clustered(CLUSTER, env={**proxy, "no_grpc_proxy": "*"})) == []
-    assert found(B, clustered(CLUSTER, env={"https_proxy": "http://proxy:3128"})) == []
+PROXY = {"grpc_proxy": "http://proxy:3128"}
 
 
-def test_what_the_spec_demands_must_be_there() -> None:
-    """If the host decides, a run works without tf_keras; `strategy: none` may run anything."""
-    (finding,) = found(with_facts(gpus=[]), clustered(CLUSTER, roles={"worker": {"gpus": 2}}))[:1]
-    assert (finding.check, finding.severity) == ("gpus", "error")
-    without = with_program(tf_keras=None)
-    (finding,) = found(without, clustered(CLUSTER, legacy_keras=True))
-    assert (finding.check, finding.severity) == ("keras", "error")
-    assert found(without, clustered(CLUSTER, legacy_keras=False)) == []
-    plan = clustered({"worker": ["a", "b"]}, strategy="none")
-    assert found(with_program(tensorflow=None, tf_keras=None), plan) == []
+@pytest.mark.parametrize(
+    ("second", "fields", "check", "severity"),
+    [
+        (B, {"env": PROXY}, "proxies", "warning"),
+        (B, {"env": {**PROXY, "no_grpc_proxy": "*"}}, "", ""),
+        (B, {"env": {"https_proxy": "http://proxy:3128"}}, "", ""),
+        (with_facts(gpus=[]), {"roles": {"worker": {"gpus": 2}}}, "gpus", "error"),
+        (with_program(tf_keras=None), {"legacy_keras": True}, "keras", "error"),
+        (with_program(tf_keras=None), {"legacy_keras": False}, "", ""),
+        # It may run anything.
+        (with_program(tensorflow=None, tf_keras=None), {"strategy": "none"}, "", ""),
+    ],
+)
+def test_the_spec_decides_what_is_needed(second: Host, fields: dict[str, Any], check: str, severity: str) -> None:
+    fields = {"cluster": {"worker": ["a", "b"]} if "strategy" in fields else CLUSTER, **fields}
+    findings_here = found(second, clustered(**fields))[:1]
+    assert [(finding.check, finding.severity) for finding in findings_here] == [(check, severity)] * bool(check)
 
 
 def test_what_was_not_checked_is_not_ok() -> None:
