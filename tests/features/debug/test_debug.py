@@ -127,6 +127,7 @@ def test_a_debugger_outlives_its_supervisor(launch: Launch) -> None:
     assert resumed.returncode == 0
 
 
+@pytest.mark.thorough
 def test_a_run_that_waits_at_a_breakpoint_can_be_ended(launch: Launch) -> None:
     running, terminal = begin_here(launch, "worker:1")
     running.send_signal(signal.SIGINT)

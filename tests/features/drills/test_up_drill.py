@@ -26,6 +26,7 @@ def test_a_drill_strikes_the_real_run_and_says_whether_it_recovered(launch: Laun
     ]
 
 
+@pytest.mark.thorough
 def test_a_job_that_does_not_recover_fails_with_its_own_code(launch: Launch) -> None:
     """And the drill says so."""
     spec = launch.shell("sleep 9999", **{**PLAIN, "restart": {"max": 0}})
@@ -34,6 +35,7 @@ def test_a_job_that_does_not_recover_fails_with_its_own_code(launch: Launch) -> 
     assert "the job did not recover" in ended.stderr
 
 
+@pytest.mark.thorough
 def test_a_stopped_task_goes_on_after_its_time(launch: Launch) -> None:
     """No task ends because of it."""
     script = AFTER_FAULT + "echo up"

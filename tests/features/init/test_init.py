@@ -218,6 +218,7 @@ def test_without_options_it_asks(launch: Launch) -> None:
     assert run(launch, "check", "cluster.yaml").stdout == "cluster.yaml: ok\n"
 
 
+@pytest.mark.thorough
 def test_only_defaults_are_two_workers_here(launch: Launch) -> None:
     program = "import tensorflow as tf\ns = tf.distribute.MultiWorkerMirroredStrategy()\n"
     (launch.directory / "train.py").write_text(program)
@@ -234,6 +235,7 @@ def test_only_defaults_are_two_workers_here(launch: Launch) -> None:
     assert run(launch, "check", "out.yaml").returncode == 0
 
 
+@pytest.mark.thorough
 def test_a_program_with_parameter_servers_gets_them(launch: Launch) -> None:
     program = "import tensorflow as tf\ns = tf.distribute.ParameterServerStrategy(r)\n"
     for name in ("a.py", "b.py"):
@@ -252,7 +254,7 @@ def test_a_program_with_parameter_servers_gets_them(launch: Launch) -> None:
     assert "\nroles:\n  worker: {server: true}\n" in text
 
 
-@pytest.mark.parametrize(("key", "answers"), [(b"\x03", 0), (b"\x04", 1), (b"\x03", 3)])
+@pytest.mark.parametrize(("key", "answers"), [(b"\x03", 0), pytest.param(b"\x04", 3, marks=pytest.mark.thorough)])
 def test_giving_up_at_a_question_writes_nothing(launch: Launch, key: bytes, answers: int) -> None:
     (launch.directory / "train.py").touch()
     terminal = Terminal(launch, "exec tflaunch init")
