@@ -227,10 +227,7 @@ def test_only_defaults_are_two_workers_here(launch: Launch) -> None:
     terminal.answer(b"[this machine] ", b"\n")
     terminal.answer(b"[python train.py] ", b"\n")
     said, code = terminal.read_to_end()
-    assert (said.strip(), code) == (
-        f"tflaunch: {ONLY_WORKERS}",
-        0,
-    )
+    assert (said.strip(), code) == (f"tflaunch: {ONLY_WORKERS}", 0)
     assert "\ncluster:\n  worker: 2\n" in (launch.directory / "out.yaml").read_text()
     assert run(launch, "check", "out.yaml").returncode == 0
 

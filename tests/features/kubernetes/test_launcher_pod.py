@@ -16,7 +16,7 @@ import pytest
 from support import kubectl_stub
 from support.launch import Launch
 from support.processes import command_of, processes_with
-from support.specs import written
+from support.specs import tflaunch, written
 from support.waiting import PATIENCE, wait_until
 from tflaunch.errors import EXIT_USAGE
 
@@ -162,7 +162,7 @@ def resumed(launch: Launch, count: int) -> None:
 @pytest.mark.thorough
 def test_without_a_volume_the_next_pod_begins_the_job_again(cluster: Cluster, launch: Launch) -> None:
     """In new pods, so that no task of before is beside it."""
-    run = cluster.start(code=0, timeouts={"lease": "3s"})
+    run = cluster.start(code=0, timeouts={"lease": "10s"})
     tasks, first = cluster.tasks(), cluster.launcher()
     launch.paste(f"kubectl delete pod {first['metadata']['name']}")
     wait_until(
@@ -209,9 +209,9 @@ def test_a_run_whose_job_was_deleted_is_said_to_be(cluster: Cluster, launch: Lau
     ],
 )
 def test_an_image_is_for_pods(launch: Launch, fields: dict[str, Any], arguments: list[str], is_taken: bool) -> None:
-    launch.env["KUBECONFIG"] = str(launch.directory / "none")
     spec = launch.spec(cluster={"worker": 1}, strategy="none", command=["true"], workdir="/", **fields)
-    ended = launch.run("up", spec, "--image", "busybox", *arguments)
+    here: dict[str, Any] = {"home": launch.home, "cwd": launch.directory, "KUBECONFIG": str(launch.directory / "none")}
+    ended = tflaunch("up", spec, "--image", "busybox", *arguments, **here)
     assert ("--image has no effect here; add --on kubernetes" not in ended.stderr) is is_taken, ended.stderr
     assert ended.returncode != 0
     assert (ended.returncode == EXIT_USAGE) is not is_taken, ended.stderr
