@@ -55,11 +55,6 @@ def is_titled(title: str) -> Callable[[psutil.Process], bool]:
     return lambda process: any(word.startswith(title) for word in command_of(process))
 
 
-def is_guard(process: psutil.Process) -> bool:
-    """Return whether a process is a guard: its agent has the same title, and is its child."""
-    return is_agent(process) and not is_agent_of_guard(process)
-
-
 def is_agent_of_guard(process: psutil.Process) -> bool:
     """Return whether a process is an agent: its parent is a guard."""
     parent = parent_of(process)
@@ -68,9 +63,9 @@ def is_agent_of_guard(process: psutil.Process) -> bool:
 
 def is_dispatcher(process: psutil.Process) -> bool:
     """Return whether a process starts the runs of the queue: it has the queue's lock open."""
-    links = (os.readlink(entry) for entry in Path(f"/proc/{process.pid}/fd").iterdir())
     with suppress(OSError):  # it has exited
-        return any(link.endswith("/home/queue/lock") for link in links)
+        entries = Path(f"/proc/{process.pid}/fd").iterdir()
+        return any(os.readlink(entry).endswith("/home/queue/lock") for entry in entries)
     return False
 
 
@@ -84,7 +79,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "agent": Kind(is_agent_of_guard),
-    "guard": Kind(is_guard),
+    "guard": Kind(lambda process: is_agent(process) and not is_agent_of_guard(process)),
     "supervisor": Kind(lambda process: command_of(process)[1:3][-1:] == ["up"]),
     "forkserver": Kind(is_titled("tflaunch-forkserver"), ("--set", 'preload=["decimal"]')),
     "warm server": Kind(
@@ -120,7 +115,7 @@ def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[],
     """Run another user's training beside all series; return what tells the pids of its tasks."""
     directory = tmp_path_factory.mktemp("neighbour")
     with clean_launch(directory) as other:
-        running = other.start("up", spec_for(other, directory / "go", {"worker": 2}))
+        running = other.start("up", spec_for(other, directory / "go", {"worker": 2}, PATIENCE))
         read_until(running, "| up", 2)
         yield lambda: [task["pid"] for task in other.status()["tasks"]]
         (directory / "go").touch()
@@ -128,7 +123,7 @@ def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[],
         assert running.returncode == 0, out + err
 
 
-def spec_for(launch: Launch, go: Path, cluster: dict[str, Any]) -> Path:
+def spec_for(launch: Launch, go: Path, cluster: dict[str, Any], lease: int = LEASE) -> Path:
     """Write the spec of tasks that end when a file appears."""
     (launch.directory / "program.py").write_text(PROGRAM)
     return launch.spec(
@@ -136,7 +131,7 @@ def spec_for(launch: Launch, go: Path, cluster: dict[str, Any]) -> Path:
         strategy="none",
         workdir=str(launch.directory),
         restart={"max": 5, "backoff": [0, 0]},
-        timeouts={"lease": LEASE, "grace": 2, "lost_host": PATIENCE},
+        timeouts={"lease": lease, "grace": 2, "lost_host": PATIENCE},
         command=[sys.executable, "program.py", str(go)],
     )
 
