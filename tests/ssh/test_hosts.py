@@ -270,7 +270,7 @@ SILENT: Faults = {
 }
 
 
-@pytest.mark.parametrize(("faults", "connect"), [(USELESS, PATIENCE), (SILENT, 5)], ids=["useless", "silent"])
+@pytest.mark.parametrize(("faults", "connect"), [(USELESS, PATIENCE), (SILENT, 10)], ids=["useless", "silent"])
 def test_all_hosts_or_none(launch: Launch, sshd: StartSshd, faults: Faults, connect: int) -> None:
     """All hosts that no task can start on are named, one sentence each, and nothing was started on the others."""
     hosts = {name: sshd(name) for name in ("good", *faults)}

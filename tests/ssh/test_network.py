@@ -192,7 +192,7 @@ def test_hosts_that_cannot_start_an_agent_are_named(make_bed: MakeBed, launch: L
     bed.etc_hosts[CONTROLLER].write_text(bed.everybody().replace(f"{bed.address(5)} h5", f"{bed.address(5)} nobody"))
     command = f"touch {launch.directory}/started"
     ended = bed.control(launch).up(
-        shell_on(launch, [bed.name(i) for i in bed.hosts], command, timeouts={"connect": 12})
+        shell_on(launch, [bed.name(i) for i in bed.hosts], command, timeouts={"connect": 20})
     )
     assert ended.returncode == 3
     sentences = dict(line.removeprefix("tflaunch: ").split(": ", 1) for line in ended.stderr.splitlines())
@@ -201,7 +201,7 @@ def test_hosts_that_cannot_start_an_agent_are_named(make_bed: MakeBed, launch: L
         assert sentences[name].startswith(str(bed.home))
         assert words in sentences[name]
         assert f"TFLAUNCH_HOME in hosts.{name}.env" in sentences[name]
-    assert "within 12 s" in sentences["h4"], "the timeout counts once"
+    assert "within 20 s" in sentences["h4"], "the timeout counts once"
     assert not (launch.directory / "started").exists()
 
 
