@@ -856,7 +856,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch.store.log_sink.LogSink.kept",
         "0 if self._marks.has_earlier else None",
         "None",
-        Suite("unit/test_output.py"),
+        Suite("unit/test_measuring.py"),
     ),
     "a full disk is not stated in the log": Edit(
         "tflaunch.store.log_writer.TaskLog._miss", "self._gap += size", "pass", Invariant("I6", 223)

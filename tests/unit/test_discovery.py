@@ -178,20 +178,16 @@ def test_every_address_of_an_interface_is_found() -> None:
         assert local_machine.is_this_machine(probe.getsockname()[0])
 
 
-@pytest.mark.parametrize(("has_tensorflow", "is_first"), [(False, False), (True, True)])
-def test_the_python_of_a_tool_environment_is_not_that_of_tasks(
-    has_tensorflow: bool, is_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_python_of_a_tool_environment_is_not_that_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both pipx and `uv tool` link to a command in an environment of its own, which has TensorFlow only on request."""
-    command = tmp_path / "bin" / "tflaunch"
-    command.parent.mkdir()
+    ours, command = str(Path(sys.executable).parent), tmp_path / "tflaunch"
     command.symlink_to(sys.executable)
-    monkeypatch.setattr(sys, "argv", [str(command)])
     monkeypatch.setattr(sys, "prefix", "/home/ann/.local/share/tools/tflaunch")
-    monkeypatch.setattr(local_machine, "find_spec", lambda _: object() if has_tensorflow else None)
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
-    found = local_machine.describe_machine([]).python_directory
-    assert (found == str(Path(sys.executable).parent)) is is_first
-    monkeypatch.setattr(sys, "argv", [str(Path(__file__))])
-    assert local_machine.describe_machine([]).python_directory == str(Path(sys.executable).parent)
+    for spec in (None, object()):
+        monkeypatch.setattr(local_machine, "find_spec", lambda _, spec=spec: spec)
+        monkeypatch.setattr(sys, "argv", [str(command)])
+        assert (local_machine.describe_machine([]).python_directory == ours) is (spec is not None)
+        monkeypatch.setattr(sys, "argv", [__file__])
+        assert local_machine.describe_machine([]).python_directory == ours

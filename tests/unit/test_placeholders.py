@@ -74,14 +74,14 @@ def test_other_braces_stay(text: str, value: str):
     assert filled(text) == value
 
 
-DATA = (
-    "{run}-{{task.index}} ${attempt} {matrix.lr} {task.indx}",
-    "a$${b}c ${q} $${host:HOME} ${host:HOME} ${host:CORES/2}",
-    "{{{run}}} $$ ${ } {",
+@pytest.mark.parametrize(
+    "data",
+    [
+        "{run}-{{task.index}} ${attempt} {matrix.lr} {task.indx}",
+        "a$${b}c ${q} $${host:HOME} ${host:HOME} ${host:CORES/2}",
+        "{{{run}}} $$ ${ } {",
+    ],
 )
-
-
-@pytest.mark.parametrize("data", DATA)
 def test_data_is_never_a_template(data: str):
     """From the environment, a file, a matrix, or the name of a directory it reaches a task as it was."""
     env = {"A": "${DATA}", "B": templates.quote_in_spec(data)}
