@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,6 +20,7 @@ import tflaunch
 from support.api_runs import take_until
 from support.launch import PATIENCE, Launch
 from support.processes import all_processes, command_of
+from support.specs import REPOSITORY
 from tflaunch.features.preload import warm_servers
 from tflaunch_worker import function as caller
 
@@ -61,7 +61,7 @@ def wait_or_fail() -> None:
     """Fail in worker:1; the others wait."""
     if os.environ["TFLAUNCH_TASK"] == "worker:1":
         raise OwnError("no data in shard 1")
-    time.sleep(PATIENCE)
+    signal.pause()
 
 
 @pytest.fixture(autouse=True)
@@ -79,16 +79,16 @@ class TestValues:
         assert capfd.readouterr() == ("", "")
 
     def test_a_closure_and_an_instance_of_an_own_class(self) -> None:
-        base = 40
-        result = tflaunch.run(lambda more: OwnError(base + more), args=(2,), **ALONE)
+        base = bytes(range(256)) * 20_000  # larger than a frame
+        result = tflaunch.run(lambda more: OwnError(base + more), args=(b"more",), **ALONE)
         (value,) = result.values.values()
-        assert (type(value), value.args) == (OwnError, (42,))
+        assert (type(value), value.args) == (OwnError, (base + b"more",))
         assert result.run.startswith("lambda-")
 
     def test_a_task_that_does_not_return_has_none(self) -> None:
         def serve_or_return() -> str:
             if os.environ["TFLAUNCH_TASK"].startswith("ps"):
-                time.sleep(PATIENCE)
+                signal.pause()
             return "trained"
 
         cluster = {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}
@@ -97,20 +97,18 @@ class TestValues:
         with pytest.raises(KeyError):
             result.values["ps:0"]
 
-    def test_a_value_of_many_parts(self) -> None:
-        result = tflaunch.run(lambda: bytes(range(256)) * 20_000, **PAIR)
-        assert dict(result.values) == dict.fromkeys(("worker:0", "worker:1"), bytes(range(256)) * 20_000)
-
     def test_the_last_attempt_counts(self, tmp_path: Path) -> None:
         def fail_first() -> str:
-            if os.environ["TFLAUNCH_ATTEMPT"] == "0" and os.environ["TFLAUNCH_TASK"] == "worker:1":
-                deadline = time.monotonic() + PATIENCE
-                while not (tmp_path / "worker:0").exists() and time.monotonic() < deadline:
-                    time.sleep(0.01)
+            task, attempt = os.environ["TFLAUNCH_TASK"], os.environ["TFLAUNCH_ATTEMPT"]
+            if (task, attempt) == ("worker:1", "0"):
+                fifo.read_text()
                 raise OwnError("at first")
-            (tmp_path / os.environ["TFLAUNCH_TASK"]).touch()
-            return os.environ["TFLAUNCH_ATTEMPT"]
+            if attempt == "0":
+                fifo.write_text("here")
+            return attempt
 
+        fifo = tmp_path / "the other has come here"
+        os.mkfifo(fifo)
         result = tflaunch.run(fail_first, **{**PAIR, "restart": {"max": 1, "backoff": [0, 0]}})
         assert set(result.values.values()) == {"1"}
 
@@ -137,27 +135,18 @@ class TestFailures:
         assert "in wait_or_fail\n" in str(failed)
         assert caller.PROGRAM not in str(failed)
 
-    def test_no_exception_when_none_is_wanted(self) -> None:
-        result = tflaunch.run(wait_or_fail, check=False, **PAIR)
-        assert (result.culprit, len(result.values)) == ("worker:1", 0)
-
-    def test_an_exception_that_cannot_be_pickled(self) -> None:
-        def fail() -> None:
-            raise ValueError(Unpicklable())
-
-        with pytest.raises(tflaunch.JobFailed, match="ValueError: <"):
-            tflaunch.run(fail, **ALONE)
-
-    def test_an_exception_that_cannot_be_unpickled(self) -> None:
+    def test_an_exception_that_cannot_be_pickled_or_unpickled(self) -> None:
         class Picky(Exception):
             def __init__(self, one: int, two: int) -> None:
                 super().__init__(f"{one} and {two}")
 
         def fail() -> None:
-            raise Picky(1, 2)
+            raise ValueError(Unpicklable()) if os.environ["TFLAUNCH_TASK"] == "worker:0" else Picky(1, 2)
 
-        with pytest.raises(tflaunch.JobFailed, match="Picky: 1 and 2"):
-            tflaunch.run(fail, **ALONE)
+        result = tflaunch.run(fail, check=False, **PAIR)
+        with pytest.raises(tflaunch.JobFailed, match=r"ValueError: <|Picky: 1 and 2"):
+            result.check()
+        assert len(result.values) == 0
 
     def test_a_signal(self) -> None:
         with pytest.raises(tflaunch.JobFailed, match="worker:0 was killed by SIGKILL") as failed:
@@ -244,12 +233,21 @@ class TestMistakes:
         assert not list((launch.home / "runs").iterdir())
 
 
+def thorough(change: str) -> Any:
+    """Return a change that is made in long tests only."""
+    return pytest.param(change, marks=pytest.mark.thorough)
+
+
 class TestPreloaded:
     """A function that is forked from a process with modules finds what it would find otherwise."""
 
     @pytest.fixture(autouse=True)
     def own_module(self, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """A module where this program finds it, and tasks only because they search there, too."""
+        """A module where this program finds it, and tasks only because they search there, too.
+
+        This one is found, too, as by `python -m pytest`; no task imports it.
+        """
+        monkeypatch.syspath_prepend(REPOSITORY)
         write_mine(launch.directory / "lib", "first")
         monkeypatch.syspath_prepend(launch.directory / "lib")
         sys.modules.pop("mine", None)
@@ -269,19 +267,11 @@ class TestPreloaded:
         assert (cold.values["worker:0"][0], forked.values["worker:0"][0]) == (None, "mine")
         assert cold.values["worker:0"][1:] == forked.values["worker:0"][1:]
 
-    def test_modules_may_import_what_is_sent_with_it(self) -> None:
-        """As TensorFlow does with cloudpickle where JAX is installed."""
-
-        def told() -> str:
-            return os.environ["TFLAUNCH_PRELOAD"]
-
-        assert tflaunch.run(told, **ALONE, preload=["cloudpickle"]).values["worker:0"] == "cloudpickle"
-
     def test_a_second_run_is_warm(self) -> None:
         assert [run_warm() for _ in range(2)] == [("first", "forked")] * 2
         assert [server.uses for server in warm_servers.living()] == [1]
 
-    @pytest.mark.parametrize("change", ["edit", "hide", "PYTHONPATH", "sys.path", "install"])
+    @pytest.mark.parametrize("change", ["edit", *map(thorough, ("hide", "sys.path"))])
     def test_a_change_is_noticed(self, change: str, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
         assert run_warm()[0] == "first"
         match change:
@@ -289,50 +279,34 @@ class TestPreloaded:
                 write_mine(launch.directory / "lib", "second")
             case "hide":
                 write_mine(launch.directory, "second")
-            case "PYTHONPATH":
-                write_mine(launch.directory / "other", "second")
-                monkeypatch.setenv("PYTHONPATH", str(launch.directory / "other"))
             case "sys.path":
                 write_mine(launch.directory / "other", "second")
                 monkeypatch.syspath_prepend(launch.directory / "other")
-            case "install":
-                (launch.directory / "lib/optional.py").write_text("VALUE = 'second'")
         value = run_warm()[0]
         cold = tflaunch.run(imported, **ALONE).values["worker:0"][0]
         assert value == cold == "second"
 
-    def test_a_function_that_must_come_first_is_started(self) -> None:
+    def test_what_must_come_first_is_started(self, launch: Launch) -> None:
+        (launch.directory / "helper.py").write_text("import os\nos.environ['TF_X'] = '1'\n")
+
         def early() -> str:
             os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
             return os.environ["TFLAUNCH_PRELOAD"]
-
-        (told,) = tflaunch.run(early, **ALONE, preload=["mine"]).values.values()
-        assert told == "no: early mentions TF_CPP_MIN_LOG_LEVEL, which is read while modules are imported"
-
-    def test_a_module_of_the_user_that_must_come_first(self, launch: Launch) -> None:
-        (launch.directory / "helper.py").write_text("import os\nos.environ['TF_X'] = '1'\n")
 
         def late() -> str:
             import helper  # type: ignore[import-not-found]
 
             return helper.os.environ["TFLAUNCH_PRELOAD"]
 
-        (told,) = tflaunch.run(late, **ALONE, preload=["mine"]).values.values()
-        assert told == "no: helper.py mentions TF_X, which is read while modules are imported"
+        told = [tflaunch.run(each, **ALONE, preload=["mine"]).values["worker:0"] for each in (early, late)]
+        why = "which is read while modules are imported"
+        assert told == [f"no: early mentions TF_CPP_MIN_LOG_LEVEL, {why}", f"no: helper.py mentions TF_X, {why}"]
 
 
 def write_mine(directory: Path, value: str) -> None:
     """Write the module that `imported` imports."""
     directory.mkdir(exist_ok=True)
-    text = f"""
-import os
-pid = os.getpid()
-try:
-    from optional import VALUE as value
-except ImportError:
-    value = {value!r}
-"""
-    (directory / "mine.py").write_text(text)
+    (directory / "mine.py").write_text(f"import os\npid = os.getpid()\nvalue = {value!r}\n")
 
 
 def imported() -> tuple[str, str]:
@@ -348,26 +322,6 @@ def run_warm() -> Any:
 
 
 class TestHowItIsCalled:
-    def test_asyncio(self) -> None:
-        async def both() -> list[Any]:
-            runs = (tflaunch.run_async(own_name, args=(number,), **ALONE) for number in (1, 2))
-            return [result.values["worker:0"][1] for result in await asyncio.gather(*runs)]
-
-        assert asyncio.run(both()) == [(1,), (2,)]
-
-    def test_threads(self) -> None:
-        found: list[Any] = []
-
-        def one(number: int) -> None:
-            found.append(tflaunch.run(own_name, args=(number,), **ALONE).values["worker:0"][1])
-
-        threads = [threading.Thread(target=one, args=(number,)) for number in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert sorted(found) == [(0,), (1,), (2,)]
-
     def test_start(self) -> None:
         with tflaunch.start(wait_or_fail, **PAIR) as run:
             result = run.wait()
@@ -426,26 +380,23 @@ class TestHosts:
         result = tflaunch.run(use, **{**fields, "sync": {"paths": ["shared.py"]}})
         assert set(result.values.values()) == {2}
 
-    def test_an_exception(self, fields: dict[str, Any]) -> None:
-        with pytest.raises(OwnError):
-            tflaunch.run(wait_or_fail, trust_hosts=True, **fields)
-
     def test_another_supervisor_brings_the_value_home(self, launch: Launch, fields: dict[str, Any]) -> None:
         """The task ends while the run has no supervisor."""
         go = launch.directory / "go"
 
         def return_when_told() -> bytes:
-            while not Path(go).exists():
-                time.sleep(0.01)
+            fcntl.flock(os.open(go, os.O_RDONLY), fcntl.LOCK_SH)
             return b"x" * 1_000_000
 
-        run = tflaunch.start(return_when_told, detach=True, **{**fields, "timeouts": {"lease": 60}})
+        lock = go.open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run = tflaunch.start(return_when_told, detach=True, **{**fields, "timeouts": {"lease": PATIENCE}})
         for _ in take_until(run, "task_started", 2):
             pass
         (supervisor,) = [process for process in launch.survivors() if command_of(process)[-1:] == [run.name]]
         tasks = [process for process in all_processes() if f"{launch.directory}/container" in calling(process)]
         supervisor.kill()
-        go.touch()
+        lock.close()
         assert len(tasks) == 2
         assert not psutil.wait_procs(tasks, timeout=PATIENCE)[1]
         ended = launch.run("up", "--resume", run.name)
@@ -453,7 +404,7 @@ class TestHosts:
         assert {len(value) for value in run.wait().values.values()} == {1_000_000}
         assert launch.survivors() == []
 
-    @pytest.mark.parametrize("is_raised", [False, True])
+    @pytest.mark.parametrize("is_raised", [False, pytest.param(True, marks=pytest.mark.thorough)])
     def test_what_executes_code_is_not_unpickled_here(
         self, fields: dict[str, Any], tmp_path: Path, *, is_raised: bool
     ) -> None:
@@ -483,7 +434,6 @@ class TestHosts:
 
 
 def test_what_a_host_sends_is_checked(tmp_path: Path) -> None:
-    """A damaged file is not a value."""
     from tflaunch.api.functions import Values
 
     path = tmp_path / "outcome"

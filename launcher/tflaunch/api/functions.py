@@ -64,15 +64,15 @@ class Call:
         """The directories in which this program searches modules."""
         self._name = name_of(function)
         self._cloudpickle = _import_cloudpickle()
-        try:
-            with _by_value(self._cloudpickle, function):
+        with _by_value(self._cloudpickle, function):
+            try:
                 self._data, sent = _pickle(self._cloudpickle, (function, tuple(args), dict(kwargs)))
-        except Exception as error:
-            message = f"{self._name} cannot be sent to the tasks: {error}; create what cannot be pickled inside of it"
-            raise TflaunchError(message, EXIT_USAGE) from error
-        self._known: dict[str, object] = {"name": self._name, "python": list(sys.version_info[:2])}
-        for describe in (load(room.functions) for room in rooms().values() if room.functions):
-            self._known.update(describe(self._name, sent, self._data))
+            except Exception as error:
+                what = f"{self._name} cannot be sent to the tasks: {error}"
+                raise TflaunchError(f"{what}; create what cannot be pickled inside of it", EXIT_USAGE) from error
+            self._known: dict[str, object] = {"name": self._name, "python": list(sys.version_info[:2])}
+            for describe in (load(room.functions) for room in rooms().values() if room.functions):
+                self._known.update(describe(self._name, sent, self._data))
 
     def places_beside(self, plan: Plan) -> list[str]:
         """Return where this program searches modules and the interpreter of a plan's tasks, as far as known, does not.

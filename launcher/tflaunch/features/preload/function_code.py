@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from types import CodeType, FunctionType
 
+import cloudpickle
+
 from tflaunch_worker import program_source
 
 _MOST_OPERATIONS = 500_000  # of the pickler, which take 0.2 s to look at
@@ -52,7 +54,9 @@ def _reason_against(functions: Sequence[FunctionType], data: bytes) -> str:
 
 def _find_imports(functions: Sequence[FunctionType], data: bytes) -> set[str]:
     """Return the names of modules that functions import, and those of modules that their pickle may refer to."""
-    found = {text for text in _texts(data) or () if text in sys.modules and text != "__main__"}
+    # What is pickled by value keeps the name of its module, but no task imports that.
+    found = {text for text in _texts(data) or () if text in sys.modules}
+    found -= {"__main__", *cloudpickle.list_registry_pickle_by_value()}
     for function in functions:
         package = function.__globals__.get("__package__") or ""
         for code in _codes(function.__code__):
