@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -78,6 +77,7 @@ class Terminal:
 
     def __init__(self, program: str = CHILD, **env: str) -> None:
         columns, rows = 80, 24
+        self.env = env
         self.master, self.slave = pty.openpty()
         self.emulator = pyte.Screen(columns, rows)
         self.stream = pyte.ByteStream(self.emulator)
@@ -117,14 +117,11 @@ class Terminal:
 
     def wait(self, condition: Callable[[list[str]], bool], each: Callable[[list[str]], None] | None = None) -> None:
         """Read until a whole frame shows what is expected; ``each`` checks every state on the way."""
-        deadline = time.monotonic() + PATIENCE
         while self.is_within_frame() or not condition(self.lines()):
-            left = deadline - time.monotonic()
-            assert left > 0, "\n".join(self.lines())
-            if select.select([self.master], [], [], left)[0]:
-                self.feed(os.read(self.master, 65536))
-                if each is not None and self.bytes.endswith(CURSOR_IS_SHOWN + FRAME_ENDS):
-                    each(self.lines())
+            assert select.select([self.master], [], [], PATIENCE)[0], "\n".join(self.lines())
+            self.feed(os.read(self.master, 65536))
+            if each is not None and self.bytes.endswith(CURSOR_IS_SHOWN + FRAME_ENDS):
+                each(self.lines())
 
     def is_within_frame(self) -> bool:
         """Return whether the end of a frame has not been read yet."""
@@ -144,11 +141,17 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal() -> Iterator[Terminal]:
-    """A terminal of the usual size."""
-    place = Terminal()
+def terminal(request: pytest.FixtureRequest) -> Iterator[Terminal]:
+    """A terminal of the usual size; a test may give it another program, or variables."""
+    program, env = getattr(request, "param", (CHILD, {}))
+    place = Terminal(program, **env)
     yield place
     place.end()
+
+
+def on(program: str = CHILD, **env: str) -> pytest.MarkDecorator:
+    """Let the terminal of a test have this program, and these variables."""
+    return pytest.mark.parametrize("terminal", [(program, env)], indirect=True, ids=[""])
 
 
 def shows(*words: str) -> Callable[[list[str]], bool]:
@@ -173,6 +176,9 @@ def test_lines_scroll_above_the_view(terminal: Terminal) -> None:
     terminal.do("say", "a message of its own")
     terminal.wait(shows("tflaunch: a message of its own"), each=is_below)
     is_below(terminal.lines())
+    terminal.wait(lambda _: terminal.bytes.endswith(FRAME_ENDS))
+    # It is hidden only within a frame: a process that is killed leaves a working terminal.
+    assert terminal.bytes.rindex(CURSOR_IS_SHOWN) > terminal.bytes.rindex(CURSOR_IS_HIDDEN)
     above = terminal.lines()[:-4]
     assert above[-1] == "tflaunch: a message of its own"
     assert above[:-1] == [f"worker:{number % 2} | line {number}" for number in range(100)][-len(above) + 1 :]
@@ -201,14 +207,6 @@ def test_at_the_end_the_view_is_gone(terminal: Terminal) -> None:
     assert terminal.bytes.endswith(b"\r\n")
 
 
-def test_the_cursor_is_hidden_only_within_a_frame(terminal: Terminal) -> None:
-    """A process that is killed leaves a working terminal."""
-    terminal.do("update", status())
-    terminal.wait(shows("night"))
-    terminal.wait(lambda _: terminal.bytes.endswith(FRAME_ENDS))
-    assert terminal.bytes.rindex(CURSOR_IS_SHOWN) > terminal.bytes.rindex(CURSOR_IS_HIDDEN)
-
-
 def test_a_reader_that_stops_blocks_nobody(terminal: Terminal) -> None:
     """Ctrl-S: no bytes are read, and every call returns at once."""
     terminal.do("update", status())
@@ -225,7 +223,6 @@ def test_a_reader_that_stops_blocks_nobody(terminal: Terminal) -> None:
 
 
 def test_a_flood_is_written_in_few_frames(terminal: Terminal) -> None:
-    """Not one frame per line, and each line once."""
     terminal.do("update", status())
     terminal.wait(shows("night"))
     for number in range(2000):
@@ -234,46 +231,6 @@ def test_a_flood_is_written_in_few_frames(terminal: Terminal) -> None:
     terminal.wait(shows("that was all"))
     assert terminal.bytes.count(b"| \x1b[0mline ") == 20_000
     assert terminal.bytes.count(CURSOR_IS_HIDDEN) < 400
-
-
-@pytest.mark.parametrize(("columns", "rows"), [(40, 24), (120, 40), (30, 6), (20, 3)])
-def test_another_size_is_seen_at_the_next_frame(terminal: Terminal, columns: int, rows: int) -> None:
-    """And nothing drawn for the old size remains, except what has scrolled away."""
-    terminal.do("update", status())
-    terminal.wait(shows("night"))
-    terminal.resize(columns, rows)
-    terminal.do("update", status(phase="draining"))
-    terminal.do("say", "x")
-    terminal.wait(lambda lines: any(line.startswith("── night · dra") for line in lines))
-    assert sum(line.startswith("── night") for line in terminal.lines()) == 1
-    terminal.do("close")
-    terminal.wait(lambda lines: not any("night" in line for line in lines))
-
-
-def test_typed_characters_disturb_one_frame_at_most(terminal: Terminal) -> None:
-    """The terminal echoes them after the view, where the cursor is."""
-    terminal.do("update", status())
-    terminal.wait(shows("night"))
-    os.write(terminal.master, b"what is this")
-    terminal.wait(shows("what is this"))
-    terminal.do("update", status(phase="draining"))
-    terminal.wait(shows("draining"))
-    assert not shows("what is this")(terminal.lines())
-
-
-def test_without_colours_there_is_a_view() -> None:
-    """NO_COLOR removes only colours, of the prefixes and of the view."""
-    terminal = Terminal(NO_COLOR="1")
-    try:
-        assert terminal.do("is_live") == "live"
-        terminal.do("update", status(phase="stopping", reason="worker:0 failed"))
-        terminal.do("show", "worker:0", "one\n", 1)
-        terminal.wait(shows("night", "worker:0 | one"))
-        terminal.do("close")
-        terminal.wait(lambda lines: not any("night" in line for line in lines))
-        assert not re.search(rb"\x1b\[[0-9;]*(3[0-7]|9[0-7]|4[0-7])m", terminal.bytes)
-    finally:
-        terminal.end()
 
 
 def test_colours_of_a_task_pass_and_its_commands_do_not(terminal: Terminal) -> None:
@@ -287,81 +244,49 @@ def test_colours_of_a_task_pass_and_its_commands_do_not(terminal: Terminal) -> N
     assert colours == ["default", "red", "default", "default"]
 
 
-def test_a_dumb_terminal_gets_lines() -> None:
-    """Without a single escape sequence of a view."""
-    terminal = Terminal(TERM="dumb")
-    try:
-        assert terminal.do("is_live") == "not live"
-        terminal.do("update", status())
-        terminal.do("show", "worker:0", "one\n", 1)
-        terminal.do("close")
-        terminal.wait(shows("one"))
-        assert terminal.do("is_rich_imported") == "no"
-        assert b"night" not in terminal.bytes
-        assert CURSOR_IS_HIDDEN not in terminal.bytes
-    finally:
-        terminal.end()
+@on(TERM="dumb")
+def test_a_dumb_terminal_gets_lines(terminal: Terminal) -> None:
+    assert terminal.do("is_live") == "not live"
+    terminal.do("update", status())
+    terminal.do("show", "worker:0", "one\n", 1)
+    terminal.do("say", "worker:0 failed\nlogs: here", True)
+    terminal.do("close")
+    terminal.wait(shows("one", "tflaunch: worker:0 failed", "tflaunch: logs: here"))
+    assert terminal.do("is_rich_imported") == "no"
+    assert b"night" not in terminal.bytes
+    assert CURSOR_IS_HIDDEN not in terminal.bytes
 
 
-@pytest.mark.parametrize(("env", "colour"), [({}, "red"), ({"NO_COLOR": "1"}, "default")], ids=["colour", "NO_COLOR"])
-def test_a_failure_is_between_rules(env: dict[str, str], colour: str) -> None:
-    """They are red, its other lines, and messages that are not failures, are not; a long line stays within them."""
-    terminal = Terminal(**env)
-    try:
-        terminal.do("say", "it begins")
-        terminal.do("say", f"worker:0 日本 failed\na\tb\x1b[2J{'x' * 200}\nlogs: here", True)
-        terminal.do("close")
-        terminal.wait(shows("─" * 79))
-        first, title, *body, foot = terminal.lines()
-        assert first == "tflaunch: it begins"
-        assert title == "── tflaunch: worker:0 日本 failed " + "─" * (79 - 34)
-        assert "".join(body) == f"a       b\\x1b[2J{'x' * 200}logs: here"
-        assert foot == "─" * 79
-        colours = [terminal.emulator.buffer[row][4].fg for row in range(len(terminal.lines()))]
-        assert colours == ["default", colour, *["default"] * len(body), colour]
-    finally:
-        terminal.end()
+@pytest.mark.parametrize("terminal", [(CHILD, {}), (CHILD, {"NO_COLOR": "1"})], indirect=True, ids=["", "NO_COLOR"])
+def test_a_failure_is_between_rules(terminal: Terminal) -> None:
+    """They are red, its other lines, and messages that are not failures, are not; a long line stays within them.
+
+    NO_COLOR removes only colours, of the rules, the prefixes and the view.
+    """
+    has_colour = "NO_COLOR" not in terminal.env
+    terminal.do("update", status())
+    terminal.do("show", "worker:0", "one\n", 1)
+    terminal.wait(shows("night", "worker:0 | one"))
+    terminal.do("say", f"worker:0 日本 failed\na\tb\x1b[2J{'x' * 200}\nlogs: here", True)
+    terminal.do("close")
+    terminal.wait(lambda lines: shows("─" * 79)(lines) and not shows("night")(lines))
+    first, title, *body, foot = terminal.lines()
+    assert first == "worker:0 | one"
+    assert title == "── tflaunch: worker:0 日本 failed " + "─" * (79 - 34)
+    assert "".join(body) == f"a       b\\x1b[2J{'x' * 200}logs: here"
+    assert foot == "─" * 79
+    colours = [terminal.emulator.buffer[row][4].fg for row in range(1, len(terminal.lines()))]
+    rule = "red" if has_colour else "default"
+    assert colours == [rule, *["default"] * len(body), rule]
+    assert bool(re.search(rb"\x1b\[[0-9;]*(3[0-7]|9[0-7]|4[0-7])m", terminal.bytes)) == has_colour
 
 
-def test_a_failure_in_a_dumb_terminal_is_lines() -> None:
-    terminal = Terminal(TERM="dumb")
-    try:
-        terminal.do("say", "worker:0 failed\nlogs: here", True)
-        terminal.do("close")
-        terminal.wait(shows("tflaunch: worker:0 failed", "tflaunch: logs: here"))
-    finally:
-        terminal.end()
-
-
-def test_a_pipe_gets_lines(tmp_path: Any) -> None:
-    """The tasks' lines, byte for byte."""
-    calls = [["update", status()], ["show", "worker:0", "one\n", 2], ["say", "done"], ["close"]]
-    read, write = os.pipe()
-    ended = subprocess.run(
-        [sys.executable, "-c", CHILD, str(write)],
-        input="".join(json.dumps(call) + "\n" for call in calls),
-        capture_output=True,
-        pass_fds=[write],
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
-    os.close(read)
-    os.close(write)
-    assert ended.stdout == "worker:0 | one\nworker:0 | one\n"
-    assert ended.stderr == "tflaunch: done\n"
-
-
-def test_a_watch_draws_in_place_and_leaves_the_last() -> None:
-    """Later output appears below it."""
-    place = Terminal(WATCHER)
-    try:
-        for phase in ("joining", "running", "draining"):
-            place.do("draw", status(phase=phase))
-        place.wait(shows("draining"))
-        is_below(place.lines())
-        assert len(place.lines()) == 4
-        place.do("quit")
-        place.wait(lambda lines: len(lines) == 5 and lines[-1] == "after it")
-    finally:
-        place.end()
+@on(WATCHER)
+def test_a_watch_draws_in_place_and_leaves_the_last(terminal: Terminal) -> None:
+    for phase in ("joining", "running", "draining"):
+        terminal.do("draw", status(phase=phase))
+    terminal.wait(shows("draining"))
+    is_below(terminal.lines())
+    assert len(terminal.lines()) == 4
+    terminal.do("quit")
+    terminal.wait(lambda lines: len(lines) == 5 and lines[-1] == "after it")

@@ -8,8 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -18,26 +16,24 @@ import pytest
 from support.launch import PATIENCE, Launch, read_until
 from support.specs import TFLAUNCH
 from support.terminals import Terminal
-from support.waiting import wait_gone
+from support.waiting import wait_gone, wait_until
 
 pytestmark = pytest.mark.cli
 
 UNTIL_GO = "echo up $TFLAUNCH_TASK $TFLAUNCH_ATTEMPT; until test -e go; do sleep 0.05; done; echo done; "
-QUICK = {"lease": 600, "grace": 0.3}
+QUICK = {"lease": PATIENCE, "grace": 0.3}
 
 
 def detached(launch: Launch, script: str, *arguments: object, **fields: Any) -> str:
     """Start a detached run whose workers run a shell script, and return its name."""
     fields = {"strategy": "none", "timeouts": QUICK, **fields}
-    started = launch.run("up", "-d", launch.shell(script, **fields), *arguments)
-    assert started.returncode == 0, started.stderr
-    return started.stdout.strip()
+    return launch.detach(launch.shell(script, **fields), *arguments)
 
 
 def test_a_detached_run_outlives_its_terminal(launch: Launch) -> None:
     """The terminal hangs up and its session is killed; `wait` elsewhere returns the job's exit code."""
     spec = launch.shell(UNTIL_GO + "exit 7", strategy="none", restart={"max": 0})
-    terminal = Terminal(launch, f"{TFLAUNCH} up -d {spec}; echo ready; sleep 300")
+    terminal = Terminal(launch, f"{TFLAUNCH} up -d {spec}; echo ready; sleep 9999")
     terminal.read_until(b"ready")
     terminal.hang_up()
     waiting = launch.start("wait")
@@ -51,25 +47,23 @@ def test_up_d_returns_when_the_tasks_run(launch: Launch) -> None:
     """With the run's name on stdout; any terminal can query the rest."""
     run = detached(launch, UNTIL_GO)
     current = launch.status()
-    assert current["run"] == run == launch.run_directory().name
+    directory = launch.run_directory()
+    assert current["run"] == run == directory.name
+    assert [path.stat().st_mode & 0o077 for path in (directory, directory / "control.sock")] == [0, 0]
     assert [task["state"] for task in current["tasks"]] == ["running", "running"]
     (launch.directory / "go").touch()
     assert launch.run("wait", run).returncode == 0
 
 
-@pytest.mark.parametrize("command", [["nosuch-program"], ["sh", "-c", "exit 3"]])
-def test_up_d_returns_the_failure(launch: Launch, command: list[str]) -> None:
-    """For a job that fails to start, or ends at once: its own code and its last output."""
-    spec = launch.spec(cluster={"worker": 1}, command=command, restart={"max": 0})
-    started = launch.run("up", "-d", spec)
+def test_up_d_returns_the_failure(launch: Launch) -> None:
+    started = launch.run("up", "-d", launch.spec(cluster={"worker": 1}, command=["nosuch-program"]))
     waited = launch.run("wait")
-    assert waited.returncode == (127 if command[0] == "nosuch-program" else 3)
-    assert started.returncode in (0, waited.returncode)
+    assert waited.returncode == 127
+    assert started.returncode in (0, 127)
     assert "worker:0" in waited.stderr
 
 
 def test_up_d_tells_what_kept_it_from_beginning(launch: Launch) -> None:
-    """A metrics port that is in use."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         started = launch.run("up", "-d", launch.shell("true"), "--metrics-port", port)
@@ -84,18 +78,17 @@ def test_ps_shows_what_the_contract_says(launch: Launch) -> None:
     script = 'echo \'{"step": 7, "metrics": {"loss": 0.5}}\' > $TFLAUNCH_PROGRESS; ' + UNTIL_GO
     run = detached(launch, script, workers=1)
     launch.wait_for_log("worker:0", "up")
-    for _ in range(20):  # a busy agent may answer later than `ps` waits
+
+    def measured() -> dict[str, Any] | None:
+        """Return the status once the task is measured: it is old enough, and its agent has answered in time."""
         current = launch.status(run)
-        (task,) = current["tasks"]
-        if task["cpu_percent"] is not None:  # a task of less than half a second has none
-            break
+        return current if current["tasks"][0]["cpu_percent"] is not None else None
+
+    current = wait_until(measured)
+    (task,) = current["tasks"]
     assert {"run", "name", "phase", "attempt", "exit_code", "culprit", "tasks"} <= current.keys()
-    assert (current["phase"], current["name"], current["exit_code"], current["culprit"]) == (
-        "running",
-        "job",
-        None,
-        None,
-    )
+    shown = [current[name] for name in ("phase", "name", "exit_code", "culprit")]
+    assert shown == ["running", "job", None, None]
     assert psutil.Process(task["pid"]).environ()["TFLAUNCH_TASK"] == "worker:0"
     assert task["rss_bytes"] > 0
     assert task["cpu_percent"] >= 0
@@ -103,9 +96,8 @@ def test_ps_shows_what_the_contract_says(launch: Launch) -> None:
     assert re.fullmatch(r"localhost:\d+", task["address"])
     assert (task["step"], task["metrics"], task["last_line"]) == (7, {"loss": 0.5}, "up worker:0 0")
     assert (task["exit_code"], task["signal"], task["attempt"], task["host"]) == (None, None, 0, "localhost")
-    shown = launch.run("ps")
-    assert "worker:0" in shown.stdout
-    assert "\033" not in shown.stdout
+    table = launch.run("ps").stdout
+    assert ("worker:0" in table, "\033" in table) == (True, False)
     (launch.directory / "go").touch()
     launch.run("wait")
     ended = launch.status()
@@ -123,7 +115,7 @@ def test_ps_asks_the_agents_when_the_supervisor_is_dead(launch: Launch) -> None:
     current = launch.status()
     assert current["supervisor"] == "dead"
     assert [(task["state"], task["pid"]) for task in current["tasks"]] == [("running", first), ("stopped", None)]
-    assert 0 < current["hosts"][0]["lease_left"] <= 600
+    assert 0 < current["hosts"][0]["lease_left"] <= PATIENCE
     assert "lost" in launch.run("ls").stdout
     waited = launch.run("wait")
     assert waited.returncode == 125
@@ -153,58 +145,42 @@ def test_down_ends_a_run_and_can_be_repeated(launch: Launch) -> None:
 
 
 def test_down_all_ends_every_run(launch: Launch) -> None:
-    """Live ones and those whose supervisor was killed; without --all it prints their number."""
+    """Live ones and those whose supervisor was killed; -t 0 kills at once what ignores TERM."""
     detached(launch, UNTIL_GO)
     launch.kill_supervisor()
     detached(launch, UNTIL_GO)
-    detached(launch, UNTIL_GO)
+    detached(launch, "trap '' TERM; echo up; while :; do sleep 0.05; done", timeouts={"grace": 2 * PATIENCE})
     refused = launch.run("down")
     assert refused.returncode == 2
     assert "several runs are live" in refused.stderr
-    assert launch.run("down", "--all").returncode == 0
+    assert launch.run("down", "--all", "-t", 0).returncode == 0
     assert not launch.survivors()
     listed = json.loads(launch.run("ls", "--json").stdout)
     assert [entry["state"] for entry in listed] == ["stopped"] * 3
     assert all(entry["started"] < entry["ended"] for entry in listed)
 
 
-def test_down_kills_at_once_what_ignores_term(launch: Launch) -> None:
-    """-t 0."""
-    detached(launch, "trap '' TERM; echo up; while :; do sleep 0.05; done", timeouts={"grace": 300, "lease": 60})
-    assert launch.run("down", "-t", "0").returncode == 0
-    assert not launch.survivors()
-
-
 def test_restart_starts_the_gang_anew_for_free(launch: Launch) -> None:
-    """With the next attempt; the budget is not charged."""
-    detached(launch, UNTIL_GO, restart={"max": 0})
-    before = [task["pid"] for task in launch.status()["tasks"]]
+    """With the next attempt, and without a charge; a sidecar alone gets a new process, and no other task does."""
+    detached(launch, UNTIL_GO, restart={"max": 0}, sidecars={"board": {"command": ["sleep", "9999"]}})
+
+    def pids() -> dict[str, int]:
+        return {task["task"]: task["pid"] for task in launch.status()["tasks"]}
+
+    before = pids()
     restarted = launch.run("restart")
     assert restarted.returncode == 0
     note = "they go on from the checkpoints that they save, if any"
     assert re.fullmatch(rf"tflaunch: restarting all tasks that train of job-\S+; {note}\n", restarted.stderr)
     launch.wait_for_log("worker:1", "up worker:1 1")
-    after = launch.status()
-    assert [task["attempt"] for task in after["tasks"]] == [1, 1]
-    assert not set(before) & {task["pid"] for task in after["tasks"]}
+    gang = pids()
+    assert [task for task, pid in gang.items() if pid == before[task]] == ["board"]
+    restarted = launch.run("restart", "board")
+    assert (restarted.returncode, "restarting board of job-" in restarted.stderr) == (0, True)
+    wait_until(lambda: len(launch.records("task_started", task="board")) == 2)
+    assert [task for task, pid in pids().items() if pid != gang[task]] == ["board"]
     (launch.directory / "go").touch()
     assert launch.run("wait").returncode == 0
-
-
-def test_restart_of_a_sidecar_leaves_the_others_alone(launch: Launch) -> None:
-    """Only the sidecar gets a new process."""
-    detached(launch, UNTIL_GO, workers=1, sidecars={"board": {"command": ["sleep", "300"]}})
-    before = {task["task"]: task["pid"] for task in launch.status()["tasks"]}
-    restarted = launch.run("restart", "board")
-    assert restarted.returncode == 0
-    assert "restarting board of job-" in restarted.stderr
-    events = launch.start("events", "-f", "--json")
-    read_until(events, '"kind":"task_started","now"', 3)
-    events.kill()
-    after = {task["task"]: task["pid"] for task in launch.status()["tasks"]}
-    assert after["worker:0"] == before["worker:0"]
-    assert after["board"] not in (None, before["board"])
-    launch.run("down")
 
 
 def test_kill_sends_a_signal(launch: Launch) -> None:
@@ -224,8 +200,7 @@ def test_ps_names_a_server_that_has_ended_while_the_chief_trains(launch: Launch)
     """Without -a, unlike a task that is done; the job would hang without a word."""
     script = "[ $TFLAUNCH_TASK = ps:0 ] || sleep 600"
     detached(launch, script, cluster={"chief": 1, "worker": 1, "ps": 1}, strategy="parameter_server")
-    while {task["task"]: task["state"] for task in launch.status()["tasks"]}["ps:0"] != "succeeded":
-        time.sleep(0.1)
+    wait_until(lambda: launch.records("task_gone", task="ps:0"))
     shown = launch.run("ps")
     assert re.search(r"^ps:0 +succeeded", shown.stdout, re.MULTILINE)
     assert "ps:0 ended with code 0, though the job still needs it; end the program of a server" in shown.stderr
@@ -245,20 +220,13 @@ def test_names_that_other_tools_have_lead_to_the_command(launch: Launch) -> None
 
 
 def test_mistakes_are_told_in_a_sentence(launch: Launch) -> None:
-    """Unknown runs, tasks, signals, times; a run that has ended; a task that is missing."""
+    """Unknown runs, tasks and attempts; a run that has ended. Those without a run are in mistakes.yaml."""
     detached(launch, UNTIL_GO)
     for arguments, words in (
         (["ps", "nosuch"], "there is no run 'nosuch'"),
         (["logs", "worker:9"], "no task is 'worker:9'; the tasks are worker:0, worker:1"),
-        (["logs", "worker1"], "no task is 'worker1'; the tasks are worker:0, worker:1"),
         (["ps", "worker:1"], "'worker:1' is a task, not a run; the runs are"),
-        (["logs", "workr:1"], "no task is 'workr:1'; the tasks are worker:0, worker:1"),
         (["logs", "--attempt", "7"], "has no attempt 7; its only attempt is 0"),
-        (["kill", "-s", "HELLO", "worker"], "'HELLO' is not a valid signal"),
-        (["kill"], "Missing argument 'TASK'"),
-        (["logs", "--since", "yesterday"], "'yesterday' is not a valid time"),
-        (["down", "-t", "soon"], "'soon' is not a valid duration"),
-        (["down", "--all", "x"], "not both"),
         (["restart", "host=nosuch"], "no task is 'host=nosuch'"),
     ):
         refused = launch.run(*arguments)
@@ -272,21 +240,35 @@ def test_mistakes_are_told_in_a_sentence(launch: Launch) -> None:
     assert "has ended with exit code 0; `tflaunch rerun " in late.stderr
 
 
-def test_attach_shows_a_run_as_up_does(launch: Launch) -> None:
-    """Its last lines, its events and its end; Ctrl-C leaves the run alone."""
-    run = detached(launch, UNTIL_GO + "exit 4", restart={"max": 0})
+def test_what_follows_a_run_shows_all_of_it_and_ends_with_it(launch: Launch) -> None:
+    """`attach`, which Ctrl-C ends without the run, `logs -f`, `events -f` and `ps --watch`."""
+    lines = [f"line {number}" for number in range(1, 301)]
+    run = detached(launch, f"{UNTIL_GO}seq -f 'line %g' {len(lines)}; exit 4", restart={"max": 0})
     leaving = launch.start("attach")
     read_until(leaving, "up worker:1 0")
     leaving.send_signal(signal.SIGINT)
     _, err = leaving.communicate(timeout=PATIENCE)
     assert (leaving.returncode, f"{run} is still running" in err) == (130, True)
-    staying = launch.start("attach")
-    read_until(staying, "up worker:0 0")
+    options = {"attach": (), "logs": ("-f",), "events": ("-f", "--json"), "ps": ("--watch",)}
+    followers = {verb: launch.start(verb, *options[verb]) for verb in options}
+    for follower, words in zip(followers.values(), ("up worker:0", "up worker:1", "task_st", "worker:1"), strict=True):
+        read_until(follower, words)
     (launch.directory / "go").touch()
-    out, err = staying.communicate(timeout=PATIENCE)
-    assert staying.returncode == 4
-    assert "| done" in out
-    assert "exited with code 4" in err
+    shown = {verb: follower.communicate(timeout=PATIENCE) for verb, follower in followers.items()}
+    assert [follower.returncode for follower in followers.values()] == [4, 0, 0, 0], shown
+    assert "exited with code 4" in shown["attach"][1]
+    assert "failed" in shown["ps"][0]
+    assert json.loads(shown["events"][0].splitlines()[-1]) == launch.journal()[-1]
+    assert launch.journal()[-1]["kind"] == "ended"
+    exited = r"^\d\d:\d\d:\d\d\.\d{3} task_exited host=localhost task=worker:"
+    assert re.search(exited, launch.run("events").stdout, re.MULTILINE)
+    culprit = launch.status()["culprit"]
+    for out in (shown["attach"][0], shown["logs"][0]):
+        mine = [line.partition("| ")[2] for line in out.splitlines() if line.startswith(culprit)]
+        assert mine[-300:] == lines
+    assert launch.run("logs", culprit, "--tail", 2).stdout == "line 299\nline 300\n"
+    assert launch.run("logs", "--since", "2h", culprit, "-n", 1).stdout == "line 300\n"
+    assert launch.run("logs", "--since", "2000-01-01", "--attempt", 5).stdout == ""
 
 
 def test_attach_offers_to_take_over(launch: Launch) -> None:
@@ -298,49 +280,7 @@ def test_attach_offers_to_take_over(launch: Launch) -> None:
     assert f"tflaunch up --resume {run}" in refused.stderr
     (launch.directory / "go").touch()
     assert launch.run("attach", "--resume").returncode == 0
-
-
-def test_resume_can_detach(launch: Launch) -> None:
-    """`up --resume RUN -d`: the same processes, and a new supervisor without a terminal."""
-    run = detached(launch, UNTIL_GO)
-    before = [task["pid"] for task in launch.status()["tasks"]]
-    launch.kill_supervisor()
-    resumed = launch.run("up", "--resume", run, "-d")
-    assert (resumed.returncode, resumed.stdout) == (0, f"{run}\n"), resumed.stderr
-    assert [task["pid"] for task in launch.status()["tasks"]] == before
-    (launch.directory / "go").touch()
-    assert launch.run("wait").returncode == 0
-
-
-def test_logs_select_follow_and_end_with_the_run(launch: Launch) -> None:
-    """One task unchanged, several with their names; -f ends with the run after showing everything."""
-    lines = 300
-    script = f"for i in $(seq {lines}); do echo line $i; sleep 0.002; done"
-    detached(launch, script)
-    following = launch.start("logs", "-f")
-    out, _ = following.communicate(timeout=PATIENCE)
-    assert following.returncode == 0
-    for task in ("worker:0", "worker:1"):
-        mine = [line.partition("| ")[2] for line in out.splitlines() if line.startswith(task)]
-        assert mine == [f"line {number}" for number in range(1, lines + 1)]
-    assert launch.run("logs", "worker:1", "--tail", 2).stdout == f"line {lines - 1}\nline {lines}\n"
-    assert launch.run("logs", "--fold", "--tail", 1).stdout == f"worker:0-1 | line {lines}\n"
-    assert launch.run("logs", "--since", "2h", "worker:0", "-n", 1).stdout == f"line {lines}\n"
-    assert launch.run("logs", "--since", "2000-01-01", "--attempt", 5).stdout == ""
-
-
-def test_events_follow_to_the_end(launch: Launch) -> None:
-    """The journal itself as JSON, and lines for people."""
-    detached(launch, UNTIL_GO)
-    following = launch.start("events", "-f", "--json")
-    read_until(following, "task_started", 2)
-    (launch.directory / "go").touch()
-    out, _ = following.communicate(timeout=PATIENCE)
-    assert json.loads(out.splitlines()[-1]) == launch.journal()[-1]
-    assert launch.journal()[-1]["kind"] == "ended"
-    assert re.search(
-        r"^\d\d:\d\d:\d\d\.\d{3} task_exited host=localhost task=worker:0 ", launch.run("events").stdout, re.M
-    )
+    assert launch.run("logs", "--fold", "--tail", 1).stdout == "worker:0-1 | done\n"
 
 
 def test_stopped_readers_block_nobody(launch: Launch) -> None:
@@ -361,39 +301,8 @@ def test_stopped_readers_block_nobody(launch: Launch) -> None:
         reader.communicate(timeout=PATIENCE)
 
 
-def test_the_control_socket_is_private_and_believes_nothing(launch: Launch) -> None:
-    """Its mode; bytes that are not a frame, frames that are too large, requests that mean nothing."""
-    detached(launch, UNTIL_GO)
-    directory = launch.run_directory()
-    assert directory.stat().st_mode & 0o777 == 0o700
-    assert (directory / "control.sock").stat().st_mode & 0o777 == 0o600
-    for data in (b"GET / HTTP/1.0\r\n\r\n" * 100, b"\0\0\0\2\0\0\0\0[]", b"\x7f\xff\xff\xff\0\0\0\0"):
-        with connected(directory) as caller:
-            caller.sendall(data)
-            assert caller.recv(100) == b""
-    with connected(directory) as caller:
-        body = json.dumps({"kind": "signal", "tasks": 5, "signal": "x"}).encode()
-        caller.sendall(len(body).to_bytes(4, "big") + bytes(4) + body)
-        assert b"refused" in caller.recv(1000)
-    (launch.directory / "go").touch()
-    assert launch.run("wait").returncode == 0
-    assert not (directory / "control.sock").exists()
-
-
-def connected(directory: Path) -> socket.socket:
-    """Return a connection to the control socket of a run."""
-    caller = socket.socket(socket.AF_UNIX)
-    caller.settimeout(PATIENCE)
-    place = os.open(directory, os.O_RDONLY)
-    try:
-        caller.connect(f"/proc/self/fd/{place}/control.sock")
-    finally:
-        os.close(place)
-    return caller
-
-
+@pytest.mark.thorough
 def test_a_stopped_supervisor_is_named(launch: Launch) -> None:
-    """With a command that continues it."""
     run = detached(launch, UNTIL_GO)
     supervisor = launch.supervisor()
     supervisor.suspend()
@@ -410,8 +319,7 @@ def test_a_second_supervisor_fences_the_first(launch: Launch) -> None:
     """If the lock fails (it is removed here), the agents obey the newer one; the older does nothing more."""
     run = detached(launch, UNTIL_GO)
     pids = [task["pid"] for task in launch.status()["tasks"]]
-    while "up" not in launch.log("worker:0"):
-        time.sleep(0.01)
+    wait_until(lambda: "up" in launch.log("worker:0"))
     old = launch.supervisor()
     refused = launch.run("up", "--resume", run)
     assert (refused.returncode, "has a supervisor already" in refused.stderr) == (2, True)
@@ -429,7 +337,6 @@ def test_a_second_supervisor_fences_the_first(launch: Launch) -> None:
 
 
 def test_metrics_are_served_on_loopback(launch: Launch) -> None:
-    """What Prometheus scrapes: phase, tasks, progress."""
     from urllib.request import urlopen
 
     running = launch.start("up", launch.shell(UNTIL_GO, strategy="none"), "--metrics-port", 0)
@@ -438,10 +345,7 @@ def test_metrics_are_served_on_loopback(launch: Launch) -> None:
     read_until(running, "up", 2)
     text = urlopen(url, timeout=PATIENCE).read().decode()
     run = launch.run_directory().name
-    used = dict(re.findall(r"^tflaunch_supervisor_(\w+)\{run=\"[^\"]+\"\} (\S+)$", text, re.MULTILINE))
-    supervisor = psutil.Process(running.pid)
-    assert 0 < float(used["cpu_seconds_total"]) <= sum(supervisor.cpu_times()[:2])
-    assert float(used["resident_memory_bytes"]) == pytest.approx(supervisor.memory_info().rss, rel=0.5)
+    assert re.search(rf'^tflaunch_supervisor_cpu_seconds_total\{{run="{run}"\}} 0\.\d+$', text, re.MULTILINE)
     assert f'tflaunch_job_phase{{phase="running",run="{run}"}} 1.0' in text
     assert f'tflaunch_task_up{{host="localhost",run="{run}",task="worker:1"}} 1.0' in text
     assert url.startswith("http://127.0.0.1:")
@@ -470,37 +374,14 @@ def test_run_needs_no_file(launch: Launch) -> None:
     [("tflaunch up --re", {"--resume"}), ("tflaunch ps jo", {"RUN"}), ("tflaunch logs work", {"worker", "worker:0"})],
 )
 def test_bash_completes_runs_and_tasks(launch: Launch, line: str, expected: set[str]) -> None:
-    """Sourced as docs/commands.md says."""
     launch.up(launch.shell("true", workers=1))
-    script = f"""
+    done = launch.paste(f"""
         eval "$(tflaunch completion bash)"
         COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}
         _tflaunch_completion tflaunch; echo "${{COMPREPLY[@]}}"
-    """
-    done = subprocess.run(
-        ["bash", "-c", script],
-        env=launch.env,
-        cwd=launch.directory,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    """)
     found = {word.replace(launch.run_directory().name, "RUN") for word in done.stdout.split()}
     assert found == expected, done.stderr
-
-
-def test_a_run_that_is_watched_goes_on_at_its_pace(launch: Launch) -> None:
-    """`ps --watch` ends with the run, and leaves its last state on the terminal."""
-    detached(launch, UNTIL_GO)
-    watching = launch.start("ps", "--watch")
-    read_until(watching, "worker:1")
-    (launch.directory / "go").touch()
-    began = time.monotonic()
-    out, err = watching.communicate(timeout=PATIENCE)
-    assert watching.returncode == 0, err
-    assert "succeeded" in out
-    assert time.monotonic() - began < PATIENCE
 
 
 def test_a_log_that_another_program_has_moved_is_said(launch: Launch) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import random
 import re
 import select
+import shlex
 import signal
-import struct
-import subprocess
 import termios
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,8 +16,10 @@ import psutil
 import pytest
 
 from support.emulator import Emulator
-from support.launch import PATIENCE, Launch
+from support.launch import LONG, PATIENCE, Launch
 from support.specs import TFLAUNCH
+from support.terminals import Terminal
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.cli
 
@@ -33,29 +31,19 @@ i=0; while :; do i=$((i + 1)); echo "line $i end"; sleep 0.05; done
 OF_A_VIEW = re.compile(r"── (?!tflaunch: )|^TASK +STATE|^worker:\d +(running|stopping|starting|stopped)")
 
 
-class Terminal:
-    """A terminal with `tflaunch up` as its job in the foreground."""
+class UpTerminal(Terminal):
+    """A terminal with `tflaunch up` as its job in the foreground, and what it shows."""
 
     def __init__(self, launch: Launch, spec: Path, *options: str, wraps: bool = True) -> None:
-        self.master, slave = pty.openpty()
         self.emulator = Emulator(80, 24, wraps)
-        self.resize(80, 24)
-        environ = {key: value for key, value in launch.env.items() if key != "NO_COLOR"}
-        self.process = subprocess.Popen(
-            ["setsid", "--ctty", str(TFLAUNCH), "up", str(spec), *options],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env={**environ, "TERM": "xterm"},
-            cwd=launch.directory,
-        )
-        os.close(slave)
+        command = shlex.join([str(TFLAUNCH), "up", str(spec), *options])
+        super().__init__(launch, f"stty cols 80 rows 24; unset NO_COLOR; export TERM=xterm; exec {command}")
 
     def resize(self, columns: int, rows: int) -> None:
         """Resize the terminal; what was written before is shown before."""
         while self.read(0):
             pass
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        super().resize(columns, rows)
         self.emulator.resize(columns, rows)
 
     def read(self, patience: float) -> bool:
@@ -69,10 +57,12 @@ class Terminal:
 
     def until(self, condition: Callable[[list[str]], bool]) -> None:
         """Read until this holds of all lines."""
-        deadline = time.monotonic() + PATIENCE
-        while not condition(self.emulator.lines()):
-            assert time.monotonic() < deadline, "\n".join(self.emulator.lines())
+
+        def holds() -> bool:
             self.read(0.1)
+            return condition(self.emulator.lines())
+
+        wait_until(holds)
 
     def until_lines(self, count: int) -> None:
         """Read until that many more lines of a task are shown, with the view below them."""
@@ -87,32 +77,19 @@ class Terminal:
         """Whether Ctrl-C leaves what was not read yet."""
         return bool(termios.tcgetattr(self.master)[3] & termios.NOFLSH)
 
-    def press(self, keys: bytes) -> None:
-        """Press keys, which the terminal echoes."""
-        os.write(self.master, keys)
-
     def end(self) -> list[str]:
         """Wait for the end of the command, and return all lines."""
-        deadline = time.monotonic() + PATIENCE
-        while self.process.poll() is None or self.read(0.2):
-            assert time.monotonic() < deadline
-            self.read(0.2)
+        self.until(lambda _: self.process.poll() is not None and not self.read(0.2))
         return self.emulator.lines()
-
-    def close(self) -> None:
-        """End the command if it still runs."""
-        self.process.kill()
-        self.process.wait()
-        os.close(self.master)
 
 
 @pytest.fixture(params=[True, False], ids=["wraps", "cuts"])
-def terminal(launch: Launch, request: pytest.FixtureRequest) -> Iterator[Terminal]:
+def terminal(launch: Launch, request: pytest.FixtureRequest) -> Iterator[UpTerminal]:
     """A terminal in which two tasks count."""
-    spec = launch.shell(COUNTING, strategy="none", timeouts={"grace": 20})
-    place = Terminal(launch, spec, "--no-fold", wraps=request.param)
+    spec = launch.shell(COUNTING, strategy="none", timeouts={"grace": PATIENCE})
+    place = UpTerminal(launch, spec, "--no-fold", wraps=request.param)
     yield place
-    place.close()
+    os.close(place.master)
 
 
 def assert_clean(launch: Launch, lines: list[str]) -> None:
@@ -124,57 +101,51 @@ def assert_clean(launch: Launch, lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_resizes_and_ctrl_c_leave_nothing_of_the_view(launch: Launch, terminal: Terminal, times: int) -> None:
+def test_resizes_and_ctrl_c_leave_nothing_of_the_view(launch: Launch, terminal: UpTerminal, times: int) -> None:
     """Narrower, wider, lower, taller, twice at once; Ctrl-C once lets the tasks save, twice kills them."""
     terminal.until_lines(5)
     drawn = random.Random(times)
-    sizes = [
-        (40, 24),
-        (120, 24),
-        (120, 8),
-        (60, 40),
-        *((drawn.randint(40, 150), drawn.randint(6, 60)) for _ in range(6)),
-    ]
+    sizes = [(40, 24), (120, 24), (120, 8), (60, 40)]
+    sizes += [(drawn.randint(40, 150), drawn.randint(6, 60)) for _ in range(6 if LONG else 2)]
     for size in sizes:
         terminal.resize(*size)
         terminal.until_lines(drawn.randint(1, 5))
         terminal.resize(*sizes[0])
         terminal.resize(*size)
     assert terminal.keeps_unread()
-    terminal.press(CTRL_C)
+    terminal.type(CTRL_C)
     terminal.until(lambda lines: any("ending worker:0" in line for line in lines))
     if times == 2:
-        terminal.press(CTRL_C)
+        terminal.type(CTRL_C)
     lines = terminal.end()
     assert (terminal.process.returncode, terminal.keeps_unread()) == (130, False)
     assert_clean(launch, lines)
     assert times == 2 or any("saving 20 end" in line for line in lines)
 
 
-def test_ctrl_z_leaves_nothing_of_the_view(launch: Launch, terminal: Terminal) -> None:
+def test_ctrl_z_leaves_nothing_of_the_view(launch: Launch, terminal: UpTerminal) -> None:
     """While the command is stopped, what others write is below its lines, and the view comes back with `fg`."""
     terminal.until_lines(5)
-    terminal.press(CTRL_Z)
+    terminal.type(CTRL_Z)
     process = psutil.Process(terminal.process.pid)
-    deadline = time.monotonic() + PATIENCE
-    while process.status() != psutil.STATUS_STOPPED:
-        assert time.monotonic() < deadline
-        terminal.read(0.01)
+    terminal.until(lambda _: process.status() == psutil.STATUS_STOPPED)
     while terminal.read(0.1):
         pass
     assert not [line for line in terminal.emulator.lines() if OF_A_VIEW.search(line)]
     terminal.emulator.feed(b"\r\n[1]+ Stopped\r\n$ fg\r\n")
     process.send_signal(signal.SIGCONT)
     terminal.until_lines(5)
-    terminal.press(CTRL_C)
+    terminal.type(CTRL_C)
     lines = terminal.end()
     assert {"[1]+ Stopped", "$ fg"} <= set(lines)
     assert_clean(launch, lines)
 
 
 def eight(launch: Launch) -> Path:
-    """Return a spec of tasks that write an equal line, one of their own, and three equal ones."""
-    script = "echo same; echo own $TFLAUNCH_TASK; sleep 2; printf '1\\n2\\n3\\n'"
+    """Return a spec of tasks that write an equal line, one of their own, and three equal ones, each at one time."""
+    meet = "touch $TFLAUNCH_TASK.STEP; until [ $(ls *.STEP | wc -l) = 8 ]; do sleep 0.02; done;"
+    lines = ("echo same; echo own $TFLAUNCH_TASK;", "printf '1\\n2\\n3\\n'")
+    script = " ".join(meet.replace("STEP", str(step)) + line for step, line in enumerate(lines))
     return launch.shell(script, 8, strategy="none")
 
 
@@ -189,11 +160,9 @@ ALL_LINES = sorted(f"worker:{task} | {line}" for task in range(8) for line in ("
 @pytest.mark.parametrize(("options", "is_folded"), [((), True), (("--no-fold",), False)], ids=["", "--no-fold"])
 def test_equal_lines_of_many_tasks_are_folded(launch: Launch, options: tuple[str, ...], is_folded: bool) -> None:
     """On a terminal, where each is shown at least once; logs have all."""
-    terminal = Terminal(launch, eight(launch), *options)
-    try:
-        lines = own_lines(terminal.end())
-    finally:
-        terminal.close()
+    terminal = UpTerminal(launch, eight(launch), *options)
+    lines = own_lines(terminal.end())
+    os.close(terminal.master)
     assert all(launch.log(f"worker:{task}") == f"same\nown worker:{task}\n1\n2\n3\n" for task in range(8))
     if not is_folded:
         assert lines == ALL_LINES
@@ -203,8 +172,9 @@ def test_equal_lines_of_many_tasks_are_folded(launch: Launch, options: tuple[str
     assert len(lines) < 30
 
 
-@pytest.mark.parametrize(("options", "is_folded"), [(["--fold"], True), ([], False)], ids=["--fold", ""])
-def test_in_a_pipe_lines_are_folded_only_if_asked(launch: Launch, options: list[str], is_folded: bool) -> None:
+def test_in_a_pipe_lines_are_folded_only_if_asked(launch: Launch) -> None:
     """Each line can be found with its task's name."""
-    lines = own_lines(launch.up(eight(launch), *options).stdout.splitlines())
-    assert lines == ALL_LINES if not is_folded else len(lines) < 30
+    assert own_lines(launch.up(eight(launch)).stdout.splitlines()) == ALL_LINES
+    for path in launch.directory.glob("worker:*"):
+        path.unlink()
+    assert len(own_lines(launch.up(eight(launch), "--fold").stdout.splitlines())) < 30

@@ -67,8 +67,7 @@ def test_the_supervisor_ends_the_run(launch: Launch, number: int) -> None:
 @pytest.mark.parametrize("number", SOME, ids=signal_name)
 def test_a_supervisor_without_a_terminal_does_too(launch: Launch, number: int) -> None:
     """It survives a logout, which sends HUP, and nothing else."""
-    started = launch.run("up", "-d", spec_of(launch, SAVES))
-    assert started.returncode == 0, started.stderr
+    launch.detach(spec_of(launch, SAVES))
     launch.wait_for_log("worker:0", "up")
     for each in (signal.SIGHUP, *SURVIVED, number):
         launch.supervisor().send_signal(each)
@@ -107,8 +106,9 @@ def test_a_second_term_kills(launch: Launch, number: int) -> None:
     assert running.returncode == 128 + signal.SIGUSR1
 
 
-@pytest.mark.parametrize("preload", [[], ["json"]], ids=["started", "forked"])
-@pytest.mark.parametrize("end", ["ctrl-c", "down", "restart", "drain"])
+@pytest.mark.parametrize(
+    ("end", "preload"), [("ctrl-c", ["json"]), ("down", []), ("restart", ["json"]), ("drain", [])], ids=str
+)
 def test_tasks_get_the_stop_signal(launch: Launch, end: str, preload: list[str]) -> None:
     """Wherever they would get TERM, which a sidecar gets in any case."""
     sidecar = {"command": ["sh", "-c", SAVES.replace("saved", "ended")], "host": "localhost"}

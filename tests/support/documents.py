@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
-from support.launch import PATIENCE, Launch
+from support.launch import Launch
 from support.specs import REPOSITORY
 from tflaunch.cli.main import tflaunch
 
@@ -96,17 +95,7 @@ def shell_of(launch: Launch) -> Shell:
     """Return what runs commands in a directory, and in its environment."""
 
     def shell(command: str) -> tuple[int, str]:
-        ended = subprocess.run(
-            ["bash", "-c", command],
-            cwd=launch.directory,
-            env=launch.env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        ended = launch.paste(f"exec 2>&1\n{command}")
         return ended.returncode, ended.stdout
 
     return shell

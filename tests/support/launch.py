@@ -96,6 +96,12 @@ class Launch:
         """Run `tflaunch up` and wait for its end."""
         return self.run("up", spec, *arguments)
 
+    def detach(self, *arguments: object) -> str:
+        """Run `tflaunch up -d`, which must succeed, and return the run's name."""
+        started = self.run("up", "-d", *arguments)
+        assert started.returncode == 0, started.stderr
+        return started.stdout.strip()
+
     def share_imports(self, servers: Path) -> None:
         """Let all runs share an import of TensorFlow, which servers in a directory keep."""
         self.preload = SHARED

@@ -22,19 +22,19 @@ class Terminal:
     """A terminal with a session of its own that runs a shell script."""
 
     def __init__(self, launch: Launch, script: str) -> None:
-        self._master, slave = pty.openpty()
-        self._shell = subprocess.Popen(
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen(
             ["setsid", "--ctty", "sh", "-c", script],
             stdin=slave, stdout=slave, stderr=slave, cwd=launch.directory, env=launch.env, text=True,
         )  # fmt: skip
-        launch.started.append(self._shell)
+        launch.started.append(self.process)
         os.close(slave)
 
     def read_until(self, words: bytes) -> str:
         """Wait until it shows this text, and return what it has shown until then."""
         said = b""
         while words not in said:
-            said += os.read(self._master, 4096)
+            said += os.read(self.master, 4096)
         return said.decode()
 
     def answer(self, question: bytes, words: bytes) -> None:
@@ -44,11 +44,11 @@ class Terminal:
 
     def type(self, words: bytes) -> None:
         """Type some text."""
-        os.write(self._master, words)
+        os.write(self.master, words)
 
     def resize(self, columns: int, rows: int) -> None:
         """Change its size."""
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 
     def read_to_end(self, key: bytes = b"") -> tuple[str, int]:
         """Return the rest of what it shows, and the script's exit code.
@@ -58,18 +58,18 @@ class Terminal:
         said = b""
         with suppress(OSError):  # EIO: no process has it open any more
             while True:
-                os.write(self._master, key)
-                while select.select([self._master], [], [], _PAUSE if key else None)[0]:
-                    said += os.read(self._master, 4096)
-        os.close(self._master)
-        return said.decode(), self._shell.wait(PATIENCE)
+                os.write(self.master, key)
+                while select.select([self.master], [], [], _PAUSE if key else None)[0]:
+                    said += os.read(self.master, 4096)
+        os.close(self.master)
+        return said.decode(), self.process.wait(PATIENCE)
 
     def hang_up(self) -> None:
         """Close it, and kill the processes that it started and knows of: its user has logged out."""
-        shell = psutil.Process(self._shell.pid)
+        shell = psutil.Process(self.process.pid)
         session = [shell, *shell.children(recursive=True)]
-        os.close(self._master)
+        os.close(self.master)
         for process in session:
             if process.is_running():
                 process.kill()
-        self._shell.wait(PATIENCE)
+        self.process.wait(PATIENCE)
