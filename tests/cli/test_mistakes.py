@@ -1,18 +1,25 @@
-"""Mistakes that people make (mistakes.yaml): each answer names place, cause and remedy; its commands work."""
+"""Mistakes that people make (mistakes.yaml), and bad specs that are rarer, or hostile.
+
+Each answer names place, cause and remedy, and its commands work. A bad spec is refused with exit code 2, one sentence
+per problem, and nothing started.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
 from support.documents import check_usage
-from support.specs import tflaunch
+from support.specs import SMALLEST_LOCAL, tflaunch
 from tflaunch.cli.main import run_command_line
 
 pytestmark = pytest.mark.cli
@@ -49,7 +56,196 @@ def test_the_answer_names_place_cause_and_remedy(
 
 
 def test_there_are_a_hundred_and_no_two_are_the_same() -> None:
-    """By what is typed, in which files."""
     assert len(CASES) >= 100
     assert len({(case["run"], str(case.get("files"))) for case in CASES}) == len(CASES)
     assert len({case["mistake"] for case in CASES}) == len(CASES)
+
+
+LIMIT = 4 * 1024 * 1024
+DIGITS = "9" * 10_000
+
+
+class Bad(NamedTuple):
+    """A file that is not a valid spec: its name, its content (or what makes it), and expected messages."""
+
+    title: str
+    file: str
+    content: bytes | str | Callable[[Path], object]
+    words: tuple[str, ...]
+
+
+def text(title: str, file: str, content: bytes | str, *words: str) -> Bad:
+    """A file with this content."""
+    return Bad(title, file, content, words)
+
+
+def field(title: str, fields: dict[str, Any], *words: str) -> Bad:
+    """The smallest local spec with some fields added or changed, as JSON."""
+    return Bad(title, "cluster.json", json.dumps({**SMALLEST_LOCAL, **fields}), words)
+
+
+def place(title: str, file: str, make: Callable[[Path], object], *words: str) -> Bad:
+    """Something that is not an ordinary file."""
+    return Bad(title, file, make, words)
+
+
+def in_yaml(title: str, more: str, *words: str) -> Bad:
+    """The smallest local spec in YAML, plus more YAML."""
+    return Bad(title, "cluster.yaml", f"cluster: {{worker: 2}}\ncommand: [python, train.py]\n{more}\n", words)
+
+
+def toml(title: str, more: str, *words: str) -> Bad:
+    """A command in TOML, plus more TOML."""
+    return Bad(title, "cluster.toml", f'command = "python train.py"\n{more}\n', words)
+
+
+def loop(path: Path) -> None:
+    """A symbolic link to itself."""
+    path.symlink_to(path.name)
+
+
+def forbidden(path: Path) -> None:
+    """A file that its owner may not read."""
+    path.write_text(json.dumps(SMALLEST_LOCAL))
+    path.chmod(0)
+
+
+def below_a_file(path: Path) -> None:
+    """A path that leads through a file."""
+    path.parent.write_text("")
+
+
+def alias_bomb(levels: int) -> str:
+    """YAML in which every list holds the previous one ten times."""
+    return "a0: &a0 [1]\n" + "\n".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, levels))
+
+
+def merge_bomb(levels: int) -> str:
+    """YAML in which every object merges the one inside it ten times."""
+    inner = "&a0 {k: 1}"
+    for n in range(1, levels):
+        inner = f"&a{n} {{<<: [{inner}{f', *a{n - 1}' * 9}]}}"
+    return f"bomb: {inner}"
+
+
+NO_FILES = [
+    place("link-to-itself", "loop.json", loop, "cannot be read"),
+    place("below-a-file", "file/cluster.json", below_a_file, "Not a directory"),
+    place("name-too-long", "x" * 300 + ".json", lambda _: None, "cannot be read"),
+    place("unreadable", "secret.json", forbidden, "Permission denied"),
+]
+NO_TEXTS = [
+    text("blank", "cluster.yaml", " \n\t\r\n", "is empty"),
+    text("huge-and-good", "cluster.json", json.dumps(SMALLEST_LOCAL).ljust(LIMIT + 1), "larger than 4 MiB"),
+    text("binary", "cluster.json", bytes(range(256)) * 10, "UTF-8"),
+    text("program", "cluster.yaml", b"\x7fELF\x02\x01\x01" + bytes(100), "is not usable YAML"),
+    text("utf-16", "cluster.json", json.dumps(SMALLEST_LOCAL).encode("utf-16"), "is text in UTF-16; save it as UTF-8"),
+    text("latin-1", "cluster.yaml", "name: caf\xe9".encode("latin-1"), "UTF-8 (byte 9)"),
+    text("no-ending", "cluster", json.dumps(SMALLEST_LOCAL), "has no extension, so its format is unknown"),
+]
+NO_JSON = [
+    text("truncated-json", "cluster.json", json.dumps(SMALLEST_LOCAL)[:-3], "is not valid JSON", "line 1"),
+    text("json-two-documents", "cluster.json", "{} {}", "is not valid JSON", "Extra data"),
+    text("json-nan", "cluster.json", '{"timeouts": {"grace": NaN}}', "NaN, which is not valid JSON"),
+    text("json-10000-digits", "cluster.json", f'{{"cluster": {{"worker": {DIGITS}}}}}', "smaller number"),
+    text("json-400-digits", "cluster.json", f'{{"cluster": {{"worker": {DIGITS[:400]}}}}}', "cluster.worker"),
+    text("json-100000-brackets", "cluster.json", "[" * 100_000, "nested too deeply"),
+    text("json-40-levels", "cluster.json", '{"a":' * 40 + "1" + "}" * 40, "nested too deeply", "32 levels"),
+    text("json-300000-values", "cluster.json", "[" + "0," * 300_000 + "0]", "more than 200000 values"),
+    text("json-key-twice-inside", "cluster.json", '{"cluster": {"worker": 1, "worker": 2}}', "'worker' twice"),
+]
+NO_YAML = [
+    in_yaml("truncated-yaml", "roles: {worker: {gpus: [", "is not usable YAML", "line"),
+    in_yaml("yaml-unknown-alias", "env: *nothing", "undefined alias", "line 3, column 6"),
+    in_yaml("yaml-number-as-key", "env: {1: x}", "the key 1 is not text"),
+    in_yaml("yaml-two-documents", "---\ncluster: {worker: 1}", "is not usable YAML", "line 3"),
+    in_yaml(
+        "yaml-object", "env: !!python/object/apply:os.mkdir [runs]", "tag:yaml.org,2002:python/object/apply:os.mkdir"
+    ),
+    in_yaml("yaml-binary", "name: !!binary aGVsbG8=", "tag"),
+    in_yaml("yaml-tag-of-two-lines", "name: !<a%0Ab> x", "tag"),
+    in_yaml("yaml-impossible-character", 'name: "\\UFFFFFFFF"', "is not usable YAML"),
+    in_yaml("yaml-half-a-character", 'workdir: "\\ud800"', "workdir"),
+    in_yaml("yaml-cycle", "env: &a\n  A: *a", "refers to itself"),
+    in_yaml("yaml-merge-of-itself", "env: &a {<<: *a, B: 1}", "line 3"),
+    in_yaml("yaml-alias-bomb", alias_bomb(12), "more than 200000 values"),
+    in_yaml("yaml-merge-bomb", merge_bomb(12)),
+    text("yaml-100000-brackets", "cluster.yaml", "[" * 100_000, "nested too deeply"),
+    in_yaml("yaml-10000-digits", f"restart: {{max: {DIGITS}}}", "is not usable YAML"),
+    in_yaml("yaml-10000-hexadecimal-digits", f"restart: {{max: 0x{DIGITS}}}", "restart.max"),
+    in_yaml("yaml-nan", "timeouts: {grace: .nan}", "timeouts.grace", "must be a duration"),
+]
+NO_TOML = [
+    toml("truncated-toml", "[cluster", "is not valid TOML", "line 2"),
+    toml("toml-key-twice", 'command = "b"', "is not valid TOML", "line 2"),
+    toml("toml-nan", "cluster.worker = 1\ntimeouts.grace = nan", "timeouts.grace"),
+    toml("toml-date", "cluster.worker = 1\nenv.A = 2026-11-20", "env.A: must be text"),
+    toml("toml-10000-digits", f"cluster.worker = {DIGITS}", "smaller number"),
+    toml("toml-hexadecimal-digits-in-env", f"cluster.worker = 1\nenv.A = 0x{DIGITS}", "env.A"),
+    toml("toml-100000-brackets", "cluster = " + "[" * 100_000, "nested too deeply"),
+    toml("toml-100000-dots", ".".join("a" * 100_000) + " = 1", "nested too deeply"),
+]
+WRONG_TYPES = [
+    *(
+        text(f"the-spec-is-{kind}", "cluster.json", content, "must be an object")
+        for kind, content in {"null": "null", "a-number": "5", "text": '"worker"', "a-list": "[]"}.items()
+    ),
+    field("cluster-is-a-list", {"cluster": ["10.0.0.1:2222"]}, "cluster: must be an object"),
+    field("address-is-a-number", {"cluster": {"worker": [2222]}}, "cluster.worker[0]: must be"),
+    field("ipv6-without-brackets", {"cluster": {"worker": ["2001:db8::5"]}}, "cluster.worker[0]", '"[2001:db8::5]"'),
+    field("word-is-a-number", {"command": ["python", 5]}, "command[1]: must be text, not 5; put it in quotes"),
+    field("word-holds-nul", {"command": ["python", "a\0b"]}, "command[1]: contains a NUL"),
+    field("word-holds-half-a-character", {"command": ["python", "\ud800"]}, "command[1]"),
+    field("name-is-a-path", {"name": "../up"}, "name: '../up' cannot be a name"),
+    field("unknown-field-of-two-lines", {"a\nb": 1}, "unknown field"),
+    field("unknown-field-that-clears-the-screen", {"\x1b[2J": 1}, "unknown field"),
+    field("unknown-field-of-half-a-character", {"\ud800": 1}, "unknown field"),
+    field(
+        "host-that-is-an-option", {"sidecars": {"b": {"command": "b", "host": "-oProxyCommand=x"}}}, "sidecars.b.host"
+    ),
+    field("three-at-once", {"name": 5, "env": 5, "nmae": "x"}, "name: ", "env: ", "nmae: "),
+]
+PARAMETER_SERVER = {"chief": 1, "worker": 1, "ps": 1}
+NOT_FOR_TENSORFLOW = [
+    field("more-workers-than-tf-config-can-name", {"cluster": {"worker": 10_000}}, "cluster: ", "TF_CONFIG"),
+    field("no-worker", {"cluster": {"evaluator": 1}}, "cluster: has no worker"),
+    field("ps-alone", {"cluster": {"ps": 1}}, "needs a chief", "needs a worker"),
+    field("server-of-a-mirrored-worker", {"roles": {"worker": {"server": True}}}, "roles.worker.server: "),
+    field("no-place-of-hosts", {"hosts": {"discover": 5}}, "hosts.discover: must be a source of hosts such as"),
+    field("slurm-array", {"slurm": {"array": "1-3"}}, "slurm.array: --array would make something else of the job"),
+    field("slurm-value", {"slurm": {"exclusive": False}}, "slurm.exclusive: must be text, a number, or true"),
+    field("preload", {"preload": ["tensor flow"]}, "preload[0]: 'tensor flow' is not a valid module name"),
+]
+ALL = [*NO_FILES, *NO_TEXTS, *NO_JSON, *NO_YAML, *NO_TOML, *WRONG_TYPES, *NOT_FOR_TENSORFLOW]
+
+# Root may read every file; the wheel's suite also runs all of this as an ordinary user.
+CORPUS = [bad for bad in ALL if bad.content is not forbidden or os.geteuid() != 0]
+
+
+def put(bad: Bad, directory: Path) -> Path:
+    """Make the bad file and return its path."""
+    path = directory / bad.file
+    if callable(bad.content):
+        bad.content(path)
+    else:
+        path.write_bytes(bad.content.encode() if isinstance(bad.content, str) else bad.content)
+    return path
+
+
+@pytest.mark.parametrize("bad", CORPUS, ids=[bad.title for bad in CORPUS])
+def test_a_bad_spec_is_refused_in_plain_sentences_and_nothing_is_started(bad: Bad, tmp_path: Path):
+    """`up` explains the problem on stderr, exits with 2 and leaves no run; `check` says the same."""
+    home, path = tmp_path / "home", put(bad, tmp_path)
+    up = tflaunch("up", path, home=home)
+    sentences = up.stderr.splitlines()
+    assert (up.returncode, up.stdout) == (2, ""), up.stderr[-2000:]
+    assert sentences
+    assert all(sentence.startswith(f"tflaunch: {path}: ") and sentence.isprintable() for sentence in sentences)
+    for words in bad.words:
+        assert words in up.stderr
+    assert not home.exists()
+
+    check = tflaunch("check", "--json", path, home=home)
+    found = json.loads(check.stdout)
+    assert (check.returncode, check.stderr, found["ok"]) == (2, "", False)
+    assert len(found["problems"]) == len(sentences)
