@@ -63,17 +63,12 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     "arguments",
     [
         ["--version"],
-        ["--help"],
-        ["help", "up"],
         ["ls"],
-        ["ps"],
         ["ps", "--json"],
-        ["logs"],
         ["logs", "--since", "1h30m"],
         ["events"],
         ["wait"],
         ["attach"],
-        ["down"],
         ["down", "-t", "1m"],
         ["report", "--dry-run"],
         ["prune", "--dry-run", "--keep", "0", "--older-than", "0s"],
@@ -88,14 +83,11 @@ def test_a_command_that_reads_no_spec_imports_none_of_them(ended: Launch, argume
 
 
 def test_a_live_run_is_watched_and_ended_without_pydantic(launch: Launch):
-    """Its supervisor has checked the spec."""
-    started = launch.run("up", "-d", launch.shell("echo hello; exec sleep 600", workers=1))
-    assert started.returncode == 0, started.stderr
+    launch.detach(launch.shell("echo hello; exec sleep 600", workers=1))
     for verb in ("ps", "down", "wait"):
         assert imported_by(launch, verb)[1] == "", verb
 
 
 @pytest.mark.parametrize("arguments", [["plan"], ["check"], ["up"]], ids=" ".join)
 def test_a_command_that_reads_a_spec_imports_no_more_than_its_format_needs(launch: Launch, arguments: list[str]):
-    """So that the other test can fail."""
     assert imported_by(launch, *arguments, launch.shell("true", workers=1)) == (0, "pydantic pydantic_core")

@@ -40,18 +40,12 @@ def test_tasks_share_a_network_with_nothing_else(launch: Launch) -> None:
     assert not launch.survivors()
 
 
-@pytest.mark.parametrize("strategy", ["none", "mirrored"])
-def test_without_a_way_out_the_user_is_told(launch: Launch, strategy: str) -> None:
+def test_without_a_way_out_the_user_is_told(launch: Launch) -> None:
     """Once, before anything starts; `check` and `doctor` know it, too."""
     (launch.directory / "sh").symlink_to("/bin/sh")
     launch.env["PATH"] = str(launch.directory)
-    spec = launch.shell(
-        "[ $TFLAUNCH_ATTEMPT = 1 ] || exit 42",
-        cluster={"worker": 1},
-        strategy=strategy,
-        network="private",
-        restart={"backoff": [0, 0]},
-    )
+    about = {"strategy": "mirrored", "network": "private", "restart": {"backoff": [0, 0]}}
+    spec = launch.shell("[ $TFLAUNCH_ATTEMPT = 1 ] || exit 42", workers=1, **about)
     ended = launch.up(spec)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count(f"warning: {NO_WAY_OUT}\n") == 1, ended.stderr
