@@ -1,4 +1,4 @@
-"""Every command in README and docs works, and prints what is shown there."""
+"""Every command in README and docs works, and prints what is shown there; and what they state in words."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ import pytest
 from support.documents import blocks, check_usage, difference, pages, run_block, shell_of, shown_commands
 from support.launch import PATIENCE, Launch, read_until
 from support.specs import REPOSITORY
+from tflaunch.clusterspec.schema import json_schema
+from tflaunch.clusterspec.values import parse_duration
+from tflaunch.transport.bootstrap import build_archive
 
 pytestmark = pytest.mark.cli
 
@@ -67,7 +70,6 @@ class Editor:
 
 
 def test_an_editor_attaches_to_a_task_as_the_page_shows(launch: Launch) -> None:
-    """And leaves; then the task goes on."""
     files = {block.file: block.text for block in blocks(REPOSITORY / "docs/how_do_i.md")}
     for name in ("cluster.json", "debugged.py"):
         (launch.directory / name).write_text(files[name])
@@ -100,7 +102,6 @@ def test_readme_begins_with_the_two_commands_of_a_checkout() -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=str)
 def test_what_is_not_run_says_why(page: Path) -> None:
-    """In words, not just that it is so."""
     reasons = [block.mark for block in blocks(page) if block.kind in ("console", "sh") and not block.is_run]
     assert [reason for reason in reasons if len(reason.split()) < 5] == []
 
@@ -124,3 +125,47 @@ def test_a_difference_is_noticed() -> None:
     assert difference(shown, ["tflaunch: done: 3 tasks in 0.3 s", "worker:0 | one"]).startswith("missing: tflaunch")
     assert difference(shown, [*shown, "worker:1 | two"]) == "not expected: worker:1 | two"
     assert difference(["worker:0 | …", "…"], ["worker:0 | 17", "more"]) == ""
+
+
+DOCS = REPOSITORY / "docs"
+ALONE = ("-n", "1", "--set", "strategy=none", "--set", "restart.max=0", "--")
+
+
+@pytest.mark.parametrize("code", [2, 3])
+def test_a_program_may_exit_with_any_code(launch: Launch, code: int) -> None:
+    """docs/commands.md: 2 and 3 do not tell that nothing was started."""
+    assert launch.run("run", *ALONE, "sh", "-c", f"exit {code}").returncode == code
+    (run,) = json.loads(launch.run("ls", "--json").stdout)
+    assert (run["state"], run["exit_code"]) == ("failed", code)
+
+
+def test_the_page_of_fields_has_the_defaults_of_the_code() -> None:
+    page = (DOCS / "spec.md").read_text()
+    parts = json_schema()["$defs"]
+    (row,) = [line for line in page.splitlines() if line.startswith("| `timeouts` |")]
+    shown = {name: parse_duration(text) for name, text in re.findall(r"`(\w+)` \((\w+)", row)}
+    limits = {name: about.get("default") for name, about in parts["Timeouts"]["properties"].items()}
+    assert shown.pop("lease") == 30
+    assert shown == {name: limits[name] for name in ("connect", "grace", "heartbeat", "lost_host")}
+    assert {name for name, default in limits.items() if default is None} == {*off(row), "lease"}
+    assert written(page, "restart") == {"max": 3, "window": "10m", "backoff": ["1s", "1m"]}
+    assert parts["Restart"]["properties"]["window"]["default"] == 600
+    assert written(page, "retention") == {"keep": 10, "older_than": "30d"}
+    assert parts["Retention"]["properties"]["older_than"]["default"] == 30 * 86400
+
+
+def off(row: str) -> set[str]:
+    """Return the fields that a row calls off by default."""
+    return set(re.findall(r"`(\w+)`", row.partition("Off by default")[2]))
+
+
+def written(page: str, field: str) -> dict[str, object]:
+    """Return the example in the row of a field."""
+    (text,) = re.findall(rf"^\| `{field}` \| `(\{{.*?\}})`", page, re.MULTILINE)
+    found: dict[str, object] = json.loads(text)
+    return found
+
+
+def test_the_agent_is_as_small_as_the_page_says() -> None:
+    assert "its agent (less than 1 MB)" in (DOCS / "ssh.md").read_text()
+    assert len(build_archive().data) < 1_000_000

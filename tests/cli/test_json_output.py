@@ -1,8 +1,9 @@
-"""What commands print with --json fits the schemas that `tflaunch schema COMMAND` prints."""
+"""What commands print with --json fits the schemas that `tflaunch schema COMMAND` prints; and what `explain` says."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from typing import Any
 
@@ -10,7 +11,7 @@ import click
 import jsonschema
 import pytest
 
-from support.launch import Launch
+from support.launch import PATIENCE, Launch
 from tflaunch.cli.json_output import schema_of_output, with_output
 from tflaunch.cli.main import tflaunch
 
@@ -38,7 +39,6 @@ def test_every_command_with_json_has_a_schema() -> None:
 
 
 def test_the_output_about_a_live_run_fits(launch: Launch) -> None:
-    """With a task that can be observed."""
     launch.run("up", "-d", launch.shell("echo here; exec sleep 300", strategy="none"))
     launch.wait_for_log("worker:1", "here")
     assert len(fits("ps", launch.run("ps", "--json"))["tasks"]) == 2
@@ -48,7 +48,6 @@ def test_the_output_about_a_live_run_fits(launch: Launch) -> None:
 
 
 def test_the_output_about_ended_runs_fits(launch: Launch) -> None:
-    """One that has failed, and one that has not."""
     python = ["python3", "-c", "import no_such_module"]
     failing = launch.spec("bad.json", cluster={"worker": 1}, command=python, restart={"max": 0})
     assert launch.run("up", failing, "--name", "bad").returncode == 1
@@ -61,7 +60,6 @@ def test_the_output_about_ended_runs_fits(launch: Launch) -> None:
 
 
 def test_the_output_about_specs_fits(launch: Launch) -> None:
-    """With and without mistakes."""
     good = launch.spec("good.json", cluster={"worker": 1}, command=["true"], env={"A": 1}, secrets={"B": {"env": "C"}})
     bad = launch.spec("bad.json", cluster={"worker": 0})
     assert fits("check", launch.run("check", "--json", good))["ok"]
@@ -83,3 +81,81 @@ def test_every_event_fits(launch: Launch) -> None:
     del joined["host"]
     with pytest.raises(jsonschema.ValidationError, match="'host' is a required property"):
         jsonschema.validate(joined, schema)
+
+
+FOUND = (
+    "worker:1 exited with code 1 (FileNotFoundError: [Errno 2] No such file or directory: 'shard-1', train.py, line 5)"
+)
+RAISES = """
+import os
+
+def load(path):
+    return open(path)
+
+if os.environ["TFLAUNCH_TASK"] == "worker:1":
+    load("shard-1")
+import time; time.sleep(600)
+"""
+
+
+def explained(launch: Launch, *arguments: str) -> dict[str, Any]:
+    """Return what `explain --json` prints."""
+    shown = launch.run("explain", "--json", *arguments)
+    assert shown.returncode == 0, shown.stderr
+    loaded: dict[str, Any] = json.loads(shown.stdout)
+    return loaded
+
+
+def test_a_failure_is_explained_with_its_evidence(launch: Launch) -> None:
+    (launch.directory / "train.py").write_text(RAISES)
+    spec = launch.spec(cluster={"worker": 2}, command=["python3", "train.py"], strategy="none", restart={"max": 0})
+    assert launch.up(spec).returncode == 1
+    found = explained(launch)
+    assert (found["state"], found["exit_code"], found["sentence"]) == ("failed", 1, FOUND)
+    assert (found["also_stopped"], found["not_restarted"]) == (["worker:0"], "restart.max is 0")
+    culprit = found["culprit"]
+    assert (culprit["task"], culprit["host"], culprit["attempt"]) == ("worker:1", "localhost", 0)
+    assert culprit["traceback"][-1] == "FileNotFoundError: [Errno 2] No such file or directory: 'shard-1'"
+    assert culprit["last_lines"] == []
+    for command in found["next"]:
+        ended = launch.run(*shlex.split(command)[1:])
+        assert ended.returncode == 0, ended.stderr
+    shown = launch.run("explain").stdout
+    assert shown.startswith(f"{found['run']}: failed\n{FOUND}\n")
+    assert "FileNotFoundError" in shown
+    assert f"next: {found['next'][0]}\n" in shown
+
+
+def test_a_live_run_and_one_whose_supervisor_was_killed(launch: Launch) -> None:
+    """What it says to do next is done: the run is taken over, and stopped."""
+    spec = launch.shell("echo on; sleep 600", timeouts={"lease": 60})
+    launch.detach(spec)
+    alive = explained(launch)
+    assert (alive["state"], alive["exit_code"], alive["sentence"]) == ("running", None, "running")
+    assert launch.run("explain").stdout.splitlines()[0] == f"{alive['run']}: running"
+    supervisor = launch.supervisor()
+    supervisor.kill()
+    supervisor.wait(PATIENCE)
+    lost = explained(launch)
+    assert lost["sentence"] == "its supervisor was killed"
+    resume, down = lost["next"]
+    assert launch.run(*shlex.split(resume)[1:], "-d").returncode == 0
+    assert launch.run(*shlex.split(down)[1:]).returncode == 0
+    stopped = explained(launch)
+    assert (stopped["state"], stopped["exit_code"]) == ("stopped", 143)
+    assert stopped["culprit"]["task"] is None
+
+
+def test_what_has_just_failed_is_explained_and_shown_first(launch: Launch) -> None:
+    """Unless a run has begun since: `explain` and `logs` without RUN, and `logs -f`, which is about the live one."""
+    lives = launch.shell("echo lives; exec sleep 600", strategy="none")
+    launch.detach(lives)
+    failing = launch.spec("failing.json", cluster={"worker": 1}, command=["sh", "-c", "echo fails; exit 3"])
+    assert launch.up(failing, "--set", "restart.max=0").returncode == 3
+    assert explained(launch)["exit_code"] == 3
+    assert [launch.run("logs", *task).stdout for task in ([], ["worker"])] == ["fails\n", "fails\n"]
+    launch.wait_for_log("worker:1", "lives")
+    launch.detach(lives, "--name", "later")
+    assert launch.run("down", "job").returncode == 0
+    assert explained(launch)["run"].startswith("later-")
+    assert launch.run("down").returncode == 0

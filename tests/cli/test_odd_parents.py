@@ -1,4 +1,7 @@
-"""What starts tflaunch may ignore or block signals, leave files open, have a strange umask or no current directory."""
+"""What starts tflaunch may ignore or block signals, leave files open, have a strange umask or no current directory.
+
+The same holds for what starts its agents.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -58,8 +62,7 @@ AWAITED = sum(1 << number - 1 for number in {*signals.ENDING, signal.SIGCHLD})
 """A guard takes these signals by waiting for them, and blocks them in between."""
 """The signals 1 to 31; the next two are the C library's own, and nobody else can change them."""
 TOLD = "{umask}\n64\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nup\n"
-KINDS = {"bin/tflaunch", "tflaunch-agent:", "queue_dispatcher", "supervisor_process", "tflaunch-forkserver:"}
-KINDS |= {"tflaunch-warm:"}
+KINDS = {"bin/tflaunch", "tflaunch-agent:", "queue_dispatcher", "tflaunch-forkserver:", "tflaunch-warm:"}
 CANNOT_EXECUTE = 126
 """The exit code of a task that could not be forked."""
 BOOT = "sys.stdin.buffer.read"
@@ -76,7 +79,7 @@ print(tflaunch.run(sys.argv[1]).exit_code, before == state())
 """
 
 
-@pytest.fixture(params=UMASKS)
+@pytest.fixture(params=["777", pytest.param("000", marks=pytest.mark.thorough)])
 def umask(request: pytest.FixtureRequest, launch: Launch) -> Iterator[str]:
     """The umask of the parent of all commands, which have no current directory, nor root's right to read all files."""
     launch.prefix = odd_parent(launch, request.param)
@@ -85,6 +88,15 @@ def umask(request: pytest.FixtureRequest, launch: Launch) -> Iterator[str]:
     launch.run("warm", "--stop")
     for process in launch.survivors():
         wait_gone(process.pid)
+
+
+def play_docker(launch: Launch, parent: str) -> None:
+    """Let `docker exec` be a command on this machine, with this parent."""
+    docker = launch.directory / "bin/docker"
+    docker.parent.mkdir()
+    docker.write_text(DOCKER.format(parent=parent))
+    docker.chmod(0o755)
+    launch.env["PATH"] = f"{docker.parent}:{launch.env['PATH']}"
 
 
 def odd_parent(launch: Launch, umask: str, directory: str = "gone") -> list[str]:
@@ -126,6 +138,13 @@ def standard(told: str) -> str:
     return re.sub(r"(?<=:\t)\w+", lambda mask: f"{int(mask[0], 16) & STANDARD:016x}", told)
 
 
+def finish(launch: Launch, process: subprocess.Popen[str]) -> None:
+    """Let the task end, whose exit code becomes the command's."""
+    (launch.directory / "go").touch()
+    _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, "exited with code 7" in err) == (7, True), err
+
+
 def spec_of(launch: Launch, **fields: Any) -> Path:
     """Write the spec of one task, which tells what it has inherited."""
     return launch.shell(TASK, workers=1, **{"strategy": "none", "restart": {"max": 0}, **fields})
@@ -137,9 +156,7 @@ def test_a_run_in_the_foreground(launch: Launch, umask: str) -> None:
     out = read_until(process, "| up").replace("worker:0 | ", "")
     assert standard(out) == TOLD.format(umask=UMASKS[umask])
     assert check_processes(launch, process.pid) == {"tflaunch-agent:", "bin/tflaunch"}
-    (launch.directory / "go").touch()
-    _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, "exited with code 7" in err) == (7, True), err
+    finish(launch, process)
 
 
 @pytest.mark.parametrize("options", [["-d"], ["-d", "--queue"]])
@@ -179,20 +196,15 @@ def test_a_run_of_forked_tasks(launch: Launch, umask: str) -> None:
     assert check_processes(launch) == {"tflaunch-warm:"}
 
 
+@pytest.mark.thorough
 def test_a_host_behind_a_command(launch: Launch, umask: str) -> None:
     """Its agent outlives that command, and keeps none of its files; the command may set everything oddly, too."""
-    docker = launch.directory / "bin/docker"
-    docker.parent.mkdir()
-    docker.write_text(DOCKER.format(parent=shlex.join(odd_parent(launch, umask, "here"))))
-    docker.chmod(0o755)
-    launch.env["PATH"] = f"{docker.parent}:{launch.env['PATH']}"
+    play_docker(launch, shlex.join(odd_parent(launch, umask, "here")))
     hosts = {"c1": {"docker": "c1", "workdir": str(launch.directory), "env": {"TFLAUNCH_HOME": str(launch.home)}}}
     process = launch.start("up", spec_of(launch, cluster={"worker": ["c1"]}, hosts=hosts))
     read_until(process, "| up")
     assert check_processes(launch, process.pid) == {"tflaunch-agent:", "bin/tflaunch", BOOT}
-    (launch.directory / "go").touch()
-    _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, "exited with code 7" in err) == (7, True), err
+    finish(launch, process)
 
 
 def test_a_program_that_ignores_the_end_of_its_children(launch: Launch) -> None:
@@ -211,11 +223,7 @@ def test_a_place_without_proc(launch: Launch, is_elsewhere: bool) -> None:
     (launch.directory / "go").touch()
     home = f"{tempfile.gettempdir()}/tfl-{os.getpid()}"  # short: through /proc, the path of a socket may be long
     launch.env["TFLAUNCH_HOME"] = home
-    docker = launch.directory / "bin" / "docker"
-    docker.parent.mkdir()
-    docker.write_text(DOCKER.format(parent="env"))
-    docker.chmod(0o755)
-    launch.env["PATH"] = f"{docker.parent}:{launch.env['PATH']}"
+    play_docker(launch, "env")
     hosts = {"c1": {"docker": "c1", "env": {"TFLAUNCH_HOME": home}}} if is_elsewhere else {}
     spec = spec_of(launch, cluster={"worker": ["c1" if is_elsewhere else "localhost"]}, hosts=hosts)
     launch.prefix = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
@@ -251,7 +259,7 @@ def test_a_current_directory_that_is_gone(launch: Launch, command: list[str]) ->
 
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("detach", [(), ("-d",)], ids=["", "detached"])
-@pytest.mark.parametrize("processes", [1, 2, 3])
+@pytest.mark.parametrize("processes", [1, 2, pytest.param(3, marks=pytest.mark.thorough)])
 def test_no_room_for_threads_is_one_sentence(launch: Launch, processes: int, detach: tuple[str, ...]) -> None:
     """With limit and remedy; what has begun ends, is recorded, and is not listed as lost."""
     user = 54321
@@ -277,11 +285,12 @@ def test_no_room_for_threads_is_one_sentence(launch: Launch, processes: int, det
     assert not launch.survivors()
 
 
+@pytest.mark.thorough
 def test_no_memory_is_one_sentence(launch: Launch) -> None:
     """However little there is, once the command line is read; but where none is left for an error, Python aborts."""
     spec = launch.shell("true", workers=1, strategy="none")
     codes = set()
-    for megabytes in range(24, 32):
+    for megabytes in range(24, 32, 2):
         launch.prefix = ["prlimit", f"--as={megabytes * 1_000_000}"]
         ended = launch.run("check", spec)
         codes.add(ended.returncode)
@@ -291,3 +300,24 @@ def test_no_memory_is_one_sentence(launch: Launch) -> None:
             assert (ended.returncode, len(ended.stderr.splitlines())) == (EXIT_INTERNAL, 1), ended
             assert f"`ulimit -v` ({megabytes}000000 bytes)" in ended.stderr
     assert EXIT_INTERNAL in codes
+
+
+EXEC = """env -i HOME={home} PATH={path} LD_LIBRARY_PATH=/own/lib TFLAUNCH_HOME={home}/own TFLAUNCH_SET=OTHER"""
+
+
+def test_a_task_inherits_what_docker_exec_gives(launch: Launch) -> None:
+    """Its PATH and tflaunch's directory are the container's; nothing is the launcher's."""
+    home = launch.directory / "in the container"
+    home.mkdir()
+    path = f"/own/bin:{Path(sys.executable).parent}:/usr/bin:/bin"
+    play_docker(launch, EXEC.format(home=f"'{home}'", path=path))
+    launch.env["OF_THE_LAUNCHER"] = "yes"
+    script = 'echo "$PATH $LD_LIBRARY_PATH ${OF_THE_LAUNCHER-none} ${TFLAUNCH_SET-none} $TFLAUNCH_TASK_DIR"'
+    hosts = {"c1": {"docker": "c1", "workdir": "/"}}
+    ended = launch.up(
+        launch.spec(cluster={"worker": ["c1"]}, hosts=hosts, strategy="none", command=["sh", "-c", script])
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert f"{path} /own/lib none " in ended.stdout
+    assert f" {home}/own/runs/" in ended.stdout
+    assert "OTHER" not in ended.stdout
