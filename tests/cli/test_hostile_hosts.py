@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -14,29 +14,26 @@ from typing import IO, Any, NamedTuple
 import pytest
 
 from support import hostile_host
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch, read_errors_until, read_until
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.cli
 
+_PERIOD = 0.05  # seconds between looks at the memory
 CONNECT = 4.0
 GRACE = 1.0
-BESIDE = 100.0
-"""Seconds for all that is not waiting for the host, on a busy machine; without a limit, the test waits for minutes."""
 MOST_MEMORY = 100 * 1024  # KiB
 MOST_SHOWN = 2**16
 """Bytes of each stream that are kept: a flood is gigabytes."""
-SLOW = {"hang-up": 15.0, "flood": 60.0}
-"""Extra seconds: eight links are retried ever later; three must go unanswered for half a lease."""
 SUCCEED = ("escapes",)
 
 
 class Ended(NamedTuple):
-    """How a command ended: its code, the end of its output, the seconds it took, and its peak memory in KiB."""
+    """How a command ended: its code, the end of its output, and its peak memory in KiB."""
 
     code: int
     out: str
     err: str
-    seconds: float
     memory: int
 
 
@@ -53,20 +50,18 @@ class Stage:
         launch.env["PATH"] = f"{programs}:{launch.env['PATH']}"
 
     def play(self, mode: str, *arguments: object) -> Ended:
-        """Run a command while the host plays a part."""
+        """Run a command while the host plays a part; in the end it has to give up by itself."""
         self.launch.env["HOSTILE_MODE"] = mode
-        began, memory = time.monotonic(), 0
         process = self.launch.start(*arguments)
         assert process.stdout is not None
         assert process.stderr is not None
+        memory, end = 0, os.pidfd_open(process.pid)
         with ThreadPoolExecutor(2) as pool:
             out, err = pool.submit(tail, process.stdout), pool.submit(tail, process.stderr)
-            while process.poll() is None:
+            while not select.select([end], [], [], _PERIOD)[0]:
                 memory = max(memory, peak(process.pid))
-                if time.monotonic() - began > PATIENCE:
-                    process.kill()
-                time.sleep(0.05)
-            return Ended(process.returncode, out.result(), err.result(), time.monotonic() - began, memory)
+            os.close(end)
+            return Ended(process.wait(), out.result(), err.result(), memory)
 
     def spec(self, **fields: Any) -> Path:
         """Write a spec with a task on the host."""
@@ -104,6 +99,11 @@ def stage(launch: Launch) -> Stage:
     return Stage(launch)
 
 
+def some(modes: tuple[str, ...]) -> list[Any]:
+    """Play every fifth part in short tests, too."""
+    return [pytest.param(mode, marks=[pytest.mark.thorough] if n % 5 else []) for n, mode in enumerate(modes)]
+
+
 def check_words(mode: str, ended: Ended) -> None:
     """Check that tflaunch's output is its own, and printable."""
     said = f"{mode}: {ended}"
@@ -118,19 +118,17 @@ def check_up(mode: str, ended: Ended) -> None:
     check_words(mode, ended)
     assert ended.code == 0 if mode in SUCCEED else ended.code in (3, 125, 137), (mode, ended)
     assert ended.err.strip(), mode
-    assert ended.seconds < CONNECT + BESIDE + SLOW.get(mode, 0.0), (mode, ended)
     assert ended.memory < MOST_MEMORY, (mode, ended)
 
 
-@pytest.mark.parametrize("mode", hostile_host.BOOTING)
+@pytest.mark.parametrize("mode", some(hostile_host.BOOTING))
 def test_before_there_is_an_agent(stage: Stage, mode: str) -> None:
-    """The host cannot be reached, exit code 3."""
     ended = stage.play(mode, "up", stage.spec())
     check_up(mode, ended)
     assert ended.code == 3
 
 
-@pytest.mark.parametrize("mode", hostile_host.SPEAKING)
+@pytest.mark.parametrize("mode", some(hostile_host.SPEAKING))
 def test_an_agent_that_says_anything(stage: Stage, mode: str) -> None:
     """The run ends, and can be inspected afterwards."""
     check_up(mode, stage.play(mode, "up", stage.spec()))
@@ -141,9 +139,8 @@ def test_an_agent_that_says_anything(stage: Stage, mode: str) -> None:
         assert all(line.isprintable() for line in shown.out.splitlines()), (mode, verb, shown)
 
 
-@pytest.mark.parametrize("mode", hostile_host.SYNCING)
+@pytest.mark.parametrize("mode", some(hostile_host.SYNCING))
 def test_an_upload_that_nobody_asked_for(stage: Stage, mode: str) -> None:
-    """Files that were not requested are not sent."""
     check_up(mode, stage.play(mode, "up", stage.spec(sync={"paths": ["job.json"]})))
 
 
@@ -151,19 +148,17 @@ def held(stage: Stage) -> subprocess.Popen[str]:
     """Start a run whose host keeps its link alive and ends no task; return once the task runs."""
     stage.launch.env["HOSTILE_MODE"] = "hold"
     run = stage.launch.start("up", stage.spec())
-    assert run.stderr is not None
-    while line := run.stderr.readline():
-        if "logs in" in line:
-            return run
-    raise AssertionError("it has ended")
+    read_errors_until(run, "logs in")
+    return run
 
 
+@pytest.mark.thorough
 def test_a_host_that_ends_no_task_does_not_keep_a_run(stage: Stage) -> None:
     """`down` returns after grace and fence, and says with its exit code, too, what may still run."""
     run = held(stage)
     ended = stage.play("hold", "down", "-t", "1s")
-    fence = 8 + GRACE + 5
-    assert 1 + fence <= ended.seconds < 1 + fence + BESIDE
+    moments = {record["kind"]: record["now"] for record in stage.launch.journal() if "now" in record}
+    assert max(moments.values()) - moments["stop_requested"] >= 1 + 8 + GRACE + 5
     assert ended.code == 125, ended
     assert "may still run: worker:0 (pid 1 on h1): its host has not confirmed its end" in ended.err
     assert run.wait(PATIENCE) == 125
@@ -172,16 +167,16 @@ def test_a_host_that_ends_no_task_does_not_keep_a_run(stage: Stage) -> None:
 
 
 def test_the_third_ctrl_c_ends_tflaunch(stage: Stage) -> None:
-    """Whatever its hosts do."""
     run = held(stage)
-    for _ in range(3):
+    for number in range(1, 4):
         run.send_signal(signal.SIGINT)
-        time.sleep(0.2)  # signals of one kind that are pending at once are one
+        if number < 3:  # signals of one kind that are pending at once are one
+            wait_until(lambda: len(stage.launch.records("interrupted")) == number)  # noqa: B023
     assert run.wait(PATIENCE) == 125
 
 
+@pytest.mark.thorough
 def test_looking_at_a_run_that_was_lost(stage: Stage) -> None:
-    """Every answer is a state or a sentence, and arrives in time."""
     stage.launch.env["HOSTILE_MODE"] = "hold"
     started = stage.launch.start("up", "-d", stage.spec())
     assert started.wait(PATIENCE) == 0, started.communicate()
@@ -197,4 +192,3 @@ def test_looking_at_a_run_that_was_lost(stage: Stage) -> None:
         check_words(mode, shown)
         assert shown.code == 0, (mode, shown)
         assert all(line.isprintable() for line in shown.out.splitlines()), (mode, shown)
-        assert shown.seconds < CONNECT + BESIDE, (mode, shown)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shutil
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import psutil
 import pytest
 
 from support.launch import PATIENCE, PRELOADED, Launch, read_until
-from support.processes import environment_of, is_agent
+from support.processes import ProcessWatch, environment_of, is_agent
+from tflaunch_worker import LOCK_NAME
 
 pytestmark = pytest.mark.cli
 
@@ -51,56 +51,31 @@ def kill_together(victims: list[psutil.Process], *, is_exact: bool = True) -> No
     psutil.wait_procs(victims, PATIENCE)
 
 
-@contextmanager
-def clashes(launch: Launch) -> Iterator[list[str]]:
-    """Poll which attempts live, and collect cases of two attempts of one task."""
-    found: list[str] = []
-    is_over = threading.Event()
-
-    def look() -> None:
-        while not is_over.wait(0.005):
-            seen: dict[str, set[str]] = {}
-            for process in tasks(launch):
-                about = environment_of(process)
-                if about and process.is_running():
-                    seen.setdefault(about["TFLAUNCH_TASK"], set()).add(about["TFLAUNCH_ATTEMPT"])
-            # The first process found may die before the last is checked: only those found twice count.
-            for task, attempts in seen.items():
-                if len(attempts) > 1:
-                    found.append(still_clashing(task))
-
-    def still_clashing(task: str) -> str:
-        living = [(process, environment_of(process)) for process in tasks(launch)]
-        of_task = {about["TFLAUNCH_ATTEMPT"] for process, about in living if about.get("TFLAUNCH_TASK") == task}
-        alive = all(process.is_running() for process, _ in living)
-        return f"{task}: attempts {sorted(of_task)}" if len(of_task) > 1 and alive else ""
-
-    watch = threading.Thread(target=look)
-    watch.start()
-    try:
-        yield found
-    finally:
-        is_over.set()
-        watch.join()
-
-
-def test_no_orphan_lives_beside_a_new_attempt(launch: Launch) -> None:
-    """Guard and agent killed together, repeatedly: attempts never overlap, and nothing lives at the end."""
-    running = launch.start("up", launch.shell(SCRIPT, timeouts={"grace": 0.2}, **FOR_EVER))
-    with clashes(launch) as found:
+@pytest.mark.parametrize("is_resumed", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_no_orphan_lives_beside_a_new_attempt(launch: Launch, is_resumed: bool) -> None:
+    """Guard and agent killed together, or with the launcher, repeatedly: attempts never overlap; nothing is left."""
+    timeouts = {"grace": 0.2, "lease": PATIENCE if is_resumed else 0}
+    running = launch.start("up", launch.shell(SCRIPT, timeouts=timeouts, **FOR_EVER))
+    read_until(running, "up 0")
+    with ProcessWatch(lambda _: 0, launch.run_directory().name) as watch:
         for attempt in range(KILLS + 1):
-            read_until(running, f"up {attempt}", 2)
+            read_until(running, f"up {attempt}", 2 if attempt else 1)
             if attempt == KILLS:
                 break
-            kill_together(agents(launch), is_exact=attempt % 2 == 0)
+            if is_resumed:
+                kill_together([psutil.Process(running.pid), *agents(launch)])
+                running.communicate(timeout=PATIENCE)
+                running = launch.start("up", "--resume", launch.run_directory().name)
+            else:
+                kill_together(agents(launch), is_exact=attempt % 2 == 0)
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 130, out + err
-    assert [clash for clash in found if clash] == []
+    assert watch.clashes() == []
     assert not launch.survivors()
 
 
-@pytest.mark.parametrize("moment", ["training", "the end"])
+@pytest.mark.parametrize("moment", ["training", pytest.param("the end", marks=pytest.mark.thorough)])
 def test_no_orphan_lives_after_the_end_of_the_run(launch: Launch, moment: str) -> None:
     """Without another attempt, and when both are killed while the run is ending anyway."""
     running = launch.start("up", launch.shell(SCRIPT, strategy="none", restart={"max": 0}, timeouts={"grace": 1}))
@@ -114,74 +89,33 @@ def test_no_orphan_lives_after_the_end_of_the_run(launch: Launch, moment: str) -
     assert not launch.survivors()
 
 
-VERBS = [("ps",), ("ls",), ("wait",), ("down",), ("logs",), ("attach",), ("up", "--resume")]
+VERBS = [("ps",), ("ls",), ("wait",), ("down",), ("up", "--resume")]
 
 
-@pytest.mark.parametrize("lease", [0, 60])
+@pytest.mark.parametrize("lease", [0, pytest.param(PATIENCE, marks=pytest.mark.thorough)])
 def test_the_next_command_kills_what_was_left_of_a_run(launch: Launch, lease: int) -> None:
     """Launcher, guard and agent killed together: the next command on the run leaves no orphan."""
-    left = number = 0
-    wanted = max(KILLS, len(VERBS) if lease == 0 else 0)
-    while number < wanted or not left:
-        assert number < 10 * wanted, "nothing was ever left, so that nothing is tested"
+    for verb in VERBS if lease == 0 else [("ps",)]:
         running = launch.start("up", launch.shell(SCRIPT, timeouts={"grace": 0.2, "lease": lease}, **FOR_EVER))
         read_until(running, "up 0", 2)
-        kill_together([psutil.Process(running.pid), *agents(launch)])
-        running.communicate(timeout=PATIENCE)
-        left += bool(tasks(launch))  # another user's agent on this machine may kill them first
-        verb = VERBS[number % len(VERBS)]
-        number += 1
-        if lease and verb[0] == "up":
-            verb = ("down",)  # resuming the run is another test
-        (run,) = [path.name for path in (launch.home / "runs").iterdir() if (path / "agents").is_dir()]
-        arguments = () if verb == ("ls",) else (run,)
-        launch.run(*verb, *arguments)
+        (lock,) = launch.home.glob(f"runs/*/agents/*/{LOCK_NAME}")
+        with (launch.directory / "lock").open("w") as held:
+            # Else an agent of another test on this machine would kill the orphans first.
+            fcntl.flock(held, fcntl.LOCK_EX)
+            os.replace(held.name, lock)
+            kill_together([psutil.Process(running.pid), *agents(launch)])
+            running.communicate(timeout=PATIENCE)
+            assert tasks(launch)
+        run = launch.run_directory().name
+        launch.run(*verb, *(() if verb == ("ls",) else (run,)))
         assert not tasks(launch), f"tflaunch {' '.join(verb)} left them"
         launch.run("down", run)
         shutil.rmtree(launch.home / "runs" / run)
 
 
-def test_a_run_that_is_taken_over_goes_on_alone(launch: Launch) -> None:
-    """Launcher, guard and agent killed together within the lease: `up --resume` starts another attempt."""
-    running = launch.start("up", launch.shell(SCRIPT, timeouts={"grace": 0.2, "lease": 60}, **FOR_EVER))
-    with clashes(launch) as found:
-        for attempt in range(KILLS + 1):
-            read_until(running, f"up {attempt}", 2)
-            if attempt == KILLS:
-                break
-            kill_together([psutil.Process(running.pid), *agents(launch)])
-            running.communicate(timeout=PATIENCE)
-            running = launch.start("up", "--resume", launch.run_directory().name)
-        running.send_signal(signal.SIGINT)
-        running.communicate(timeout=PATIENCE)
-    assert running.returncode == 130
-    assert [clash for clash in found if clash] == []
-    assert not launch.survivors()
-
-
-def test_a_detached_run_is_cleaned_by_down(launch: Launch) -> None:
-    """`up -d`, with everything of tflaunch killed."""
-    started = launch.run("up", "-d", launch.shell(SCRIPT, timeouts={"grace": 0.2}, **FOR_EVER))
-    assert started.returncode == 0, started.stderr
-    kill_together([launch.supervisor(), *agents(launch)])
-    assert launch.run("down").returncode == 0
-    assert not launch.survivors()
-
-
-def test_the_next_run_kills_what_another_one_left(launch: Launch) -> None:
-    """No further command looks at the run, but another run starts on this machine."""
-    running = launch.start("up", launch.shell(SCRIPT, **FOR_EVER))
-    read_until(running, "up 0", 2)
-    left = tasks(launch)
-    kill_together([psutil.Process(running.pid), *agents(launch)])
-    running.communicate(timeout=PATIENCE)
-    assert launch.up(launch.spec("other.json", cluster={"worker": 1}, command=["true"])).returncode == 0
-    assert not psutil.wait_procs(left, PATIENCE)[1]
-
-
 def test_a_living_run_is_left_alone_by_commands_of_others(launch: Launch) -> None:
     """While its agent lives within the lease, and from inside a task of a dead run."""
-    running = launch.start("up", launch.shell(SCRIPT, timeouts={"lease": 600}, **FOR_EVER))
+    running = launch.start("up", launch.shell(SCRIPT, timeouts={"lease": PATIENCE}, **FOR_EVER))
     read_until(running, "up 0", 2)
     before = {process.pid for process in tasks(launch)}
     run = launch.run_directory().name
@@ -194,6 +128,7 @@ def test_a_living_run_is_left_alone_by_commands_of_others(launch: Launch) -> Non
     assert launch.run("down", "-t", "0", run).returncode == 0
 
 
+@pytest.mark.thorough
 def test_a_preloaded_task_leaves_no_orphan(launch: Launch) -> None:
     """A task that was forked from a preloaded process, and forks itself."""
     program = launch.directory / "train.py"

@@ -10,14 +10,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 import pytest
 
 from support.agent_client import Agent, LocalAgent, SshAgent
-from support.processes import all_processes, command_of
+from support.processes import all_processes, command_of, environment_of
 from support.sshd import StartSshd, home_for_client
-from support.waiting import wait_gone
+from support.waiting import PATIENCE, wait_gone, wait_until
 from tflaunch.transport.base import AgentGoneError
 from tflaunch_worker import LOCK_NAME, orphans, procfs
 
@@ -25,9 +26,9 @@ pytestmark = pytest.mark.agent
 
 # A wrapper that waits for its program, which left the session (both ignore TERM), and a daemon.
 PROGRAM = (
-    "import os,time;os.fork() and os._exit(0);os.setsid();os.fork() and os._exit(0);os.write(1,b'up');time.sleep(3000)"
+    "import os,time;os.fork() and os._exit(0);os.setsid();os.fork() and os._exit(0);os.write(1,b'up');time.sleep(9999)"
 )
-SCRIPT = f"""trap '' TERM; {sys.executable} -c "{PROGRAM}" & setsid sleep 3000 & sh -c 'sleep 3000; true'; true"""
+SCRIPT = f"""trap '' TERM; {sys.executable} -c "{PROGRAM}" & setsid sleep 9999 & sh -c 'sleep 9999; true'; true"""
 LEFT = 4  # processes other than the task's own: the daemon, two sleeps, and the inner shell
 
 Start = Callable[[], Agent]
@@ -53,20 +54,14 @@ def start(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def tasks_in(directory: Path) -> list[psutil.Process]:
     """Return the task processes of the agent with a directory."""
-    found = []
-    for process in all_processes():
-        try:
-            place = process.environ().get("TFLAUNCH_TASK_DIR", "")
-            if place.startswith(f"{directory}/") and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
+    below = f"{directory}/"
+    found = (each for each in all_processes() if environment_of(each).get("TFLAUNCH_TASK_DIR", "").startswith(below))
+    return alive(list(found))
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     """Return those that have not exited, whether or not init has reaped them."""
-    return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
 
 def is_complete(processes: list[psutil.Process]) -> bool:
@@ -79,15 +74,14 @@ def start_task(agent: Agent) -> int:
     """Start a task, and return its process once all its children exist."""
     agent.talk.start("worker:0", "sh", "-c", SCRIPT)
     agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
-    while not is_complete(tasks_in(agent.directory)):
-        pass
+    wait_until(lambda: is_complete(tasks_in(agent.directory)))
     pid: int = agent.talk.wait_for("task_started")["pid"]
     return pid
 
 
 def leave_orphans(agent: Agent) -> list[psutil.Process]:
     """Kill guard and agent together under a task; return the processes that survive."""
-    agent.talk.hello(lease=60)
+    agent.talk.hello(lease=PATIENCE)
     task = psutil.Process(start_task(agent))
     left = [process for process in tasks_in(agent.directory) if process.pid != task.pid]
     pids = agent.pids()
@@ -108,24 +102,19 @@ def test_the_next_agent_kills_what_an_earlier_one_left_before_it_greets(start: S
     assert agent.talk.text("worker:0", 1) == "works\n"
 
 
-def test_who_looks_for_a_killed_agent_kills_what_it_left(start: Start) -> None:
-    """`AgentGoneError` promises that no process of the run is left on the host."""
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_who_looks_for_a_killed_agent_or_awaits_its_end_kills_what_it_left(start: Start, is_awaited: bool) -> None:
+    """`AgentGoneError`, and the end of a link, promise that no process of the run is left on the host."""
     agent = start()
     left = leave_orphans(agent)
     assert isinstance(agent, LocalAgent | SshAgent)
-    with pytest.raises(AgentGoneError):
-        agent.connector.resume()
-    assert not alive(left)
-
-
-def test_the_end_of_a_link_is_the_end_of_what_its_agent_left(start: Start) -> None:
-    """Waiting for the end of a killed agent includes waiting for the end of its orphans."""
-    agent = start()
-    left = leave_orphans(agent)
-    assert isinstance(agent, LocalAgent | SshAgent)
-    agent.connector.end()
-    while agent.talk.connection.recv(1 << 16):
-        pass
+    if is_awaited:
+        agent.connector.end()
+        while agent.talk.connection.recv(1 << 16):
+            pass
+    else:
+        with pytest.raises(AgentGoneError):
+            agent.connector.resume()
     assert not alive(left)
 
 
@@ -153,59 +142,54 @@ def test_tasks_of_a_living_agent_are_left_alone(start: Start) -> None:
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    """The directory of an agent that was killed."""
+def lock(tmp_path: Path) -> Iterator[TextIO]:
+    """The lock of an agent that was killed, held by this process: agents of other tests would kill its orphans, too."""
     (tmp_path / "agent/tasks").mkdir(parents=True)
-    (tmp_path / "agent" / LOCK_NAME).touch()
-    return tmp_path / "agent"
+    with (tmp_path / "agent" / LOCK_NAME).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+
+
+@pytest.fixture
+def directory(lock: TextIO) -> Path:
+    """The directory of that agent."""
+    return Path(lock.name).parent
 
 
 @pytest.fixture
 def sleeper(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process of one of its tasks."""
     env = {"TFLAUNCH_RUN": "killed", "TFLAUNCH_TASK_DIR": f"{directory}/tasks/worker-0"}
-    with subprocess.Popen(["sleep", "3000"], env=env) as process:
+    with subprocess.Popen(["sleep", "9999"], env=env) as process:
         try:
             yield process
         finally:
             process.kill()
 
 
-def test_an_orphan_is_killed(directory: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    """It has a task's environment, and its agent's lock is free."""
-    assert orphans.sweep(str(directory), patience=60) == []
-    assert sleeper.wait() == -signal.SIGKILL
-
-
-def test_one_whose_lock_is_held_is_none(directory: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    """Its guard lives; only the guard itself may declare these processes orphans."""
-    with (directory / LOCK_NAME).open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert orphans.sweep(str(directory)) == []
-        assert sleeper.poll() is None
-        assert orphans.sweep(str(directory), is_held=True, patience=60) == []
-        assert sleeper.wait() == -signal.SIGKILL
-
-
-def test_one_without_a_lock_is_none(directory: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    """As for a task that was started by hand, or whose run directory was deleted."""
-    (directory / LOCK_NAME).unlink()
+@pytest.mark.parametrize("is_held", [False, True])
+def test_an_orphan_is_killed_and_nothing_else(
+    directory: Path, lock: TextIO, tmp_path: Path, sleeper: subprocess.Popen[bytes], is_held: bool
+) -> None:
+    """It has a task's environment, and its agent's lock is free, or held by the guard that looks."""
     assert orphans.sweep(str(directory)) == []
+    moved = (directory / LOCK_NAME).rename(tmp_path / "moved")
+    assert orphans.sweep(str(directory)) == []  # as if it was started by hand, or the run's directory deleted
+    moved.rename(directory / LOCK_NAME)
+    (tmp_path / "other").mkdir()  # two hosts of a run may be one machine
+    assert orphans.sweep(str(tmp_path / "other"), is_held=True) == []
     assert sleeper.poll() is None
-
-
-def test_other_agents_are_left_alone(directory: Path, tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    """Two hosts of a run may be one machine."""
-    (tmp_path / "other").mkdir()
-    assert orphans.sweep(str(tmp_path / "other")) == []
-    assert sleeper.poll() is None
+    if not is_held:
+        fcntl.flock(lock, fcntl.LOCK_UN)
+    assert orphans.sweep(str(directory), is_held=is_held, patience=PATIENCE) == []
+    assert sleeper.wait() == -signal.SIGKILL
 
 
 def test_a_command_in_an_orphaned_task_does_not_kill_its_own_run(
     directory: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     """`tflaunch ps` in a task whose agent is dead spares itself, its siblings and its ancestors."""
-    sweep = f"from tflaunch_worker import orphans; print(orphans.sweep({str(directory)!r}))"
+    sweep = f"from tflaunch_worker import orphans; print(orphans.sweep({str(directory)!r}, True))"
     env = {"TFLAUNCH_RUN": "killed", "TFLAUNCH_TASK_DIR": f"{directory}/tasks/worker-0"}
     nested = {**env, "TFLAUNCH_TASK_DIR": "/nowhere/tasks/worker-0", "PYTHONPATH": os.pathsep.join(sys.path)}
     for inner in (env, nested):
@@ -236,7 +220,7 @@ def test_a_program_that_starts_others_faster_than_it_is_looked_at_is_killed(dire
     with subprocess.Popen([sys.executable, "-S", "-c", relay], env=env, start_new_session=True) as first:
         first.wait()
         try:
-            assert orphans.sweep(str(directory), patience=60) == []
+            assert orphans.sweep(str(directory), is_held=True, patience=PATIENCE) == []
             assert not tasks_in(directory)
         finally:
             with suppress(ProcessLookupError):
