@@ -93,7 +93,6 @@ def test_a_cell_s_function_shows_its_output_and_returns(launch: Launch) -> None:
 
 
 def test_interrupting_the_kernel_ends_the_run(launch: Launch) -> None:
-    """Nothing is left, and the cell says that it was interrupted."""
 
     def interrupt(client: Notebook) -> None:
         if client.text().count("ready") == 2 and not interrupted:

@@ -39,6 +39,7 @@ def check(launch: Launch, project: Path, passed: int, *arguments: str) -> str:
 
 
 @pytest.mark.tensorflow
+@pytest.mark.thorough
 def test_it_trains(launch: Launch, project: Path) -> None:
     """With pytest-xdist, as its CI file runs them; long runs train by its command, too."""
     passed, chosen = (4, "") if LONG else (3, f"{READING} or learn")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from support.launch import LONG, PATIENCE, Launch, read_until
-from support.mnist import ENOUGH_QUICKLY, PER_EPOCH, QUICK, accuracies, digests, example, has_trained, train
+from support.mnist import ENOUGH_QUICKLY, PER_EPOCH, QUICK, accuracies, example, has_trained, train
 from support.needs import need
 from support.specs import REPOSITORY
 
@@ -32,15 +30,13 @@ TESTING = {  # which examples train here, and how many of their tasks test what 
     "mnist_by_hand": 2,
     "mnist_jax": 2,
 }
-UNDISTURBED = ("mnist_mirrored",)
+UNDISTURBED = ("mnist_mirrored", "mnist_by_hand")
 """The examples that are trained undisturbed every day; `make nightly` trains all of them, to their accuracy.
 
 Those for several workers and for parameter servers are trained every day in containers, see tests/docker.
 """
 SHORT = ("--epochs", "2")
 """Enough for the accuracy; the spec of an example trains three."""
-KILLS = int(os.environ.get("TFLAUNCH_TEST_KILLS", "2"))
-SEED = 7
 
 
 def test_every_example_is_tested() -> None:
@@ -62,6 +58,7 @@ def check_trained(launch: Launch, name: str, out: str, is_quick: bool = False) -
     assert not (launch.directory / "mnist-state").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TESTING if LONG else UNDISTURBED)
 def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None:
     """To its accuracy (every day only the first); mirrored workers end with identical weights."""
@@ -101,16 +98,7 @@ def test_training_goes_on_from_the_checkpoint_after_a_kill(launch: Launch) -> No
     check_trained(launch, "mnist_multi_worker", ended.stdout, is_quick=True)
 
 
-@pytest.mark.skipif(not LONG, reason="another loop with Keras 3 trains every day, and a killed training goes on above")
-def test_a_killed_loop_of_ones_own_goes_on_with_keras_3(launch: Launch) -> None:
-    """`legacy_keras: false`: networks and optimizers of Keras 3, checkpoints of TensorFlow."""
-    spec = example(launch, "mnist_custom_loop", "--crash-at-step", "35", *SHORT, *QUICK)
-    ended = launch.up(spec, "--set", "legacy_keras=false")
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("resumed at step 30\n") == 2
-    check_trained(launch, "mnist_custom_loop", ended.stdout, is_quick=True)
-
-
+@pytest.mark.thorough
 def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -> None:
     """TERM to one worker: both save and exit with 42; once restarted, they resume from there."""
     steps = 300 if LONG else 100  # the signal must arrive before the last of them, on a fast machine as well
@@ -132,78 +120,6 @@ def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -
     assert len(resumed) == 2
     assert steps <= int(resumed[0]) < 2 * steps
     check_trained(launch, "mnist_custom_loop", before + after, is_quick=True)
-
-
-@pytest.mark.skipif(not LONG, reason="sidecars restart alone in tests/cli, and a data service trains in tests/training")
-def test_a_data_worker_may_die(launch: Launch) -> None:
-    """It is restarted alone, and the training continues."""
-    running = launch.start("up", example(launch, "mnist_data_service", *QUICK))
-    before = read_until(running, "epoch 1 of 3")
-    pids = {task["task"]: task["pid"] for task in launch.status()["tasks"]}
-    os.kill(pids["worker:0"], signal.SIGSTOP)  # or the training may end before the restart
-    os.kill(pids["data-worker-a"], signal.SIGKILL)
-    while starts_of(launch).count("data-worker-a") < 2:
-        assert running.poll() is None
-        time.sleep(0.05)
-    os.kill(pids["worker:0"], signal.SIGCONT)
-    after, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
-    check_trained(launch, "mnist_data_service", before + after, is_quick=True)
-    assert "resumed" not in after
-    assert starts_of(launch).count("data-worker-a") == 2
-    assert starts_of(launch).count("worker:0") == 1
-
-
-def starts_of(launch: Launch) -> list[str]:
-    """Return the task of each attempt that the only run has started."""
-    return [record["task"] for record in launch.journal() if record["kind"] == "task_started"]
-
-
-def pid_after(launch: Launch, task: str, attempt: int, step: int) -> int:
-    """Return the process of a task's attempt as soon as it has done a number of steps."""
-    while True:
-        status = launch.status()
-        assert status["phase"] != "ended"
-        (known,) = [known for known in status["tasks"] if known["task"] == task]
-        if known["attempt"] == attempt and (known["step"] or 0) >= step:
-            pid: int = known["pid"]
-            return pid
-
-
-@pytest.mark.skipif(not LONG, reason="kills one training several times: TFLAUNCH_TEST_LONG=1")
-def test_a_training_is_killed_again_and_again(launch: Launch) -> None:
-    """Any task, at any step: only steps since the last checkpoint are repeated, and the job succeeds."""
-    spec = example(launch, "mnist_multi_worker", "--epochs", str(1 + KILLS), "--steps-per-epoch", "60", *QUICK)
-    limits = {"restart.max": KILLS + 1, "restart.window": "1h", "restart.backoff": "[0, 0]"}
-    changes = [word for name, value in limits.items() for word in ("--set", f"{name}={value}")]
-    running = launch.start("up", spec, *changes)
-    moment = random.Random(SEED)
-    out = read_until(running, "batch: ")
-    for attempt in range(KILLS):
-        begun = max(map(int, re.findall(r"resumed at step (\d+)", out)), default=0)
-        victim = moment.choice(("worker:0", "worker:1"))
-        pid = pid_after(launch, victim, attempt, begun + moment.randint(1, 30))
-        # Alternate two kinds of death: the same one repeatedly, so soon after the start, is a crash loop.
-        os.kill(pid, (signal.SIGKILL, signal.SIGSEGV)[attempt % 2])
-        out += read_until(running, "resumed at step", 2)
-    rest, err = running.communicate(timeout=PATIENCE * 2)
-    assert running.returncode == 0, err
-    assert f"done: 2 tasks, after {KILLS} restarts" in err
-    again = re.findall(r"resumed at step (\d+), steps done again: (\d+)", out + rest)
-    assert len(again) == 2 * KILLS
-    assert [int(step) % 10 for step, _ in again] == [0] * len(again)
-    assert max(int(steps) for _, steps in again) <= 10
-    assert has_trained(out + rest, 2, is_quick=True)
-    assert digests(rest)
-
-
-@pytest.mark.parametrize("name", ["mnist_by_hand", *(["mnist_jax"] if LONG else [])])
-def test_a_cluster_that_does_not_read_tf_config(launch: Launch, name: str) -> None:
-    """Placeholders alone, or the variables of the strategy, bring its two workers together."""
-    need_jax(name)
-    ended = train(launch, name, "--epochs", "1", *QUICK)
-    assert ended.returncode == 0, ended.stderr
-    check_trained(launch, name, ended.stdout, is_quick=True)
 
 
 def test_without_a_tpu_the_example_says_so(launch: Launch) -> None:

@@ -1,4 +1,4 @@
-"""Real training outlives the terminal that started it, and each of its supervisors."""
+"""Real training outlives each of its supervisors."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import pytest
 
 from support.launch import LONG, PATIENCE, Launch
 from support.mnist import ENOUGH, ENOUGH_QUICKLY
-from support.specs import REPOSITORY, TFLAUNCH
-from support.terminals import Terminal
+from support.specs import REPOSITORY
 from support.waiting import wait_gone
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.thorough]
 
 EPOCHS = 20 if LONG else 12
 ACCURACY = ENOUGH if LONG else ENOUGH_QUICKLY
@@ -28,7 +27,7 @@ SEED = 20
 TASKS = ("worker:0", "worker:1")
 
 
-def mirrored(launch: Launch, after: str = "true") -> Path:
+def mirrored(launch: Launch, after: str) -> Path:
     """Write the spec of the mirrored example, with short epochs.
 
     A file next to the spec gets a copy of each task's output; ``after`` is a script that follows the training.
@@ -41,32 +40,20 @@ def mirrored(launch: Launch, after: str = "true") -> Path:
     return launch.spec("mirrored.json", **spec)
 
 
-def result(launch: Launch, run: str) -> tuple[str, float]:
-    """Return the digest of both workers' weights in a run, which must be equal, and the lower accuracy."""
+def accuracy(launch: Launch, run: str) -> float:
+    """Return the lower accuracy of both workers in a run, whose weights must be equal."""
     logs = launch.run("logs", run)
     assert logs.returncode == 0, logs.stderr
     digests = re.findall(r"weights sha256 (\w+)", logs.stdout)
     accuracies = re.findall(r"test accuracy ([\d.]+)", logs.stdout)
     assert len(digests) == len(accuracies) == len(TASKS)
-    (digest,) = set(digests)
-    return digest, min(map(float, accuracies))
+    assert len(set(digests)) == 1
+    return min(map(float, accuracies))
 
 
 def pids(launch: Launch, run: str) -> dict[str, psutil.Process]:
     """Return the processes of a run's tasks."""
     return {task["task"]: psutil.Process(task["pid"]) for task in launch.status(run)["tasks"]}
-
-
-def log_out_of(launch: Launch, spec: Path) -> tuple[str, float]:
-    """Train, detached, while the terminal hangs up; return the result."""
-    terminal = Terminal(launch, f"{TFLAUNCH} up -d {spec}; echo ready; sleep 300")
-    terminal.read_until(b"ready")
-    launch.wait_for_log("worker:0", "epoch 1 of")
-    terminal.hang_up()
-    waited = launch.run("wait")
-    assert waited.returncode == 0, waited.stderr
-    assert f"epoch {EPOCHS} of {EPOCHS}" in launch.log("worker:0")
-    return result(launch, launch.run_directory().name)
 
 
 def begin_and_kill(launch: Launch, spec: Path) -> str:
@@ -112,21 +99,20 @@ def resume_and_kill(launch: Launch, run: str, moment: random.Random) -> None:
     """Resume, here or detached, and be killed at a random moment: while starting, recalling or running."""
     if moment.random() < 1 / 3:
         supervisor = resume(launch, run)
-        time.sleep(moment.uniform(0, 1))
+        time.sleep(moment.uniform(0, 1))  # clock: the random moment is the subject
         kill(supervisor)
     else:
         command = launch.start("up", "--resume", run)
-        time.sleep(moment.uniform(0, 2))
+        time.sleep(moment.uniform(0, 2))  # clock: the random moment is the subject
         command.kill()
         command.communicate(timeout=PATIENCE)
 
 
-def test_training_notices_neither_a_log_out_nor_killed_supervisors(launch: Launch) -> None:
+def test_training_does_not_notice_killed_supervisors(launch: Launch) -> None:
     """Before the tasks run, while they start, train and end: the same processes, output and weights.
 
-    At night, another run whose user logs out learns the same; by day, tests/cli logs out of one that does not train.
+    tests/cli logs out of a run that does not train.
     """
-    expected = log_out_of(launch, mirrored(launch)) if LONG else None
     run = begin_and_kill(launch, mirrored(launch, "until test -e go; do sleep 0.05; done"))
     kill(resume(launch, run))
     processes = pids(launch, run)
@@ -150,9 +136,7 @@ def test_training_notices_neither_a_log_out_nor_killed_supervisors(launch: Launc
     ended = launch.run("up", "--resume", run)
     assert ended.returncode == 0, ended.stderr
     assert "tflaunch: done: 2 tasks in " in ended.stderr.splitlines()[-1]
-    learnt = result(launch, run)
-    assert learnt[1] >= ACCURACY
-    assert expected is None or learnt == expected
+    assert accuracy(launch, run) >= ACCURACY
     kept = launch.home / "runs" / run
     for task in TASKS:
         log = kept / "logs" / f"{task.replace(':', '-')}.log"

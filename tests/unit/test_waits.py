@@ -36,19 +36,6 @@ CLOCK = "# clock: "
 CLOCKS = r"^(asyncio\.sleep|(time\.)?(sleep|time|monotonic|perf_counter)(_ns)?|(datetime\.)?datetime\.(utc)?now)$"
 """Calls that sleep or tell the time: tests wait for events (`support.waiting`)."""
 NOT_YET: set[str] = {
-    "tests/api/test_api.py",
-    "tests/api/test_functions.py",
-    "tests/api/test_pytest_plugin.py",
-    "tests/cli/test_endurance.py",
-    "tests/cli/test_hostile_hosts.py",
-    "tests/cli/test_live_screen.py",
-    "tests/cli/test_other_terminals.py",
-    "tests/cli/test_resized_screen.py",
-    "tests/cli/test_resume.py",
-    "tests/cli/test_slow_readers.py",
-    "tests/cli/test_up.py",
-    "tests/examples/test_examples.py",
-    "tests/examples/test_outliving.py",
     "tests/features/notify/test_notifier.py",
     "tests/features/notify/test_notify.py",
     "tests/features/preload/test_refusals.py",
