@@ -22,35 +22,20 @@ SENT = {"lease": 30.0, "grace": 1.0, "clock": "boot", "sent": 7.0, "fencing": 3,
 HELLO = {"kind": "hello", "protocol": wire.PROTOCOL, "run": "night", **SENT}
 
 
-class Agent:
-    """Serves a supervisor with the number 3."""
-
-    def __init__(self) -> None:
-        self.admitted: list[tuple[dict[str, Any], bytes]] = []
-        self.kept: list[socket.socket] = []
-
-    def is_superseded(self, message: dict[str, Any]) -> bool:
-        return int(message.get("fencing") or 0) < 3
-
-    def admit(self, message: dict[str, Any], connection: socket.socket, heard: bytes) -> None:
-        self.admitted.append((message, heard))
-        self.kept.append(connection)
-
-    def superseded(self) -> dict[str, object]:
-        return {"kind": "superseded", "by": 3}
-
-    def appearance(self) -> dict[str, object]:
-        return {"kind": "seen"}
-
-
 class Door:
     """An acceptor, and what connects to it."""
 
     def __init__(self) -> None:
         self.watched: dict[int, Callable[[], None]] = {}
-        self.agent = Agent()
+        self.admitted: list[tuple[dict[str, Any], bytes]] = []
+        agent = SimpleNamespace(
+            is_superseded=lambda message: int(message.get("fencing") or 0) < 3,
+            admit=lambda message, _connection, heard: self.admitted.append((message, heard)),
+            superseded=lambda: {"kind": "superseded", "by": 3},
+            appearance=lambda: {"kind": "seen"},
+        )
         loop = SimpleNamespace(watch=self.watched.__setitem__, forget=self.watched.__delitem__)
-        self._acceptor = Acceptor(loop, self.agent)  # type: ignore[arg-type]
+        self._acceptor = Acceptor(loop, agent)  # type: ignore[arg-type]
 
     def connect(self) -> tuple[socket.socket, Callable[[], None]]:
         """Connect; return the other end, and a call that lets the agent read."""
@@ -80,14 +65,14 @@ def test_a_supervisor_is_admitted_with_all_that_it_has_sent(door: Door) -> None:
     for piece in (frame[:9], frame[9:] + b"more"):
         theirs.sendall(piece)
         read()
-    assert door.agent.admitted == [(HELLO, frame + b"more")]
+    assert door.admitted == [(HELLO, frame + b"more")]
 
 
 def test_an_older_supervisor_is_told_that_it_was_replaced(door: Door) -> None:
     """It must not start tasks any more; any number of commands may look at a run, which changes nothing."""
     assert b"superseded" in door.answer(wire.encode({**HELLO, "fencing": 2}))
     assert b"seen" in door.answer(wire.encode({"kind": "look"}))
-    assert not door.agent.admitted
+    assert not door.admitted
 
 
 @pytest.mark.parametrize(
@@ -96,7 +81,7 @@ def test_an_older_supervisor_is_told_that_it_was_replaced(door: Door) -> None:
 def test_a_malformed_first_message_closes_the_connection(door: Door, changed: dict[str, object]) -> None:
     assert door.answer(wire.encode({**HELLO, **changed})) == b""
     assert door.answer(b"GET / HTTP/1.1\r\n\r\n") == b""
-    assert not door.agent.admitted
+    assert not door.admitted
     assert not door.watched
 
 

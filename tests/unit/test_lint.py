@@ -25,6 +25,8 @@ pytestmark = pytest.mark.unit
 PARAMETER_SERVER = {"cluster": {"chief": 1, "worker": 1, "ps": 1}, "command": "python train.py"}
 LONGEST = "x" * (128 * 1024 - 1)  # bytes that Linux takes in one argument or variable
 PRIVATE = {**SMALLEST, "network": "private"}
+GPUS = {"chief": {"gpus": 2}, "worker": {"gpus": 1}}
+BESIDE = {"sidecars": {"a": {"command": "b", "host": "beta"}}}
 TWO_SOURCES = {"secrets": {"KEY": {"env": "A"}}, "roles": {"worker": {"env": {"KEY": "x"}}}}
 
 
@@ -64,13 +66,9 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
     (of(worker=10_000), "cluster", "TF_CONFIG"),
     # GPUs are counted over all roles of a host.
     (
-        {
-            **of(chief=["alpha:1"], worker=["alpha:2", "beta:1"]),
-            "roles": {"chief": {"gpus": 2}, "worker": {"gpus": 1}},
-            "hosts": {"alpha": {"gpus": 2}, "beta": {"gpus": 1}},
-        },
-        "hosts.alpha.gpus",
-        "ask for 3 GPUs, and it has 2",
+        {**of(chief=["a:1"], worker=["a:2"]), "roles": GPUS, "hosts": {"a": {"gpus": 2}}},
+        "hosts.a.gpus",
+        "ask for 3 GPUs",
     ),
     (local("alpha:1", "alpha:2", hosts={"alpha": {"gpus": 1}}), "hosts.alpha.gpus", "2 tasks would share 1 GPUs"),
     (local("alpha", "alpha", hosts={"*": {"gpus": 1}}), "hosts.alpha.gpus", "2 tasks would share 1 GPUs"),
@@ -100,11 +98,7 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
     (local(tensorboard="--port"), "tensorboard", ""),
     # A private network is that of one host; those of sidecars and spare hosts count.
     ({**PRIVATE, "cluster": {"worker": ["alpha:1", "beta:2", "gamma:3"]}}, "network", "has beta beside alpha"),
-    (
-        {**PRIVATE, **of(worker=["alpha", "alpha"]), "sidecars": {"a": {"command": "b", "host": "beta"}}},
-        "network",
-        "has beta beside alpha",
-    ),
+    ({**PRIVATE, **of(worker=["alpha", "alpha"]), **BESIDE}, "network", "has beta beside alpha"),
     ({**PRIVATE, **of(worker=["alpha", "alpha"]), "spares": ["beta"]}, "network", "NetworkPolicy"),
     ({**PRIVATE, **of(worker=["alpha", "beta"]), "hosts": {"beta": {"docker": "b"}}}, "network", "--exclusive"),
 ]
