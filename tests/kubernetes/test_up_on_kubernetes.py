@@ -232,50 +232,6 @@ def test_an_eviction_is_named_with_its_cause(kube: Kube, launch: Launch, tmp_pat
     assert cause in launch.run("explain").stdout
 
 
-PRIORITIES = """
-apiVersion: v1
-kind: List
-items:
-- {apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: urgent}, value: 1000}
-- {apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: cheap}, value: 10}
-"""
-
-
-def urgent_pod(cpu: float) -> str:
-    """Return a pod that needs most of the node."""
-    container = {
-        "name": "one",
-        "image": IMAGE,
-        "command": ["sleep", "9999"],
-        "resources": {"requests": {"cpu": str(cpu)}},
-    }
-    about = {"priorityClassName": "urgent", "containers": [container], "terminationGracePeriodSeconds": 1}
-    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "urgent"}, "spec": about})
-
-
-def test_a_preempted_pod_saves_and_costs_no_restart(kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    kube.kubectl("apply", "--filename=-", given=PRIORITIES)
-    cpus = float(kube.kubectl("get", "node", "node-0", "--output=jsonpath={.status.allocatable.cpu}"))
-    fields = {
-        "container": {"image": IMAGE, "resources": {"cpu": cpus * 0.6}},
-        "kubernetes": {"pod": {"priorityClassName": "cheap"}},
-    }
-    process = launch.start("up", spec(tmp_path, SAVES, workers=1, **fields))
-    messages_until(process, "tflaunch: run ")
-    launch.wait_for_log("worker:0", "attempt 0")
-    kube.kubectl("create", "--filename=-", given=urgent_pod(cpus * 0.6))
-    try:
-        messages_until(process, "its pod has no node")
-    finally:
-        kube.kubectl("delete", "pod", "urgent")
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
-    log = launch.log("worker:0")
-    assert log.index("saved") < log.index("attempt 1")
-    assert "of 3" not in errors
-    assert "preempted by a pod of higher priority" in (launch.run_directory() / "events.jsonl").read_text()
-
-
 def test_a_node_that_does_not_answer_is_a_lost_host_until_it_returns(
     kube: Kube, launch: Launch, tmp_path: Path
 ) -> None:
@@ -344,16 +300,6 @@ def test_a_program_runs_without_a_spec(kube: Kube, launch: Launch, tmp_path: Pat
     ended = launch.run(*words)
     assert ended.returncode == 4, ended.stderr
     assert "given" in ended.stdout
-
-
-def test_doctor_asks_in_pods_and_leaves_none(kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    ended = launch.run("doctor", "--json", spec(tmp_path, WAITS))
-    shown = json.loads(ended.stdout)
-    assert [(host["host"][-9:], host["reason"]) for host in shown["hosts"]] == [
-        ("-worker-0", None),
-        ("-worker-1", None),
-    ]
-    assert not kube.kubectl("get", "statefulsets,services", "--selector=tflaunch/run", "--output=name")
 
 
 PYTHON = {path: path for path in (sys.prefix, sys.base_prefix, str(REPOSITORY))}

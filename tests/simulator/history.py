@@ -477,22 +477,10 @@ def play(case: Case) -> Result:
             import traceback
 
             violation = Violation("exception", "".join(traceback.format_exception(error)))
-        world, steps = history.world, history.journal.steps
-        judged, faults = history.oracle.judged, history.faults
-        return Result(
-            case,
-            ending,
-            violation,
-            steps,
-            world.count,
-            judged,
-            history.oracle.moves,
-            world.faults,
-            frozenset(faults.moments),
-            faults.cells,
-            world,
-            tuple(history.journal.records),
-        )
+        world, oracle, faults = history.world, history.oracle, history.faults
+        counts = (history.journal.steps, world.count, oracle.judged, oracle.moves)
+        moments, records = frozenset(faults.moments), tuple(history.journal.records)
+        return Result(case, ending, violation, *counts, world.faults, moments, faults.cells, world, records)
 
 
 def _difference(folded: Job, job: Job) -> str:
