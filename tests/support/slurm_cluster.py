@@ -80,7 +80,7 @@ class SlurmBed:
         controller: SlurmNode,
         nodes: Sequence[SlurmNode],
         options: Sequence[str] = (),
-        kill_wait: int = 3,
+        kill_wait: int = 10,
         gpus: int = 0,
         *,
         loses_nodes: bool = False,
@@ -96,7 +96,7 @@ class SlurmBed:
             gpus: number of GPUs per node; the devices behave like /dev/null.
             loses_nodes: whether the loss of a node must be noticed soon; a busy machine may seem to be one.
         """
-        self._silence, self._answer = (6, 5) if loses_nodes else (15, 10)
+        self._silence, self._answer = (12, 8) if loses_nodes else (30, 20)
         self._directory = directory
         self._controller = controller
         self._nodes = {node.name: node for node in nodes}

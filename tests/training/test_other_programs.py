@@ -236,7 +236,7 @@ def test_a_task_that_stays_after_training_is_named_with_its_stacks(launch: Launc
     """`success: all`, the default: `finish` stops it some time after the first has ended, 124."""
     wait = f"until grep -qs 'training done' {launch.home}/runs/*/logs/worker-1.log; do sleep 0.1; done"
     words = ["sh", "-c", f"[ $TFLAUNCH_TASK = worker:0 ] && {wait}; exec {shlex.join(['python', '-c', STAYS])}"]
-    ended = up(launch, "", command=words, timeouts={"grace": "20s", "finish": "5s"})
+    ended = up(launch, "", command=words, timeouts={"grace": "5m", "finish": "5s"})
     assert ended.returncode == 124, ended.stderr
     assert "stopped: worker:1 still ran 5 s after the first task had finished" in ended.stderr
     assert "poll_the_gpu" in said(launch)["worker-1"].partition("Fatal Python error: Aborted")[2]
