@@ -255,7 +255,6 @@ def test_term_for_tflaunch_lets_the_workers_save(launch: Launch) -> None:
 # ---- ParameterServerStrategy
 
 
-@pytest.mark.thorough
 def test_a_lost_ps_worker_comes_back_alone(launch: Launch) -> None:
     """At its address, for a chief that waits for it; an exit that requests a restart is not charged."""
     os.mkfifo(launch.directory / "fifo")

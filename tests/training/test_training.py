@@ -42,7 +42,6 @@ print("total", total.numpy(), "on", total.device, flush=True)
 """
 
 
-@pytest.mark.thorough
 def test_tasks_run_by_hand_join_the_same_cluster(launch: Launch) -> None:
     """`eval "$(tflaunch env SPEC TASK)"` and the command: both tasks find each other."""
     cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}
