@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-
 from support.install import lacking
+
 from support.launch import LONG, PATIENCE, Launch
 from support.needs import need
 from support.preload_environments import ENVIRONMENTS, PAGE, refusal, versions, with_row
