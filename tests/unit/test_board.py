@@ -52,6 +52,7 @@ class TestPlan:
         assert "TF_CONFIG" in process.unset
         assert not process.required
         assert of(cluster={"worker": ["a", "b"]}).host == "a"
+        assert of(tensorboard="~/logs").argv[4] == "${host:HOME}/logs", "no shell is there to expand it"
 
     @pytest.mark.parametrize(
         ("fields", "python"),
@@ -69,20 +70,16 @@ class TestPlan:
 
     def test_its_port_is_chosen_at_the_start_and_its_address_is_the_loopback(self) -> None:
         """It appears both as the address and as an argument."""
-        plan = planned(SPEC)
+        other = {"command": ["serve", "{port}"]}  # what looks like its placeholder is the user's own elsewhere
+        plan = planned({**SPEC, **other, "sidecars": {"s": other}})
         assert of().argv[3:] == ("--logdir", "logs/", "--host", "127.0.0.1", "--port", "{port}")
         for port in ("auto", "6006", "6007"):
             plan = attempts.resolve(plan, {} if port == "auto" else {NAME: int(port)})
             assert command_of(plan)[-2:] == ("--port", port)
             assert str(plan.find(NAME).address) == f"localhost:{port}"
-        assert serialize.from_json(json.loads(json.dumps(serialize.as_json(plan)))) == plan
-
-    def test_only_a_port_of_its_own_is_filled_in(self) -> None:
-        """What looks like its placeholder is the user's own elsewhere."""
-        plan = planned({**SPEC, "command": ["serve", "{port}"], "sidecars": {"s": {"command": ["serve", "{port}"]}}})
-        plan = attempts.resolve(plan, {NAME: 6006, "worker:0": 10000})
         shown = [placeholders.shown(plan).find(task).argv[-1] for task in ("worker:0", "s", NAME)]
-        assert shown == ["{port}", "{port}", "6006"]
+        assert shown == ["{port}", "{port}", "6007"]
+        assert serialize.from_json(json.loads(json.dumps(serialize.as_json(plan)))) == plan
 
     @pytest.mark.parametrize("port", ["auto", "6007"])
     def test_one_that_was_recorded_before_it_had_a_placeholder_is_read(self, port: str) -> None:
@@ -96,10 +93,6 @@ class TestPlan:
                 process["argv"][-1] = port
         assert recorded != now
         assert serialize.from_json(recorded) == plan
-
-    def test_a_home_directory_is_that_of_its_host(self) -> None:
-        """No shell is there to expand it."""
-        assert of(tensorboard="~/logs").argv[4] == "${host:HOME}/logs"
 
 
 class TestReach:

@@ -18,22 +18,18 @@ from tflaunch_worker import file_trees
 pytestmark = pytest.mark.unit
 
 
-def test_a_file_that_is_not_ready_is_no_lack_of_processes():
-    """The kernel says EAGAIN for both."""
+def test_a_file_that_is_not_ready_is_no_lack_of_processes_and_what_is_in_the_way_is_named(tmp_path: Path):
+    """The kernel says EAGAIN for both; of a file to be renamed, its target is named."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     with open(reading, "rb"), open(writing, "wb"), pytest.raises(BlockingIOError) as raised:
         os.read(reading, 1)
     assert describe_os_error(raised.value) == "Resource temporarily unavailable"
-
-
-def test_what_is_in_the_way_of_a_file_is_named(tmp_path: Path):
-    """And not the file that was to be renamed."""
     (tmp_path / "part").touch()
     (tmp_path / "target").mkdir()
-    with pytest.raises(IsADirectoryError) as raised:
+    with pytest.raises(IsADirectoryError) as refused:
         (tmp_path / "part").replace(tmp_path / "target")
-    assert describe_os_error(raised.value) == f"{tmp_path}/target: Is a directory"
+    assert describe_os_error(refused.value) == f"{tmp_path}/target: Is a directory"
 
 
 def test_a_run_without_room_for_its_descriptors_is_refused_with_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,14 +78,9 @@ def test_a_tree_is_walked_measured_and_removed(deep_path: Path, remove: Callable
     assert os.listdir("/proc/self/fd") == before
     assert not tree.exists()
     assert (other / "file").exists()
-
-
-def test_what_cannot_be_removed_is_named(tmp_path: Path) -> None:
-    """A missing path is not an error; a link or a file is removed itself."""
-    (tmp_path / "link").symlink_to(tmp_path)
-    assert file_trees.remove_tree(str(tmp_path / "missing")) is None
-    assert file_trees.remove_tree(str(tmp_path / "link")) is None
-    assert tmp_path.exists()
+    assert file_trees.remove_tree(str(tree)) is None, "a missing path is not an error"
+    (deep_path / "link").symlink_to(other)
+    assert file_trees.remove_tree(str(deep_path / "link")) is None, "a link is removed itself"
+    assert other.exists()
     failed = file_trees.remove_tree("/proc/self/task")
-    assert failed is not None
-    assert str(failed.filename).startswith("/proc/self/task/")
+    assert str(failed and failed.filename).startswith("/proc/self/task/")

@@ -120,7 +120,8 @@ class TestSession:
 class TestAgent:
     """What a task may have put in the place of a file."""
 
-    def test_a_file(self, tmp_path: Path) -> None:
+    def test_only_a_file_of_the_size_is_one(self, tmp_path: Path) -> None:
+        """A pipe would block the agent, a link could lead anywhere."""
         path = tmp_path / "outcome"
         path.write_bytes(b"value")
         file = of_agent.find_left_file(str(path), 5)
@@ -128,9 +129,6 @@ class TestAgent:
         assert (file.size, file.read(2), file.read(5)) == (5, b"lue", b"")
         file.remove()
         assert not path.exists()
-
-    def test_what_is_no_file(self, tmp_path: Path) -> None:
-        """A pipe would block the agent, a link could lead anywhere."""
         (tmp_path / "large").write_bytes(b"values")
         (tmp_path / "directory").mkdir()
         (tmp_path / "link").symlink_to("/etc/hostname")

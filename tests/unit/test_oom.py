@@ -215,18 +215,15 @@ def small_group(request: pytest.FixtureRequest) -> Iterator[Path]:
     except OSError:
         lack("cgroups")
     try:
-        limit = group / ("memory.limit_in_bytes" if is_v1 else "memory.max")
-        if not limit.exists():
-            lack("cgroups")
-        limit.write_text(str(64 << 20))
-        swap = group / "memory.swap.max"
-        if swap.exists():
-            swap.write_text("0")
+        limits = {"memory.limit_in_bytes" if is_v1 else "memory.max": 64 << 20}
+        if (group / "memory.swap.max").exists():
+            limits["memory.swap.max"] = 0
         if request.param == "memory and swap":
-            both = group / "memory.memsw.limit_in_bytes"
-            if not both.exists():
+            limits["memory.memsw.limit_in_bytes"] = 64 << 20
+        for name, limit in limits.items():
+            if not (group / name).exists():
                 lack("cgroups")
-            both.write_text(str(64 << 20))
+            (group / name).write_text(str(limit))
         yield group
     finally:
         group.rmdir()
