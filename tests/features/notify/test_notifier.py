@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from support.job_history import HERE, History
 from support.specs import planned
 from support.supervising import supervision
+from support.waiting import PATIENCE
 from tflaunch.core.events import OutputStalled
 from tflaunch.features.notify.notifier import Notifier, Occurrence, end_of, occurrences
 from tflaunch.plan.model import NotifyPlan
@@ -32,12 +32,11 @@ def told(history: History, *steps: Any) -> list[tuple[str, str, str]]:
     for one in steps:
         before = history.job
         one()
-        found += [(each[0], each[1], each[2]) for each in occurrences(before, history.job)]
+        found += [tuple(each) for each in occurrences(before, history.job)]
     return found
 
 
 def test_a_restart_of_all_is_one_occurrence() -> None:
-    """With its cause."""
     history = job().start()
     found = told(history, lambda: history.ends("worker:1", 3), lambda: history.ends("worker:0", None, 15), history.wait)
     found += told(history, history.start)
@@ -45,7 +44,6 @@ def test_a_restart_of_all_is_one_occurrence() -> None:
 
 
 def test_a_restart_of_one() -> None:
-    """A worker beside parameter servers, by its own attempt."""
     history = job(cluster=SERVERS, strategy="parameter_server").start()
     found = told(history, lambda: history.ends("worker:1", 3), history.wait)
     assert found == [("restarted", "restarted-worker-1-1", "worker:1 restarts alone (attempt 1)")]
@@ -69,6 +67,12 @@ def test_the_end(tmp_path: Path, state: str, kinds: list[str]) -> None:
     for task in ("worker:0", "worker:1"):
         history.ends(task, 0)
     assert [each.kind for each in end_of(history.job, state, tmp_path, history.known)] == kinds
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for each command to its end, also beside other work."""
+    monkeypatch.setattr("tflaunch.features.notify.notifier.PATIENCE", float(PATIENCE))
 
 
 class Told:
@@ -106,7 +110,6 @@ def test_another_supervisor_does_not_notify_again(tmp_path: Path) -> None:
 
 
 def test_what_the_spec_does_not_name(tmp_path: Path) -> None:
-    """Is not told."""
     run = Told(tmp_path, on=("done", "stalled"))
     run.notify(FAILED)
     assert (run.text(), run.records) == ("", [])
@@ -138,10 +141,11 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_slow_command_delays_the_end_by_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For all commands together."""
+    """For all commands together; one that was waited for to its end would wait for this test."""
     monkeypatch.setattr("tflaunch.features.notify.notifier.PATIENCE", 0.2)
-    run = Told(tmp_path, "sleep", "30")
-    began = time.monotonic()
-    run.notify(FAILED, FAILED._replace(name="another"))
-    assert 0.2 <= time.monotonic() - began < 20
+    run = Told(tmp_path, "sh", "-c", "until test -e go; do sleep 0.1; done")
+    try:
+        run.notify(FAILED, FAILED._replace(name="another"))
+    finally:
+        (tmp_path / "go").touch()
     assert run.said == ["warning: notify.exec still runs after 0.2 s, and is not waited for"]

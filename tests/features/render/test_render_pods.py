@@ -41,7 +41,7 @@ FULL: dict[str, Any] = {
     "cluster": {"chief": ["a:2222"], "worker": [f"h{number}" for number in range(12)], "ps": 2, "evaluator": 1},
     "command": ["python", "-c", "print('a $HOME $(NAME) $$')\nprint(2)\n"],
     "env": {"YES": "y", "NUMBER": "1e3", "DOLLARS": "$(A) $$ $"},
-    "roles": {"worker": {"gpus": 2, "server": True, "command": None}, "evaluator": {"workdir": "/evaluate"}},
+    "roles": {"worker": {"gpus": 2, "server": True}, "evaluator": {"workdir": "/evaluate"}},
     "sidecars": {"Data_a": {"command": ["serve", "data"]}},
     "timeouts": {"deadline": "2h", "grace": "2500ms"},
     "container": {
@@ -50,15 +50,13 @@ FULL: dict[str, Any] = {
         "volumes": {"/data": "claim", "/cache": "/var/cache"},
     },
 }
-FULL["roles"]["worker"].pop("command")
 
 
 def test_a_spec_with_everything_gives_good_manifests() -> None:
     """With names that DNS refuses, text that YAML and Kubernetes would misinterpret, GPUs and volumes."""
     text = rendered(FULL, "jobset")
     assert found_in(text, plan_of(FULL, "jobset")) == []
-    pods = {each["image"]: each for each in _containers(text)}
-    assert set(pods) == {"ghcr.io/ann/train:1"}
+    assert {each["image"] for each in _containers(text)} == {"ghcr.io/ann/train:1"}
     limits = [each["resources"]["limits"] for each in _containers(text)]
     assert limits.count({"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": 2}) == 1
     mounts = [each["mountPath"] for each in next(_containers(text))["volumeMounts"]]
@@ -135,10 +133,8 @@ def test_the_rules_of_a_spec_become_policies() -> None:
         ({"container": {}}, "container.image"),
         ({"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}}, "cluster.worker[0]"),
         ({"workdir": "here"}, "workdir"),
-        ({"workdir": "~/here"}, "workdir"),
         ({"roles": {"worker": {"workdir": "here"}}}, "roles.worker.workdir"),
         ({"env": {"CACHE": "${host:HOME}/cache"}}, "env.CACHE"),
-        ({"command": ["train", "${host:HOME}"]}, "command"),
         ({"cluster": {"worker": ["a", "b"]}, "hosts": {"b": {"env": {"A": "1"}}}}, "hosts.b.env"),
         ({"cluster": {"worker": ["a", "b"]}, "hosts": {"b": {"gpus": 2}}}, "hosts.b.gpus"),
         ({"name": "a" * 60}, "name"),
@@ -147,7 +143,6 @@ def test_the_rules_of_a_spec_become_policies() -> None:
     ],
 )
 def test_what_pods_cannot_express_is_an_error(fields: dict[str, Any], where: str) -> None:
-    """At its place, with a remedy."""
     spec = made({"container": {"image": "x"}, "cluster": {"worker": 2}, "command": "train", **fields})
     problems = targets.find_problems("jobset", spec, MACHINE)
     assert where in [problem.where for problem in problems], problems

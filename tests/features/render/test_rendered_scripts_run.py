@@ -17,7 +17,7 @@ from support.rendering import MARK, hostile, node_of_slurm, tf_configs, written
 
 pytestmark = pytest.mark.cli
 
-STUBBORN = "trap '' TERM; (trap '' TERM; sleep 100) & echo ready; wait; sleep 100"
+STUBBORN = "trap '' TERM; (trap '' TERM; sleep 9999) & echo ready; wait; sleep 9999"
 
 
 def start(launch: Launch, **fields: Any) -> subprocess.Popen[str]:
@@ -42,11 +42,7 @@ def test_every_task_is_given_what_plan_says(launch: Launch) -> None:
     """TF_CONFIG byte for byte, even where a value or a name is hard to quote for a shell."""
     spec: dict[str, Any] = {
         "cluster": {"chief": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]},
-        "command": [
-            "sh",
-            "-c",
-            'printf %s "$TF_CONFIG" > "$TFLAUNCH_TASK"; cat /proc/$$/environ > "$TFLAUNCH_TASK.env"',
-        ],
+        "command": ["sh", "-c", 'printf %s "$TF_CONFIG" >"$TFLAUNCH_TASK"; cat /proc/$$/environ >"$TFLAUNCH_TASK.env"'],
         "env": {"QUOTED": 'it\'s $HOME `x` "y"\\', "a-b": "c d", "IFS": "e", "cluster": "f"},
         "roles": {"chief": {"workdir": "there", "env": {"OWN": "1"}}},
     }
@@ -93,7 +89,6 @@ def test_the_first_failure_ends_all_with_its_code(launch: Launch) -> None:
 
 
 def test_a_task_that_cannot_start_fails_like_in_a_shell(launch: Launch) -> None:
-    """With 127."""
     assert ends(launch, cluster={"worker": 2}, command=["/no/such/program"])[0] == 127
 
 
@@ -102,9 +97,9 @@ def test_servers_and_evaluator_end_with_the_chief(launch: Launch) -> None:
     code, output = ends(
         launch,
         cluster={"chief": 1, "worker": 1, "ps": 1, "evaluator": 1},
-        command=["sleep", "100"],
+        command=["sleep", "9999"],
         roles={
-            "chief": {"command": ["sh", "-c", "until [ -e failed ]; do sleep 0.01; done; sleep 100 & exit 0"]},
+            "chief": {"command": ["sh", "-c", "until [ -e failed ]; do sleep 0.01; done; sleep 9999 & exit 0"]},
             "evaluator": {"command": ["sh", "-c", "touch failed; exit 3"]},
         },
     )
@@ -114,7 +109,6 @@ def test_servers_and_evaluator_end_with_the_chief(launch: Launch) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_ends_all(launch: Launch, number: int, code: int) -> None:
-    """With TERM, then KILL after the grace."""
     fields = {"cluster": {"worker": 2}, "command": ["sh", "-c", STUBBORN], "timeouts": {"grace": "1s"}}
     process = start(launch, **fields)
     assert process.stdout is not None

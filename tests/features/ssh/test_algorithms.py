@@ -36,7 +36,6 @@ def test_nothing_to_offer_is_an_error(keyword: str, wish: str) -> None:
 
 
 def test_nothing_weak_is_offered() -> None:
-    """Of the algorithms that paramiko supports."""
     one, other = socket.socketpair()
     with one, other:
         options = Transport(one, (), {}).get_security_options()

@@ -32,7 +32,6 @@ EVERY = [*ROUTES, ("GET", "/nowhere"), ("OPTIONS", "/api/live"), ("DELETE", "/ap
 
 
 def test_all_routes_are_found() -> None:
-    """Else the tests below would not cover a new kind of route."""
     assert {("GET", "/"), ("POST", "/api/runs/any/stop"), ("GET", "/static/app.js")} <= set(ROUTES)
     assert len(ROUTES) > 25
 
@@ -42,10 +41,8 @@ def test_nothing_is_answered_without_the_cookie(server: Server, method: str, pat
     """Nor with a wrong one, nor with a wrong or used token; POST not even from our own origin."""
     origin = f"http://localhost:{server.port}"
     assert server.ask(method, path, Cookie="", Origin=origin).status == 403
-    wrong = server.cookie[:-3] + "abc"
-    assert (
-        server.ask(method, f"{path}?token={server.cookie.partition('=')[2]}", Cookie=wrong, Origin=origin).status == 403
-    )
+    wrong, token = server.cookie[:-3] + "abc", server.cookie.partition("=")[2]
+    assert server.ask(method, f"{path}?token={token}", Cookie=wrong, Origin=origin).status == 403
 
 
 def test_half_requests_of_others_do_not_keep_the_user_out(launch: Launch) -> None:
@@ -152,7 +149,6 @@ def test_a_run_is_named_in_full(server: Server, failed_run: str) -> None:
 
 
 def test_without_the_server_there_is_one_sentence(launch: Launch, tmp_path: Path) -> None:
-    """With the line that installs it."""
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "uvicorn.py").write_text("raise ModuleNotFoundError('hidden', name='uvicorn')")
     launch.env["PYTHONPATH"] = str(tmp_path / "hidden")

@@ -44,7 +44,6 @@ def test_axe_finds_nothing(page: Page, restarted_run: str, failed_run: str, sche
 
 
 def test_questions_have_no_findings(page: Page, place: Launch, failed_run: str) -> None:
-    """A dialog has a name, and its buttons have theirs."""
     page.goto(f"/#/{failed_run}")
     page.click("button:has-text('Run again')")
     page.wait_for_selector("dialog[open]")
@@ -55,6 +54,10 @@ def test_each_key_does_what_the_list_of_keys_says(page: Page, failed_run: str) -
     """From the list of runs to a task and back, without a pointer."""
     page.goto("/#/")
     page.wait_for_selector(f".table .space a:text-is('{failed_run}')")
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog dt:text-is('?') + dd:text-is('these keys')")
+    assert page.locator("dialog dt").count() == 8
+    page.keyboard.press("Escape")
     page.keyboard.press("/")
     page.keyboard.type(failed_run)
     page.wait_for_function("document.querySelectorAll('.table .space .row:not([hidden])').length === 1")

@@ -66,7 +66,6 @@ def test_an_ended_run_is_run_again_after_a_question(page: Page, place: Launch) -
 
 
 def test_a_run_that_cannot_be_run_again_says_why(browser: Browser, server: Server, place: Launch) -> None:
-    """In the dialog, which stays open."""
     pages = signed_in(browser, server)
     page = next(pages)
     program = place.directory / "gone.sh"

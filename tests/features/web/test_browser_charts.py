@@ -178,7 +178,6 @@ def short_run(place: Launch) -> str:
 
 
 def test_a_short_chart_has_times_to_compare(page: Page, short_run: str) -> None:
-    """More than one."""
     page.add_init_script(RECORD_TEXTS)
     page.goto(f"/#/{short_run}")
     page.wait_for_selector(".chart canvas")
@@ -188,7 +187,6 @@ def test_a_short_chart_has_times_to_compare(page: Page, short_run: str) -> None:
 
 
 def test_a_run_watched_to_its_end_has_its_last_values(page: Page, place: Launch) -> None:
-    """As the run that is loaded after its end."""
     script = """
     tell() { echo "{\\"step\\": $1, \\"metrics\\": {\\"loss\\": $2}}" > $TFLAUNCH_PROGRESS; }
     until [ -e enough ]; do tell 1 5; sleep 0.1; done; tell 9 0.5
@@ -202,7 +200,6 @@ def test_a_run_watched_to_its_end_has_its_last_values(page: Page, place: Launch)
 
 
 def test_a_restart_is_marked_in_charts_over_time(page: Page, charts: Locator) -> None:
-    """With a line and its attempt."""
     canvas = charts.first.locator("canvas").element_handle()
     assert page.evaluate(COLOURED, [canvas, "--warn"]) == 0
     page.get_by_label("Over").select_option("time")

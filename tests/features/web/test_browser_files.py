@@ -73,7 +73,6 @@ def test_files_are_listed_and_downloaded(page: Page, collecting: str) -> None:
 
 
 def test_files_collected_at_the_end_appear(page: Page, place: Launch) -> None:
-    """While the page shows the files of a live run."""
     directory = place.directory / "late"
     directory.mkdir()
     script = "while ! [ -e go ]; do sleep 0.1; done; echo 1 > result.txt"
@@ -89,7 +88,6 @@ def test_files_collected_at_the_end_appear(page: Page, place: Launch) -> None:
 
 
 def test_a_board_that_does_not_run_has_its_command(page: Page, place: Launch) -> None:
-    """That of a run that has ended."""
     run = "tflaunch tensorboard "
     board = place.spec("board.json", cluster={"worker": 1}, command=["true"], strategy="none", tensorboard="logs/")
     place.up(board)

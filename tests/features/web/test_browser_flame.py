@@ -104,7 +104,6 @@ def test_functions_are_found(flame: Page) -> None:
 
 
 def test_a_damaged_profile_says_so(flame: Page) -> None:
-    """In place of a drawing."""
     flame.click(f"[aria-label='Flame graph of {STAMP}/worker-1.folded']")
     flame.wait_for_selector(".flame .note:text-is('This file does not have the form of sampled stacks.')")
     assert flame.locator(".frames button").count() == 0

@@ -6,8 +6,9 @@ import json
 import re
 import signal
 import socket
-import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import pairwise
 from typing import Any
 
 import psutil
@@ -15,7 +16,7 @@ import pytest
 
 from support.launch import PATIENCE, Launch, read_until
 from support.signals import SURVIVED
-from support.waiting import wait_gone
+from support.waiting import wait_gone, wait_until
 from support.web_pages import Server, api, newest, status_when
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import linux
@@ -29,6 +30,9 @@ while :; do
   echo "{\\"step\\": $i, \\"metrics\\": {\\"loss\\": 0.5}}" > $TFLAUNCH_PROGRESS
   sleep 0.2
 done"""
+
+VIEWERS = 300
+SECRETS = ("correct-horse-battery", "staple-horse-battery")
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +80,6 @@ def test_curves_have_what_was_recorded_before_a_page_showed_the_run(server: Serv
 
 
 def test_logs_are_searched_whole(server: Server, live_run: str, failed_run: str) -> None:
-    """Whatever the case, in all tasks or some."""
     found = server.get(api(live_run, "search?text=STEP+1+&logs=worker:0"))
     assert [line[1:] for line in found["lines"]] == [["worker:0", 0, "step 1 of worker:0"]]
     assert not found["has_more"]
@@ -85,7 +88,6 @@ def test_logs_are_searched_whole(server: Server, live_run: str, failed_run: str)
 
 
 def test_stacks_hang_together_with_their_verdict(server: Server, live_run: str) -> None:
-    """As `tflaunch stacks --json` shows them."""
     found = server.get(api(live_run, "stacks"))
     assert found["sentence"]
     assert {task["task"] for task in found["tasks"]} == {"worker:0", "worker:1"}
@@ -175,7 +177,6 @@ def kill_supervisor(place: Launch, run: str) -> None:
 
 
 def test_the_list_of_runs_is_that_of_ls(server: Server, place: Launch, failed_run: str) -> None:
-    """The same fields, in a stream."""
     listed = json.loads(place.run("ls", "--json").stdout)
     with server.stream("/api/live") as events:
         assert next(events) == ("runs", listed)
@@ -194,7 +195,8 @@ def test_up_shows_the_page_of_its_run(place: Launch) -> None:
     tunnel = up.stderr.readline()
     assert f"ssh -N -L {port[1]}:127.0.0.1:{port[1]} -p 2222 " in tunnel
     assert tunnel.endswith("@10.0.0.5\n")
-    place.wait_for_log("worker:0", "step 1", run=newest_started(place))
+    begun = wait_until(lambda: [*(place.home / "runs").glob("shown-*/events.jsonl")])
+    place.wait_for_log("worker:0", "step 1", run=begun[0].parent.name)
     (page,) = [child for child in psutil.Process(up.pid).children() if "web" in child.cmdline()]
     for number in (*SURVIVED, signal.SIGUSR1):  # the page ends, and the run goes on
         page.send_signal(number)
@@ -208,17 +210,6 @@ def test_up_shows_the_page_of_its_run(place: Launch) -> None:
         assert "--web goes with a run in this terminal" in refused.stderr
 
 
-def newest_started(place: Launch) -> str:
-    """Return the run of the spec `shown.json`, once it has begun."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        names = [path.parent.name for path in (place.home / "runs").glob("shown-*/events.jsonl")]
-        if names:
-            return max(names)
-        time.sleep(0.05)
-    raise AssertionError("the run has not begun")
-
-
 def test_a_page_that_is_stopped_does_not_keep_the_run(place: Launch) -> None:
     """It is killed, and the exit code is that of the run."""
     go = place.directory / "go"
@@ -230,3 +221,58 @@ def test_a_page_that_is_stopped_does_not_keep_the_run(place: Launch) -> None:
     go.touch()
     up.communicate(timeout=PATIENCE)
     assert (up.returncode, page.is_running()) == (0, False)
+
+
+def test_no_page_is_refused_for_the_number_of_others(server: Server) -> None:
+    with ExitStack() as open_pages:
+        for _ in range(VIEWERS):
+            events = open_pages.enter_context(server.stream("/api/live"))
+            assert next(events)[0] == "runs"
+
+
+def test_a_later_page_gets_the_same_output(server: Server, place: Launch) -> None:
+    """All that there was, and then each line once, although the output is read once for all pages."""
+    run = place.run(
+        "up", "-d", place.shell(TRAINING.replace("0.2", "0.05"), strategy="none", name="read.json")
+    ).stdout.strip()
+    with ExitStack() as open_pages:
+        pages = [open_pages.enter_context(server.stream(api(run, "live?logs=*")))]
+        seen: list[dict[str, list[int]]] = [{}]
+        read_until_line(pages[0], seen[0], 10)
+        for _ in range(2):
+            pages.append(open_pages.enter_context(server.stream(api(run, "live?logs=*"))))
+            seen.append({})
+            read_until_line(pages[-1], seen[-1], 20)
+        assert place.run("down", "-t", "0", run).returncode == 0
+        for page, lines in zip(pages, seen, strict=True):
+            read_until_line(page, lines, None)
+    assert seen[1] == seen[2] == seen[0]
+    for numbers in seen[0].values():
+        assert numbers[0] == 1
+        assert all(after == before + 1 for before, after in pairwise(numbers))
+
+
+def read_until_line(events: Iterator[tuple[str, Any]], seen: dict[str, list[int]], last: int | None) -> None:
+    """Collect the numbers of the lines of each task up to a number at least, or all."""
+    for name, data in events:
+        if name == "lines":
+            for _, task, _, text in data:
+                seen.setdefault(task, []).append(int(text.split()[1]))
+        if name == "over" or (last and seen and max(map(max, seen.values())) >= last):
+            return
+
+
+def test_a_difference_between_secrets_does_not_tell_them(server: Server, place: Launch) -> None:
+    """In a variable, or in a command; that they differ is told."""
+    runs = []
+    for number, secret in enumerate(SECRETS):
+        command = ["true", f"--password={secret}"]
+        spec = place.spec(
+            f"secret{number}.json", cluster={"worker": 1}, strategy="none", command=command, env={"API_KEY": secret}
+        )
+        assert place.up(spec).returncode == 0
+        runs.append(newest(place, f"secret{number}"))
+    answer = server.ask("GET", "/api/compare?" + "&".join(f"run={run}" for run in runs))
+    rows = {row["name"]: row["values"] for row in answer.data["differences"]}
+    assert rows["tasks.worker:0.env.API_KEY"] == ["***", "***"]
+    assert not any(secret in answer.body for secret in SECRETS)

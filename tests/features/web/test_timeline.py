@@ -72,7 +72,6 @@ def test_every_attempt_has_its_end_and_its_reason() -> None:
 
 
 def test_an_attempt_that_follows_at_once_is_another_one() -> None:
-    """Without a time between them that is waited for."""
     history = watched(restart={"max": 1, "backoff": [0, 0]})
     history.ends("worker:1", 7)
     history.ends("worker:0", None, 15, was_told=True)
@@ -84,7 +83,6 @@ def test_an_attempt_that_follows_at_once_is_another_one() -> None:
 
 
 def test_checkpoints_faults_and_hosts_are_marked() -> None:
-    """Each with its time and a sentence."""
     history = watched()
     history.happens(CheckpointCopied(HERE, "ckpt-7", 7, HERE), FaultInjected("KILL to worker:1"))
     history.happens(LinkLost(HERE, "timed out"), LinkRestored(HERE, is_leaving=False), HostLost(HERE, "no power"))
@@ -109,7 +107,6 @@ def test_a_lost_host_ends_the_attempts_of_its_tasks() -> None:
 
 
 def test_a_task_that_cannot_start_has_an_attempt_too() -> None:
-    """Its reason is that of the host."""
     history = Watched(clustered({"worker": 2}, restart={"max": 0}))
     history.happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1, "worker:1": 2}))
     history.happens(TaskNotStarted(HERE, "worker:0", 0, 127, "train.py was not found"))

@@ -22,7 +22,6 @@ def three(**fields: object) -> Willing:
 
 
 def test_a_lost_host_is_waited_for_until_the_run_ends() -> None:
-    """And it is tried again before."""
     job = three().loses("b")
     lost = job.now
     (wait,) = waits_of(job.waits(100).job, EPOCH)
