@@ -9,6 +9,7 @@ import pytest
 
 from support.specs import SMALLEST_LOCAL, made, planned
 from tflaunch.errors import Problem
+from tflaunch.features.preload import warm_servers
 from tflaunch.features.preload.preloading import Preloading
 from tflaunch.features.preload.warm_up import only_importing
 from tflaunch.plan import lint, serialize
@@ -33,7 +34,6 @@ def test_what_is_preloaded_are_modules(name: str) -> None:
 @pytest.mark.parametrize("fields", [{"preload": ["tensorflow"]}, {"warm": "10m"}])
 @pytest.mark.parametrize("command", ["sh train.sh", "python -O train.py", "/usr/bin/env python train.py"])
 def test_a_command_that_cannot_be_preloaded_is_pointed_out(command: str, fields: dict[str, Any]) -> None:
-    """It runs, but gains nothing."""
     warning = problem_of(command=command, **fields)
     assert (warning.severity, warning.where) == ("warning", next(iter(fields)))
     assert "does nothing for 'command'" in warning.message
@@ -95,3 +95,11 @@ def test_what_warm_servers_are_for() -> None:
     known = [Preloading().recipe(planned(there), host) for host in ("h1", "h2")]
     assert known[0] is None
     assert known[1] not in (None, recipe)
+
+
+@pytest.mark.parametrize("wrong", [[], {}, {"pid": "1"}, {"idle_left": -1.0}, {"modules": [1]}, {"memory_bytes": 2.5}])
+def test_what_a_host_says_about_its_warm_servers_is_checked(wrong: Any) -> None:
+    known = {"pid": 1, "python": "\x1b[1mpython", "modules": ["json"], "memory_bytes": 2, "uses": 3, "idle_left": 4.5}
+    assert warm_servers.read_server("h1", known).python == r"\x1b[1mpython"
+    with pytest.raises(ValueError, match=r"'\w+' must be|an object"):
+        warm_servers.read_server("h1", {**known, **wrong} if wrong else wrong)

@@ -61,7 +61,8 @@ def test_a_record_holds_while_the_directories_are_the_same(record: str, tmp_path
 def test_an_old_record_is_ignored_and_removed(record: str) -> None:
     """Something else may have changed since yesterday: a driver, a kernel."""
     refusals.remember(record, "it has a thread", {})
-    os.utime(record, (0, time.time() - 25 * 3600))
+    yesterday = time.time() - 25 * 3600  # clock: compared with the time of a file
+    os.utime(record, (0, yesterday))
     assert refusals.recall(record) == ""
     other = record.replace("0123", "4567")
     refusals.remember(other, "it has another", {})
@@ -70,14 +71,12 @@ def test_an_old_record_is_ignored_and_removed(record: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"reason": "x"}', json.dumps({"reason": "x", "places": 5})])
 def test_what_is_no_record_is_ignored(record: str, text: str) -> None:
-    """Whoever has written it."""
     Path(record).parent.mkdir()
     Path(record).write_text(text)
     assert refusals.recall(record) == ""
 
 
 def test_where_nothing_can_be_written_nothing_is_remembered(tmp_path: Path) -> None:
-    """And nothing fails."""
     (tmp_path / "warm").write_text("a file")
     record = refusals.record_path(str(tmp_path / "warm"), "0" * 64)
     refusals.remember(record, "it has a thread", {})
