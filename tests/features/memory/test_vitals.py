@@ -1,4 +1,4 @@
-"""The memory of tasks: from the agent that measures it to what people read."""
+"""The memory of tasks: from the agent that measures it to when it will be full, and what people read."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from support.job_history import HERE, History, mirrored
+from support.joined_host import joined_host
 from support.played_agent import PlayedAgent
 from support.still_loop import StillLoop
 from support.supervising import supervision
@@ -21,12 +23,13 @@ from tflaunch.core.annotations import Annotation, Annotations, MemoryGrew
 from tflaunch.core.measures import HostVitals
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status
-from tflaunch.features.memory.memory_growth import MemoryGrowth
-from tflaunch.features.memory.memory_monitor import VitalsMonitor
+from tflaunch.features.memory.memory_growth import MemoryGrowth, seconds_left
+from tflaunch.features.memory.memory_monitor import VitalsMonitor, watch_memory
 from tflaunch.features.metrics.metrics import families
 from tflaunch.records import read_record
 from tflaunch.tui import layout
 from tflaunch_worker.features.memory.memory_reports import VitalsReporter
+from tflaunch_worker.features.memory.memory_series import MOST, MemorySeries
 
 pytestmark = pytest.mark.unit
 
@@ -68,7 +71,6 @@ def test_memory_that_grows_is_shown_with_when_it_is_full() -> None:
 
 
 def test_the_memory_of_an_earlier_attempt_is_not_shown() -> None:
-    """Nor that of a task that has ended."""
     history = mirrored(2)
     assert said(history, GROWS._replace(attempt=7)) == []
     assert "FULL IN" not in shown(history)[1]
@@ -78,7 +80,6 @@ def test_the_memory_of_an_earlier_attempt_is_not_shown() -> None:
 
 @pytest.mark.parametrize(("left", "text"), [(12.0, "10 s"), (300.0, "5 min"), (5400.0, "2 h"), (40_000.0, "11 h")])
 def test_predictions_are_rounded(left: float, text: str) -> None:
-    """They are not more precise."""
     assert said(mirrored(2), GROWS._replace(left=left))[0].endswith(f"in about {text}")
 
 
@@ -153,7 +154,6 @@ def test_the_monitor_predicts_when_memory_is_full() -> None:
 
 
 def test_the_history_of_an_agent_may_come_in_any_order() -> None:
-    """Also with several sizes of one moment."""
     points = [(2.0 * count, float(GIB + 40 * 2**20 * count)) for count in range(120)]
     random.Random(1).shuffle(points)
     assert MemoryGrowth(points).rate(10 * GIB) == pytest.approx(20 * 2**20, rel=0.1)
@@ -161,7 +161,6 @@ def test_the_history_of_an_agent_may_come_in_any_order() -> None:
 
 
 def test_measurements_of_unknown_tasks_and_attempts_are_ignored() -> None:
-    """A message may be older than a restart."""
     world = World()
     old = {"attempt": 5, "rss": GIB}
     world.host.tell(1, time=3.0, room=GIB, tasks={"worker:0": old, "worker:9": old})
@@ -179,7 +178,6 @@ def test_measurements_of_unknown_tasks_and_attempts_are_ignored() -> None:
     ],
 )
 def test_a_malformed_measurement_ends_the_link(known: object) -> None:
-    """As any message that breaks the protocol."""
     with pytest.raises(ValueError, match="must"):
         read_record(HostVitals, {"tasks": {"worker:0": known}})
 
@@ -219,7 +217,6 @@ def test_the_agent_measures_its_tasks_until_they_are_gone() -> None:
 
 
 def test_the_agent_says_which_task_has_grown() -> None:
-    """After a kill for lack of memory."""
     loop = StillLoop()
     program = "import sys; keep = []\nfor _ in sys.stdin: keep.append(bytearray(b'x') * 100_000_000); print(flush=True)"
     with subprocess.Popen(
@@ -238,3 +235,106 @@ def test_the_agent_says_which_task_has_grown() -> None:
         assert measuring.growth().startswith("worker:1 had grown from ")
         assert measuring.growth().endswith(" in 50 s")
         child.stdin.close()
+
+
+MIB = 2.0**20
+HOUR = 3600.0
+
+
+def first_rate(size: Callable[[float], float], room: float, seconds: float) -> tuple[float, float] | None:
+    """Return when steady growth is found first in these seconds, and its rate; None if it is not."""
+    growth = MemoryGrowth()
+    for at in _moments(seconds):
+        growth.add(at, size(at))
+        rate = growth.rate(room - (size(at) - size(0.0)))
+        if rate is not None:
+            return at, rate
+    return None
+
+
+def _moments(seconds: float) -> Iterator[float]:
+    return (float(number * 10) for number in range(int(seconds / 10)))
+
+
+def noisy(spread: float) -> Callable[[], float]:
+    """Return a source of noise with this spread in bytes."""
+    chance = random.Random(7)
+    return lambda: chance.gauss(0.0, spread)
+
+
+@pytest.mark.parametrize(("per_minute", "room"), [(60, 2000), (600, 8000), (10, 2400)])
+def test_a_leak_is_found_long_before_memory_is_full(per_minute: float, room: float) -> None:
+    """Before a sixth of the time has passed, and its rate is right within a tenth."""
+    noise = noisy(2 * MIB)
+    found = first_rate(lambda at: 500 * MIB + per_minute * MIB * at / 60 + noise(), room * MIB, 4 * HOUR)
+    assert found is not None
+    at, rate = found
+    assert at < max(room / per_minute * 60 / 6, 200)
+    assert rate == pytest.approx(per_minute * MIB / 60, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        lambda at: 500 * MIB + 3000 * MIB * (1 - 2.718 ** (-at / 120)),  # starts, ever slower
+        lambda at: 500 * MIB + min(at, 50) * 40 * MIB,  # loads its data
+        lambda at: 500 * MIB + 400 * MIB * (at // 600 % 2),  # evaluates every now and then
+        lambda at: 500 * MIB + 200 * MIB * ((at / 60) ** 0.5),  # fragments
+        lambda at: 2000 * MIB + 0.001 * MIB * at,  # grows, but not for days
+    ],
+)
+def test_what_starts_or_fills_up_is_no_leak(size: Callable[[float], float]) -> None:
+    noise = noisy(2 * MIB)
+    assert first_rate(lambda at: size(at) + noise(), 20_000 * MIB, 2 * HOUR) is None
+
+
+def test_a_leak_that_begins_later_is_found() -> None:
+    found = first_rate(lambda at: 500 * MIB + max(at - HOUR, 0) * MIB, 4000 * MIB, 2 * HOUR)
+    assert found is not None
+    assert HOUR < found[0] < HOUR + 3000
+
+
+def test_growth_that_has_ended_is_forgotten() -> None:
+    growth = MemoryGrowth()
+    rates = []
+    for at in _moments(3000):
+        growth.add(at, 500 * MIB + min(at, 900) * MIB)
+        rates.append(growth.rate(2000 * MIB))
+    assert any(rates)
+    assert rates[-1] is None
+
+
+def test_earlier_points_count() -> None:
+    history = [(at - 3000.0, 500 * MIB + at * MIB) for at in _moments(600)]
+    assert MemoryGrowth(history).rate(2000 * MIB) == pytest.approx(MIB, rel=0.05)
+    assert MemoryGrowth().rate(2000 * MIB) is None
+
+
+def test_the_tasks_of_a_host_fill_its_memory_together() -> None:
+    assert seconds_left(1000, [2.0, 3.0]) == 200
+    assert seconds_left(1e9, [1.0]) is None
+    assert seconds_left(1000, []) is None
+
+
+def test_a_long_series_stays_short() -> None:
+    """It keeps the first point and the last ones."""
+    series = MemorySeries()
+    for second in range(50_000):
+        series.add(float(second), second)
+    points = series.points()
+    assert len(points) <= MOST
+    assert points[0] == (0.0, 0)
+    assert points[-10:] == [(float(second), second) for second in range(49_990, 50_000)]
+    gaps = [later[0] - earlier[0] for earlier, later in pairwise(points)]
+    assert max(gaps) < 10_000
+
+
+def test_only_memory_of_tasks_that_it_was_asked_to_start_is_passed_on() -> None:
+    """Of an earlier attempt, or a task of another host, nothing is judged."""
+    host = joined_host()
+    told: list[list[str]] = []
+    watch_memory(host.session, lambda vitals, _: told.append(list(vitals.tasks)))
+    for known, attempt in (("worker:0", 0), ("worker:0", 1), ("worker:1", 0)):
+        host.tells("told", call=2, time=1.0, room=None, tasks={known: {"attempt": attempt, "rss": 1}})
+    assert told == [["worker:0"], [], []]
+    assert not host.lost()

@@ -16,7 +16,6 @@ EPOCH = 1_000_000.0
 
 
 def test_metrics_say_who_listens_and_how_long_a_cluster_has_not_formed() -> None:
-    """They suffice for an alert."""
     history = History(clustered({"worker": 2})).happens(HostJoined(HERE))
     history.happens(PortsHeld(HERE, {"worker:0": 20000, "worker:1": 20001}))
     history.happens(*(TaskStarted(HERE, name, 0, 1, 0.0) for name in ("worker:0", "worker:1")))

@@ -25,7 +25,6 @@ def problem_of(**fields: Any) -> Problem:
 
 @pytest.mark.parametrize("name", ["", "tensor flow", "a..b", "tf-keras", "1a", "a,b"])
 def test_what_is_preloaded_are_modules(name: str) -> None:
-    """Their names are those used in `import`."""
     problem = problem_of(preload=["tensorflow.keras", name])
     assert (problem.severity, problem.where) == ("error", "preload[1]")
     assert not lint.check_spec(made({**SMALLEST_LOCAL, "preload": ["tensorflow.keras"]}))
@@ -50,7 +49,6 @@ def test_nothing_is_preloaded_in_a_private_network(fields: dict[str, Any]) -> No
 
 
 def test_a_plan_says_who_will_be_preloaded_as_far_as_is_known() -> None:
-    """In its JSON, which can be read back."""
     spec = {**SMALLEST_LOCAL, "cluster": {"worker": 1, "evaluator": 1}, "preload": ["tensorflow", "tf_keras"]}
     roles = {"evaluator": {"command": "sh evaluate.sh"}}
     plan = planned({**spec, "roles": roles, "sidecars": {"board": {"command": "python board.py"}}})

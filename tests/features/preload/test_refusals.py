@@ -49,7 +49,6 @@ def record(tmp_path: Path) -> str:
 
 
 def test_a_record_holds_while_the_directories_are_the_same(record: str, tmp_path: Path) -> None:
-    """One that is missing may not appear."""
     path = [str(tmp_path / "lib"), str(tmp_path / "missing")]
     Path(path[0]).mkdir()
     refusals.remember(record, "it has a thread", refusals.search_places(path))

@@ -43,7 +43,6 @@ def sessions(launch: Launch) -> list[Path]:
 
 
 def test_each_task_is_profiled_and_what_fails_is_a_sentence(launch: Launch) -> None:
-    """Those of the others stay."""
     begin(launch, worker=2, evaluator=1)
     launch.wait_for_log("evaluator:0", "trains")
     made = launch.run("profile", "--for", "500ms")

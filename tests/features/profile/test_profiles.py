@@ -62,7 +62,6 @@ def test_a_profile_ends_once() -> None:
     ids=["no-problem", "empty", "not-packed", "incomplete", "a-bomb"],
 )
 def test_what_agents_say_about_profiles_is_checked(problem: str | None, body: bytes) -> None:
-    """Its link ends, and so does the profile."""
     agent, taken, _ = begin()
     with pytest.raises(ValueError, match=r"must be|profile"):
         agent.answer(1, body, problem=problem)
@@ -70,7 +69,6 @@ def test_what_agents_say_about_profiles_is_checked(problem: str | None, body: by
 
 
 def test_of_too_many_stacks_the_rarest_are_left_out() -> None:
-    """A profile is one message."""
     noise = random.Random(1)
     rare: dict[tuple[str, ...], int] = {("main thread", f"{noise.getrandbits(4000):x}"): 1 for _ in range(3000)}
     packed = stack_samples.pack({("main thread", "f (a.py:1)"): 3, **rare})
@@ -153,7 +151,6 @@ def test_an_agent_answers_once_for_each_profile(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_profile_ends_with_its_request_and_with_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is sampled for nobody."""
     host = HostAgent(monkeypatch)
     for _ in range(3):
         host.begin()

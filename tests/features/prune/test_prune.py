@@ -104,7 +104,6 @@ class TestRetention:
     """Which runs are old."""
 
     def test_only_runs_that_ended_long_ago(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """By the end in the journal."""
         old, new = make_run(monkeypatch, 7.1), make_run(monkeypatch, 6.9)
         assert names() == [old.name]
         remove_all()
@@ -324,7 +323,6 @@ class TestLinksAndOwners:
             prune.find_named([path.name], NOW)
 
     def test_what_a_task_made_read_only_is_removed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """As caches of compilers and package managers do."""
         path = make_run(monkeypatch, 30)
         deep = path / "code" / "cache"
         deep.mkdir(parents=True)
@@ -370,7 +368,6 @@ class TestNames:
 
     @pytest.mark.parametrize("name", ["train", "", "..", ".", "runs/..", "train-2"])
     def test_a_beginning_is_not_enough(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-        """What is removed cannot be brought back."""
         make_run(monkeypatch, 30)
         with pytest.raises(TflaunchError, match=r"there is no run .*; give the whole name of a run") as caught:
             prune.find_named([name], NOW)

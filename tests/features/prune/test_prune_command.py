@@ -60,7 +60,6 @@ def test_old_runs_are_listed_and_then_removed(launch: Launch) -> None:
 
 
 def test_json_has_what_the_lines_say(launch: Launch) -> None:
-    """One object on stdout; logs elsewhere stay."""
     (path,) = ended(launch, 1, "--log-dir", launch.directory / "mine")
     shown = [json.loads(launch.run("prune", *AT_ONCE, *how, "--json").stdout) for how in (["--dry-run"], ["--yes"])]
     for told, is_dry in zip(shown, (True, False), strict=True):

@@ -135,7 +135,6 @@ def test_a_run_waits_for_another_that_is_not_of_the_queue(launch: Launch) -> Non
 
 
 def test_it_is_shown_here_when_it_begins(launch: Launch) -> None:
-    """As by `up`, with its exit code."""
     held(launch)
     process = launch.start("up", "--queue", shell(launch, "echo trains; exit 7"))
     assert process.stderr is not None
@@ -146,7 +145,6 @@ def test_it_is_shown_here_when_it_begins(launch: Launch) -> None:
 
 
 def test_an_interrupt_takes_it_out_of_the_queue(launch: Launch) -> None:
-    """All runs of a matrix, too."""
     held(launch)
     process = launch.start("up", shell(launch, MARK + "; exit {matrix.code}"), "--matrix", "code=1,2")
     assert process.stderr is not None
@@ -244,7 +242,6 @@ def test_the_end_of_a_run_starts_another_dispatcher(launch: Launch) -> None:
 
 
 def test_a_dispatcher_that_is_stopped_is_replaced(launch: Launch) -> None:
-    """Whoever waits for a run does so."""
     held(launch)
     (run,) = put(launch, shell(launch, MARK))
     stopped = wait_until(lambda: dispatcher(launch))

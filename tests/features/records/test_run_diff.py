@@ -91,7 +91,6 @@ def put(*path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     ],
 )
 def test_a_planted_change_is_named(tmp_path: Path, where: int, change: Callable[[Any], None], name: str) -> None:
-    """With both values; and nothing else is."""
     made: list[dict[str, Any]] = [copy.deepcopy(SPEC), copy.deepcopy(RECORD), {}]
     first = written(tmp_path / "first", *made)
     change(made[where])
@@ -104,7 +103,6 @@ def test_a_planted_change_is_named(tmp_path: Path, where: int, change: Callable[
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"packages": [], "code": "x", "machine": 3}', "\x00"])
 def test_a_damaged_record(tmp_path: Path, text: str) -> None:
-    """Is like a missing one."""
     first = written(tmp_path / "first", SPEC, RECORD, {})
     second = written(tmp_path / "second", SPEC, RECORD, {})
     (second / "record.json").write_text(text)
@@ -165,7 +163,6 @@ def test_a_difference_need_not_be_text(tmp_path: Path) -> None:
 
 
 def test_the_file_of_a_secret_is_left_out(tmp_path: Path) -> None:
-    """Whether git tracks it or not."""
     for name in ("tracked", "untracked"):
         (tmp_path / name).write_text("old\n")
     git(tmp_path, "init", "-q")
@@ -200,5 +197,4 @@ def test_the_models_of_gpus_are_recorded(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_command_without_an_interpreter(tmp_path: Path) -> None:
-    """Nothing is made up."""
     assert packages.find_interpreter(["train"], {"PATH": str(tmp_path)}) == ("", "", {})

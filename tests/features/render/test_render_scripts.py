@@ -159,7 +159,6 @@ def devices_of(service: dict[str, Any]) -> list[str]:
 
 
 def test_compose_gives_tasks_of_all_hosts_different_gpus() -> None:
-    """All containers run on one machine."""
     container = {"image": "train:1", "resources": {"gpu": 2}}
     data = {"cluster": {"worker": ["a:2222", "b:2222"]}, "command": "train", "container": container}
     services = yaml.safe_load(rendered(data, "compose"))["services"]
@@ -242,7 +241,6 @@ def test_a_composed_task_is_told_to_stop(tmp_path: Path) -> None:
 
 
 def test_a_container_is_read_as_the_schema_has_it() -> None:
-    """Numbers may be unquoted; every field is optional."""
     for cpu in (0.5, "2"):
         about = {"image": "a.b/c:1@sha256", "volumes": {"/data": "claim-1", "/cache/x": "/var/cache"}}
         container = {**about, "resources": {"cpu": cpu, "memory": "512Mi", "gpu": 0}}
@@ -290,7 +288,6 @@ def test_compose_publishes_tensorboard_on_the_loopback_address() -> None:
 
 @pytest.mark.parametrize("engine", targets.ENGINES)
 def test_no_engine_makes_a_private_network(engine: str) -> None:
-    """They would start the tasks with open ports."""
     found = targets.find_problems(engine, made({**SMALLEST_LOCAL, "network": "private"}), MACHINE)
     assert "network" in [problem.where for problem in found]
 

@@ -77,7 +77,6 @@ def run(tmp_path: Path) -> Run:
     ],
 )  # fmt: skip
 def test_names_of_secrets(name: str) -> None:
-    """A single word in the name suffices."""
     assert looks_secret(name)
 
 
@@ -89,12 +88,10 @@ def test_names_of_secrets(name: str) -> None:
     ],
 )  # fmt: skip
 def test_names_of_others(name: str) -> None:
-    """A part of a name does not match."""
     assert not looks_secret(name)
 
 
 def test_a_report_holds_all_that_helps(run: Run) -> None:
-    """And a list of its files."""
     (run.path / "spec.yaml").write_text("cluster: {worker: 1}\n")
     run.journal('{"kind":"plan"}\n')
     run.log(b"hello\n")
@@ -152,7 +149,6 @@ def test_secrets_of_a_command(run: Run, argv: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("name", ["1", "8080:80", "/some/path", "0.0.0.0:80"])
 def test_the_short_option_of_ports_and_paths_stays(run: Run, name: str) -> None:
-    """-p means a password for some programs only."""
     run.plan(("ssh", "-p", name))
     assert json.loads(run.packed()["plan.json"])["tasks"][0]["argv"] == ["ssh", "-p", name]
 
@@ -236,7 +232,6 @@ def test_passwords_in_urls_are_hidden_alone(run: Run) -> None:
 
 
 def test_secrets_of_whoever_asks_are_hidden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Local tasks inherit them from the user's environment."""
     monkeypatch.setenv("HF_TOKEN", "hf_swordfish")
     run.log(b"using hf_swordfish\n")
     assert run.packed()["logs/worker-0.log"] == b"using ***\n"
@@ -252,14 +247,12 @@ def test_harmless_values_stay(run: Run) -> None:
 
 
 def test_a_secret_of_many_lines_is_hidden_line_by_line(run: Run) -> None:
-    """A log may prefix each line."""
     run.plan(SSH_KEY="-----BEGIN-----\nMIIEabcdef\n-----END-----")
     run.log(b"> -----BEGIN-----\n> MIIEabcdef\n")
     assert run.packed()["logs/worker-0.log"] == b"> ***\n> ***\n"
 
 
 def test_the_last_4_mib_of_a_log_are_packed_and_that_is_said(run: Run) -> None:
-    """The log starts at the first complete line."""
     run.log(b"first\n" + b"0123456789abcde\n" * (MIB // 2) + b"last\n")
     files = run.packed()
     log = files["logs/worker-0.log"]
@@ -313,7 +306,6 @@ def test_a_damaged_plan_is_packed_as_it_is(run: Run, text: str) -> None:
 
 
 def test_no_file_is_replaced_unless_asked(run: Run, tmp_path: Path) -> None:
-    """And only the owner can read the report."""
     target = tmp_path / "report.tar.gz"
     support_bundle.pack(run.path, "", target)
     assert target.stat().st_mode & 0o777 == 0o600
@@ -338,7 +330,6 @@ def test_a_report_that_fails_leaves_nothing(run: Run, tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("sign", [b"A", b"A_", b"-", b"--a-", b"://", b"KEY_", b"a b "])
 def test_hostile_logs_take_no_time(sign: bytes) -> None:
-    """Patterns are bounded."""
     redactor = Redactor({"hidden-value"})
     began = time.process_time()
     assert b"".join(redactor.redact_stream([(sign * MIB)[:MIB]]))

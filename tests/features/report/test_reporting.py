@@ -35,7 +35,6 @@ def unpacked(archive: Path, where: Path) -> dict[str, bytes]:
 
 
 def test_a_report_is_made_here_and_holds_no_secret(launch: Launch, run: str) -> None:
-    """Only its path is written to stdout."""
     ended = launch.run("report", "--logs")
     assert (ended.returncode, ended.stdout) == (0, f"{run}-report.tar.gz\n")
     *lines, warning = ended.stderr.splitlines()
@@ -78,7 +77,6 @@ def test_what_tasks_have_printed_is_packed_only_when_asked_for(launch: Launch, r
 
 
 def test_a_report_replaces_no_file_that_was_not_named(launch: Launch, run: str) -> None:
-    """With -o the user has named it."""
     assert launch.run("report", run).returncode == 0
     again = launch.run("report", run[:5])
     assert again.returncode == 2
@@ -88,7 +86,6 @@ def test_a_report_replaces_no_file_that_was_not_named(launch: Launch, run: str) 
 
 
 def test_a_report_can_go_to_stdout(launch: Launch, run: str) -> None:
-    """Into a pipe, and nothing else with it."""
     target = launch.directory / "piped.tar.gz"
     with target.open("wb") as out:
         command = [*launch.prefix, "tflaunch", "report", "-o", "-"]
@@ -99,14 +96,12 @@ def test_a_report_can_go_to_stdout(launch: Launch, run: str) -> None:
 
 
 def test_a_run_that_does_not_exist_is_one_sentence(launch: Launch, run: str) -> None:
-    """With the names of those that do."""
     ended = launch.run("report", "missing")
     assert ended.returncode == 2
     assert ended.stderr == f"tflaunch: there is no run 'missing'; the runs are {run}\n"
 
 
 def test_a_place_that_cannot_be_written_is_one_sentence(launch: Launch, run: str) -> None:
-    """Not a traceback."""
     ended = launch.run("report", "-o", "missing/report.tar.gz")
     assert ended.returncode == 125
     assert ended.stderr == "tflaunch: missing/report.tar.gz: No such file or directory\n"

@@ -55,7 +55,6 @@ def test_a_run_is_found_by_its_mark(path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_notes_are_private_whatever_the_umask(path: Path) -> None:
-    """As all files of a run."""
     earlier = os.umask(0)
     try:
         batch.note_life(submit(path), 0)
@@ -114,7 +113,7 @@ def test_why_slurm_has_sent_term(
     path: Path, monkeypatch: pytest.MonkeyPatch, state: str, left: float, due: str | None, why: str
 ) -> None:
     """Slurm's daemon has written it into the output of the job; of what ``--signal`` asks for, too little."""
-    at = time.strftime("%Y-%m-%dT%H:%M:%S")
+    at = time.strftime("%Y-%m-%dT%H:%M:%S")  # clock: the job's output is judged by its age
     said = "" if due is None else f"slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT {at}{due} ***\n"
     (submit(path) / SUPERVISOR_LOG).write_text(said)
     job = SlurmJob(state, "None", "n1", 0, 0, "1:00", left)
@@ -187,7 +186,6 @@ def test_a_job_that_slurm_starts_again_is_followed_again(path: Path, monkeypatch
 
 
 def test_a_job_that_is_lost_is_told_as_that(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its supervisor could not record how it ended."""
     batch.note_life(submit(path), 0)
     jobs_are(monkeypatch, RUNNING, SlurmJob("NODE_FAIL", "None", "", 0, 0))
     monkeypatch.setattr(follow, "Observer", lambda _: None)

@@ -32,7 +32,6 @@ def refused(launch: Launch, *arguments: str) -> tuple[int, str]:
 
 
 def test_a_machine_without_slurm_is_one_sentence(launch: Launch) -> None:
-    """With a remedy; nothing was started."""
     launch.env["PATH"] = str(Path(sys.executable).parent)
     code, sentence = refused(launch)
     assert code == 3

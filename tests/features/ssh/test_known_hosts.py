@@ -1,10 +1,11 @@
-"""A host key is accepted only if a line of known_hosts accepts it."""
+"""Whom an SSH connection trusts: host keys that a line of known_hosts accepts, and no weak algorithm."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import hmac
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from hypothesis import strategies as some
 
 from tflaunch.features.ssh import known_hosts
 from tflaunch.features.ssh.known_hosts import KnownHosts, fingerprint, matches
+from tflaunch.features.ssh.transport import KEYWORDS, Transport, allowed_algorithms
 from tflaunch.transport.base import LinkError
 
 pytestmark = pytest.mark.unit
@@ -131,7 +133,6 @@ class TestNames:
 
 @pytest.mark.parametrize("pattern", ["*a" * 200, "*a" * 18 + "b", "a*" * 100 + "?b", "*" * 10_000 + "b"])
 def test_a_pattern_takes_linear_time(pattern: str) -> None:
-    """Else this would not end."""
     assert not matches([pattern], "a" * 150 + "c")
 
 
@@ -181,7 +182,6 @@ class TestKeyTypes:
         assert hosts.key_types("gamma", 22) == []
 
     def test_a_host_with_an_authority_is_asked_for_a_certificate(self, known: Callable[..., KnownHosts]) -> None:
-        """Of any key type."""
         kinds = known(f"@cert-authority * {ONE}").key_types("alpha", 22)
         assert "ssh-ed25519-cert-v01@openssh.com" in kinds
         assert set(kinds) <= set(paramiko.Transport._key_info)  # type: ignore[attr-defined]  # noqa: SLF001 - listed nowhere else
@@ -335,3 +335,41 @@ class TestCertificates:
 def test_fingerprints_are_those_of_openssh() -> None:
     digest = base64.b64encode(hashlib.sha256(b"key").digest()).decode()
     assert fingerprint(b"key") == f"SHA256:{digest[:-1]}"
+
+
+CIPHERS = ("aes128-ctr", "aes256-ctr", "aes128-cbc", "3des-cbc", "aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+
+
+@pytest.mark.parametrize(
+    ("wish", "offered"),
+    [
+        ("", "aes128-gcm@openssh.com aes256-gcm@openssh.com aes128-ctr aes256-ctr"),
+        ("aes256-ctr,3des-cbc", "aes256-ctr 3des-cbc"),
+        ("no-such-cipher,aes256-ctr,aes256-ctr", "aes256-ctr"),
+    ],
+)
+def test_the_user_chooses(wish: str, offered: str) -> None:
+    """In the user's order, as far as paramiko supports them; weak ones only by name."""
+    assert allowed_algorithms("ciphers", wish, CIPHERS) == tuple(offered.split())
+
+
+@pytest.mark.parametrize("keyword", KEYWORDS)
+@pytest.mark.parametrize("wish", ["no-such-algorithm", "-"])
+def test_nothing_to_offer_is_an_error(keyword: str, wish: str) -> None:
+    """It names the keyword as users write it, and the available algorithms."""
+    with pytest.raises(LinkError, match=f"^{KEYWORDS[keyword]} '.*' in ssh_config leaves nothing .* add one of alpha$"):
+        allowed_algorithms(keyword, wish, ["alpha"])
+
+
+def test_nothing_weak_is_offered() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        options = Transport(one, (), {}).get_security_options()
+        transport = Transport(other, (), {"hostkeyalgorithms": "ssh-ed25519", "macs": "hmac-sha2-512"})
+    weak = ("cbc", "3des", "md5", "-96", "arcfour", "blowfish", "group1-", "group14-sha1", "exchange-sha1", "ssh-dss")
+    offered = (*options.ciphers, *options.digests, *options.kex, *options.key_types)
+    assert len(offered) > 15
+    assert [name for name in offered if any(part in name for part in weak)] == []
+    assert "ssh-rsa" not in offered
+    assert transport.preferred_keys == ("ssh-ed25519",)
+    assert transport.get_security_options().digests == ("hmac-sha2-512",)

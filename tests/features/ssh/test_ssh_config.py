@@ -207,7 +207,6 @@ def test_one_value(
     ],
 )
 def test_nonsense_is_one_sentence(configured: Configure, line: str, words: str) -> None:
-    """It names the mistake."""
     assert words in the_error_in(configured, f"User ann\n{line}\n")
 
 
@@ -294,7 +293,6 @@ class TestOpenSshsClient:
         assert "-oProxyCommand=x" in the_error_in(with_client, "", ssh="-oProxyCommand=x")
 
     def test_changes_of_algorithms(self, with_client: Configure) -> None:
-        """OpenSSH's client turns them into a list."""
         text = "Ciphers ^aes256-ctr\nMACs -hmac-sha1*\nHostKeyAlgorithms ssh-rsa\nKexAlgorithms +curve25519-sha256\n"
         found = dict(target_of(with_client(text)).algorithms)
         assert found["ciphers"].startswith("aes256-ctr,")
@@ -302,20 +300,17 @@ class TestOpenSshsClient:
         assert found["hostkeyalgorithms"] == "ssh-rsa"
 
     def test_include_match_and_canonical_names(self, home: Path, with_client: Configure) -> None:
-        """All that paramiko does not support."""
         (home / "part").write_text('Match exec "test %n = alpha"\n Port 7\n')
         config = with_client(f"Include {home}/part\n")
         assert [target_of(config, host).port for host in ("alpha", "beta")] == [7, 22]
 
     def test_a_condition_that_does_not_end(self, with_client: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It is killed, with its child processes."""
         monkeypatch.setattr(config_lookup, "_TIMEOUT", 1.0)
         config = with_client('Match exec "sleep 9999; true"\n Port 1\n')
         with pytest.raises(LinkError, match="`ssh -G alpha` does not end within 1 s; see `Match exec`"):
             target_of(config)
 
     def test_many_hosts_at_once(self, with_client: Configure, tmp_path: Path) -> None:
-        """Each is looked up once."""
         asked = tmp_path / "asked"
         config = with_client(f'Match exec "echo %n >>{asked}"\n User ann\n')
         with ThreadPoolExecutor(40) as pool:
@@ -324,7 +319,6 @@ class TestOpenSshsClient:
         assert sorted(asked.read_text().split()) == sorted(f"h{number}" for number in range(20))
 
     def test_a_mistake_is_not_remembered(self, home: Path, with_client: Configure) -> None:
-        """The user may correct it during the run."""
         config = with_client("Port x\n")
         with pytest.raises(LinkError):
             target_of(config)
@@ -384,7 +378,6 @@ class TestWithoutAClient:
         assert words in the_error_in(without_client, f"User ann\n{line}\n")
 
     def test_an_include_of_nothing(self, without_client: Configure) -> None:
-        """Systems have one by default."""
         assert target_of(without_client("Include conf.d/*.conf\nPort 7\n")).port == 7
 
     def test_a_file_that_is_a_directory(self, home: Path) -> None:

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.cli
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_an_ended_run_until_a_signal(launch: Launch, number: signal.Signals) -> None:
-    """And it leaves nothing behind."""
     assert launch.up(job(launch, "true")).returncode == 0
     serving = launch.start("tensorboard")
     port = int(Said(serving).until(URL)[1])
@@ -47,7 +46,6 @@ def test_it_serves_a_live_run_on_a_port_of_its_own(launch: Launch) -> None:
 
 
 def test_a_port_that_is_taken_is_refused(launch: Launch) -> None:
-    """In one sentence."""
     assert launch.up(job(launch, "true")).returncode == 0
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -88,7 +86,6 @@ def test_a_port_that_is_taken_just_before_it_listens(launch: Launch, chosen: boo
 
 
 def test_a_run_without_event_files_is_refused(launch: Launch) -> None:
-    """With what to write into the spec."""
     assert launch.up(launch.shell("true")).returncode == 0
     refused = launch.run("tensorboard")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
@@ -96,7 +93,6 @@ def test_a_run_without_event_files_is_refused(launch: Launch) -> None:
 
 
 def test_one_that_fails_is_told(launch: Launch) -> None:
-    """It exits by itself."""
     assert launch.up(job(launch, "true")).returncode == 0
     (launch.directory / "tensorboard" / "main.py").write_text("raise SystemExit(7)")
     failed = launch.run("tensorboard")
@@ -105,7 +101,6 @@ def test_one_that_fails_is_told(launch: Launch) -> None:
 
 
 def test_event_files_that_are_gone_are_told(launch: Launch) -> None:
-    """The working directory was removed."""
     place = launch.directory / "place"
     place.mkdir()
     assert launch.up(job(launch, "true", workdir=str(place))).returncode == 0
@@ -116,7 +111,6 @@ def test_event_files_that_are_gone_are_told(launch: Launch) -> None:
 
 
 def test_it_dies_with_the_command(launch: Launch) -> None:
-    """Even if the command is killed."""
     assert launch.up(job(launch, "true")).returncode == 0
     serving = launch.start("tensorboard")
     Said(serving).until(URL)

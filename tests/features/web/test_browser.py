@@ -211,7 +211,6 @@ def test_the_best_run_of_a_matrix_is_found_and_compared_in_four_clicks(page_of_m
 
 
 def test_runs_are_filtered_by_state_and_job_and_grouped(page_of_matrix: Page, matrix: Matrix) -> None:
-    """A state without a run is not offered."""
     page = page_of_matrix
     page.goto("/#/")
     names = page.locator(".table .space .row:not([hidden]):not(.grouped) a")
@@ -236,7 +235,6 @@ def test_a_short_run_has_an_axis_to_read(page: Page, failed_run: str) -> None:
 
 
 def test_of_a_thousand_tasks_only_those_in_view_are_rows(page: Page, thousand: SimulatedRun) -> None:
-    """They are scrolled, sorted and filtered."""
     page.goto(f"/#/{thousand.name}")
     page.wait_for_selector(".table .row:has-text('worker:0')")
     assert page.locator(".table .space .row").count() < 40
@@ -250,7 +248,6 @@ def test_of_a_thousand_tasks_only_those_in_view_are_rows(page: Page, thousand: S
 
 
 def test_a_run_is_stopped_after_a_question(page: Page, live_run: str, place: Launch) -> None:
-    """Escape takes it back; the keyboard is enough."""
     page.goto(f"/#/{live_run}")
     page.click("button:has-text('Stop')")
     page.wait_for_selector("dialog[open]")

@@ -1,4 +1,4 @@
-"""Files of a run on the page: listed, downloaded, and never run."""
+"""Files of a run on the page: listed, downloaded, and never run; a profile among them is a flame graph."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 
 from support.launch import Launch
 from support.web_pages import newest
+from tflaunch.store.run_dir import profile_file, profile_session, profiles_in
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
 pytestmark = pytest.mark.web
 
@@ -93,3 +94,101 @@ def test_a_board_that_does_not_run_has_its_command(page: Page, place: Launch) ->
     place.up(board)
     page.goto(f"/#/{newest(place, 'board')}/files")
     page.wait_for_selector(f"code:has-text('{run}{newest(place, 'board')}')")
+
+
+STACKS = """main thread;main (a.py:1);step (a.py:2);forward <img src=x> (a.py:3) 60
+main thread;main (a.py:1);step (a.py:2);backward (a.py:4) 25
+main thread;main (a.py:1);save (a.py:5) 5
+reader (2);read (b.py:1) 10
+"""
+FORWARD = "forward <img src=x> (a.py:3)"
+STAMP = "2026_01_02_03_04_05"
+
+
+@pytest.fixture(scope="module")
+def profiled(place: Launch) -> str:
+    """A run with two profiles, one of which is damaged."""
+    assert place.up(place.shell("true", 2, name="profiled.json", strategy="none")).returncode == 0
+    run = newest(place, "profiled")
+    session = profile_session(profiles_in(place.home / "runs" / run), STAMP)
+    session.mkdir(parents=True)
+    profile_file(session, "worker:0").write_text(STACKS)
+    profile_file(session, "worker:1").write_text(STACKS + "cut off\n")
+    return run
+
+
+@pytest.fixture
+def flame(page: Page, profiled: str) -> Page:
+    """A page with the flame graph of worker:0."""
+    page.goto(f"/#/{profiled}/files")
+    page.click(f"[aria-label='Flame graph of {STAMP}/worker-0.folded']")
+    page.wait_for_selector(f".flame h2:text-is('worker-0 · {STAMP}: 90 samples')")
+    return page
+
+
+def frame(page: Page, name: str) -> Locator:
+    """Return the frame of a function."""
+    return page.locator(".frames button").filter(has_text=name)
+
+
+def share(page: Page, name: str) -> float:
+    """Return the width of a frame, as a share of the graph's."""
+    whole, part = page.locator(".frames").bounding_box(), frame(page, name).bounding_box()
+    assert whole is not None
+    assert part is not None
+    return part["width"] / whole["width"]
+
+
+def test_a_frame_is_as_wide_as_its_share(flame: Page) -> None:
+    """Its name is text, and the pointer on it shows how much it is."""
+    assert share(flame, FORWARD) == pytest.approx(0.6, abs=0.01)
+    assert share(flame, "backward") == pytest.approx(0.25, abs=0.01)
+    assert flame.locator(".frames img").count() == 0
+    frame(flame, FORWARD).hover()
+    flame.wait_for_selector(f".flame .note:text-is('{FORWARD}: 60.0%, 60 samples')")
+
+
+def test_a_click_zooms(flame: Page) -> None:
+    """What called the frame stays above it; a button shows the whole again."""
+    frame(flame, "step").click()
+    assert share(flame, FORWARD) == pytest.approx(60 / 85, abs=0.01)
+    assert share(flame, "main (a.py:1)") == pytest.approx(1, abs=0.01)
+    assert frame(flame, "save").count() == frame(flame, "reader").count() == 0
+    flame.click("text=Whole profile")
+    assert share(flame, FORWARD) == pytest.approx(0.6, abs=0.01)
+    assert flame.locator("text=Whole profile >> visible=true").count() == 0
+
+
+def test_the_keyboard_is_enough(flame: Page) -> None:
+    """Arrows go from frame to frame, Enter zooms, Escape goes back: out of the zoom, and only then up."""
+    frame(flame, "all threads").focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowLeft", "ArrowDown", "ArrowDown", "Enter"):
+        flame.keyboard.press(key)
+    assert share(flame, FORWARD) == pytest.approx(60 / 85, abs=0.01)
+    assert flame.evaluate("document.activeElement.textContent") == "step (a.py:2)"
+    for _ in range(3):
+        flame.keyboard.press("Escape")
+    assert share(flame, FORWARD) == pytest.approx(0.6, abs=0.01)
+    flame.keyboard.press("Escape")
+    flame.wait_for_selector(".tasks")
+
+
+def test_functions_are_found(flame: Page) -> None:
+    """With how many of the samples are in them; the key is that of other searches."""
+    flame.keyboard.press("Escape")
+    flame.keyboard.press("/")
+    flame.keyboard.type("WARD")
+    assert flame.locator(".frames .found").all_text_contents() == [FORWARD, "backward (a.py:4)"]
+    assert flame.text_content(".flame .note") == "85.0% of the samples are in what was found."
+    flame.fill("[aria-label='Find a function']", "qqq")
+    assert flame.text_content(".flame .note") == "No function matches."
+
+
+def test_a_damaged_profile_says_so(flame: Page) -> None:
+    flame.click(f"[aria-label='Flame graph of {STAMP}/worker-1.folded']")
+    flame.wait_for_selector(".flame .note:text-is('This file does not have the form of sampled stacks.')")
+    assert flame.locator(".frames button").count() == 0
+    flame.click("text=Close")
+    assert flame.evaluate("document.activeElement.textContent") == "flame graph"
+    flame.set_viewport_size({"width": 390, "height": 844})
+    assert flame.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,9 +1,11 @@
-"""What ran: commands, environment, code with its difference, packages and spec, on the page and in its data."""
+"""What ran and where, on the page and in its data: commands, code, hosts with their GPUs, and what is waited for."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -104,3 +106,117 @@ def test_a_run_without_a_record_says_so(page: Page, place: Launch) -> None:
     page.wait_for_selector("text=This run has no record of its code")
     page.wait_for_selector("text=The run was started without a spec.")
     assert page.locator(".ran pre", has_text="sh -c true").count() == 1
+
+
+TIMER = ".waits [role=timer]"
+LESS = """([selector, text]) => {
+  const shown = document.querySelector(selector)?.textContent;
+  return shown && shown !== text && parseInt(shown) < parseInt(text);
+}"""
+"""Whether a number of seconds has become smaller."""
+
+
+def serve_events(page: Page, **pieces: Any) -> None:
+    """Answer the page's next streams with these events."""
+    body = "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in pieces.items())
+    page.route("**/live**", lambda route: route.fulfill(content_type="text/event-stream", body=body))
+
+
+def status_of(server: Server, run: str) -> dict[str, Any]:
+    """Return the status of a run that has ended, as the page gets it."""
+    with server.stream(api(run, "live")) as events:
+        found: dict[str, Any] = next(data for name, data in events if name == "status")
+    return found
+
+
+def test_a_backoff_is_counted_down(page: Page, place: Launch) -> None:
+    """Every second, until the run goes on or is stopped, whatever the view."""
+    spec = place.shell(
+        "sleep 0.2; exit 3", 1, name="backing.json", strategy="none", restart={"max": 3, "backoff": [50, 50]}
+    )
+    run = place.run("up", "-d", spec).stdout.strip()
+    page.goto(f"/#/{run}/hosts")
+    page.wait_for_selector(f"{TIMER}:visible")
+    assert "The backoff before attempt 1" in (page.text_content(".waits") or "")
+    assert "then attempt 1 starts" in (page.text_content(".waits") or "")
+    shown = page.text_content(TIMER) or ""
+    assert re.fullmatch(r"\d+ s more", shown)
+    page.wait_for_function(LESS, arg=[TIMER, shown])
+    assert place.run("down", "-t", "0", run).returncode == 0
+    page.wait_for_selector(".waits", state="hidden")
+
+
+def test_lost_hosts_are_named_with_the_time_that_is_left(page: Page, server: Server, failed_run: str) -> None:
+    """What ends the wait, and when they are tried next; the rest of the page stays."""
+    now = time.time()
+    status = status_of(server, failed_run)
+    lost = {
+        "what": "gpu1 is lost: no route",
+        "until": now + 3700,
+        "again": now + 25,
+        "then": "then the run ends with exit code 125",
+    }
+    last = {"what": "gpu2 is lost", "until": now + 50, "again": None, "then": "then the run goes on without it"}
+    status |= {
+        "exit_code": None,
+        "supervisor": "alive",
+        "state": "waiting_for_hosts",
+        "now": now,
+        "waits": [lost, last],
+        "last_failure": "worker:2 exited with code 1",
+    }
+    serve_events(page, status=status)
+    page.goto(f"/#/{failed_run}")
+    page.wait_for_selector(".waits li b:text-is('gpu1 is lost: no route')")
+    assert page.is_visible(".waits p:text-is('The last attempt failed: worker:2 exited with code 1')")
+    assert page.locator(".panel:visible").count() == 1
+    assert page.text_content("h1 + .badge") == "waiting for hosts"
+    assert (page.locator(TIMER).first.text_content() or "").startswith("1 h 01 min")
+    text = page.locator(".waits li").first.text_content() or ""
+    assert re.search(r"tried again in \d+ s; then the run ends with exit code 125\.$", text), text
+    page.wait_for_function(LESS, arg=[".waits li:last-child [role=timer]", "49 s more"])
+    page.keyboard.press("2")
+    assert page.is_visible(TIMER)
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_hosts_have_their_gpus_and_what_tasks_use(page: Page, server: Server, failed_run: str) -> None:
+    """Number, load and memory of GPUs, and which tasks are given which; processors and memory where they are known."""
+    status = status_of(server, failed_run)
+    (host,) = status["hosts"]
+    status["hosts"] = [host, {**host, "host": "gpu2", "is_spare": True}]
+    for number, task in enumerate(status["tasks"]):
+        task |= {"cpu_percent": 50.0, "rss_bytes": 2**30, "gpu_percent": 20.0 * number, "gpu_bytes": 2**31}
+    machines = {
+        host["host"]: {
+            "gpus": 4,
+            "cores": 16,
+            "memory": 64 * 2**30,
+            "gpu_models": ["NVIDIA A100"] * 4,
+            "devices": {"worker:0": "0,1", "worker:1": "-1"},
+        },
+        "gpu2": {"gpus": 8, "devices": {}},
+    }
+    serve_events(page, machines=machines, status=status)
+    page.goto(f"/#/{failed_run}/hosts")
+    page.wait_for_selector(".table .row:has-text('gpu2 (spare)')")
+    titles = page.locator(".table .head button").all_text_contents()
+    cells = page.locator(".table .space .row:not([hidden])").first.locator("> span").all_text_contents()
+    shown = dict(zip(titles, cells, strict=True))
+    assert (shown["CPU"], shown["Memory"]) == ("200% of 16 cores", "4.0G of 64G")
+    assert (shown["GPUs"], shown["GPU load"], shown["GPU memory"]) == ("4", "30%", "8.0G")
+    assert shown["Model"] == "4 × NVIDIA A100"  # noqa: RUF001 (times, not the letter)
+    assert shown["GPUs of tasks"] == "worker:0: 0,1, worker:1: none"
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_what_is_known_of_hosts_is_sent(server: Server, failed_run: str) -> None:
+    """The number of GPUs that its agent told, and the cores and memory of this machine."""
+    with server.stream(api(failed_run, "live")) as events:
+        machines = next(data for name, data in events if name == "machines")
+    (machine,) = machines.values()
+    assert machine["cores"] >= 1
+    assert machine["memory"] > 2**20
+    assert machine["gpus"] is None or machine["gpus"] >= 0

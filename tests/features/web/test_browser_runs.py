@@ -84,7 +84,6 @@ def page_of_many(browser: Browser, many: Server) -> Iterator[Page]:
 
 
 def test_a_thousand_runs_are_sorted_filtered_and_grouped(page_of_many: Page) -> None:
-    """Only the rows in view exist."""
     page = page_of_many
     page.goto("/#/")
     page.locator(".table .row a", has_text="job0-lr0-").wait_for()

@@ -67,7 +67,6 @@ def test_a_stream_shows_what_changes(server: Server, place: Launch, live_run: st
 
 
 def test_curves_have_what_was_recorded_before_a_page_showed_the_run(server: Server, live_run: str) -> None:
-    """Every two seconds, with the figures of `ps`."""
     with server.stream(api(live_run, "live")) as events:
         for _ in events:
             found = server.get(api(live_run, "history"))

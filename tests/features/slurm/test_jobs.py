@@ -1,0 +1,286 @@
+"""What Slurm is asked for and tells of a job, in words of the spec that it is for."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.specs import DIRECTORY, MACHINE, made
+from tflaunch.clusterspec.model import Spec
+from tflaunch.features.render import slurm, targets
+from tflaunch.features.render.slurm import Ending, seconds_in, wanted_of_job
+from tflaunch.features.slurm import allocation, commands, job_parts, limits
+from tflaunch.features.slurm.commands import NoSlurmError, SlurmError, SlurmJob
+from tflaunch.features.slurm.queue_place import QueuePlace, find_place
+from tflaunch.plan import placement, planner
+from tflaunch.plan.placement import with_gpus
+
+pytestmark = pytest.mark.unit
+
+LOGIN_NODE = {"SLURM_JOB_ID": "17", "SLURM_JOB_NUM_NODES": "2"}
+TWO = {"worker": 2}
+
+
+@pytest.mark.parametrize(
+    ("environ", "cluster", "says"),
+    [
+        (LOGIN_NODE, TWO, "and not on the 2 nodes of job 17 of Slurm"),
+        ({**LOGIN_NODE, "SLURM_JOB_NUM_NODES": "1"}, TWO, "and not on the node of job 17 of Slurm"),
+        ({**LOGIN_NODE, "SLURMD_NODENAME": "n1"}, TWO, "and not on the 2 nodes"),
+        ({**LOGIN_NODE, "SLURM_JOB_NUM_NODES": "1", "SLURMD_NODENAME": "n1"}, TWO, ""),
+        (LOGIN_NODE, {"worker": ["n1", "n2"]}, ""),
+        ({}, TWO, ""),
+    ],
+)
+def test_unused_nodes_are_told(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], cluster: dict[str, Any], says: str
+) -> None:
+    """With what to write; there is no file that the warning is about."""
+    for name in ("SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURMD_NODENAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    found = allocation.find_warnings(made({"cluster": cluster, "command": ["x"]}), Path())
+    assert [says in problem.message and "--set hosts.discover=slurm" in problem.hint for problem in found] == (
+        [True] if says else []
+    )
+
+
+TRAINING = {"cluster": {"chief": 1, "worker": 2, "ps": 1}, "command": ["x"], "strategy": "parameter_server"}
+WORKERS_ON_GPUS = {
+    "container": {"resources": {"cpu": 2}},
+    "roles": {"worker": {"resources": {"cpu": 4, "gpu": 1, "features": ["a100", "ib"]}}},
+}
+
+
+def spec(**fields: Any) -> Spec:
+    return placement.with_gpus(made({**TRAINING, **fields}))
+
+
+def options(of: Spec) -> list[set[str]]:
+    """Return the options of each part, on nodes with the number of the part in their names."""
+
+    def on_nodes(number: int, part: Spec) -> Spec:
+        return placement.onto(part, [f"part-{number}-{n}" for n in range(placement.nodes_wanted(part))])
+
+    placed = job_parts.placed(of, on_nodes)
+    plan = planner.make_plan(placed, DIRECTORY, MACHINE)
+    assert {task.host.split("-")[1] for task in plan.tasks if task.role == "ps"} == {"0"}
+    return [set(slurm.as_options(part)) for part in job_parts.wanted(plan, placed, slurm.USUAL_ENDING)]
+
+
+def test_roles_with_the_same_resources_share_nodes() -> None:
+    """One part for chief and ps, another one for the workers."""
+    ours, workers = options(spec(**WORKERS_ON_GPUS))
+    assert {"--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=2"} <= ours
+    assert not [option for option in ours if option.startswith(("--gres", "--constraint"))]
+    assert {"--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=4", "--gres=gpu:2"} <= workers
+    assert "--constraint='a100&ib'" in workers
+
+
+def test_each_named_host_is_a_node_of_the_part_of_its_tasks() -> None:
+    """A sidecar stays with the host that it names."""
+    _, workers = options(
+        spec(
+            **WORKERS_ON_GPUS | {"cluster": {"chief": ["c"], "worker": ["a", "b"], "ps": ["c"]}},
+            sidecars={"feed": {"command": ["feed"], "host": "b"}},
+        )
+    )
+    assert {"--nodes=2", "--ntasks-per-node=2"} <= workers
+
+
+def test_a_job_without_such_roles_has_one_part() -> None:
+    assert len(options(spec(roles={"ps": {"resources": {"cpu": 2}}}, container={"resources": {"cpu": 2}}))) == 1
+
+
+def test_a_task_gets_a_gpu_only_if_its_role_asks_for_one() -> None:
+    """The number of the container is for tasks that train; that of a role is meant."""
+    roles = spec(**WORKERS_ON_GPUS).roles
+    assert [roles[role].gpus for role in ("chief", "worker", "ps")] == [0, 1, 0]
+    roles = spec(container={"resources": {"gpu": 2}}, roles={"ps": {"resources": {"gpu": 1}}}).roles
+    assert [roles[role].gpus for role in ("chief", "worker", "ps")] == [0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"cluster": {"chief": ["a"], "worker": ["a"], "ps": ["b"]}}, "roles.worker.resources"),
+        ({"slurm": {"gpus-per-node": "1", "partition": "all"}}, "slurm.gpus-per-node"),
+        ({"cluster": {"chief": 1, "ps": 1}, "discover": {"worker": "slurm"}}, "roles.worker.resources"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_named(fields: dict[str, Any], where: str) -> None:
+    (problem,) = job_parts.problems(made({**TRAINING, **WORKERS_ON_GPUS, **fields}))
+    assert problem.where == where
+    assert problem.hint
+
+
+def test_a_script_has_nodes_that_are_alike() -> None:
+    roles = {"worker": {"resources": {"cpu": 4}}}
+    problems = targets.find_problems("slurm", made({**TRAINING, "roles": roles}), MACHINE)
+    assert [problem.where for problem in problems] == ["roles.worker.resources"]
+
+
+SAID = {
+    ("sinfo", "--noheader", "--format=%P"): "all*\nbig\n",
+    ("scontrol", "--oneliner", "show", "partition", "all"): "PartitionName=all MaxNodes=2 MaxTime=04:00:00 State=UP",
+    ("scontrol", "--oneliner", "show", "partition", "big"): "PartitionName=big MaxTime=UNLIMITED State=DRAIN",
+    ("scontrol", "--oneliner", "show", "config"): "KillWait                = 30 sec\nProctrackType           = "
+    "proctrack/linuxproc",
+}
+NODES = "8 16000 gpu:a100:2(S:0)\n4 32000 (null)\n"
+
+
+def answer(*command: str, given: str | None = None, patience: float = 0) -> str:
+    """Answer as a Slurm with two partitions."""
+    return NODES if "--Node" in command else SAID[command]
+
+
+def found(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> dict[str, str]:
+    """Return the messages about a spec, by their places."""
+    monkeypatch.setattr(commands, "run_command", answer)
+    spec = made({"cluster": {"worker": 1}, "command": ["x"], **fields})
+    spec = placement.onto(with_gpus(spec), [f"n{number}" for number in range(placement.nodes_wanted(spec))])
+    plan = planner.make_plan(spec, DIRECTORY, MACHINE)
+    wanted = wanted_of_job(plan, spec, plan.processes())
+    problems = limits.find_problems(wanted, spec, ["worker"], limits.find_ending())
+    return {problem.where: problem.message for problem in problems}
+
+
+@pytest.mark.parametrize(
+    ("fields", "where", "message"),
+    [
+        ({}, "", ""),
+        ({"slurm": {"partition": "nope"}}, "slurm.partition", "there is no partition 'nope'"),
+        ({"slurm": {"partition": "big"}}, "slurm.partition", "partition big is DRAIN"),
+        ({"slurm": {"nodes": "3"}, "cluster": {"worker": 3}}, "slurm.nodes", "the job wants 3 nodes"),
+        ({"cluster": {"worker": ["a", "b", "c"]}}, "cluster", "gives at most 2"),
+        ({"slurm": {"time": "5:00:00"}}, "slurm.time", "wants 5:00:00, and partition all gives at most 04:00:00"),
+        ({"timeouts": {"deadline": "5h"}}, "timeouts.deadline", "gives at most 04:00:00"),
+        ({"cluster": {"worker": 2}, "slurm": {"cpus-per-task": "5"}}, "slurm.cpus-per-task", "want 10 cores"),
+        ({"container": {"resources": {"memory": "40Gi"}}}, "container.resources.memory", "want 40960 MB of memory"),
+        ({"roles": {"worker": {"resources": {"cpu": 9}}}}, "roles.worker.resources.cpu", "have at most 8"),
+        ({"roles": {"worker": {"gpus": 3}}}, "roles.worker.gpus", "want 3 GPUs"),
+        ({"timeouts": {"grace": 60}}, "timeouts.grace", "is 1 min, and Slurm kills 30 s after TERM (KillWait)"),
+    ],
+)  # fmt: skip
+def test_a_limit_is_told_by_the_field_that_exceeds_it(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], where: str, message: str
+) -> None:
+    told = found(monkeypatch, **fields)
+    assert list(told) == [where] * bool(where)
+    assert message in told.get(where, "")
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: SlurmError) -> None:
+    """Have each command of Slurm fail."""
+
+    def fail(*_: str, given: str | None = None, patience: float = 0) -> str:
+        raise error
+
+    monkeypatch.setattr(commands, "run_command", fail)
+
+
+def test_a_slurm_that_does_not_answer_forbids_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job itself then tells; only a machine without Slurm is told."""
+    fail_with(monkeypatch, SlurmError("no controller"))
+    assert limits.find_problems({}, made({"cluster": {"worker": 1}, "command": ["x"]}), [], limits.find_ending()) == []
+    (problem,) = limits.try_script("#!/bin/sh")
+    assert problem.message == "Slurm would not start the job: no controller"
+    assert find_place("17", WAITING) is None
+    fail_with(monkeypatch, NoSlurmError("there is no command `sbatch` here"))
+    (problem,) = limits.try_script("#!/bin/sh")
+    assert problem.sentence() == "there is no command `sbatch` here; run this on a login node of a Slurm cluster"
+
+
+def test_where_term_reaches_all_it_comes_before_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the supervisor alone, as Slurm would send it twice; of a short time limit nothing is taken."""
+    monkeypatch.setattr(commands, "run_command", answer)
+    ending = limits.find_ending()
+    assert ending == Ending(30.0, reaches_all=True)
+    spec = placement.onto(made({"cluster": {"worker": 1}, "command": ["x"]}), ["n1"])
+    plan = planner.make_plan(spec, DIRECTORY, MACHINE)
+
+    def signal_for(limit: str) -> str | None:
+        limited = spec.model_copy(update={"slurm": {"time": limit}})
+        return wanted_of_job(plan, limited, plan.processes(), ending).get("signal")
+
+    assert signal_for("1:00:00") == "B:TERM@15"
+    assert signal_for("2") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("5", 300), ("5:30", 330), ("1:00:00", 3600), ("2-3", 183600), ("1-2:30", 95400), ("1-0:0:10", 86410)],
+)
+def test_time_limits_in_the_formats_of_sbatch(text: str, seconds: int) -> None:
+    """As its manual page has them; what is none is no limit."""
+    assert seconds_in(text) == seconds
+    assert seconds_in("UNLIMITED") == float("inf")
+
+
+WAITING = SlurmJob("PENDING", "Priority", "", 0, 0, partition="all")
+
+
+def squeue_says(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Have the jobs that wait for a partition be these, in the order of their priority."""
+    monkeypatch.setattr(commands, "run_command", lambda *_: text)
+
+
+def test_a_place_has_the_expected_start_if_slurm_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    soon = time.time() + 7200  # clock: squeue tells a moment, and the place is described from now
+    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(soon))
+    squeue_says(monkeypatch, f"14 2020-01-01T00:00:00\n17 {at}\n18 N/A\n")
+    place = find_place("17", WAITING)
+    assert place is not None
+    assert (place.position, place.of) == (2, 3)
+    assert re.match(r"2 of 3 in the queue of its partition, expected to start in (2 h|1 h .*) \(", place.describe())
+    unknown = find_place("18", WAITING)
+    assert unknown is not None
+    assert unknown.describe() == "3 of 3 in the queue of its partition"
+
+
+def test_a_field_without_a_value_does_not_take_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a job that waits again; of two parts, the first one counts."""
+    told = "JobId=17 NodeList= BatchHost=n1 Comment=a\nJobId=18 NodeList=n2 BatchHost=n2\n"
+    monkeypatch.setattr(commands, "run_command", lambda *_, **__: told)
+    assert commands.show("job", "17") == {"JobId": "17", "NodeList": "", "BatchHost": "n1", "Comment": "a"}
+
+
+def test_a_heterogeneous_job_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm 22.05 lists each part, as job 14+0, 14+1 and so on."""
+    squeue_says(monkeypatch, "14+0 N/A\n14+1 N/A\n17+0 N/A\n17+1 N/A\n")
+    place = find_place("17", WAITING)
+    assert place is not None
+    assert (place.position, place.of) == (2, 2)
+    squeue_says(monkeypatch, "17+0 N/A\n17+1 N/A\n")
+    assert find_place("17", WAITING) is None  # it waits alone
+
+
+@pytest.mark.parametrize("job", [None, WAITING._replace(state="RUNNING"), WAITING._replace(reason="BeginTime")])
+def test_a_job_that_does_not_wait_for_its_turn_has_no_place(
+    monkeypatch: pytest.MonkeyPatch, job: SlurmJob | None
+) -> None:
+    squeue_says(monkeypatch, "17 N/A\n")
+    assert find_place("17", WAITING) is None
+    squeue_says(monkeypatch, "15 N/A\n17 N/A\n")
+    assert find_place("17", WAITING) is not None
+    assert find_place("16", WAITING) is None
+    assert find_place("17", job) is None
+
+
+def test_only_what_changes_much_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the way, or a start that is expected much earlier or later."""
+    now = 1e9
+    monkeypatch.setattr(time, "time", lambda: now)
+    told = QueuePlace(8, 20, now + 4000)
+    assert QueuePlace(5, 30, now + 4500).is_about(told)
+    assert not QueuePlace(4, 20, now + 4000).is_about(told)
+    assert not QueuePlace(8, 20, now + 6000).is_about(told)
+    assert not QueuePlace(8, 20, math.inf).is_about(told)
+    assert not told.is_about(None)
