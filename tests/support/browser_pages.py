@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from support import waiting
 from support.web_pages import Server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-PATIENCE = 120_000  # milliseconds
+PATIENCE = 1000 * waiting.PATIENCE  # milliseconds
 
 
 def signed_in(browser: Browser, server: Server) -> Iterator[Page]:
@@ -27,3 +28,10 @@ def signed_in(browser: Browser, server: Server) -> Iterator[Page]:
     yield page
     context.close()
     assert not [what for what in trouble if not what.startswith("data:")]
+
+
+def fits_a_phone(page: Page) -> bool:
+    """Return whether nothing on a page is wider than the screen of a phone."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    fits: bool = page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    return fits

@@ -56,7 +56,6 @@ def shown(history: History) -> tuple[dict[str, Any], str]:
 
 
 def test_memory_that_grows_is_shown_with_when_it_is_full() -> None:
-    """Told once; later predictions only change what `ps` and metrics show."""
     history = mirrored(2)
     sentence = "the memory of worker:1 grows by 600 MiB per minute: out of memory in about 2 h"
     assert said(history, GROWS, GROWS._replace(left=7000.0)) == [f"warning: {sentence}"]
@@ -197,7 +196,6 @@ def reporter() -> tuple[StillLoop, VitalsReporter, list[dict[str, Any]]]:
 
 
 def test_the_agent_measures_its_tasks_until_they_are_gone() -> None:
-    """Their memory, with its history for a new supervisor."""
     loop, measuring, told = reporter()
     measuring.add("sidecar", 2, os.getpid)
     for _ in range(3):
@@ -317,7 +315,6 @@ def test_the_tasks_of_a_host_fill_its_memory_together() -> None:
 
 
 def test_a_long_series_stays_short() -> None:
-    """It keeps the first point and the last ones."""
     series = MemorySeries()
     for second in range(50_000):
         series.add(float(second), second)

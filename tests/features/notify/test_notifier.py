@@ -50,7 +50,6 @@ def test_a_restart_of_one() -> None:
 
 
 def test_a_stall() -> None:
-    """Of the tasks that train, once in an attempt."""
     history = job(timeouts={"stall": "10s"}).start()
     stalls = [OutputStalled(HERE, f"worker:{index}", 0) for index in (0, 1)]
     (found,) = told(history, *[lambda stall=stall: history.happens(stall) for stall in stalls])
@@ -62,7 +61,6 @@ def test_a_stall() -> None:
     ("state", "kinds"), [("succeeded", ["done"]), ("failed", ["failed"]), ("stopped", []), ("interrupted", [])]
 )
 def test_the_end(tmp_path: Path, state: str, kinds: list[str]) -> None:
-    """A user who has ended the job knows of it."""
     history = job(strategy="none").start()
     for task in ("worker:0", "worker:1"):
         history.ends(task, 0)
@@ -132,7 +130,6 @@ def test_a_command_that_fails(tmp_path: Path, command: tuple[str, ...], said: st
 
 
 def test_a_directory_that_is_gone(tmp_path: Path) -> None:
-    """The spec's directory may have been removed while the job ran."""
     run = Told(tmp_path)
     run.plan = run.plan._replace(directory=str(tmp_path / "gone"))
     run.notify(FAILED)

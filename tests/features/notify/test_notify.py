@@ -25,7 +25,6 @@ def told(launch: Launch) -> list[str]:
 
 
 def test_a_restart_and_the_end(launch: Launch) -> None:
-    """In order, with the summary on stdin, and recorded."""
     spec = launch.shell(FAIL_ONCE, workers=1, strategy="none", restart={"backoff": [0, 0]}, notify=TELL)
     ended = launch.up(spec)
     assert ended.returncode == 0, ended.stderr

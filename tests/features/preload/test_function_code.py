@@ -134,7 +134,6 @@ def test_changes_of_where_modules_are_found(function: Callable[..., Any]) -> Non
 
 
 def test_variables_that_imports_read() -> None:
-    """In the code, in what it calls, and in its arguments."""
     reason = "mentions TF_ENABLE_ONEDNN_OPTS, which is read while modules are imported"
     assert reason_against(sets_variable_of_imports) == reason
     assert reason_against(lambda: [sets_variable_of_imports()]) == reason  # type: ignore[func-returns-value]

@@ -75,14 +75,12 @@ def looks(text: str) -> list[Look]:
     ],
 )
 def test_the_time_of_an_import(text: str, has_imported: bool, span: tuple[float, float] | None) -> None:
-    """It ends when nothing was imported for two looks."""
     assert import_times.has_imported(looks(text)) is has_imported
     assert import_times.span(looks(text)) == span
 
 
 @pytest.mark.parametrize(("program", "reason"), [("import json", ""), (SETS, "TF_NUM_INTEROP_THREADS")])
 def test_programs_that_cannot_be_forked(program: str, reason: str) -> None:
-    """They are found from what the kernel shows of them."""
     text = f"{program}\nprint(); input()"
     with subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

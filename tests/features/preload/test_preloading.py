@@ -40,7 +40,6 @@ def test_a_command_that_cannot_be_preloaded_is_pointed_out(command: str, fields:
 
 @pytest.mark.parametrize("fields", [{"preload": ["json"]}, {"warm": "10m"}])
 def test_nothing_is_preloaded_in_a_private_network(fields: dict[str, Any]) -> None:
-    """A warning says so, and the plan does not claim otherwise."""
     warning = problem_of(network="private", **fields)
     assert (warning.severity, warning.where) == ("warning", next(iter(fields)))
     plan = planned({**SMALLEST_LOCAL, "network": "private", **fields})

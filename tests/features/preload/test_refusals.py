@@ -58,7 +58,6 @@ def test_a_record_holds_while_the_directories_are_the_same(record: str, tmp_path
 
 
 def test_an_old_record_is_ignored_and_removed(record: str) -> None:
-    """Something else may have changed since yesterday: a driver, a kernel."""
     refusals.remember(record, "it has a thread", {})
     yesterday = time.time() - 25 * 3600  # clock: compared with the time of a file
     os.utime(record, (0, yesterday))

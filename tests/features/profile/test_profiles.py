@@ -136,7 +136,6 @@ class HostAgent:
 
 
 def test_an_agent_answers_once_for_each_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be profiled is refused with the reason."""
     host = HostAgent(monkeypatch)
     host.begin()
     host.samplers[0].finish(b"stacks")

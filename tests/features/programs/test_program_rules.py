@@ -50,7 +50,6 @@ def _install_keras(directory: Path, monkeypatch: pytest.MonkeyPatch, version: st
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["program"])
 def test_what_is_said(case: dict[str, Any], tmp_path: Path) -> None:
-    """One sentence each, which begins with file and line."""
     fields = {"cluster": case.get("cluster", {"worker": 2}), **case.get("fields", {})}
     said = sentences(written(tmp_path, case["files"]), **fields)
     expected = case.get("warnings", [])

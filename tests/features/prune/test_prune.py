@@ -100,348 +100,336 @@ def remove_all(retention: RetentionPlan = WEEK) -> None:
             prune.remove_run(run)
 
 
-class TestRetention:
-    """Which runs are old."""
-
-    def test_only_runs_that_ended_long_ago(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        old, new = make_run(monkeypatch, 7.1), make_run(monkeypatch, 6.9)
-        assert names() == [old.name]
-        remove_all()
-        assert not old.exists()
-        assert (new / "logs" / "worker-0.log").exists()
-
-    def test_the_newest_runs_of_each_job_are_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """However old, and however many newer ones other jobs have."""
-        train = [make_run(monkeypatch, days) for days in (30, 40, 50)]
-        evaluate = [make_run(monkeypatch, days, "evaluate") for days in (20, 60)]
-        assert names(RetentionPlan(1, 7 * DAY)) == [train[1].name, train[2].name, evaluate[1].name]
-        assert names(RetentionPlan(2, 7 * DAY)) == [train[2].name]
-        assert names(RetentionPlan(3, 7 * DAY)) == []
-
-    def test_names_tell_which_runs_may_be_too_old(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """At the end of a run, no file of those that are not is looked at, however many they are."""
-        new, old, oldest = (make_run(monkeypatch, days) for days in (6, 8, 30))
-        make_run(monkeypatch, 40, "evaluate")
-        week = 7 * DAY
-        assert run_names.may_be_too_old("train", RetentionPlan(0, week), NOW) == [old, oldest]
-        assert run_names.may_be_too_old("train", RetentionPlan(2, week), NOW) == [oldest]
-        assert run_names.may_be_too_old("train", RetentionPlan(2, 31 * DAY), NOW) == []
-        assert run_names.may_be_too_old("train", RetentionPlan(0, 1e12), NOW) == []
-        assert [run.path for run in prune.apply_retention("train", RetentionPlan(0, week), NOW)] == [old, oldest]
-        assert new.exists()
-
-    def test_the_size_is_what_is_on_the_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Each file once, whatever its names; links outside count nothing."""
-        path = make_run(monkeypatch, 30)
-        (before,) = prune.find_old(WEEK, NOW).runs
-        assert before.size >= 5000
-        os.link(path / "logs" / "worker-0.log", path / "again")
-        (path / "link").symlink_to("/usr")
-        (after,) = prune.find_old(WEEK, NOW).runs
-        assert after.size <= before.size + 4096
-
-    def test_without_runs(self, home: Path) -> None:
-        assert prune.find_old(WEEK, NOW) == ([], [], [])
-        (home / "runs").rmdir()
-        assert prune.find_old(WEEK, NOW) == ([], [], [])
-        remove_all()
-        assert os.listdir(home) == []
+def test_only_runs_that_ended_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = make_run(monkeypatch, 7.1), make_run(monkeypatch, 6.9)
+    assert names() == [old.name]
+    remove_all()
+    assert not old.exists()
+    assert (new / "logs" / "worker-0.log").exists()
 
 
-class TestLiveRuns:
-    """Runs that are never removed."""
+def test_the_newest_runs_of_each_job_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = [make_run(monkeypatch, days) for days in (30, 40, 50)]
+    evaluate = [make_run(monkeypatch, days, "evaluate") for days in (20, 60)]
+    assert names(RetentionPlan(1, 7 * DAY)) == [train[1].name, train[2].name, evaluate[1].name]
+    assert names(RetentionPlan(2, 7 * DAY)) == [train[2].name]
+    assert names(RetentionPlan(3, 7 * DAY)) == []
 
-    def test_a_run_with_a_supervisor(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        path = make_run(monkeypatch, 30)
-        lock = run_lock.take_lock(path)
-        assert prune.find_old(AT_ONCE, NOW) == ([], [], [])
-        with pytest.raises(TflaunchError, match=f"^run {path.name} is live; to end it: tflaunch down") as caught:
-            prune.find_named([path.name], NOW)
-        assert caught.value.exit_code == EXIT_USAGE
-        os.close(lock)
-        assert names() == [path.name]
 
-    def test_a_run_with_an_agent_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The tasks of a lost run outlive its supervisor by the lease."""
-        path = make_run(monkeypatch, 30, exit_code=None)
-        (path / "agents" / HERE).mkdir(parents=True)
-        with open(path / "agents" / HERE / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            age(path, 30)
-            assert reason(path).startswith("has an agent that lives on this machine")
+def test_names_tell_which_runs_may_be_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of a run, no file of those that are not is looked at, however many they are."""
+    new, old, oldest = (make_run(monkeypatch, days) for days in (6, 8, 30))
+    make_run(monkeypatch, 40, "evaluate")
+    week = 7 * DAY
+    assert run_names.may_be_too_old("train", RetentionPlan(0, week), NOW) == [old, oldest]
+    assert run_names.may_be_too_old("train", RetentionPlan(2, week), NOW) == [oldest]
+    assert run_names.may_be_too_old("train", RetentionPlan(2, 31 * DAY), NOW) == []
+    assert run_names.may_be_too_old("train", RetentionPlan(0, 1e12), NOW) == []
+    assert [run.path for run in prune.apply_retention("train", RetentionPlan(0, week), NOW)] == [old, oldest]
+    assert new.exists()
+
+
+def test_the_size_is_what_is_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_run(monkeypatch, 30)
+    (before,) = prune.find_old(WEEK, NOW).runs
+    assert before.size >= 5000
+    os.link(path / "logs" / "worker-0.log", path / "again")
+    (path / "link").symlink_to("/usr")
+    (after,) = prune.find_old(WEEK, NOW).runs
+    assert after.size <= before.size + 4096
+
+
+def test_without_runs(home: Path) -> None:
+    assert prune.find_old(WEEK, NOW) == ([], [], [])
+    (home / "runs").rmdir()
+    assert prune.find_old(WEEK, NOW) == ([], [], [])
+    remove_all()
+    assert os.listdir(home) == []
+
+
+def test_a_run_with_a_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_run(monkeypatch, 30)
+    lock = run_lock.take_lock(path)
+    assert prune.find_old(AT_ONCE, NOW) == ([], [], [])
+    with pytest.raises(TflaunchError, match=f"^run {path.name} is live; to end it: tflaunch down") as caught:
+        prune.find_named([path.name], NOW)
+    assert caught.value.exit_code == EXIT_USAGE
+    os.close(lock)
+    assert names() == [path.name]
+
+
+def test_a_run_with_an_agent_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tasks of a lost run outlive its supervisor by the lease."""
+    path = make_run(monkeypatch, 30, exit_code=None)
+    (path / "agents" / HERE).mkdir(parents=True)
+    with open(path / "agents" / HERE / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         age(path, 30)
-        assert names() == [path.name]
-
-    def test_a_lost_run_with_tasks_on_other_hosts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """When its supervisor was killed is not known, so for a day after its last output."""
-        path = make_run(monkeypatch, 0.9, host="h1", exit_code=None)
-        assert reason(path) == (
-            "may have live tasks on h1, as its supervisor was killed; "
-            f"to end them: tflaunch down {path.name}"
-        )  # fmt: skip
-        age(path, 1.1)
-        assert names(AT_ONCE) == [path.name]
-        here = make_run(monkeypatch, 0.0, exit_code=None)  # without an agent it has no tasks
-        assert names(AT_ONCE) == [here.name, path.name]
-        assert names(WEEK) == []
-
-    def test_a_run_that_may_be_starting(self, home: Path) -> None:
-        """Its directory is made before its lock is taken; it is listed only where its age would not keep it."""
-        directory = RunDirectory("train")
-        age(directory.path, 0.1)
-        assert reason(directory.path) == "has not begun, and was written to within a day, so it may be alive"
-        assert prune.find_old(WEEK, NOW) == ([], [], [])
-        age(directory.path, 8)
-        (old,) = prune.find_old(WEEK, NOW).runs
-        assert (old.name, old.state) == (directory.run, "not begun")
-
-    @pytest.mark.parametrize("has_begun", [True, False])
-    def test_a_job_of_slurm_that_is_not_over(self, monkeypatch: pytest.MonkeyPatch, has_begun: bool) -> None:
-        """Waiting or running, here or elsewhere; or if Slurm does not answer."""
-        path = make_run(monkeypatch, 30)
-        if not has_begun:
-            (path / JOURNAL_NAME).unlink()
-        batch.note_job(path, "17")
-        job = SlurmJob("PENDING", "Priority", "", 0, 0)
-        monkeypatch.setattr(commands, "find_job", lambda _: job)
-        assert prune.find_old(AT_ONCE, NOW) == ([], [], [])
-        with pytest.raises(TflaunchError, match="is live: its job of Slurm is PENDING"):
-            prune.find_named([path.name], NOW)
-
-        def fails(_: str) -> SlurmJob:
-            raise SlurmError("no controller")
-
-        monkeypatch.setattr(commands, "find_job", fails)
-        assert reason(path) == "may be alive, as Slurm cannot be asked about its job: no controller"
-        monkeypatch.setattr(commands, "find_job", lambda _: None)
-        assert names() == [path.name]
+        assert reason(path).startswith("has an agent that lives on this machine")
+    age(path, 30)
+    assert names() == [path.name]
 
 
-class TestRaces:
-    """What happens between the search and the removal."""
+def test_a_lost_run_with_tasks_on_other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When its supervisor was killed is not known, so for a day after its last output."""
+    path = make_run(monkeypatch, 0.9, host="h1", exit_code=None)
+    assert reason(path) == (
+        "may have live tasks on h1, as its supervisor was killed; "
+        f"to end them: tflaunch down {path.name}"
+    )  # fmt: skip
+    age(path, 1.1)
+    assert names(AT_ONCE) == [path.name]
+    here = make_run(monkeypatch, 0.0, exit_code=None)  # without an agent it has no tasks
+    assert names(AT_ONCE) == [here.name, path.name]
+    assert names(WEEK) == []
 
-    def test_a_run_that_was_resumed_meanwhile(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Its supervisor holds the lock; or it has ended once more, and wrote to its journal."""
-        path = make_run(monkeypatch, 30, exit_code=None)
-        (old,) = prune.find_old(WEEK, NOW).runs
-        lock = run_lock.take_lock(path)
-        with pytest.raises(TflaunchError, match="has a supervisor already"):
-            prune.remove_run(old)
-        os.close(lock)
-        os.utime(path / JOURNAL_NAME)
-        with pytest.raises(TflaunchError, match=f"^run {path.name} has changed in the meantime$"):
-            prune.remove_run(old)
-        assert (path / JOURNAL_NAME).exists()
 
-    def test_the_lock_is_held_until_the_run_is_out_of_sight(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A process that waits for the lock does not get it, and nothing is written into what is being removed."""
-        path = make_run(monkeypatch, 30)
-        (old,) = prune.find_old(WEEK, NOW).runs
-        messages = []
+def test_a_run_that_may_be_starting(home: Path) -> None:
+    """Its directory is made before its lock is taken; it is listed only where its age would not keep it."""
+    directory = RunDirectory("train")
+    age(directory.path, 0.1)
+    assert reason(directory.path) == "has not begun, and was written to within a day, so it may be alive"
+    assert prune.find_old(WEEK, NOW) == ([], [], [])
+    age(directory.path, 8)
+    (old,) = prune.find_old(WEEK, NOW).runs
+    assert (old.name, old.state) == (directory.run, "not begun")
 
-        def delete(trash: Path) -> None:
-            assert trash.parent == path.parent
-            assert run_names.newest_first() == []
-            for place in (path, trash):
-                with pytest.raises(TflaunchError) as caught:
-                    run_lock.take_lock(place)
-                messages.append(str(caught.value))
 
-        monkeypatch.setattr(file_tree, "delete_tree", delete)
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_job_of_slurm_that_is_not_over(monkeypatch: pytest.MonkeyPatch, has_begun: bool) -> None:
+    """Waiting or running, here or elsewhere; or if Slurm does not answer."""
+    path = make_run(monkeypatch, 30)
+    if not has_begun:
+        (path / JOURNAL_NAME).unlink()
+    batch.note_job(path, "17")
+    job = SlurmJob("PENDING", "Priority", "", 0, 0)
+    monkeypatch.setattr(commands, "find_job", lambda _: job)
+    assert prune.find_old(AT_ONCE, NOW) == ([], [], [])
+    with pytest.raises(TflaunchError, match="is live: its job of Slurm is PENDING"):
+        prune.find_named([path.name], NOW)
+
+    def fails(_: str) -> SlurmJob:
+        raise SlurmError("no controller")
+
+    monkeypatch.setattr(commands, "find_job", fails)
+    assert reason(path) == "may be alive, as Slurm cannot be asked about its job: no controller"
+    monkeypatch.setattr(commands, "find_job", lambda _: None)
+    assert names() == [path.name]
+
+
+def test_a_run_that_was_resumed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its supervisor holds the lock; or it has ended once more, and wrote to its journal."""
+    path = make_run(monkeypatch, 30, exit_code=None)
+    (old,) = prune.find_old(WEEK, NOW).runs
+    lock = run_lock.take_lock(path)
+    with pytest.raises(TflaunchError, match="has a supervisor already"):
         prune.remove_run(old)
-        assert messages[0].endswith("No such file or directory")
-        assert "has a supervisor already" in messages[1]
+    os.close(lock)
+    os.utime(path / JOURNAL_NAME)
+    with pytest.raises(TflaunchError, match=f"^run {path.name} has changed in the meantime$"):
+        prune.remove_run(old)
+    assert (path / JOURNAL_NAME).exists()
 
-    def test_a_lock_of_a_removed_run_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A process that opened the file before and locks it afterwards notices."""
-        path = make_run(monkeypatch, 30)
-        real = fcntl.flock
 
-        def lock(descriptor: int, operation: int) -> None:
-            real(descriptor, operation)
-            (path / "lock").unlink()
+def test_the_lock_is_held_until_the_run_is_out_of_sight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that waits for the lock does not get it, and nothing is written into what is being removed."""
+    path = make_run(monkeypatch, 30)
+    (old,) = prune.find_old(WEEK, NOW).runs
+    messages = []
 
-        monkeypatch.setattr(fcntl, "flock", lock)
-        with pytest.raises(TflaunchError, match=f"run {path.name} has just been removed"):
-            run_lock.take_lock(path)
-
-    def test_what_a_killed_prune_left_is_removed_by_the_next(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It is under no other name in the meantime."""
-        path = make_run(monkeypatch, 0)
-        path.rename(path.with_name(f".pruned-{path.name}"))
+    def delete(trash: Path) -> None:
+        assert trash.parent == path.parent
         assert run_names.newest_first() == []
-        (old,) = prune.find_old(RetentionPlan(10, 7 * DAY), NOW).runs
-        assert (old.name, old.state) == (path.name, "removing")
-        remove_all()
-        assert os.listdir(path.parent) == [".prune"]
+        for place in (path, trash):
+            with pytest.raises(TflaunchError) as caught:
+                run_lock.take_lock(place)
+            messages.append(str(caught.value))
+
+    monkeypatch.setattr(file_tree, "delete_tree", delete)
+    prune.remove_run(old)
+    assert messages[0].endswith("No such file or directory")
+    assert "has a supervisor already" in messages[1]
 
 
-class TestLinksAndOwners:
-    """Nothing outside a run's directory is removed, and nothing of others."""
+def test_a_lock_of_a_removed_run_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that opened the file before and locks it afterwards notices."""
+    path = make_run(monkeypatch, 30)
+    real = fcntl.flock
 
-    def test_logs_elsewhere_stay(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        """Where --log-dir led; so does what a task linked to."""
-        path = make_run(monkeypatch, 30, logs=tmp_path / "mine")
-        (tmp_path / "data").mkdir()
-        (tmp_path / "data" / "file").write_text("mine")
-        (path / "code").mkdir()
-        (path / "code" / "data").symlink_to(tmp_path / "data")
-        (path / "code" / "file").symlink_to(tmp_path / "data" / "file")
-        age(path, 30)
-        (old,) = prune.find_old(WEEK, NOW).runs
-        assert old.logs == str(tmp_path / "mine")
-        prune.remove_run(old)
-        assert not path.exists()
-        assert (tmp_path / "mine" / "worker-0.log").exists()
-        assert (tmp_path / "data" / "file").read_text() == "mine"
+    def lock(descriptor: int, operation: int) -> None:
+        real(descriptor, operation)
+        (path / "lock").unlink()
 
-    def test_of_a_run_that_is_elsewhere_the_link_is_removed(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        path = make_run(monkeypatch, 30)
-        path.rename(tmp_path / path.name)
-        path.symlink_to(tmp_path / path.name)
-        (found,) = prune.find_old(WEEK, NOW).runs
-        prune.remove_run(found)
-        assert names() == []
-        assert not path.is_symlink()
-        assert list((tmp_path / path.name).iterdir())
-
-    @pytest.mark.needs("root")
-    def test_files_of_others_keep_the_whole_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A container may have written them; half a run would be worse than a whole one."""
-        path, other = make_run(monkeypatch, 30), make_run(monkeypatch, 31)
-        file = path / "logs" / "worker-0.log"
-        os.chown(file, 65534, -1)
-        found = prune.find_old(WEEK, NOW)
-        assert [run.name for run in found.runs] == [other.name]
-        assert [kept.name for kept in found.kept] == [path.name]
-        assert f"{file} belongs to nobody; remove it by hand" in found.kept[0].reason
-        os.chown(path, 65534, -1)
-        assert f"{path} belongs to nobody" in reason(path)
-        with pytest.raises(TflaunchError, match=f"run {path.name} cannot be removed: .* belongs to nobody"):
-            prune.find_named([path.name], NOW)
-
-    def test_what_a_task_made_read_only_is_removed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        path = make_run(monkeypatch, 30)
-        deep = path / "code" / "cache"
-        deep.mkdir(parents=True)
-        (deep / "file").touch()
-        for directory in (deep, deep.parent):
-            directory.chmod(0o500)
-        age(path, 30)
-        remove_all()
-        assert not path.exists()
-
-    def test_a_directory_that_is_no_run_stays(self, home: Path) -> None:
-        (home / "runs" / "backup").mkdir()
-        age(home / "runs" / "backup", 30)
-        assert reason(home / "runs" / "backup") == "does not have the name of a run; remove it by hand"
+    monkeypatch.setattr(fcntl, "flock", lock)
+    with pytest.raises(TflaunchError, match=f"run {path.name} has just been removed"):
+        run_lock.take_lock(path)
 
 
-class TestDamagedRuns:
-    """One bad run does not stop the rest."""
-
-    @pytest.mark.parametrize("journal", [b"", b"{}\n", b"no json\n", b"\xff" * 9])
-    def test_a_damaged_run_is_listed_and_removed_only_by_name(
-        self, monkeypatch: pytest.MonkeyPatch, journal: bytes
-    ) -> None:
-        bad, sound = make_run(monkeypatch, 31), make_run(monkeypatch, 30)
-        (bad / JOURNAL_NAME).write_bytes(journal)
-        with pytest.raises(TflaunchError, match=f"run {bad.name} is damaged, and was written to within a day"):
-            prune.find_named([bad.name], NOW)  # its journal cannot say that its tasks are dead
-        age(bad, 31)
-        found = prune.find_old(WEEK, NOW)
-        assert [run.name for run in found.runs] == [sound.name]
-        (kept,) = found.kept
-        assert kept.name == bad.name
-        assert kept.reason.startswith("is damaged: ")
-        assert kept.reason.endswith(f"; to remove it: tflaunch prune {bad.name}")
-        (named,) = prune.find_named([bad.name, bad.name], NOW).runs
-        prune.remove_run(named)
-        assert not bad.exists()
-        assert sound.exists()
+def test_what_a_killed_prune_left_is_removed_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_run(monkeypatch, 0)
+    path.rename(path.with_name(f".pruned-{path.name}"))
+    assert run_names.newest_first() == []
+    (old,) = prune.find_old(RetentionPlan(10, 7 * DAY), NOW).runs
+    assert (old.name, old.state) == (path.name, "removing")
+    remove_all()
+    assert os.listdir(path.parent) == [".prune"]
 
 
-class TestNames:
-    """RUN arguments."""
+def test_logs_elsewhere_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = make_run(monkeypatch, 30, logs=tmp_path / "mine")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "file").write_text("mine")
+    (path / "code").mkdir()
+    (path / "code" / "data").symlink_to(tmp_path / "data")
+    (path / "code" / "file").symlink_to(tmp_path / "data" / "file")
+    age(path, 30)
+    (old,) = prune.find_old(WEEK, NOW).runs
+    assert old.logs == str(tmp_path / "mine")
+    prune.remove_run(old)
+    assert not path.exists()
+    assert (tmp_path / "mine" / "worker-0.log").exists()
+    assert (tmp_path / "data" / "file").read_text() == "mine"
 
-    @pytest.mark.parametrize("name", ["train", "", "..", ".", "runs/..", "train-2"])
-    def test_a_beginning_is_not_enough(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-        make_run(monkeypatch, 30)
-        with pytest.raises(TflaunchError, match=r"there is no run .*; give the whole name of a run") as caught:
-            prune.find_named([name], NOW)
-        assert caught.value.exit_code == EXIT_USAGE
+
+def test_of_a_run_that_is_elsewhere_the_link_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = make_run(monkeypatch, 30)
+    path.rename(tmp_path / path.name)
+    path.symlink_to(tmp_path / path.name)
+    (found,) = prune.find_old(WEEK, NOW).runs
+    prune.remove_run(found)
+    assert names() == []
+    assert not path.is_symlink()
+    assert list((tmp_path / path.name).iterdir())
 
 
-class TestCaches:
-    """What the agents of other machines' runs have stored here."""
+@pytest.mark.skipif(os.getuid() != 0, reason="gives a file to another user")
+def test_files_of_others_keep_the_whole_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may have written them; half a run would be worse than a whole one."""
+    path, other = make_run(monkeypatch, 30), make_run(monkeypatch, 31)
+    file = path / "logs" / "worker-0.log"
+    os.chown(file, 65534, -1)
+    found = prune.find_old(WEEK, NOW)
+    assert [run.name for run in found.runs] == [other.name]
+    assert [kept.name for kept in found.kept] == [path.name]
+    assert f"{file} belongs to nobody; remove it by hand" in found.kept[0].reason
+    os.chown(path, 65534, -1)
+    assert f"{path} belongs to nobody" in reason(path)
+    with pytest.raises(TflaunchError, match=f"run {path.name} cannot be removed: .* belongs to nobody"):
+        prune.find_named([path.name], NOW)
 
-    def test_synced_code_that_no_run_has_used(self, home: Path) -> None:
-        """By the time of the last use, a day at least; other files are not touched."""
-        place = home / "files"
-        place.mkdir(mode=0o700)
-        for content, days in ((b"old", 8.0), (b"new", 6.0), (b"newer", 0.5)):
-            file = place / hashlib.sha256(content).hexdigest()
-            file.write_bytes(content)
-            os.utime(file, (NOW - days * DAY,) * 2)
-        (place / "notes").touch()
-        os.utime(place / "notes", (0, 0))
-        agents = home / "agents"  # a link leads somewhere else
-        agents.symlink_to(place)
-        digests = [hashlib.sha256(content).hexdigest() for content in (b"old", b"new")]
-        (found,) = prune.find_old(WEEK, NOW).cached
-        assert (found.kind, found.path.name) == ("code", digests[0])
-        assert {each.path.name for each in prune.find_old(AT_ONCE, NOW).cached} == set(digests)
-        os.utime(found.path)
-        assert not agent_caches.remove_cached(found)
-        os.utime(found.path, (0, 0))
-        assert agent_caches.remove_cached(found)
-        assert not agent_caches.remove_cached(found)
-        assert not found.path.exists()
 
-    @pytest.mark.parametrize("name", ["compiled", "plans"])
-    def test_a_cache_of_an_earlier_version(self, home: Path, name: str) -> None:
-        """A process of that version makes again what it misses."""
-        place = home / name
-        (place / "usr/lib").mkdir(parents=True, mode=0o700)
-        (place / "usr/lib/os.cpython-311.pyc").write_bytes(b"x")
-        age(place, 6)
+def test_what_a_task_made_read_only_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_run(monkeypatch, 30)
+    deep = path / "code" / "cache"
+    deep.mkdir(parents=True)
+    (deep / "file").touch()
+    for directory in (deep, deep.parent):
+        directory.chmod(0o500)
+    age(path, 30)
+    remove_all()
+    assert not path.exists()
+
+
+def test_a_directory_that_is_no_run_stays(home: Path) -> None:
+    (home / "runs" / "backup").mkdir()
+    age(home / "runs" / "backup", 30)
+    assert reason(home / "runs" / "backup") == "does not have the name of a run; remove it by hand"
+
+
+@pytest.mark.parametrize("journal", [b"", b"{}\n", b"no json\n", b"\xff" * 9])
+def test_a_damaged_run_is_listed_and_removed_only_by_name(monkeypatch: pytest.MonkeyPatch, journal: bytes) -> None:
+    bad, sound = make_run(monkeypatch, 31), make_run(monkeypatch, 30)
+    (bad / JOURNAL_NAME).write_bytes(journal)
+    with pytest.raises(TflaunchError, match=f"run {bad.name} is damaged, and was written to within a day"):
+        prune.find_named([bad.name], NOW)  # its journal cannot say that its tasks are dead
+    age(bad, 31)
+    found = prune.find_old(WEEK, NOW)
+    assert [run.name for run in found.runs] == [sound.name]
+    (kept,) = found.kept
+    assert kept.name == bad.name
+    assert kept.reason.startswith("is damaged: ")
+    assert kept.reason.endswith(f"; to remove it: tflaunch prune {bad.name}")
+    (named,) = prune.find_named([bad.name, bad.name], NOW).runs
+    prune.remove_run(named)
+    assert not bad.exists()
+    assert sound.exists()
+
+
+@pytest.mark.parametrize("name", ["train", "", "..", ".", "runs/..", "train-2"])
+def test_a_beginning_is_not_enough(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    make_run(monkeypatch, 30)
+    with pytest.raises(TflaunchError, match=r"there is no run .*; give the whole name of a run") as caught:
+        prune.find_named([name], NOW)
+    assert caught.value.exit_code == EXIT_USAGE
+
+
+def test_synced_code_that_no_run_has_used(home: Path) -> None:
+    """By the time of the last use, a day at least; other files are not touched."""
+    place = home / "files"
+    place.mkdir(mode=0o700)
+    for content, days in ((b"old", 8.0), (b"new", 6.0), (b"newer", 0.5)):
+        file = place / hashlib.sha256(content).hexdigest()
+        file.write_bytes(content)
+        os.utime(file, (NOW - days * DAY,) * 2)
+    (place / "notes").touch()
+    os.utime(place / "notes", (0, 0))
+    agents = home / "agents"  # a link leads somewhere else
+    agents.symlink_to(place)
+    digests = [hashlib.sha256(content).hexdigest() for content in (b"old", b"new")]
+    (found,) = prune.find_old(WEEK, NOW).cached
+    assert (found.kind, found.path.name) == ("code", digests[0])
+    assert {each.path.name for each in prune.find_old(AT_ONCE, NOW).cached} == set(digests)
+    os.utime(found.path)
+    assert not agent_caches.remove_cached(found)
+    os.utime(found.path, (0, 0))
+    assert agent_caches.remove_cached(found)
+    assert not agent_caches.remove_cached(found)
+    assert not found.path.exists()
+
+
+@pytest.mark.parametrize("name", ["compiled", "plans"])
+def test_a_cache_of_an_earlier_version(home: Path, name: str) -> None:
+    place = home / name
+    (place / "usr/lib").mkdir(parents=True, mode=0o700)
+    (place / "usr/lib/os.cpython-311.pyc").write_bytes(b"x")
+    age(place, 6)
+    assert prune.find_old(WEEK, NOW).cached == []
+    age(place, 30)
+    (found,) = prune.find_old(WEEK, NOW).cached
+    assert (found.kind, found.path) == ("compiled", place)
+    assert agent_caches.remove_cached(found)
+    assert not place.exists()
+
+
+def test_agents_of_other_versions(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that of this version, and none while an agent lives, which may import from it."""
+    place = home / "agents"
+    for name in ("a" * 64, f"{'b' * 64}.new", bootstrap.build_archive().sha256, "c" * 64, "mine"):
+        (place / name / "tflaunch_worker").mkdir(parents=True, mode=0o700)
+    place.chmod(0o700)
+    age(place, 30)
+    os.utime(place / ("c" * 64))
+    found = prune.find_old(WEEK, NOW).cached
+    assert [each.path.name for each in found] == ["a" * 64, f"{'b' * 64}.new"]
+    run = home / "runs" / "elsewhere-20260101-120000-aaaa" / "agents" / "h1"
+    run.mkdir(parents=True)
+    with open(run / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         assert prune.find_old(WEEK, NOW).cached == []
-        age(place, 30)
-        (found,) = prune.find_old(WEEK, NOW).cached
-        assert (found.kind, found.path) == ("compiled", place)
-        assert agent_caches.remove_cached(found)
-        assert not place.exists()
+        assert not agent_caches.remove_cached(found[0])
+        with pytest.raises(TflaunchError, match="end it on the machine where it was started"):
+            prune.find_named([run.parent.parent.name], NOW)
+    assert all(agent_caches.remove_cached(each) for each in found)
+    assert len(list(place.iterdir())) == 4  # with the lock
+    assert not list(place.glob("*.new"))
 
-    def test_agents_of_other_versions(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Not that of this version, and none while an agent lives, which may import from it."""
-        place = home / "agents"
-        for name in ("a" * 64, f"{'b' * 64}.new", bootstrap.build_archive().sha256, "c" * 64, "mine"):
-            (place / name / "tflaunch_worker").mkdir(parents=True, mode=0o700)
-        place.chmod(0o700)
-        age(place, 30)
-        os.utime(place / ("c" * 64))
-        found = prune.find_old(WEEK, NOW).cached
-        assert [each.path.name for each in found] == ["a" * 64, f"{'b' * 64}.new"]
-        run = home / "runs" / "elsewhere-20260101-120000-aaaa" / "agents" / "h1"
-        run.mkdir(parents=True)
-        with open(run / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            assert prune.find_old(WEEK, NOW).cached == []
-            assert not agent_caches.remove_cached(found[0])
-            with pytest.raises(TflaunchError, match="end it on the machine where it was started"):
-                prune.find_named([run.parent.parent.name], NOW)
-        assert all(agent_caches.remove_cached(each) for each in found)
-        assert len(list(place.iterdir())) == 4  # with the lock
-        assert not list(place.glob("*.new"))
 
-    def test_code_of_a_run_of_another_machine(self, home: Path) -> None:
-        """Its journal is there; here are only the files of its agent."""
-        run = home / "runs" / "train-20260101-120000-aaaa"
-        (run / "agents" / "h1" / "code").mkdir(parents=True)
-        (run / "agents" / "h1" / "code" / "train.py").touch()
-        age(run, 8)
-        (old,) = prune.find_old(WEEK, NOW).runs
-        prune.remove_run(old)
-        assert not run.exists()
+def test_code_of_a_run_of_another_machine(home: Path) -> None:
+    """Its journal is there; here are only the files of its agent."""
+    run = home / "runs" / "train-20260101-120000-aaaa"
+    (run / "agents" / "h1" / "code").mkdir(parents=True)
+    (run / "agents" / "h1" / "code" / "train.py").touch()
+    age(run, 8)
+    (old,) = prune.find_old(WEEK, NOW).runs
+    prune.remove_run(old)
+    assert not run.exists()

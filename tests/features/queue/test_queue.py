@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 import signal
-import time
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -134,11 +134,17 @@ def test_a_run_waits_for_another_that_is_not_of_the_queue(launch: Launch) -> Non
     assert queued(launch) == []
 
 
-def test_it_is_shown_here_when_it_begins(launch: Launch) -> None:
-    held(launch)
-    process = launch.start("up", "--queue", shell(launch, "echo trains; exit 7"))
+def start_queued(launch: Launch, *arguments: object) -> subprocess.Popen[str]:
+    """Start a command that waits for the run of `held`, and return it when it says so."""
+    process = launch.start("up", *arguments)
     assert process.stderr is not None
     assert "is in the queue; it waits for holder-" in process.stderr.readline()
+    return process
+
+
+def test_it_is_shown_here_when_it_begins(launch: Launch) -> None:
+    held(launch)
+    process = start_queued(launch, "--queue", shell(launch, "echo trains; exit 7"))
     free(launch)
     said, _ = process.communicate(timeout=PATIENCE)
     assert (process.returncode, said) == (7, "worker:0 | trains\n")
@@ -146,9 +152,7 @@ def test_it_is_shown_here_when_it_begins(launch: Launch) -> None:
 
 def test_an_interrupt_takes_it_out_of_the_queue(launch: Launch) -> None:
     held(launch)
-    process = launch.start("up", shell(launch, MARK + "; exit {matrix.code}"), "--matrix", "code=1,2")
-    assert process.stderr is not None
-    assert "is in the queue; it waits for holder-" in process.stderr.readline()
+    process = start_queued(launch, shell(launch, MARK + "; exit {matrix.code}"), "--matrix", "code=1,2")
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=PATIENCE)
     assert (process.returncode, queued(launch)) == (130, [])
@@ -179,7 +183,6 @@ def test_runs_share_the_gpus_of_a_host(launch: Launch) -> None:
 
 
 def test_slots(launch: Launch) -> None:
-    """A change lets runs begin that wait; it is kept."""
     runs = put(launch, shell(launch, f"{MARK}; {HOLD}; : {{matrix.n}}"), "--matrix", "n=1,2,3")
     wait_until(lambda: begun(launch) == runs[:1])
     assert launch.run("queue", "--slots", "2").returncode == 0
@@ -207,7 +210,6 @@ def test_a_run_has_the_environment_of_its_command(launch: Launch) -> None:
 
 
 def test_a_run_that_cannot_begin(launch: Launch) -> None:
-    """Says why, and does not keep the others waiting."""
     held(launch)
     gone = launch.directory / "gone"
     gone.mkdir()
@@ -241,6 +243,7 @@ def test_the_end_of_a_run_starts_another_dispatcher(launch: Launch) -> None:
     assert launch.run("wait", run).returncode == 0
 
 
+@pytest.mark.thorough
 def test_a_dispatcher_that_is_stopped_is_replaced(launch: Launch) -> None:
     held(launch)
     (run,) = put(launch, shell(launch, MARK))
@@ -264,7 +267,8 @@ def test_dispatchers_that_are_killed(launch: Launch) -> None:
             if chance.random() < 0.5:
                 launch.run("queue")
             continue
-        time.sleep(chance.uniform(0, 0.3))
+        count = len(begun(launch)) + chance.randrange(3) if kills else 0
+        wait_until(lambda: len(begun(launch)) >= count or dispatcher(launch) != found)  # noqa: B023 - called at once
         with suppress(psutil.NoSuchProcess):
             found.kill()
             kills += 1

@@ -50,7 +50,6 @@ def test_a_rerun_has_the_same_plan(launch: Launch) -> None:
 
 
 def test_a_private_network_of_several_hosts_is_not_repeated(launch: Launch) -> None:
-    """Version 0.2 had them; what it has recorded can be read."""
     hosts = ["localhost", "127.0.0.1"]
     spec = launch.spec(cluster={"worker": hosts}, strategy="none", command=["sh", "-c", "echo one"])
     assert launch.run("up", spec).returncode == 0

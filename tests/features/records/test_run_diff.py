@@ -73,18 +73,14 @@ def put(*path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (1, put("code", "untracked", value={"new.py": "1"}), "code: untracked.new.py: (none) -> 1"),
         (1, put("code", "programs", "train.py", value="2"), "code: programs.train.py: 1 -> 2"),
         (1, put("packages", "numpy", value="2.1"), "packages: numpy: 2.0 -> 2.1"),
-        (1, put("packages", "jax", value="0.10"), "packages: jax: (none) -> 0.10"),
         (1, put("packages", value={"numpy": "2.0"}), "packages: keras: 3.15 -> (none)"),
         (1, put("python", value="3.12.1"), "packages: python: 3.11.7 -> 3.12.1"),
-        (1, put("tflaunch", value="1.1"), "packages: tflaunch: 1.0 -> 1.1"),
         (0, put("env", "SEED", value="2"), "spec: tasks.worker:0.env.SEED: 1 -> 2"),
         (0, put("command", value=["python", "train.py", "--lr=0.2"]), "spec: tasks.worker:0.argv[2]: --lr=0.1 -> --lr"),
-        (0, put("restart", value={"max": 1}), "spec: restart.max: 3 -> 1"),
         (0, put("timeouts", value={"stall": 60}), "spec: timeouts.stall: (none) -> 60.0"),
         (0, put("cluster", "worker", value=["a:1", "b:2"]), "spec: tasks.worker:1.address: b:1 -> b:2"),
         (0, put("hosts", "b", "ssh", value="ann@c:22"), "spec: hosts.b.ssh: ann@b:22 -> ann@c:22"),
         (1, put("machine", "cores", value=4), "hosts: this machine.cores: 2 -> 4"),
-        (1, put("machine", "gpus", value=1), "hosts: this machine.gpus: 0 -> 1"),
         (1, put("machine", "host", value="there"), "hosts: this machine.host: here -> there"),
         (2, put("code", value=3), "results: exit code: 0 -> 3"),
         (2, put("model", value="others"), "results: collected.worker-0/outputs/model: "),
@@ -122,13 +118,17 @@ def git(directory: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+def commit(directory: Path, files: str = ".") -> None:
+    git(directory, "init", "-q")
+    git(directory, "add", files)
+    git(directory, "commit", "-q", "-m", "first")
+
+
 def test_code_in_a_repository(tmp_path: Path) -> None:
     """The commit, and a patch that leads from it to what runs; the index stays as it is."""
     program = tmp_path / "train.py"
     program.write_text("one\n")
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-q", "-m", "first")
+    commit(tmp_path)
     about, patch = run_record.describe(local_plan(tmp_path))
     assert about["code"]["commit"] == git(tmp_path, "rev-parse", "HEAD")
     assert (about["code"]["patch"], patch) == ("", b"")
@@ -148,12 +148,9 @@ def test_code_in_a_repository(tmp_path: Path) -> None:
 
 
 def test_a_difference_need_not_be_text(tmp_path: Path) -> None:
-    """It is kept as it is, and the record with it."""
     program = tmp_path / "train.py"
     program.write_bytes(b"# caf\xe9\n")
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-q", "-m", "first")
+    commit(tmp_path)
     program.write_bytes(b"# th\xe9\n")
     run = tmp_path / "run"
     run.mkdir()
@@ -165,9 +162,7 @@ def test_a_difference_need_not_be_text(tmp_path: Path) -> None:
 def test_the_file_of_a_secret_is_left_out(tmp_path: Path) -> None:
     for name in ("tracked", "untracked"):
         (tmp_path / name).write_text("old\n")
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "add", "tracked")
-    git(tmp_path, "commit", "-q", "-m", "first")
+    commit(tmp_path, "tracked")
     (tmp_path / "tracked").write_text("hunter2\n")
     secrets = {name: SecretSource(file=str(tmp_path / name)) for name in ("tracked", "untracked")}
     about, patch = run_record.describe(local_plan(tmp_path)._replace(secrets=secrets))

@@ -1,4 +1,4 @@
-"""`tflaunch render --to slurm`: bash runs the script to the same end as `up`, and leaves nothing behind.
+"""`tflaunch render --to slurm|compose`: the commands end as those of `up`, and leave nothing behind.
 
 Beside them, `tests/slurm/test_sbatch.py` submits such scripts to a real Slurm.
 """
@@ -8,12 +8,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support.launch import PATIENCE, Launch
-from support.rendering import MARK, hostile, node_of_slurm, tf_configs, written
+from support.rendering import HOSTILE_TEXTS, MARK, hostile, node_of_slurm, rendered, tf_configs, written
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.cli
 
@@ -58,7 +61,6 @@ def test_every_task_is_given_what_plan_says(launch: Launch) -> None:
 
 @pytest.mark.parametrize("is_from_spec", [True, False])
 def test_a_limit_for_shells_is_not_one_for_the_script(launch: Launch, is_from_spec: bool) -> None:
-    """TMOUT ends `read` in bash; the script still waits."""
     limit = {"TMOUT": "1"}
     launch.env.update({} if is_from_spec else limit)
     command = ["sh", "-c", "sleep 1.2; exit 3"]
@@ -79,7 +81,6 @@ def test_no_text_is_run(launch: Launch) -> None:
 
 
 def test_the_first_failure_ends_all_with_its_code(launch: Launch) -> None:
-    """Including those that ignore TERM, and what they have started."""
     script = (
         f'[ "$TFLAUNCH_TASK" = worker:1 ] && {{ until [ -e up ]; do sleep 0.01; done; exit 7; }}; touch up; {STUBBORN}'
     )
@@ -116,3 +117,79 @@ def test_a_signal_ends_all(launch: Launch, number: int, code: int) -> None:
     os.kill(process.pid, number)
     process.communicate(timeout=PATIENCE)
     assert process.returncode == code
+
+
+# ---- Compose
+
+LASTING = ": > up-$TFLAUNCH_TASK; exec sleep 9999"
+AFTERWARDS = "until [ -e ended ]; do sleep 0.02; done"
+
+
+def composed(directory: Path, **fields: Any) -> dict[str, subprocess.Popen[str]]:
+    """Start the commands of a compose file's services as processes, without containers."""
+    text = rendered({"command": ["sh", "-c", f"cd {directory}; . ./$TFLAUNCH_TASK"], **fields}, "compose")
+    services = yaml.safe_load(text)["services"]
+    started = {}
+    for name, service in services.items():
+        command = [word.replace("$$", "$").replace("/tflaunch/job", str(directory)) for word in service["command"]]
+        given = {key: value.replace("$$", "$") for key, value in service.get("environment", {}).items()}
+        env = {"PATH": os.environ["PATH"], **given}
+        started[name] = subprocess.Popen(command, env=env, text=True, stderr=subprocess.PIPE)
+    return started
+
+
+@pytest.mark.parametrize(
+    ("programs", "code"),
+    [
+        ((AFTERWARDS, "touch ended; exit 0", LASTING, "exit 3"), 0),
+        ((LASTING, "exit 7", LASTING, LASTING), 7),
+        ((LASTING, "kill -KILL $$", LASTING, "exit 0"), 137),
+        (("exit 0", LASTING, "exit 5", "exit 0"), 5),
+    ],
+)
+def test_a_composed_job_ends_as_its_tasks_do(tmp_path: Path, programs: tuple[str, ...], code: int) -> None:
+    """When all deciding tasks have ended or one has failed; no task's container ends earlier."""
+    by_task = dict(zip(("worker:0", "worker:1", "feed", "evaluator:0"), programs, strict=True))
+    for task, program in by_task.items():
+        (tmp_path / task).write_text(program)
+    feed = {"feed": {"command": ["sh", "-c", f"cd {tmp_path}; . ./$TFLAUNCH_TASK"], "required": True}}
+    started = composed(tmp_path, cluster={"worker": 2, "evaluator": 1}, sidecars=feed)
+    try:
+        job = started.pop("job")
+        job.wait(PATIENCE)
+        assert [name for name, task in started.items() if task.poll() is not None] == []
+        # A TERM between the fork and the exec of a task would be lost; Docker kills after the grace.
+        lasting = [tmp_path / f"up-{task}" for task, program in by_task.items() if program == LASTING]
+        wait_until(lambda: all(path.exists() for path in lasting))
+    finally:
+        for process in (job, *started.values()):
+            process.terminate()
+        said = [process.communicate(timeout=PATIENCE)[1] for process in (job, *started.values())]
+    assert job.returncode == code, said
+
+
+def test_a_composed_task_has_its_variables(tmp_path: Path) -> None:
+    names = ("OPTIND", "task", "code", "is_stopped", "left", "TMOUT", "-dash", "a-b")
+    env = dict.fromkeys(names, HOSTILE_TEXTS[1])
+    program = ["cp", "/proc/self/environ", str(tmp_path / "env")]
+    started = composed(tmp_path, cluster={"worker": ["a:2222"]}, env=env, command=program)
+    started["job"].communicate(timeout=PATIENCE)
+    started["worker-0"].terminate()
+    started["worker-0"].communicate(timeout=PATIENCE)
+    assert {f"{name}={value}" for name, value in env.items()} <= set((tmp_path / "env").read_text().split("\0"))
+    assert started["job"].returncode == 0
+
+
+def test_a_composed_task_is_told_to_stop(tmp_path: Path) -> None:
+    """It saves, its container exits with its code, and the job sees the code."""
+    (tmp_path / "worker:0").write_text(
+        "trap 'until [ -e told ]; do sleep 0.02; done; echo > saved; exit 42' TERM; echo > ready; sleep 600 2>&- & wait"
+    )
+    started = composed(tmp_path, cluster={"worker": ["a:2222"]})
+    wait_until((tmp_path / "ready").exists, started["worker-0"])
+    started["worker-0"].terminate()
+    (tmp_path / "told").touch()
+    started["worker-0"].communicate(timeout=PATIENCE)
+    assert (tmp_path / "saved").exists()
+    started["job"].communicate(timeout=PATIENCE)
+    assert [process.returncode for process in started.values()] == [42, 42]

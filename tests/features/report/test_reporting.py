@@ -52,28 +52,19 @@ def test_a_report_is_made_here_and_holds_no_secret(launch: Launch, run: str) -> 
 
 
 def test_what_goes_in_can_be_seen_before_it_is_packed(launch: Launch, run: str) -> None:
-    """As a list, or as the text itself; nothing is written."""
     listed = launch.run("report", "--logs", "--dry-run")
     assert listed.returncode == 0
     assert re.search(r"^logs/worker-0\.log +\d+ B  2 secrets replaced$", listed.stdout, re.MULTILINE)
     shown = launch.run("report", "--logs", "--show")
     assert "==> logs/worker-0.log <==\nlogged in with *** at https://ann:***@hub\n" in shown.stdout
+    assert "    logged in" in shown.stdout  # in the diagnosis
     assert SECRET not in shown.stdout + shown.stderr
     assert listed.stdout == shown.stderr
     assert not list(launch.directory.glob("*.tar.gz"))
-    assert launch.run("report", "--show", "-o", "x").returncode == 2
-
-
-def test_what_tasks_have_printed_is_packed_only_when_asked_for(launch: Launch, run: str) -> None:
-    """Neither as a log nor in the diagnosis; programs print secrets in forms that nobody knows."""
-    asked = launch.run("report", "--logs", "--show")
-    assert "\nlogged in" in asked.stdout
-    assert "    logged in" in asked.stdout
-    shown = launch.run("report", "--show", run)
-    assert "\nlogged in" not in shown.stdout
-    assert "    logged in" not in shown.stdout
-    assert "worker:0 exited with code 3" in shown.stdout
-    assert re.search(r"^logs/worker-0\.log +0 B  not packed, --logs adds it$", shown.stderr, re.MULTILINE)
+    unasked = launch.run("report", "--show", run)  # programs print secrets in forms that nobody knows
+    assert "logged in" not in unasked.stdout
+    assert "worker:0 exited with code 3" in unasked.stdout
+    assert re.search(r"^logs/worker-0\.log +0 B  not packed, --logs adds it$", unasked.stderr, re.MULTILINE)
 
 
 def test_a_report_replaces_no_file_that_was_not_named(launch: Launch, run: str) -> None:
@@ -95,16 +86,16 @@ def test_a_report_can_go_to_stdout(launch: Launch, run: str) -> None:
     assert not list(launch.directory.glob(f"{run}*"))
 
 
-def test_a_run_that_does_not_exist_is_one_sentence(launch: Launch, run: str) -> None:
-    ended = launch.run("report", "missing")
-    assert ended.returncode == 2
-    assert ended.stderr == f"tflaunch: there is no run 'missing'; the runs are {run}\n"
-
-
-def test_a_place_that_cannot_be_written_is_one_sentence(launch: Launch, run: str) -> None:
-    ended = launch.run("report", "-o", "missing/report.tar.gz")
-    assert ended.returncode == 125
-    assert ended.stderr == "tflaunch: missing/report.tar.gz: No such file or directory\n"
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["missing"], 2, "there is no run 'missing'; the runs are RUN"),
+        (["-o", "missing/report.tar.gz"], 125, "missing/report.tar.gz: No such file or directory"),
+    ],
+)
+def test_a_mistake_is_one_sentence(launch: Launch, run: str, arguments: list[str], code: int, sentence: str) -> None:
+    ended = launch.run("report", *arguments)
+    assert (ended.returncode, ended.stderr) == (code, f"tflaunch: {sentence.replace('RUN', run)}\n")
 
 
 def test_logs_that_are_kept_elsewhere_are_packed_without_what_stands_beside_them(launch: Launch) -> None:

@@ -75,7 +75,6 @@ def options(of: Spec) -> list[set[str]]:
 
 
 def test_roles_with_the_same_resources_share_nodes() -> None:
-    """One part for chief and ps, another one for the workers."""
     ours, workers = options(spec(**WORKERS_ON_GPUS))
     assert {"--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=2"} <= ours
     assert not [option for option in ours if option.startswith(("--gres", "--constraint"))]
@@ -84,7 +83,6 @@ def test_roles_with_the_same_resources_share_nodes() -> None:
 
 
 def test_each_named_host_is_a_node_of_the_part_of_its_tasks() -> None:
-    """A sidecar stays with the host that it names."""
     _, workers = options(
         spec(
             **WORKERS_ON_GPUS | {"cluster": {"chief": ["c"], "worker": ["a", "b"], "ps": ["c"]}},

@@ -64,7 +64,6 @@ def test_notes_are_private_whatever_the_umask(path: Path) -> None:
 
 
 def test_what_is_shown_of_a_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting, stopped, or unknown as Slurm does not answer."""
     jobs_are(monkeypatch, WAITING)
     location = locate_run(submit(path))
     assert (run_list.entry_of(path)["state"], location.is_live()) == ("queued", True)
@@ -166,7 +165,6 @@ def test_a_supervisor_on_another_node_is_reached_through_a_step(path: Path, monk
 
 
 def test_a_follower_is_told_once_what_a_job_waits_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what stopped it, if it does not begin."""
     ended = SlurmJob("CANCELLED", "None", "", 0, 0)
     jobs_are(monkeypatch, WAITING, WAITING, ended)
     said: list[str] = []

@@ -39,7 +39,6 @@ def test_a_machine_without_slurm_is_one_sentence(launch: Launch) -> None:
 
 
 def test_an_option_that_sbatch_does_not_know_is_a_mistake_of_the_user(launch: Launch) -> None:
-    """Of sbatch's output, the line that names it is shown."""
     with_sbatch(
         launch, "sbatch: unrecognized option '--nosuch=1'", 'Try "sbatch --help" for more information', code=255
     )
@@ -50,7 +49,6 @@ def test_an_option_that_sbatch_does_not_know_is_a_mistake_of_the_user(launch: La
 
 
 def test_a_job_that_slurm_refuses_has_both_its_reasons(launch: Launch) -> None:
-    """The first line names the value, the last one the rule."""
     failed = "Batch job submission failed: Invalid partition name specified"
     with_sbatch(launch, "sbatch: error: invalid partition specified: nope", f"sbatch: error: {failed}", code=1)
     code, sentence = refused(launch, "--partition", "nope")

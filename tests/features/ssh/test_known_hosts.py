@@ -87,48 +87,49 @@ def the_error_of(hosts: KnownHosts, name: str = "alpha", port: int = 22, key: st
     return sentence
 
 
-class TestNames:
-    @pytest.mark.parametrize(
-        ("names", "is_for"),
-        [
-            ("alpha", True),
-            ("ALPHA", True),
-            ("beta,alpha,10.0.0.1", True),
-            ("al*", True),
-            ("alph?", True),
-            ("alph", False),
-            ("al*,!alpha", False),
-            ("!alpha,al*", False),
-            ("!beta", False),
-            ("*,!beta", True),
-            ("[alpha]:22", False),
-            ("[alpha]:2222", False),
-            ("al[opq]ha", False),
-            (hashed("alpha"), True),
-            (hashed("beta"), False),
-            ("|1|broken", False),
-            ("|1|AAAA|x", False),
-        ],
-    )
-    def test_which_lines_are_for_alpha(self, known: Callable[..., KnownHosts], names: str, is_for: bool) -> None:
-        """As sshd(8) specifies; a name without a port is for every port."""
-        assert is_known(known(f"{names} {ONE} a comment")) is is_for
-        assert is_known(known(f"{names} {ONE}"), port=2222) is (is_for or names == "[alpha]:2222")
+@pytest.mark.parametrize(
+    ("names", "is_for"),
+    [
+        ("alpha", True),
+        ("ALPHA", True),
+        ("beta,alpha,10.0.0.1", True),
+        ("al*", True),
+        ("alph?", True),
+        ("alph", False),
+        ("al*,!alpha", False),
+        ("!alpha,al*", False),
+        ("!beta", False),
+        ("*,!beta", True),
+        ("[alpha]:22", False),
+        ("[alpha]:2222", False),
+        ("al[opq]ha", False),
+        (hashed("alpha"), True),
+        (hashed("beta"), False),
+        ("|1|broken", False),
+        ("|1|AAAA|x", False),
+    ],
+)
+def test_which_lines_are_for_alpha(known: Callable[..., KnownHosts], names: str, is_for: bool) -> None:
+    """As sshd(8) specifies; a name without a port is for every port."""
+    assert is_known(known(f"{names} {ONE} a comment")) is is_for
+    assert is_known(known(f"{names} {ONE}"), port=2222) is (is_for or names == "[alpha]:2222")
 
-    @pytest.mark.parametrize("names", ["[alpha]:2222", "[alp*]:22?2", "[ALPHA]:2222", hashed("[alpha]:2222")])
-    def test_another_port(self, known: Callable[..., KnownHosts], names: str) -> None:
-        """The name is in brackets and lower case, followed by the port."""
-        hosts = known(f"{names} {ONE}")
-        assert is_known(hosts, "Alpha", 2222)
-        assert not is_known(hosts, "alpha", 2223)
-        assert not is_known(hosts, "alpha", 22)
 
-    @pytest.mark.parametrize("key", [ONE, TWO, CURVE])
-    def test_every_line_of_every_file_counts(self, tmp_path: Path, key: str) -> None:
-        """A host may have several keys, also of one type; a missing file counts as empty."""
-        (tmp_path / "1").write_text(f"alpha {TWO}\nalpha {CURVE}\n")
-        (tmp_path / "2").write_text(f"al* {ONE}\n")
-        assert is_known(KnownHosts([str(tmp_path / name) for name in ("0", "1", "2")]), key=key)
+@pytest.mark.parametrize("names", ["[alpha]:2222", "[alp*]:22?2", "[ALPHA]:2222", hashed("[alpha]:2222")])
+def test_another_port(known: Callable[..., KnownHosts], names: str) -> None:
+    """The name is in brackets and lower case, followed by the port."""
+    hosts = known(f"{names} {ONE}")
+    assert is_known(hosts, "Alpha", 2222)
+    assert not is_known(hosts, "alpha", 2223)
+    assert not is_known(hosts, "alpha", 22)
+
+
+@pytest.mark.parametrize("key", [ONE, TWO, CURVE])
+def test_every_line_of_every_file_counts(tmp_path: Path, key: str) -> None:
+    """A host may have several keys, also of one type; a missing file counts as empty."""
+    (tmp_path / "1").write_text(f"alpha {TWO}\nalpha {CURVE}\n")
+    (tmp_path / "2").write_text(f"al* {ONE}\n")
+    assert is_known(KnownHosts([str(tmp_path / name) for name in ("0", "1", "2")]), key=key)
 
 
 @pytest.mark.parametrize("pattern", ["*a" * 200, "*a" * 18 + "b", "a*" * 100 + "?b", "*" * 10_000 + "b"])
@@ -138,7 +139,6 @@ def test_a_pattern_takes_linear_time(pattern: str) -> None:
 
 @given(some.text("ab*?![].", max_size=6), some.text("ab[]", max_size=6))
 def test_patterns_that_say_no_more_than_a_name_are_names(pattern: str, name: str) -> None:
-    """Only *, ? and a leading ! are special."""
     if not set("*?") & set(pattern) and not pattern.startswith("!"):
         assert matches([pattern], name) is (pattern == name)
         assert not matches(["*", f"!{pattern}"], pattern)
@@ -151,96 +151,98 @@ def test_no_file_is_an_accident(tmp_path_factory: pytest.TempPathFactory, raw: b
     assert is_known(KnownHosts([str(path)]))
 
 
-class TestLinesThatAreNone:
-    @pytest.mark.parametrize(
-        "line",
-        [
-            "",
-            "# alpha ssh-ed25519 AAAA",
-            f"#alpha {ONE}",
-            "alpha",
-            "alpha ssh-ed25519",
-            "alpha ssh-ed25519 not-base64",
-            "alpha ssh-ed25519 AAAA",
-            f"alpha ssh-rsa {ONE.split()[1]}",
-            "alpha 1024 35 1234567890",
-            f"@unknown-marker alpha {ONE}",
-            "@revoked",
-        ],
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "# alpha ssh-ed25519 AAAA",
+        f"#alpha {ONE}",
+        "alpha",
+        "alpha ssh-ed25519",
+        "alpha ssh-ed25519 not-base64",
+        "alpha ssh-ed25519 AAAA",
+        f"alpha ssh-rsa {ONE.split()[1]}",
+        "alpha 1024 35 1234567890",
+        f"@unknown-marker alpha {ONE}",
+        "@revoked",
+    ],
+)
+def test_they_are_passed_over(known: Callable[..., KnownHosts], line: str) -> None:
+    assert known(line).key_types("alpha", 22) == []
+    assert is_known(known(line, f"\talpha  {ONE}\r"))
+
+
+def test_a_host_is_asked_for_what_is_known_of_it(known: Callable[..., KnownHosts]) -> None:
+    """Otherwise a host with several keys might present an unknown one; RSA has two signature algorithms."""
+    hosts = known(f"alpha {CURVE}", f"@revoked alpha {TWO}", f"beta,[alpha]:7 {BIG}")
+    assert hosts.key_types("alpha", 22) == ["ecdsa-sha2-nistp256"]
+    assert hosts.key_types("alpha", 7) == ["rsa-sha2-512", "rsa-sha2-256", "ecdsa-sha2-nistp256"]
+    assert hosts.key_types("gamma", 22) == []
+
+
+def test_a_host_with_an_authority_is_asked_for_a_certificate(known: Callable[..., KnownHosts]) -> None:
+    kinds = known(f"@cert-authority * {ONE}").key_types("alpha", 22)
+    assert "ssh-ed25519-cert-v01@openssh.com" in kinds
+    assert set(kinds) <= set(paramiko.Transport._key_info)  # type: ignore[attr-defined]  # noqa: SLF001 - listed nowhere else
+
+
+def test_a_key_that_is_not_known(known: Callable[..., KnownHosts], tmp_path: Path) -> None:
+    assert the_error_of(known(f"beta {ONE}"), port=2222) == (
+        f"its host key {fingerprint(pkey(ONE).asbytes())} (ssh-ed25519) is not in {tmp_path}/known_hosts as that "
+        f"of [alpha]:2222; connect once with `{COMMAND}` and compare the fingerprint"
     )
-    def test_they_are_passed_over(self, known: Callable[..., KnownHosts], line: str) -> None:
-        assert known(line).key_types("alpha", 22) == []
-        assert is_known(known(line, f"\talpha  {ONE}\r"))
 
 
-class TestKeyTypes:
-    def test_a_host_is_asked_for_what_is_known_of_it(self, known: Callable[..., KnownHosts]) -> None:
-        """Otherwise a host with several keys might present an unknown one; RSA has two signature algorithms."""
-        hosts = known(f"alpha {CURVE}", f"@revoked alpha {TWO}", f"beta,[alpha]:7 {BIG}")
-        assert hosts.key_types("alpha", 22) == ["ecdsa-sha2-nistp256"]
-        assert hosts.key_types("alpha", 7) == ["rsa-sha2-512", "rsa-sha2-256", "ecdsa-sha2-nistp256"]
-        assert hosts.key_types("gamma", 22) == []
-
-    def test_a_host_with_an_authority_is_asked_for_a_certificate(self, known: Callable[..., KnownHosts]) -> None:
-        kinds = known(f"@cert-authority * {ONE}").key_types("alpha", 22)
-        assert "ssh-ed25519-cert-v01@openssh.com" in kinds
-        assert set(kinds) <= set(paramiko.Transport._key_info)  # type: ignore[attr-defined]  # noqa: SLF001 - listed nowhere else
-
-
-class TestRefusals:
-    def test_a_key_that_is_not_known(self, known: Callable[..., KnownHosts], tmp_path: Path) -> None:
-        """The fingerprint has OpenSSH's format; the command adds the key."""
-        assert the_error_of(known(f"beta {ONE}"), port=2222) == (
-            f"its host key {fingerprint(pkey(ONE).asbytes())} (ssh-ed25519) is not in {tmp_path}/known_hosts as that "
-            f"of [alpha]:2222; connect once with `{COMMAND}` and compare the fingerprint"
-        )
-
-    def test_a_key_that_has_changed(self, known: Callable[..., KnownHosts], tmp_path: Path) -> None:
-        """The message names the line of the old key; the command removes that."""
-        file = tmp_path / "known_hosts"
-        assert the_error_of(known("", f"alpha {BIG}", f"[alpha]:2222 {TWO}"), port=2222) == (
-            f"its host key has changed: ssh-ed25519 was {fingerprint(pkey(TWO).asbytes())} ({file}:3) and is "
-            f"{fingerprint(pkey(ONE).asbytes())}, so another machine may be answering; only if you expect this, forget "
-            f"the old key with `ssh-keygen -R '[alpha]:2222' -f {file}` and connect once with `{COMMAND}` and compare "
-            "the fingerprint"
-        )
-
-    @pytest.mark.parametrize(
-        ("line", "words"),
-        [
-            (f"alpha {BIG}", "(ssh-ed25519) is not in"),  # not changed: there was none of this type
-            (f"al* {TWO}", "with that line removed and connect once"),  # ssh-keygen -R would refuse a pattern
-            (
-                f"@cert-authority * {ONE}",
-                f"it shows no host certificate, and its key {fingerprint(pkey(ONE).asbytes())}",
-            ),
-        ],
-        ids=["another type", "a pattern", "the key of an authority"],
+def test_a_key_that_has_changed(known: Callable[..., KnownHosts], tmp_path: Path) -> None:
+    """The message names the line of the old key; the command removes that."""
+    file = tmp_path / "known_hosts"
+    assert the_error_of(known("", f"alpha {BIG}", f"[alpha]:2222 {TWO}"), port=2222) == (
+        f"its host key has changed: ssh-ed25519 was {fingerprint(pkey(TWO).asbytes())} ({file}:3) and is "
+        f"{fingerprint(pkey(ONE).asbytes())}, so another machine may be answering; only if you expect this, forget "
+        f"the old key with `ssh-keygen -R '[alpha]:2222' -f {file}` and connect once with `{COMMAND}` and compare "
+        "the fingerprint"
     )
-    def test_what_a_line_does_not_accept(self, known: Callable[..., KnownHosts], line: str, words: str) -> None:
-        assert words in the_error_of(known(line))
 
-    @pytest.mark.parametrize("other", [f"alpha {ONE}", ""])
-    def test_a_revoked_key(self, known: Callable[..., KnownHosts], tmp_path: Path, other: str) -> None:
-        sentence = the_error_of(known(other, f"@revoked * {ONE}"))
-        assert f"is revoked by {tmp_path}/known_hosts:2; do not use the host" in sentence
-        assert is_known(known(f"alpha {TWO}", f"@revoked * {ONE}"), key=TWO)
 
-    def test_without_files(self) -> None:
-        """UserKnownHostsFile may be `none` or /dev/null: no command adds a key to that."""
-        for files in ([], ["/dev/null"], ["/dev/null", "/etc/ssh/ssh_known_hosts"]):
-            sentence = the_error_of(KnownHosts(files))
-            assert "set UserKnownHostsFile, which keeps no key now, to ~/.ssh/known_hosts" in sentence
-            assert f", then connect once with `{COMMAND}`" in sentence
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"alpha {BIG}", "(ssh-ed25519) is not in"),  # not changed: there was none of this type
+        (f"al* {TWO}", "with that line removed and connect once"),  # ssh-keygen -R would refuse a pattern
+        (
+            f"@cert-authority * {ONE}",
+            f"it shows no host certificate, and its key {fingerprint(pkey(ONE).asbytes())}",
+        ),
+    ],
+    ids=["another type", "a pattern", "the key of an authority"],
+)
+def test_what_a_line_does_not_accept(known: Callable[..., KnownHosts], line: str, words: str) -> None:
+    assert words in the_error_of(known(line))
 
-    def test_files_that_cannot_be_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """No host is accepted then; one that is far too large is not read to its end."""
-        with pytest.raises(LinkError, match=f"{tmp_path} cannot be read: Is a directory"):
-            KnownHosts([str(tmp_path)])
-        monkeypatch.setattr(known_hosts, "MAX_BYTES", 1024 * 1024)
-        (tmp_path / "known_hosts").write_bytes(b"\n" * (1024 * 1024 + 1))
-        with pytest.raises(LinkError, match="known_hosts is larger than 1 MiB"):
-            KnownHosts([str(tmp_path / "known_hosts")])
+
+@pytest.mark.parametrize("other", [f"alpha {ONE}", ""])
+def test_a_revoked_key(known: Callable[..., KnownHosts], tmp_path: Path, other: str) -> None:
+    sentence = the_error_of(known(other, f"@revoked * {ONE}"))
+    assert f"is revoked by {tmp_path}/known_hosts:2; do not use the host" in sentence
+    assert is_known(known(f"alpha {TWO}", f"@revoked * {ONE}"), key=TWO)
+
+
+def test_without_files() -> None:
+    """UserKnownHostsFile may be `none` or /dev/null: no command adds a key to that."""
+    for files in ([], ["/dev/null"], ["/dev/null", "/etc/ssh/ssh_known_hosts"]):
+        sentence = the_error_of(KnownHosts(files))
+        assert "set UserKnownHostsFile, which keeps no key now, to ~/.ssh/known_hosts" in sentence
+        assert f", then connect once with `{COMMAND}`" in sentence
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No host is accepted then; one that is far too large is not read to its end."""
+    with pytest.raises(LinkError, match=f"{tmp_path} cannot be read: Is a directory"):
+        KnownHosts([str(tmp_path)])
+    monkeypatch.setattr(known_hosts, "MAX_BYTES", 1024 * 1024)
+    (tmp_path / "known_hosts").write_bytes(b"\n" * (1024 * 1024 + 1))
+    with pytest.raises(LinkError, match="known_hosts is larger than 1 MiB"):
+        KnownHosts([str(tmp_path / "known_hosts")])
 
 
 def certificate(
@@ -266,70 +268,70 @@ def certificate(
     return builder.sign(authority).public_bytes().decode()
 
 
-class TestCertificates:
-    @pytest.mark.parametrize("principals", [None, [b"beta", b"alpha"]])
-    @pytest.mark.parametrize("authority", [AUTHORITY, RSA_AUTHORITY], ids=["ed25519", "rsa"])
-    def test_what_an_authority_has_signed_is_right(
-        self,
-        known: Callable[..., KnownHosts],
-        principals: list[bytes] | None,
-        authority: ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey,
-    ) -> None:
-        """For the names in it, or for every name if it lists none. The port does not matter."""
-        hosts = known(f"@cert-authority al*,[al*]:* {text_of(authority)}")
-        assert is_known(hosts, key=certificate(principals, authority=authority))
-        assert is_known(hosts, port=2222, key=certificate(principals, authority=authority))
+@pytest.mark.parametrize("principals", [None, [b"beta", b"alpha"]])
+@pytest.mark.parametrize("authority", [AUTHORITY, RSA_AUTHORITY], ids=["ed25519", "rsa"])
+def test_what_an_authority_has_signed_is_right(
+    known: Callable[..., KnownHosts],
+    principals: list[bytes] | None,
+    authority: ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey,
+) -> None:
+    """For the names in it, or for every name if it lists none. The port does not matter."""
+    hosts = known(f"@cert-authority al*,[al*]:* {text_of(authority)}")
+    assert is_known(hosts, key=certificate(principals, authority=authority))
+    assert is_known(hosts, port=2222, key=certificate(principals, authority=authority))
 
-    @pytest.mark.parametrize(
-        ("key", "words"),
-        [
-            *(
-                (certificate([principal]), f"is for {principal.decode()}, not for alpha")
-                for principal in (b"*", b"al*", b"?????", b"ALPHA", b"alpha,beta")
-            ),
-            (certificate([b"beta"]), "is for beta, not for alpha; have it certified again, or connect once with"),
-            (certificate(kind=SSHCertificateType.USER), "its certificate is not one for hosts"),
-            (certificate(critical=b"force-command"), "its certificate is not one for hosts"),
-            (certificate(end=-1), "has expired or is not valid yet"),
-            (certificate(begin=43200), "has expired or is not valid yet"),
-            (certificate(authority=PRIVATE), "is signed by SHA256:"),
-            (certificate(authority=RSA_AUTHORITY), "which is no @cert-authority for it"),
-        ],
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        *(
+            (certificate([principal]), f"is for {principal.decode()}, not for alpha")
+            for principal in (b"*", b"al*", b"?????", b"ALPHA", b"alpha,beta")
+        ),
+        (certificate([b"beta"]), "is for beta, not for alpha; have it certified again, or connect once with"),
+        (certificate(kind=SSHCertificateType.USER), "its certificate is not one for hosts"),
+        (certificate(critical=b"force-command"), "its certificate is not one for hosts"),
+        (certificate(end=-1), "has expired or is not valid yet"),
+        (certificate(begin=43200), "has expired or is not valid yet"),
+        (certificate(authority=PRIVATE), "is signed by SHA256:"),
+        (certificate(authority=RSA_AUTHORITY), "which is no @cert-authority for it"),
+    ],
+)
+def test_what_proves_nothing(known: Callable[..., KnownHosts], key: str, words: str) -> None:
+    hosts = known(f"@cert-authority alpha {text_of(AUTHORITY)}", f"@cert-authority beta {BIG}")
+    assert words in the_error_of(hosts, key=key)
+
+
+def test_a_certificate_with_a_wrong_signature(known: Callable[..., KnownHosts]) -> None:
+    kind, data = certificate().split()[:2]
+    raw = bytearray(base64.b64decode(data))
+    raw[-1] ^= 1
+    broken = f"{kind} {base64.b64encode(raw).decode()}"
+    sentence = the_error_of(known(f"@cert-authority alpha {text_of(AUTHORITY)}"), key=broken)
+    assert sentence.startswith("its host certificate is broken; have it certified again")
+
+
+def test_a_signature_with_sha1(known: Callable[..., KnownHosts], monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, data = certificate(authority=RSA_AUTHORITY).split()[:2]
+    raw = base64.b64decode(data)
+    old = raw.replace(b"\0\0\0\x0crsa-sha2-512", b"\0\0\0\x07ssh-rsa").replace(
+        b"\0\0\x01\x14\0\0\0\x07", b"\0\0\x01\x0f\0\0\0\x07"
     )
-    def test_what_proves_nothing(self, known: Callable[..., KnownHosts], key: str, words: str) -> None:
-        """OpenSSH would ask the user whether to accept the key itself."""
-        hosts = known(f"@cert-authority alpha {text_of(AUTHORITY)}", f"@cert-authority beta {BIG}")
-        assert words in the_error_of(hosts, key=key)
+    assert old != raw
+    monkeypatch.setattr(
+        "cryptography.hazmat.primitives.serialization.SSHCertificate.verify_cert_signature", lambda _: 0
+    )
+    hosts = known(f"@cert-authority alpha {BIG}")
+    assert is_known(hosts, key=certificate(authority=RSA_AUTHORITY))
+    assert "is signed with SHA-1" in the_error_of(hosts, key=f"{kind} {base64.b64encode(old).decode()}")
 
-    def test_a_certificate_with_a_wrong_signature(self, known: Callable[..., KnownHosts]) -> None:
-        kind, data = certificate().split()[:2]
-        raw = bytearray(base64.b64decode(data))
-        raw[-1] ^= 1
-        broken = f"{kind} {base64.b64encode(raw).decode()}"
-        sentence = the_error_of(known(f"@cert-authority alpha {text_of(AUTHORITY)}"), key=broken)
-        assert sentence.startswith("its host certificate is broken; have it certified again")
 
-    def test_a_signature_with_sha1(self, known: Callable[..., KnownHosts], monkeypatch: pytest.MonkeyPatch) -> None:
-        """SHA-1 signatures can be forged, so a valid one is rejected."""
-        kind, data = certificate(authority=RSA_AUTHORITY).split()[:2]
-        raw = base64.b64decode(data)
-        old = raw.replace(b"\0\0\0\x0crsa-sha2-512", b"\0\0\0\x07ssh-rsa").replace(
-            b"\0\0\x01\x14\0\0\0\x07", b"\0\0\x01\x0f\0\0\0\x07"
-        )
-        assert old != raw
-        monkeypatch.setattr(
-            "cryptography.hazmat.primitives.serialization.SSHCertificate.verify_cert_signature", lambda _: 0
-        )
-        hosts = known(f"@cert-authority alpha {BIG}")
-        assert is_known(hosts, key=certificate(authority=RSA_AUTHORITY))
-        assert "is signed with SHA-1" in the_error_of(hosts, key=f"{kind} {base64.b64encode(old).decode()}")
-
-    def test_a_revoked_authority_and_a_known_key(self, known: Callable[..., KnownHosts]) -> None:
-        """Its signatures are rejected; where the key itself is known, the certificate is not needed."""
-        authority = text_of(AUTHORITY)
-        sentence = the_error_of(known(f"@cert-authority * {authority}", f"@revoked * {authority}"), key=certificate())
-        assert "is revoked by" in sentence
-        assert is_known(known(f"alpha {ONE}"), key=certificate(end=-1))
+def test_a_revoked_authority_and_a_known_key(known: Callable[..., KnownHosts]) -> None:
+    """Its signatures are rejected; where the key itself is known, the certificate is not needed."""
+    authority = text_of(AUTHORITY)
+    sentence = the_error_of(known(f"@cert-authority * {authority}", f"@revoked * {authority}"), key=certificate())
+    assert "is revoked by" in sentence
+    assert is_known(known(f"alpha {ONE}"), key=certificate(end=-1))
 
 
 def test_fingerprints_are_those_of_openssh() -> None:

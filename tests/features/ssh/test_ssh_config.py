@@ -218,14 +218,12 @@ def test_a_circle_of_one_is_an_error(configured: Configure) -> None:
 
 
 def test_a_port_in_the_spec_that_is_too_large(configured: Configure) -> None:
-    """The spec's syntax allows it: five digits can exceed the limit."""
     sentence = the_error_in(configured, "", ssh="ann@alpha:70000")
     assert sentence == "`ssh` 'ann@alpha:70000' has no port from 1 to 65535"
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o602])
 def test_a_file_that_others_can_write_to_is_refused(home: Path, configured: Configure, mode: int) -> None:
-    """As with ssh: another writer could run commands as the user."""
     configured("User ann\n")
     path = home / ".ssh" / "config"
     path.chmod(mode)
@@ -237,7 +235,6 @@ def test_a_file_that_others_can_write_to_is_refused(home: Path, configured: Conf
 
 
 def test_a_user_who_does_not_exist(without_client: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container that runs with an arbitrary uid."""
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     config = without_client("")
@@ -278,113 +275,117 @@ def test_each_jump_host_has_its_own_configuration(configured: Configure) -> None
     ],
 )
 def test_which_jump_hosts(configured: Configure, text: str, jumps: list[str], command: str) -> None:
-    """The first of ProxyJump and ProxyCommand wins, as in ssh."""
     target = target_of(configured("Host alpha\n" + "".join(f" {line}\n" for line in text.splitlines())))
     assert [jump.address for jump in target.jumps] == jumps
     assert target.proxy_command == command
 
 
-class TestOpenSshsClient:
-    def test_the_place_of_a_mistake_is_openssh_s(self, home: Path, with_client: Configure) -> None:
-        """File and line; what would be an option of ssh is refused."""
-        sentence = the_error_in(with_client, "User ann\nPort x\n")
-        assert sentence.startswith(f"`ssh -G alpha` fails: {home}/.ssh/config line 2: Bad port 'x'.")
-        assert sentence.endswith("; correct the SSH configuration")
-        assert "-oProxyCommand=x" in the_error_in(with_client, "", ssh="-oProxyCommand=x")
-
-    def test_changes_of_algorithms(self, with_client: Configure) -> None:
-        text = "Ciphers ^aes256-ctr\nMACs -hmac-sha1*\nHostKeyAlgorithms ssh-rsa\nKexAlgorithms +curve25519-sha256\n"
-        found = dict(target_of(with_client(text)).algorithms)
-        assert found["ciphers"].startswith("aes256-ctr,")
-        assert "hmac-sha1" not in found["macs"].split(",")
-        assert found["hostkeyalgorithms"] == "ssh-rsa"
-
-    def test_include_match_and_canonical_names(self, home: Path, with_client: Configure) -> None:
-        (home / "part").write_text('Match exec "test %n = alpha"\n Port 7\n')
-        config = with_client(f"Include {home}/part\n")
-        assert [target_of(config, host).port for host in ("alpha", "beta")] == [7, 22]
-
-    def test_a_condition_that_does_not_end(self, with_client: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(config_lookup, "_TIMEOUT", 1.0)
-        config = with_client('Match exec "sleep 9999; true"\n Port 1\n')
-        with pytest.raises(LinkError, match="`ssh -G alpha` does not end within 1 s; see `Match exec`"):
-            target_of(config)
-
-    def test_many_hosts_at_once(self, with_client: Configure, tmp_path: Path) -> None:
-        asked = tmp_path / "asked"
-        config = with_client(f'Match exec "echo %n >>{asked}"\n User ann\n')
-        with ThreadPoolExecutor(40) as pool:
-            found = list(pool.map(lambda number: target_of(config, f"h{number % 20}"), range(40)))
-        assert [target.address for target in found] == [f"h{number % 20}" for number in range(40)]
-        assert sorted(asked.read_text().split()) == sorted(f"h{number}" for number in range(20))
-
-    def test_a_mistake_is_not_remembered(self, home: Path, with_client: Configure) -> None:
-        config = with_client("Port x\n")
-        with pytest.raises(LinkError):
-            target_of(config)
-        (home / ".ssh" / "config").write_text("Port 7\n")
-        assert target_of(config).port == 7
-
-    def test_another_program_of_this_name(self, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Dropbear's ssh has no -G; then paramiko reads the files."""
-        (tmp_path / "bin").mkdir()
-        for script in ("echo 'unknown option -G' >&2; exit 1", "echo hello", "head -c 100 /dev/zero"):
-            (tmp_path / "bin" / "ssh").write_text(f"#!/bin/sh\n{script}\n")
-            (tmp_path / "bin" / "ssh").chmod(0o755)
-            monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-            assert is_by(ParamikoReader, find_lookup(NOTHING))
-
-    @pytest.mark.parametrize(
-        ("raw", "words"),
-        [
-            (b"", "`ssh -G alpha` prints '', which is not a keyword with a value"),
-            (b"hostname a\nuser b\n", "`ssh -G alpha` prints no port; is it OpenSSH's client?"),
-            (b"hostname a\nuser \x1b[2J\nport 1\n", "is not a keyword with a value"),
-            (b"Pseudo-terminal\n", "prints 'Pseudo-terminal', which is not a keyword"),
-        ],
-    )
-    def test_an_answer_that_is_not_one(self, raw: bytes, words: str) -> None:
-        with pytest.raises(LinkError) as caught:
-            parse_answer(raw, "alpha")
-        assert words in str(caught.value)
-
-    def test_an_answer(self) -> None:
-        """Key files are printed one per line, known_hosts files on a single line."""
-        raw = b"hostname a\nuser b\nport 1\nidentityfile ~/k 1\nidentityfile /k2\nuserknownhostsfile /a b /c none\n"
-        found: Values = parse_answer(raw, "alpha")
-        assert found["identityfile"] == ["~/k 1", "/k2"]
-        assert found["userknownhostsfile"] == ["/a b", "/c", "none"]
+def test_the_place_of_a_mistake_is_openssh_s(home: Path, with_client: Configure) -> None:
+    """File and line; what would be an option of ssh is refused."""
+    sentence = the_error_in(with_client, "User ann\nPort x\n")
+    assert sentence.startswith(f"`ssh -G alpha` fails: {home}/.ssh/config line 2: Bad port 'x'.")
+    assert sentence.endswith("; correct the SSH configuration")
+    assert "-oProxyCommand=x" in the_error_in(with_client, "", ssh="-oProxyCommand=x")
 
 
-class TestWithoutAClient:
-    @pytest.mark.parametrize(
-        ("line", "words"),
-        [
-            ("Include other", "config:2: 'Include other' is not understood without an OpenSSH client; install"),
-            ("Match exec true", "config:2: 'Match exec true' is not understood without an OpenSSH client; install"),
-            ("Match user ann tagged x", "config:2: 'Match user ann tagged x' is not understood"),
-            ("Match !host a localnetwork 10.0.0.0/8", "/8' is not understood without"),
-            ("Match Host alpha", "config:2: 'Match Host alpha' is not understood"),
-            ("Ciphers +aes128-cbc", "config:2: 'Ciphers +aes128-cbc' is not understood"),
-            pytest.param("User a\0b", "config:2: the line contains control characters; remove them", id="NUL"),
-            ("CanonicalizeHostname yes", "the SSH configuration cannot be used for alpha"),
-        ],
-    )
-    def test_what_paramiko_does_not_know_is_an_error(
-        self, home: Path, without_client: Configure, line: str, words: str
-    ) -> None:
-        """It would skip an Include, and treat a condition as true."""
-        (home / ".ssh" / "other").touch()
-        assert words in the_error_in(without_client, f"User ann\n{line}\n")
+def test_changes_of_algorithms(with_client: Configure) -> None:
+    text = "Ciphers ^aes256-ctr\nMACs -hmac-sha1*\nHostKeyAlgorithms ssh-rsa\nKexAlgorithms +curve25519-sha256\n"
+    found = dict(target_of(with_client(text)).algorithms)
+    assert found["ciphers"].startswith("aes256-ctr,")
+    assert "hmac-sha1" not in found["macs"].split(",")
+    assert found["hostkeyalgorithms"] == "ssh-rsa"
 
-    def test_an_include_of_nothing(self, without_client: Configure) -> None:
-        assert target_of(without_client("Include conf.d/*.conf\nPort 7\n")).port == 7
 
-    def test_a_file_that_is_a_directory(self, home: Path) -> None:
-        (home / ".ssh" / "config").mkdir()
-        with pytest.raises(LinkError, match=r"config cannot be read: Is a directory"):
-            ParamikoReader(NOTHING)
+def test_include_match_and_canonical_names(home: Path, with_client: Configure) -> None:
+    (home / "part").write_text('Match exec "test %n = alpha"\n Port 7\n')
+    config = with_client(f"Include {home}/part\n")
+    assert [target_of(config, host).port for host in ("alpha", "beta")] == [7, 22]
 
-    def test_bytes_that_are_not_text(self, home: Path) -> None:
-        (home / ".ssh" / "config").write_bytes(b"# M\xfcller\nPort 5\n")
-        assert target_of(SshConfig(ParamikoReader(NOTHING).lookup)).port == 5
+
+def test_a_condition_that_does_not_end(with_client: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_lookup, "_TIMEOUT", 1.0)
+    config = with_client('Match exec "sleep 9999; true"\n Port 1\n')
+    with pytest.raises(LinkError, match="`ssh -G alpha` does not end within 1 s; see `Match exec`"):
+        target_of(config)
+
+
+def test_many_hosts_at_once(with_client: Configure, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    config = with_client(f'Match exec "echo %n >>{asked}"\n User ann\n')
+    with ThreadPoolExecutor(40) as pool:
+        found = list(pool.map(lambda number: target_of(config, f"h{number % 20}"), range(40)))
+    assert [target.address for target in found] == [f"h{number % 20}" for number in range(40)]
+    assert sorted(asked.read_text().split()) == sorted(f"h{number}" for number in range(20))
+
+
+def test_a_mistake_is_not_remembered(home: Path, with_client: Configure) -> None:
+    config = with_client("Port x\n")
+    with pytest.raises(LinkError):
+        target_of(config)
+    (home / ".ssh" / "config").write_text("Port 7\n")
+    assert target_of(config).port == 7
+
+
+def test_another_program_of_this_name(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    for script in ("echo 'unknown option -G' >&2; exit 1", "echo hello", "head -c 100 /dev/zero"):
+        (tmp_path / "bin" / "ssh").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin" / "ssh").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+        assert is_by(ParamikoReader, find_lookup(NOTHING))
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"", "`ssh -G alpha` prints '', which is not a keyword with a value"),
+        (b"hostname a\nuser b\n", "`ssh -G alpha` prints no port; is it OpenSSH's client?"),
+        (b"hostname a\nuser \x1b[2J\nport 1\n", "is not a keyword with a value"),
+        (b"Pseudo-terminal\n", "prints 'Pseudo-terminal', which is not a keyword"),
+    ],
+)
+def test_an_answer_that_is_not_one(raw: bytes, words: str) -> None:
+    with pytest.raises(LinkError) as caught:
+        parse_answer(raw, "alpha")
+    assert words in str(caught.value)
+
+
+def test_an_answer() -> None:
+    """Key files are printed one per line, known_hosts files on a single line."""
+    raw = b"hostname a\nuser b\nport 1\nidentityfile ~/k 1\nidentityfile /k2\nuserknownhostsfile /a b /c none\n"
+    found: Values = parse_answer(raw, "alpha")
+    assert found["identityfile"] == ["~/k 1", "/k2"]
+    assert found["userknownhostsfile"] == ["/a b", "/c", "none"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("Include other", "config:2: 'Include other' is not understood without an OpenSSH client; install"),
+        ("Match exec true", "config:2: 'Match exec true' is not understood without an OpenSSH client; install"),
+        ("Match user ann tagged x", "config:2: 'Match user ann tagged x' is not understood"),
+        ("Match !host a localnetwork 10.0.0.0/8", "/8' is not understood without"),
+        ("Match Host alpha", "config:2: 'Match Host alpha' is not understood"),
+        ("Ciphers +aes128-cbc", "config:2: 'Ciphers +aes128-cbc' is not understood"),
+        pytest.param("User a\0b", "config:2: the line contains control characters; remove them", id="NUL"),
+        ("CanonicalizeHostname yes", "the SSH configuration cannot be used for alpha"),
+    ],
+)
+def test_what_paramiko_does_not_know_is_an_error(home: Path, without_client: Configure, line: str, words: str) -> None:
+    (home / ".ssh" / "other").touch()
+    assert words in the_error_in(without_client, f"User ann\n{line}\n")
+
+
+def test_an_include_of_nothing(without_client: Configure) -> None:
+    assert target_of(without_client("Include conf.d/*.conf\nPort 7\n")).port == 7
+
+
+def test_a_file_that_is_a_directory(home: Path) -> None:
+    (home / ".ssh" / "config").mkdir()
+    with pytest.raises(LinkError, match=r"config cannot be read: Is a directory"):
+        ParamikoReader(NOTHING)
+
+
+def test_bytes_that_are_not_text(home: Path) -> None:
+    (home / ".ssh" / "config").write_bytes(b"# M\xfcller\nPort 5\n")
+    assert target_of(SshConfig(ParamikoReader(NOTHING).lookup)).port == 5

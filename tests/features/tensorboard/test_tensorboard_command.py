@@ -85,13 +85,6 @@ def test_a_port_that_is_taken_just_before_it_listens(launch: Launch, chosen: boo
     assert not launch.survivors()
 
 
-def test_a_run_without_event_files_is_refused(launch: Launch) -> None:
-    assert launch.up(launch.shell("true")).returncode == 0
-    refused = launch.run("tensorboard")
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert 'write "tensorboard": "logs/" into the spec' in refused.stderr
-
-
 def test_one_that_fails_is_told(launch: Launch) -> None:
     assert launch.up(job(launch, "true")).returncode == 0
     (launch.directory / "tensorboard" / "main.py").write_text("raise SystemExit(7)")
@@ -100,14 +93,17 @@ def test_one_that_fails_is_told(launch: Launch) -> None:
     assert "TensorBoard exited with code 7" in failed.stderr
 
 
-def test_event_files_that_are_gone_are_told(launch: Launch) -> None:
+@pytest.mark.parametrize("spec", ["without event files", "whose directory is gone"])
+def test_a_run_that_has_nothing_to_show_is_refused(launch: Launch, spec: str) -> None:
     place = launch.directory / "place"
     place.mkdir()
-    assert launch.up(job(launch, "true", workdir=str(place))).returncode == 0
+    is_gone = spec == "whose directory is gone"
+    assert launch.up(job(launch, "true", workdir=str(place)) if is_gone else launch.shell("true")).returncode == 0
     shutil.rmtree(place)
     refused = launch.run("tensorboard")
-    assert refused.returncode == 2
-    assert "their working directory is gone" in refused.stderr
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    expected = "their working directory is gone" if is_gone else 'write "tensorboard": "logs/" into the spec'
+    assert expected in refused.stderr
 
 
 def test_it_dies_with_the_command(launch: Launch) -> None:

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 TASKS = ("worker:0", "worker:1", "worker:2")
 MOMENTS = 60
 BROKEN = """
-import os, time
+import os, pathlib, time
+pathlib.Path("begun-" + os.environ["TFLAUNCH_TASK"]).touch()
 if os.environ["TFLAUNCH_TASK"] == "worker:2":
-    time.sleep(0.3)
+    while len([*pathlib.Path().glob("begun-*")]) < 4:
+        time.sleep(0.02)
     images = []
     images[3]
-time.sleep(60)
+time.sleep(9999)
 """
 
 

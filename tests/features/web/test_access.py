@@ -45,6 +45,7 @@ def test_nothing_is_answered_without_the_cookie(server: Server, method: str, pat
     assert server.ask(method, f"{path}?token={token}", Cookie=wrong, Origin=origin).status == 403
 
 
+@pytest.mark.thorough
 def test_half_requests_of_others_do_not_keep_the_user_out(launch: Launch) -> None:
     """More than the server may have descriptors: they are closed for want of room or in time; nothing is printed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -122,7 +123,6 @@ def test_a_link_works_once(place: Launch) -> None:
 
 
 def test_every_answer_forbids_what_the_page_does_not_need(server: Server) -> None:
-    """Scripts, styles and data from elsewhere, frames, caches; refusals included."""
     for answer in (server.ask("GET", "/"), server.ask("GET", "/static/app.js"), server.ask("GET", "/", Cookie="")):
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
         assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]

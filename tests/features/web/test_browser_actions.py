@@ -31,15 +31,6 @@ def restartable(place: Launch) -> Iterator[str]:
     place.run("down", "-t", "0", started.stdout.strip())
 
 
-@pytest.fixture
-def own_server(place: Launch) -> Iterator[Server]:
-    """A server that a test may end."""
-    server = Server(place)
-    server.sign_in()
-    yield server
-    server.stop()
-
-
 def question(page: Page) -> str:
     """Return what the open dialog says."""
     page.wait_for_selector("dialog[open]")
@@ -66,8 +57,7 @@ def test_an_ended_run_is_run_again_after_a_question(page: Page, place: Launch) -
 
 
 def test_a_run_that_cannot_be_run_again_says_why(browser: Browser, server: Server, place: Launch) -> None:
-    pages = signed_in(browser, server)
-    page = next(pages)
+    page = next(signed_in(browser, server))
     program = place.directory / "gone.sh"
     program.write_text("true")
     program.chmod(0o755)
@@ -81,7 +71,6 @@ def test_a_run_that_cannot_be_run_again_says_why(browser: Browser, server: Serve
 
 
 def test_tasks_are_restarted_and_signalled_after_questions(page: Page, restartable: str, place: Launch) -> None:
-    """Each question names its task; the log shows what followed."""
     page.goto(f"/#/{restartable}/task/worker:1")
     page.wait_for_selector(".logs .row:has-text('step 2')")
     page.click("button:has-text('Signal')")
@@ -100,14 +89,20 @@ def test_tasks_are_restarted_and_signalled_after_questions(page: Page, restartab
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog", state="detached")
     assert place.status(restartable)["state"] == "running"
+    page.focus("button:has-text('Stop')")
+    page.keyboard.press("Enter")  # the keyboard is enough
+    assert "Stop" in question(page)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1 + .badge:text-is('stopped')")
+    assert page.locator("button:has-text('Stop'):visible").count() == 0
+    assert place.status(restartable)["exit_code"] == 143
 
 
-def test_a_lost_server_and_an_ended_session_are_named(
-    browser: Browser, own_server: Server, restartable: str, place: Launch
-) -> None:
+def test_a_lost_server_and_an_ended_session_are_named(browser: Browser, restartable: str, place: Launch) -> None:
     """At once, on the page and in the dialog of an action; what was known stays."""
-    pages = signed_in(browser, own_server)
-    page = next(pages)
+    own_server = Server(place)
+    own_server.sign_in()
+    page = next(signed_in(browser, own_server))
     page.goto(f"/#/{restartable}")
     page.wait_for_selector("h1 + .badge:text-is('running')")
     own_server.process.kill()

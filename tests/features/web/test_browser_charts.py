@@ -64,7 +64,7 @@ def step_at(page: Page, charts: Locator, part: float) -> int:
 
 
 def test_a_pointer_is_over_all_charts_at_once(page: Page, charts: Locator) -> None:
-    """They tell the same step, and what each task had there."""
+    """They tell the same step, and what each task had there; over time, a restart is marked with a line."""
     assert [chart.get_attribute("aria-label") for chart in charts.all()] == SHOWN
     said = [text.split() for text in shown_at(page, charts, 0.5)]
     assert len({step for step, *_ in said}) == 1, said
@@ -72,9 +72,14 @@ def test_a_pointer_is_over_all_charts_at_once(page: Page, charts: Locator) -> No
     assert len(set(said[0][2::2])) == len(TASKS)
     page.mouse.move(0, 0)
     page.wait_for_function(
-        "[...document.querySelectorAll('.chart .value')].every((each) => !each.textContent.includes(':'))"
+        "() => [...document.querySelectorAll('.chart .value')].every((each) => !each.textContent.includes(':'))"
     )
     assert charts.locator(".value").all_text_contents()[0] == "1.000 to 3.000"
+    canvas = charts.first.locator("canvas").element_handle()
+    assert page.evaluate(COLOURED, [canvas, "--warn"]) == 0
+    page.get_by_label("Over").select_option("time")
+    canvas = charts.first.locator("canvas").element_handle()
+    assert page.evaluate(COLOURED, [canvas, "--warn"]) > 20
 
 
 def test_metrics_may_have_any_name(page: Page, place: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,9 +87,10 @@ def test_metrics_may_have_any_name(page: Page, place: Launch, monkeypatch: pytes
     monkeypatch.setenv("TFLAUNCH_HOME", str(place.home))
     run = SimulatedRun(place.home, 2)
     writer, names = HistoryWriter(place.home / "runs" / run.name), ["constructor", "__proto__", "toString"]
+    begun = time.time()  # clock: a moment of a run
     for at in range(3):
         odd = Figures(at, metrics=dict.fromkeys(names, 0.5))
-        writer.add(Moment(time.time() + at, {"worker:0": odd, "worker:1": Figures(at, metrics={"loss": at})}))
+        writer.add(Moment(begun + at, {"worker:0": odd, "worker:1": Figures(at, metrics={"loss": at})}))
     page.goto(f"/#/{run.name}")
     page.wait_for_selector(".chart canvas")
     shown = [chart.get_attribute("aria-label") for chart in page.locator(".chart").all()]
@@ -123,6 +129,12 @@ def test_a_part_is_zoomed_in_all_charts(page: Page, charts: Locator) -> None:
     assert not whole.is_visible()
     assert step_at(page, charts, 0.02) == first
     charts.nth(2).focus()
+    value = charts.nth(2).locator(".value")
+    assert value.get_attribute("aria-live") == "polite"
+    page.keyboard.press("Home")
+    assert (value.text_content() or "").split()[0] == "0"
+    page.keyboard.press("ArrowRight")
+    assert (value.text_content() or "").split()[0] == "10"
     page.keyboard.press("Home")
     page.keyboard.press("+")
     assert step_at(page, charts, 0.98) < last
@@ -138,18 +150,6 @@ def middle_of(chart: Locator) -> tuple[float, float]:
     box = chart.locator(".u-over").bounding_box()
     assert box is not None
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-
-
-def test_keys_move_along_the_curves(page: Page, charts: Locator) -> None:
-    """And what they reach is told to a screen reader."""
-    charts.first.focus()
-    value = charts.first.locator(".value")
-    page.keyboard.press("Home")
-    assert (value.text_content() or "").split()[0] == "0"
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
-    assert (value.text_content() or "").split()[0] == "20"
-    assert value.get_attribute("aria-live") == "polite"
 
 
 def test_curves_are_smoothed_and_scaled(page: Page, charts: Locator) -> None:
@@ -181,7 +181,7 @@ def test_a_short_chart_has_times_to_compare(page: Page, short_run: str) -> None:
     page.add_init_script(RECORD_TEXTS)
     page.goto(f"/#/{short_run}")
     page.wait_for_selector(".chart canvas")
-    page.wait_for_function("window.drawn.size > 0")
+    page.wait_for_function("() => window.drawn.size > 0")
     times = page.evaluate("[...window.drawn].filter((text) => /^\\d\\d:\\d\\d:\\d\\d$/.test(text))")
     assert len(times) > 2, times
 
@@ -197,14 +197,6 @@ def test_a_run_watched_to_its_end_has_its_last_values(page: Page, place: Launch)
     (place.directory / "enough").touch()
     page.wait_for_selector("h1 + .badge:text-is('succeeded')")
     page.wait_for_selector(".chart .value:text-is('0.5000')")
-
-
-def test_a_restart_is_marked_in_charts_over_time(page: Page, charts: Locator) -> None:
-    canvas = charts.first.locator("canvas").element_handle()
-    assert page.evaluate(COLOURED, [canvas, "--warn"]) == 0
-    page.get_by_label("Over").select_option("time")
-    canvas = charts.first.locator("canvas").element_handle()
-    assert page.evaluate(COLOURED, [canvas, "--warn"]) > 20
 
 
 def test_what_happened_is_on_the_timeline(page: Page, place: Launch) -> None:

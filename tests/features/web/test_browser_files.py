@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.browser_pages import fits_a_phone
 from support.launch import Launch
 from support.web_pages import newest
 from tflaunch.store.run_dir import profile_file, profile_session, profiles_in
@@ -69,8 +70,7 @@ def test_files_are_listed_and_downloaded(page: Page, collecting: str) -> None:
         names = report.getnames()
     assert f"{collecting}-report/events.jsonl" in names
     assert not any("/logs/" in name for name in names)
-    page.set_viewport_size({"width": 390, "height": 844})
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert fits_a_phone(page)
 
 
 def test_files_collected_at_the_end_appear(page: Page, place: Launch) -> None:
@@ -140,16 +140,12 @@ def share(page: Page, name: str) -> float:
 
 
 def test_a_frame_is_as_wide_as_its_share(flame: Page) -> None:
-    """Its name is text, and the pointer on it shows how much it is."""
+    """Its name is text, and the pointer on it shows how much it is; a click zooms."""
     assert share(flame, FORWARD) == pytest.approx(0.6, abs=0.01)
     assert share(flame, "backward") == pytest.approx(0.25, abs=0.01)
     assert flame.locator(".frames img").count() == 0
     frame(flame, FORWARD).hover()
     flame.wait_for_selector(f".flame .note:text-is('{FORWARD}: 60.0%, 60 samples')")
-
-
-def test_a_click_zooms(flame: Page) -> None:
-    """What called the frame stays above it; a button shows the whole again."""
     frame(flame, "step").click()
     assert share(flame, FORWARD) == pytest.approx(60 / 85, abs=0.01)
     assert share(flame, "main (a.py:1)") == pytest.approx(1, abs=0.01)
@@ -173,7 +169,7 @@ def test_the_keyboard_is_enough(flame: Page) -> None:
     flame.wait_for_selector(".tasks")
 
 
-def test_functions_are_found(flame: Page) -> None:
+def test_functions_are_found_and_a_damaged_profile_is_named(flame: Page) -> None:
     """With how many of the samples are in them; the key is that of other searches."""
     flame.keyboard.press("Escape")
     flame.keyboard.press("/")
@@ -182,13 +178,9 @@ def test_functions_are_found(flame: Page) -> None:
     assert flame.text_content(".flame .note") == "85.0% of the samples are in what was found."
     flame.fill("[aria-label='Find a function']", "qqq")
     assert flame.text_content(".flame .note") == "No function matches."
-
-
-def test_a_damaged_profile_says_so(flame: Page) -> None:
     flame.click(f"[aria-label='Flame graph of {STAMP}/worker-1.folded']")
     flame.wait_for_selector(".flame .note:text-is('This file does not have the form of sampled stacks.')")
     assert flame.locator(".frames button").count() == 0
     flame.click("text=Close")
     assert flame.evaluate("document.activeElement.textContent") == "flame graph"
-    flame.set_viewport_size({"width": 390, "height": 844})
-    assert flame.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert fits_a_phone(flame)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from support.browser_pages import fits_a_phone
 from support.launch import Launch
 from support.web_pages import Server, api, newest
 from tflaunch.store.run_dir import PATCH_NAME, RECORD_NAME
@@ -91,8 +92,7 @@ def test_what_ran_is_shown(page: Page, ran: Ran) -> None:
     assert page.locator(".ran dt:text-is('Cores') + dd").count() == 1
     assert page.locator(".ran pre", has_text='"cluster"').count() >= 1
     assert SECRET not in (page.text_content("main") or "")
-    page.set_viewport_size({"width": 390, "height": 844})
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert fits_a_phone(page)
 
 
 def test_a_run_without_a_record_says_so(page: Page, place: Launch) -> None:
@@ -148,7 +148,7 @@ def test_a_backoff_is_counted_down(page: Page, place: Launch) -> None:
 
 def test_lost_hosts_are_named_with_the_time_that_is_left(page: Page, server: Server, failed_run: str) -> None:
     """What ends the wait, and when they are tried next; the rest of the page stays."""
-    now = time.time()
+    now = time.time()  # clock: the page counts down from now
     status = status_of(server, failed_run)
     lost = {
         "what": "gpu1 is lost: no route",
@@ -177,8 +177,7 @@ def test_lost_hosts_are_named_with_the_time_that_is_left(page: Page, server: Ser
     page.wait_for_function(LESS, arg=[".waits li:last-child [role=timer]", "49 s more"])
     page.keyboard.press("2")
     assert page.is_visible(TIMER)
-    page.set_viewport_size({"width": 390, "height": 844})
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert fits_a_phone(page)
 
 
 def test_hosts_have_their_gpus_and_what_tasks_use(page: Page, server: Server, failed_run: str) -> None:
@@ -208,15 +207,4 @@ def test_hosts_have_their_gpus_and_what_tasks_use(page: Page, server: Server, fa
     assert (shown["GPUs"], shown["GPU load"], shown["GPU memory"]) == ("4", "30%", "8.0G")
     assert shown["Model"] == "4 × NVIDIA A100"  # noqa: RUF001 (times, not the letter)
     assert shown["GPUs of tasks"] == "worker:0: 0,1, worker:1: none"
-    page.set_viewport_size({"width": 390, "height": 844})
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_what_is_known_of_hosts_is_sent(server: Server, failed_run: str) -> None:
-    """The number of GPUs that its agent told, and the cores and memory of this machine."""
-    with server.stream(api(failed_run, "live")) as events:
-        machines = next(data for name, data in events if name == "machines")
-    (machine,) = machines.values()
-    assert machine["cores"] >= 1
-    assert machine["memory"] > 2**20
-    assert machine["gpus"] is None or machine["gpus"] >= 0
+    assert fits_a_phone(page)

@@ -30,7 +30,8 @@ def halfway(place: Launch, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulate
     monkeypatch.setenv("TFLAUNCH_HOME", str(place.home))
     run = SimulatedRun(place.home, 12)
     writer = HistoryWriter(place.home / "runs" / run.name)
-    writer.add(Moment(time.time() + 3600, {"worker:0": Figures(500, 10.0, total=1000), "worker:1": Figures()}))
+    later = time.time() + 3600  # clock: a moment of a run
+    writer.add(Moment(later, {"worker:0": Figures(500, 10.0, total=1000), "worker:1": Figures()}))
     yield run
     run.end()
 
@@ -48,7 +49,6 @@ def test_a_live_run_shows_where_it_stands_and_where_it_is(page: Page, halfway: S
 
 
 def test_a_run_shows_what_it_takes_on_the_disk(page: Page, place: Launch, failed_run: str) -> None:
-    """As `prune` counts it: blocks of the file system."""
     page.goto(f"/#/{failed_run}")
     size = tree_size(place.home / "runs" / failed_run)
     page.locator(".facts", has_text=f" {size / 1024:.0f}K on disk").wait_for()

@@ -40,7 +40,6 @@ async def newer_status(feed: RunFeed, changed: asyncio.Event) -> None:
 
 
 def test_a_run_that_no_page_shows_is_not_asked(followed: tuple[SimulatedRun, Path]) -> None:
-    """Its supervisor is left; a later page begins anew."""
     run, directory = followed
 
     async def look() -> None:
@@ -60,7 +59,6 @@ def test_a_run_that_no_page_shows_is_not_asked(followed: tuple[SimulatedRun, Pat
 
 
 def test_a_page_that_comes_while_a_run_is_forgotten_is_told(followed: tuple[SimulatedRun, Path]) -> None:
-    """Whichever comes first; while another page looks, nothing is forgotten."""
     _, directory = followed
 
     async def look() -> None:
@@ -69,7 +67,7 @@ def test_a_page_that_comes_while_a_run_is_forgotten_is_told(followed: tuple[Simu
             feed, changed = feeds.enter(directory)
             feed.leave(changed)
             for _ in range(turns):
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # clock: one turn of the event loop
             first, changed = feeds.enter(directory)
             assert turns in (1, 2) or (first is feed) == (turns == 0)
             second, also_changed = feeds.enter(directory)
@@ -77,6 +75,6 @@ def test_a_page_that_comes_while_a_run_is_forgotten_is_told(followed: tuple[Simu
             second.leave(also_changed)
             await newer_status(first, changed)
             first.leave(changed)
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # clock: one turn of the event loop
 
     in_a_loop(look())

@@ -147,7 +147,6 @@ def test_a_run_that_can_do_with_fewer_hosts_ends_with_the_last_that_it_needs() -
 
 
 def test_a_silent_host_may_have_living_tasks() -> None:
-    """Until the lease, the grace and some seconds have passed."""
     job = three()
     job.happens(LinkLost("c", "the connection was reset"))
     assert waits_of(job.job, EPOCH) == [
@@ -164,7 +163,6 @@ def test_hosts_that_must_answer_are_named_with_what_delays_them() -> None:
 
 
 def test_a_backoff_ends_with_the_next_attempt_or_task() -> None:
-    """Of the gang, or of a task that starts alone."""
     gang = mirrored(2, **LIMITS)
     gang.ends("worker:1", 1).ends("worker:0", None, 15, was_told=True)
     (wait,) = waits_of(gang.job, EPOCH)

@@ -1,0 +1,518 @@
+"""What `render --to slurm|compose|jobset` writes is as planned, for every spec; planted mistakes would be found."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import subprocess
+from collections.abc import Callable
+from pathlib import Path, PurePath
+from typing import Any
+
+import click
+import jsonschema
+import pytest
+import yaml
+
+from support import compose_checks, pod_checks, script_checks
+from support.rendering import hostile, plan_of, rendered, shipped, to_render
+from support.schemas import expanded, need_schemas
+from support.specs import DIRECTORY, GOOD, MACHINE, made
+from tflaunch.clusterspec.model import Container, Resources
+from tflaunch.clusterspec.problems import validate_data
+from tflaunch.clusterspec.schema import json_schema
+from tflaunch.errors import Problem
+from tflaunch.features.render import command as render
+from tflaunch.features.render import compose, slurm, targets
+from tflaunch.features.render.target_plan import fixed
+from tflaunch.plan import attempts, placement, planner
+from tflaunch.plan.model import Plan
+
+pytestmark = pytest.mark.unit
+
+CHECKS: dict[str, Callable[[str, Plan], list[str]]] = {
+    "jobset": pod_checks.found_in,
+    "compose": compose_checks.found_in,
+    "slurm": script_checks.found_in_slurm,
+}
+EXCEPTIONS = {
+    "slurm": ["smallest", "every-field"],
+    "compose": ["smallest"],
+    "jobset": ["smallest", "every-field", "odd"],
+}
+OF_SCRIPTS = {"cluster": "a", "task": "b", "session": "c", "IFS": "s", "SECONDS": "9", "UID": "1"}
+"""Variables of the script itself."""
+
+ODD: dict[str, Any] = {
+    "cluster": {"chief": ["localhost:2222"], "worker": 1, "ps": 1, "evaluator": 1},
+    "command": ["python", "-c", "print(\"it's 100% $HOME\")\nprint('<node 0>')", ""],
+    "env": {"QUOTED": 'it\'s 100% "so" \\ $HOME `x`\t\n$$', "a-b": "c d", "EMPTY": "", "TILDE": "~/x", **OF_SCRIPTS},
+    "roles": {"worker": {"server": True}, "evaluator": {"workdir": "/else where", "env": {"OWN": "1"}}},
+    "sidecars": {"feed": {"command": ["serve"], "required": True}},
+    "timeouts": {"grace": "1500ms", "deadline": "90s"},
+    "tensorboard": "logs",
+}
+BY_NAME = {**shipped(), **GOOD, "odd": ODD}
+TRAIN = ["python", "train.py"]
+TWO: dict[str, Any] = {"cluster": {"worker": 2}, "command": "train", "container": {"image": "x"}}
+TWO_HOSTS = {"worker": ["a", "b"]}
+AGENT = "tflaunch's agent"
+
+
+@pytest.mark.parametrize("engine", CHECKS)
+def test_no_text_is_more_than_text(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither bash, sbatch, YAML, Compose nor Kubernetes interprets it: all arrives unchanged."""
+    need_schemas(engine)
+    monkeypatch.chdir(tmp_path)  # an injected command would leave its file here
+    data = {key: value for key, value in hostile().items() if (engine, key) != ("jobset", "tensorboard")}
+    assert CHECKS[engine](rendered(data, engine), plan_of(data, engine)) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("engine", CHECKS)
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_spec_is_written_as_planned(name: str, engine: str) -> None:
+    """Including text that is hard to quote; else an error says why it cannot be expressed."""
+    need_schemas(engine)
+    read = made({"container": {"image": "x"}, **BY_NAME[name]})
+    if not read.discover and targets.find_problems(engine, read, MACHINE):
+        assert name in EXCEPTIONS[engine]
+        return
+    assert CHECKS[engine](rendered(BY_NAME[name], engine), plan_of(BY_NAME[name], engine)) == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "fields", "where", "message"),
+    [
+        ("slurm", {"cluster": {"worker": ["10.0.0.1"]}}, "", "gives addresses of its own"),
+        ("slurm", {"roles": {"worker": {"gpus": 1}}}, "", "want GPUs"),
+        ("slurm", {"cluster": {"worker": ["a", "a"]}, "hosts": {"a": {"gpus": 2}}}, "", "want GPUs"),
+        ("compose", {"cluster": {"worker": ["10.0.0.1"]}}, "", "gives addresses of its own"),
+        ("compose", {"secrets": {"TOKEN": {"file": "token"}}}, "", "Compose takes the values of variables only from"),
+        *((engine, {"env": {"A": "${host:HOME}"}}, "env.A", AGENT) for engine in ("slurm", "compose")),
+        *((engine, {"workdir": "~/here"}, "workdir", AGENT) for engine in ("slurm", "compose")),
+        *((engine, {"tensorboard": "~/logs"}, "tensorboard", AGENT) for engine in ("slurm", "compose")),
+        ("slurm", {"command": [*TRAIN, "{attempt}"]}, "command", ""),
+        ("compose", {"workdir": "/out/{attempt}"}, "workdir", ""),
+        ("jobset", {"workdir": "/out/{task.index}"}, "workdir", ""),
+        ("jobset", {"env": {"A": "1{task.index}"}}, "env.A", ""),
+        ("jobset", {"container": {}}, "container.image", ""),
+        ("jobset", {"cluster": {"worker": ["10.0.0.1:2222", "b"]}}, "cluster.worker[0]", ""),
+        ("jobset", {"workdir": "here"}, "workdir", ""),
+        ("jobset", {"roles": {"worker": {"workdir": "here"}}}, "roles.worker.workdir", ""),
+        ("jobset", {"env": {"CACHE": "${host:HOME}/cache"}}, "env.CACHE", ""),
+        ("jobset", {"cluster": TWO_HOSTS, "hosts": {"b": {"env": {"A": "1"}}}}, "hosts.b.env", ""),
+        ("jobset", {"cluster": TWO_HOSTS, "hosts": {"b": {"gpus": 2}}}, "hosts.b.gpus", ""),
+        ("jobset", {"name": "a" * 60}, "name", ""),
+        ("jobset", {"sidecars": {"Worker": {"command": "x"}}}, "sidecars.Worker", ""),
+        ("jobset", {"sidecars": {"a_b": {"command": "x"}, "a-b": {"command": "x"}}}, "sidecars.a-b", ""),
+        *((engine, {"network": "private"}, "network", "") for engine in targets.ENGINES),
+    ],
+)
+def test_what_an_engine_cannot_express_is_an_error(
+    engine: str, fields: dict[str, Any], where: str, message: str
+) -> None:
+    """At its place, with a remedy; placeholders are not left unexpanded, and ports are not left open."""
+    problems = targets.find_problems(engine, made({**TWO, **fields}), MACHINE)
+    assert [problem.where for problem in problems if where in ("", problem.where) and message in problem.message]
+    assert all(problem.severity == "error" and problem.hint for problem in problems)
+
+
+# ---- mistakes
+
+SPEC: dict[str, Any] = {
+    "cluster": {"chief": ["localhost:2222"], "worker": 2, "ps": 1, "evaluator": 1},
+    "command": ["python", "train.py"],
+    "env": {"DATA": "/data"},
+    "sidecars": {"feed": {"command": ["serve", "data"]}},
+    "container": {"image": "train:1", "volumes": {"/data": "claim"}},
+}
+MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
+    "jobset": {
+        "a field that does not exist": ("parallelism: 2", "paralelism: 2"),
+        "no completionMode": ("completionMode: Indexed", "completionMode: NonIndexed"),
+        "fewer pods than tasks": ("completions: 2", "completions: 1"),
+        "not all at once": ("parallelism: 2", "parallelism: 1"),
+        "another port than in TF_CONFIG": ("containerPort: 2222", "containerPort: 2223"),
+        "an index that is text": ('"index":$(JOB_COMPLETION_INDEX)', '"index":"$(JOB_COMPLETION_INDEX)"'),
+        "the evaluator in the others' cluster": (
+            '"task":{"type":"chief"',
+            '"evaluator":["x:1"],"task":{"type":"chief"',
+        ),
+        "a restart that a Job cannot have": ("restartPolicy: Never", "restartPolicy: Always"),
+        "a variable less": ("name: DATA", "name: DATE"),
+        "a task that restarts without its peers": ("backoffLimit: 0", "backoffLimit: 6"),
+        "two replicatedJobs of one name": ("- name: ps\n", "- name: worker\n"),
+        "pods without names": ("enableDNSHostnames: true", "enableDNSHostnames: false"),
+        "success when any has ended": ("operator: All", "operator: Any"),
+        "success by a job that is not there": (
+            "targetReplicatedJobs:\n      - chief\n  failure",
+            "targetReplicatedJobs:\n      - boss\n  failure",
+        ),
+        "another budget": ("maxRestarts: 3", "maxRestarts: 0"),
+        "a rule for a failure that does not exist": ("- PodFailurePolicy", "- PodFailed"),
+    },
+    "compose": {
+        "no list": (
+            "volumes:\n      - /home/ann/training:/home/ann/training\n",
+            "volumes: 7\n    ports:\n",
+        ),
+        "a field that does not exist": ("working_dir:", "workdir:"),
+        "a network that is not defined": ("network_mode: service:chief-0", "networks:\n      - cluster"),
+        "the network of a service that is not there": ("network_mode: service:chief-0", "network_mode: service:boss-0"),
+        "a network of its own for a task on localhost": ("    network_mode: service:chief-0\n", ""),
+        "an index that is text": ('"index":1', '"index":"1"'),
+        "an index twice": ('"type":"worker","index":1', '"type":"worker","index":0'),
+        "the evaluator in the others' cluster": (
+            '"ps":["localhost:2225"]},"task"',
+            '"ps":["localhost:2225"],"evaluator":["localhost:2226"]},"task"',
+        ),
+        "a port of another task": ("localhost:2223", "localhost:2229"),
+        "a service less": ("  ps-0:\n", "  server:\n"),
+        "a volume that is not defined": ("\n  claim: {}", ""),
+        "an end that is not waited for": ("  job:\n", "  jobs:\n"),
+        "a task that says it is another": ("      - ps-0\n", "      - ps-1\n"),
+        "a process that reaps nothing": ("    init: true\n", ""),
+        "no grace": ("stop_grace_period: '10s'", "stop_grace_period: '1s'"),
+        "another program": ("- train.py", "- test.py"),
+        "a variable of the user's shell": ("DATA: /data", "DATA: ${DATA}"),
+    },
+}
+MISTAKES["slurm"] = {
+    "an index that is text": ('"worker","index":1}}', '"worker","index":"1"}}'),
+    "an index twice": ('"worker","index":1}}', '"worker","index":0}}'),
+    "a cluster without a worker": ('],"ps"', 'x],"ps"'),
+    "a quote too few": ("  DATA=/data", "  DATA='/data"),
+    "another program": ("start chief:0", "start chief:0 echo"),
+    "a task less": ("TFLAUNCH_TASK=ps:0", "TFLAUNCH_TASK=ps:0 true"),
+    "another decider": ("deciding=([chief:0]=1)", "deciding=([worker:0]=1)"),
+    "an evaluator that decides": ("optional=([evaluator:0]=1", "optional=("),
+    "a variable less": ("  DATA=/data", "  DATE=/data"),
+    "another directory": ("cd -- /home/ann/training", "cd -- /home/ann"),
+    "TERM that ends the script alone": ("""trap 'echo "- signal 143" >&3'""", "trap 'exit 143'"),
+    "not bash": ("bash\n", "sh\n"),
+    "an option too late": ("#SBATCH --nodes=1\n", "\necho now\n#SBATCH --nodes=1\n"),
+    "fewer nodes": ("--nodes=1\n#", "--nodes=0\n#"),
+    "steps that wait for each other": (" --overlap", ""),
+    "a step without a node": ('--nodelist="${nodes[0]}"', ""),
+    "a node that is not there": ("nodes[0]", "nodes[1]"),
+}
+
+
+@functools.cache
+def good(engine: str) -> tuple[str, Plan]:
+    """Return what is rendered from the spec for a target, and its plan."""
+    return rendered(SPEC, engine), plan_of(SPEC, engine)
+
+
+@pytest.mark.parametrize("engine", CHECKS)
+def test_nothing_is_wrong_without_a_mistake(engine: str) -> None:
+    """Otherwise the rest would prove nothing; and each target has a dozen mistakes."""
+    need_schemas(engine)
+    assert CHECKS[engine](*good(engine)) == []
+    assert len(MISTAKES[engine]) >= 12
+
+
+@pytest.mark.parametrize(
+    ("engine", "mistake"), [(engine, name) for engine, planted in MISTAKES.items() for name in planted]
+)
+def test_a_planted_mistake_is_found(engine: str, mistake: str) -> None:
+    need_schemas(engine)
+    right, wrong = MISTAKES[engine][mistake]
+    text, plan = good(engine)
+    assert right in text
+    assert CHECKS[engine](text.replace(right, wrong, 1), plan)
+
+
+# ---- pods
+
+FULL: dict[str, Any] = {
+    "name": "Night_ly",
+    "cluster": {"chief": ["a:2222"], "worker": [f"h{number}" for number in range(12)], "ps": 2, "evaluator": 1},
+    "command": ["python", "-c", "print('a $HOME $(NAME) $$')\nprint(2)\n"],
+    "env": {"YES": "y", "NUMBER": "1e3", "DOLLARS": "$(A) $$ $"},
+    "roles": {"worker": {"gpus": 2, "server": True}, "evaluator": {"workdir": "/evaluate"}},
+    "sidecars": {"Data_a": {"command": ["serve", "data"]}},
+    "timeouts": {"deadline": "2h", "grace": "2500ms"},
+    "container": {
+        "image": "ghcr.io/ann/train:1",
+        "resources": {"cpu": 2, "memory": "4Gi", "gpu": 1},
+        "volumes": {"/data": "claim", "/cache": "/var/cache"},
+    },
+}
+
+
+def test_a_spec_with_everything_gives_good_manifests() -> None:
+    """With names that DNS refuses, text that YAML and Kubernetes would misinterpret, GPUs and volumes."""
+    need_schemas("jobset")
+    text = rendered(FULL, "jobset")
+    assert pod_checks.found_in(text, plan_of(FULL, "jobset")) == []
+    assert {each["image"] for each in _containers(text)} == {"ghcr.io/ann/train:1"}
+    limits = [each["resources"]["limits"] for each in _containers(text)]
+    assert limits.count({"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": 2}) == 1
+    mounts = [each["mountPath"] for each in next(_containers(text))["volumeMounts"]]
+    assert mounts == ["/data", "/cache"]
+
+
+def test_pods_take_secrets_from_a_secret_of_kubernetes() -> None:
+    """The head of the file says how to make it."""
+    secrets = {"API_KEY": {"env": "MY_KEY"}, "TOKEN": {"file": "/keys/my token"}}
+    data = {**FULL, "name": "secretive", "secrets": secrets}
+    text = rendered(data, "jobset")
+    need_schemas("jobset")
+    assert pod_checks.found_in(text, plan_of(data, "jobset")) == []
+    wanted = [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": "secretive", "key": name}}} for name in sorted(secrets)
+    ]
+    assert all(pod["env"][-2:] == wanted for pod in _containers(text))
+    assert (
+        "# Before, in bash: kubectl create secret generic secretive"
+        ' --from-file=API_KEY=<(printf %s "${MY_KEY:?a secret of the spec is read from it}")'
+        " --from-file=TOKEN=<(printf %s \"$(cat -- '/keys/my token')\")\n"
+    ) in text
+
+
+def _containers(text: str) -> Any:
+    def walk(node: Any) -> Any:
+        if isinstance(node, dict):
+            yield from node.get("containers", [])
+            for part in node.values():
+                yield from walk(part)
+        elif isinstance(node, list):
+            for part in node:
+                yield from walk(part)
+
+    return walk(list(yaml.safe_load_all(text)))
+
+
+def test_tf_config_in_a_pod_is_that_of_plan() -> None:
+    """Byte for byte what `plan` prints for a cluster with the addresses of the pods."""
+    data = GOOD["parameter-servers"]
+    cluster = {
+        role: [f"job-{role}-0-{index}.job:2222" for index in range(count)] for role, count in data["cluster"].items()
+    }
+    directory = PurePath("/here")
+    plan = attempts.with_tf_configs(planner.make_plan(made({**data, "cluster": cluster}), directory, MACHINE))
+    expected = {task.task: task.env["TF_CONFIG"] for task in plan.tasks}
+    found = {}
+    for container in _containers(rendered(data, "jobset")):
+        env = {each["name"]: each.get("value") for each in container["env"]}
+        role = env["TFLAUNCH_TASK"].partition(":")[0]
+        for index in range(data["cluster"][role]):
+            variables = {"JOB_COMPLETION_INDEX": str(index)}
+            found[expanded(env["TFLAUNCH_TASK"], variables)] = expanded(env["TF_CONFIG"], variables)
+    assert found == expected
+
+
+def test_the_rules_of_a_spec_become_policies() -> None:
+    """A worker of a parameter_server job restarts alone; free restarts are not counted; `max: 0` means never."""
+    spec = yaml.safe_load(rendered(GOOD["parameter-servers"], "jobset"))["spec"]
+    assert spec["successPolicy"] == {"operator": "All", "targetReplicatedJobs": ["chief"]}
+    assert [(rule["action"], rule["targetReplicatedJobs"]) for rule in spec["failurePolicy"]["rules"]] == [
+        ("RestartJobSetAndIgnoreMaxRestarts", ["chief", "ps"]),
+        ("FailJobSet", ["worker"]),
+    ]
+    limits = {part["name"]: part["template"]["spec"]["backoffLimit"] for part in spec["replicatedJobs"]}
+    assert limits == {"chief": 0, "worker": 3, "ps": 0}
+    never = yaml.safe_load(rendered({**GOOD["evaluator"], "restart": {"max": 0}}, "jobset"))["spec"]
+    assert never["failurePolicy"] == {"maxRestarts": 0}
+    assert "podFailurePolicy" not in str(never)
+
+
+def test_names_are_made_of_letters_that_dns_takes() -> None:
+    """The file's stem is often not a valid name."""
+    names = [to_render({**GOOD["smallest-local"], "name": name}, "jobset").name for name in ("mnist_x.1", "7", "A-b")]
+    plans = [plan_of({**GOOD["smallest-local"], "name": name}, "jobset").name for name in names]
+    assert plans == ["mnist-x-1", "job-7", "a-b"]
+
+
+# ---- Slurm and Compose
+
+
+def test_slurm_is_asked_for_what_the_tasks_want() -> None:
+    """For the most loaded node; a task without GPUs sees none."""
+    data = {
+        "cluster": {"chief": ["a"], "worker": ["b", "c"], "ps": ["a"]},
+        "command": "train",
+        "timeouts": {"deadline": "90m"},
+        "restart": {"max": 0},
+        "container": {"resources": {"cpu": 1.5, "memory": "4Gi", "gpu": 2}},
+    }
+    lines = rendered(data, "slurm").splitlines()
+    assert [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")] == [
+        *("--job-name=job", "--nodes=3", "--ntasks-per-node=2", "--cpus-per-task=2", "--mem=8G"),
+        *("--gres=gpu:2", "--time=90", "--no-requeue"),
+    ]
+    started = rendered(data, "slurm").split("\nstart ")[1:]
+    hidden = [text.split()[0] for text in started if "CUDA_VISIBLE_DEVICES=-1" in text]
+    assert hidden == ["chief:0", "ps:0"]
+
+
+@pytest.mark.parametrize("value", ["a\n#SBATCH --wrap=id", "a\rb", "a\0b", "a\x85b"])
+def test_an_option_of_sbatch_is_one_line(value: str) -> None:
+    """A second line would be another option or a command."""
+    (problem,) = validate_data({"cluster": {"worker": 1}, "command": "train", "slurm": {"comment": value}})
+    assert isinstance(problem, Problem)
+    assert problem.where == "slurm.comment"
+
+
+def test_jobs_that_share_a_node_use_different_ports() -> None:
+    """Those of jobs with consecutive numbers do not overlap, and none is in Linux's range for connections."""
+    text = rendered({"cluster": {"worker": ["a", "a", "b:2222"]}, "command": "train"}, "slurm")
+    (line,) = (line for line in text.splitlines() if line.startswith("first_port="))
+    assert '"${nodes[0]}:$((first_port + 0))"' in text
+    assert '"${nodes[0]}:$((first_port + 1))"' in text
+    assert '"${nodes[1]}"' in text
+    assert ":2222" in text
+    program = f'for SLURM_JOB_ID in {{1..400}} 4294901759; do {line}\necho "$first_port"; done'
+    first = list(map(int, subprocess.run(["bash", "-c", program], stdout=subprocess.PIPE, check=True).stdout.split()))
+    assert all(abs(one - other) >= 64 for one, other in itertools.pairwise(first))
+    assert all(1024 < port <= 32_768 - 64 for port in first)
+
+
+def test_compose_gives_tasks_resources_and_volumes() -> None:
+    container = {
+        "image": "train:1",
+        "resources": {"cpu": "0.5", "memory": "512Mi", "gpu": 1},
+        "volumes": {"/data": "claim", "/cache": "/var/cache"},
+    }
+    data = {"cluster": {"worker": 2}, "command": "train", "container": container}
+    content = yaml.safe_load(rendered(data, "compose"))
+    for number, service in enumerate(content["services"][name] for name in ("worker-0", "worker-1")):
+        assert (service["image"], service["cpus"], service["mem_limit"]) == ("train:1", 0.5, "512m")
+        assert service["volumes"][2:] == ["claim:/data", "/var/cache:/cache"]
+        assert devices_of(service) == [str(number)]
+        assert "CUDA_VISIBLE_DEVICES" not in service["environment"]
+    assert content["volumes"]["claim"] == {}
+
+
+def test_compose_is_given_no_secrets_but_where_they_are() -> None:
+    """It reads them from the environment of whoever starts it, and starts nothing without."""
+    data = {"cluster": {"worker": 2}, "command": "train", "secrets": {"API_KEY": {"env": "MY_KEY"}}}
+    services = yaml.safe_load(rendered(data, "compose"))["services"]
+    for name in ("worker-0", "worker-1"):
+        reference = services[name]["environment"]["API_KEY"]
+        assert reference == "${MY_KEY:?a secret of the spec is read from it}"
+
+
+def devices_of(service: dict[str, Any]) -> list[str]:
+    (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+    found: list[str] = device["device_ids"]
+    return found
+
+
+def test_compose_gives_tasks_of_all_hosts_different_gpus() -> None:
+    container = {"image": "train:1", "resources": {"gpu": 2}}
+    data = {"cluster": {"worker": ["a:2222", "b:2222"]}, "command": "train", "container": container}
+    services = yaml.safe_load(rendered(data, "compose"))["services"]
+    assert [devices_of(services[name]) for name in ("worker-0", "worker-1")] == [["0", "1"], ["2", "3"]]
+
+
+def test_a_container_is_read_as_the_schema_has_it() -> None:
+    for cpu in (0.5, "2"):
+        about = {"image": "a.b/c:1@sha256", "volumes": {"/data": "claim-1", "/cache/x": "/var/cache"}}
+        container = {**about, "resources": {"cpu": cpu, "memory": "512Mi", "gpu": 0}}
+        data = {"cluster": {"worker": 1}, "command": "train", "container": container}
+        jsonschema.Draft202012Validator(json_schema()).validate(data)
+        assert made(data).container == Container(resources=Resources(cpu=str(cpu), memory="512Mi", gpu=0), **about)
+    assert made({"cluster": {"worker": 1}, "container": {}}).container == Container()
+
+
+@pytest.mark.parametrize(
+    ("container", "where"),
+    [
+        ({"image": "a b"}, "container.image"),
+        ({"resources": {"cpu": "2 cores"}}, "container.resources.cpu"),
+        ({"resources": {"cpu": -1}}, "container.resources.cpu"),
+        ({"resources": {"memory": "4GB"}}, "container.resources.memory"),
+        ({"resources": {"gpu": "1"}}, "container.resources.gpu"),
+        ({"volumes": {"data": "claim"}}, "container.volumes.data"),
+        ({"volumes": {"/data": "Claim"}}, "container.volumes./data"),
+        ("train:1", "container"),
+    ],
+)
+def test_a_container_that_is_none_is_an_error(container: Any, where: str) -> None:
+    problems = validate_data({"cluster": {"worker": 1}, "command": "train", "container": container})
+    assert isinstance(problems, list)
+    assert [problem.where for problem in problems] == [where]
+
+
+def test_the_command_offers_every_engine_that_there_is() -> None:
+    """It lists them itself, because it does not import them to show its help."""
+    (offered,) = (option.type for option in render.render.params if option.name == "engine")
+    assert isinstance(offered, click.Choice)
+    assert set(offered.choices) == set(targets.ENGINES)
+
+
+def test_compose_publishes_tensorboard_on_the_loopback_address() -> None:
+    """The container has an address of its own, and TensorBoard listens on it."""
+    spec = made({"cluster": {"worker": ["alpha"]}, "command": ["python", "train.py"], "tensorboard": "logs/"})
+    plan = fixed(spec, PurePath(DIRECTORY), MACHINE)
+    board = yaml.safe_load(compose.render(plan, str(DIRECTORY), "/server.py", spec))["services"]["tensorboard"]
+    assert board["command"][-4:] == ["--host", "0.0.0.0", "--port", "6006"]
+    assert board["ports"] == ["127.0.0.1:6006:6006"]
+    assert "network_mode" not in board
+
+
+# ---- options of sbatch
+
+
+def options(**fields: Any) -> set[str]:
+    """Return the options passed to sbatch."""
+    read = made({"cluster": {"worker": 1}, "command": ["x"], **fields})
+    nodes = [f"n{number}" for number in range(placement.nodes_wanted(read))]
+    read = placement.onto(read, nodes)
+    plan = planner.make_plan(read, DIRECTORY, MACHINE)
+    return set(slurm.as_options(slurm.wanted_of_job(plan, read, plan.processes())))
+
+
+def test_a_job_has_what_its_plan_needs() -> None:
+    usual = {"--job-name=job", "--nodes=1", "--ntasks-per-node=1", "--requeue"}
+    assert options() == usual
+    assert options(restart={"max": 0}) == usual - {"--requeue"} | {"--no-requeue"}
+    assert "--time=2" in options(timeouts={"deadline": "61s"})
+    assert "--no-kill" in options(cluster={"worker": ["a", "b"]}, elastic={"min_workers": 1})
+    assert "--signal=B:TERM@90" in options(timeouts={"grace": 60})
+    resources = {"cpu": "1.5", "memory": "4Gi"}
+    assert {"--cpus-per-task=2", "--mem=8G"} <= options(cluster={"worker": 2}, container={"resources": resources})
+    assert "--gres=gpu:3" in options(cluster={"worker": 3}, roles={"worker": {"gpus": 1}})
+
+
+def test_what_the_spec_says_of_the_job_counts() -> None:
+    """It overrides our own options; text is quoted for the script."""
+    said = options(
+        slurm={"job-name": "my job", "exclusive": True, "no-requeue": True, "gpus-per-node": "a100:2"},
+        roles={"worker": {"gpus": 1}},
+    )
+    assert {"--job-name='my job'", "--exclusive", "--no-requeue", "--gpus-per-node=a100:2"} <= said
+    assert not any(option.startswith("--gres") for option in said)
+    assert "--requeue" not in said
+
+
+# ---- placeholders
+
+TO_RENDER = {
+    "cluster": {"worker": 12},
+    "command": [*TRAIN, "--shard={task.index}/{task.name}", "{cluster.worker}", "{run}"],
+    "container": {"image": "train"},
+    "name": "mine",
+}
+
+
+@pytest.mark.parametrize("engine", ["compose", "slurm"])
+def test_an_engine_with_a_command_for_each_task_has_the_values(engine: str):
+    text = targets.render_spec(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
+    assert "--shard=11/worker:11" in text
+    assert "{task" not in text
+
+
+def test_pods_are_alike_and_get_the_index_from_kubernetes():
+    text = targets.render_spec("jobset", made(TO_RENDER), DIRECTORY, MACHINE, "")
+    assert "--shard=$(JOB_COMPLETION_INDEX)/worker:$(JOB_COMPLETION_INDEX)" in text
+
+
+def test_pods_have_the_variables_of_a_strategy():
+    spec = made({**TO_RENDER, "command": TRAIN, "strategy": "jax"})
+    assert targets.find_problems("jobset", spec, MACHINE) == []
+    text = targets.render_spec("jobset", spec, DIRECTORY, MACHINE, "")
+    assert "value: $(JOB_COMPLETION_INDEX)" in text or "job-completion-index" in text
