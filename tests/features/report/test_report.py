@@ -27,17 +27,13 @@ class Run:
     def __init__(self, path: Path) -> None:
         self.path = path / "job-1"
         (self.path / "logs").mkdir(parents=True)
-        self.journal("")
+        (self.path / "events.jsonl").touch()
         self.plan()
 
     def plan(self, argv: tuple[str, ...] = ("true",), **env: str) -> None:
         """Write the plan of one task."""
         plan = {"tasks": [{"argv": argv, "env": env}], "sidecars": []}
         (self.path / "plan.json").write_text(json.dumps(plan))
-
-    def journal(self, text: str) -> None:
-        """Write the journal."""
-        (self.path / "events.jsonl").write_text(text)
 
     def log(self, data: bytes, name: str = "worker-0.log") -> None:
         """Write a log."""
@@ -51,14 +47,8 @@ class Run:
         with tarfile.open(fileobj=out) as archive:
             assert all(entry.isfile() and entry.mode == 0o600 and not entry.uname for entry in archive)
             assert all(entry.name.startswith("job-1-report/") for entry in archive)
-            names = [entry.name for entry in archive]
-            return {name.partition("/")[2]: self._content(archive, name) for name in names}
-
-    @staticmethod
-    def _content(archive: tarfile.TarFile, name: str) -> bytes:
-        file = archive.extractfile(name)
-        assert file is not None
-        return file.read()
+            opened = {name.partition("/")[2]: archive.extractfile(name) for name in archive.getnames()}
+            return {name: file.read() for name, file in opened.items() if file}
 
 
 @pytest.fixture
@@ -92,7 +82,7 @@ def test_names_of_others(name: str) -> None:
 
 def test_a_report_holds_all_that_helps(run: Run) -> None:
     (run.path / "spec.yaml").write_text("cluster: {worker: 1}\n")
-    run.journal('{"kind":"plan"}\n')
+    (run.path / "events.jsonl").write_text('{"kind":"plan"}\n')
     run.log(b"hello\n")
     (run.path / "lock").touch()
     files = run.packed()
@@ -112,7 +102,9 @@ def test_a_secret_is_hidden_wherever_it_stands(run: Run) -> None:
     """As plain text, in JSON, in JSON within JSON and in a URL; in every file."""
     run.plan(DB_PASSWORD=SECRET, COLOUR="crimson")
     once = json.dumps(SECRET)
-    run.journal(json.dumps({"env": SECRET}) + json.dumps({"env": SECRET}, ensure_ascii=False) + json.dumps(once))
+    (run.path / "events.jsonl").write_text(
+        json.dumps({"env": SECRET}) + json.dumps({"env": SECRET}, ensure_ascii=False) + json.dumps(once)
+    )
     run.log(f"the {SECRET} and crimson, http://u:p%C3%A4ss%22%20w%5Crd-4711@h\n".encode())
     (run.path / "spec.json").write_text(json.dumps({"env": {"X": SECRET}}))
     files = run.packed(f"it said {SECRET}")
@@ -213,33 +205,34 @@ def test_what_training_prints_stays_readable(text: str) -> None:
     assert Redactor(set()).redact(text).decode() == text
 
 
-def test_passwords_in_urls_are_hidden_alone(run: Run) -> None:
-    """The rest of the URL is kept; so is text that only looks similar."""
-    run.plan(DATABASE="postgres://ann:swordfish@db:5432/x")
-    run.log(b"postgres://ann:swordfish@db:5432/x http://h:80/a@b swordfish https://bob:x@h\n")
-    files = run.packed()
-    assert files["logs/worker-0.log"] == b"postgres://ann:***@db:5432/x http://h:80/a@b *** https://bob:***@h\n"
-
-
-def test_secrets_of_whoever_asks_are_hidden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("env", "log", "shown"),
+    [
+        (
+            {"DATABASE": "postgres://ann:swordfish@db:5432/x"},  # the password alone, but everywhere
+            "postgres://ann:swordfish@db:5432/x http://h:80/a@b swordfish https://bob:x@h\n",
+            "postgres://ann:***@db:5432/x http://h:80/a@b *** https://bob:***@h\n",
+        ),
+        ({}, "using hf_swordfish\n", "using ***\n"),  # local tasks inherit the environment of whoever asks
+        # Short values are common everywhere, so they are hidden only next to their name.
+        ({"API_KEY": "true", "PYTHONHASHSEED": "0123456789", "TF_X": "1"}, "true: 0123456789\n", "true: 0123456789\n"),
+        # A log may prefix each line of a secret of many lines.
+        (
+            {"SSH_KEY": "-----BEGIN-----\nMIIEabcdef\n-----END-----"},
+            "> -----BEGIN-----\n> MIIEabcdef\n",
+            "> ***\n> ***\n",
+        ),
+    ],
+)
+def test_values_of_variables_are_hidden(
+    run: Run, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], log: str, shown: str
+) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_swordfish")
-    run.log(b"using hf_swordfish\n")
-    assert run.packed()["logs/worker-0.log"] == b"using ***\n"
-
-
-def test_harmless_values_stay(run: Run) -> None:
-    """Short values are common everywhere, so they are hidden only next to their name."""
-    run.plan(API_KEY="true", PYTHONHASHSEED="0123456789", TF_USE_LEGACY_KERAS="1")
-    run.log(b"it is true: 0123456789\n")
+    run.plan(**env)
+    run.log(log.encode())
     files = run.packed()
-    assert files["logs/worker-0.log"] == b"it is true: 0123456789\n"
-    assert json.loads(files["plan.json"])["tasks"][0]["env"]["API_KEY"] == "***"
-
-
-def test_a_secret_of_many_lines_is_hidden_line_by_line(run: Run) -> None:
-    run.plan(SSH_KEY="-----BEGIN-----\nMIIEabcdef\n-----END-----")
-    run.log(b"> -----BEGIN-----\n> MIIEabcdef\n")
-    assert run.packed()["logs/worker-0.log"] == b"> ***\n> ***\n"
+    assert files["logs/worker-0.log"].decode() == shown
+    assert json.loads(files["plan.json"])["tasks"][0]["env"].get("API_KEY", "***") == "***"
 
 
 def test_the_last_4_mib_of_a_log_are_packed_and_that_is_said(run: Run) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import resource
 import socket
 from contextlib import ExitStack, suppress
@@ -129,15 +128,6 @@ def test_every_answer_forbids_what_the_page_does_not_need(server: Server) -> Non
         assert answer.headers["Cache-Control"] == "no-store"
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert "Access-Control-Allow-Origin" not in answer.headers
-
-
-def test_the_page_is_small_and_stands_alone() -> None:
-    """Under 150 KB beside the library for charts, and nothing from elsewhere."""
-    own = [path for path in app.STATIC.iterdir() if not path.name.startswith("uplot.")]
-    assert sum(path.stat().st_size for path in own) < 150_000
-    for path in own:
-        addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+", path.read_text()))
-        assert addresses <= {"http://www.w3.org"}, path.name
 
 
 def test_a_run_is_named_in_full(server: Server, failed_run: str) -> None:
