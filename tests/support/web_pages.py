@@ -139,7 +139,7 @@ class SimulatedRun:
         directory = RunDirectory("thousand")
         assert directory.path.is_relative_to(home)
         self.name = directory.run
-        self._begun = time.time()
+        self._begun = time.time()  # clock: a run has the time of its begin
         self._tasks = tuple(
             TaskStatus(
                 process.task, role="worker", host=process.host, address=f"{process.host}:2222",
@@ -151,7 +151,7 @@ class SimulatedRun:
         journal = Journal(directory, 0)
         kept = serialize.as_json(plan)
         directory.write_plan(kept)
-        journal.record_plan(directory, kept, time.monotonic())
+        journal.record_plan(directory, kept, 0.0)
         self._journal = journal
         self._logs = str(directory.logs)
         self._mailbox = Mailbox()
@@ -173,7 +173,7 @@ class SimulatedRun:
 
     def _serve(self) -> None:
         while not self._has_ended:
-            self._mailbox.take(time.monotonic() + 0.1)
+            self._mailbox.take(self._mailbox.now() + 0.1)
         self._journal.record_end(143, [], "stopped")
         self._server.close(143)
         self._journal.close()
@@ -189,7 +189,7 @@ class SimulatedRun:
             caller.say("changed")
 
     def _status(self) -> Status:
-        step = int((time.time() - self._begun) * 10)
+        step = int((time.time() - self._begun) * 10)  # clock: steps that pages see grow
         tasks = tuple(
             task._replace(step=step, steps_per_second=10.0 + number % 7, cpu_percent=float((step + number) % 100))
             for number, task in enumerate(self._tasks)

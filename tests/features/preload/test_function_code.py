@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,76 +16,13 @@ from tflaunch_worker.function import ABOUT, read_file
 
 pytestmark = pytest.mark.unit
 
-SETS = "sets variables whose names cannot be known beforehand"
-CHANGES = "changes where modules are looked for (sys.path)"
 
-
-def reads_and_sets_known_variables() -> Any:
-    """Do nothing that must come before imports."""
-    from os import environ
-
-    os.environ["MINE"] = os.environ["TF_CONFIG"] + os.environ.get("OTHER", "1") + environ["MINE"]
-    os.environ.setdefault("ALSO_MINE", "2")
-    os.environ.pop("MINE", None)
-    del os.environ["ALSO_MINE"]
-    sys.path.append("mine")
-    return "MINE" in environ, dict(environ.items()), sys.argv, os.path.join("a", "b")
-
-
-def reads_path() -> Any:
-    return sys.path[0], sys.path
-
-
-def sets_item(name: Any) -> None:
-    os.environ[name] = "1"
-
-
-def renames(name: Any) -> None:
-    from os import environ as variables
-
-    variables[name] = "1"
-
-
-def gets_attribute(name: Any) -> None:
-    getattr(os, "environ")[name] = "1"  # noqa: B009 - the case
-
-
-def defines(name: Any) -> Callable[[], None]:
-    return lambda: os.putenv(name, "1")
-
-
-def inserts_by_another_name(name: Any) -> None:
-    import sys as system
-
-    system.path.insert(0, name)
-
-
-def imports_path(name: Any) -> None:
-    from sys import path
-
-    path.insert(0, name)
-
-
-def replaces_slice(name: Any) -> None:
-    sys.path[:0] = [name]
-
-
-def extends(name: Any) -> None:
-    sys.path += [name]
-
-
-def deletes() -> None:
-    del sys.path[0]
-
-
-def sets_variable_of_imports() -> None:
-    os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
-
-
-def imports_first() -> None:
-    import gevent.monkey  # type: ignore[import-untyped,import-not-found,unused-ignore]
-
-    gevent.monkey.patch_all()
+def defined(text: str) -> Callable[..., Any]:
+    """Return a function with this body and an argument ``name``."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(f"import os, sys\ndef function(name=None):\n{textwrap.indent(text, ' ')}\n", names)
+    function: Callable[..., Any] = names["function"]
+    return function
 
 
 def imports() -> None:
@@ -112,31 +49,58 @@ def reason_against(function: Callable[..., Any], *arguments: Any) -> str:
     return str(about["reason"]).removeprefix(f"{about['name']} ")
 
 
-def test_what_cannot_matter_is_no_reason() -> None:
-    assert reason_against(reads_and_sets_known_variables) == reason_against(reads_path) == ""
+@pytest.mark.parametrize(
+    "text",
+    [
+        "os.environ['MINE'] = os.environ['TF_CONFIG'] + os.environ.get('OTHER', '1')",
+        "os.environ.setdefault('ALSO_MINE', '2')\nos.environ.pop('MINE', None)\ndel os.environ['ALSO_MINE']",
+        "from os import environ\nreturn 'MINE' in environ, dict(environ.items()), environ['MINE']",
+        "sys.path.append('mine')\nreturn sys.path[0], sys.path, sys.argv, os.path.join('a', 'b')",
+    ],
+)
+def test_what_cannot_matter_is_no_reason(text: str) -> None:
+    assert reason_against(defined(text)) == ""
 
 
 @pytest.mark.parametrize(
-    "function",
+    "text",
     [
-        *(sets_item, renames, gets_attribute, defines),
-        lambda name: os.environ.update({name: "1"}),
-        lambda name: os.environ.setdefault(name, "1"),
+        "os.environ[name] = '1'",
+        "os.environ.update(name)",
+        "os.environ.setdefault(name, '1')",
+        "from os import environ as variables\nvariables[name] = '1'",
+        "variables = os.environ\nvariables[name] = '1'",
+        "getattr(os, 'environ')[name] = '1'",
+        "return lambda: os.putenv(name, '1')",
     ],
 )
-def test_unknown_variables(function: Callable[..., Any]) -> None:
-    assert reason_against(function) == SETS
+def test_unknown_variables(text: str) -> None:
+    assert reason_against(defined(text)) == "sets variables whose names cannot be known beforehand"
 
 
-@pytest.mark.parametrize("function", [inserts_by_another_name, imports_path, replaces_slice, extends, deletes])
-def test_changes_of_where_modules_are_found(function: Callable[..., Any]) -> None:
-    assert reason_against(function) == CHANGES
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sys.path.insert(0, name)",
+        "import sys as system\nsystem.path.insert(0, name)",
+        "from sys import path\npath.insert(0, name)",
+        "sys.path[0] = name",
+        "sys.path[:0] = [name]",
+        "sys.path = [name]",
+        "sys.path += [name]",
+        "del sys.path[0]",
+    ],
+)
+def test_changes_of_where_modules_are_found(text: str) -> None:
+    assert reason_against(defined(text)) == "changes where modules are looked for (sys.path)"
 
 
 def test_variables_that_imports_read() -> None:
+    """In the code, in what it calls, and in its arguments."""
     reason = "mentions TF_ENABLE_ONEDNN_OPTS, which is read while modules are imported"
-    assert reason_against(sets_variable_of_imports) == reason
-    assert reason_against(lambda: [sets_variable_of_imports()]) == reason  # type: ignore[func-returns-value]
+    sets = defined("os.environ['TF_ENABLE_ONEDNN_OPTS'] = '0'")
+    assert reason_against(sets) == reason
+    assert reason_against(lambda: [sets()]) == reason
     assert reason_against(imports, {"TF_ENABLE_ONEDNN_OPTS": "0"}) == reason
 
 
@@ -147,7 +111,8 @@ def test_what_cannot_be_seen_is_a_reason() -> None:
 
 
 def test_modules_that_must_come_first() -> None:
-    assert reason_against(imports_first) == "imports gevent.monkey, which has to be imported before all others"
+    reason = "imports gevent.monkey, which has to be imported before all others"
+    assert reason_against(defined("import gevent.monkey\ngevent.monkey.patch_all()")) == reason
 
 
 def test_imports() -> None:

@@ -67,7 +67,7 @@ def test_each_task_is_profiled_and_what_fails_is_a_sentence(launch: Launch) -> N
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.thorough)])
 def test_a_profile_can_be_interrupted(launch: Launch, how: signal.Signals) -> None:
     """The task goes on, and can be profiled again; nothing is left."""
     begin(launch, worker=1)

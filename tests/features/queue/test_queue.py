@@ -253,6 +253,7 @@ def test_a_dispatcher_that_is_stopped_is_replaced(launch: Launch) -> None:
     assert launch.run("wait", run).returncode == 0
 
 
+@pytest.mark.thorough
 def test_dispatchers_that_are_killed(launch: Launch) -> None:
     """At any moment: no run is lost, and none begins twice. The first runs last until one was killed."""
     chance = random.Random(SEED)

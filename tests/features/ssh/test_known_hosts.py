@@ -23,6 +23,7 @@ from tflaunch.transport.base import LinkError
 pytestmark = pytest.mark.unit
 
 COMMAND = "ssh -p 22 ann@alpha"
+NOW = time.time()  # clock: certificates are valid for a time
 OPENSSH = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
 PRIVATE = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32))  # constant: test names contain it
 AUTHORITY = ed25519.Ed25519PrivateKey.generate()
@@ -242,8 +243,8 @@ def certificate(
         .public_key(PRIVATE.public_key())
         .type(kind)
         .key_id(b"test")
-        .valid_after(int(time.time() + begin))
-        .valid_before(int(time.time() + end))
+        .valid_after(int(NOW + begin))
+        .valid_before(int(NOW + end))
     )
     builder = builder.valid_principals(principals) if principals else builder.valid_for_all_principals()
     if critical:
