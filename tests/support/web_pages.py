@@ -205,3 +205,17 @@ class SimulatedRun:
 def newest(place: Launch, name: str) -> str:
     """Return the newest run of a job."""
     return max(path.name for path in (place.home / "runs").iterdir() if path.name.startswith(f"{name}-"))
+
+
+def begin(place: Launch, script: str, workers: int = 2, *, name: str, **fields: Any) -> str:
+    """Start a run of shell scripts in the background, and return its name."""
+    started = place.run("up", "-d", place.shell(script, workers, strategy="none", name=f"{name}.json", **fields))
+    assert started.returncode == 0, started.stderr
+    return started.stdout.strip()
+
+
+def run_to_end(place: Launch, script: str, workers: int = 1, *, name: str, **fields: Any) -> str:
+    """Run shell scripts to their success, and return the name of the run."""
+    ended = place.up(place.shell(script, workers, strategy="none", name=f"{name}.json", **fields), "-q")
+    assert ended.returncode == 0, ended.stderr
+    return newest(place, name)

@@ -32,7 +32,7 @@ def told(history: History, *steps: Any) -> list[tuple[str, str, str]]:
     for one in steps:
         before = history.job
         one()
-        found += [tuple(each) for each in occurrences(before, history.job)]
+        found += [(each.kind, each.name, each.text) for each in occurrences(before, history.job)]
     return found
 
 

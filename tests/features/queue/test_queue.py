@@ -163,6 +163,7 @@ def test_an_interrupt_takes_it_out_of_the_queue(launch: Launch) -> None:
     assert begun(launch) == []
 
 
+@pytest.mark.thorough
 def test_runs_share_the_gpus_of_a_host(launch: Launch) -> None:
     """Each has its own; one that needs more waits, and is not overtaken."""
     hosts = {"localhost": {"gpus": 4}}

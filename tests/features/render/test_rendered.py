@@ -410,7 +410,7 @@ def test_compose_gives_tasks_of_all_hosts_different_gpus() -> None:
 
 def test_a_container_is_read_as_the_schema_has_it() -> None:
     for cpu in (0.5, "2"):
-        about = {"image": "a.b/c:1@sha256", "volumes": {"/data": "claim-1", "/cache/x": "/var/cache"}}
+        about: dict[str, Any] = {"image": "a.b/c:1@sha256", "volumes": {"/data": "claim-1", "/cache/x": "/var/cache"}}
         container = {**about, "resources": {"cpu": cpu, "memory": "512Mi", "gpu": 0}}
         data = {"cluster": {"worker": 1}, "command": "train", "container": container}
         jsonschema.Draft202012Validator(json_schema()).validate(data)

@@ -228,7 +228,7 @@ def test_values_of_variables_are_hidden(
     run: Run, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], log: str, shown: str
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_swordfish")
-    run.plan(**env)
+    run.plan(("true",), **env)
     run.log(log.encode())
     files = run.packed()
     assert files["logs/worker-0.log"].decode() == shown

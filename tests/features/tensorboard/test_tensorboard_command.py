@@ -18,7 +18,7 @@ from support.waiting import wait_gone
 pytestmark = pytest.mark.cli
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
 def test_it_serves_an_ended_run_until_a_signal(launch: Launch, number: signal.Signals) -> None:
     assert launch.up(job(launch, "true")).returncode == 0
     serving = launch.start("tensorboard")
@@ -54,7 +54,7 @@ def test_a_port_that_is_taken_is_refused(launch: Launch) -> None:
     assert f"port {port} is held by {psutil.Process().name()} (pid {os.getpid()});" in refused.stderr
 
 
-@pytest.mark.parametrize("chosen", [False, True])
+@pytest.mark.parametrize("chosen", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_a_port_that_is_taken_just_before_it_listens(launch: Launch, chosen: bool) -> None:
     """That listener is not mistaken for TensorBoard, which starts again on another port if the user names none.
 

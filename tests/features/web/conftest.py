@@ -9,8 +9,7 @@ import pytest
 
 from support.browser_pages import PATIENCE, signed_in
 from support.launch import Launch, clean_launch
-from support.needs import need, program
-from support.web_pages import Server, newest
+from support.web_pages import Server, newest, run_to_end
 from tflaunch.store.history import Figures, HistoryWriter, Moment
 
 if TYPE_CHECKING:
@@ -86,9 +85,7 @@ def page(browser: Browser, server: Server) -> Iterator[Page]:
 def restarted_run(place: Launch) -> str:
     """A run of three tasks that was restarted once, whose first loss is 60 and last loss is 1."""
     script = '[ "$TFLAUNCH_ATTEMPT" = 0 ] && [ "$TFLAUNCH_TASK" = worker:1 ] && sleep 1 && exit 3; sleep 3'
-    spec = place.shell(script, 3, strategy="none", name="curves.json", restart={"max": 1, "backoff": ["0s", "0s"]})
-    assert place.up(spec).returncode == 0
-    run = newest(place, "curves")
+    run = run_to_end(place, script, 3, name="curves", restart={"max": 1, "backoff": ["0s", "0s"]})
     begun = place.status(run)["started"]
     directory = place.home / "runs" / run
     (directory / "history.jsonl").unlink(missing_ok=True)

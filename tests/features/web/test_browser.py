@@ -11,7 +11,7 @@ import pytest
 from support.browser_pages import PATIENCE, signed_in
 from support.launch import Launch, clean_launch
 from support.readable import AGES, DURATIONS, SIGNALS
-from support.web_pages import Server, SimulatedRun, newest
+from support.web_pages import Server, SimulatedRun, begin, newest, run_to_end
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -50,10 +50,9 @@ class Matrix(NamedTuple):
 @pytest.fixture(scope="module")
 def live_run(place: Launch) -> Iterator[str]:
     """A run that continues until it is stopped."""
-    started = place.run("up", "-d", place.shell(TRAINING, 3, strategy="none", name="night.json"))
-    assert started.returncode == 0, started.stderr
-    yield started.stdout.strip()
-    place.run("down", "-t", "0", started.stdout.strip())
+    run = begin(place, TRAINING, 3, name="night")
+    yield run
+    place.run("down", "-t", "0", run)
 
 
 @pytest.fixture
@@ -158,9 +157,8 @@ def test_a_filter_without_hits_says_so(page: Page, failed_run: str) -> None:
 
 def test_a_log_says_that_it_begins_later(page: Page, place: Launch, failed_run: str) -> None:
     """Its first lines are found by the search of the whole log."""
-    assert place.up(place.shell("seq 100000 103000", 1, strategy="none", name="long.json"), "-q").returncode == 0
     words = ".logs .note:visible:has-text('Earlier lines are left out here')"
-    page.goto(f"/#/{newest(place, 'long')}/logs")
+    page.goto(f"/#/{run_to_end(place, 'seq 100000 103000', name='long')}/logs")
     page.wait_for_selector(words)
     page.fill(".logs input[type=search]", "100007")
     page.keyboard.press("Enter")

@@ -9,7 +9,7 @@ import pytest
 
 from support.browser_pages import signed_in
 from support.launch import Launch
-from support.web_pages import Server, newest
+from support.web_pages import Server, begin, newest, run_to_end
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -24,11 +24,9 @@ while :; do i=$((i + 1)); echo "step $i"; sleep 0.2; done"""
 @pytest.fixture
 def restartable(place: Launch) -> Iterator[str]:
     """A live run whose tasks continue until they get USR1."""
-    spec = place.shell(TRAINING, 2, strategy="none", name="asked.json", restart={"max": 3, "backoff": ["0s", "0s"]})
-    started = place.run("up", "-d", spec)
-    assert started.returncode == 0, started.stderr
-    yield started.stdout.strip()
-    place.run("down", "-t", "0", started.stdout.strip())
+    run = begin(place, TRAINING, name="asked", restart={"max": 3, "backoff": ["0s", "0s"]})
+    yield run
+    place.run("down", "-t", "0", run)
 
 
 def question(page: Page) -> str:
@@ -39,9 +37,7 @@ def question(page: Page) -> str:
 
 def test_an_ended_run_is_run_again_after_a_question(page: Page, place: Launch) -> None:
     """The page goes on to the new run; the old one has not changed."""
-    ended = place.up(place.shell("sleep 1", 1, strategy="none", name="again.json"), "-q")
-    assert ended.returncode == 0
-    run = newest(place, "again")
+    run = run_to_end(place, "true", name="again")
     page.goto(f"/#/{run}")
     page.click("button:has-text('Run again')")
     assert f"Run {run} again?" in question(page)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.launch import Launch
-from support.web_pages import SimulatedRun, newest
+from support.web_pages import SimulatedRun, begin, newest, run_to_end
 from tflaunch.store.history import Figures, HistoryWriter, Moment
 
 if TYPE_CHECKING:
@@ -168,8 +168,7 @@ def test_curves_are_smoothed_and_scaled(page: Page, charts: Locator) -> None:
 @pytest.fixture
 def short_run(place: Launch) -> str:
     """A run of 8 seconds, in which a watch has one full five seconds."""
-    assert place.up(place.shell("true", 1, strategy="none", name="short.json")).returncode == 0
-    run = newest(place, "short")
+    run = run_to_end(place, "true", name="short")
     (place.home / "runs" / run / "history.jsonl").unlink(missing_ok=True)
     writer = HistoryWriter(place.home / "runs" / run)
     for at in range(9):
@@ -191,8 +190,7 @@ def test_a_run_watched_to_its_end_has_its_last_values(page: Page, place: Launch)
     tell() { echo "{\\"step\\": $1, \\"metrics\\": {\\"loss\\": $2}}" > $TFLAUNCH_PROGRESS; }
     until [ -e enough ]; do tell 1 5; sleep 0.1; done; tell 9 0.5
     """
-    started = place.run("up", "-d", place.shell(script, 1, strategy="none", name="watched.json"))
-    page.goto(f"/#/{started.stdout.strip()}")
+    page.goto(f"/#/{begin(place, script, 1, name='watched')}")
     page.wait_for_selector(".chart .value:text-is('5.000')")
     (place.directory / "enough").touch()
     page.wait_for_selector("h1 + .badge:text-is('succeeded')")

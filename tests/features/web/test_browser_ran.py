@@ -12,7 +12,7 @@ import pytest
 
 from support.browser_pages import fits_a_phone
 from support.launch import Launch
-from support.web_pages import Server, api, newest
+from support.web_pages import Server, api, begin, newest
 from tflaunch.store.run_dir import PATCH_NAME, RECORD_NAME
 
 if TYPE_CHECKING:
@@ -128,9 +128,7 @@ def status_of(server: Server, run: str) -> dict[str, Any]:
 
 def test_a_backoff_is_counted_down(page: Page, place: Launch) -> None:
     """Every second, until the run goes on or is stopped, whatever the view."""
-    restart = {"max": 3, "backoff": [9999, 9999]}
-    spec = place.shell("exit 3", 1, name="backing.json", strategy="none", restart=restart)
-    run = place.run("up", "-d", spec).stdout.strip()
+    run = begin(place, "exit 3", 1, name="backing", restart={"max": 3, "backoff": [9999, 9999]})
     page.goto(f"/#/{run}/hosts")
     page.wait_for_selector(f"{TIMER}:visible")
     assert "The backoff before attempt 1" in (page.text_content(".waits") or "")

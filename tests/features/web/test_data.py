@@ -17,7 +17,7 @@ import pytest
 from support.launch import PATIENCE, Launch, read_until
 from support.signals import SURVIVED
 from support.waiting import wait_gone, wait_until
-from support.web_pages import Server, api, newest, status_when
+from support.web_pages import Server, api, begin, newest, status_when
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import linux
 
@@ -38,43 +38,9 @@ SECRETS = ("correct-horse-battery", "staple-horse-battery")
 @pytest.fixture(scope="module")
 def live_run(place: Launch) -> Iterator[str]:
     """A run that goes on until the tests of this module have ended."""
-    started = place.run("up", "-d", place.shell(TRAINING, strategy="none", name="live.json"))
-    assert started.returncode == 0, started.stderr
-    yield started.stdout.strip()
-    assert place.run("down", "-t", "0", started.stdout.strip()).returncode == 0
-
-
-def test_a_stream_shows_what_changes(server: Server, place: Launch, live_run: str) -> None:
-    with server.stream(api(live_run, "live?logs=worker:1")) as events:
-        lines: list[list[object]] = []
-        steps: set[float] = set()
-        for name, data in events:
-            if name == "lines":
-                lines += data
-            elif name == "status":
-                steps |= {task["step"] for task in data["tasks"] if task["step"]}
-                shown = data
-            if len(steps) > 3 and len(lines) > 3:
-                break
-    told = place.status(live_run)
-    assert told.keys() <= shown.keys()
-    assert {task["task"]: task["pid"] for task in shown["tasks"]} == {
-        task["task"]: task["pid"] for task in told["tasks"]
-    }
-    assert {line[1] for line in lines} == {"worker:1"}
-    assert "of worker:1" in str(lines[0][3])
-
-
-def test_curves_have_what_was_recorded_before_a_page_showed_the_run(server: Server, live_run: str) -> None:
-    with server.stream(api(live_run, "live")) as events:
-        for _ in events:
-            found = server.get(api(live_run, "history"))
-            if len(found["moments"]) >= 2:
-                break
-    _, tasks = found["moments"][-1]
-    figures = dict(zip(found["fields"], tasks["worker:0"], strict=True))
-    assert figures["step"] > 5
-    assert figures["metrics"] == {"loss": 0.5}
+    run = begin(place, TRAINING, name="live")
+    yield run
+    assert place.run("down", "-t", "0", run).returncode == 0
 
 
 def test_logs_and_stacks_are_asked_for(server: Server, live_run: str, failed_run: str) -> None:
@@ -103,7 +69,7 @@ def test_plan_and_spec_have_no_secrets(server: Server, failed_run: str) -> None:
     assert (refused.status, refused.data) == (409, {"error": f"run {failed_run} has no task 'worker:9'"})
 
 
-def test_an_ended_run_is_shown_whole(server: Server, failed_run: str) -> None:
+def test_an_ended_run_is_shown_whole(server: Server, place: Launch, failed_run: str) -> None:
     """Status, verdict, timeline and output; then the stream says that nothing follows."""
     found = {}
     with server.stream(api(failed_run, "live?logs=*")) as events:
@@ -112,11 +78,8 @@ def test_an_ended_run_is_shown_whole(server: Server, failed_run: str) -> None:
             if name == "over":
                 break
     assert (found["status"]["state"], found["status"]["exit_code"]) == ("failed", 1)
-    explanation = found["status"]["explanation"]
-    assert explanation["culprit"]["task"] == "worker:2"
-    assert explanation["culprit"]["traceback"][-1] == "IndexError: list index out of range"
-    spans = {span["task"]: span["state"] for span in found["timeline"]["tasks"]}
-    assert spans == {"worker:0": "stopped", "worker:1": "stopped", "worker:2": "failed", "worker:3": "stopped"}
+    assert found["status"].keys() >= place.status(failed_run).keys()
+    assert found["status"]["explanation"]["culprit"]["traceback"][-1] == "IndexError: list index out of range"
     assert found["timeline"]["attempts"][0]["culprit"] == "worker:2"
     assert found["timeline"]["messages"]
     assert any("IndexError" in line[3] for line in found["lines"])
@@ -128,10 +91,7 @@ def test_an_ended_run_is_shown_whole(server: Server, failed_run: str) -> None:
 
 def test_requests_reach_the_supervisor(server: Server, place: Launch) -> None:
     """A signal, a restart, a stop; afterwards, and for requests that make no sense, a sentence."""
-    started = place.run(
-        "up", "-d", place.shell(TRAINING, strategy="none", name="asked.json", restart={"backoff": [0, 0]})
-    )
-    run = started.stdout.strip()
+    run = begin(place, TRAINING, name="asked", restart={"backoff": [0, 0]})
     place.wait_for_log("worker:1", "step 2", run=run)
     bodies: list[Any] = [{"tasks": ["worker:0"], "signal": "SIGNOTHING"}, {"tasks": "worker:0"}, []]
     for body in bodies:
@@ -151,8 +111,7 @@ def test_requests_reach_the_supervisor(server: Server, place: Launch) -> None:
 
 def test_a_run_whose_supervisor_was_killed_is_shown(server: Server, place: Launch) -> None:
     """While its tasks live on for their lease, with the command that takes over."""
-    spec = place.shell(TRAINING, strategy="none", name="orphaned.json", timeouts={"lease": "10m"})
-    run = place.run("up", "-d", spec).stdout.strip()
+    run = begin(place, TRAINING, name="orphaned", timeouts={"lease": "1h"})
     with server.stream(api(run, "live")) as events:
         status_when(events, supervisor="alive", state="running")
         kill_supervisor(place, run)
@@ -230,9 +189,7 @@ def test_no_page_is_refused_for_the_number_of_others(server: Server) -> None:
 
 def test_a_later_page_gets_the_same_output(server: Server, place: Launch) -> None:
     """All that there was, and then each line once, although the output is read once for all pages."""
-    run = place.run(
-        "up", "-d", place.shell(TRAINING.replace("0.2", "0.05"), strategy="none", name="read.json")
-    ).stdout.strip()
+    run = begin(place, TRAINING.replace("0.2", "0.05"), name="read")
     with ExitStack() as open_pages:
         pages = [open_pages.enter_context(server.stream(api(run, "live?logs=*")))]
         seen: list[dict[str, list[int]]] = [{}]

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from support.launch import PATIENCE, Launch
-from support.web_pages import Server, api, newest
+from support.web_pages import Server, api, newest, run_to_end
 
 pytestmark = pytest.mark.web
 
@@ -47,9 +47,7 @@ class Hostile(NamedTuple):
 @pytest.fixture(scope="module")
 def hostile(place: Launch) -> Hostile:
     """A run that has ended, whose directory has been filled by somebody."""
-    spec = place.shell("echo hello", name="hostile.json", strategy="none", env={"API_KEY": SECRET})
-    assert place.up(spec).returncode == 0
-    run = newest(place, "hostile")
+    run = run_to_end(place, "echo hello", 2, name="hostile", env={"API_KEY": SECRET})
     directory = place.home / "runs" / run
     collected = directory / "collected" / "worker-0"
     parts = directory / "collected" / ".parts" / "worker-0"
