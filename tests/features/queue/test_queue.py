@@ -210,6 +210,7 @@ def test_a_run_has_the_environment_of_its_command(launch: Launch) -> None:
     assert not list(path.glob("queued.json"))
 
 
+@pytest.mark.thorough
 def test_a_run_that_cannot_begin(launch: Launch) -> None:
     held(launch)
     gone = launch.directory / "gone"

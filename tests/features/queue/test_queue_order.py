@@ -264,6 +264,7 @@ def test_a_run_with_a_damaged_entry_is_not_waited_for(path: Path, name: str) -> 
     assert not run_queue.has_entries()
 
 
+@pytest.mark.thorough
 def test_a_dispatcher_that_ends_at_its_start_is_not_waited_for(path: Path) -> None:
     location = locate_run(queue(path))
     (run_queue.queue_directory() / run_queue.DISPATCHER_LOCK).mkdir()

@@ -59,7 +59,7 @@ def test_every_task_is_given_what_plan_says(launch: Launch) -> None:
         assert ("OWN=1" in found) == (task == "chief:0")
 
 
-@pytest.mark.parametrize("is_from_spec", [True, False])
+@pytest.mark.parametrize("is_from_spec", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_a_limit_for_shells_is_not_one_for_the_script(launch: Launch, is_from_spec: bool) -> None:
     limit = {"TMOUT": "1"}
     launch.env.update({} if is_from_spec else limit)
@@ -108,7 +108,14 @@ def test_servers_and_evaluator_end_with_the_chief(launch: Launch) -> None:
     assert "evaluator:0" not in output or "evaluator:0 ended with 3" in output
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.thorough),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.thorough),
+    ],
+)
 def test_a_signal_ends_all(launch: Launch, number: int, code: int) -> None:
     fields = {"cluster": {"worker": 2}, "command": ["sh", "-c", STUBBORN], "timeouts": {"grace": "1s"}}
     process = start(launch, **fields)

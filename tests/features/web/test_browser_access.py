@@ -37,6 +37,7 @@ def test_axe_finds_nothing(page: Page, restarted_run: str, failed_run: str, sche
     page.keyboard.press("?")
     page.wait_for_selector("dialog[open]")
     found["?"] = findings(page)
+    page.keyboard.press("Escape")
     page.goto(f"/#/{failed_run}")
     page.click("button:has-text('Run again')")
     page.wait_for_selector("dialog[open]")

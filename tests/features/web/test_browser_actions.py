@@ -52,6 +52,7 @@ def test_an_ended_run_is_run_again_after_a_question(page: Page, place: Launch) -
     assert place.status(run)["exit_code"] == 0
 
 
+@pytest.mark.thorough
 def test_a_run_that_cannot_be_run_again_says_why(browser: Browser, server: Server, place: Launch) -> None:
     page = next(signed_in(browser, server))
     program = place.directory / "gone.sh"
@@ -94,6 +95,7 @@ def test_tasks_are_restarted_and_signalled_after_questions(page: Page, restartab
     assert place.status(restartable)["exit_code"] == 143
 
 
+@pytest.mark.thorough
 def test_a_lost_server_and_an_ended_session_are_named(browser: Browser, restartable: str, place: Launch) -> None:
     """At once, on the page and in the dialog of an action; what was known stays."""
     own_server = Server(place)

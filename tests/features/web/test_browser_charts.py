@@ -185,6 +185,7 @@ def test_a_short_chart_has_times_to_compare(page: Page, short_run: str) -> None:
     assert len(times) > 2, times
 
 
+@pytest.mark.thorough
 def test_a_run_watched_to_its_end_has_its_last_values(page: Page, place: Launch) -> None:
     script = """
     tell() { echo "{\\"step\\": $1, \\"metrics\\": {\\"loss\\": $2}}" > $TFLAUNCH_PROGRESS; }
@@ -197,6 +198,7 @@ def test_a_run_watched_to_its_end_has_its_last_values(page: Page, place: Launch)
     page.wait_for_selector(".chart .value:text-is('0.5000')")
 
 
+@pytest.mark.thorough
 def test_what_happened_is_on_the_timeline(page: Page, place: Launch) -> None:
     """A fault of a drill has its mark, its line among what happened, and its line in the charts."""
     drilled = place.up(

@@ -71,6 +71,7 @@ def test_files_collected_at_the_end_appear(page: Page, place: Launch) -> None:
     page.wait_for_selector(".files a:text-is('worker-0/result.txt')")
 
 
+@pytest.mark.thorough
 def test_a_board_that_does_not_run_has_its_command(page: Page, place: Launch) -> None:
     board = place.spec("board.json", cluster={"worker": 1}, command=["true"], strategy="none", tensorboard="logs/")
     place.up(board)

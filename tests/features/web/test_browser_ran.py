@@ -92,6 +92,7 @@ def test_what_ran_is_shown(page: Page, ran: Ran) -> None:
     assert fits_a_phone(page)
 
 
+@pytest.mark.thorough
 def test_a_run_without_a_record_says_so(page: Page, place: Launch) -> None:
     """And so does a run without a spec; its command is known."""
     started = place.run("run", "--workers", "1", "--", "sh", "-c", "true")

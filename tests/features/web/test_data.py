@@ -109,6 +109,7 @@ def test_requests_reach_the_supervisor(server: Server, place: Launch) -> None:
     assert (refused.status, refused.data) == (409, {"error": f"run {run} has ended with exit code 143"})
 
 
+@pytest.mark.thorough
 def test_a_run_whose_supervisor_was_killed_is_shown(server: Server, place: Launch) -> None:
     """While its tasks live on for their lease, with the command that takes over."""
     run = begin(place, TRAINING, name="orphaned", timeouts={"lease": "1h"})
@@ -167,6 +168,7 @@ def test_up_shows_the_page_of_its_run(place: Launch) -> None:
         assert "--web goes with a run in this terminal" in refused.stderr
 
 
+@pytest.mark.thorough
 def test_a_page_that_is_stopped_does_not_keep_the_run(place: Launch) -> None:
     """It is killed, and the exit code is that of the run."""
     go = place.directory / "go"
