@@ -135,9 +135,10 @@ def kill_supervisor(place: Launch, run: str) -> None:
 
 
 def test_the_list_of_runs_is_that_of_ls(server: Server, place: Launch, failed_run: str) -> None:
-    listed = json.loads(place.run("ls", "--json").stdout)
+    (listed,) = [run for run in json.loads(place.run("ls", "--json").stdout) if run["run"] == failed_run]
     with server.stream("/api/live") as events:
-        assert next(events) == ("runs", listed)
+        name, shown = next(events)
+    assert (name, [run for run in shown if run["run"] == failed_run]) == ("runs", [listed])
 
 
 def test_up_shows_the_page_of_its_run(place: Launch) -> None:

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from support.launch import PATIENCE, Launch
+from support.waiting import wait_until
 from support.web_pages import Server, api, newest, run_to_end
 
 pytestmark = pytest.mark.web
@@ -156,8 +157,7 @@ def test_a_large_file_is_streamed(server: Server, hostile: Hostile) -> None:
                 got += size
             assert got >= wanted
             assert process.memory_info().rss - before < MOST_MEMORY
-    while len(process.open_files()) > opened:  # as long as the end of the connection takes
-        files_of(server, hostile.run)
+    wait_until(lambda: len(process.open_files()) <= opened)
 
 
 def test_logs_in_a_directory_of_the_user_are_found(server: Server, place: Launch) -> None:
