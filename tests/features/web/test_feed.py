@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 from support.launch import PATIENCE
 from support.web_pages import SimulatedRun
+from tflaunch.client.status import current_status
+from tflaunch.explain.run_status import Status
 from tflaunch.features.web.feed import Feeds, RunFeed
 
 pytestmark = pytest.mark.web
@@ -54,6 +57,31 @@ def test_a_run_that_no_page_shows_is_not_asked(followed: tuple[SimulatedRun, Pat
         await newer_status(again, changed)
         assert run.asked - asked in (1, 2)  # the second one may be on its way
         again.leave(changed)
+
+    in_a_loop(look())
+
+
+def test_a_run_that_ends_while_it_is_asked_is_shown_as_ended(
+    followed: tuple[SimulatedRun, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no later status that could tell."""
+    run, directory = followed
+
+    def ask_and_end(path: Path) -> Status:
+        status = current_status(path)
+        run.end()
+        return status
+
+    monkeypatch.setattr("tflaunch.features.web.feed.current_status", ask_and_end)
+
+    async def look() -> None:
+        feed, changed = Feeds().enter(directory)
+        while not feed.is_over:
+            await asyncio.wait_for(changed.wait(), PATIENCE)
+            changed.clear()
+        status = json.loads(feed.pieces["status"].event.partition(b"data: ")[2])
+        assert (status["supervisor"] == "alive", status["exit_code"]) == (False, 143)
+        feed.leave(changed)
 
     in_a_loop(look())
 

@@ -133,11 +133,11 @@ class RunFeed:
 
     def _take(self, observer: Observer) -> None:
         """Publish how the run is now, and wait a little."""
-        steps = observer.catch_up()
-        for step in steps:
-            self._note(observer, step)
-        current = current_status(self.directory)
-        observer.catch_up()  # may have ended in between
+        steps = self._catch_up(observer)
+        outcome, current = observer.outcome, current_status(self.directory)
+        steps += self._catch_up(observer)
+        if observer.outcome is not outcome:  # it has ended in between, and there will be no later status
+            current = current_status(self.directory)
         logs = observer.logs
         explained = explain_run(observer.job, current, partial(tail, logs), time.time(), observer.known)
         if steps or "timeline" not in self.pieces:
@@ -161,6 +161,12 @@ class RunFeed:
             ended = time.monotonic()
             self._size_until = ended + max(_BETWEEN_SIZES, (ended - began) / _SHARE_OF_SIZES)
         return self._size
+
+    def _catch_up(self, observer: Observer) -> list[ObservedStep]:
+        steps = observer.catch_up()
+        for step in steps:
+            self._note(observer, step)
+        return steps
 
     def _note(self, observer: Observer, step: ObservedStep) -> None:
         self._timeline.add(step.before, step.event, step.job, step.now, observer.epoch)
