@@ -6,12 +6,10 @@ import json
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
 
 from support.disks import MakeDisk
 from support.launch import PATIENCE, Launch, read_until
-from support.processes import command_of
 from support.terminals import Terminal
 from tflaunch.errors import EXIT_USAGE
 
@@ -83,10 +81,8 @@ def test_a_live_run_is_never_removed(launch: Launch) -> None:
         refused = launch.run("prune", path.name, "--yes")
         sentence = f"tflaunch: run {path.name} {reason}; to end it: tflaunch down {path.name}\n"
         assert (refused.returncode, refused.stdout, refused.stderr) == (EXIT_USAGE, "", sentence)
-        supervisors = [each for each in launch.survivors() if "up" in command_of(each)]
-        for each in supervisors:
-            each.kill()
-        psutil.wait_procs(supervisors, timeout=PATIENCE)
+        if reason == "is live":
+            launch.kill_supervisor()
     assert launch.run("up", "-d", "--resume", path.name).returncode == 0
     assert launch.run("down").returncode == 0
     assert launch.run("prune", path.name, "--yes").returncode == 0
