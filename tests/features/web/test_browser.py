@@ -47,14 +47,6 @@ class Matrix(NamedTuple):
     failed: str
 
 
-@pytest.fixture(scope="module")
-def live_run(place: Launch) -> Iterator[str]:
-    """A run that continues until it is stopped."""
-    run = begin(place, TRAINING, 3, name="night")
-    yield run
-    place.run("down", "-t", "0", run)
-
-
 @pytest.fixture
 def thousand(place: Launch, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedRun]:
     """A live run of 1,000 tasks without any process."""
@@ -90,9 +82,10 @@ def test_durations_ages_and_signals_read_as_in_the_terminal(page: Page) -> None:
         assert dict(zip(expected, shown, strict=True)) == expected
 
 
-def test_a_training_is_followed_live(page: Page, live_run: str) -> None:
+def test_a_training_is_followed_live(page: Page, place: Launch) -> None:
     """Steps grow in the table, charts appear, the log follows and can be searched."""
-    page.goto(f"/#/{live_run}")
+    run = begin(place, TRAINING, 3, name="night")
+    page.goto(f"/#/{run}")
     page.wait_for_function(LATER, arg=[".facts", step_in(page, ".facts")])
     page.wait_for_selector(".chart canvas")
     page.wait_for_function("() => document.querySelector('.chart').getAttribute('aria-label') === 'loss'")
@@ -107,6 +100,7 @@ def test_a_training_is_followed_live(page: Page, live_run: str) -> None:
     assert page.text_content(".logs mark") == "step 2 of worker:1"
     page.keyboard.press("Enter")
     page.wait_for_selector("text=1 lines of the whole log")
+    assert place.run("down", "-t", "0", run).returncode == 0
 
 
 def test_the_guilty_task_is_two_clicks_away(page: Page, failed_run: str) -> None:

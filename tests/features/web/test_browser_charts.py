@@ -125,7 +125,7 @@ def test_a_part_is_zoomed_in_all_charts(page: Page, charts: Locator) -> None:
     page.mouse.up()
     assert whole.is_visible()
     assert first < step_at(page, charts, 0.02) < step_at(page, charts, 0.98) < last
-    page.mouse.dblclick(*middle_of(charts.nth(1)))
+    charts.nth(1).locator(".u-over").dblclick()
     assert not whole.is_visible()
     assert step_at(page, charts, 0.02) == first
     charts.nth(2).focus()
@@ -143,13 +143,6 @@ def test_a_part_is_zoomed_in_all_charts(page: Page, charts: Locator) -> None:
     page.keyboard.press("+")
     whole.click()
     assert step_at(page, charts, 0.98) == last
-
-
-def middle_of(chart: Locator) -> tuple[float, float]:
-    """Return the middle of a chart's plot, in pixels."""
-    box = chart.locator(".u-over").bounding_box()
-    assert box is not None
-    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
 def test_curves_are_smoothed_and_scaled(page: Page, charts: Locator) -> None:
