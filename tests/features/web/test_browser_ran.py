@@ -129,7 +129,9 @@ def status_of(server: Server, run: str) -> dict[str, Any]:
 
 def test_a_backoff_is_counted_down(page: Page, place: Launch) -> None:
     """Every second, until the run goes on or is stopped, whatever the view."""
-    run = begin(place, "exit 3", 1, name="backing", restart={"max": 3, "backoff": [9999, 9999]})
+    fails, restart = place.directory / "fails", {"max": 3, "backoff": [9999, 9999]}
+    run = begin(place, f"until test -e {fails}; do sleep 0.02; done; exit 3", 1, name="backing", restart=restart)
+    fails.touch()
     page.goto(f"/#/{run}/hosts")
     page.wait_for_selector(f"{TIMER}:visible")
     assert "The backoff before attempt 1" in (page.text_content(".waits") or "")
