@@ -302,7 +302,7 @@ def test_of_a_run_that_is_elsewhere_the_link_is_removed(monkeypatch: pytest.Monk
     assert list((tmp_path / path.name).iterdir())
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="gives a file to another user")
+@pytest.mark.needs("root")
 def test_files_of_others_keep_the_whole_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A container may have written them; half a run would be worse than a whole one."""
     path, other = make_run(monkeypatch, 30), make_run(monkeypatch, 31)

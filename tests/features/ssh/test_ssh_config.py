@@ -58,7 +58,7 @@ def configured(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.M
 @pytest.fixture
 def with_client(home: Path) -> Configure:
     """Return the configuration of a user, read by OpenSSH's client."""
-    need(["ssh"], ["openssh-client"])
+    need("ssh")
     return lambda text: _configured(home, text, lambda: find_lookup(NOTHING))
 
 
@@ -131,7 +131,7 @@ def test_the_user_before_the_system(configured: Configure) -> None:
 
 def test_the_home_of_the_user_database(monkeypatch: pytest.MonkeyPatch) -> None:
     """OpenSSH's client finds its files by itself where HOME names the same directory."""
-    need(["ssh"], ["openssh-client"])
+    need("ssh")
     monkeypatch.setenv("HOME", pwd.getpwuid(os.getuid()).pw_dir)
     assert target_of(SshConfig(), "127.0.0.1", ssh="ann@127.0.0.1:7")[1:4] == ("127.0.0.1", 7, "ann")
 

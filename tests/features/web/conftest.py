@@ -9,6 +9,7 @@ import pytest
 
 from support.browser_pages import PATIENCE, signed_in
 from support.launch import Launch, clean_launch
+from support.needs import need, program
 from support.web_pages import Server, newest, run_to_end
 from tflaunch.store.history import Figures, HistoryWriter, Moment
 
