@@ -27,15 +27,6 @@ def test_a_drill_strikes_the_real_run_and_says_whether_it_recovered(launch: Laun
 
 
 @pytest.mark.thorough
-def test_a_job_that_does_not_recover_fails_with_its_own_code(launch: Launch) -> None:
-    """And the drill says so."""
-    spec = launch.shell("sleep 9999", **{**PLAIN, "restart": {"max": 0}})
-    ended = launch.up(spec, "--drill", "term worker:0")
-    assert ended.returncode == 143
-    assert "the job did not recover" in ended.stderr
-
-
-@pytest.mark.thorough
 def test_a_stopped_task_goes_on_after_its_time(launch: Launch) -> None:
     """No task ends because of it."""
     script = AFTER_FAULT + "echo up"
