@@ -126,6 +126,7 @@ class TestGather:
         os.mkfifo(tmp_path / "fifo")
         assert names(gathered(tmp_path)) == ["a"]
 
+    @pytest.mark.thorough
     def test_what_tasks_have_nested_comes(self, deep_path: Path) -> None:
         """The code may be where they write."""
         make_deep(deep_path, "d")
