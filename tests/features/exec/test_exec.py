@@ -146,10 +146,10 @@ def test_a_command_ends_with_who_has_started_it(running: Launch) -> None:
     for pid in pids:
         wait_gone(pid)
     # What it leaves behind gets a moment, as what a task leaves behind.
-    late = "(while kill -0 $$; do sleep 0.02; done 2>/dev/null; echo late) &"
+    late = "(while kill -0 $$; do sleep 0.02; done 2>/dev/null; echo late) & read enough"
     process = start(running, "sh", "-c", f"{BARE}; sleep 9999 & echo $!; {late}")
     pids = [read_pid(process), read_pid(process)]
-    assert process.communicate(timeout=PATIENCE)[0] == b"late\n"
+    assert process.communicate(b"\n", PATIENCE)[0] == b"late\n"
     assert process.returncode == 0
     for pid in pids:
         wait_gone(pid)
