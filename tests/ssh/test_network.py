@@ -56,6 +56,7 @@ def test_a_cut_shorter_than_the_lease_costs_nothing(bed: Bed, launch: Launch, is
     assert {one.attempt for sample in watch.samples for one in sample.living} == {0}
 
 
+@pytest.mark.thorough
 def test_a_cut_longer_than_the_lease_loses_the_host(bed: Bed, launch: Launch) -> None:
     """It is the culprit; nothing starts before the fence; it may return, and the job succeeds."""
     spec = shell_on(
@@ -109,6 +110,7 @@ def test_a_host_that_stays_away_ends_the_job(bed: Bed, launch: Launch, failure: 
     assert not bed.wait_empty()
 
 
+@pytest.mark.thorough
 def test_a_power_failure_of_the_operator_leaves_nothing(bed: Bed, launch: Launch) -> None:
     """The launcher died without closing its connections: after lease and grace nothing is alive."""
     spec = shell_on(bed.control(launch), ["h1", "h2"], UNTIL_KILLED, timeouts=QUICK)

@@ -154,6 +154,7 @@ def test_up_finds_a_closed_port_before_tensorflow_starts(bed: Bed, launch: Launc
 
 
 @pytest.mark.thorough
+@pytest.mark.thorough
 def test_many_hosts_are_examined_side_by_side(make_bed: Any, launch: Launch) -> None:
     """24 hosts, each reaching all others; the kernel's neighbour table limits the number (1024)."""
     bed = make_bed(24)
