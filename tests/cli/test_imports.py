@@ -5,18 +5,17 @@ What belongs to a place where a run can live is imported for the runs that live 
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 
 import pytest
 
-from support.launch import PATIENCE, Launch
+from support.launch import Launch
 
 pytestmark = pytest.mark.cli
 
 PROGRAM = """
 import os, sys
+del sys.argv[0]
 from tflaunch.cli.main import run_command_line
 code = run_command_line()
 slow = {"paramiko", "psutil", "pydantic", "pydantic_core", "yaml"}
@@ -27,27 +26,17 @@ elsewhere = {
     "tflaunch.features.queue.location",
 }
 imported |= sys.modules.keys() & elsewhere
-os.write(int(os.environ["ANSWER"]), " ".join(sorted(imported)).encode())
+open("imported", "w").write(" ".join(sorted(imported)))
 sys.exit(code)
 """
 
 
 def imported_by(launch: Launch, *arguments: object) -> tuple[int, str]:
     """Return a command's exit code, and the slow packages and places that it imported."""
-    answers, answer = os.pipe()
-    with open(answers) as told:
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, *map(str, arguments)],
-            cwd=launch.directory,
-            env={**launch.env, "ANSWER": str(answer)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            pass_fds=[answer],
-            timeout=PATIENCE,
-            check=False,
-        )
-        os.close(answer)
-        return done.returncode, told.read()
+    launch.prefix = [sys.executable, "-c", PROGRAM]
+    code = launch.run(*arguments).returncode
+    launch.prefix = []
+    return code, (launch.directory / "imported").read_text()
 
 
 @pytest.fixture(scope="module")

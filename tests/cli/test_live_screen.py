@@ -82,7 +82,7 @@ class Terminal:
         self.emulator = pyte.Screen(columns, rows)
         self.stream = pyte.ByteStream(self.emulator)
         self.bytes = b""
-        self.resize(columns, rows)
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.answers, answers = os.pipe()
         self.process = subprocess.Popen(
             [sys.executable, "-c", program, str(answers)],
@@ -94,11 +94,6 @@ class Terminal:
             text=True,
         )
         os.close(answers)
-
-    def resize(self, columns: int, rows: int) -> None:
-        """Resize the terminal."""
-        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.emulator.resize(rows, columns)
 
     def do(self, *call: Any) -> str:
         """Have the process call its screen, and wait until the call returns."""
@@ -117,20 +112,13 @@ class Terminal:
 
     def wait(self, condition: Callable[[list[str]], bool], each: Callable[[list[str]], None] | None = None) -> None:
         """Read until a whole frame shows what is expected; ``each`` checks every state on the way."""
-        while self.is_within_frame() or not condition(self.lines()):
+        while self.bytes.rfind(FRAME_BEGINS) > self.bytes.rfind(FRAME_ENDS) or not condition(self.lines()):
             assert select.select([self.master], [], [], PATIENCE)[0], "\n".join(self.lines())
-            self.feed(os.read(self.master, 65536))
+            data = os.read(self.master, 65536)
+            self.bytes += data
+            self.stream.feed(data)
             if each is not None and self.bytes.endswith(CURSOR_IS_SHOWN + FRAME_ENDS):
                 each(self.lines())
-
-    def is_within_frame(self) -> bool:
-        """Return whether the end of a frame has not been read yet."""
-        return self.bytes.rfind(FRAME_BEGINS) > self.bytes.rfind(FRAME_ENDS)
-
-    def feed(self, data: bytes) -> None:
-        """Show bytes."""
-        self.bytes += data
-        self.stream.feed(data)
 
     def end(self) -> None:
         """End the process; its output can no longer be read."""
