@@ -106,20 +106,18 @@ def test_a_link_that_comes_back_within_the_lease_changes_nothing() -> None:
     assert (history.job.first_fence_at(), history.actions) == (None, [])
 
 
-def test_the_fence_begins_with_the_last_loss_of_the_link() -> None:
-    """An agent whose greeting got lost has taken a message in between, which renewed its lease."""
+def test_nothing_starts_again_before_the_fence() -> None:
+    """Only after lease, grace and a margin are the tasks of a silent host certainly dead.
+
+    It begins with the last loss of the link: an agent whose greeting got lost has taken a message in between, which
+    renewed its lease.
+    """
     history = Far().runs().happens(LinkLost("h2", "cut"))
     history.now += 20
+    lost_at = history.now
     history.happens(LinkLost("h2", "cut"))
     host = history.job.hosts["h2"]
-    assert host.fence_at == history.now + policy.fence(history.job.plan)
-    assert host.since == history.now - 20
-
-
-def test_nothing_starts_again_before_the_fence() -> None:
-    """Only after lease, grace and a margin are the tasks of a silent host certainly dead."""
-    history = Far().runs().happens(LinkLost("h2", "cut"))
-    lost_at = history.now
+    assert (host.fence_at, host.since) == (lost_at + policy.fence(history.job.plan), lost_at - 20)
     history.wait()
     assert history.now == lost_at + 30 + 10 + 5
     assert history.job.phase is Phase.STOPPING
@@ -139,21 +137,12 @@ def test_a_lost_host_takes_the_blame_for_its_peers() -> None:
     far.wait()
     assert far.job.phase is Phase.ENDED
     assert far.blamed == (Cause.HOST, "h2", 125)
-
-
-def test_a_task_that_failed_before_keeps_the_blame() -> None:
-    """A later link loss is independent; just after it, the message about the loss took longer to arrive."""
-    far = Far(restart={"max": 0}).runs()
-    far.fails()
-    far.now += 2
-    far.happens(LinkLost("h2", "cut"))
-    far.wait()
-    assert far.blamed == (Cause.TASK, "worker:0", 1)
-    far = Far(restart={"max": 0}).runs()
-    far.fails()
-    far.now += 0.03
-    far.happens(LinkLost("h2", "the connection was closed"), HostLost("h2", "its agent was killed"))
-    assert far.blamed == (Cause.HOST, "h2", 125)
+    for seconds, blamed in ((2, (Cause.TASK, "worker:0", 1)), (0.03, (Cause.HOST, "h2", 125))):
+        far = Far(restart={"max": 0}).runs()
+        far.fails()
+        far.now += seconds  # a later loss is independent; just after it, the message about the loss took longer
+        assert far.happens(LinkLost("h2", "cut"), HostLost("h2", "its agent was killed")).job.exit_code == blamed[2]
+        assert far.blamed == blamed
 
 
 def test_an_agent_whose_lease_was_over_has_lost_its_host() -> None:
