@@ -96,6 +96,11 @@ def test_the_tasks_that_the_others_wait_for_are_named_after_a_minute() -> None:
     line, hint = after_a_minute(starting({"worker": 2}))
     assert line == "cluster not formed: waiting 1 min for worker:0, worker:1 to listen"
     assert all(words in hint for words in ("may set or drop TF_CONFIG", "sudo", '"strategy": "none"'))
+    cluster = {"chief": 1, "worker": 2, "ps": 1}  # its servers run the program of the chief
+    line, hint = after_a_minute(starting(cluster, ("chief:0",)))
+    assert line == "cluster not formed: waiting 1 min for worker:0, worker:1, ps:0 to listen"
+    assert '"roles": {"ps": {"server": true}, "worker": {"server": true}}' in hint
+    assert "server" not in after_a_minute(starting(cluster, ("chief:0", "worker:0")))[1].partition("`")[2]
 
 
 def test_the_use_of_tf_config_is_not_doubted_once_a_cluster_has_formed() -> None:
@@ -109,14 +114,6 @@ def test_the_use_of_tf_config_is_not_doubted_once_a_cluster_has_formed() -> None
     assert "an earlier attempt's cluster had formed; worker:0, worker:1 may still be loading" in hint
     history.ends("worker:0")
     assert not any("TF_CONFIG" in line for line in news_of(history, TaskExited(HERE, "worker:1", 1, 0, None, 0.0)))
-
-
-def test_servers_that_run_the_program_of_the_chief_are_recognized() -> None:
-    cluster = {"chief": 1, "worker": 2, "ps": 1}
-    line, hint = after_a_minute(starting(cluster, ("chief:0",)))
-    assert line == "cluster not formed: waiting 1 min for worker:0, worker:1, ps:0 to listen"
-    assert '"roles": {"ps": {"server": true}, "worker": {"server": true}}' in hint
-    assert "server" not in after_a_minute(starting(cluster, ("chief:0", "worker:0")))[1].partition("`")[2]
 
 
 def test_a_cluster_that_had_not_formed_is_in_the_summary() -> None:
@@ -151,7 +148,11 @@ def ends_well(opened: int, seconds: float, preload: str = "", why: str = "") -> 
 
 
 def test_trainings_that_were_each_alone_are_not_passed_over() -> None:
-    """All exited with 0 without opening a port: the program lost TF_CONFIG."""
+    """All exited with 0 without opening a port: the program lost TF_CONFIG.
+
+    What is too short for a training is not suspected, as the first example of the README, unless it had nothing to
+    import.
+    """
     warning, hint = ends_well(0, 10.0)
     assert warning.startswith("warning: worker:0, worker:1 never opened their ports of TF_CONFIG: unless")
     assert "TF_CONFIG" in hint
@@ -160,10 +161,6 @@ def test_trainings_that_were_each_alone_are_not_passed_over() -> None:
     assert warning.endswith(" never opened their ports of TF_CONFIG: each has trained alone")
     assert hint == "hint: train.py:6: no strategy"
     assert ends_well(2, 10.0, why="train.py:6: no strategy") == []
-
-
-def test_what_is_too_short_for_a_training_is_not_suspected() -> None:
-    """The first example of the README prints and exits; a training that had nothing to import may be as short."""
     for preload in ("", "json", "no: tensorflow, it starts threads"):
         assert ends_well(0, 1.0, preload) == []
     assert "never opened their ports" in ends_well(0, 1.0, "numpy,tensorflow")[0]
@@ -198,7 +195,9 @@ def test_a_restart_names_culprit_victims_and_wait() -> None:
     assert news_of(history, TaskGone(HERE, "worker:0", 0)) == ["worker:1 was killed by SIGKILL; restart 1 of 3 follows"]
 
 
-def test_a_summary_names_the_culprit_with_its_words_and_the_victims() -> None:
+def test_a_summary_names_the_culprit_with_its_last_words_and_the_victims() -> None:
+    """Not what TensorFlow writes at each start, unless there is nothing else; none can move the cursor."""
+    start = "I0000 00:00:1795855631.293051   20333 port.cc:153] oneDNN custom operations are on."
     history = mirrored(2, restart={"max": 0}).ends("worker:1", 7).ends("worker:0", None, 9)
     assert summary_of(history).splitlines() == [
         "worker:1 exited with code 7",
@@ -209,12 +208,6 @@ def test_a_summary_names_the_culprit_with_its_words_and_the_victims() -> None:
         "logs: /logs",
         "next: tflaunch logs run worker:1",
     ]
-
-
-def test_the_last_words_of_a_program_are_its_own() -> None:
-    """Not what TensorFlow writes at each start, unless there is nothing else; none can move the cursor."""
-    start = "I0000 00:00:1795855631.293051   20333 port.cc:153] oneDNN custom operations are on."
-    history = mirrored(2, restart={"max": 0}).ends("worker:1", 7).ends("worker:0", None, 9)
     for own in (["reads shards", "bad input"], []):
         lines = summary.summary(history.job, "/logs", lambda *_, own=own: [*own, start]).splitlines()
         assert lines[2 : lines.index("also stopped: worker:0")] == [f"    {line}" for line in own or [start]]
@@ -306,17 +299,14 @@ def test_what_was_sent_and_the_earlier_of_two_stops_are_named() -> None:
     assert line.startswith("worker:0 was killed: still running 10 s after INT")
 
 
-def test_a_worker_that_outlives_the_others_is_named_once() -> None:
+def test_a_worker_that_outlives_the_others_or_returns_is_told() -> None:
+    """Once; the parameter_server job continued without it; its backoff is rounded."""
     history = mirrored(2).ends("worker:0")
     assert time_limits.next_deadline(history.job) == history.now + 30
     history.now += 30
     (line,) = news_of(history, TimePassed())
     assert line == "worker:1 still runs 30 s after worker:0 finished; timeouts.finish limits that"
     assert news_of(history, TimePassed()) == []
-
-
-def test_a_worker_that_returns_is_told() -> None:
-    """The parameter_server job continued without it; its backoff is rounded."""
     history = parameter_server()
     (line,) = news_of(history, TaskExited(HERE, "worker:1", 0, None, 9, 0.0))
     assert re.fullmatch(r"worker:1 was killed by SIGKILL; it restarts alone in (0\.\d\d?|1) s", line)
@@ -424,7 +414,7 @@ def test_only_members_of_a_cluster_can_be_waited_for() -> None:
     assert time_limits.next_deadline(starting({"worker": 2}, strategy="none").job) is None
 
 
-def test_a_task_has_the_state_that_tells_most() -> None:
+def test_a_task_and_a_run_have_the_state_that_tells_most() -> None:
     """The culprit has failed, although it, too, was told to end its processes; of a silent host nothing is known."""
     silent = starting({"worker": 2})
     silent.now += policy.WARN_AFTER
@@ -438,9 +428,6 @@ def test_a_task_has_the_state_that_tells_most() -> None:
     assert told(history).state == "failed"
     lost = mirrored(1, restart={"max": 0}).happens(HostLost(HERE, "no power"))
     assert [state for state, _ in states(lost)] == ["lost"]
-
-
-def test_how_a_run_has_ended_is_one_word() -> None:
     running = mirrored(1)
     assert told(running).state == "running"
     for event, state in ((Interrupted(2), "interrupted"), (StopRequested(1.0), "stopped")):
