@@ -16,8 +16,10 @@ from support.launch import Launch, clean_launch
 from support.needs import need, untested
 from support.sshd import Keyring, Sshd, StartSshd
 from tflaunch_worker import file_trees
+from tflaunch_worker.rooms import RAISE_FAULTS
 
 os.environ["TFLAUNCH_CONFIG"] = ""  # a developer's own defaults must not affect tests
+os.environ[RAISE_FAULTS] = "1"  # a feature that fails is not left out, but fails its test
 
 # A shell starts background jobs with INT and QUIT ignored, nohup ignores HUP; commands under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

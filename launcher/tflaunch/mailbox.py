@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 
+from tflaunch import feature_faults
 from tflaunch.core.annotations import Annotation
 from tflaunch.core.events import Event, Superseded
 from tflaunch_worker.event_loop import Loop
@@ -19,6 +20,7 @@ class Mailbox(Loop):
 
     def __init__(self) -> None:
         super().__init__()
+        self.excuse = feature_faults.excuse
         self._events: deque[Mail] = deque()
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_reader, self._wake_writer = os.pipe()
@@ -53,7 +55,7 @@ class Mailbox(Loop):
         """
         self.call_due()
         while self._calls and not self._events:
-            self._calls.popleft()()
+            self._do(self._calls.popleft())
         if not self._events and not self._calls:
             self.serve_ready(until)
         return self._events.popleft() if self._events else None

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tflaunch import feature_faults
 from tflaunch_worker import rooms as rooms_of_agents
 
 if TYPE_CHECKING:
@@ -68,11 +69,13 @@ class Watching(NamedTuple):
         place: where its class is, a `tflaunch.runtime.watchers.Watcher`.
         is_wanted: returns whether it watches the run from the start on; if not, it is made for its first request.
         requests: the kinds of requests from other processes that it answers.
+        places_checkpoints: whether it performs `PlaceCheckpoint`, for which the job waits: without it, that is refused.
     """
 
     place: str
     is_wanted: Callable[[Supervision], bool] = never
     requests: tuple[str, ...] = ()
+    places_checkpoints: bool = False
 
 
 class Location(NamedTuple):
@@ -241,31 +244,17 @@ def _rooms_of_others() -> dict[str, Room]:
     for point in entry_points(group=_ENTRY_POINTS):
         try:
             found[point.name] = point.load()
+            feature_faults.note_modules(point.name, point.value.partition(":")[0].partition(".")[0])
         except Exception as error:  # noqa: BLE001 (whatever it is, runs must remain within reach)
-            package = "a package" if point.dist is None else point.dist.name
-            print(f"tflaunch: {left_out(f'room {point.name} of {package}', error)}", file=sys.stderr)
+            feature_faults.leave_out(point.name, error)
     return found
 
 
-def left_out(what: str, error: Exception) -> str:
-    """Return a sentence about what another package has added, and is not used as it has failed."""
-    return f"{what} is left out, as it has failed: {error!r}"
-
-
-def is_own(place: str) -> bool:
-    """Return whether a place is in tflaunch itself."""
-    return place.startswith("tflaunch.")
-
-
-def ask(place: str, *about: Any) -> Any:
-    """Return what a function of a room returns; None, with a sentence on stderr, if one of another package fails."""
-    try:
+def ask(name: str, place: str, *about: Any) -> Any:
+    """Return what a function of a room returns; None if it fails, and the room is left out then."""
+    with feature_faults.isolated(name):
         return load(place)(*about)
-    except Exception as error:
-        if is_own(place):
-            raise
-        print(f"tflaunch: {left_out(place, error)}", file=sys.stderr)
-        return None
+    return None
 
 
 def _offers_rooms(path: str) -> bool:

@@ -14,6 +14,7 @@ from support.packages import install
 from support.specs import REPOSITORY
 from tflaunch.client.control_client import ControlClient
 from tflaunch.errors import TflaunchError
+from tflaunch_worker.rooms import RAISE_FAULTS
 
 pytestmark = pytest.mark.cli
 
@@ -57,22 +58,26 @@ LATER = [pytest.param(moment, marks=pytest.mark.thorough) for moment in ("begin"
 
 @pytest.mark.parametrize("moment", ["__init__", "watch", "finish", *LATER])
 def test_a_package_that_fails_costs_no_run(launch: Launch, moment: str) -> None:
+    del launch.env[RAISE_FAULTS]
     install(launch, {"tflaunch_broken.py": BROKEN.format(moment=moment), "pyproject.toml": PROJECT})
     ended = launch.run("up", launch.shell("exit 7", workers=1, strategy="none", restart={"max": 0}))
     told = [line for line in ended.stderr.splitlines() if "tflaunch_broken" in line]
-    sentence = "tflaunch: warning: tflaunch_broken:Broken is left out, as it has failed: KeyError('lost')"
-    assert (ended.returncode, told) == (7, [sentence]), ended.stderr
+    sentence = "tflaunch: warning: the feature broken has failed and is left out: KeyError: 'lost' ("
+    goes_on = f"tflaunch_broken.py, line 7); run {launch.run_directory().name} goes on without it"
+    assert (ended.returncode, told) == (7, [sentence + goes_on]), ended.stderr
+    recorded = [record["feature"] for record in launch.records("feature_failed")]
+    assert recorded == ["broken"] * (moment not in ("close", "follow_up"))  # after the last record
     shown = launch.run("ps")
-    assert shown.returncode == 0
-    assert shown.stderr == "tflaunch: tflaunch_broken:columns is left out, as it has failed: KeyError('lost')\n"
+    assert (shown.returncode, shown.stderr) == (0, f"{sentence}tflaunch_broken.py, line 10)\n")
 
 
 def test_a_package_that_fails_at_a_request(launch: Launch) -> None:
+    del launch.env[RAISE_FAULTS]
     install(launch, {"tflaunch_broken.py": BROKEN.format(moment="answer"), "pyproject.toml": PROJECT})
     process = launch.start("up", launch.shell("echo up; until test -e go; do sleep 0.05; done", workers=1))
     read_until(process, "| up")
     (directory,) = launch.home.glob("runs/*")
-    with pytest.raises(TflaunchError, match="tflaunch_broken:Broken is left out, as it has failed"):
+    with pytest.raises(TflaunchError, match="the feature broken has failed and is left out"):
         ControlClient(directory).ask("broken")
     (launch.directory / "go").touch()
     _, err = process.communicate(timeout=PATIENCE)

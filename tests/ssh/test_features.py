@@ -84,7 +84,7 @@ def test_calls_end_with_their_link_and_tasks_go_on(launch: Launch, sshd: StartSs
 
     hosts["h1"].kill_connections()
 
-    sentence = "tflaunch: the link to host h1 was lost, and the command was ended"
+    sentence = "tflaunch: host h1: the link was lost, and the command was ended"
     _, err = piped.communicate(timeout=PATIENCE)
     assert (piped.returncode, err.decode()) == (125, f"{sentence}\n")
     shown, code = terminal.read_to_end()
@@ -92,7 +92,7 @@ def test_calls_end_with_their_link_and_tasks_go_on(launch: Launch, sshd: StartSs
     for pid in pids:
         wait_gone(pid)
     _, said = lasting.communicate(timeout=PATIENCE)
-    assert (lasting.returncode, "worker:0 is not profiled: the link to its host is lost" in said) == (125, True), said
+    assert (lasting.returncode, "worker:0 is not profiled: the link was lost" in said) == (125, True), said
     wait_until(lambda: launch.status()["hosts"][0]["state"] == "connected")
     again = launch.run("exec", "worker:0", "--", "echo", "again")
     assert (again.returncode, again.stdout) == (0, "again\n")

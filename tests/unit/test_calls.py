@@ -24,7 +24,7 @@ class Heard:
         self.got: list[object] = []
         self.waiter = Waiter(
             lambda message, body: self.got.append((message["value"], body)),
-            lambda: self.got.append("lost"),
+            self.got.append,
             lambda message, _: self.got.append(message["part"]),
         )
 
@@ -49,7 +49,7 @@ def test_a_call_without_a_link_is_lost_at_once() -> None:
     agent.calls.begin("measure", heard.waiter)
     agent.calls.lose()
     call = agent.calls.begin("measure", heard.waiter)
-    assert heard.got == ["lost", "lost"]
+    assert heard.got == ["the link was lost", "there is no link"]
     call.tell(what="line")
     call.end()
     agent.calls.open()
@@ -75,14 +75,24 @@ def test_who_ends_a_call_hears_nothing_any_more() -> None:
 def test_a_malformed_answer_is_a_lost_one() -> None:
     agent, heard = PlayedAgent(), list[str]()
 
-    refused = Waiter(Mock(side_effect=ValueError("malformed")), lambda: heard.append("lost"))
+    refused = Waiter(Mock(side_effect=ValueError("malformed")), heard.append)
     agent.calls.begin("measure", refused)
     with pytest.raises(ValueError, match="malformed"):
         agent.answer(1)
-    assert heard == ["lost"]
+    assert heard == ["its agent broke the protocol"]
     agent.calls.begin("measure", Waiter())
     with pytest.raises(ValueError, match="has only one"):
         agent.tell(2)
+
+
+def test_a_call_that_the_agent_refuses_is_lost_with_the_reason() -> None:
+    """The link stays, and who takes refusals gets it instead."""
+    agent, heard, refused = PlayedAgent(), Heard(), list[str]()
+    for waiter in (heard.waiter, heard.waiter._replace(refused=refused.append)):
+        agent.calls.begin("measure", waiter)
+    for call in (1, 2):
+        agent.answer(call, refused="unknown")
+    assert heard.got == refused == ["its agent refused: unknown"]
 
 
 def test_a_standing_call_is_made_over_each_link() -> None:
@@ -93,7 +103,7 @@ def test_a_standing_call_is_made_over_each_link() -> None:
     agent.calls.lose()
     agent.calls.open()
     agent.tell(2, part=2)
-    assert heard.got == [1, "lost", 2]
+    assert heard.got == [1, "the link was lost", 2]
     assert [message["call"] for message in agent.sent] == [1, 2]
 
 

@@ -23,6 +23,7 @@ from tflaunch.runtime import launch, submitting
 from tflaunch.runtime.submitting import SpecOrder
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport import connect
+from tflaunch_worker.rooms import RAISE_FAULTS
 
 pytestmark = pytest.mark.unit
 
@@ -79,15 +80,16 @@ def test_a_room_of_another_package(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_a_room_that_cannot_be_imported_is_left_out(tmp_path: Path) -> None:
+def test_a_room_that_cannot_be_imported_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one sentence; the other commands remain."""
+    monkeypatch.delenv(RAISE_FAULTS)
     offer(tmp_path, "import nothing_like_this\n" + DECLARATION)
     done = shown(tmp_path)
     assert "down" in done.stdout.split()
     assert "greet" not in done.stdout.split()
     assert done.stderr == (
-        "tflaunch: room greetings of tflaunch-greetings is left out, as it has failed: "
-        "ModuleNotFoundError(\"No module named 'nothing_like_this'\")\n"
+        "tflaunch: warning: the feature greetings has failed and is left out: "
+        "ModuleNotFoundError: No module named 'nothing_like_this' (greetings.py, line 1)\n"
     )
 
 

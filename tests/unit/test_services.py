@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from support.played_agent import Answers, agent_parts
 from tflaunch_worker import fields, spawn
 from tflaunch_worker.agent.services import Service, Services
-from tflaunch_worker.rooms import Room, load, rooms
+from tflaunch_worker.rooms import RAISE_FAULTS, Room, load, rooms
 from tflaunch_worker.rooms import start_guard as start_guard_by_room
 
 pytestmark = pytest.mark.unit
@@ -75,14 +75,15 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Services:
     Counter.made.clear()
     Watcher.noted.clear()
     monkeypatch.setattr("tflaunch_worker.agent.services.rooms", lambda: ROOMS)
-    return Services(agent_parts())
+    return Services(agent_parts(), Answers().calls)
 
 
 def test_a_service_is_made_for_its_first_call(services: Services) -> None:
     """Its room says how fields are checked, with the call's number; a kind that no room serves is unknown."""
     assert Counter.made == []
-    assert sorted(services.checks("count") or {}) == ["by", "call"]
-    assert services.checks("examine") is None
+    assert sorted(services.checks("count")) == ["by", "call"]
+    with pytest.raises(ValueError, match="unknown"):
+        services.checks("examine")
     answers = Answers()
     for expected in (2, 4):
         assert answers.ask(services.serve, kind="count", by=2)[0] == {"counted": expected}
@@ -121,10 +122,71 @@ def test_a_task_that_hangs_is_ended_when_all_have_looked_at_it(services: Service
 
 def test_a_task_that_names_modules_may_be_started_by_a_room(services: Services) -> None:
     """Others are executed as they are; what has started none leaves nothing for later runs."""
-    assert services.find_starter(spawn.Command(["python"], {}, "/")) is None
-    assert services.outlive_run() == []
-    assert isinstance(services.find_starter(spawn.Command(["python"], {}, "/", ("json",))), Starter)
-    assert services.outlive_run() == [42]
+    refused: list[bool] = []
+    for modules in ((), ("json",)):
+        assert (
+            services.start_task(spawn.Command(["python"], {}, "/", modules), print, lambda: refused.append(True))
+            is None
+        )
+        assert services.outlive_run() == [42] * bool(modules)
+    assert refused == [True, True]
+
+
+class Failing(Service):
+    """Fails at a call that it serves, at moments, and at starts."""
+
+    CALLS: ClassVar = {"fail": {}}
+
+    def fail(self, call: Any, message: dict[str, Any]) -> None:
+        """Fail, unless an answer may wait."""
+        if not message["body"]:
+            raise IndexError("no such task")
+
+    def begin_task(self, task: Any, command: Any) -> None:
+        """Fail."""
+        raise IndexError("no such task")
+
+    def start_task(self, command: Any, started: Any, refused: Any) -> None:
+        """Fail."""
+        raise IndexError("no such task")
+
+
+@pytest.mark.parametrize("at", ["call", "moment", "start", "callback"])
+def test_a_service_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    """Its calls are refused from then on, that which waits, too; a task is executed; others serve on."""
+    monkeypatch.delenv(RAISE_FAULTS)
+    failing = Room(f"{__name__}:Failing", calls=("fail",), moments=("begin_task", "start_task"))
+    monkeypatch.setattr("tflaunch_worker.agent.services.rooms", lambda: {"failing": failing, **ROOMS})
+    answers, executed, command = Answers(), list[bool](), spawn.Command(["python"], {}, "/", ("json",))
+    services = Services(agent_parts(), answers.calls)
+    answers.begin(services.watch_faults, kind="watch_faults")
+    waiting = answers.begin(services.serve, b"wait", kind="fail")
+    match at:
+        case "call":
+            answers.begin(services.serve, kind="fail")
+        case "moment":
+            services.begin_task(cast("Any", None), command)
+        case "start":
+            assert services.start_task(command, print, lambda: executed.append(True)) is None
+        case "callback":
+            with pytest.raises(IndexError) as caught:
+                Failing(agent_parts()).begin_task(None, None)
+            monkeypatch.setattr("tflaunch_worker.agent.services.name_of_raiser", lambda *_: "failing")
+            assert services.excuse(caught.value)
+    assert executed == [True] * (at == "start")
+    told = [message for message, _ in answers.heard]
+    assert {message["call"]: message["refused"] for message in told if "refused" in message}[waiting].startswith(
+        "IndexError: no such task (test_services.py, line "
+    )
+    assert [message["feature"] for message in told if message["kind"] == "told"] == ["failing"]
+    with pytest.raises(ValueError, match="the feature failing has failed here: IndexError: no such task"):
+        services.checks("fail")
+    assert answers.ask(services.serve, kind="count", by=2)[0] == {"counted": 2}
+
+
+def test_an_error_of_no_feature_is_not_excused(services: Services) -> None:
+    """What decides may end a run."""
+    assert not services.excuse(IndexError())
 
 
 def test_a_room_without_another_way_has_a_task_executed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,10 +25,18 @@ class Timer:
         self.call = None
 
 
+def _never(_: Exception) -> bool:
+    return False
+
+
 class Loop:
-    """Calls back when a descriptor is ready or a timer is due."""
+    """Calls back when a descriptor is ready or a timer is due.
+
+    ``excuse`` returns whether the loop goes on after an exception that a callback has raised.
+    """
 
     def __init__(self) -> None:
+        self.excuse: Callable[[Exception], bool] = _never
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Timer]] = []
         self._running = True
@@ -82,7 +90,14 @@ class Loop:
             ready.sort(key=lambda item: not item[0].data[0])  # the sort is stable, so each class keeps its order
         for key, _ in ready:
             if self._selector.get_map().get(key.fd) is key:  # otherwise an earlier callback closed it
-                key.data[1]()
+                self._do(key.data[1])
+
+    def _do(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:
+            if not self.excuse(error):
+                raise
 
     def _patience(self, until: float | None) -> float | None:
         timers = self._timers
@@ -98,4 +113,4 @@ class Loop:
         while self._timers and self._timers[0][0] <= now:
             call = heapq.heappop(self._timers)[2].call
             if call is not None:
-                call()
+                self._do(call)

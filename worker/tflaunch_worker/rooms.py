@@ -13,10 +13,17 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Sequence
 
+from tflaunch_worker.printable import printable
+
 if TYPE_CHECKING:
     import socket
 
-_FEATURES = "tflaunch_worker.features"
+FEATURES = "tflaunch_worker.features"
+
+RAISE_FAULTS = "TFLAUNCH_RAISE_FAULTS"
+"""If this variable of the environment is set, as in tests of tflaunch itself, faults of features are raised."""
+
+_LONGEST_REASON = 200  # characters
 
 
 class Variable(NamedTuple):
@@ -63,7 +70,7 @@ def _import(module: str) -> Any:
 @lru_cache(maxsize=None)
 def rooms() -> Mapping[str, Room]:
     """Return the rooms of agents by their names."""
-    return find_rooms(_FEATURES)
+    return find_rooms(FEATURES)
 
 
 def start_guard(recipe: str, python: Sequence[str], directory: str, title: str, link: socket.socket) -> int | None:
@@ -76,9 +83,42 @@ def start_guard(recipe: str, python: Sequence[str], directory: str, title: str, 
         title: for people who list processes.
         link: the socket to the agent's first client, which stays open here.
     """
-    starters = (load(room.guards) for room in rooms().values() if room.guards)
-    guards: Iterator[int | None] = (start(recipe, python, directory, title, link) for start in starters)
-    return next((guard for guard in guards if guard is not None), None)
+    for starter in [room.guards for room in rooms().values() if room.guards]:
+        try:
+            guard: int | None = load(starter)(recipe, python, directory, title, link)
+        except Exception:
+            if os.environ.get(RAISE_FAULTS):
+                raise
+            continue  # it is started as without the room
+        if guard is not None:
+            return guard
+    return None
+
+
+def name_of_raiser(error: BaseException, packages: Mapping[str, str]) -> str:
+    """Return the name of the feature one of whose functions has raised an error, "" if none has.
+
+    Args:
+        error: the error, with its traceback.
+        packages: a package of features with ``""``, or the package of one feature with its name.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        module = trace.tb_frame.f_globals.get("__name__", "")
+        for package, name in packages.items():
+            if module == package or module.startswith(package + "."):
+                return name or module[len(package) + 1 :].partition(".")[0]
+        trace = trace.tb_next
+    return ""
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error in one line, with the place that has raised it."""
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        place = " ({}, line {})".format(os.path.basename(trace.tb_frame.f_code.co_filename), trace.tb_lineno)
+        trace = trace.tb_next
+    return printable("{}: {}".format(type(error).__name__, error), _LONGEST_REASON) + place
 
 
 def find_rooms(package: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import struct
 from itertools import chain
 from typing import Any, List, Union
 
-PROTOCOL = 8
+PROTOCOL = 9
 """Version of this protocol; both sides refuse any other."""
 
 MAX_MESSAGE = 8 * 1024 * 1024

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from tflaunch import feature_faults
 from tflaunch.agents.frame_link import Frame
 from tflaunch_worker import fields, wire
+from tflaunch_worker.printable import printable
 
 Take = Callable[[dict[str, Any], bytes], None]
 """Takes a message of the agent and what it carries; raises ValueError if it breaks the protocol."""
+
+_LONGEST_REASON = 300  # characters
 
 KINDS = ("told", "answered")
 """The kinds of the agent's messages."""
@@ -26,13 +30,15 @@ def _refuse_part(message: dict[str, Any], body: bytes) -> None:
 class Waiter(NamedTuple):
     """What waits for an answer.
 
-    ``answered`` takes it, and ``told`` the parts that come before. If the link is lost, which may be at once, ``lost``
-    is called instead.
+    ``answered`` takes it, and ``told`` the parts that come before. If there will be none, which may be known at once,
+    ``lost`` is called with the reason instead: the link is lost, or the agent refuses the call, unless ``refused``
+    takes that.
     """
 
     answered: Take = _ignore
-    lost: Callable[[], None] = _ignore
+    lost: Callable[[str], None] = _ignore
     told: Take = _refuse_part
+    refused: Callable[[str], None] | None = None
 
 
 class Begin(Protocol):
@@ -78,7 +84,7 @@ class Calls:
             self._waiters[self._last] = waiter
             self._send((wire.encode({"kind": kind, "call": self._last, **about}, body),))
         else:
-            waiter.lost()
+            waiter.lost("there is no link")
         return Call(self, self._last)
 
     def keep(self, kind: str, waiter: Waiter) -> None:
@@ -99,7 +105,8 @@ class Calls:
         self._withdrawn.clear()
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters.values():
-            waiter.lost()
+            with feature_faults.isolated():
+                waiter.lost("the link was lost")
 
     def take(self, message: dict[str, Any], body: bytes) -> None:
         """Pass an answer, or a part of one, to its waiter.
@@ -116,15 +123,20 @@ class Calls:
         waiter = self._waiters.get(number)
         if waiter is None:
             raise ValueError("it answers what it was not asked")
-        if not is_last:
-            waiter.told(message, body)
-            return
-        del self._waiters[number]
-        try:
-            waiter.answered(message, body)
-        except ValueError:
-            waiter.lost()
-            raise
+        with feature_faults.isolated("", ValueError):  # which is the agent's fault
+            if not is_last:
+                waiter.told(message, body)
+                return
+            del self._waiters[number]
+            if "refused" in message:
+                reason = printable(fields.text(message, "refused"), _LONGEST_REASON)
+                (waiter.refused or waiter.lost)(f"its agent refused: {reason}")
+                return
+            try:
+                waiter.answered(message, body)
+            except ValueError:
+                waiter.lost("its agent broke the protocol")
+                raise
 
     def send_about(self, number: int, kind: str, body: bytes = b"", /, **about: Any) -> None:
         """Send a message about a call, unless it is answered or lost."""

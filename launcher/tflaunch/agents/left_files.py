@@ -44,7 +44,7 @@ class LeftFiles:
         self._waiting: deque[tuple[LeftFile, int]] = deque()
         session.calls.keep("watch_left_files", Waiter(told=self._read_announcement, lost=self._forget))
 
-    def _forget(self) -> None:
+    def _forget(self, _: str) -> None:
         """Expect the agent to announce its files again, over a new link."""
         self._announced.clear()
         self._waiting.clear()

@@ -26,4 +26,4 @@ def measure(session: Session, take: Callable[[dict[str, Measure], float], None],
         moment = session.ours(fields.number(message, "time"))
         take({task: one for task, one in taken.items() if session.has_started(task, one.attempt)}, moment)
 
-    session.calls.begin("measure", Waiter(answered, lost))
+    session.calls.begin("measure", Waiter(answered, lambda _: lost()))

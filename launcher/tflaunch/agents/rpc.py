@@ -43,13 +43,17 @@ class AgentRpc:
         """Return the answer to a call of a kind with these fields, which must come within ``wait`` seconds.
 
         Raises:
-            LinkError: the agent does not answer in time, or the link is lost.
+            LinkError: the agent does not answer in time or refuses, or the link is lost.
         """
         found: list[tuple[dict[str, Any], bytes]] = []
-        self._calls.begin(kind, calls.Waiter(lambda *answer: found.append(answer)), **about)
+        problems: list[str] = []
+        waiter = calls.Waiter(lambda *answer: found.append(answer), problems.append)
+        self._calls.begin(kind, waiter, **about)
         until = time.monotonic() + wait
-        while not found:
+        while not (found or problems):
             self._receive(until)
+        if problems:
+            raise LinkError(problems[0])
         return found[0]
 
     def order(self, kind: str, *events: str, wait: float, **about: Any) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class Download:
                 raise ValueError("it sends a part of another length than requested")
             self._take(offset + len(body), body)
 
-        self._begin(self._source.kind, Waiter(answered), **self._source.about, offset=offset)
+        self._begin(self._source.kind, Waiter(answered, refused=self._done), **self._source.about, offset=offset)
 
     def _take(self, end: int, data: bytes) -> None:
         is_last = end == self._source.size
@@ -186,7 +186,7 @@ class Upload:
             while self._room and not self._is_over and (piece := next(self._pieces, None)) is not None:
                 self._room -= 1
                 self._unanswered += 1
-                self._begin(self._kind, Waiter(self._answered), piece.body, **piece.about)
+                self._begin(self._kind, Waiter(self._answered, refused=self._refused), piece.body, **piece.about)
         except OSError as error:
             self._finish(answer, f"{error.filename}: {error.strerror}" if error.filename else str(error))
             return
@@ -203,6 +203,10 @@ class Upload:
             self._finish(message, problem)
         else:
             self._send_more(message)
+
+    def _refused(self, why: str) -> None:
+        if not self._is_over:
+            self._finish({}, why)
 
     def _finish(self, answer: dict[str, Any], problem: str) -> None:
         self._is_over = True

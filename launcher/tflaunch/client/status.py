@@ -27,7 +27,7 @@ def current_status(directory: Path) -> Status:
     """
     current = status_of_supervisor(directory) or _status_of_journal(directory)
     logs = Path(current.logs)
-    columns = [ask(room.columns, directory, current) or {} for room in rooms().values() if room.columns]
+    columns = [ask(name, room.columns, directory, current) or {} for name, room in rooms().items() if room.columns]
 
     def complete(task: TaskStatus) -> TaskStatus:
         told = {title: value for values in columns for title, value in values.get(task.task, {}).items()}

@@ -58,7 +58,17 @@ class HostEndExplained(NamedTuple):
     reason: Reason
 
 
-Annotation = MemoryGrew | HangExplained | StartExplained | CheckpointNotCopied | FaultInjected | HostEndExplained
+class FeatureFailed(NamedTuple):
+    """A feature failed, and is left out for the rest of the run: in the agent ``on_host``, "" for the supervisor."""
+
+    feature: Reason
+    reason: Reason
+    on_host: str = ""
+
+
+Annotation = (
+    MemoryGrew | HangExplained | StartExplained | CheckpointNotCopied | FaultInjected | HostEndExplained | FeatureFailed
+)
 """What people want to know, and the job does not react to; the journal has it between the events."""
 
 

@@ -56,8 +56,8 @@ def plan_spec(
 
 def warnings_about_files(spec: Spec, directory: Path) -> list[Problem]:
     """Return what rooms find in the files that a spec names; its paths are relative to ``directory``."""
-    places = [room.warnings for room in rooms().values() if room.warnings]
-    return [found for place in places for found in ask(place, spec, directory) or ()]
+    asked = [ask(name, room.warnings, spec, directory) for name, room in rooms().items() if room.warnings]
+    return [problem for found in asked for problem in found or ()]
 
 
 def load_spec(

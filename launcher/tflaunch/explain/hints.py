@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from tflaunch import feature_faults
 from tflaunch.core.restart_rules import is_error_of_peer
 from tflaunch.rooms import load, rooms
 from tflaunch_worker import failures
@@ -83,10 +84,14 @@ class HintRule(NamedTuple):
 
 
 @functools.cache
-def _table() -> list[tuple[re.Pattern[str], HintRule]]:
-    """Return the rules of all rooms, each with its compiled pattern."""
-    rules = (rule for room in rooms().values() if room.hints for rule in load(room.hints))
-    return [(re.compile(rule.pattern), rule) for rule in rules]
+def _table() -> list[tuple[str, re.Pattern[str], HintRule]]:
+    """Return the rules of all rooms, each with the name of its room and its compiled pattern."""
+    table: list[tuple[str, re.Pattern[str], HintRule]] = []
+    for name, room in rooms().items():
+        if room.hints:
+            with feature_faults.isolated(name):
+                table += [(name, re.compile(rule.pattern), rule) for rule in load(room.hints)]
+    return table
 
 
 def find_hint(lines: Sequence[str], facts: Facts) -> str | None:
@@ -107,11 +112,14 @@ def find_hint(lines: Sequence[str], facts: Facts) -> str | None:
         "proxies": " and ".join(facts.proxies),
         "finished": " and ".join(facts.finished[:2]) + (" and others" if len(facts.finished) > 2 else ""),
     }
-    for pattern, rule in _table():
-        if (rule.when is None or rule.when(facts)) and (may_be_of_peer or not rule.of_peer):
-            found = pattern.search(log if rule.anywhere else error)
-            if found and not _names_itself(found.groupdict(), facts):
-                return rule.sentence.format_map({**known, **found.groupdict()})
+    for name, pattern, rule in _table():
+        if name in feature_faults.left_out():
+            continue
+        with feature_faults.isolated(name):
+            if (rule.when is None or rule.when(facts)) and (may_be_of_peer or not rule.of_peer):
+                found = pattern.search(log if rule.anywhere else error)
+                if found and not _names_itself(found.groupdict(), facts):
+                    return rule.sentence.format_map({**known, **found.groupdict()})
     return None
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tflaunch import feature_faults
 from tflaunch.core import policy, port_fence
 from tflaunch.core.annotations import (
     NOTHING,
     Annotation,
     Annotations,
     CheckpointNotCopied,
+    FeatureFailed,
     HangExplained,
     HostEndExplained,
     MemoryGrew,
@@ -148,6 +150,8 @@ def _annotation_news(annotation: Annotation, job: Job, known: Annotations) -> li
             return [f"warning: the newest checkpoint on {host} was not copied: {reason}"]
         case HostEndExplained(host, reason):
             return [f"host {host}: {reason}"]
+        case FeatureFailed(feature, reason, host) if host:  # the supervisor's own are said when they happen
+            return [f"warning: {feature_faults.sentence(feature, reason, job.run, host)}"]
         case HangExplained(sentence):
             return [sentence] if job.culprit is not None and policy.has_hung(job.culprit) else []
         case StartExplained(sentence=sentence):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from tflaunch import feature_faults
 from tflaunch.core.job_state import Job
 from tflaunch.mailbox import Mailbox
 from tflaunch.store.run_dir import SOCKET_NAME
@@ -87,7 +88,8 @@ class Caller:
             except OSError:
                 pass  # a terminal that does not read is not waited for
         self._socket.close()
-        self.closed()
+        with feature_faults.isolated():
+            self.closed()
 
     def _serve(self) -> None:
         self._flush()

@@ -18,6 +18,7 @@ from tflaunch.core.actions import (
     ImportModules,
     JoinHost,
     LookUpNames,
+    PlaceCheckpoint,
     ProbePeers,
     SendFiles,
     StartTask,
@@ -62,7 +63,8 @@ class Collaborators(NamedTuple):
 
     ``say`` shows a message to the user; ``logs`` is the directory of the tasks' logs, for such messages; ``code``
     is the user's code, if hosts need a copy; ``watchers`` see the job after each step, and ``readers`` what annotations
-    tell; ``secrets`` are the values that tasks get beside the plan's environment, None for one that is unknown.
+    tell; ``secrets`` are the values that tasks get beside the plan's environment, None for one that is unknown;
+    ``place_checkpoints`` is told on which hosts watchers are to place one.
     """
 
     mailbox: Mailbox
@@ -75,6 +77,7 @@ class Collaborators(NamedTuple):
     watchers: tuple[Watcher, ...] = ()
     readers: tuple[Callable[[Annotations], None], ...] = ()
     secrets: Mapping[str, str | None] = {}
+    place_checkpoints: Callable[[Iterable[str]], None] = lambda _: None
 
 
 class Run:
@@ -200,7 +203,7 @@ class Run:
 
     def _perform(self, action: Action) -> None:
         session = self._collaborators.sessions[action.host]
-        match action:  # `PlaceCheckpoint` is left to `CheckpointKeeper`, which sees in the job's state what is due
+        match action:
             case JoinHost():
                 session.join()  # no limit: it only begins to join
             case AbandonHost():
@@ -218,6 +221,8 @@ class Run:
                 self._import_modules(session, action.task)
             case StopTask():
                 session.order("stop_task", **_all_but_host(action))
+            case PlaceCheckpoint():  # which a watcher does that sees in the job's state what is due
+                self._collaborators.place_checkpoints([action.host])
 
     def _prepare(self, session: Session, action: LookUpNames | HoldPorts | ProbePeers) -> None:
         """Request what an attempt needs on a host."""

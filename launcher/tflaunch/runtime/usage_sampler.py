@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from tflaunch import feature_faults
 from tflaunch.agents import measurement_link
 from tflaunch.agents.session import Session
 from tflaunch.core.measures import Measure
@@ -73,4 +74,5 @@ class ResourceSampler:
         self._measured_at = self._mailbox.now()
         waiting, self._waiting = self._waiting, []
         for done in waiting:
-            done()
+            with feature_faults.isolated():
+                done()

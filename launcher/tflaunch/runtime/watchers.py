@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from tflaunch import feature_faults
 from tflaunch.agents.session import Session
-from tflaunch.core.annotations import Annotations
-from tflaunch.core.job_state import Job
+from tflaunch.core.annotations import Annotations, FeatureFailed
+from tflaunch.core.events import CheckpointRefused
+from tflaunch.core.host_state import CHECKPOINT
+from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import Status
 from tflaunch.mailbox import Mailbox
-from tflaunch.rooms import Watching, is_own, left_out, load, rooms
+from tflaunch.rooms import Watching, load, rooms
 from tflaunch.runtime.control_server import Caller, RefusedError
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.run_config import RunConfig
@@ -99,7 +102,10 @@ class Watcher:
 
 
 class Watchers:
-    """The watchers of one run: those that are wanted from its start on, and others from their first request on."""
+    """The watchers of one run: those that are wanted from its start on, and others from their first request on.
+
+    A feature whose watcher raises an error is left out for the rest of the run, with all of its watchers.
+    """
 
     def __init__(self, supervision: Supervision) -> None:
         """Make those that are wanted.
@@ -108,12 +114,14 @@ class Watchers:
             TflaunchError: one of them cannot do what was asked for.
         """
         self._supervision = supervision
+        self._thread = threading.current_thread()
         self._made: dict[Watching, Watcher] = {}
-        declared = [watching for room in rooms().values() for watching in room.watchers]
-        self._answering = {kind: watching for watching in declared for kind in watching.requests}
-        for watching in declared:
-            if watching.is_wanted(supervision):
-                with self._guard(watching):
+        self._feature_of = {watching: name for name, room in rooms().items() for watching in room.watchers}
+        self._answering = {kind: watching for watching in self._feature_of for kind in watching.requests}
+        feature_faults.tell_with(self._take_fault)
+        for watching, feature in self._feature_of.items():
+            with feature_faults.isolated(feature, TflaunchError):
+                if watching.is_wanted(supervision):
                     self._find(watching)
 
     def _find(self, watching: Watching) -> Watcher:
@@ -121,31 +129,48 @@ class Watchers:
             self._made[watching] = load(watching.place)(self._supervision)
         return self._made[watching]
 
-    @contextmanager
-    def _guard(self, watching: Watching, told: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-        """Leave out a watcher of another package at an error that it need not raise, and tell who asks (``told``)."""
-        try:
-            yield
-        except Exception as error:
-            if is_own(watching.place) or isinstance(error, (TflaunchError, *told)):
-                raise
-            self._made.pop(watching, None)
-            sentence = left_out(watching.place, error)
-            self._supervision.say(f"warning: {sentence}")
-            if told:
-                raise RefusedError(sentence) from None
-
-    def _each(self, moment: Callable[[Watcher], _T]) -> list[_T]:
-        """Return what all watchers answer."""
+    def _each(self, moment: Callable[[Watcher], _T], *expected: type[Exception]) -> list[_T]:
+        """Return what all watchers answer, those left out excepted."""
         answers = []
         for watching, watcher in tuple(self._made.items()):
-            with self._guard(watching):
+            with feature_faults.isolated(self._feature_of[watching], *expected):
                 answers.append(moment(watcher))
         return answers
 
+    def _take_fault(self, feature: str, reason: str) -> None:
+        """Leave out a feature from now on, and say and record why. Called in any thread."""
+        if threading.current_thread() is not self._thread:
+            self._supervision.mailbox.call(lambda: self._take_fault(feature, reason))
+            return
+        self._say_fault(feature, reason)
+        job, failed = self._supervision.job, FeatureFailed(feature, reason)
+        if job.phase is Phase.ENDED:
+            self._supervision.journal.record(failed, [], self._supervision.mailbox.now())
+        else:
+            self._supervision.mailbox.put(failed)
+        left = [watching for watching in self._made if self._feature_of[watching] == feature]
+        for watcher in [self._made.pop(watching) for watching in left]:
+            with feature_faults.isolated(feature):
+                watcher.close()
+        self.place_checkpoints(host for host, state in job.hosts.items() if CHECKPOINT in state.awaits)
+
+    def _say_fault(self, feature: str, reason: str) -> None:
+        self._supervision.say(f"warning: {self._sentence(feature, reason)}")
+
+    def _sentence(self, feature: str, reason: str) -> str:
+        return feature_faults.sentence(feature, reason, self._supervision.job.run)
+
+    def place_checkpoints(self, hosts: Iterable[str]) -> None:
+        """Refuse to place a checkpoint on these hosts if the feature is left out that does so on seeing the job."""
+        for watching, feature in self._feature_of.items():
+            if watching.places_checkpoints and (reason := feature_faults.left_out().get(feature)):
+                for host in hosts:
+                    sentence = f"the feature {feature} has failed: {reason}"
+                    self._supervision.mailbox.put(CheckpointRefused(host, sentence))
+
     def begin(self) -> None:
         """Let all begin."""
-        self._each(lambda watcher: watcher.begin())
+        self._each(lambda watcher: watcher.begin(), TflaunchError)
 
     def watch(self, job: Job, now: float) -> None:
         """Show the job's state after a step to all."""
@@ -153,12 +178,21 @@ class Watchers:
         self._each(lambda watcher: watcher.watch(job, now))
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> bool:
-        """Have a request answered as `Watcher.answer` does; return whether a room answers its kind."""
+        """Have a request answered as `Watcher.answer` does; return whether a room answers its kind.
+
+        Raises:
+            RefusedError: it cannot be fulfilled, or the room that answers it has failed.
+            ValueError: it is malformed.
+        """
         watching = self._answering.get(message["kind"])
         if watching is None:
             return False
-        with self._guard(watching, (RefusedError, ValueError)):
-            self._find(watching).answer(caller, message)
+        feature = self._feature_of[watching]
+        with feature_faults.isolated(feature, RefusedError, ValueError):
+            if feature not in feature_faults.left_out():
+                self._find(watching).answer(caller, message)
+        if reason := feature_faults.left_out().get(feature):
+            raise RefusedError(self._sentence(feature, reason))
         return True
 
     def recall(self, records: list[dict[str, Any]]) -> None:
@@ -192,6 +226,7 @@ class Watchers:
 
     def close(self) -> None:
         """End all."""
+        feature_faults.tell_with(self._say_fault)  # the last record is written
         self._each(lambda watcher: watcher.close())
 
     def follow_up(self, say: Callable[[str], None]) -> None:

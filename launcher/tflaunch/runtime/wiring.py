@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tflaunch import __version__
+from tflaunch import __version__, feature_faults
+from tflaunch.agents.calls import Waiter
 from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.link_state import Terms
 from tflaunch.agents.session import Session
 from tflaunch.client.output_sink import OutputSink
+from tflaunch.core.annotations import FeatureFailed
 from tflaunch.core.events import StopRequested
 from tflaunch.core.job_state import Job
 from tflaunch.mailbox import Mailbox
@@ -28,6 +31,8 @@ from tflaunch.store.log_sink import LogSink
 from tflaunch.store.log_writer import Marks
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.base import AgentConnector
+from tflaunch_worker import fields
+from tflaunch_worker.printable import printable
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +41,9 @@ _AT_ONCE = 128  # hosts connected to concurrently
 _BETWEEN_VIEWS = 1.0  # seconds
 _BETWEEN_LOOKS_FOR_OWNER = 1.0  # seconds
 _BETWEEN_LOOKS_FOR_JOURNAL = 5.0  # seconds
+_LONGEST_NAME = 60  # characters of a feature's name
+_LONGEST_REASON = 500  # characters
+_MOST_FAULTS = 50  # features of an agent that can fail
 _FLUSH = 1.0  # seconds within which a reader that keeps reading has received everything
 
 
@@ -87,6 +95,7 @@ def open_runtime(
     }
     for session in sessions.values():
         LeftFiles(session, left_files)
+        _watch_faults(session, mailbox)
     logs = str(directory.logs)
     service = Service(job, logs, mailbox, sessions)
     watchers = Watchers(
@@ -116,14 +125,27 @@ def open_runtime(
     if sink.is_live:
         _repeat(_BETWEEN_VIEWS, mailbox, lambda: service.measured(sink.update))
     config.begun()
+    earlier_hook = threading.excepthook
+    threading.excepthook = _excusing(earlier_hook)
     try:
         watching = service, watchers
         readers = service.take_annotations, watchers.take_annotations
         collaborators = Collaborators(
-            mailbox, journal, log_sink, sessions, sink.say, logs, config.code, watching, readers, config.secrets
+            mailbox,
+            journal,
+            log_sink,
+            sessions,
+            sink.say,
+            logs,
+            config.code,
+            watching,
+            readers,
+            config.secrets,
+            watchers.place_checkpoints,
         )
         yield Runtime(collaborators, journal, service, watchers, sink, left_files)
     finally:
+        threading.excepthook = earlier_hook
         for part in (watchers, log_sink, journal, service, mailbox):
             part.close()
         _wait_for_reader(sink, lock, patience(), directory)
@@ -137,6 +159,30 @@ def _wait_for_reader(sink: OutputSink, lock: int, patience: float | None, direct
     if not sink.close(patience):
         sink.say(f"the end of the output is not shown: its reader has stopped; all of it is in {directory.logs}")
         sink.close(limit=_FLUSH)
+
+
+def _watch_faults(session: Session, mailbox: Mailbox) -> None:
+    """Note once which features have failed in an agent."""
+    seen: set[str] = set()
+
+    def told(message: dict[str, Any], body: bytes) -> None:
+        feature = printable(fields.text(message, "feature", _LONGEST_NAME))
+        reason = printable(fields.text(message, "reason", _LONGEST_REASON))
+        if feature not in seen and len(seen) < _MOST_FAULTS:
+            seen.add(feature)
+            mailbox.put(FeatureFailed(feature, reason, session.host))
+
+    session.calls.keep("watch_faults", Waiter(told=told))
+
+
+def _excusing(otherwise: Callable[[threading.ExceptHookArgs], object]) -> Callable[[threading.ExceptHookArgs], None]:
+    """Return a hook that leaves out a feature in whose thread an error was raised."""
+
+    def take(about: threading.ExceptHookArgs) -> None:
+        if about.exc_value is None or not feature_faults.excuse(about.exc_value):
+            otherwise(about)
+
+    return take
 
 
 def _repeat(seconds: float, mailbox: Mailbox, do: Callable[[], None]) -> None:

@@ -103,7 +103,7 @@ def test_an_agent_that_tells_what_cannot_be_breaks_the_protocol(run: UngreetedRu
     asking = Asking(run)
     (ended,) = asking.hears("told", **about)
     assert (ended["code"], run.session.is_greeted) == (125, False)
-    assert ended["problem"] == f"the link to host {HERE} was lost, and the command was ended"
+    assert ended["problem"] == f"host {HERE}: the link was lost, and the command was ended"
 
 
 def test_a_command_ends_with_its_caller(run: UngreetedRun) -> None:

@@ -41,7 +41,7 @@ def test_a_profile_ends_once() -> None:
         assert taken == [expected]
     agent, taken, _ = begin()
     agent.calls.lose()
-    assert taken == [("the link to its host is lost", "")]
+    assert taken == [("the link was lost", "")]
     agent, taken, call = begin()
     call.end()
     agent.answer(1, stacks, problem="")
@@ -65,7 +65,7 @@ def test_what_agents_say_about_profiles_is_checked(problem: str | None, body: by
     agent, taken, _ = begin()
     with pytest.raises(ValueError, match=r"must be|profile"):
         agent.answer(1, body, problem=problem)
-    assert taken == [("the link to its host is lost", "")]
+    assert taken == [("its agent broke the protocol", "")]
 
 
 def test_of_too_many_stacks_the_rarest_are_left_out() -> None:

@@ -53,7 +53,9 @@ class Agent:
         def progress_of(task: Task) -> dict[str, object]:
             return self._measurements.known_progress(task)
 
-        self._services = Services(AgentParts(loop, host, self._link, self._tasks, progress_of, self._left_files))
+        parts = AgentParts(loop, host, self._link, self._tasks, progress_of, self._left_files)
+        self._services = Services(parts, self._calls)
+        loop.excuse = self._services.excuse
         self._measurements = HostMeasurements(loop, host, self._tasks, self._services)
         self._lease = Lease(loop)
         self._lease_timer: Timer | None = None
@@ -153,6 +155,7 @@ class Agent:
             "measure": served(self._measurements.measure),
             "watch_left_files": served(self._left_files.watch),
             "read_file": served(self._left_files.read),
+            "watch_faults": served(self._services.watch_faults),
         }
 
     def _obey(self, message: dict[str, Any], body: bytes) -> None:
@@ -160,14 +163,14 @@ class Agent:
         message["body"] = body
         try:
             known = orders.FIELDS[kind] if kind in self._orders else self._services.checks(kind)
-            if known is None:
-                self._link.refuse(f"unknown order {kind[:40]!r}")
-                return
             orders.check(message, known)
             if self._is_new(message):
                 self._orders.get(kind, self._serve)(message)
         except ValueError as error:
-            self._link.refuse(f"malformed order {kind[:40]!r}: {error}")
+            reason = f"malformed order {kind[:40]!r}: {error}"
+            # A call decides nothing: it is answered. After an order that cannot be obeyed, the link ends.
+            if "call" not in orders.FIELDS.get(kind, orders.CALL) or not self._calls.refuse(message, reason):
+                self._link.refuse(reason)
 
     def _is_new(self, message: dict[str, Any]) -> bool:
         """Return whether an order is new; orders are sent again after a lost link."""
@@ -244,7 +247,7 @@ class Agent:
         self._services.begin_task(task, command)
         if message.get("stall"):
             self._stall_watches[name] = StallWatch(self._loop, message["stall"], task, self._link)
-        self._host.start(task, self._services.find_starter(command))
+        self._host.start(task, self._services if self._services.find_starter(command) else None)
         if self._is_leaving:
             task.stop(self._grace)  # the order crossed our `host_leaving`; we end once no task lives
 
@@ -254,9 +257,7 @@ class Agent:
             command = self._host.command(message["task"], message, None)
         except host_vars.UnknownValueError:
             return  # reported when the task is started
-        starter = self._services.find_starter(command)
-        if starter is not None:
-            starter.expect_task(command)
+        self._services.expect_task(command)
 
     def _stop_task(self, message: dict[str, Any]) -> None:
         task = self._tasks.get(message["task"])

@@ -5,7 +5,10 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Container
+
+ABOUT_CALLS = ("tell_call", "end_call")
+"""The kinds of messages about an earlier call."""
 
 if TYPE_CHECKING:
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
@@ -24,7 +27,8 @@ class Call:
     ``when_ended`` is called when the answer is no longer awaited; ``when_told`` takes further input.
     """
 
-    def __init__(self, number: int, calls: Calls) -> None:
+    def __init__(self, number: int, calls: Calls, kind: str) -> None:
+        self.kind = kind
         self.when_ended: Callable[[], None] = _ignore
         self.when_told: Callable[[dict[str, Any]], None] = _ignore
         self._number = number
@@ -61,7 +65,7 @@ class Calls:
             number = message["call"]
             if number in self.open:
                 raise ValueError(f"call {number} is open")
-            call = self.open[number] = Call(number, self)
+            call = self.open[number] = Call(number, self, message.get("kind", ""))
             serve(call, message)
 
         return obey
@@ -76,6 +80,24 @@ class Calls:
         call = self.open.pop(message["call"], None)
         if call is not None:
             call.when_ended()
+
+    def refuse(self, message: dict[str, Any], reason: str) -> bool:
+        """Answer a call that cannot be served with the reason; return False if the message is none, nor about one."""
+        number = message.get("call")
+        if type(number) is not int or number < 1:
+            return False
+        is_about = message["kind"] in ABOUT_CALLS
+        call = self.open.get(number) if is_about else self.open.setdefault(number, Call(number, self, ""))
+        if call is not None:
+            if is_about:
+                call.when_ended()
+            call.answer(refused=reason)
+        return True
+
+    def refuse_all(self, kinds: Container[str], reason: str) -> None:
+        """Answer all open calls of these kinds with the reason why they are not served any more."""
+        for call in [call for call in self.open.values() if call.kind in kinds]:
+            call.answer(refused=reason)
 
     def end_all(self) -> None:
         """End all calls: their link is lost, or another supervisor begins."""

@@ -27,7 +27,7 @@ from tflaunch_worker.process_state import TaskSettings
 if TYPE_CHECKING:
     from tflaunch_worker.agent.checkpoint_progress import Finder
     from tflaunch_worker.agent.network.private_network import PrivateNetwork
-    from tflaunch_worker.agent.services import Service
+    from tflaunch_worker.agent.services import Services
     from tflaunch_worker.agent.task import Listener, Observer
     from tflaunch_worker.event_loop import Loop
 
@@ -97,7 +97,7 @@ class Host:
         processes = TaskProcesses(name, attempt, command.env, self.adopted)
         return Task(command, stream, processes, self._loop, listener, observer)
 
-    def start(self, task: Task, starter: Service | None) -> None:
+    def start(self, task: Task, starter: Services | None) -> None:
         """Start a task, or have a room start it."""
         task.start(self.settings, starter)
 

@@ -223,6 +223,7 @@ FIELDS: Dict[str, Dict[str, Check]] = {
     "end_call": CALL,
     "measure": CALL,
     "watch_left_files": CALL,
+    "watch_faults": CALL,
     "read_file": {**_FILE, "name": path, "offset": fields.integer, **CALL},
     "leave": {"grace": seconds},
 }

@@ -5,21 +5,22 @@ Standard library only, Python >= 3.8: this module runs on hosts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Mapping, NamedTuple, Protocol
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Iterator, Mapping, NamedTuple, Protocol
 
 from tflaunch_worker.agent import orders
-from tflaunch_worker.rooms import load, rooms
+from tflaunch_worker.rooms import FEATURES, RAISE_FAULTS, describe_error, load, name_of_raiser, rooms
 
 if TYPE_CHECKING:
     from tflaunch_worker import spawn
-    from tflaunch_worker.agent.calls import Call, Serve
+    from tflaunch_worker.agent.calls import Call, Calls, Serve
     from tflaunch_worker.agent.host import Host
     from tflaunch_worker.agent.left_files import LeftFiles
     from tflaunch_worker.agent.orders import Check
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
     from tflaunch_worker.agent.task import Task
     from tflaunch_worker.event_loop import Loop
-    from tflaunch_worker.rooms import Room
 
     class Pending(Protocol):
         """A start that is under way."""
@@ -109,86 +110,206 @@ class Service:
         return []
 
 
+class _Start:
+    """A start that a room has under way; ``refused`` has the program executed."""
+
+    def __init__(self, room: str, refused: Callable[[], None]) -> None:
+        self.room = room
+        self.refused = refused
+        self.pending: Pending | None = None
+
+
 class Services:
-    """The services of one agent, each made when it is needed."""
+    """The services of one agent, each made when it is needed.
 
-    def __init__(self, agent: AgentParts) -> None:
+    One that raises an error is left out from then on: its calls are refused, and the host goes on without it.
+    """
+
+    def __init__(self, agent: AgentParts, calls: Calls) -> None:
         self.agent = agent
+        self._calls = calls
         self._made: dict[str, Service] = {}
-        self._rooms = list(rooms().values())
-        self._serving = {kind: room for room in self._rooms for kind in room.calls}
+        self._rooms = dict(rooms())
+        self._serving = {kind: name for name, room in self._rooms.items() for kind in room.calls}
+        self._left_out: dict[str, str] = {}
+        self._watching: list[Call] = []
+        self._starts: list[_Start] = []
 
-    def _find(self, room: Room) -> Service:
-        if room.service not in self._made:
-            self._made[room.service] = load(room.service)(self.agent)
-        return self._made[room.service]
+    # ---- faults of rooms
 
-    def _at(self, moment: str) -> list[Service]:
-        """Return the services that take part in a moment."""
-        for room in self._rooms:
-            if moment in room.moments:
-                self._find(room)
-        return list(self._made.values())
+    @contextmanager
+    def _isolated(self, name: str) -> Iterator[None]:
+        """Leave out a room if the block raises an error."""
+        try:
+            yield
+        except Exception as error:
+            self._leave_out(name, error)
+
+    def excuse(self, error: Exception) -> bool:
+        """Return whether a callback of a room has raised this; the room is left out then."""
+        name = name_of_raiser(error, {FEATURES: ""})
+        if name:
+            self._leave_out(name, error)
+        return bool(name)
+
+    def _leave_out(self, name: str, error: Exception) -> None:
+        if os.environ.get(RAISE_FAULTS):
+            raise error
+        if name not in self._left_out:
+            self._left_out[name] = reason = describe_error(error)
+            self._made.pop(name, None)
+            room = self._rooms.pop(name)
+            self._calls.refuse_all(room.calls, reason)
+            for call in self._watching:
+                call.tell(feature=name, reason=reason)
+            for start in [start for start in self._starts if start.room == name]:
+                self._starts.remove(start)
+                with self._isolated(name):
+                    if start.pending is not None:
+                        start.pending.cancel()
+                start.refused()
+
+    def watch_faults(self, call: Call, message: dict[str, Any]) -> None:
+        """Tell which rooms have failed, and which will."""
+        self._watching = [watching for watching in self._watching if watching.is_open] + [call]
+        for name, reason in self._left_out.items():
+            call.tell(feature=name, reason=reason)
+
+    # ---- calls
+
+    def _find(self, name: str) -> Service | None:
+        """Return the service of a room, None if it has failed."""
+        if name not in self._made and name in self._rooms:
+            with self._isolated(name):
+                self._made[name] = load(self._rooms[name].service)(self.agent)
+        return self._made.get(name)
 
     @property
     def holds_agent(self) -> bool:
         """Whether a service keeps an agent without tasks."""
         return any(service.holds_agent for service in self._made.values())
 
-    def checks(self, kind: str) -> Mapping[str, Check] | None:
-        """Return the checks of a call's fields, None if no room serves its kind."""
-        room = self._serving.get(kind)
-        return None if room is None else {**self._find(room).CALLS[kind], **orders.CALL}
+    def checks(self, kind: str) -> Mapping[str, Check]:
+        """Return the checks of a call's fields.
+
+        Raises:
+            ValueError: no room serves its kind, or the room has failed.
+        """
+        name = self._serving.get(kind)
+        if name is None:
+            raise ValueError("it is unknown here")
+        service = self._find(name)
+        if service is None:
+            raise ValueError(f"the feature {name} has failed here: {self._left_out[name]}")
+        return {**service.CALLS[kind], **orders.CALL}
 
     def serve(self, call: Call, message: dict[str, Any]) -> None:
-        """Let the room serve a call to which its kind belongs."""
-        kind = message["kind"]
-        serve: Serve = getattr(self._find(self._serving[kind]), kind)
-        serve(call, message)
+        """Let the room serve a call to which its kind belongs.
 
-    def find_starter(self, command: spawn.Command) -> Service | None:
-        """Return what may start a task in another way than by executing its command."""
-        starters = (room for room in self._rooms if "start_task" in room.moments)
-        return next(map(self._find, starters), None) if command.modules else None
+        Raises:
+            ValueError: the call is malformed.
+        """
+        kind = message["kind"]
+        name = self._serving[kind]
+        try:
+            serve: Serve = getattr(self._find(name), kind)
+            serve(call, message)
+        except ValueError:
+            raise
+        except Exception as error:
+            self._leave_out(name, error)
+
+    # ---- starts of tasks by a room
+
+    def find_starter(self, command: spawn.Command) -> str:
+        """Return the room that may start a task in another way than by executing its command, or ""."""
+        starters = (name for name, room in self._rooms.items() if "start_task" in room.moments)
+        return next(starters, "") if command.modules else ""
+
+    def start_task(
+        self, command: spawn.Command, started: Callable[[spawn.Child], None], refused: Callable[[], None]
+    ) -> Pending | None:
+        """Start a task as `Service.start_task` does; if the room fails meanwhile, its program is executed."""
+        name = self.find_starter(command)
+        service = self._find(name) if name else None
+        if service is None:
+            refused()
+            return None
+        start = _Start(name, refused)
+        self._starts.append(start)
+
+        def end(child: spawn.Child | None) -> None:
+            self._starts.remove(start)
+            if child is None:
+                refused()
+            else:
+                started(child)
+
+        with self._isolated(name):
+            start.pending = service.start_task(command, end, lambda: end(None))
+        return start.pending
+
+    def expect_task(self, command: spawn.Command) -> None:
+        """Let a room prepare for a task that may be started here later."""
+        name = self.find_starter(command)
+        service = self._find(name) if name else None
+        if service is not None:
+            with self._isolated(name):
+                service.expect_task(command)
 
     # ---- moments in the lives of tasks, as `Service` describes them
 
+    def _at(self, moment: str, do: Callable[[Service], object]) -> None:
+        """Let all services that take part in a moment do something."""
+        for name, room in list(self._rooms.items()):
+            if moment in room.moments:
+                self._find(name)
+        for name, service in list(self._made.items()):
+            with self._isolated(name):
+                do(service)
+
     def begin_task(self, task: Task, command: spawn.Command) -> None:
         """Tell all that a task is about to start."""
-        for service in self._at("begin_task"):
-            service.begin_task(task, command)
+        self._at("begin_task", lambda service: service.begin_task(task, command))
 
     def stop_task(self, name: str) -> None:
         """Tell all that a task is being stopped."""
-        for service in self._at("stop_task"):
-            service.stop_task(name)
+        self._at("stop_task", lambda service: service.stop_task(name))
 
     def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
-        """Let one after the other look at a task that hangs; then call ``looked``."""
-        left = self._at("look_at_hang")
+        """Let all look at a task that hangs; then call ``looked``. One that fails is waited for until KILL is due."""
+        awaited = 1
 
-        def look_next() -> None:
-            if left:
-                left.pop().look_at_hang(task, look_next)
-            else:
+        def has_looked() -> None:
+            nonlocal awaited
+            awaited -= 1
+            if not awaited:
                 looked()
 
-        look_next()
+        def look(service: Service) -> None:
+            nonlocal awaited
+            awaited += 1
+            service.look_at_hang(task, has_looked)
+
+        self._at("look_at_hang", look)
+        has_looked()
 
     def explain_kill(self) -> list[str]:
         """Return what may explain that a process was killed because memory was full."""
-        return [text for service in self._at("explain_kill") if (text := service.explain_kill())]
+        texts: list[str] = []
+        self._at("explain_kill", lambda service: texts.append(service.explain_kill()))
+        return [text for text in texts if text]
 
     def end_task(self, name: str) -> None:
         """Tell all that the last process of a task is dead."""
-        for service in self._at("end_task"):
-            service.end_task(name)
+        self._at("end_task", lambda service: service.end_task(name))
 
     def leave(self) -> None:
         """Tell all that the run has ended."""
-        for service in self._at("leave"):
-            service.leave()
+        self._at("leave", lambda service: service.leave())
 
     def outlive_run(self) -> list[int]:
         """Return the pids of all children of this process that stay for later runs."""
-        return [pid for service in self._made.values() for pid in service.outlive_run()]
+        pids: list[int] = []
+        self._at("outlive_run", lambda service: pids.extend(service.outlive_run()))
+        return pids

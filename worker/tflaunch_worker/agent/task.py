@@ -16,7 +16,7 @@ from tflaunch_worker.agent.last_output import LastOutput
 from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE
 
 if TYPE_CHECKING:
-    from tflaunch_worker.agent.services import Pending, Service
+    from tflaunch_worker.agent.services import Pending, Services
     from tflaunch_worker.agent.task_output import Stream
     from tflaunch_worker.agent.task_processes import TaskProcesses
     from tflaunch_worker.event_loop import Loop, Timer
@@ -105,7 +105,7 @@ class Task:
         self._clean_until: float | None = None
         self._processes = processes
 
-    def start(self, settings: TaskSettings, starter: Service | None = None) -> None:
+    def start(self, settings: TaskSettings, starter: Services | None = None) -> None:
         """Start the attempt, or have it started; the listener gets the result."""
         if starter is None:
             # Deferred until this batch of orders is prepared: after a fork, each page that the agent writes is copied.

@@ -71,7 +71,7 @@ class CheckpointLink:
             if begun == self._round:
                 waiter.answered(message, found)
 
-        return self._begin(kind, Waiter(answered, self._lost), body, **about)
+        return self._begin(kind, Waiter(answered, lambda _: self._lost()), body, **about)
 
     def withdraw(self) -> None:
         """Ignore the answers to all calls begun so far."""

@@ -92,7 +92,7 @@ class Debugging:
         self._task = task
         self._caller = caller
         self._forget = forget
-        waiter = Waiter(self._left, lambda: self._leave(LINK_LOST), self._told)
+        waiter = Waiter(self._left, lambda _: self._leave(LINK_LOST), self._told)
         self.call = calls.begin("attach_debugger", waiter, task=task, attempt=attempt)
 
     def _told(self, message: dict[str, Any], body: bytes) -> None:

@@ -100,8 +100,7 @@ class _Command:
 
     def begin(self, to_agent: Calls, about: dict[str, Any]) -> None:
         """Have an agent run it."""
-        lost = f"the link to host {self._host} was lost, and the command was ended"
-        waiter = Waiter(self._ended, lambda: self.finish(EXIT_INTERNAL, lost), self._told)
+        waiter = Waiter(self._ended, self._lost, self._told)
         self._call = to_agent.begin(_KIND, waiter, **about)
 
     def tell(self, message: dict[str, Any]) -> None:
@@ -134,6 +133,9 @@ class _Command:
             self._caller.say("exec_told", body, host=self._host, what=what)
         else:
             raise ValueError("it tells of a command what cannot be")
+
+    def _lost(self, why: str) -> None:
+        self.finish(EXIT_INTERNAL, f"host {self._host}: {why}, and the command was ended")
 
     def _ended(self, message: dict[str, Any], body: bytes) -> None:
         problem = printable(fields.text(message, "problem"), _LONGEST_PROBLEM)

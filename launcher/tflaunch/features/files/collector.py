@@ -143,7 +143,7 @@ class _LiveAgent:
         answers = self._answers = queue.SimpleQueue()  # of this call: the answer to an earlier one may come late
         if self._is_given_up:
             raise LinkError("interrupted")
-        waiter = Waiter(lambda *answer: answers.put(answer), lambda: answers.put(None))
+        waiter = Waiter(lambda *answer: answers.put(answer), lambda _: answers.put(None))
 
         def begin() -> None:
             self._session.calls.begin(kind, waiter, **about)

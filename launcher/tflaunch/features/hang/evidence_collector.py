@@ -23,7 +23,7 @@ def gather_evidence(session: Session, take: Callable[[Evidence], None], ended: C
         if session.has_started(evidence.task, evidence.attempt):
             take(evidence)
 
-    waiter = Waiter(lambda *_: ended(True), lambda: ended(False), told)
+    waiter = Waiter(lambda *_: ended(True), lambda _: ended(False), told)
     session.calls.begin("gather_evidence", waiter)
 
 

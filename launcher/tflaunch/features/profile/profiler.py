@@ -90,7 +90,7 @@ def profile(
         problem = printable(fields.text(message, "problem"), _LONGEST_PROBLEM)
         take(problem, "" if problem else stack_samples.unpack(body))
 
-    waiter = calls.Waiter(answered, lambda: take("the link to its host is lost", ""))
+    waiter = calls.Waiter(answered, lambda why: take(why, ""))
     return to_agent.begin("profile_task", waiter, task=task, attempt=attempt, seconds=seconds)
 
 

@@ -1,0 +1,135 @@
+"""A feature that fails costs no run: an error is planted into each method by which tflaunch calls one."""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from mutants.edits import copy_code
+from support.launch import PATIENCE, Launch, read_until
+from tflaunch.client.control_client import ControlClient
+from tflaunch.errors import TflaunchError
+from tflaunch.rooms import always, load, rooms
+from tflaunch.runtime.watchers import Watcher
+from tflaunch_worker.agent.services import Service
+from tflaunch_worker.rooms import RAISE_FAULTS
+from tflaunch_worker.rooms import rooms as rooms_of_agents
+
+pytestmark = pytest.mark.cli
+
+ALWAYS = ("__init__", "begin", "watch", "finish", "tell_end", "close", "follow_up")
+"""Moments of each run."""
+FIELDS: dict[str, Any] = {
+    "collect": ["*.txt"],
+    "notify": {"exec": ["true"]},
+    "preload": ["json"],
+    "retention": {"keep": 3},
+    "restart": {"max": 0},
+}
+"""What makes watchers and services take part that a run without these fields does not have."""
+PLANTED = """
+
+def _planted(*_, **__):
+    raise IndexError("planted")
+
+{planted} = _planted
+"""
+
+
+class Entry(NamedTuple):
+    """A method of a feature, and where its class is.
+
+    ``requests``: the kinds of requests that it answers; ``is_reached``: each run calls it.
+    """
+
+    feature: str
+    place: str
+    method: str
+    requests: tuple[str, ...] = ()
+    is_reached: bool = False
+
+    @property
+    def name(self) -> str:
+        """A name for people."""
+        return f"{self.place.partition('.')[0]}-{self.feature}-{self.method}"
+
+
+def overridden(place: str, base: type) -> list[str]:
+    """Return the methods of a base that the class at a place has as its own, its making included."""
+    own = vars(load(place))
+    return [name for name, method in vars(base).items() if inspect.isfunction(method) and name in own]
+
+
+def entries() -> Iterator[Entry]:
+    """Yield the methods of watchers, and those of services in agents."""
+    for feature, room in rooms().items():
+        for watching in room.watchers:
+            for method in overridden(watching.place, Watcher):
+                is_reached = watching.is_wanted is always and method in ALWAYS
+                yield Entry(feature, watching.place, method, watching.requests, is_reached)
+    for feature, service in rooms_of_agents().items():
+        for method in [*overridden(service.service, Service), *service.calls]:
+            yield Entry(feature, service.service, method)
+
+
+ENTRIES = {entry.name: entry for entry in entries()}
+DRAWN = list(ENTRIES)[dt.date.today().toordinal() % 9 :: 9]  # noqa: DTZ011
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Return the directory of a copy of the code, and its PYTHONPATH."""
+    directory = tmp_path_factory.mktemp("faults")
+    return directory, copy_code(directory)
+
+
+def planted_in(copied: tuple[Path, str], entry: Entry) -> tuple[Path, str]:
+    """Return the file of an entry's class in the copy, and the text with the error."""
+    module, _, name = entry.place.partition(":")
+    side = "worker" if module.startswith("tflaunch_worker") else "launcher"
+    path = copied[0] / side / f"{module.replace('.', '/')}.py"
+    return path, path.read_text() + PLANTED.format(planted=f"{name}.{entry.method}")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[] if each in DRAWN else pytest.mark.thorough) for each in ENTRIES]
+)
+def test_a_run_ends_as_it_would_without_the_feature(launch: Launch, copied: tuple[Path, str], name: str) -> None:
+    """What it has been asked for is refused with the reason; who watches the run is told once at most."""
+    entry = ENTRIES[name]
+    path, text = planted_in(copied, entry)
+    sound = path.read_text()
+    del launch.env[RAISE_FAULTS]
+    launch.env["PYTHONPATH"] = copied[1]
+    spec = launch.shell("echo up; until test -e go; do sleep 0.05; done; echo done > left.txt; echo end", **FIELDS)
+    path.write_text(text)
+    try:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "tflaunch", "up", spec, "--metrics-port", "0"],
+            cwd=launch.directory, env=launch.env, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        launch.started.append(running)
+        read_until(running, "| up")
+        for kind in entry.requests:
+            with suppress(TflaunchError):
+                ControlClient(launch.run_directory()).ask(kind)
+        if entry.method == "answer":
+            with pytest.raises(TflaunchError, match=r"the feature \w+ has failed and is left out: IndexError: planted"):
+                ControlClient(launch.run_directory()).ask(entry.requests[0])
+        (launch.directory / "go").touch()
+        out, err = running.communicate(timeout=PATIENCE)
+    finally:
+        path.write_text(sound)
+    assert running.returncode == 0, err
+    assert out.count("| end") == 2, out
+    assert err.count("IndexError: planted") in ((1,) if entry.is_reached else (0, 1)), err
+    assert "Traceback" not in err
