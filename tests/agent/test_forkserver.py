@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from agent.preload_cases import PRELOAD_CASES, PreloadCase
 from support.agent_client import Agent, LocalAgent, Talk
-from support.preload_cases import PRELOAD_CASES, PreloadCase
 from support.processes import command_of
 from support.signals import ENDING
 from support.waiting import PATIENCE, wait_gone, wait_until

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import encodings.ascii  # another user may not be able to read this installation
+import encodings.idna
+import json
 import os
 import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,6 @@ import psutil
 import pytest
 
 from support.agent_client import LocalAgent, Talk
-from support.forks import in_fork
 from support.needs import lack, need
 from support.processes import command_of
 from support.sshd import wait_dead
@@ -24,6 +27,30 @@ from tflaunch_worker import linux, process_state, spawn
 from tflaunch_worker.agent.network import pasta, private_network
 
 pytestmark = pytest.mark.agent
+
+assert encodings.ascii
+assert encodings.idna
+
+
+def in_fork(function: Callable[[], object], user: int | None = None) -> Any:
+    """Return the result of a function in a fork, which another user may own."""
+    with tempfile.TemporaryFile("w+") as file:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                if user is not None:
+                    os.setgroups([])
+                    os.setresgid(user, user, user)
+                    os.setresuid(user, user, user)
+                    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, as after an exec
+                json.dump(function(), file)
+                file.flush()
+            finally:
+                os._exit(0)  # without a result, which fails the test
+        os.waitpid(pid, 0)
+        file.seek(0)
+        return json.load(file)
+
 
 NOBODY = 65534
 HOST = "127.0.0.2"

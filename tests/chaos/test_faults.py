@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from support.memory_group import MemoryGroup, need_memory_groups
+from chaos.memory_group import MemoryGroup, need_memory_groups
+from chaos.wall_clock import WallClock
 from support.needs import need
-from support.wall_clock import WallClock
 
 pytestmark = pytest.mark.agent
 

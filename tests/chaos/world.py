@@ -17,19 +17,19 @@ from typing import Any, NamedTuple
 import psutil
 
 from chaos import program
+from chaos.containers import Containers
 from chaos.drill import STEPS, Drill, Fault, is_early
 from chaos.judge import Taken
+from chaos.memory_group import MemoryGroup
+from chaos.taken_ports import PortTaker, most_ports
+from chaos.wall_clock import WallClock
 from support.container_engine import Engine
-from support.containers import Containers
 from support.fixed_ports import free_ports
 from support.launch import Launch
-from support.memory_group import MemoryGroup
 from support.netns_hosts import Bed
 from support.processes import ProcessWatch, environment_of, is_agent
 from support.sshd import Keyring
-from support.taken_ports import PortTaker, most_ports
 from support.waiting import wait_until
-from support.wall_clock import WallClock
 
 _LEASE, _GRACE = 12, 2  # seconds
 _POLL = 0.1

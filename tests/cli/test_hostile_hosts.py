@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 
 import pytest
 
-from support import hostile_host
+from cli import hostile_host
 from support.launch import PATIENCE, Launch, read_errors_until, read_until
 from support.waiting import wait_until
 

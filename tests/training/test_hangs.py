@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from support.hangs import HANGS, HEALTHY, Hang
 from support.launch import LONG, WARM, Launch
 from support.waiting import wait_until
+from training.hangs import HANGS, HEALTHY, Hang
 
 pytestmark = pytest.mark.tensorflow
 FAST = ("stopped", "input", "uneven data", "never listens")

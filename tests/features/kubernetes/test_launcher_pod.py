@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support import kubectl_stub
+from features.kubernetes import kubectl_stub
 from support.launch import Launch
 from support.processes import command_of, processes_with
 from support.specs import tflaunch, written

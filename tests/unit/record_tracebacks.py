@@ -1,4 +1,4 @@
-"""Record what every Python prints when a program fails: `python tests/support/record_tracebacks.py PYTHON...`.
+"""Record what every Python prints when a program fails: `python tests/unit/record_tracebacks.py PYTHON...`.
 
 It runs the programs of tests/unit/tracebacks.yaml with each interpreter, and writes their outputs there. Equal outputs
 of several versions are kept once.
@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-TABLE = Path(__file__).parents[1] / "unit" / "tracebacks.yaml"
+TABLE = Path(__file__).with_name("tracebacks.yaml")
 
 
 def run(python: str, program: str) -> str:
@@ -52,7 +52,7 @@ def main(pythons: list[str]) -> None:
             outputs.setdefault(run(versions[version], row["program"]), []).append(version)
         row["outputs"] = [{"pythons": " ".join(names), "text": text} for text, names in outputs.items()]
     yaml.add_representer(str, _as_block)
-    head = "# Recorded by tests/support/record_tracebacks.py: what each Python prints, and what must be shown of it.\n"
+    head = "# Recorded by tests/unit/record_tracebacks.py: what each Python prints, and what must be shown of it.\n"
     TABLE.write_text(head + yaml.dump(table, sort_keys=False, allow_unicode=True, width=1000), encoding="utf-8")
 
 
