@@ -35,26 +35,6 @@ OF_USERS = ("examples", "training", "in_tasks")  # what runs in their programs
 CLOCK = "# clock: "
 CLOCKS = r"^(asyncio\.sleep|(time\.)?(sleep|time|monotonic|perf_counter)(_ns)?|(datetime\.)?datetime\.(utc)?now)$"
 """Calls that sleep or tell the time: tests wait for events (`support.waiting`)."""
-NOT_YET: set[str] = {
-    "tests/features/notify/test_notifier.py",
-    "tests/features/notify/test_notify.py",
-    "tests/features/preload/test_refusals.py",
-    "tests/features/prune/test_prune.py",
-    "tests/features/queue/test_queue.py",
-    "tests/features/render/test_render_scripts.py",
-    "tests/features/slurm/test_queue_place.py",
-    "tests/features/ssh/test_known_hosts.py",
-    "tests/features/ssh/test_ssh_config.py",
-    "tests/features/web/test_browser.py",
-    "tests/features/web/test_browser_charts.py",
-    "tests/features/web/test_browser_hosts.py",
-    "tests/features/web/test_browser_runs.py",
-    "tests/features/web/test_data.py",
-    "tests/features/web/test_feed.py",
-    "tests/features/web/test_load.py",
-    "tests/support/web_pages.py",
-}
-"""Tests that still do so without a reason."""
 
 
 def unexplained(paths: Iterable[Path], is_meant: Callable[[ast.Call], bool], mark: str) -> Iterator[tuple[str, int]]:
@@ -92,9 +72,7 @@ def test_tests_that_sleep_or_look_at_a_clock_say_why() -> None:
     programs = tests / "training" / "programs"  # as users write them
     paths = [path for path in sorted(tests.rglob("*.py")) if programs not in path.parents and path.stem != "waiting"]
     found = list(unexplained(paths, asks_a_clock, CLOCK))
-    new = [(file, line) for file, line in found if file not in NOT_YET]
-    assert new == [], f"wait for an event (support.waiting), or say why, in a comment that begins with {CLOCK!r}"
-    assert {file for file, _ in found} == NOT_YET, "clean, or gone: take it from the list"
+    assert found == [], f"wait for an event (support.waiting), or say why, in a comment that begins with {CLOCK!r}"
 
 
 @pytest.mark.parametrize(
