@@ -15,6 +15,7 @@ from tflaunch.plan.model import HostPlan, Plan, TaskPlan
 pytestmark = pytest.mark.unit
 
 PARAMETER_SERVER = GOOD["parameter-servers"]
+SHARES_OF_8 = {1: None, 2: "4", 3: "2", 16: "1"}  # cores
 
 
 def plan_of(base: dict[str, Any], machine: dict[str, Any] | None = None, **fields: Any) -> Plan:
@@ -166,10 +167,7 @@ class TestResources:
     @pytest.mark.parametrize(
         ("machine", "fields", "share"),
         [
-            *(
-                ({"cores": 8}, {"cluster": {"worker": n}}, share)
-                for n, share in ((1, None), (2, "4"), (3, "2"), (16, "1"))
-            ),
+            *(({"cores": 8}, {"cluster": {"worker": tasks}}, share) for tasks, share in SHARES_OF_8.items()),
             ({"cores": 1}, {}, "1"),
             ({"environ": {"TF_NUM_INTRAOP_THREADS": "7"}}, {}, None),  # somebody chose it in the shell
             ({}, {"env": {"TF_NUM_INTRAOP_THREADS": 3}}, "3"),
