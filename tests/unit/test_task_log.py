@@ -87,15 +87,6 @@ def test_words_of_ours_do_not_count_as_the_tasks(tmp_path: Path) -> None:
     assert again.next().kept() == (2, 110)
 
 
-def test_words_of_an_earlier_run_do_not_count(tmp_path: Path) -> None:
-    """With --log-dir the log may contain it."""
-    path_of(tmp_path, TASK).write_text("earlier\n")
-    place = Place(tmp_path)
-    place.log.append(b"now\n", [(0, NOW)])
-    assert place.next().kept() == (0, 4)
-    assert tail(tmp_path, TASK, 9) == ["earlier", "now"]
-
-
 def test_a_supervisor_may_be_killed_between_its_mark_and_its_words(tmp_path: Path) -> None:
     """The mark records where the output would have ended."""
     place = Place(tmp_path)
@@ -123,8 +114,13 @@ def test_a_torn_mark_is_not_there(tmp_path: Path) -> None:
 
 
 def test_the_tail_keeps_blank_lines_but_for_those_at_the_end(tmp_path: Path) -> None:
-    """They tell where a chained traceback begins. The task may never have started."""
+    """They tell where a chained traceback begins. The task may never have started, and --log-dir keeps earlier runs."""
     assert tail(tmp_path, TASK, 9) == []
+    path_of(tmp_path, TASK).write_text("earlier\n")
+    place = Place(tmp_path)
+    place.log.append(b"now\n", [(0, NOW)])
+    assert place.next().kept() == (0, 4)
+    assert tail(tmp_path, TASK, 9) == ["earlier", "now"]
     path_of(tmp_path, TASK).write_text("KeyError: 'a'\n\nDuring handling\n\n \n")
     assert tail(tmp_path, TASK, 9) == ["KeyError: 'a'", "", "During handling"]
     assert tail(tmp_path, TASK, 1) == ["During handling"]
