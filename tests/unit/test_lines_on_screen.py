@@ -68,12 +68,9 @@ def test_equal_lines_are_shown_once_with_the_names_of_all() -> None:
     assert shown.fold.patience is None
     shown.write(3, "own")
     assert shown.end()[1:] == ["worker:3 | own"]
-
-
-def test_names_take_the_columns_of_the_prefix() -> None:
-    """With its colour, as far as there is room."""
-    fold = LiveFold({"worker:0": b"\033[36mworker:0    | \033[0m", "worker:1": b"worker:1    | "}, lambda: 0.0)
-    fold.feed("worker:0", b"\033[36mworker:0    | \033[0ma\n")
+    prefix = b"\033[36mworker:0    | \033[0m"  # names take its columns, and its colour
+    fold = LiveFold({"worker:0": prefix, "worker:1": b"worker:1    | "}, lambda: 0.0)
+    fold.feed("worker:0", prefix + b"a\n")
     fold.feed("worker:1", b"worker:1    | a\n")
     assert fold.flush() == b"\033[36mworker:0-1  | \033[0ma\n"
 
@@ -155,16 +152,14 @@ def test_the_same_words_of_many_tasks_are_told_once(written: list[tuple[float, i
     assert [f"{each.line.task[-1]}{each.line.text.decode()}+{len(each.others)}" for each in told] == shown
 
 
-def test_following() -> None:
+def test_lines_are_held_until_no_other_task_can_repeat_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bounded memory, even without timestamps."""
     folder = Folder()
     assert folder.feed(line(0, 0, "a")) == []
     assert folder.feed(line(0.5, 1, "a")) == []
     assert [(told.line.text, told.others) for told in folder.feed(line(2, 0, "b"))] == [(b"a", ("worker:1",))]
     assert [told.line.text for told in folder.flush()] == [b"b"]
     assert folder.flush() == []
-
-
-def test_endless_input_is_folded_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_fold, "_MOST_HELD", 10)
     endless = (line(0.0, 0, str(number)) for number in itertools.count())
     assert [told.line.text for told in itertools.islice(fold(endless), 3)] == [b"0", b"1", b"2"]

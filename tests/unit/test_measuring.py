@@ -119,23 +119,16 @@ def test_measures_that_are_none_are_refused(said: object) -> None:
         measures.from_wire(said)
 
 
-@pytest.mark.parametrize(("lived", "percent"), [(0.01, None), (0.4, None), (2.0, 40.0)])
-def test_a_task_that_has_just_begun_has_no_percentage(lived: float, percent: float | None) -> None:
-    """Its 0.8 s of CPU were those of a start, in less than a measurement."""
-    history = History(clustered({"worker": 1}))
-    history.start()
-    began = history.job.tasks[TASK].since
-    measured = {TASK: Measure(0, 0.8, None, None, None, None)}
-    (task,) = status(history.job, StatusInputs(0, "logs", True, began + lived, measured)).tasks
-    assert task.cpu_percent == percent
-
-
-def test_a_task_that_is_cut_off_has_its_last_progress_and_no_usage() -> None:
-    """What it uses now is not known: no curve goes on, and no time is left."""
+def test_a_task_that_has_just_begun_or_is_cut_off_has_no_percentage() -> None:
+    """0.8 s of CPU are those of a start. What it uses now is not known: no curve goes on, and no time is left."""
     history = History(clustered({"worker": 1})).start()
-    history.happens(LinkLost(HERE, "cut"))
-    said = {"attempt": 0, "cpu_seconds": 5.0, "rss_bytes": 10, "progress": {"step": 7, "steps_per_second": 2.0}}
+    said = {"attempt": 0, "cpu_seconds": 0.8, "rss_bytes": 10, "progress": {"step": 7, "steps_per_second": 2.0}}
     measured = measures.from_wire({TASK: said})
+    for lived, percent in ((0.01, None), (0.4, None), (2.0, 40.0)):
+        now = history.job.tasks[TASK].since + lived
+        (task,) = status(history.job, StatusInputs(0, "logs", True, now, measured)).tasks
+        assert task.cpu_percent == percent
+    history.happens(LinkLost(HERE, "cut"))
     (task,) = status(history.job, StatusInputs(0, "logs", True, history.now + 9, measured)).tasks
     assert (task.state, task.step) == ("disconnected", 7)
     assert (task.cpu_percent, task.rss_bytes, task.steps_per_second) == (None, None, None)
