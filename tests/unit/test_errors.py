@@ -161,9 +161,9 @@ def test_a_python_of_the_system_must_be_told(prefix: Path, monkeypatch: pytest.M
 
 
 def test_the_python_of_a_task_is_another_one(tmp_path: Path) -> None:
-    python = tmp_path / "of tasks" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    assert command_for_package("tensorboard", str(python)) == f"'{python}' -m pip install tensorboard"
-    (python.parent.parent / "pyvenv.cfg").write_text("uv = 0.9.1\n")
-    command = f"uv pip install --python '{python.parent.parent}' tensorboard"
-    assert command_for_package("tensorboard", str(python)) == command
+    directory = tmp_path / "of tasks"
+    directory.mkdir()
+    python = f"{directory}/bin/python"
+    assert command_for_package("tensorboard", python) == f"'{python}' -m pip install tensorboard"
+    (directory / "pyvenv.cfg").write_text("uv = 0.9.1\n")
+    assert command_for_package("tensorboard", python) == f"uv pip install --python '{directory}' tensorboard"
