@@ -15,9 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from support.limits import check_with_limits
 from support.processes import command_of, processes_with
-from support.waiting import PATIENCE, wait_until
+from support.waiting import PATIENCE, check_with_limits, wait_until
 
 pytestmark = pytest.mark.api
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.documents import blocks, run_block, shell_of
 from support.launch import PATIENCE, Launch, read_until
-from support.packages import install
+from support.releases import install
 from support.specs import REPOSITORY
 from tflaunch.client.control_client import ControlClient
 from tflaunch.errors import TflaunchError

@@ -18,8 +18,8 @@ from typing import Any
 import pyte
 import pytest
 
+from support.job_history import RUN, TASK
 from support.launch import PATIENCE
-from support.statuses import RUN, TASK
 
 pytestmark = pytest.mark.cli
 

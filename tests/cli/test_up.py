@@ -17,9 +17,9 @@ import pytest
 
 from support import failing_attempts
 from support.launch import LONG, PATIENCE, Launch, read_errors_until, read_until
-from support.limits import check_with_limits
 from support.processes import is_agent
 from support.specs import SMALLEST_LOCAL, TFLAUNCH, tflaunch, written
+from support.waiting import check_with_limits
 from tflaunch_worker.features.debug import in_tasks
 
 pytestmark = pytest.mark.cli

@@ -12,7 +12,7 @@ import pytest
 from support.container_engine import Engine
 from support.documents import blocks
 from support.launch import Launch, read_until
-from support.packages import install
+from support.releases import install
 from support.specs import REPOSITORY
 from support.terminals import Terminal
 from support.waiting import PATIENCE, wait_until

@@ -17,7 +17,7 @@ from fuzz.borders import Border
 from fuzz.mutations import as_json, mutate, mutate_bytes
 from fuzz.stages import check_sentence
 from support.job_history import mirrored
-from support.supervising import supervision
+from support.ungreeted_run import supervision
 from tflaunch.agents.calls import Calls
 from tflaunch.core.annotations import FaultInjected
 from tflaunch.core.events import Interrupted, RestartRequested, StopRequested

@@ -13,8 +13,8 @@ from fuzz.any_record import any_record
 from fuzz.borders import Border
 from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes, mutate_order
 from fuzz.stages import AgentConnector, FileStore, Finished, Line, OutputWriter, Records, StillMailbox, check_sentence
+from support.job_history import RUN, TASK
 from support.specs import planned
-from support.statuses import RUN, TASK
 from tflaunch.agents import measurement_link
 from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.link_state import Terms

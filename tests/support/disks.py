@@ -1,9 +1,11 @@
-"""Small disks, and a check of what logs report about output that did not fit."""
+"""Small disks and deep directories, and a check of what logs report about output that did not fit."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,3 +50,19 @@ def missing(log: str, words: str) -> int:
     end = max(end + len(last) for end in ends if words.startswith(last, end))
     assert end <= len(words)
     return sum(map(int, pieces[1::2])) + len(words) - end
+
+
+DEPTH = sys.getrecursionlimit() + 200
+"""With names of some letters, the path is also longer than one may be."""
+
+
+def make_deep(top: Path, name: str = "directory") -> None:
+    """Make nested directories with a file in the deepest."""
+    top.mkdir(exist_ok=True)
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(DEPTH):
+        os.mkdir(name, dir_fd=here)
+        above, here = here, os.open(name, os.O_RDONLY, dir_fd=here)
+        os.close(above)
+    os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=here))
+    os.close(here)

@@ -22,6 +22,7 @@ from tflaunch.core.events import (
     TaskStarted,
     TimePassed,
 )
+from tflaunch.explain.run_status import Status, TaskStatus
 from tflaunch.plan.model import Plan
 
 HERE = "localhost"
@@ -161,3 +162,11 @@ def mirrored(count: int = 2, **fields: object) -> History:
 def parameter_server(**fields: object) -> History:
     """Return a running job with a chief, two workers and a ps."""
     return History(clustered({"chief": 1, "worker": 2, "ps": 1}, **fields)).start()
+
+
+TASK = TaskStatus("worker:0", role="worker", host="host-0", address=None, state="running", pid=None, attempt=0)
+RUN = Status(
+    run="night", name="night", phase="running", state="running", attempt=0, restarts=0, restart=None, max_restarts=3,
+    last_failure=None, exit_code=None, culprit=None, reason=None, forming=None, supervisor="alive", started=0.0,
+    logs="/logs", tensorboard=None, hosts=(), tasks=(),
+)  # fmt: skip

@@ -1,10 +1,12 @@
-"""Make other releases of tflaunch: this code with another version, and maybe another protocol or journal format."""
+"""Make other releases of tflaunch, with another version, protocol or journal format, and packages that add to it."""
 
 from __future__ import annotations
 
 import re
 import shutil
 from pathlib import Path
+
+import tomllib
 
 from support.launch import Launch
 from support.specs import REPOSITORY
@@ -40,3 +42,19 @@ def _replace(path: Path, pattern: str, text: str) -> None:
     replaced, count = re.subn(pattern, text, path.read_text(), flags=re.MULTILINE)
     assert count == 1, f"{path}: {pattern}"
     path.write_text(replaced)
+
+
+def install(launch: Launch, files: dict[str, str]) -> None:
+    """Write the modules of a package, and what pip would write from its pyproject.toml."""
+    site = launch.directory / "site"
+    site.mkdir()
+    for name, text in files.items():
+        (site / name).write_text(text)
+    project = tomllib.loads(files["pyproject.toml"])["project"]
+    about = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    (group,) = project["entry-points"]
+    points = "".join(f"{name} = {value}\n" for name, value in project["entry-points"][group].items())
+    (about / "entry_points.txt").write_text(f"[{group}]\n{points}")
+    launch.env["PYTHONPATH"] = str(site)

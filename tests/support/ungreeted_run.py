@@ -1,21 +1,78 @@
-"""A supervisor whose agent is connected, but has not greeted, and what talks to it."""
+"""Parts of a supervisor for tests: its clock, what its watchers get, and one whose agent has not greeted."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from support.job_history import HERE, mirrored
-from support.session_links import Line, StillMailbox
-from support.supervising import supervision
 from tflaunch.agents.link_state import Terms
 from tflaunch.agents.session import Session
+from tflaunch.core.job_state import Job
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_requests import Service
-from tflaunch.runtime.watchers import Watchers
-from tflaunch.store.run_dir import SOCKET_NAME
+from tflaunch.runtime.run_config import RunConfig
+from tflaunch.runtime.watchers import Supervision, Watchers
+from tflaunch.store.run_dir import SOCKET_NAME, RunDirectory
+from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire
+
+
+class StillMailbox(Mailbox):
+    """A mailbox whose clock the test advances."""
+
+    time = 1000.0
+
+    def now(self) -> float:
+        """Return the time."""
+        return self.time
+
+
+class Line:
+    """The supervisor's end of a link, and its connector: there is no other agent, and at most one more link."""
+
+    def __init__(self, end: socket.socket, following: Line | None = None) -> None:
+        self.socket = end
+        self._following = following
+
+    def close(self) -> None:
+        """Close it."""
+        self.socket.close()
+
+    def open(self) -> Line:
+        """Raise: no other agent exists."""
+        raise LinkError("no")
+
+    def resume(self) -> Line:
+        """Return the next link; raise if this agent cannot be found again."""
+        if self._following is None:
+            raise LinkError("no")
+        return self._following
+
+    def end(self) -> None:
+        """Do nothing."""
+
+
+def supervision(
+    job: Job,
+    directory: Path,
+    mailbox: Any = None,
+    sessions: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    journal: Any = None,
+    **config: Any,
+) -> Supervision:
+    """Return the supervision of a job whose run has this directory; nobody asks for its status, or measures."""
+    settings = RunConfig(RunDirectory.existing(directory, directory / "logs"), None, say, **config)
+
+    def nobody(*_: object) -> Any:
+        raise AssertionError("a watcher has asked for the status")
+
+    return Supervision(
+        job, settings, journal, mailbox, sessions or {}, say, nobody, lambda _: None, has_taken_over=False
+    )
 
 
 class Peer:

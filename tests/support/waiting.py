@@ -51,3 +51,22 @@ def wait_gone(pid: int) -> None:
         assert select.select([descriptor], [], [], PATIENCE)[0], f"process {pid} lives on"
     finally:
         os.close(descriptor)
+
+
+LIMITS = (1, 8, 60)
+"""Seconds. The first suffices nearly always; on a busy machine, a program may take longer to start."""
+
+
+def check_with_limits(check: Callable[[int], None], limits: tuple[int, ...] = LIMITS) -> None:
+    """Call ``check`` with the first limit, and while it fails with longer ones.
+
+    Raises:
+        AssertionError: it fails with the longest, too.
+    """
+    for limit in limits[:-1]:
+        try:
+            check(limit)
+        except AssertionError:
+            continue
+        return
+    check(limits[-1])

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.deep_trees import DEPTH, make_deep
+from support.disks import DEPTH, make_deep
 from tflaunch import descriptors
 from tflaunch.client import file_tree
 from tflaunch.errors import TflaunchError, describe_os_error

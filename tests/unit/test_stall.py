@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.job_history import HERE
-from support.session_links import Line, StillMailbox
-from support.ungreeted_run import UngreetedRun, signals_of
+from support.ungreeted_run import Line, StillMailbox, UngreetedRun, signals_of
 from tflaunch.agents.link_state import Terms
 from tflaunch.agents.session import Session
 from tflaunch.core.events import HostJoined, LinkLost

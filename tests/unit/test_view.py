@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from wcwidth import wcswidth
 
-from support.statuses import RUN, TASK
+from support.job_history import RUN, TASK
 from tflaunch.explain import figures
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus, read_status

@@ -13,7 +13,7 @@ from support.checkpoint_program import INDEX_END, save
 from support.job_history import Willing
 from support.played_agent import PlayedAgent
 from support.specs import clustered
-from support.supervising import supervision
+from support.ungreeted_run import supervision
 from tflaunch.agents.calls import Calls
 from tflaunch.agents.transfer import HashedFile as File
 from tflaunch.core import time_limits

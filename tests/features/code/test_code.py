@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.deep_trees import DEPTH, make_deep
+from support.disks import DEPTH, make_deep
 from support.joined_host import Host, joined_host
 from support.played_agent import PlayedAgent
 from tflaunch.errors import EXIT_USAGE, TflaunchError

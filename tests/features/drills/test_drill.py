@@ -9,8 +9,7 @@ import pytest
 
 from support.job_history import HERE, History, mirrored, parameter_server
 from support.specs import clustered
-from support.supervising import supervision
-from support.ungreeted_run import UngreetedRun, signals_of
+from support.ungreeted_run import UngreetedRun, signals_of, supervision
 from tflaunch.core.events import PortOpened, TaskStarted
 from tflaunch.errors import TflaunchError
 from tflaunch.features.drills import drill

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.deep_trees import DEPTH, make_deep
+from support.disks import DEPTH, make_deep
 from support.job_history import HERE, mirrored
 from support.specs import clustered
 from support.waiting import PATIENCE

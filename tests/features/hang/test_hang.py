@@ -8,10 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from support.job_history import HERE, History
+from support.job_history import HERE, RUN, TASK, History
 from support.joined_host import joined_host
 from support.specs import clustered
-from support.statuses import RUN, TASK
 from support.still_loop import StillLoop
 from tflaunch.core import policy
 from tflaunch.core.events import HostJoined, PortsHeld, TaskStarted, TimePassed

@@ -17,7 +17,7 @@ from support.job_history import HERE, History, mirrored
 from support.joined_host import joined_host
 from support.played_agent import PlayedAgent
 from support.still_loop import StillLoop
-from support.supervising import supervision
+from support.ungreeted_run import supervision
 from tflaunch.agents.session import Session
 from tflaunch.core.annotations import Annotation, Annotations, MemoryGrew
 from tflaunch.core.measures import HostVitals

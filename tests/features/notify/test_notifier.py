@@ -10,7 +10,7 @@ import pytest
 
 from support.job_history import HERE, History
 from support.specs import planned
-from support.supervising import supervision
+from support.ungreeted_run import supervision
 from support.waiting import PATIENCE
 from tflaunch.core.events import OutputStalled
 from tflaunch.features.notify.notifier import Notifier, Occurrence, end_of, occurrences
