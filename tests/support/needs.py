@@ -95,7 +95,7 @@ NEEDS = {
         "containers",
         "docker dockerd docker-compose debootstrap",
         "docker.io docker-compose debootstrap cgroupfs-mount",
-        also=("root",),
+        also=("root", "index"),
     ),
     "kubernetes": Need(
         "a real Kubernetes",
@@ -107,7 +107,7 @@ NEEDS = {
     "chromium": Need("pages in a browser", "chromium", "chromium"),
     "tensorflow": Need("TensorFlow, and training", is_there=_has_module("tensorflow"), remedy=_OURS),
     "tensorboard": Need("TensorBoard's pages", is_there=_has_module("tensorboard"), remedy=_OURS),
-    "jax": Need("training with JAX", is_there=_has_module("jax"), remedy="pip install jax"),
+    "jax": Need("training with JAX", is_there=_has_module("jax"), remedy="pip install jax", is_optional=True),
     "index": Need("installations", is_there=_has_index, remedy="name a package index to pip that answers"),
     "python": Need("the wheel", remedy="apt-get install python3-venv, for a Python that all users may run"),
     "pythons": Need("other versions of Python", remedy="pyenv install 3.10 3.11 3.12 3.13", is_optional=True),
