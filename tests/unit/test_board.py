@@ -132,7 +132,6 @@ def listening(**fields: Any) -> History:
 
 
 def shown_of(history: History) -> Status:
-    """Return the status of a job."""
     return status(history.job, StatusInputs(0, "logs", True, 0))
 
 

@@ -42,7 +42,6 @@ class Places:
 
 @pytest.fixture
 def places(tmp_path: Path) -> Places:
-    """A home and a project without files."""
     return Places(tmp_path)
 
 

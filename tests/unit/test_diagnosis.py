@@ -51,7 +51,6 @@ def summary_of(history: History) -> str:
 
 
 def told(history: History) -> Status:
-    """Return the status of a job."""
     return status(history.job, StatusInputs(EPOCH, "/logs", True, history.now, known=history.known))
 
 

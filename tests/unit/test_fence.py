@@ -137,7 +137,6 @@ def started(**fields: object) -> History:
 
 
 def said(history: History, event: Event) -> list[str]:
-    """Return the messages about an event."""
     return messages_about(history.job, event, history.happens(event).job, history.now, Logs("", lambda *_: []))
 
 

@@ -68,7 +68,6 @@ def test_a_host_may_have_any_other_address() -> None:
 
 
 def frame(text: bytes) -> bytes:
-    """Return the frame of a JSON text."""
     return len(text).to_bytes(4, "big") + bytes(4) + text
 
 
@@ -81,7 +80,6 @@ def exit_of(**fields: object) -> bytes:
 
 
 def output_of(task: str, offset: int, times: list[list[float]]) -> bytes:
-    """Return the frame of output."""
     return wire.encode({"kind": "output", "task": task, "attempt": 0, "offset": offset, "times": times}, b"x")
 
 

@@ -47,7 +47,6 @@ class Place:
             self.journal.record(Interrupted(number), [], 0.0)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the complete records in the file."""
         lines = (self.directory.path / run_dir.JOURNAL_NAME).read_text().split("\n")[:-1]
         return [json.loads(line) for line in lines]
 

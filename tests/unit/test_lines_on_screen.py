@@ -125,7 +125,6 @@ def test_no_line_is_lost_late_or_out_of_order(steps: list[tuple[float, int, list
 
 
 def line(time: float, task: int, text: str) -> Line:
-    """Return a line of a worker."""
     return Line(time, f"worker:{task}", 0, text.encode())
 
 
@@ -254,12 +253,10 @@ class Logs:
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Logs:
-    """Logs, and a reader that wants all output."""
     return Logs(tmp_path)
 
 
 def of(task: str | None, pieces: list[Piece]) -> bytes:
-    """Return a task's output from the pieces."""
     return b"".join(piece.data for piece in pieces if piece.task == task)
 
 

@@ -53,13 +53,11 @@ class Place:
         self.logs[task].begin_attempt(attempt, NOW + seconds)
 
     def reader(self) -> LogReader:
-        """Return a reader of all tasks."""
         return LogReader(self.path, self.path, self.tasks)
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """A run with two tasks without output."""
     return Place(tmp_path)
 
 

@@ -59,7 +59,6 @@ class Kernel:
             (directory / file).write_text(f"{text}\n")
 
     def we_are_in(self, *lines: str) -> None:
-        """Set the cgroups of this process."""
         (self.proc / "self" / "cgroup").write_text("".join(f"{line}\n" for line in lines))
 
     def has_log(self, namespace: str = "pid:[4026531836]") -> None:
@@ -168,8 +167,10 @@ def test_a_log_that_is_overwritten_or_endless_does_not_hold_us(kernel: Kernel, m
     kernel.has_log()
     watch = kernel.watch()
     record = KILLED.format(42).encode().ljust(8192)
-    read = Mock(side_effect=[*[OSError(errno.EPIPE, "overwritten")] * 3, *[record] * 10_000])
+    none = BlockingIOError(errno.EAGAIN, "no more records")
+    read = Mock(side_effect=[none, *[OSError(errno.EPIPE, "overwritten")] * 3, *[record] * 10_000])
     monkeypatch.setattr(os, "read", read)
+    assert not watch.evidence(42)
     assert watch.evidence(42)
     assert 3 < read.call_count < 600
     monkeypatch.undo()

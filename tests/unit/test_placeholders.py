@@ -133,12 +133,10 @@ def test_variables_of_jax_have_the_ports_of_the_attempt_unless_the_spec_sets_the
 
 
 def spec(**fields: Any) -> Spec:
-    """Return a spec with a command."""
     return made({"cluster": {"worker": 1}, "command": ["x"], **fields})
 
 
 def hosts(spec: Spec, role: str = "worker") -> list[str]:
-    """Return the hosts of a role's tasks."""
     return [address.host for address in spec.cluster[role]]
 
 
