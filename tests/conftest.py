@@ -49,13 +49,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
     yield
     reports = [each for each in terminalreporter.stats.get("skipped", []) if isinstance(each.longrepr, tuple)]
     lines = untested(each.longrepr[2] for each in reports)
-    if lines:
-        terminalreporter.section("not tested on this machine")
-        for line in lines:
-            terminalreporter.line(line)
+    if not lines or hasattr(terminalreporter.config, "workerinput"):
+        return
+    terminalreporter.section("not tested on this machine")
+    for line, count in lines:
+        terminalreporter.line(f"{count} tests of {line}")
     if file := os.environ.get("TFLAUNCH_TEST_UNTESTED"):
         with open(file, "a", encoding="utf-8") as all_lines:
-            all_lines.writelines(f"{line}\n" for line in lines)
+            all_lines.writelines(f"{line}\n" for line, _ in lines)
 
 
 @pytest.fixture

@@ -146,11 +146,12 @@ def program(name: str) -> str:
     return shutil.which(name, path=_SEARCH) or ""
 
 
-def untested(reasons: Iterable[str]) -> list[str]:
-    """Return a line for each need for which tests were skipped, from the reasons of all skips."""
-    count = Counter(reason.partition(_REASON)[2] for reason in reasons)
-    said = [(*reason.split(": ", 1), number) for reason, number in sorted(count.items()) if ": " in reason]
-    return [f"{NEEDS[name].shows} ({number} tests): {remedy}" for name, remedy, number in said if name in NEEDS]
+def untested(reasons: Iterable[str]) -> list[tuple[str, int]]:
+    """Return what was not tested for these reasons of skips, with what helps, and the number of tests."""
+    count = Counter(reason.partition(_REASON)[2].partition(": ")[::2] for reason in reasons)
+    return sorted(
+        (f"{NEEDS[name].shows}: {remedy}", number) for (name, remedy), number in count.items() if name in NEEDS
+    )
 
 
 @functools.cache
