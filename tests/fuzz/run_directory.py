@@ -35,7 +35,7 @@ from tflaunch.store.journal_reader import first_and_last_record
 from tflaunch.store.run_dir import JOURNAL_NAME
 from tflaunch_worker import wire
 
-_FILES = (*[JOURNAL_NAME] * 7, "plan.json", "marks.jsonl", "times/worker-0")
+_FILES = (*[JOURNAL_NAME] * 6, "plan.json", "marks.jsonl", "marks.jsonl", "times/worker-0")
 _COMMANDS = (
     "events RUN", "events --json RUN", "ps RUN", "ps --json RUN", "ls", "ls --json", "wait RUN", "logs",
     "logs -t --tail 2 worker:0", "logs --attempt 1", "logs --since 1h", "up --resume RUN", "report --dry-run",
@@ -66,11 +66,12 @@ def generate(chance: random.Random) -> bytes:
             known = {"seq": len(lines), "time": 1e9, "now": chance.uniform(0, 100)}
             lines.insert(chance.randrange(1, len(lines) + 1), as_json({**known, **any_record(kind, chance)}))
         else:
-            place = chance.randrange(len(lines))
+            place = chance.choice((0, chance.randrange(len(lines))))  # the first has the plan
             lines[place] = _damaged(lines[place], chance)
     data = b"\n".join(lines) + b"\n"
     data = mutate_bytes(data, chance) if chance.random() < 0.1 else data
-    command = chance.choice(_COMMANDS) if chance.random() < 0.5 else ""
+    data = b"" if chance.random() < 0.01 else data
+    command = chance.choice(_COMMANDS) if name != JOURNAL_NAME or chance.random() < 0.5 else ""
     return json.dumps([has_ended, name, command, data.decode("latin-1")]).encode()
 
 

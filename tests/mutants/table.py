@@ -689,8 +689,8 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "a room forgets between two calls": Edit(
         "tflaunch_worker.agent.services.Services._find",
-        "if room.service not in self._made:",
-        "if True:",
+        "if name not in self._made and name in self._rooms:",
+        "if name in self._rooms:",
         Suite("unit/test_services.py"),
     ),
     # ---- agent: its process and its host

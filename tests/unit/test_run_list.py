@@ -13,11 +13,12 @@ from tflaunch.client import requests, run_list, run_location
 from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.run_list import RememberedRuns, RunEntry
 from tflaunch.client.run_location import RunLocation, locate_run
+from tflaunch.errors import TflaunchError
 from tflaunch.plan import serialize
 from tflaunch.rooms import Location, Room
 from tflaunch.store import run_lock
 from tflaunch.store.history import Figures, HistoryWriter, Moment
-from tflaunch.store.journal import Journal
+from tflaunch.store.journal import Journal, read_journal
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 
 pytestmark = pytest.mark.unit
@@ -157,6 +158,8 @@ def test_places_are_asked_in_order_and_imported_for_their_runs_only(
 def test_a_run_that_has_not_begun_has_no_supervisor_to_connect_to(path: Path) -> None:
     """An empty journal is damaged."""
     assert run_list.entry_of(path)["state"] == "not begun"
+    with pytest.raises(TflaunchError, match=f"run {path.name} has not begun"):
+        read_journal(path)
     (path / JOURNAL_NAME).touch()
     assert run_list.entry_of(path)["state"] == "unreadable"
     with pytest.raises(NoSupervisorError):
