@@ -159,6 +159,8 @@ PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7\nbq+/x==\n-----END RSA
         ("key AKIAIOSFODNN7EXAMPLE, region x", "key ***, region x"),
         ("glpat-a1b2c3d4e5f6g7h8i9j0 of gitlab", "*** of gitlab"),
         ("xoxb-123456789012-1234567890123-abcdefABCDEF123456789012", "***"),
+        ("npm_" + "a1B2" * 9 + " of npm", "*** of npm"),
+        ("https://hooks.slack.com/services/T012/B345/a1B2c3D4e5F6", "https://hooks.slack.com/services/***"),
         ("sk-ant-api03-" + "a1B2" * 9, "***"),
         (f"session {JWT} begins", "session *** begins"),
         ("Authorization: Bearer swordfish", "Authorization: Bearer ***"),

@@ -1,7 +1,4 @@
-"""Replace secrets in text: given values, what looks secret by its context, and what is secret by its form.
-
-Forms are those of detect-secrets, such as AWS keys and GitHub tokens, and some that it lacks.
-"""
+"""Replace secrets in text: given values, what looks secret by its context, and tokens of a known form."""
 
 from __future__ import annotations
 
@@ -12,9 +9,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
-
-from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
-from detect_secrets.plugins.base import RegexBasedDetector
 
 from tflaunch.secret_names import WORDS, looks_secret
 
@@ -75,8 +69,8 @@ _PLACES = (
     rb"|(?:api|access|account|auth)[_-]?(?:key|token))=)[^\s&\"'\\<>]{1,4000}",
     # A private key, to its end or as far as it is present
     rb"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)(?:[A-Za-z0-9+/=\s\\:,]|-(?!----)){1,16000}",
-    # Tokens that detect-secrets does not find, or only in part: Hugging Face, GitHub, Google, Anthropic, OpenAI,
-    # Databricks, Telegram, and JSON Web Tokens
+    # Tokens: Hugging Face, GitHub, GitLab, Google, Anthropic, OpenAI, Databricks, AWS, Slack, npm, PyPI, SendGrid,
+    # Stripe, Telegram, and JSON Web Tokens
     rb"()hf_[A-Za-z0-9]{20,200}",
     rb"()github_pat_\w{20,200}",
     rb"()gh[pousr]_[A-Za-z0-9]{20,200}",
@@ -84,10 +78,19 @@ _PLACES = (
     rb"()ya29\.[\w-]{20,1000}",
     rb"()sk-(?:ant|proj|svcacct)-[\w-]{20,400}",
     rb"()dapi[0-9a-f]{32}",
+    rb"()gl(?:pat|dt|ft|soat|rt|cbt|imt|ptt|agent|oas)-[\w-]{20,1000}",
+    rb"()\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b",
+    rb"()xox[abeoprs]-[\w-]{10,400}",
+    rb"(hooks\.slack\.com/services/)[\w/]{20,200}",
+    rb"()npm_[A-Za-z0-9]{36}",
+    rb"()pypi-[\w-]{60,1000}",
+    rb"()SG\.[\w-]{16,64}\.[\w-]{16,64}",
+    rb"()[rs]k_live_[0-9A-Za-z]{20,200}",
     rb"()\b\d{8,10}:AA[\w-]{33}\b",
     rb"()eyJ[\w=-]{5,4000}\.[\w=-]{5,4000}(?:\.[\w+/=-]{0,4000})?",
 )
 _LONGEST_PLACE = 20_000
+_BEFORE = 80  # bytes before a secret on which its recognition can depend
 
 
 _Find = Callable[[bytes, int], Iterator[tuple[int, int, bytes]]]
@@ -95,7 +98,7 @@ _Find = Callable[[bytes, int], Iterator[tuple[int, int, bytes]]]
 
 
 class Redactor:
-    """Hides given values, then what looks secret by its context, then what is secret by its form."""
+    """Hides given values, then what looks secret by its context or its form."""
 
     def __init__(self, values: set[str]) -> None:
         """Prepare to hide secrets.
@@ -110,7 +113,7 @@ class Redactor:
         self.hidden = 0
         """The number of values hidden so far."""
         # In separate passes, as a given value may continue after what looks like its end in a context.
-        self._stages: list[_Find] = [_matches_of(_places()), _known_forms]
+        self._stages: list[_Find] = [_matches_of(_places())]
         if ordered:
             self._stages.insert(0, _matches_of([re.compile(b"|".join(map(re.escape, ordered)))]))
 
@@ -163,14 +166,6 @@ def _places() -> list[re.Pattern[bytes]]:
     return [re.compile(pattern) for pattern in _PLACES]
 
 
-def _known_forms(data: bytes, begin: int) -> Iterator[tuple[int, int, bytes]]:
-    for word in _candidates(data, begin):
-        first = max(word.start() - _BEFORE, 0)
-        for start, end in _spans(data[first : word.end() + _AFTER]):
-            if first + start >= begin and first + end > word.start():
-                yield first + start, first + end, b""
-
-
 def _forms(value: str) -> set[bytes]:
     """Return a value's forms in files: unchanged, line by line, in JSON, in JSON within JSON, in a URL."""
     forms = {value, value.strip(), *(line.strip() for line in value.splitlines()), quote(value, safe="")}
@@ -214,43 +209,3 @@ def _passwords(text: str) -> set[str]:
         if password:
             found.add(password)
     return found
-
-
-_BEFORE, _AFTER = 80, 120  # bytes around a possible secret on which its recognition can depend
-
-_NOT_SECRET = frozenset({"Public IP (ipv4)"})
-_SHORTEST_VALUE = 12  # a shorter group of a pattern is part of the form, such as its prefix
-_CANDIDATE = re.compile(rb"[A-Za-z0-9_-]{16,2000}")
-_DIGIT, _RUN = re.compile(rb"[0-9]"), re.compile(rb"[A-Za-z0-9]{16}")
-_MIXED_CASE = re.compile(rb"[a-z].*[A-Z]|[A-Z].*[a-z]")
-
-
-def _candidates(text: bytes, begin: int) -> Iterator[re.Match[bytes]]:
-    """Yield the words from ``begin`` on that may be a secret or its main part: only a few in a log."""
-    for match in _CANDIDATE.finditer(text, begin):
-        word = match[0]
-        if _DIGIT.search(word) and (_RUN.search(word) or _MIXED_CASE.search(word)):
-            yield match
-
-
-@functools.lru_cache(1 << 16)
-def _spans(text: bytes) -> tuple[tuple[int, int], ...]:
-    """Return the start and end of each secret in a short text, in order of their starts."""
-    shown = text.decode("latin-1")  # byte for character
-    return tuple(sorted(_value(match) for pattern in _patterns() for match in pattern.finditer(shown)))
-
-
-def _value(match: re.Match[str]) -> tuple[int, int]:
-    """Return the span of the value in a match: its longest group if long enough, else the whole match."""
-    groups = [match.span(number) for number in range(1, match.re.groups + 1)]
-    start, end = max(groups, key=lambda span: span[1] - span[0], default=(0, 0))
-    return (start, end) if end - start >= _SHORTEST_VALUE else match.span()
-
-
-@functools.cache
-def _patterns() -> tuple[re.Pattern[str], ...]:
-    detectors: dict[str, Any] = get_mapping_from_secret_type_to_class()
-    kinds = [kind for name, kind in sorted(detectors.items()) if name not in _NOT_SECRET]
-    return tuple(
-        pattern for kind in kinds if issubclass(kind, RegexBasedDetector) for pattern in vars(kind)["denylist"]
-    )
