@@ -233,13 +233,16 @@ def interrupted(launch: Launch, slurm: SlurmBed, process: subprocess.Popen[str])
 def test_an_end_that_is_asked_for_leaves_nothing(
     nodes: SlurmBed, launch: Launch, end: Callable[..., None], codes: set[int], why: str
 ) -> None:
-    """Whatever the tasks do about TERM, which each of them gets once; and the cause is named."""
+    """Whatever the tasks do about TERM, which each of them gets once from us; and the cause is named."""
     up = launch.start("up", shell(launch, STUBBORN, timeouts={"grace": 5}), "--on", "slurm")
     wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
     end(launch, nodes, up)
     out, said = up.communicate(timeout=PATIENCE)
     assert up.returncode in codes, said
-    assert sorted(re.findall(r"\S+ +\| told", out)) == [f"worker:{task} | told" for task in (0, 1)], out
+    told = re.findall(r"(\S+) +\| told", out)
+    assert set(told) == {"worker:0", "worker:1"}, out
+    # With proctrack/linuxproc, Slurm itself signals the tasks of a job that is cancelled, too.
+    assert end is cancelled or len(told) == 2, out
     assert why in said, said
     assert why in launch.run("explain").stdout
     nodes.wait_until(lambda: not launch.survivors(), "something was left")
