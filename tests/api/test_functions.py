@@ -21,6 +21,7 @@ from support.api_runs import take_until
 from support.launch import PATIENCE, Launch
 from support.processes import all_processes, command_of
 from support.specs import REPOSITORY
+from tflaunch.api.functions import Values
 from tflaunch.features.preload import warm_servers
 from tflaunch_worker import function as caller
 
@@ -134,6 +135,10 @@ class TestFailures:
         assert (failed.result.culprit, failed.exit_code) == ("worker:1", 1)
         assert "in wait_or_fail\n" in str(failed)
         assert caller.PROGRAM not in str(failed)
+        with tflaunch.start(wait_or_fail, **PAIR) as run:
+            result = run.wait()
+        with pytest.raises(OwnError):
+            result.check()
 
     def test_an_exception_that_cannot_be_pickled_or_unpickled(self) -> None:
         class Picky(Exception):
@@ -233,11 +238,6 @@ class TestMistakes:
         assert not list((launch.home / "runs").iterdir())
 
 
-def thorough(change: str) -> Any:
-    """Return a change that is made in long tests only."""
-    return pytest.param(change, marks=pytest.mark.thorough)
-
-
 class TestPreloaded:
     """A function that is forked from a process with modules finds what it would find otherwise."""
 
@@ -271,7 +271,7 @@ class TestPreloaded:
         assert [run_warm() for _ in range(2)] == [("first", "forked")] * 2
         assert [server.uses for server in warm_servers.living()] == [1]
 
-    @pytest.mark.parametrize("change", ["edit", *map(thorough, ("hide", "sys.path"))])
+    @pytest.mark.parametrize("change", ["edit", pytest.param("hide", marks=pytest.mark.thorough), "sys.path"])
     def test_a_change_is_noticed(self, change: str, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
         assert run_warm()[0] == "first"
         match change:
@@ -322,12 +322,6 @@ def run_warm() -> Any:
 
 
 class TestHowItIsCalled:
-    def test_start(self) -> None:
-        with tflaunch.start(wait_or_fail, **PAIR) as run:
-            result = run.wait()
-        with pytest.raises(OwnError):
-            result.check()
-
     def test_a_script(self, launch: Launch) -> None:
         script = launch.directory / "train.py"
         script.write_text(
@@ -355,7 +349,7 @@ class TestHosts:
         (directory / "docker").chmod(0o755)
         launch.env["PATH"] = f"{directory}:{launch.env['PATH']}"
         monkeypatch.setenv("PATH", launch.env["PATH"])
-        hosts = {name: {"docker": name, "python": bare_python()} for name in ("c1", "c2")}
+        hosts = {name: {"docker": name, "python": os.path.realpath(sys.executable)} for name in ("c1", "c2")}
         return {**PAIR, "cluster": {"worker": ["c1", "c2"]}, "hosts": hosts}
 
     def test_nothing_needs_to_be_installed_there(self, fields: dict[str, Any]) -> None:
@@ -434,8 +428,6 @@ class TestHosts:
 
 
 def test_what_a_host_sends_is_checked(tmp_path: Path) -> None:
-    from tflaunch.api.functions import Values
-
     path = tmp_path / "outcome"
     for content in (b"", b"{", b"[]\n", b'{"kind": "returned"', b'{"kind": 3}\nN.', b'{"kind": "raised"}\nN.'):
         path.write_bytes(content)
@@ -449,8 +441,6 @@ def test_what_a_host_sends_is_checked(tmp_path: Path) -> None:
 
 
 def test_any_callable_of_python_is_refused(tmp_path: Path) -> None:
-    from tflaunch.api.functions import Values
-
     path = tmp_path / "outcome"
     for name in ("eval", "exec", "getattr", "bytearray", "range", "type", "SystemExit", "ValueError.mro", "nothing"):
         call = b"c" + f"builtins\n{name}\n".encode() + b"V1\n\x85R."
@@ -468,8 +458,3 @@ def named(name: str, function: Callable[[], Any]) -> Callable[[], Any]:
 def calling(process: psutil.Process) -> str:
     """Return the program of a process that calls a function, else ""."""
     return next((word for word in command_of(process) if word.endswith(f"/{caller.PROGRAM}")), "")
-
-
-def bare_python() -> str:
-    """Return an interpreter of this version without this environment's packages."""
-    return os.path.realpath(sys.executable)
