@@ -41,6 +41,7 @@ def real() -> dict[str, list[str]]:
 
 
 REAL = real()
+UNFIT = "TF_CONFIG does not fit its task"
 SAID = {
     "port busy": (MIRRORED, "its port is in use"),
     "tf_keras missing": (MIRRORED, "tf_keras is not installed for its python"),
@@ -54,10 +55,7 @@ SAID = {
     "tensorboard missing": (ALONE, "install tensorboard there, with pip or uv"),
     "tensorboard before 2.21": (ALONE._replace(task="tensorboard"), "install 'setuptools<82' there"),
     "tf_config no json": (MIRRORED, "TF_CONFIG is not valid JSON"),
-    "tf_config role": (MIRRORED, "TF_CONFIG does not fit its task"),
-    "tf_config task": (MIRRORED, "TF_CONFIG does not fit its task"),
-    "tf_config index": (MIRRORED, "TF_CONFIG does not fit its task"),
-    "tf_config port": (MIRRORED, "TF_CONFIG does not fit its task"),
+    **{f"tf_config {part}": (MIRRORED, UNFIT) for part in ("role", "task", "index", "port")},
     "strategy too late": (MIRRORED, "create the strategy first"),
     "estimator": (ALONE, "2.16 removed estimators"),
     "legacy name": (MIRRORED._replace(legacy_keras=False), "set legacy_keras to true"),

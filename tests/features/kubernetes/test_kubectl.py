@@ -104,9 +104,7 @@ def test_objects_have_their_run_and_the_program(fake: Kubectl) -> None:
     _, (_, created) = fake.calls()
     service, workers = json.loads(created)["items"]
     assert service["metadata"] == {"name": "job-6789", "labels": {"a": "b", RUN_LABEL: RUN}}
-    assert service["spec"]["selector"] == {RUN_LABEL: RUN}
     assert workers["spec"]["template"]["metadata"]["labels"] == {RUN_LABEL: RUN}
-    assert workers["spec"]["selector"]["matchLabels"] == {RUN_LABEL: RUN, "tflaunch/group": "job-6789-worker"}
     command = workers["spec"]["template"]["spec"]["containers"][0]["command"]
     assert command[:-1] == ["python3", "-E", "-s", "-S", "-c"]
     assert command[-1].endswith("\nmain()")
