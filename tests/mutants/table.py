@@ -825,7 +825,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.features.checkpoints.checkpoint_store.CheckpointStore.take",
         "is_last and part.sha256.hexdigest() == digest",
         "is_last",
-        Suite("features/checkpoints/test_checkpoint_copies.py"),
+        Suite("features/checkpoints/test_checkpoint_orders.py"),
     ),
     "a part of a checkpoint that cannot be stored is acknowledged": Edit(
         "tflaunch_worker.features.checkpoints.checkpoint_copies.CheckpointCopies.write_checkpoint",
