@@ -47,6 +47,7 @@ def test_it_trains(launch: Launch, project: Path) -> None:
 
 
 @pytest.mark.cli
+@pytest.mark.needs("index")
 @pytest.mark.skipif(not LONG, reason="the same with another pytest: TFLAUNCH_TEST_LONG=1")
 def test_pytest_8(launch: Launch, project: Path) -> None:
     """The oldest pytest that the plugin supports, with pytest-xdist and without."""

@@ -86,6 +86,7 @@ def test_a_seed_gives_the_same_history_again(seed: int) -> None:
     assert play(draw_case(seed)).digest() == play(draw_case(seed)).digest()
 
 
+@pytest.mark.needs("index")
 @pytest.mark.skipif(not LONG, reason="makes an environment for each Python: TFLAUNCH_TEST_LONG=1")
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
 def test_a_seed_gives_the_same_history_with_every_python(version: str, tmp_path: Path) -> None:
