@@ -13,295 +13,244 @@ from mutants.edits import Edit, Invariant, Suite
 MUTANTS: Mapping[str, Edit] = {
     # ---- core: which tasks live, and when they are restarted
     "a restart before the old attempt is gone": Edit(
-        "tflaunch.core.policy.gang_alive", "_living(job, _GANG) > 0", "False", Invariant("I1", 1)
+        "core.policy.gang_alive", "_living(job, _GANG) > 0", "False", Invariant("I1", 1)
     ),
     "a single living task counts as none": Edit(
-        "tflaunch.core.policy.gang_alive",
-        "_living(job, _GANG) > 0",
-        "_living(job, _GANG) > 1",
-        Invariant("protocol", 1),
+        "core.policy.gang_alive", "_living(job, _GANG) > 0", "_living(job, _GANG) > 1", Invariant("protocol", 1)
     ),
     "a job is given up although another task has trained": Edit(
-        "tflaunch.core.restart_rules.is_start_failure",
+        "core.restart_rules.is_start_failure",
         "any(_has_trained(job.tasks[each.task]) for each in gang_tasks(job))",
         "_has_trained(ended)",
         Suite("unit/test_diagnosis.py"),
     ),
     "a fence that is too short": Edit(
-        "tflaunch.core.policy.fence",
-        "plan.lease + plan.timeouts.grace + _FENCE_MARGIN",
-        "plan.lease / 2",
-        Invariant("I1", 17),
+        "core.policy.fence", "plan.lease + plan.timeouts.grace + _FENCE_MARGIN", "plan.lease / 2", Invariant("I1", 17)
     ),
     "the fence is kept when the link is back": Edit(
-        "tflaunch.core.hosts.on_host_event",
+        "core.hosts.on_host_event",
         "phase=HostPhase.CONNECTED, fence_at=None",
         "phase=HostPhase.CONNECTED",
         Suite("unit/test_host_events.py"),
     ),
     "the fence begins with the first loss of the link": Edit(
-        "tflaunch.core.hosts.on_host_event",
+        "core.hosts.on_host_event",
         "fence_at = now + policy.fence(job.plan)",
         "fence_at = host.fence_at or now + policy.fence(job.plan)",
         Suite("unit/test_host_events.py"),
     ),
     "tasks of a lost host count as alive": Edit(
-        "tflaunch.core.hosts.give_up",
+        "core.hosts.give_up",
         "task._replace(phase=TaskPhase.GONE, since=now",
         "task._replace(since=now",
         Invariant("I5", 3),
     ),
     "a spare host is in two places": Edit(
-        "tflaunch.core.spares._swap",
+        "core.spares._swap",
         'job.with_host(lost, stands_for="", retry_at=retry_at',
         "job.with_host(lost, retry_at=retry_at",
         Invariant("I11", 46),
     ),
     "an attempt keeps the number of the one before": Edit(
-        "tflaunch.core.phases._backing_off",
+        "core.phases._backing_off",
         "1 + max(task.attempt for task in job.tasks.values())",
         "job.attempt",
         Invariant("protocol", 1),
     ),
     "an elastic job does without its chief": Edit(
-        "tflaunch.core.elastic.can_do_without",
+        "core.elastic.can_do_without",
         'any(task.role != "worker" for task in lost)',
         "False",
         Suite("unit/test_smaller_gangs.py"),
     ),
     "a host of an elastic job is retried at once, however often it was lost": Edit(
-        "tflaunch.core.elastic.rest_after", "if failures <= 1:", "if failures:", Suite("unit/test_smaller_gangs.py")
+        "core.elastic.rest_after", "if failures <= 1:", "if failures:", Suite("unit/test_smaller_gangs.py")
     ),
     "a lost host is tried every half minute from the start": Edit(
-        "tflaunch.core.lost_hosts.try_later",
-        "max(pause, _SHORTEST_PAUSE)",
-        "_LONGEST_PAUSE",
-        Suite("unit/test_host_events.py"),
+        "core.lost_hosts.try_later", "max(pause, _SHORTEST_PAUSE)", "_LONGEST_PAUSE", Suite("unit/test_host_events.py")
     ),
     "a gang grows the moment a host is back": Edit(
-        "tflaunch.core.elastic.grows_at",
+        "core.elastic.grows_at",
         "job.attempt_started_at + job.plan.elastic.retry",
         "job.attempt_started_at",
         Suite("unit/test_smaller_gangs.py"),
     ),
     # ---- core: the culprit and the exit code
     "the last failure is the culprit": Edit(
-        "tflaunch.core.step._reconsider",
-        "event.host == culprit.host or event.at >= culprit.time",
-        "False",
-        Invariant("I3", 91),
+        "core.step._reconsider", "event.host == culprit.host or event.at >= culprit.time", "False", Invariant("I3", 91)
     ),
     "a late word about an early exit": Edit(
-        "tflaunch.core.step._reconsider",
-        "job._replace(culprit=earlier, exit_code=code)",
-        "job",
-        Invariant("I3", 86),
+        "core.step._reconsider", "job._replace(culprit=earlier, exit_code=code)", "job", Invariant("I3", 86)
     ),
     "a later failure elsewhere takes the blame": Edit(
-        "tflaunch.core.step._reconsider", "event.at >= culprit.time", "event.at < culprit.time", Invariant("I3", 86)
+        "core.step._reconsider", "event.at >= culprit.time", "event.at < culprit.time", Invariant("I3", 86)
     ),
     "a lost host is blamed for an earlier failure of a task": Edit(
-        "tflaunch.core.hosts._accuse_instead",
+        "core.hosts._accuse_instead",
         "accused.host == culprit.host or since > job.failed_at + policy.BLAME_WINDOW",
         "accused.host == culprit.host",
         Suite("unit/test_host_events.py"),
     ),
     "a lost host is never blamed for what failed with it": Edit(
-        "tflaunch.core.hosts._accuse_instead",
-        "since > job.failed_at + policy.BLAME_WINDOW",
-        "True",
-        Invariant("I3", 180),
+        "core.hosts._accuse_instead", "since > job.failed_at + policy.BLAME_WINDOW", "True", Invariant("I3", 180)
     ),
     "the exit code of a task ended by a signal lacks 128": Edit(
-        "tflaunch.core.restart_rules.exit_code", "128 + culprit.signal", "culprit.signal", Invariant("I3", 8)
+        "core.restart_rules.exit_code", "128 + culprit.signal", "culprit.signal", Invariant("I3", 8)
     ),
     "a program's exit code 124 looks like a limit": Edit(
-        "tflaunch.core.restart_rules.exit_code",
+        "core.restart_rules.exit_code",
         "1 if culprit.code in (EXIT_TIMEOUT, EXIT_INTERNAL) else culprit.code",
         "culprit.code",
         Invariant("I3", 83),
     ),
     "one task that succeeds is enough": Edit(
-        "tflaunch.core.policy.has_succeeded",
-        "are_enough and all(job.tasks[name]",
-        "any(job.tasks[name]",
-        Invariant("I3", 3),
+        "core.policy.has_succeeded", "are_enough and all(job.tasks[name]", "any(job.tasks[name]", Invariant("I3", 3)
     ),
     "a job that has succeeded exits with 1": Edit(
-        "tflaunch.core.phases._drain", "exit_code=0", "exit_code=1", Invariant("I3", 1)
+        "core.phases._drain", "exit_code=0", "exit_code=1", Invariant("I3", 1)
     ),
     # ---- core: budgets
     "one restart too many": Edit(
-        "tflaunch.core.restart_budget.decide_restart",
-        "else restart.max):",
-        "else restart.max + 1):",
-        Invariant("I4", 8),
+        "core.restart_budget.decide_restart", "else restart.max):", "else restart.max + 1):", Invariant("I4", 8)
     ),
     "failures alike are not counted": Edit(
-        "tflaunch.core.restart_budget._count_alike",
-        "budget.alike + 1 if is_same else 1",
-        "1",
-        Invariant("I4", 277),
+        "core.restart_budget._count_alike", "budget.alike + 1 if is_same else 1", "1", Invariant("I4", 277)
     ),
     "progress is not seen": Edit(
-        "tflaunch.core.restart_budget.Reached.is_beyond", "any(mine > theirs for", "any(False for", Invariant("I4", 194)
+        "core.restart_budget.Reached.is_beyond", "any(mine > theirs for", "any(False for", Invariant("I4", 194)
     ),
     "a preempted task is charged": Edit(
-        "tflaunch.core.restart_rules.is_preemption",
+        "core.restart_rules.is_preemption",
         "code in _PREEMPTED or number == _TERM",
         "False",
         Suite("unit/test_supervisor.py"),
     ),
     # ---- core: the job goes on
     "TimePassed is not scheduled": Edit(
-        "tflaunch.core.time_limits.next_deadline",
+        "core.time_limits.next_deadline",
         "case Phase.BACKING_OFF if policy.are_hosts_settled(job)",
         "case Phase.BACKING_OFF if False",
         Invariant("I5", 200),
     ),
     "a spare host with a flaw takes over": Edit(
-        "tflaunch.core.host_state.HostState.can_take_over",
+        "core.host_state.HostState.can_take_over",
         "is_whole and not self.flaw",
         "is_whole",
         Suite("unit/test_spares.py"),
     ),
     "a host that was replaced keeps its tasks": Edit(
-        "tflaunch.core.job_state.Job.places",
-        'if host.stands_for not in ("", name)',
-        "if False",
-        Suite("unit/test_spares.py"),
+        "core.job_state.Job.places", 'if host.stands_for not in ("", name)', "if False", Suite("unit/test_spares.py")
     ),
     "fences are not scheduled": Edit(
-        "tflaunch.core.time_limits.next_deadline",
-        "times = [job.first_fence_at(),",
-        "times = [None,",
-        Invariant("I5", 10),
+        "core.time_limits.next_deadline", "times = [job.first_fence_at(),", "times = [None,", Invariant("I5", 10)
     ),
     "a task whose children live counts as gone": Edit(
-        "tflaunch.core.task_state.TaskState.is_alive",
+        "core.task_state.TaskState.is_alive",
         "(TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.EXITED)",
         "(TaskPhase.STARTING, TaskPhase.RUNNING)",
         Invariant("protocol", 55),
     ),
     "a job that is to end does not stop": Edit(
-        "tflaunch.core.step._end",
+        "core.step._end",
         "job.with_deadlines(resume_at=None)._replace(phase=Phase.STOPPING)",
         "job.with_deadlines(resume_at=None)",
         Invariant("I5", 28),
     ),
     "survivors are never killed": Edit(
-        "tflaunch.core.policy.stop_grace", "return survivor_grace(plan)", "return 1e6", Invariant("I14", 8)
+        "core.policy.stop_grace", "return survivor_grace(plan)", "return 1e6", Invariant("I14", 8)
     ),
     "tasks that have just started are not stopped": Edit(
-        "tflaunch.core.phases.stop", "if task.is_alive:", "if task.phase is TaskPhase.RUNNING:", Invariant("I14", 56)
+        "core.phases.stop", "if task.is_alive:", "if task.phase is TaskPhase.RUNNING:", Invariant("I14", 56)
     ),
     "an answer of the preflight is not noted": Edit(
-        "tflaunch.core.preparation._has_answered",
+        "core.preparation._has_answered",
         "job.hosts[host].awaits - {what}",
         "job.hosts[host].awaits",
         Invariant("I14", 8),
     ),
     "only the last host's ports are known": Edit(
-        "tflaunch.core.preparation._on_ports_held",
-        "{**job.ports, **event.ports}",
-        "{**event.ports}",
-        Invariant("I14", 8),
+        "core.preparation._on_ports_held", "{**job.ports, **event.ports}", "{**event.ports}", Invariant("I14", 8)
     ),
     "a state that is replaced is counted on": Edit(
-        "tflaunch.core.task_table.StateTable._put", "counts[tag] -= 1", "counts[tag] -= 0", Invariant("I5", 5777)
+        "core.task_table.StateTable._put", "counts[tag] -= 1", "counts[tag] -= 0", Invariant("I5", 5777)
     ),
     # ---- core: what enters, and what is replayed
     "an agent tells of what only a supervisor can know": Edit(
-        "tflaunch.core.event_records.from_agent",
-        "not in _AGENT_KINDS",
-        "not in _BY_KIND",
-        Suite("unit/test_hostile_agents.py"),
+        "core.event_records.from_agent", "not in _AGENT_KINDS", "not in _BY_KIND", Suite("unit/test_hostile_agents.py")
     ),
     "a field of 0 is taken for a missing one": Edit(
-        "tflaunch.records.read_record",
-        "data.get(name))",
-        "data.get(name) or None)",
-        Invariant("protocol", 25),
+        "records.read_record", "data.get(name))", "data.get(name) or None)", Invariant("protocol", 25)
     ),
     "replayed steps have the time of the start": Edit(
-        "tflaunch.core.replay.transitions",
+        "core.replay.transitions",
         "step.step(job, event, now)",
         "step.step(job, event, job.started_at)",
         Invariant("I7", 26),
     ),
     "an event is not journaled": Edit(
-        "tflaunch.store.journal.Journal.record",
+        "store.journal.Journal.record",
         'entries = [{"kind": kind_of(type(event)), "now": now, **event._asdict()}]',
         'entries = [{"kind": kind_of(type(event)), "now": now, **event._asdict()}]\n'
         '    entries = [] if entries[0]["kind"] == "port_opened" else entries',
         Invariant("I7", 0),
     ),
     "times are rounded in the journal": Edit(
-        "tflaunch.store.journal.Journal.record", '"now": now', '"now": round(now, 3)', Invariant("I7", 0)
+        "store.journal.Journal.record", '"now": now', '"now": round(now, 3)', Invariant("I7", 0)
     ),
     "a fence lacks hosts whose link is lost": Edit(
-        "tflaunch.core.port_fence.admitted",
+        "core.port_fence.admitted",
         "host.phase not in (HostPhase.DOWN, HostPhase.JOINING)",
         "host.phase is HostPhase.CONNECTED",
         Invariant("I10", 1002),
     ),
     "a fence lacks the first of a host's addresses": Edit(
-        "tflaunch.core.port_fence.admitted",
+        "core.port_fence.admitted",
         "for address in host.addresses.split()}",
         "for address in host.addresses.split()[:1]}",
         Invariant("I10", 0),
     ),
     # ---- core: what the simulator does not see
     "a port is chosen where the spec names one": Edit(
-        "tflaunch.core.actions.HoldPorts",
+        "core.actions.HoldPorts",
         "exclusive: bool = False",
         "exclusive: bool = True",
         Suite("cli/test_up.py::test_a_busy_port_is_named_before_anything_starts"),
     ),
     "an attempt starts before its checkpoint is in place": Edit(
-        "tflaunch.core.checkpoint_placement.request_checkpoints",
+        "core.checkpoint_placement.request_checkpoints",
         "job.hosts[host].awaits | {CHECKPOINT}",
         "job.hosts[host].awaits",
         Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),
     "a drill counts a gang as recovered that has not failed": Edit(
-        "tflaunch.features.drills.drill.follow_fault",
+        "features.drills.drill.follow_fault",
         "if outcome.was_noticed and is_whole:",
         "if is_whole:",
         Suite("features/drills/test_drill.py"),
     ),
     "a reason may have any length": Edit(
-        "tflaunch.core.events",
+        "core.events",
         "Reason = Annotated[str, Line(1000)]",
         "Reason = Annotated[str, Line(10**9)]",
         Suite("unit/test_hostile_agents.py"),
     ),
     "the lines of a stack are lost on their way to a terminal": Edit(
-        "tflaunch.features.hang.evidence.Frame.write_json",
-        "list(self)",
-        "list(self)[:1]",
-        Suite("features/hang/test_hang.py"),
+        "features.hang.evidence.Frame.write_json", "list(self)", "list(self)[:1]", Suite("features/hang/test_hang.py")
     ),
     "all but the first metric of a program are lost": Edit(
-        "tflaunch.core.events.read_metrics",
-        "metrics[:MOST_METRICS]",
-        "metrics[:1]",
-        Suite("unit/test_measuring.py"),
+        "core.events.read_metrics", "metrics[:MOST_METRICS]", "metrics[:1]", Suite("unit/test_measuring.py")
     ),
     "what tasks use is lost": Edit(
-        "tflaunch.core.measures.from_wire",
-        "return found",
-        "return {}",
-        Suite("unit/test_measuring.py"),
+        "core.measures.from_wire", "return found", "return {}", Suite("unit/test_measuring.py")
     ),
     "a command that cannot be executed is tried again": Edit(
-        "tflaunch.core.step._on_not_started", "may_retry=False", "may_retry=True", Invariant("I4", 30)
+        "core.step._on_not_started", "may_retry=False", "may_retry=True", Invariant("I4", 30)
     ),
     "a backoff lasts a hundred times as long": Edit(
-        "tflaunch.core.phases._judge", "now + answer.wait", "now + 100 * answer.wait", Invariant("I14", 42)
+        "core.phases._judge", "now + answer.wait", "now + 100 * answer.wait", Invariant("I14", 42)
     ),
     "the screen tells of the job before the step": Edit(
-        "tflaunch.runtime.loop.Run._tell",
+        "runtime.loop.Run._tell",
         "messages_about(before, event, self._job",
         "messages_about(before, event, before",
         Invariant("I13", 10),
@@ -337,86 +286,74 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("agent/test_task_processes.py::test_a_helper_cleans_up_after_its_program"),
     ),
     "127.0.1.1 is taken for a way to another host": Edit(
-        "tflaunch.core.preflight.name_problems",
+        "core.preflight.name_problems",
         "is_loopback(address)",
         'address == "127.0.0.1"',
         Suite("unit/test_host_events.py"),
     ),
     "a machine takes one run more than it has slots": Edit(
-        "tflaunch.features.queue.queue_order._room",
+        "features.queue.queue_order._room",
         "len(others) >= slots",
         "len(others) > slots",
         Suite("features/queue/test_queue_order.py"),
     ),
     "a record may be missing": Edit(
-        "tflaunch.core.record_check._check",
-        'record["seq"] == number',
-        'record["seq"] >= number',
-        Suite("unit/test_journal.py"),
+        "core.record_check._check", 'record["seq"] == number', 'record["seq"] >= number', Suite("unit/test_journal.py")
     ),
     "the memory of an earlier attempt counts": Edit(
-        "tflaunch.core.annotations.Annotations.growth_of",
+        "core.annotations.Annotations.growth_of",
         "found.attempt == task.attempt",
         "found.attempt >= 0",
         Suite("features/memory/test_vitals.py"),
     ),
     "the history of memory is read from its end": Edit(
-        "tflaunch.features.memory.memory_growth.MemoryGrowth.__init__",
+        "features.memory.memory_growth.MemoryGrowth.__init__",
         "sorted(history)",
         "sorted(history, reverse=True)",
         Suite("features/memory/test_vitals.py"),
     ),
     "a job stalls while a task is debugged": Edit(
-        "tflaunch.core.breakpoints.stalls_at",
-        "is_debugged(job) or ",
-        "",
-        Suite("features/debug/test_breakpoints.py"),
+        "core.breakpoints.stalls_at", "is_debugged(job) or ", "", Suite("features/debug/test_breakpoints.py")
     ),
     # ---- agents
     "a terminal hears of the debugger of another task": Edit(
-        "tflaunch.agents.calls.Calls.begin",
-        "self._last += 1",
-        "self._last = 1",
-        Suite("features/debug/test_breakpoints.py"),
+        "agents.calls.Calls.begin", "self._last += 1", "self._last = 1", Suite("features/debug/test_breakpoints.py")
     ),
     "an agent may say that its link is lost": Edit(
-        "tflaunch.features.debug.debugger_relay.Debugging._left",
+        "features.debug.debugger_relay.Debugging._left",
         "not in REASONS",
         "not in (*REASONS, LINK_LOST)",
         Suite("features/debug/test_breakpoints.py"),
     ),
     "a command gets input for which there is no room": Edit(
-        "tflaunch.features.exec.command_relay._Command.tell",
+        "features.exec.command_relay._Command.tell",
         "self._unread + len(body) > WINDOW",
         "False",
         Suite("features/exec/test_command_relay.py"),
     ),
     "a file is fetched as often as an agent announces it": Edit(
-        "tflaunch.agents.left_files.LeftFiles._read_announcement",
+        "agents.left_files.LeftFiles._read_announcement",
         "or file in self._announced",
         "",
         Suite("unit/test_left_files.py"),
     ),
     "an answer without its fields is taken": Edit(
-        "tflaunch.features.profile.profiler.profile",
+        "features.profile.profiler.profile",
         'fields.text(message, "problem")',
         'str(message["problem"])',
         Suite("features/profile/test_profiles.py"),
     ),
     "code is sent twice": Edit(
-        "tflaunch.agents.transfer.read_wanted",
-        "len(wanted) < len(rests) or ",
-        "",
-        Suite("features/code/test_code.py"),
+        "agents.transfer.read_wanted", "len(wanted) < len(rests) or ", "", Suite("features/code/test_code.py")
     ),
     "output is taken twice": Edit(
-        "tflaunch.agents.output.Output._read_bytes",
+        "agents.output.Output._read_bytes",
         "known = self._known(task, attempt, offset)",
         "known = offset",
         Invariant("I6", 58),
     ),
     "acknowledged before written": Edit(
-        "tflaunch.agents.output.Output._read_bytes",
+        "agents.output.Output._read_bytes",
         "self._words.write(task, attempt, body[known - offset :], since_known, written)",
         "self._note(task, attempt, end)\n"
         "        data, mailbox = body[known - offset :], self._words.mailbox\n"
@@ -425,97 +362,82 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("I6", 0),
     ),
     "an heir does not know what was kept": Edit(
-        "tflaunch.agents.output.Output._known", "self._words.kept(task, attempt) or 0", "0", Invariant("I6", 26)
+        "agents.output.Output._known", "self._words.kept(task, attempt) or 0", "0", Invariant("I6", 26)
     ),
     "an agent may tell of tasks that it was not asked for": Edit(
-        "tflaunch.agents.replies._check_names",
-        "if unknown:",
-        "if False:",
-        Suite("unit/test_hostile_agents.py"),
+        "agents.replies._check_names", "if unknown:", "if False:", Suite("unit/test_hostile_agents.py")
     ),
     "orders are not sent again over a new link": Edit(
-        "tflaunch.agents.session.Session._read_greeting", "in self._outbox.begin_link()", "in ()", Invariant("I5", 1306)
+        "agents.session.Session._read_greeting", "in self._outbox.begin_link()", "in ()", Invariant("I5", 1306)
     ),
     "orders that were not obeyed are forgotten": Edit(
-        "tflaunch.agents.outbox.CommandOutbox.forget",
-        "self._waiting[0][0] <= obeyed",
-        "True",
-        Suite("unit/test_calls.py"),
+        "agents.outbox.CommandOutbox.forget", "self._waiting[0][0] <= obeyed", "True", Suite("unit/test_calls.py")
     ),
     "a host that cannot be reached counts as dead": Edit(
-        "tflaunch.agents.reconnect.Reconnector._look_at",
+        "agents.reconnect.Reconnector._look_at",
         "return lambda: again(reason)\n",
         'return lambda: gone("")\n',
         Invariant("I1", 46),
     ),
     "a link that only delivers counts as sound": Edit(
-        "tflaunch.agents.link_state.LinkHealth.why_lost",
-        "unanswered >= self._lease / 2",
-        "False",
-        Suite("unit/test_stall.py"),
+        "agents.link_state.LinkHealth.why_lost", "unanswered >= self._lease / 2", "False", Suite("unit/test_stall.py")
     ),
     "a link over which messages come counts as silent": Edit(
-        "tflaunch.agents.frame_link.Frames.look",
-        "self.heard_at = self._mailbox.now()",
-        "pass",
-        Invariant("I1", 47),
+        "agents.frame_link.Frames.look", "self.heard_at = self._mailbox.now()", "pass", Invariant("I1", 47)
     ),
     "hosts' clocks are taken for ours": Edit(
-        "tflaunch.agents.clock_sync.HostClock.ours", "theirs - (most + least) / 2", "theirs", Invariant("I6", 0)
+        "agents.clock_sync.HostClock.ours", "theirs - (most + least) / 2", "theirs", Invariant("I6", 0)
     ),
     "the first part of a file counts as all of it": Edit(
-        "tflaunch.agents.transfer.Download._take",
+        "agents.transfer.Download._take",
         "is_last = end == self._source.size",
         "is_last = True",
         Suite("unit/test_left_files.py"),
     ),
     "files are sent without waiting for receipts": Edit(
-        "tflaunch.agents.transfer.Upload._send_more", "self._room and", "", Suite("features/code/test_code.py")
+        "agents.transfer.Upload._send_more", "self._room and", "", Suite("features/code/test_code.py")
     ),
     "the last part of a checkpoint is not marked": Edit(
-        "tflaunch.features.checkpoints.checkpoint_link._pieces",
+        "features.checkpoints.checkpoint_link._pieces",
         "offset + len(data) >= file.size",
         "offset + len(data) > file.size",
         Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),
     "a file of a checkpoint may lie below another": Edit(
-        "tflaunch.features.checkpoints.checkpoint_link._read_checkpoint",
+        "features.checkpoints.checkpoint_link._read_checkpoint",
         "or any(_is_below(path, paths) for path in paths)",
         "",
         Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),
     "an agent may say any number of things it was not asked": Edit(
-        "tflaunch.agents.rpc.AgentRpc._read",
-        "len(self._heard) > _MOST_UNASKED",
-        "False",
-        Suite("unit/test_hostile_agents.py"),
+        "agents.rpc.AgentRpc._read", "len(self._heard) > _MOST_UNASKED", "False", Suite("unit/test_hostile_agents.py")
     ),
     "an earlier attempt's usage is shown": Edit(
-        "tflaunch.agents.measurement_link.measure",
+        "agents.measurement_link.measure",
         "if session.has_started(task, one.attempt)",
         "",
         Suite("unit/test_hostile_agents.py"),
     ),
     "any part of a file counts as the one that was requested": Edit(
-        "tflaunch.agents.transfer.Download.read_from",
+        "agents.transfer.Download.read_from",
         "len(body) not in (0, min(PART, self._source.size - offset))",
         "False",
         Suite("unit/test_left_files.py"),
     ),
     "an agent that answers slowly is waited for without end": Edit(
-        "tflaunch.agents.snapshot._answer",
+        "agents.snapshot._answer",
         "end = time.monotonic() + _PATIENCE",
         "end = time.monotonic() + 1e6",
         Suite("unit/test_hostile_agents.py"),
     ),
     "a pattern excludes only whole paths": Edit(
-        "tflaunch.features.code.selected_files._is_excluded",
+        "features.code.selected_files._is_excluded",
         " or fnmatch.fnmatchcase(name, pattern)",
         "",
         Suite("features/code/test_code.py"),
     ),
     "a file that was edited before it was copied counts as the one that was offered": Edit(
-        "tflaunch.features.code.user_code._copy",
+        "features.code.user_code._copy",
         "digest.hexdigest() == file.sha256",
         "True",
         Suite("features/code/test_code.py"),
@@ -634,10 +556,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("agent/test_usage.py::test_only_what_lives_is_measured"),
     ),
     "a failure is known by the outermost frame": Edit(
-        "tflaunch_worker.failures.innermost",
-        "found[-1]",
-        "found[0]",
-        Suite("unit/test_failures.py"),
+        "tflaunch_worker.failures.innermost", "found[-1]", "found[0]", Suite("unit/test_failures.py")
     ),
     "an epoch that has drawn no bar yet has no step": Edit(
         "tflaunch_worker.agent.last_output._with_epoch",
@@ -701,10 +620,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("agent/test_agent.py::test_nothing_survives_kill_9_of_the_agent"),
     ),
     "an argument in an order may contain a NUL": Edit(
-        "tflaunch_worker.agent.orders._check_word",
-        "in word:",
-        'in "":',
-        Suite("unit/test_hostile_agents.py"),
+        "tflaunch_worker.agent.orders._check_word", "in word:", 'in "":', Suite("unit/test_hostile_agents.py")
     ),
     "the fence's own socket counts as a task's": Edit(
         "tflaunch_worker.agent.host.Host.watch_ports",
@@ -847,25 +763,19 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     # ---- store and tui: what the logs and the screen have of it
     "a line of ours continues one that a task has begun": Edit(
-        "tflaunch.store.log_writer.TaskLog._open",
+        "store.log_writer.TaskLog._open",
         'os.pread(file, 1, max(size - 1, 0)) in (b"", b"\\n")',
         "True",
         Suite("unit/test_task_log.py"),
     ),
     "nothing is known of output that was acknowledged and not stored": Edit(
-        "tflaunch.store.log_sink.LogSink.kept",
-        "0 if self._marks.has_earlier else None",
-        "None",
-        Suite("unit/test_measuring.py"),
+        "store.log_sink.LogSink.kept", "0 if self._marks.has_earlier else None", "None", Suite("unit/test_measuring.py")
     ),
     "a full disk is not stated in the log": Edit(
-        "tflaunch.store.log_writer.TaskLog._miss", "self._gap += size", "pass", Invariant("I6", 223)
+        "store.log_writer.TaskLog._miss", "self._gap += size", "pass", Invariant("I6", 223)
     ),
     "later output of a task is shown before earlier output": Edit(
-        "tflaunch.tui.backlog.Backlog.add",
-        "elif not self._stored and (",
-        "elif (",
-        Invariant("I16", 163),
+        "tui.backlog.Backlog.add", "elif not self._stored and (", "elif (", Invariant("I16", 163)
     ),
     # ---- the user's code
     "files that were edited before another supervisor came are asked for": Edit(
@@ -881,6 +791,6 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("I5", 5777),
     ),
     "tasks do not wait for the code": Edit(
-        "tflaunch.core.policy.awaited_at_first", "plan.sync is not None and", "False and", Invariant("I15", 2)
+        "core.policy.awaited_at_first", "plan.sync is not None and", "False and", Invariant("I15", 2)
     ),
 }
