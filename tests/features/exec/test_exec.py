@@ -205,11 +205,12 @@ def test_a_command_ends_with_what_has_started_it(launch: Launch, killed: str) ->
 KEEP = "stty -g >before; {}; echo code $?; stty -g >after; cmp before after && echo same"
 
 
-def test_a_terminal_is_one_on_the_host(running: Launch) -> None:
+def test_a_terminal_is_one_on_the_host(launch: Launch) -> None:
     """With its size, keys and jobs; afterwards it is as it was."""
-    running.env |= {"SHELL": "/bin/sh", "PS1": "there$ "}
-    running.env["TERM"] = "vt220"
-    terminal = Terminal(running, KEEP.format("tflaunch exec worker:0"))
+    launch.env |= {"SHELL": "/bin/sh", "PS1": "there$ "}
+    begin(launch, workers=1)
+    launch.env["TERM"] = "vt220"
+    terminal = Terminal(launch, KEEP.format("tflaunch exec worker:0"))
     terminal.read_until(b"there$ ")
     for columns, rows in ((100, 30), (120, 40)):
         terminal.resize(columns, rows)
@@ -233,6 +234,8 @@ def test_a_terminal_is_one_on_the_host(running: Launch) -> None:
     terminal.type(b"stty -echo; exit 9\n")
     shown, _ = terminal.read_to_end()
     assert "code 9\r\nsame\r\n" in shown
+    (launch.directory / "enough").touch()
+    assert launch.run("wait").returncode == 0
 
 
 @pytest.mark.thorough
