@@ -218,6 +218,21 @@ def changing_family() -> Iterator[subprocess.Popen[bytes]]:
         os.killpg(process.pid, signal.SIGKILL)
 
 
+def test_a_child_that_the_kernel_hides_once_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the second of the looks that must agree; the next test shows that a kernel does so."""
+    read, looks = procfs.read, list[str]()
+
+    def hide_once(path: str) -> str | None:
+        looks.append(path)
+        return "" if path.endswith(f"/{os.getpid()}/children") and looks.count(path) == 2 else read(path)
+
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        monkeypatch.setattr(procfs, "read", hide_once)
+        assert child.pid in procfs.descendants(os.getpid())
+        child.communicate()
+
+
+@pytest.mark.thorough
 def test_a_child_is_found_while_others_are_reaped(changing_family: subprocess.Popen[bytes]) -> None:
     """The kernel's list of children can hide one."""
     assert changing_family.stdout is not None

@@ -638,7 +638,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.procfs.descendants",
         "if found == before:",
         "if True:",
-        Suite("agent/test_task_processes.py::test_a_child_is_found_while_others_are_reaped"),
+        Suite("agent/test_task_processes.py::test_a_child_that_the_kernel_hides_once_is_found"),
     ),
     # ---- agent: ports and networks
     "ports that other programs have count as held": Edit(
@@ -674,7 +674,7 @@ MUTANTS: Mapping[str, Edit] = {
             holder.listen(_BACKLOG)""",
         """            holder.listen(_BACKLOG)
             _drop(holder, self._program)""",
-        Suite("agent/test_fence.py::test_a_peer_that_connects_all_the_time_never_reaches_the_holder"),
+        Suite("agent/test_fence.py::test_a_peer_that_connects_at_once_does_not_reach_the_holder"),
     ),
     "our own sockets count as listeners": Edit(
         "tflaunch_worker.agent.network.listening_sockets.ports",
