@@ -12,6 +12,7 @@ Standard library only.
 from __future__ import annotations
 
 import argparse
+import glob
 import os
 import re
 import shutil
@@ -76,8 +77,8 @@ def main() -> int:
 
 def interpreter(version: str) -> str | None:
     """Return a Python of this version: the one on PATH, or else pyenv's."""
-    root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
-    candidates = [f"python{version}", *map(str, sorted(root.glob(f"versions/{version}.*/bin/python{version}")))]
+    root = os.path.expanduser(os.environ.get("PYENV_ROOT", "~/.pyenv"))
+    candidates = [f"python{version}", *sorted(glob.glob(f"{root}/versions/{version}.*/bin/python{version}"))]
     for candidate in candidates:  # the one on PATH may be a pyenv shim without this version
         probe = [candidate, "-c", "import sys, venv, ensurepip; print(sys.executable)"]
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import signal
 import socket
 import sys
@@ -115,11 +117,8 @@ def test_commands_reach_the_debugger_until_it_continues(agent: Agent) -> None:
 
 def pythons() -> list[str]:
     """Return this Python, and others of this machine, where tflaunch is not installed."""
-    others = Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python3")
-    return [
-        sys.executable,
-        *(str(path) for path in sorted(others) if "/3.6." not in str(path) and "/3.7." not in str(path)),
-    ]
+    others = sorted(glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin/python3")))
+    return [sys.executable, *(path for path in others if "/3.6." not in path and "/3.7." not in path)]
 
 
 def is_waiting(talk: Talk) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import signal
@@ -54,9 +55,9 @@ MAIN = [5, 13, 15, 23, 23]
 
 def pythons() -> list[str]:
     """Return the Pythons of this machine whose stacks can be read, and this one."""
-    root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
-    others = (path for path in root.glob("versions/3.*/bin/python3.*") if path.name.removeprefix("python") in KNOWN)
-    return [sys.executable, *sorted(str(path) for path in others)]
+    root = os.path.expanduser(os.environ.get("PYENV_ROOT", "~/.pyenv"))
+    others = glob.glob(f"{root}/versions/3.*/bin/python3.*")  # none, also where another user's may not be read
+    return [sys.executable, *sorted(path for path in others if path.rpartition("python")[2] in KNOWN)]
 
 
 KNOWN = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
