@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from tflaunch.client import run_list, runs
 from tflaunch.client.observer import Observer
@@ -236,8 +237,21 @@ def _download(file: IO[bytes], name: str | bytes, redactor: Redactor | None) -> 
     headers = {"content-disposition": f"attachment; filename*=utf-8''{quote(name, safe='')}"}
     if redactor is None:
         headers["content-length"] = str(size)
-    content = run_files.read_file(file, size, redactor)
-    return StreamingResponse(content, media_type="application/octet-stream", headers=headers)
+    return _Download(file, run_files.read_file(file, size, redactor), headers)
+
+
+class _Download(StreamingResponse):
+    """Sends a file and closes it at once, also if the browser goes away: else garbage collection would."""
+
+    def __init__(self, file: IO[bytes], content: Iterator[bytes], headers: dict[str, str]) -> None:
+        super().__init__(content, media_type="application/octet-stream", headers=headers)
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._file.close()
 
 
 def _stream(events: AsyncIterator[bytes]) -> Response:
