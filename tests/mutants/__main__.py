@@ -28,7 +28,7 @@ def main() -> int:
     arguments = parser.parse_args()
     found: dict[str, Finding] = {}
     for name, edit in MUTANTS.items():
-        if arguments.only in f"{name} {edit.where}":
+        if arguments.only in f"{name} {edit.path}":
             found[name] = _found(edit)
             print(f"{name} | {found[name].by or 'not found'} | {found[name].after}", flush=True)
     survivors = [name for name, finding in found.items() if not finding.by]

@@ -45,6 +45,11 @@ class Edit(NamedTuple):
     found_by: Invariant | Suite
 
     @property
+    def path(self) -> str:
+        """The whole path of what is edited."""
+        return _whole(self.where)
+
+    @property
     def module(self) -> str:
         """The name of the module that is edited."""
         return _module_of(self.where).__name__
@@ -104,7 +109,7 @@ def _module_of(where: str) -> ModuleType:
 
 
 def _whole(where: str) -> str:
-    return where if where.startswith("tflaunch") else f"tflaunch.{where}"
+    return where if where.startswith("tflaunch_worker.") else f"tflaunch.{where}"
 
 
 def _find(where: str) -> Any:
