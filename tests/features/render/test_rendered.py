@@ -213,6 +213,7 @@ def test_nothing_is_wrong_without_a_mistake(engine: str) -> None:
     assert len(MISTAKES[engine]) >= 12
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("engine", "mistake"), [(engine, name) for engine, planted in MISTAKES.items() for name in planted]
 )
