@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs something that is missing here."""
     marks = [name for mark in item.iter_markers("needs") for name in mark.args]
     need(*marks, *(["tensorflow"] if item.get_closest_marker("tensorflow") else []))
+
+
+_FAILED = pytest.StashKey[bool]()
+
+
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Note that a test has not passed, for `is_passing`."""
+    if call.excinfo is not None:
+        item.stash[_FAILED] = True
+
+
+@pytest.fixture
+def is_passing(request: pytest.FixtureRequest) -> Callable[[], bool]:
+    """Whether the test has passed so far; if not, its fixtures do not wait for what it has left."""
+    return lambda: _FAILED not in request.node.stash
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # after all that others say
@@ -107,7 +122,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keyring:
 
 
 @pytest.fixture
-def sshd(tmp_path: Path, keys: Keyring) -> Iterator[StartSshd]:
+def sshd(tmp_path: Path, keys: Keyring, is_passing: Callable[[], bool]) -> Iterator[StartSshd]:
     """Start hosts; at the end of the test no session may have left a process."""
     started: list[Sshd] = []
 
@@ -119,8 +134,9 @@ def sshd(tmp_path: Path, keys: Keyring) -> Iterator[StartSshd]:
 
     try:
         yield start
-        left = {host.name: living for host in started if (living := host.wait_empty())}
-        assert not left, f"left running: {left}"
+        if is_passing():
+            left = {host.name: living for host in started if (living := host.wait_empty())}
+            assert not left, f"left running: {left}"
     finally:
         for host in started:
             host.stop()
