@@ -11,7 +11,8 @@ from support.launch import Launch
 pytestmark = pytest.mark.cli
 
 TRAIN = "echo up $TFLAUNCH_ATTEMPT; test $TFLAUNCH_ATTEMPT = 0 && sleep 9999; true"
-AFTER_FAULT = "until grep -qs fault_injected $TFLAUNCH_HOME/runs/*/events.jsonl; do sleep 0.02; done; "
+AFTER = "until grep -qs {} $TFLAUNCH_HOME/runs/*/events.jsonl; do sleep 0.02; done; "
+AFTER_FAULT, AFTER_CUT = AFTER.format("fault_injected"), AFTER.format("link_restored")
 PLAIN: dict[str, Any] = {"strategy": "none", "restart": {"max": 1, "backoff": [0, 0]}}
 
 
@@ -37,7 +38,7 @@ def test_a_stopped_task_goes_on_after_its_time(launch: Launch) -> None:
 
 
 def test_a_cut_link_loses_no_line(launch: Launch) -> None:
-    script = AFTER_FAULT + "for i in $(seq 1000); do echo $i; done"
+    script = AFTER_FAULT + "for i in $(seq 1000); do echo $i; done; " + AFTER_CUT
     spec = launch.shell(script, strategy="none", timeouts={"lease": 600})
     ended = launch.up(spec, "--drill", "cut host=localhost for 0.5s")
     assert ended.returncode == 0, ended.stderr
