@@ -7,6 +7,7 @@ from collections.abc import Container
 
 from simulator.descriptors import WorldSelector
 from simulator.world import Violation, World
+from tflaunch import feature_faults
 from tflaunch.mailbox import Mail, Mailbox
 
 
@@ -23,6 +24,7 @@ class SimMailbox(Mailbox):
         ``liars``: the hosts that have sent what no agent sends, of which the supervisor may say so.
         """
         self.liars = liars
+        self.excuse = lambda error: not isinstance(error, Violation) and feature_faults.excuse(error)
         self.selector = WorldSelector(world)
         self._selector = self.selector  # type: ignore[assignment]
         self._events = deque()
