@@ -6,8 +6,10 @@ import json
 import os
 import re
 import subprocess
+from typing import Any
 
 import pytest
+import yaml
 
 from support.launch import Launch
 from support.specs import tflaunch
@@ -188,14 +190,6 @@ def test_what_cannot_be_written_is_one_sentence(launch: Launch, arguments: list[
     assert os.listdir(launch.directory) == ["dir.yaml"]
 
 
-def test_a_command_for_a_shell_is_warned_about(launch: Launch) -> None:
-    """As `check` does; the spec is written."""
-    (launch.directory / "train.py").touch()
-    made = run(launch, "init", "--", "python", "train.py", ">", "log")
-    assert made.returncode == 0
-    assert "tflaunch: cluster.yaml: warning: command: '>' is shell syntax" in made.stderr
-
-
 def test_without_options_it_asks(launch: Launch) -> None:
     """What cannot be used is asked again; the defaults need only Enter."""
     (launch.directory / "fit.py").touch()
@@ -218,37 +212,31 @@ def test_without_options_it_asks(launch: Launch) -> None:
     assert run(launch, "check", "cluster.yaml").stdout == "cluster.yaml: ok\n"
 
 
+LAST_ANSWERS: dict[str, tuple[str, dict[bytes, bytes], str, dict[str, Any]]] = {
+    "workers only": (MIRRORED, {b"[python train.py] ": b"\n"}, ONLY_WORKERS, WORKERS),
+    "parameter servers": (
+        "s = tf.distribute.ParameterServerStrategy(r)\n",
+        {b"[python train.py] ": b"python c.py\n", b"Error: there is no program c.py here\r\n": b"python train.py\n",
+         b"How many parameter servers? [1] ": b"2\n"},
+        "",
+        SERVED | {"cluster": {"chief": 1, "worker": 2, "ps": 2}},
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.thorough
-def test_only_defaults_are_two_workers_here(launch: Launch) -> None:
-    program = "import tensorflow as tf\ns = tf.distribute.MultiWorkerMirroredStrategy()\n"
-    (launch.directory / "train.py").write_text(program)
+@pytest.mark.parametrize("name", LAST_ANSWERS)
+def test_the_program_decides_what_is_asked(launch: Launch, name: str) -> None:
+    program, answers, said, expected = LAST_ANSWERS[name]
+    (launch.directory / "train.py").write_text(f"{IMPORT}{program}")
     terminal = Terminal(launch, "exec tflaunch init - > out.yaml")
-    terminal.answer(b"[2] ", b"\n")
-    terminal.answer(b"[this machine] ", b"\n")
-    terminal.answer(b"[python train.py] ", b"\n")
-    said, code = terminal.read_to_end()
-    assert (said.strip(), code) == (f"tflaunch: {ONLY_WORKERS}", 0)
-    assert "\ncluster:\n  worker: 2\n" in (launch.directory / "out.yaml").read_text()
+    for question, answer in {b"[2] ": b"\n", b"[this machine] ": b"\n", **answers}.items():
+        terminal.answer(question, answer)
+    shown, code = terminal.read_to_end()
+    assert (said in shown, "a chief is added" in shown, code) == (True, False, 0), shown
+    written = yaml.safe_load((launch.directory / "out.yaml").read_text())
+    assert {name: written[name] for name in expected} == expected
     assert run(launch, "check", "out.yaml").returncode == 0
-
-
-@pytest.mark.thorough
-def test_a_program_with_parameter_servers_gets_them(launch: Launch) -> None:
-    program = "import tensorflow as tf\ns = tf.distribute.ParameterServerStrategy(r)\n"
-    for name in ("a.py", "b.py"):
-        (launch.directory / name).write_text(program)
-    terminal = Terminal(launch, "exec tflaunch init")
-    terminal.answer(b"[2] ", b"\n")
-    terminal.answer(b"[this machine] ", b"\n")
-    terminal.answer(b"Which command trains, such as python a.py? ", b"python c.py\n")
-    terminal.answer(b"Error: there is no program c.py here\r\n", b"python b.py\n")
-    terminal.answer(b"How many parameter servers? [1] ", b"2\n")
-    said, code = terminal.read_to_end()
-    assert code == 0
-    assert "a chief is added" not in said
-    text = (launch.directory / "cluster.yaml").read_text()
-    assert "\n  chief: 1\n  worker: 2\n  ps: 2\n" in text
-    assert "\nroles:\n  worker: {server: true}\n" in text
 
 
 @pytest.mark.parametrize(("key", "answers"), [(b"\x03", 0), pytest.param(b"\x04", 3, marks=pytest.mark.thorough)])

@@ -100,14 +100,6 @@ def remove_all(retention: RetentionPlan = WEEK) -> None:
             prune.remove_run(run)
 
 
-def test_only_runs_that_ended_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = make_run(monkeypatch, 7.1), make_run(monkeypatch, 6.9)
-    assert names() == [old.name]
-    remove_all()
-    assert not old.exists()
-    assert (new / "logs" / "worker-0.log").exists()
-
-
 def test_the_newest_runs_of_each_job_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     train = [make_run(monkeypatch, days) for days in (30, 40, 50)]
     evaluate = [make_run(monkeypatch, days, "evaluate") for days in (20, 60)]
@@ -137,14 +129,6 @@ def test_the_size_is_what_is_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> Non
     (path / "link").symlink_to("/usr")
     (after,) = prune.find_old(WEEK, NOW).runs
     assert after.size <= before.size + 4096
-
-
-def test_without_runs(home: Path) -> None:
-    assert prune.find_old(WEEK, NOW) == ([], [], [])
-    (home / "runs").rmdir()
-    assert prune.find_old(WEEK, NOW) == ([], [], [])
-    remove_all()
-    assert os.listdir(home) == []
 
 
 def test_a_run_with_a_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,14 +169,23 @@ def test_a_lost_run_with_tasks_on_other_hosts(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_run_that_may_be_starting(home: Path) -> None:
-    """Its directory is made before its lock is taken; it is listed only where its age would not keep it."""
+    """Its directory is made before its lock is taken; it is listed only where its age would not keep it.
+
+    On a host of a run that was started elsewhere, there is no more than files of its agent either.
+    """
     directory = RunDirectory("train")
+    (directory.path / "agents" / "h1" / "code").mkdir(parents=True)
     age(directory.path, 0.1)
     assert reason(directory.path) == "has not begun, and was written to within a day, so it may be alive"
     assert prune.find_old(WEEK, NOW) == ([], [], [])
     age(directory.path, 8)
     (old,) = prune.find_old(WEEK, NOW).runs
     assert (old.name, old.state) == (directory.run, "not begun")
+    prune.remove_run(old)
+    assert prune.find_old(AT_ONCE, NOW) == ([], [], [])
+    (home / "runs" / "backup").mkdir()
+    age(home / "runs" / "backup", 30)
+    assert reason(home / "runs" / "backup") == "does not have the name of a run; remove it by hand"
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
@@ -275,31 +268,26 @@ def test_what_a_killed_prune_left_is_removed_by_the_next(monkeypatch: pytest.Mon
     assert os.listdir(path.parent) == [".prune"]
 
 
-def test_logs_elsewhere_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = make_run(monkeypatch, 30, logs=tmp_path / "mine")
+def test_a_run_is_removed_with_all_that_is_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also what a task made read-only. What is elsewhere stays: logs, what links lead to, a run behind a link."""
+    path, elsewhere = make_run(monkeypatch, 30, logs=tmp_path / "mine"), make_run(monkeypatch, 31)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "file").write_text("mine")
-    (path / "code").mkdir()
+    deep = path / "code" / "cache"
+    deep.mkdir(parents=True)
+    (deep / "file").symlink_to(tmp_path / "data" / "file")
     (path / "code" / "data").symlink_to(tmp_path / "data")
-    (path / "code" / "file").symlink_to(tmp_path / "data" / "file")
+    for directory in (deep, deep.parent):
+        directory.chmod(0o500)
     age(path, 30)
-    (old,) = prune.find_old(WEEK, NOW).runs
-    assert old.logs == str(tmp_path / "mine")
-    prune.remove_run(old)
-    assert not path.exists()
+    elsewhere.rename(tmp_path / elsewhere.name)
+    elsewhere.symlink_to(tmp_path / elsewhere.name)
+    assert [old.logs for old in prune.find_old(WEEK, NOW).runs if old.name == path.name] == [str(tmp_path / "mine")]
+    remove_all()
+    assert os.listdir(path.parent) == [".prune"]
     assert (tmp_path / "mine" / "worker-0.log").exists()
     assert (tmp_path / "data" / "file").read_text() == "mine"
-
-
-def test_of_a_run_that_is_elsewhere_the_link_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = make_run(monkeypatch, 30)
-    path.rename(tmp_path / path.name)
-    path.symlink_to(tmp_path / path.name)
-    (found,) = prune.find_old(WEEK, NOW).runs
-    prune.remove_run(found)
-    assert names() == []
-    assert not path.is_symlink()
-    assert list((tmp_path / path.name).iterdir())
+    assert list((tmp_path / elsewhere.name).iterdir())
 
 
 @pytest.mark.needs("root")
@@ -316,24 +304,6 @@ def test_files_of_others_keep_the_whole_run(monkeypatch: pytest.MonkeyPatch) -> 
     assert f"{path} belongs to nobody" in reason(path)
     with pytest.raises(TflaunchError, match=f"run {path.name} cannot be removed: .* belongs to nobody"):
         prune.find_named([path.name], NOW)
-
-
-def test_what_a_task_made_read_only_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = make_run(monkeypatch, 30)
-    deep = path / "code" / "cache"
-    deep.mkdir(parents=True)
-    (deep / "file").touch()
-    for directory in (deep, deep.parent):
-        directory.chmod(0o500)
-    age(path, 30)
-    remove_all()
-    assert not path.exists()
-
-
-def test_a_directory_that_is_no_run_stays(home: Path) -> None:
-    (home / "runs" / "backup").mkdir()
-    age(home / "runs" / "backup", 30)
-    assert reason(home / "runs" / "backup") == "does not have the name of a run; remove it by hand"
 
 
 @pytest.mark.parametrize("journal", [b"", b"{}\n", b"no json\n", b"\xff" * 9])
@@ -422,14 +392,3 @@ def test_agents_of_other_versions(home: Path, monkeypatch: pytest.MonkeyPatch) -
     assert all(agent_caches.remove_cached(each) for each in found)
     assert len(list(place.iterdir())) == 4  # with the lock
     assert not list(place.glob("*.new"))
-
-
-def test_code_of_a_run_of_another_machine(home: Path) -> None:
-    """Its journal is there; here are only the files of its agent."""
-    run = home / "runs" / "train-20260101-120000-aaaa"
-    (run / "agents" / "h1" / "code").mkdir(parents=True)
-    (run / "agents" / "h1" / "code" / "train.py").touch()
-    age(run, 8)
-    (old,) = prune.find_old(WEEK, NOW).runs
-    prune.remove_run(old)
-    assert not run.exists()

@@ -63,6 +63,8 @@ def test_a_run_that_sees_all_gpus() -> None:
     assert begins({"a": {"h": ALL}}, {"x": {"h": gpus(1, "0")}}, slots=9) == []
     assert begins({"a": {"h": gpus(1)}}, {"x": {"h": ALL}}, slots=9) == []
     assert begins({"a": {"h": gpus(1)}}, {"x": {"h": gpus(3, "0", "1", "3")}}) == ["a"]
+    (verdict,) = decide([Candidate("a", {"h": CPU})], [Holder("x", None)], 5)
+    assert verdict.obstacles == (Obstacle("h", ("x",), False),), "nothing is known of x yet"
 
 
 def test_a_small_run_does_not_overtake_a_large_one() -> None:
@@ -72,11 +74,6 @@ def test_a_small_run_does_not_overtake_a_large_one() -> None:
     small = list(decide([Candidate(*one) for one in waiting.items()], [Holder(*one) for one in holders.items()], 1))[1]
     assert small.obstacles == (Obstacle("h", ("large",), True),)
     assert begins(waiting, {}) == ["large", "elsewhere"]
-
-
-def test_a_run_of_which_nothing_is_known_yet() -> None:
-    (verdict,) = decide([Candidate("a", {"h": CPU})], [Holder("x", None)], 5)
-    assert verdict.obstacles == (Obstacle("h", ("x",), False),)
 
 
 # ---- what a plan takes
@@ -99,11 +96,7 @@ def plan_of(environ: dict[str, str] | None = None, **fields: Any) -> Plan:
         ({"env": {"CUDA_VISIBLE_DEVICES": "3"}}, 4, {"localhost": gpus(1, "3")}),
         ({"cluster": {"worker": ["a", "b"]}}, 0, {"a": ALL, "b": ALL}),
         ({"cluster": {"worker": ["a"]}, "roles": {"worker": {"gpus": 2}}}, 0, {"a": ALL}),
-        (
-            {"cluster": {"worker": ["a"]}, "roles": ONE_GPU, "hosts": {"a": {"gpus": 4}}},
-            0,
-            {"a": gpus(1)},
-        ),
+        ({"cluster": {"worker": ["a"]}, "roles": ONE_GPU, "hosts": {"a": {"gpus": 4}}}, 0, {"a": gpus(1)}),
         ({"sidecars": {"side": {"command": ["watch"], "host": "localhost"}}}, 0, {"localhost": CPU}),
     ],
 )
@@ -186,21 +179,9 @@ def queue(path: Path) -> Path:
     return path
 
 
-def refuse(path: Path) -> Path:
-    """Refuse a run of the queue."""
-    run_queue.refuse(path, Refusal("no room", 3))
-    return path
-
-
-def test_a_run_is_found_by_its_mark_until_it_has_left_the_queue(path: Path) -> None:
-    assert type(locate_run(queue(path))) is QueuedRun
-    run_queue.remove_entry(path.name)
-    assert type(locate_run(path)) is RunLocation
-    assert type(locate_run(refuse(path))) is QueuedRun
-
-
-def test_what_is_shown_of_a_run_that_waits(path: Path) -> None:
+def test_a_run_is_shown_by_its_mark_until_it_has_left_the_queue(path: Path) -> None:
     location = locate_run(queue(path))
+    assert type(location) is QueuedRun
     entry = run_list.entry_of(path)
     assert (entry["state"], entry["matrix"]) == ("queued", {"lr": "0.1"})
     assert (location.is_live(), location.begins_after_others()) == (False, True)
@@ -208,10 +189,14 @@ def test_what_is_shown_of_a_run_that_waits(path: Path) -> None:
         Observer(path)
     with pytest.raises(TflaunchError, match="`tflaunch queue` says"):
         runs.plan_of(path)
+    run_queue.remove_entry(path.name)
+    assert type(locate_run(path)) is RunLocation
 
 
-def test_what_is_shown_of_a_run_that_could_not_begin(path: Path) -> None:
-    location = locate_run(refuse(path))
+def test_a_run_that_could_not_begin_says_why(path: Path) -> None:
+    run_queue.refuse(path, Refusal("no room", 3))
+    location = locate_run(path)
+    assert type(location) is QueuedRun
     entry = run_list.entry_of(path)
     assert (entry["state"], entry["exit_code"]) == ("failed", 3)
     assert not location.begins_after_others()
@@ -247,19 +232,14 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_run_with_a_damaged_entry_can_be_stopped(path: Path, name: str) -> None:
-    location, said = locate_run(queue(path)), list[str]()
-    DAMAGES[name](next(run_queue.waiting_directory().iterdir()))
-    assert location.stop_run(None, said.append, lambda: 9) == 0
-    assert (said, path.exists(), run_queue.has_entries()) == ([f"took {path.name} out of the queue"], False, False)
-
-
-@pytest.mark.parametrize("name", DAMAGES)
-def test_a_run_with_a_damaged_entry_is_not_waited_for(path: Path, name: str) -> None:
-    location = locate_run(queue(path))
-    DAMAGES[name](next(run_queue.waiting_directory().iterdir()))
+def test_a_run_with_a_damaged_entry_can_be_stopped_and_is_not_waited_for(path: Path, name: str) -> None:
+    locations, said = [locate_run(queue(each)) for each in (path, RunDirectory("other").path)], list[str]()
+    for entry in run_queue.waiting_directory().iterdir():
+        DAMAGES[name](entry)
+    assert locations[0].stop_run(None, said.append, lambda: 9) == 0
+    assert (said, path.exists()) == ([f"took {path.name} out of the queue"], False)
     with pytest.raises(TflaunchError, match=r"its entry in the queue is (lost|damaged)") as refused:
-        follow.watch_to_end(location, print, lambda _: 0)
+        follow.watch_to_end(locations[1], print, lambda _: 0)
     assert refused.value.exit_code == 125
     assert not run_queue.has_entries()
 

@@ -67,16 +67,8 @@ def test_what_goes_in_can_be_seen_before_it_is_packed(launch: Launch, run: str) 
     assert re.search(r"^logs/worker-0\.log +0 B  not packed, --logs adds it$", unasked.stderr, re.MULTILINE)
 
 
-def test_a_report_replaces_no_file_that_was_not_named(launch: Launch, run: str) -> None:
-    assert launch.run("report", run).returncode == 0
-    again = launch.run("report", run[:5])
-    assert again.returncode == 2
-    assert again.stderr == f"tflaunch: {run}-report.tar.gz exists; remove it, or name a file with -o\n"
-    named = launch.run("report", "-o", f"{run}-report.tar.gz")
-    assert (named.returncode, named.stdout) == (0, f"{run}-report.tar.gz\n")
-
-
-def test_a_report_can_go_to_stdout(launch: Launch, run: str) -> None:
+def test_where_a_report_goes(launch: Launch, run: str) -> None:
+    """It replaces no file that was not named, and can go to stdout; a mistake is one sentence."""
     target = launch.directory / "piped.tar.gz"
     with target.open("wb") as out:
         command = [*launch.prefix, "tflaunch", "report", "-o", "-"]
@@ -84,18 +76,17 @@ def test_a_report_can_go_to_stdout(launch: Launch, run: str) -> None:
     with tarfile.open(target) as archive:
         assert f"{run}-report/plan.json" in archive.getnames()
     assert not list(launch.directory.glob(f"{run}*"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
-    [
-        (["missing"], 2, "there is no run 'missing'; the runs are RUN"),
+    assert launch.run("report", run).returncode == 0
+    assert (launch.directory / f"{run}-report.tar.gz").stat().st_mode & 0o777 == 0o600
+    for words, code, sentence in (
+        ([run[:5]], 2, f"{run}-report.tar.gz exists; remove it, or name a file with -o"),
+        (["missing"], 2, f"there is no run 'missing'; the runs are {run}"),
         (["-o", "missing/report.tar.gz"], 125, "missing/report.tar.gz: No such file or directory"),
-    ],
-)
-def test_a_mistake_is_one_sentence(launch: Launch, run: str, arguments: list[str], code: int, sentence: str) -> None:
-    ended = launch.run("report", *arguments)
-    assert (ended.returncode, ended.stderr) == (code, f"tflaunch: {sentence.replace('RUN', run)}\n")
+    ):
+        refused = launch.run("report", *words)
+        assert (refused.returncode, refused.stderr) == (code, f"tflaunch: {sentence}\n")
+    named = launch.run("report", "-o", f"{run}-report.tar.gz")
+    assert (named.returncode, named.stdout) == (0, f"{run}-report.tar.gz\n")
 
 
 def test_logs_that_are_kept_elsewhere_are_packed_without_what_stands_beside_them(launch: Launch) -> None:

@@ -1,8 +1,4 @@
-"""How to reach a host follows from the spec and then from OpenSSH's configuration.
-
-Behaviour that is the same with and without OpenSSH's client is tested with both. The meaning of blocks, conditions,
-includes and tokens is left to OpenSSH.
-"""
+"""How to reach a host follows from the spec, then from OpenSSH's configuration, read with and without its client."""
 
 from __future__ import annotations
 
@@ -165,11 +161,7 @@ def test_tokens_in_names_of_key_files(home: Path, configured: Configure) -> None
         ("IdentityAgent none", "agent", None),
         ("IdentityAgent $OTHER", "agent", "/other"),
         ("IdentityAgent /x", "agent", "/x"),
-        (
-            "Ciphers aes256-ctr\nMACs hmac-sha2-512",
-            "algorithms",
-            (("ciphers", "aes256-ctr"), ("macs", "hmac-sha2-512")),
-        ),
+        ("Ciphers aes256-ctr", "algorithms", (("ciphers", "aes256-ctr"),)),
         ("", "algorithms", ()),
         ("RequiredRSASize 3072", "rsa_bits", 3072),
         ("", "rsa_bits", 1024),
@@ -210,14 +202,11 @@ def test_nonsense_is_one_sentence(configured: Configure, line: str, words: str) 
     assert words in the_error_in(configured, f"User ann\n{line}\n")
 
 
-def test_a_circle_of_one_is_an_error(configured: Configure) -> None:
+def test_a_circle_of_one_and_a_port_that_is_too_large(configured: Configure) -> None:
     sentence = the_error_in(configured, "Host *\n ProxyJump gate\n")
     assert "jumphost loop via gate" in sentence or sentence.endswith(
         "ProxyJump gate leads to gate again; keep it from applying to the jump host itself: `Host * !gate`"
     )
-
-
-def test_a_port_in_the_spec_that_is_too_large(configured: Configure) -> None:
     sentence = the_error_in(configured, "", ssh="ann@alpha:70000")
     assert sentence == "`ssh` 'ann@alpha:70000' has no port from 1 to 65535"
 
@@ -281,10 +270,15 @@ def test_which_jump_hosts(configured: Configure, text: str, jumps: list[str], co
 
 
 def test_the_place_of_a_mistake_is_openssh_s(home: Path, with_client: Configure) -> None:
-    """File and line; what would be an option of ssh is refused."""
-    sentence = the_error_in(with_client, "User ann\nPort x\n")
-    assert sentence.startswith(f"`ssh -G alpha` fails: {home}/.ssh/config line 2: Bad port 'x'.")
-    assert sentence.endswith("; correct the SSH configuration")
+    """File and line, which are not remembered; what would be an option of ssh is refused."""
+    config = with_client("User ann\nPort x\n")
+    with pytest.raises(LinkError) as caught:
+        target_of(config)
+    assert str(caught.value).startswith(f"`ssh -G alpha` fails: {home}/.ssh/config line 2: Bad port 'x'.")
+    assert str(caught.value).endswith("; correct the SSH configuration")
+    (home / "part").write_text('Match exec "test %n = alpha"\n Port 7\n')
+    (home / ".ssh" / "config").write_text(f"Include {home}/part\n")
+    assert [target_of(config, host).port for host in ("alpha", "beta")] == [7, 22]
     assert "-oProxyCommand=x" in the_error_in(with_client, "", ssh="-oProxyCommand=x")
 
 
@@ -294,12 +288,6 @@ def test_changes_of_algorithms(with_client: Configure) -> None:
     assert found["ciphers"].startswith("aes256-ctr,")
     assert "hmac-sha1" not in found["macs"].split(",")
     assert found["hostkeyalgorithms"] == "ssh-rsa"
-
-
-def test_include_match_and_canonical_names(home: Path, with_client: Configure) -> None:
-    (home / "part").write_text('Match exec "test %n = alpha"\n Port 7\n')
-    config = with_client(f"Include {home}/part\n")
-    assert [target_of(config, host).port for host in ("alpha", "beta")] == [7, 22]
 
 
 def test_a_condition_that_does_not_end(with_client: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,14 +304,6 @@ def test_many_hosts_at_once(with_client: Configure, tmp_path: Path) -> None:
         found = list(pool.map(lambda number: target_of(config, f"h{number % 20}"), range(40)))
     assert [target.address for target in found] == [f"h{number % 20}" for number in range(40)]
     assert sorted(asked.read_text().split()) == sorted(f"h{number}" for number in range(20))
-
-
-def test_a_mistake_is_not_remembered(home: Path, with_client: Configure) -> None:
-    config = with_client("Port x\n")
-    with pytest.raises(LinkError):
-        target_of(config)
-    (home / ".ssh" / "config").write_text("Port 7\n")
-    assert target_of(config).port == 7
 
 
 def test_another_program_of_this_name(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,17 +325,13 @@ def test_another_program_of_this_name(tmp_path: Path, home: Path, monkeypatch: p
     ],
 )
 def test_an_answer_that_is_not_one(raw: bytes, words: str) -> None:
+    """Where it is one, key files are printed one per line, known_hosts files on a single line."""
     with pytest.raises(LinkError) as caught:
         parse_answer(raw, "alpha")
     assert words in str(caught.value)
-
-
-def test_an_answer() -> None:
-    """Key files are printed one per line, known_hosts files on a single line."""
-    raw = b"hostname a\nuser b\nport 1\nidentityfile ~/k 1\nidentityfile /k2\nuserknownhostsfile /a b /c none\n"
-    found: Values = parse_answer(raw, "alpha")
-    assert found["identityfile"] == ["~/k 1", "/k2"]
-    assert found["userknownhostsfile"] == ["/a b", "/c", "none"]
+    right = b"hostname a\nuser b\nport 1\nidentityfile ~/k 1\nidentityfile /k2\nuserknownhostsfile /a b /c none\n"
+    found: Values = parse_answer(right, "alpha")
+    assert (found["identityfile"], found["userknownhostsfile"]) == (["~/k 1", "/k2"], ["/a b", "/c", "none"])
 
 
 @pytest.mark.parametrize(
@@ -376,16 +352,13 @@ def test_what_paramiko_does_not_know_is_an_error(home: Path, without_client: Con
     assert words in the_error_in(without_client, f"User ann\n{line}\n")
 
 
-def test_an_include_of_nothing(without_client: Configure) -> None:
+def test_odd_files_without_a_client(home: Path, without_client: Configure) -> None:
+    """An include of nothing, bytes that are not text, and a directory."""
+    config = home / ".ssh" / "config"
     assert target_of(without_client("Include conf.d/*.conf\nPort 7\n")).port == 7
-
-
-def test_a_file_that_is_a_directory(home: Path) -> None:
-    (home / ".ssh" / "config").mkdir()
+    config.write_bytes(b"# M\xfcller\nPort 5\n")
+    assert target_of(SshConfig(ParamikoReader(NOTHING).lookup)).port == 5
+    config.unlink()
+    config.mkdir()
     with pytest.raises(LinkError, match=r"config cannot be read: Is a directory"):
         ParamikoReader(NOTHING)
-
-
-def test_bytes_that_are_not_text(home: Path) -> None:
-    (home / ".ssh" / "config").write_bytes(b"# M\xfcller\nPort 5\n")
-    assert target_of(SshConfig(ParamikoReader(NOTHING).lookup)).port == 5
