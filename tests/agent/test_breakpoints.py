@@ -68,13 +68,6 @@ class Terminal:
         self.wait_for("asks")
         self._tell("line", text=text)
 
-    def leave(self, *, continues: bool) -> None:
-        """Leave the debugger."""
-        if continues:
-            self._tell("continue")
-        else:
-            self._talk.say("end_call", call=self._call)
-
     def wait_left(self) -> str:
         """Return why the agent has parted from it."""
         return str(self.wait_for("left")["reason"])
@@ -98,21 +91,6 @@ def connect(agent: LocalAgent) -> socket.socket:
     with linux.short_path(str(agent.directory / "tasks/worker-0")) as short:
         caller.connect(f"{short}/{breakpoints.SOCKET_NAME}")
     return caller
-
-
-def test_commands_reach_the_debugger_until_it_continues(agent: Agent) -> None:
-    """The output of the task stays its own."""
-    reached = begin(agent)
-    assert (reached["file"], reached["function"]) == ("<string>", "step")
-    terminal = Terminal(agent.talk)
-    attached = terminal.wait_for("attached")
-    assert attached["line"] == reached["line"]
-    terminal.write("!loss = 7")
-    terminal.write("c")
-    assert terminal.wait_left() == "continued"
-    assert agent.talk.text("worker:0") == "up\ngot 7\n"
-    assert [event["is_quit"] for event in events(agent.talk, "breakpoint_left")] == [False]
-    assert agent.talk.wait_for("task_exited")["code"] == 0
 
 
 def pythons() -> list[str]:
@@ -149,25 +127,6 @@ def test_every_python_can_be_debugged(local: LocalAgent, python: str, tmp_path: 
     assert "task_exited" not in [message["kind"] for message in local.talk.heard]
     local.talk.say("stop_task", task="worker:0", attempt=0, grace=5)
     assert local.talk.wait_for("task_exited")["signal"] == signal.SIGTERM
-
-
-def test_who_leaves_or_loses_the_link_can_come_back(local: LocalAgent) -> None:
-    """And whoever comes later replaces who was there."""
-    begin(local)
-    first = Terminal(local.talk)
-    first.write("!loss = 8")
-    first.wait_for("asks")
-    first.leave(continues=False)
-    second = Terminal(local.talk)
-    second.wait_for("asks")
-    third = Terminal(local.talk)
-    assert second.wait_left() == "replaced"
-    third.wait_for("asks")
-    third.leave(continues=True)
-    assert third.wait_left() == "continued"
-    assert local.talk.text("worker:0") == "up\ngot 8\n"
-    late = Terminal(local.talk)
-    assert late.wait_left() == "ended"
 
 
 THREADS = """

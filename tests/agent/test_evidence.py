@@ -145,11 +145,11 @@ while True:
 def test_what_changes_all_the_time_is_read(program: str, times: int) -> None:
     """Threads that begin and end; a stack as of a program that traces functions.
 
-    Of three tries in a row, all failed in every seventh reading of the latter.
+    A single try fails in every second reading of the latter; on a busy machine, all of them do now and then.
     """
     with running(program) as started:
         read = [python_stacks.read_threads(started.pid) for _ in range(times)]
-    assert program == BEGINS_THREADS or sum(bool(threads) for threads in read) >= times - 1
+    assert program == BEGINS_THREADS or sum(bool(threads) for threads in read) > 0.75 * times
 
 
 MANY_THREADS = """

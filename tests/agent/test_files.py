@@ -72,19 +72,6 @@ def test_a_kill_does_not_wait(agent: Agent) -> None:
     assert agent.talk.call("read_file", **about)["body"] == b""  # so that its reader goes on
 
 
-def test_the_lease_does_not_wait(new_agent: Agent) -> None:
-    """Without a supervisor, the file will never be taken."""
-    new_agent.talk.hello(lease=PATIENCE)
-    guard, _ = new_agent.pids()
-    new_agent.talk.start(TASK, "sh", "-c", LEAVE, order=WANTED)
-    announced(new_agent.talk)
-    again = new_agent.reconnect()
-    again.hello(lease=1, grace=0.2)
-    new_agent.link.close()
-    again.connection.close()
-    wait_gone(guard)
-
-
 # ---- offered by the supervisor
 
 
@@ -159,25 +146,3 @@ def test_the_heartbeat_goes_on_while_much_is_placed(agent: Agent) -> None:
         answers += 1
     assert answers > 5  # one or two, if the agent did it itself
     assert (agent.directory / "code/a").stat().st_size == size
-
-
-@pytest.mark.parametrize("at_end", [False, True])
-def test_what_was_refused_can_be_offered_again(agent: Agent, at_end: bool) -> None:
-    """By the next attempt, when the disk has room, or no program writes to the file: the agent has not ended."""
-    content = b"content"
-    obstacle = agent.directory / "code"
-    digest, _ = offer(agent.talk, content)
-    if at_end:
-        obstacle.touch()
-        send(agent.talk, digest, content, 0, 7)
-    else:
-        agent.talk.begin("write_file", b"another", sha256=digest, offset=0, is_last=True)
-    agent.talk.wait_for("files_refused")
-    obstacle.unlink(missing_ok=True)
-    agent.talk.heard.clear()
-    digest, wanted = offer(agent.talk, content)
-    if not at_end:
-        assert wanted == [[digest, 0]]
-        send(agent.talk, digest, content, 0, 7)
-    agent.talk.wait_for("files_synced")
-    assert (agent.directory / "code/b").read_bytes() == content

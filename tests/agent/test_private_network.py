@@ -238,23 +238,3 @@ def test_an_ordinary_user_keeps_its_id(open_directory: Path) -> None:
     assert lines[:3] == [str(NOBODY), str(NOBODY), f"CapEff:\t{0:016x}"]
     status = (open_directory / "made").stat()
     assert (status.st_uid, status.st_gid) == (NOBODY, NOBODY)
-
-
-@pytest.mark.needs("root")
-def test_where_it_is_not_possible_the_reason_is_known() -> None:
-    """The setting that forbids it is named."""
-
-    def refusal() -> str:
-        with pytest.raises(private_network.NoPrivateNetworkError) as refused:
-            private_network.open_network()
-        return str(refused.value)
-
-    def forbid() -> str:
-        linux.enter_new_namespaces(linux.NEW_USER)
-        for name, text in (("setgroups", "deny"), ("uid_map", "0 0 1"), ("gid_map", "0 0 1")):
-            Path(f"/proc/self/{name}").write_text(text)
-        for kind in ("user", "net"):
-            Path(f"/proc/sys/user/max_{kind}_namespaces").write_text("0")
-        return refusal()
-
-    assert in_fork(forbid) == "this host does not let users make namespaces: user.max_user_namespaces is 0"

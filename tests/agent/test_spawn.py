@@ -131,6 +131,10 @@ def test_why_a_process_did_not_start(tmp_path: Path) -> None:
         ("/bin/true", str(tmp_path / "none")): (126, f"working directory '{tmp_path}/none': {_why(errno.ENOENT)}"),
         ("/bin/true", str(text)): (126, f"working directory '{text}': {_why(errno.ENOTDIR)}"),
         ("no-such-command", "/"): (127, "command not found: 'no-such-command'"),
+        ("python train.py", "/"): (
+            127,
+            "command not found: 'python train.py'; it is one argument: remove the quotes around the whole command",
+        ),
         ("./text", str(tmp_path)): (126, f"command './text' cannot be executed: {_why(errno.EACCES)}"),
         ("./script", str(tmp_path)): (
             127,

@@ -64,39 +64,6 @@ def test_only_what_lives_is_measured(agent: Agent) -> None:
     assert (again.attempt, again.progress) == (1, None)
 
 
-def test_progress_is_told_with_the_measures(agent: Agent) -> None:
-    """The latest value of every field."""
-    script = (
-        "import os, time\n"
-        "from json import dumps\n"
-        "pipe = os.open(os.environ['TFLAUNCH_PROGRESS'], os.O_WRONLY)\n"
-        "def say(text): os.write(pipe, text.encode() + b'\\n')\n"
-        "say(dumps({'epochs': 4, 'metrics': {'loss': 2.5}}))\n"
-        "say('no json'); say('x' * 5000)\n"
-        "step = 0\n"
-        "while True:\n"
-        "    step += not os.path.exists(os.environ['GO'])\n"
-        "    say(dumps({'step': step, 'metrics': {'loss': 0.25}})); time.sleep(0.1)\n"
-    )
-    go = agent.directory / "go"
-    agent.talk.start("worker:0", "python3", "-c", script, GO=str(go))
-    agent.talk.wait_for("task_started")
-
-    def known() -> Progress | None:
-        return ask(agent.talk)[0]["worker:0"].progress
-
-    wait_until(lambda: (progress := known()) and progress.step and progress.steps_per_second)
-    go.touch()
-
-    def last() -> Progress | None:
-        now, later = known(), known()
-        return now if now is not None and later is not None and now.step == later.step else None
-
-    progress = wait_until(last)
-    assert (progress.epoch, progress.epochs, progress.metrics) == (None, 4, {"loss": 0.25})
-    assert progress.age is not None
-
-
 def test_progress_that_only_the_output_shows_is_marked(agent: Agent) -> None:
     """Its speed is known once it was asked for twice; a report takes its place."""
     bar, report = "\\r%d/900 [=>....] - ETA: 3s - loss: 0.5", '{"step": 7}'
@@ -204,16 +171,12 @@ def test_gpus_are_told_of_by_the_drivers_tool(tmp_path: Path, monkeypatch: pytes
     assert answer["worker:0"]["rss_bytes"] > 0
 
 
-@pytest.mark.parametrize("text", [None, "#!/bin/sh\nexit 9\n", "#!/bin/sh\nhead -c 9999 /dev/urandom\n"])
-def test_a_tool_that_does_not_work_costs_its_figures_only(tmp_path: Path, text: str | None) -> None:
-    """There may be a driver without the tool."""
-    program = str(tmp_path / "missing") if text is None else stub(tmp_path, text)
-    (answer,) = measured(tmp_path, program)
-    assert set(answer["worker:0"]) == {"cpu_seconds", "rss_bytes"}
-
-
-def test_a_tool_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It hangs when a GPU has fallen off the bus."""
+@pytest.mark.parametrize("script", ["", "exit 9", "head -c 9999 /dev/urandom", "exec sleep 9999"])
+def test_a_tool_that_does_not_work_costs_its_figures_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    """There may be a driver without the tool, and it hangs when a GPU has fallen off the bus."""
     monkeypatch.setattr(usage, "PATIENCE", 0.1)
-    (answer,) = measured(tmp_path, stub(tmp_path, "#!/bin/sh\nexec sleep 9999\n"))
+    program = stub(tmp_path, f"#!/bin/sh\n{script}\n") if script else str(tmp_path / "missing")
+    (answer,) = measured(tmp_path, program)
     assert set(answer["worker:0"]) == {"cpu_seconds", "rss_bytes"}
