@@ -19,9 +19,9 @@ import pytest
 
 from chaos import judge, program
 from chaos.drill import CONTAINED, KINDS, STARTED, STEPS, WORKERS, Drill, draw
-from chaos.memory_group import why_no_groups
 from chaos.world import World
 from support.container_engine import Engine, an_engine
+from support.memory_group import why_no_groups
 from support.page_tables import read_table, write_table
 from support.processes import ProcessWatch
 from support.sshd import Keyring

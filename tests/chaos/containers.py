@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from support.container_engine import IMAGE, Engine
 from support.processes import Process, Table
 from support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _IDLE = ("sleep", "infinity")
 
@@ -22,37 +19,28 @@ _IDLE = ("sleep", "infinity")
 class Containers:
     """Hosts 1 to N in a network of their own, on an engine of this machine, with a directory that all of them share."""
 
-    def __init__(self, engine: Engine, directory: Path, program: Path, hosts: int = 3) -> None:
-        """Prepare them; `with` starts them.
-
-        Args:
-            engine: with the project's image.
-            directory: at the same place in all containers.
-            program: likewise, but it cannot be changed there.
-            hosts: number of containers.
-        """
+    def __init__(self, engine: Engine, mounts: list[str], hosts: int) -> None:
         self.hosts = range(1, hosts + 1)
         self._engine = engine
-        self._mounts = [f"{directory}:{directory}", f"{program}:{program}:ro"]
+        self._mounts = mounts
         self._network = f"tfl{os.getpid()}-chaos"
         self._namespaces: dict[str, int] = {}
 
-    def __enter__(self) -> Self:
-        """Start them."""
-        self._engine.docker("network", "create", self._network)
-        try:
-            for host in self.hosts:
-                self._run(host)
-        except BaseException:
-            self._remove()
-            raise
-        return self
+    @classmethod
+    @contextmanager
+    def started(cls, engine: Engine, directory: Path, program: Path, hosts: int = 3) -> Iterator[Containers]:
+        """Start them on an engine with the project's image; remove them at the end.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove them."""
-        self._remove()
+        The directory is at the same place in all containers, and so is the program, which cannot be changed there.
+        """
+        made = cls(engine, [f"{directory}:{directory}", f"{program}:{program}:ro"], hosts)
+        engine.docker("network", "create", made._network)
+        try:
+            for host in made.hosts:
+                made._run(host)
+            yield made
+        finally:
+            made._remove()
 
     def name(self, host: int) -> str:
         """Return the name of a container, which is that of the host for the others, too."""

@@ -8,7 +8,7 @@ import pytest
 
 from chaos.__main__ import play
 from chaos.drill import KINDS, draw
-from chaos.memory_group import need_memory_groups
+from support.memory_group import need_memory_groups
 from support.needs import need
 from support.sshd import Keyring
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.memory_group import MemoryGroup, need_memory_groups
 from chaos.wall_clock import WallClock
+from support.memory_group import memory_group, need_memory_groups
 from support.needs import need
 
 pytestmark = pytest.mark.agent
@@ -39,18 +39,18 @@ def test_the_kernel_kills_what_exceeds_a_limit() -> None:
     need_memory_groups()
     before = groups_of(os.getpid())
     with subprocess.Popen([sys.executable, "-c", ALLOCATE], stdin=subprocess.PIPE) as greedy:
-        with MemoryGroup(32 << 20) as group:
+        with memory_group(32 << 20) as group:
             group.add(greedy.pid)
             assert groups_of(greedy.pid) != before
             greedy.communicate(b"x")
             assert group.kills() == 1
         assert greedy.returncode == -signal.SIGKILL
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as modest:
-        with MemoryGroup(32 << 20) as group:
+        with memory_group(32 << 20) as group:
             group.add(modest.pid)
         assert groups_of(modest.pid) == before
         modest.communicate()
-    with MemoryGroup(32 << 20) as group:
+    with memory_group(32 << 20) as group:
         group.add(greedy.pid)  # it has ended
         assert group.members() == []
 

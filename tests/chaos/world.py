@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,12 +20,12 @@ from chaos import program
 from chaos.containers import Containers
 from chaos.drill import STEPS, Drill, Fault, is_early
 from chaos.judge import Taken
-from chaos.memory_group import MemoryGroup
-from chaos.taken_ports import PortTaker, most_ports
+from chaos.taken_ports import most_ports, taken_ports
 from chaos.wall_clock import WallClock
 from support.container_engine import Engine
 from support.fixed_ports import free_ports
 from support.launch import Launch
+from support.memory_group import memory_group
 from support.netns_hosts import Bed
 from support.processes import ProcessWatch, environment_of, is_agent
 from support.sshd import Keyring
@@ -71,7 +71,7 @@ class World:
         self.containers: Containers | None = None
         if drill.in_containers:
             assert engine is not None
-            self.containers = stack.enter_context(Containers(engine, directory, Path(program.__file__)))
+            self.containers = stack.enter_context(Containers.started(engine, directory, Path(program.__file__)))
             self.launch.env |= self.containers.environ
         self.far = self.bed or self.containers
         if self.bed is not None:
@@ -349,7 +349,7 @@ class World:
             return ""
         name = tasks[fault.choice % len(tasks)].name
         told = self.directory / f"greed.{name}"
-        with MemoryGroup(_MEMORY) as group:
+        with memory_group(_MEMORY) as group:
             for victim in tasks:
                 if victim.name == name:
                     group.add(victim.pid)
@@ -372,8 +372,7 @@ class World:
         """Let another program have ports of a host; yield how many it has got."""
         network = self.bed.network(host) if self.bed else "/proc/self/ns/net"
         since = time.monotonic()  # clock: the journal says when ports were held
-        with closing(PortTaker(network)) as taker:
-            got = taker.take(ports, tries)
+        with taken_ports(network, ports, tries) as got:
             try:
                 yield len(got)
             finally:

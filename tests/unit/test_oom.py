@@ -6,13 +6,12 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock, patch
 
 import pytest
 
-from support.needs import lack
+from support.memory_group import memory_group, need_memory_groups
 from support.waiting import PATIENCE
 from tflaunch_worker.agent import oom
 from tflaunch_worker.agent.oom import OomWatch
@@ -204,38 +203,15 @@ print(status, watch.evidence(pid), sep=";")
 """
 
 
-@pytest.fixture(params=["memory", "memory and swap"])
-def small_group(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A memory cgroup limited to 64 MiB, which the test creates and removes."""
-    own = [line.rstrip("\n").split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
-    is_v1 = any("memory" in controllers.split(",") for _, controllers, _ in own)
-    root = Path("/sys/fs/cgroup/memory" if is_v1 else "/sys/fs/cgroup")
-    group = root / f"tflaunch-test-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError:
-        lack("cgroups")
-    try:
-        limits = {"memory.limit_in_bytes" if is_v1 else "memory.max": 64 << 20}
-        if (group / "memory.swap.max").exists():
-            limits["memory.swap.max"] = 0
-        if request.param == "memory and swap":
-            limits["memory.memsw.limit_in_bytes"] = 64 << 20
-        for name, limit in limits.items():
-            if not (group / name).exists():
-                lack("cgroups")
-            (group / name).write_text(str(limit))
-        yield group
-    finally:
-        group.rmdir()
-
-
+@pytest.mark.parametrize("with_swap", [False, True])
 @pytest.mark.parametrize("log", ["/dev/kmsg", "/nowhere"])
-def test_a_real_kill_is_found(small_group: Path, log: str) -> None:
+def test_a_real_kill_is_found(log: str, with_swap: bool) -> None:
     """By the counter alone, and with the kernel's log as well."""
+    need_memory_groups(with_swap=with_swap)
     source = str(Path(oom.__file__).parents[1])
-    command = [sys.executable, "-c", EATER, source, str(small_group), log]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    with memory_group(64 << 20, with_swap=with_swap) as group:
+        command = [sys.executable, "-c", EATER, source, str(group.directory), log]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     first, second = ended.stdout.splitlines()
-    clause = f"the kernel's OOM killer ended it: memory limit of cgroup /{small_group.name} is 64 MiB"
+    clause = f"the kernel's OOM killer ended it: memory limit of cgroup /{group.directory.name} is 64 MiB"
     assert (first, second) == (f"9;{clause}", "9;"), ended.stderr

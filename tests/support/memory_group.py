@@ -3,69 +3,51 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
 
 from support.needs import lack
 from support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _PREFIX = "tflaunch-tests-"
 
 
 class MemoryGroup:
-    """A group with a limit, for the duration of the `with`; processes that live at its end return to where they were.
+    """A group with a limit, see `memory_group`."""
 
-    A group that a killed program has left is removed by the next one.
-    """
+    def __init__(self, root: Path, *, is_v2: bool) -> None:
+        self.directory = root / f"{_PREFIX}{os.getpid()}"
+        self._root, self._is_v2 = root, is_v2
+        self._before: list[Path] = []
 
-    def __init__(self, limit: int) -> None:
-        """Make no group yet; ``limit`` is in bytes."""
-        self._limit = limit
-        self._root, self._is_v2 = _hierarchy()
-        self._directory = self._root / f"{_PREFIX}{os.getpid()}"
-        self._before: dict[int, Path] = {}
-
-    def __enter__(self) -> Self:
-        """Make it."""
-        for old in self._root.glob(f"{_PREFIX}*"):
-            if not Path("/proc", old.name.removeprefix(_PREFIX)).exists():
-                _remove(old, self._root)
-        if self._is_v2 and "memory" not in (self._root / "cgroup.subtree_control").read_text().split():
-            (self._root / "cgroup.subtree_control").write_text("+memory")
-        self._directory.mkdir()
-        name = "memory.max" if self._is_v2 else "memory.limit_in_bytes"
-        (self._directory / name).write_text(str(self._limit))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove it."""
-        _remove(self._directory, *self._before.values(), self._root)
+    def limit(self, limit: int, *, with_swap: bool) -> None:
+        """Set the limit of memory, and of memory and swap if there is one; raise OSError if there is none."""
+        names = ["memory.max" if self._is_v2 else "memory.limit_in_bytes"]
+        names += ["memory.memsw.limit_in_bytes"] if with_swap else []
+        for name in names:
+            (self.directory / name).write_text(str(limit))
+        if (self.directory / "memory.swap.max").exists():
+            (self.directory / "memory.swap.max").write_text("0")
 
     def add(self, pid: int) -> None:
         """Put a process into it, unless it has just ended; what it has allocated stays with its former group."""
         with suppress(ProcessLookupError, FileNotFoundError):
-            self._before[pid] = self._group_of(pid)
-            (self._directory / "cgroup.procs").write_text(str(pid))
+            self._before.append(self._group_of(pid))
+            (self.directory / "cgroup.procs").write_text(str(pid))
 
     def members(self) -> list[str]:
         """Return the pids of its processes."""
-        return _members(self._directory)
+        return _members(self.directory)
 
     def kills(self) -> int:
         """Return how many of its processes the kernel has killed."""
-        name = "memory.events" if self._is_v2 else "memory.oom_control"
-        return next(
-            int(line.split()[1])
-            for line in (self._directory / name).read_text().splitlines()
-            if line.startswith("oom_kill ")
-        )
+        text = (self.directory / ("memory.events" if self._is_v2 else "memory.oom_control")).read_text()
+        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
+
+    def remove(self) -> None:
+        """Remove it; its processes return to where they were."""
+        _remove(self.directory, *self._before, self._root)
 
     def _group_of(self, pid: int) -> Path:
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
@@ -75,16 +57,39 @@ class MemoryGroup:
         return self._root
 
 
-def need_memory_groups() -> None:
+@contextmanager
+def memory_group(limit: int, *, with_swap: bool = False) -> Iterator[MemoryGroup]:
+    """Make a group for the duration of the `with`; one that a killed program has left is removed by the next one.
+
+    Args:
+        limit: in bytes.
+        with_swap: the sum of memory and swap has a limit of its own, of as much.
+    """
+    root, is_v2 = _hierarchy()
+    for old in root.glob(f"{_PREFIX}*"):
+        if not Path("/proc", old.name.removeprefix(_PREFIX)).exists():
+            _remove(old, root)
+    if is_v2 and "memory" not in (root / "cgroup.subtree_control").read_text().split():
+        (root / "cgroup.subtree_control").write_text("+memory")
+    group = MemoryGroup(root, is_v2=is_v2)
+    group.directory.mkdir()
+    try:
+        group.limit(limit, with_swap=with_swap)
+        yield group
+    finally:
+        group.remove()
+
+
+def need_memory_groups(*, with_swap: bool = False) -> None:
     """Require memory cgroups."""
-    if why_no_groups():
+    if why_no_groups(with_swap=with_swap):
         lack("cgroups")
 
 
-def why_no_groups() -> str:
+def why_no_groups(*, with_swap: bool = False) -> str:
     """Return why no memory cgroup can be made, "" if one can."""
     try:
-        with MemoryGroup(1 << 30) as group:
+        with memory_group(1 << 30, with_swap=with_swap) as group:
             group.kills()
     except (OSError, StopIteration, LookupError) as error:
         return f"no memory cgroup can be made here: {error}"
