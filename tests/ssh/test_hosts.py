@@ -16,9 +16,9 @@ import pytest
 
 from support.disks import MakeDisk, missing
 from support.launch import PATIENCE, Launch, read_errors_until, read_until
-from support.processes import command_of, is_agent, parent_of, without_forks
+from support.processes import is_agent, parent_of, without_forks
 from support.specs import TFLAUNCH
-from support.sshd import USER, Sshd, StartSshd, home_for_client, kill, wait_dead
+from support.sshd import USER, Sshd, StartSshd, home_for_client, wait_dead
 from support.waiting import wait_gone
 
 pytestmark = pytest.mark.ssh
@@ -39,11 +39,6 @@ def shell_on(launch: Launch, hosts: Mapping[str, Sshd], script: str, settings: A
         **{"cluster": cluster, "strategy": "none", "command": ["sh", "-c", script], "workdir": "~", **fields},
         hosts=settings or {},
     )
-
-
-def living(sshd: Sshd) -> list[psutil.Process]:
-    """Return the processes of sessions, without sshd's own."""
-    return [process for process in sshd.survivors() if not "".join(command_of(process)[:1]).startswith("sshd")]
 
 
 def agents_of(sshd: Sshd) -> tuple[psutil.Process, psutil.Process]:
@@ -152,26 +147,6 @@ def test_a_broken_connection_costs_nothing(launch: Launch, sshd: StartSshd) -> N
     first, *lines = launch.log("worker:0").splitlines()
     assert first.isdigit()
     assert lines == [f"line {number}" for number in range(1, count + 1)]
-
-
-@pytest.mark.thorough
-def test_a_host_that_stops_answering_is_lost_after_the_fence(launch: Launch, sshd: StartSshd) -> None:
-    """Its agent stops the tasks by itself, nothing starts before, and the host is named: 125."""
-    hosts = {"h1": sshd(), "h2": sshd()}
-    limits = {"timeouts": {**QUICK, "lost_host": 5}, "restart": {"max": 1, "backoff": [0, 0]}}
-    running = launch.start("up", shell_on(launch, hosts, "echo up; exec sleep 9999", **limits))
-    read_until(running, "up", 2)
-    pids = [process.pid for process in living(hosts["h2"])]
-    connections = hosts["h2"].connections()
-    hosts["h2"].stop_listening()
-    kill(connections)
-    for pid in pids:
-        wait_gone(pid)
-    assert running.poll() is None
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 125, err
-    assert "h2: 127.0.0.3" in err
-    assert "refuses connections" in err
 
 
 def test_a_forwarded_agent_ends_with_its_login(launch: Launch, sshd: StartSshd) -> None:

@@ -77,7 +77,6 @@ def test_every_fault_of_a_host_is_found_in_one_visit(bed: Bed, launch: Launch) -
     other = fake_packages(launch.directory / "other", tensorflow="2.18.0", keras="3.5.0")
     elsewhere = launch.directory / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / "train.py").write_text("print('another')")
     late = launch.directory / "python-of-tomorrow"
     late.write_text(
         f"#!{VENV / 'python'}\nimport sys, time, os\n"
@@ -120,22 +119,13 @@ def test_every_fault_of_a_host_is_found_in_one_visit(bed: Bed, launch: Launch) -
     assert str(bed.home / "state") in found["checkpoints"]
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        pytest.param(
-            {"command": ["nosuch-program"]}, "command not found: 'nosuch-program'", marks=pytest.mark.thorough
-        ),
-        pytest.param({"workdir": "/nosuch"}, "there is no directory /nosuch", marks=pytest.mark.thorough),
-        ({"command": ["python", "nosuch.py"], "h2": {"ssh": "h2:9"}}, "nosuch.py is not there"),
-    ],
-)
-def test_what_is_missing_is_named(bed: Bed, launch: Launch, change: dict[str, Any], words: str) -> None:
-    """A command, a directory, a program and a host."""
+def test_what_is_missing_is_named(bed: Bed, launch: Launch) -> None:
+    """A program and a host."""
+    change: dict[str, Any] = {"command": ["python", "nosuch.py"], "h2": {"ssh": "h2:9"}}
     code, found = examined(bed.control(launch), spec(launch, **change))
     assert code == 3
-    assert words in found["program"]
-    assert ("h2" in found.get("reach", "")) == ("h2" in change)
+    assert "nosuch.py is not there" in found["program"]
+    assert "h2" in found["reach"]
 
 
 @pytest.mark.parametrize("preflight", [True, pytest.param(False, marks=pytest.mark.thorough)])
@@ -153,7 +143,6 @@ def test_up_finds_a_closed_port_before_tensorflow_starts(bed: Bed, launch: Launc
     assert (launch.directory / "started").exists() != preflight
 
 
-@pytest.mark.thorough
 @pytest.mark.thorough
 def test_many_hosts_are_examined_side_by_side(make_bed: Any, launch: Launch) -> None:
     """24 hosts, each reaching all others; the kernel's neighbour table limits the number (1024)."""

@@ -385,21 +385,32 @@ def test_a_key_that_becomes_right(machine: Machine) -> None:
     assert words in machine.error(target._replace(identity_files=()))
 
 
-def test_a_host_that_takes_no_keys(machine: Machine) -> None:
-    """Passwords are never tried."""
-    host = machine.start(lines=["PubkeyAuthentication no", "PasswordAuthentication yes"])
-    sentence = machine.error(machine.target(host))
-    assert "takes no keys from user" in sentence
-    assert re.search("only password.*; allow PubkeyAuthentication there$", sentence)
-    shared = machine.error(machine.target(host, is_shared=True))
-    assert shared == f"{sentence}; a connection that ssh shares (ControlPath) is not used"
+OLD = r"\(SSH-2.0-\S+.*\) is too old or too strict for tflaunch: no acceptable "
+CONFIGURED_OTHERWISE = {
+    "no keys": (
+        ["PubkeyAuthentication no", "PasswordAuthentication yes"],
+        "takes no keys from user .*only password.*; allow PubkeyAuthentication there$",
+    ),
+    "more than a key": (
+        ["AuthenticationMethods publickey,password", "PasswordAuthentication yes"],
+        f"accepts a key of user {USER}, but wants password too; let keys be enough there",
+    ),
+    "ciphers": (["Ciphers chacha20-poly1305@openssh.com"], f"{OLD}ciphers; see"),
+    "key exchange": (["KexAlgorithms sntrup761x25519-sha512@openssh.com"], f"{OLD}kex algorithm; see"),
+    "MACs": (["MACs umac-128@openssh.com", "Ciphers aes128-ctr"], f"{OLD}macs; see"),
+}
 
 
-def test_a_host_that_wants_more(machine: Machine) -> None:
-    """A key alone may not be enough."""
-    host = machine.start(lines=["AuthenticationMethods publickey,password", "PasswordAuthentication yes"])
-    words = f"accepts a key of user {USER}, but wants password too; let keys be enough there"
-    assert words in machine.error(machine.target(host))
+@pytest.mark.parametrize("case", CONFIGURED_OTHERWISE)
+def test_a_host_that_is_configured_otherwise(machine: Machine, case: str) -> None:
+    """It wants something else than a key, which is never tried, or an algorithm that paramiko does not know."""
+    lines, words = CONFIGURED_OTHERWISE[case]
+    target = machine.target(machine.start(lines=lines))
+    sentence = machine.error(target)
+    assert re.search(words, sentence)
+    if case == "no keys":
+        shared = machine.error(target._replace(is_shared=True))
+        assert shared == f"{sentence}; a connection that ssh shares (ControlPath) is not used"
 
 
 # ---- agents that do not help
@@ -599,29 +610,6 @@ def test_a_black_hole(machine: Machine) -> None:
         assert machine.error(target._replace(connect_timeout=SOON)).startswith(words)
 
 
-NOT_SSH = {
-    "HTTP": (b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n", "HTTP/1.1 400 Bad Request"),
-    "TLS": (b"\x15\x03\x01\0\x02\x02\x46", r"\x15\x03\x01\x00\x02\x02F"),
-    "binary": (b"\xff" * 1000 + b"\n", "\N{REPLACEMENT CHARACTER}" * 57 + "..."),
-    "100 KB": (b"x" * 100_000, "x" * 57 + "..."),
-    "100 KB before a version": (b"motd\n" * 20_000 + b"SSH-2.0-x\r\n", "motd"),
-    "empty lines": (b"\n" * 101, ""),
-    "words": (b"Exceeded MaxStartups\r\n", "Exceeded MaxStartups"),
-}
-
-
-@pytest.mark.parametrize("case", NOT_SSH)
-def test_a_port_that_speaks_something_else(machine: Machine, case: str) -> None:
-    """It is quoted, made safe for a terminal."""
-    words, shown = NOT_SSH[case]
-    sentence = machine.error(machine.stranger(lambda client: client.sendall(words)))
-    if shown:
-        assert f'does not speak SSH but says "{shown}' in sentence
-        assert sentence.endswith("is that the port of sshd?")
-    else:
-        assert "hangs up before it says anything" in sentence
-
-
 def test_words_before_the_version(machine: Machine) -> None:
     """Some lines are allowed, and skipped."""
     host = machine.start()
@@ -640,15 +628,20 @@ def test_words_before_the_version(machine: Machine) -> None:
     assert machine.reach(machine.target(host, address="127.0.0.9", port=gate.port, host_key_name="127.0.0.9"))
 
 
-GIVES_UP = {
-    "at once": (b"", "hangs up before it says anything; its sshd may not let this machine in, or have too many"),
-    "after its version": (
-        b"SSH-2.0-x\r\n",
-        "hangs up during the handshake; its sshd may have too many new connections",
-    ),
+ELSE, NO_END = 'does not speak SSH but says "', "the handshake with 127.0.0.9:"
+SAID = {
+    "HTTP": (b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n", f"{ELSE}HTTP/1.1 400 Bad Request"),
+    "TLS": (b"\x15\x03\x01\0\x02\x02\x46", rf"{ELSE}\x15\x03\x01\x00\x02\x02F"),
+    "binary": (b"\xff" * 1000 + b"\n", f"{ELSE}{chr(0xFFFD) * 57}..."),
+    "100 KB": (b"x" * 100_000, f"{ELSE}{'x' * 57}..."),
+    "100 KB before a version": (b"motd\n" * 20_000 + b"SSH-2.0-x\r\n", f"{ELSE}motd"),
+    "words": (b"Exceeded MaxStartups\r\n", f"{ELSE}Exceeded MaxStartups"),
+    "empty lines": (b"\n" * 101, "hangs up before it says anything"),
+    "nothing": (b"", "hangs up before it says anything; its sshd may not let this machine in, or have too many"),
+    "version": (b"SSH-2.0-x\r\n", "hangs up during the handshake; its sshd may have too many new connections"),
     "version 1": (b"SSH-1.5-old\r\n", "(SSH-1.5-old) is too old or too strict for tflaunch: 1.5 instead of 2.0"),
-    "no packet": (b"SSH-2.0-x\r\n" + b"\0\0\0\x0b\x0a" + b"x" * 100, "the handshake with 127.0.0.9:"),
-    "100 KB": (b"SSH-2.0-x\r\n" + b"x" * 100_000, "the handshake with 127.0.0.9:"),
+    "no packet": (b"SSH-2.0-x\r\n" + b"\0\0\0\x0b\x0a" + b"x" * 100, NO_END),
+    "100 KB after its version": (b"SSH-2.0-x\r\n" + b"x" * 100_000, NO_END),
     "farewell": (
         b"SSH-2.0-x\r\n\0\0\0\x1c\x0a\1\0\0\0\2\0\0\0\4full\0\0\0\0" + b"\0" * 10,
         'ends the handshake: "full"',
@@ -656,17 +649,19 @@ GIVES_UP = {
 }
 
 
-@pytest.mark.parametrize("case", GIVES_UP)
-def test_a_server_that_gives_up(machine: Machine, case: str) -> None:
-    """At any time during the handshake."""
-    words, shown = GIVES_UP[case]
+@pytest.mark.parametrize("case", SAID)
+def test_a_port_that_says_something_else_and_hangs_up(machine: Machine, case: str) -> None:
+    """At any time during the handshake; it is quoted, made safe for a terminal."""
+    words, shown = SAID[case]
 
     def speak(client: socket.socket) -> None:
         client.sendall(words)
         client.shutdown(socket.SHUT_WR)
         read_all(client)
 
-    assert shown in machine.error(machine.stranger(speak))
+    sentence = machine.error(machine.stranger(speak))
+    assert shown in sentence
+    assert sentence.endswith("is that the port of sshd?") or ELSE not in shown
 
 
 def read_all(client: socket.socket) -> None:
@@ -695,22 +690,6 @@ def test_too_many_new_connections(machine: Machine) -> None:
     with socket.create_connection((host.address, host.port)) as other:
         other.recv(100)
         assert "MaxStartups" in machine.error(machine.target(host))
-
-
-@pytest.mark.parametrize(
-    ("line", "what"),
-    [
-        ("Ciphers chacha20-poly1305@openssh.com", "ciphers"),
-        ("KexAlgorithms sntrup761x25519-sha512@openssh.com", "kex algorithm"),
-        ("MACs umac-128@openssh.com", "macs"),
-    ],
-)
-def test_nothing_in_common(machine: Machine, line: str, what: str) -> None:
-    """An algorithm that paramiko does not know."""
-    lines = [line, *(["Ciphers aes128-ctr"] if "MACs" in line else [])]
-    sentence = machine.error(machine.target(machine.start(lines=lines)))
-    words = rf"\(SSH-2.0-\S+.*\) is too old or too strict for tflaunch: no acceptable {what}; see"
-    assert re.search(words, sentence)
 
 
 # ---- jump hosts
