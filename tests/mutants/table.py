@@ -541,7 +541,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.network.port_watch.PortWatch._look",
         "self._schedule()",
         "pass",
-        Suite("unit/test_port_watch.py"),
+        Suite("unit/test_silent_tasks.py"),
     ),
     "a task that writes again counts as silent": Edit(
         "tflaunch_worker.agent.stall.StallWatch.note_output",

@@ -6,8 +6,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from support.specs import DIRECTORY, MACHINE, made, planned
 from tflaunch.clusterspec import load, templates
@@ -38,13 +36,10 @@ def started(task: str = "worker:1", **fields: Any) -> TaskPlan:
     ("text", "value"),
     [
         ("--index={task.index}", "--index=1"),
-        ("{task.role}", "worker"),
-        ("{task.name}", "worker:1"),
+        ("{task.role} {task.name}", "worker worker:1"),
         ("{attempt}", "2"),
         ("{run}", "mine-1f2e"),
-        ("{cluster.worker}", "b:1,c:4567"),
-        ("{cluster.ps}", "d:1"),
-        ("{chief.host}", "a"),
+        ("{cluster.worker} {cluster.ps} {chief.host}", "b:1,c:4567 d:1 a"),
         ("{task.index}/{task.index}", "1/1"),
     ],
 )
@@ -58,15 +53,11 @@ def test_a_placeholder_is_filled_in_when_the_task_starts(text: str, value: str):
     ("text", "value"),
     [
         ("{{task.index}}", "{task.index}"),
-        ("{{attempt}}", "{attempt}"),
         ('{"a": {"b": 1}}', '{"a": {"b": 1}}'),
-        ("{}", "{}"),
         ("{0:.3f} {epoch:02d}", "{0:.3f} {epoch:02d}"),
         ("${run} ${task.index}", "${run} ${task.index}"),
-        ("{task}", "{task}"),
         ("{task.index!r}", "{task.index!r}"),
         ("{running}", "{running}"),
-        ("{", "{"),
     ],
 )
 def test_other_braces_stay(text: str, value: str):
@@ -115,18 +106,12 @@ def test_a_run_keeps_them_for_later_attempts_and_people_see_what_is_known():
     assert placeholders.shown(plan).tasks[1].argv[2:] == ("1", "localhost:auto,localhost:auto", "auto")
 
 
-JAX = {
-    "KERAS_BACKEND": "jax",
-    "KERAS_DISTRIBUTION_JOB_ADDRESSES": "b:1,c:4567",
-    "KERAS_DISTRIBUTION_NUM_PROCESSES": "2",
-    "KERAS_DISTRIBUTION_PROCESS_ID": "1",
-}
-
-
 def test_variables_of_jax_have_the_ports_of_the_attempt_unless_the_spec_sets_them():
     task = started(strategy="jax", cluster={"worker": ["b:1", "c"]})
-    assert JAX.items() <= task.env.items()
-    assert set(JAX) <= set(task.env["TFLAUNCH_SET"].split(","))
+    names = ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")
+    assert [task.env[f"KERAS_DISTRIBUTION_{name}"] for name in names] == ["b:1,c:4567", "2", "1"]
+    assert task.env["TFLAUNCH_SET"].count("KERAS_DISTRIBUTION_") == len(names)
+    assert "KERAS_BACKEND" in task.env["TFLAUNCH_SET"]
     task = started(strategy="jax", cluster={"worker": 2}, env={"KERAS_BACKEND": "torch"})
     assert task.env["KERAS_BACKEND"] == "torch"
     assert "KERAS_BACKEND" not in task.env["TFLAUNCH_SET"]
@@ -155,17 +140,6 @@ def test_tasks_that_have_a_host_keep_it() -> None:
     placed = placement.spread(mixed, ["a", "b", "c"])
     assert (hosts(placed, "chief"), hosts(placed), hosts(placed, "ps")) == (["a"], ["h9", "b"], ["c"])
     assert list(placed.cluster) == ["ps", "worker", "chief"]
-
-
-@given(st.integers(1, 60), st.lists(st.sampled_from("abcdef"), min_size=1, max_size=20))
-def test_a_spread_is_even(tasks: int, slots: list[str]) -> None:
-    placed = hosts(placement.spread(spec(cluster={"worker": tasks}), slots))
-    assert len(placed) == tasks
-    per_slot = [placed.count(host) / slots.count(host) for host in set(slots)]
-    if tasks >= len(set(slots)):
-        assert max(per_slot) - min(per_slot) < 2
-    else:
-        assert max(placed.count(host) for host in set(slots)) == 1
 
 
 def test_nodes_take_the_place_of_named_hosts() -> None:

@@ -8,13 +8,19 @@ from typing import Any
 import pytest
 
 from support.specs import DIRECTORY, GOOD, MACHINE, SMALLEST, SMALLEST_LOCAL, planned
-from tflaunch.clusterspec.values import Address
+from tflaunch.clusterspec.values import ROLES, Address
 from tflaunch.plan import attempts, placeholders, serialize
 from tflaunch.plan.model import HostPlan, Plan, TaskPlan
+from tflaunch.plan.tf_config import compile_tf_config, has_cluster, members
 
 pytestmark = pytest.mark.unit
 
 PARAMETER_SERVER = GOOD["parameter-servers"]
+CHIEF, WORKERS, PS, EVALUATOR = ["c:1"], ["w0:1", "w1:1"], ["p0:1", "p1:1"], ["e:1"]
+MIRRORED = {"chief": CHIEF, "worker": WORKERS}
+EVALUATED = {"worker": WORKERS, "evaluator": EVALUATOR}
+SERVED = {**MIRRORED, "ps": PS}
+ALL_ROLES = {**SERVED, "evaluator": EVALUATOR}
 SHARES_OF_8 = {1: None, 2: "4", 3: "2", 16: "1"}  # cores
 
 
@@ -44,10 +50,15 @@ class TestShape:
             assert all(isinstance(value, str) for value in process["env"].values())
             assert not set(process["unset"]) & set(process["env"])
 
-    def test_tasks_are_named_by_role_and_index(self):
+    def test_tasks_are_named_by_role_and_index_and_know_it(self):
         cluster = {"ps": 1, "evaluator": 1, "worker": 2, "chief": 1}
         tasks = plan_of(SMALLEST_LOCAL, cluster=cluster).tasks
         assert [task.task for task in tasks] == ["chief:0", "worker:0", "worker:1", "ps:0", "evaluator:0"]
+        with pytest.raises(KeyError):
+            plan_of(SMALLEST_LOCAL).find("worker")
+        env = task_of(SMALLEST_LOCAL, "worker:1").env
+        assert env["TFLAUNCH_TASK"] == "worker:1"
+        assert {"TFLAUNCH_RUN", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR"} <= env.keys()
 
     def test_a_port_that_is_chosen_at_the_start_reads_auto_in_address_and_tf_config(self):
         shown = serialize.as_json(placeholders.shown(plan_of(GOOD["chosen-ports"])))
@@ -61,15 +72,6 @@ class TestShape:
         assert board.argv == ("tensorboard", "--logdir", "logs")
         assert "TF_CONFIG" not in board.env
         assert "TF_CONFIG" in board.unset
-
-    def test_every_task_knows_its_name(self):
-        env = task_of(SMALLEST_LOCAL, "worker:1").env
-        assert env["TFLAUNCH_TASK"] == "worker:1"
-        assert {"TFLAUNCH_RUN", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR"} <= env.keys()
-
-    def test_a_task_that_is_not_there_is_not_found(self):
-        with pytest.raises(KeyError):
-            plan_of(SMALLEST_LOCAL).find("worker")
 
     @pytest.mark.parametrize(
         ("data", "success"),
@@ -85,10 +87,6 @@ class TestResolve:
         assert [task.address for task in resolved.tasks] == [Address("localhost", 4001), Address("localhost", 4002)]
         assert clusters_of(resolved) == [{"worker": ["localhost:4001", "localhost:4002"]}] * 2
 
-    def test_a_task_without_a_new_port_keeps_what_it_has(self):
-        resolved = attempts.resolve(plan_of(GOOD["chosen-ports"]), {})
-        assert clusters_of(resolved)[0] == {"worker": ["alpha:auto", "beta:2222"]}
-
     def test_resolving_again_changes_nothing_but_the_addresses(self):
         before, ports = plan_of(SMALLEST_LOCAL), {"worker:0": 5001, "worker:1": 5002}
         once = attempts.resolve(before, {"worker:0": 4001, "worker:1": 4002})
@@ -97,7 +95,10 @@ class TestResolve:
         assert without[0] == without[1]
 
     def test_a_plan_asks_for_the_ports_of_the_spec_and_zero_for_a_free_one(self):
-        assert attempts.wanted_ports(plan_of(GOOD["chosen-ports"])) == {"worker:0": 0, "worker:1": 2222}
+        """A task without a new port keeps what it has."""
+        plan = plan_of(GOOD["chosen-ports"])
+        assert attempts.wanted_ports(plan) == {"worker:0": 0, "worker:1": 2222}
+        assert clusters_of(attempts.resolve(plan, {}))[0] == {"worker": ["alpha:auto", "beta:2222"]}
 
 
 class TestEnvironment:
@@ -129,15 +130,16 @@ class TestEnvironment:
     def test_a_strategy_of_one_process_has_no_tf_config_and_inherits_none(self, strategy: str):
         """An unrelated TF_CONFIG would make it wait for other tasks."""
         task = task_of(SMALLEST_LOCAL, cluster={"worker": 1}, strategy=strategy)
-        assert "TF_CONFIG" not in task.env
         assert "TF_CONFIG" in task.unset
-        assert "TF_GRPC_REUSE_PORT" not in task.env
+        assert not {"TF_CONFIG", "TF_GRPC_REUSE_PORT"} & task.env.keys()
+        assert [compile_tf_config(strategy, ALL_ROLES, role, 0) for role in ROLES] == [None] * len(ROLES)
+        assert (has_cluster(strategy), members(strategy)) == (False, ())
 
-    @pytest.mark.parametrize("task", ["chief:0", "worker:0", "ps:0"])
-    def test_tasks_of_a_parameter_server_job_get_the_grpc_setting_of_its_tutorial(self, task: str):
+    def test_tasks_of_a_parameter_server_job_get_the_grpc_setting_of_its_tutorial(self):
         """And may share the port that is held for them."""
-        env = task_of(PARAMETER_SERVER, task).env
-        assert (env["GRPC_FAIL_FAST"], env["TF_GRPC_REUSE_PORT"]) == ("use_caller", "true")
+        for task in ("chief:0", "worker:0", "ps:0"):
+            env = task_of(PARAMETER_SERVER, task).env
+            assert (env["GRPC_FAIL_FAST"], env["TF_GRPC_REUSE_PORT"]) == ("use_caller", "true")
         assert "GRPC_FAIL_FAST" not in task_of(SMALLEST_LOCAL).env
 
     @pytest.mark.parametrize(
@@ -358,3 +360,28 @@ class TestLease:
     def test_a_link_is_given_up_early_enough_to_be_restored(self):
         assert planned(SMALLEST).timeouts.heartbeat == 5
         assert planned({**SMALLEST, "timeouts": {"lease": 6}}).timeouts.heartbeat == 2
+
+
+@pytest.mark.parametrize(
+    ("strategy", "declared", "task", "cluster"),
+    [
+        ("multi_worker_mirrored", {"worker": WORKERS}, ("worker", 1), {"worker": WORKERS}),
+        ("multi_worker_mirrored", MIRRORED, ("worker", 0), MIRRORED),
+        ("multi_worker_mirrored", MIRRORED, ("chief", 0), MIRRORED),
+        ("multi_worker_mirrored", EVALUATED, ("worker", 1), {"worker": WORKERS}),  # it does not see the evaluator
+        ("multi_worker_mirrored", EVALUATED, ("evaluator", 0), EVALUATED),
+        ("multi_worker_mirrored", ALL_ROLES, ("worker", 0), MIRRORED),  # which has never a ps
+        *(("parameter_server", ALL_ROLES, task, SERVED) for task in (("chief", 0), ("worker", 1), ("ps", 1))),
+        ("parameter_server", ALL_ROLES, ("evaluator", 0), ALL_ROLES),
+        ("none", ALL_ROLES, ("worker", 1), ALL_ROLES),
+        ("none", {"ps": PS}, ("ps", 0), {"ps": PS}),
+        ("none", {"worker": WORKERS, "tensorboard": ["t:6006"]}, ("worker", 0), {"worker": WORKERS}),  # no sidecar
+    ],
+)
+def test_a_task_finds_the_cluster_of_its_strategy_and_itself(
+    strategy: str, declared: dict[str, list[str]], task: tuple[str, int], cluster: dict[str, Any]
+):
+    """As compact JSON, whose roles have a fixed order, however the spec orders them."""
+    (role, index), shuffled = task, dict(reversed(declared.items()))
+    whole = {"cluster": cluster, "task": {"type": role, "index": index}}
+    assert compile_tf_config(strategy, shuffled, role, index) == json.dumps(whole, separators=(",", ":"))

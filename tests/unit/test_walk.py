@@ -48,35 +48,38 @@ MANY_SECONDS = 1e6
 
 NEVER = {"max": 0}
 ONCE = {"max": 1, "backoff": [1, 1], "window": MANY_SECONDS}
-NIGHTLY = ONCE if LONG else NEVER
-"""What the largest jobs may restart: a restart makes their walks ten times as long. "mirrored" shows
-every day what a restart of all tasks leads to, "tensorboard" that of a sidecar.
-"""
 SIDECAR = {"board": {"command": "board"}}
 
 EXITS = ((0, None), (7, None), (None, 9))
 """How processes end in the walk: (code, signal)."""
 FEW_EXITS = ((0, None), (None, 9))
-"""How they end in the largest jobs, and by day in all that restart."""
+"""How they end in the largest jobs, and in all that restart."""
 
 REQUIRED = {"command": "serve", "required": True}
 JOBS = {
     "mirrored": clustered({"worker": 2}, restart=ONCE, timeouts={"lost_host": 0}),
     "chief rule": clustered({"worker": 2}, restart=NEVER, success="chief"),
-    "parameter server": clustered({"chief": 1, "worker": 1, "ps": 1}, restart=NIGHTLY),
-    "evaluator": clustered({"worker": 1, "evaluator": 1}, restart=NIGHTLY),
-    "sidecar": clustered({"worker": 1}, restart=NIGHTLY, sidecars=SIDECAR),
+    "parameter server": clustered({"chief": 1, "worker": 1, "ps": 1}, restart=NEVER),
+    "evaluator": clustered({"worker": 1, "evaluator": 1}, restart=NEVER),
+    "sidecar": clustered({"worker": 1}, restart=NEVER, sidecars=SIDECAR),
     "sidecars alone": planned({"sidecars": {"a": REQUIRED, "b": REQUIRED}, "restart": NEVER}),
     "tensorboard": clustered({"worker": 1}, restart=ONCE, tensorboard="logs/"),
     "tensorboard far away": clustered({"worker": ["far"]}, restart=NEVER, tensorboard="."),
-    "limits": clustered({"worker": 2}, restart=NIGHTLY, timeouts={"start": 30, "finish": 5, "deadline": 90}),
-    "no cluster": clustered({"worker": 2}, strategy="none", restart=NIGHTLY),
+    "limits": clustered({"worker": 2}, restart=NEVER, timeouts={"start": 30, "finish": 5, "deadline": 90}),
+    "no cluster": clustered({"worker": 2}, strategy="none", restart=NEVER),
     "one far host": clustered({"worker": ["far"]}, restart=ONCE, timeouts={"lost_host": 2}),
-    "two far hosts": clustered({"worker": ["far", "farther"]}, restart=ONCE | {"backoff": [0, 0]} if LONG else NEVER),
+    "two far hosts": clustered({"worker": ["far", "farther"]}, restart=NEVER),
 }
+RESTARTED = {
+    name: JOBS[name]._replace(restart=JOBS["mirrored"].restart)
+    for name in ("parameter server", "evaluator", "sidecar", "limits", "no cluster", "two far hosts")
+}
+"""Jobs that restart once, which makes their walks ten times as long: in `make nightly` only. "mirrored" shows by day
+what a restart of all tasks leads to, "tensorboard" that of a sidecar.
+"""
 
 
-SAFE = ("evaluator", "sidecar", "tensorboard", "limits", "no cluster", *([] if LONG else ["parameter server"]))
+SAFE = ("evaluator", "sidecar", "tensorboard", "limits", "no cluster", "parameter server")
 """Jobs that are walked without losing a host: what a loss causes does not depend on what these jobs test. In these
 the user requests restarts and the end from another terminal.
 """
@@ -273,7 +276,7 @@ def _of_task(job: Job, world: World, entry: tuple[str, int, str]) -> list[tuple[
         ]
     is_wide = _is_wide(job)
     found: list[tuple[Event, World]] = []
-    for code, number in FEW_EXITS if is_wide or (job.plan.restart.max and not LONG) else EXITS:
+    for code, number in FEW_EXITS if is_wide or job.plan.restart.max else EXITS:
         exited = TaskExited(host, task, attempt, code, number, 0.0)
         after = becomes("exited")
         found.append((exited, after if code == 0 else _with_fault(job, after, task, code or 137)))
@@ -372,11 +375,14 @@ DAILY = ("parameter server", "sidecars alone", "tensorboard", "limits", "two far
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in DAILY else pytest.param(name, marks=pytest.mark.thorough) for name in JOBS]
+    ("name", "plan"),
+    [
+        *(pytest.param(*job, marks=() if job[0] in DAILY else pytest.mark.thorough, id=job[0]) for job in JOBS.items()),
+        *(pytest.param(*job, id=f"{job[0]} that restarts") for job in RESTARTED.items() if LONG),
+    ],
 )
-def test_invariants_hold_in_every_reachable_state(name: str) -> None:
+def test_invariants_hold_in_every_reachable_state(name: str, plan: Plan) -> None:
     """I1 to I5: one attempt at a time, no process left, the right culprit, the budget, and guaranteed termination."""
-    plan = JOBS[name]
     lost = OF_SAFE if name in SAFE else len(plan.hosts) - 1
     world = World(lost=lost, may_stick=name in STUCK, links=frozenset((host.host, "joining") for host in plan.hosts))
     first = State(step.begin_job("run", plan, 0.0), world, 0.0)
