@@ -73,11 +73,11 @@ class History:
         self, task: str, code: int | None = 0, signal: int | None = None, checkpoint: int = 0, **known: Any
     ) -> History:
         """Let a task's process exit and be gone; ``known``: other fields of its exit, such as ``failure``."""
-        attempt = self.job.tasks[task].attempt
-        exited, actions = TaskExited(HERE, task, attempt, code, signal, 0.0, **known), []
+        host, attempt = self.job.plan.find(task).host, self.job.tasks[task].attempt
+        exited, actions = TaskExited(host, task, attempt, code, signal, 0.0, **known), []
         self.happens(exited)
         actions += self.actions
-        self.happens(TaskGone(HERE, task, attempt, checkpoint))
+        self.happens(TaskGone(host, task, attempt, checkpoint))
         self.actions = actions + self.actions
         return self
 

@@ -9,7 +9,7 @@ import pytest
 from support.job_history import Willing
 from support.specs import clustered
 from tflaunch.core.actions import StopTask
-from tflaunch.core.events import HostLeaving, HostLost, TaskExited, TaskGone
+from tflaunch.core.events import HostLeaving, HostLost
 from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Cause, Phase
 from tflaunch.plan.attempts import addresses
@@ -26,7 +26,8 @@ def gang(**fields: object) -> Willing:
 
 
 def test_a_gang_restarts_smaller_when_a_host_stays_away() -> None:
-    """The remaining workers are renumbered, and TF_CONFIG lists no other."""
+    """The remaining workers are renumbered, and TF_CONFIG lists no other. A host whose agent died alone is there."""
+    assert gang().happens(HostLost("b", "the agent was killed")).waits(2).workers() == ["a", "b", "c"]
     job = gang().loses("b").waits(2)
     assert job.job.phase is Phase.RUNNING
     assert job.workers() == ["a", "c"]
@@ -34,39 +35,23 @@ def test_a_gang_restarts_smaller_when_a_host_stays_away() -> None:
     last = job.job.plan.find("worker:1")
     assert (last.task_index, last.env["TFLAUNCH_TASK"]) == (1, "worker:1")
     assert len(addresses(job.job.plan)["worker"]) == 2
-    job.happens(TaskExited("a", "worker:0", 1, 0, None, 0.0), TaskGone("a", "worker:0", 1))
-    job.happens(TaskExited("c", "worker:1", 1, 0, None, 0.0), TaskGone("c", "worker:1", 1))
+    job.ends("worker:0").ends("worker:1")
     assert (job.waits(1).job.phase, job.job.exit_code) == (Phase.ENDED, 0)
 
 
-def test_a_host_that_is_there_at_the_restart_is_not_missed() -> None:
-    """Only its agent had died: it is tried at once."""
-    job = gang().happens(HostLost("b", "the agent was killed")).waits(2)
-    assert job.workers() == ["a", "b", "c"]
-
-
 def test_a_gang_grows_again_when_the_host_is_back() -> None:
-    """Not before the work since the last restart outweighs the interruption, and not charged to the budget."""
+    """Not before the work since the last restart outweighs the interruption, which costs no work and no budget."""
     job = gang().loses("b").waits(2)
     job.away.clear()
     job.waits(55)
     assert job.workers() == ["a", "c"]
-    charged = job.job.restarts.budget.charged
-    job.waits(10)
-    assert job.job.phase is Phase.RUNNING
-    assert job.workers() == ["a", "b", "c"]
-    assert job.job.restarts.budget.charged == charged
-
-
-def test_those_who_must_make_room_get_their_grace_to_save() -> None:
-    """Growing a gang must not cost work."""
-    job = gang().loses("b").waits(2)
-    job.away.clear()
-    stopped: list[Any] = []
+    charged, stopped = job.job.restarts.budget.charged, list[float]()
     while not stopped:
         job.waits(1)
         stopped = [action.grace for action in job.seen if isinstance(action, StopTask)]
     assert stopped == [10, 10]
+    assert (job.job.phase, job.workers()) == (Phase.RUNNING, ["a", "b", "c"])
+    assert job.job.restarts.budget.charged == charged
 
 
 @pytest.mark.parametrize("fields", [{}, {"restart": {"max": 0}}])
@@ -135,7 +120,7 @@ def test_a_parameter_server_job_goes_on_with_fewer_workers() -> None:
     """The host is retried now and then; the job succeeds without it."""
     job = Willing(clustered(SERVERS, **{**ELASTIC, "elastic": {"min_workers": 1, "retry": 60}})).loses("b").waits(7200)
     assert job.job.phase is Phase.RUNNING
-    job.happens(TaskExited("a", "chief:0", 0, 0, None, 0.0), TaskGone("a", "chief:0", 0))
+    job.ends("chief:0")
     assert (job.waits(1).job.phase, job.job.exit_code) == (Phase.ENDED, 0)
 
 
@@ -154,7 +139,8 @@ def test_the_host_of_a_sidecar_is_tried_again_while_the_job_runs() -> None:
     job.loses("c").waits(600)
     assert job.job.phase is Phase.RUNNING
     assert job.job.hosts["c"].phase is HostPhase.DOWN
-    job.happens(TaskExited("a", "worker:0", 0, None, 9, 0.0), TaskGone("a", "worker:0", 0)).waits(600)
+    job.ends("worker:0", None, 9)
+    job.waits(600)
     assert job.job.phase is Phase.RUNNING
     assert job.job.tasks["worker:0"].attempt > 0
 
@@ -167,8 +153,8 @@ def test_a_drained_host_lets_its_tasks_and_their_peers_save() -> None:
     job = gang().happens(HostLeaving("b", "terminated", is_drain=True))
     assert job.job.phase is Phase.SAVING
     assert not [action for action in job.seen if isinstance(action, StopTask)]
-    for host, task in (("a", "worker:0"), ("b", "worker:1"), ("c", "worker:2")):
-        job.happens(TaskExited(host, task, 0, 42, None, 0.0, was_told=host == "b"), TaskGone(host, task, 0))
+    for task in ("worker:0", "worker:1", "worker:2"):
+        job.ends(task, 42, was_told=task == "worker:1")
     job.loses("b").waits(5)
     assert (job.job.phase, job.workers()) == (Phase.RUNNING, ["a", "c"])
     assert (len(job.job.restarts.budget.charged), len(job.job.restarts.budget.free)) == (0, 1)
@@ -178,21 +164,18 @@ def test_a_task_that_exits_with_0_because_its_host_is_drained_is_not_done() -> N
     """Its program may have saved and left, as at the end of its training."""
     plan = clustered({"worker": ["a", "a"]}, **QUICK)
     job = Willing(plan).happens(HostLeaving("a", "terminated", is_drain=True))
-    for task in ("worker:0", "worker:1"):
-        job.happens(TaskExited("a", task, 0, 0, None, 0.0, was_told=True), TaskGone("a", task, 0))
+    job.ends("worker:0", was_told=True).ends("worker:1", was_told=True)
     assert (job.job.phase, job.job.exit_code) == (Phase.BACKING_OFF, None)
     job.happens(HostLost("a", "it has ended")).waits(5)
     assert [job.job.tasks[f"worker:{index}"].attempt for index in range(2)] == [1, 1]
-    for task in ("worker:0", "worker:1"):
-        job.happens(TaskExited("a", task, 1, 0, None, job.now), TaskGone("a", task, 1))
-    assert job.job.exit_code == 0
+    assert job.ends("worker:0").ends("worker:1").job.exit_code == 0
 
 
 @pytest.mark.parametrize(("code", "signal"), [(None, 15), (0, None)])
 def test_a_worker_on_a_drained_host_is_not_charged(code: int | None, signal: int | None) -> None:
     """It returns with its host."""
     job = Willing(clustered(SERVERS, **QUICK)).happens(HostLeaving("b", "terminated", is_drain=True))
-    job.happens(TaskExited("b", "worker:0", 0, code, signal, 0.0, was_told=True), TaskGone("b", "worker:0", 0))
+    job.ends("worker:0", code, signal, was_told=True)
     job.happens(HostLost("b", "it has ended")).waits(2)
     worker = job.job.tasks["worker:0"]
     assert (worker.attempt, len(worker.budget.charged), len(worker.budget.free)) == (1, 0, 1)

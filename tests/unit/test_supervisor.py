@@ -128,6 +128,8 @@ def test_the_first_failure_is_the_culprit_and_its_code_the_jobs() -> None:
     """How the other tasks end afterwards does not count."""
     history = mirrored(3, restart={"max": 0}).happens(TaskExited(HERE, "worker:1", 0, 7, None, 0.0))
     assert set(history.stopped()) == {"worker:0", "worker:1", "worker:2"}
+    graces = [action.grace for action in history.actions if isinstance(action, StopTask)]
+    assert max(graces) <= 0.25  # they ignore TERM, and cannot be saved
     history.ends("worker:0", 1).ends("worker:2", None, 9).happens(TaskGone(HERE, "worker:1", 0))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 7)
     assert history.job.culprit is not None
@@ -196,12 +198,16 @@ def test_sidecars_and_evaluators_never_fail_a_job() -> None:
     assert history.ends("worker:0").job.exit_code == 0
 
 
-def test_ctrl_c_gives_grace_and_a_second_one_kills() -> None:
+def test_ctrl_c_gives_grace_a_second_one_kills_and_the_third_waits_for_nothing() -> None:
     history = mirrored(1).happens(Interrupted(2))
     assert history.actions == [StopTask(HERE, "worker:0", 0, 10.0)]
     history.happens(Interrupted(2))
-    assert history.actions == [StopTask(HERE, "worker:0", 0, 0.0)]
+    assert (history.job.phase, history.actions) == (Phase.STOPPING, [StopTask(HERE, "worker:0", 0, 0.0)])
+    stopping = history.job
     assert history.ends("worker:0").job.exit_code == 130
+    history.job = stopping
+    history.happens(Interrupted(2))
+    assert (history.job.phase, history.job.exit_code, len(history.job.unended())) == (Phase.ENDED, 125, 1)
 
 
 def test_ctrl_c_never_exits_0() -> None:
@@ -212,12 +218,6 @@ def test_ctrl_c_never_exits_0() -> None:
     assert history.job.exit_code == 130
     history = mirrored(1).ends("worker:0", None, 9).happens(Interrupted(15))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 143)
-
-
-def test_survivors_of_a_mirrored_gang_are_not_waited_for() -> None:
-    """They ignore TERM and cannot be saved: KILL follows within 0.25 s."""
-    history = mirrored(2, restart={"max": 0}).happens(TaskExited(HERE, "worker:1", 0, 7, None, 0.0))
-    assert all(isinstance(action, StopTask) and action.grace <= 0.25 for action in history.actions)
 
 
 @pytest.mark.parametrize("limit", ["deadline", "start"])
@@ -240,20 +240,18 @@ def test_the_finish_limit_counts_from_the_first_clean_exit() -> None:
 # ---- preemption
 
 
-def test_a_preempted_gang_may_save_together_and_starts_again_for_free() -> None:
-    """The first exit with 42 stops no task; when all have saved, the next attempt starts, free of charge."""
-    history = mirrored(restart={"max": 1, "backoff": [1, 1]}).ends("worker:1", 42)
+@pytest.mark.parametrize("code", [42, 143])
+def test_a_preempted_gang_may_save_together_and_starts_again_for_free(code: int) -> None:
+    """Such an exit stops no other task before the grace is over; servers have nothing to save."""
+    history = mirrored(timeouts={"grace": 7}).ends("worker:1", code)
     assert (history.job.phase, history.stopped()) == (Phase.SAVING, [])
-    history.ends("worker:0", 42)
+    saving, began = history.job, history.now
+    history.ends("worker:0", code)
     assert history.job.phase is Phase.BACKING_OFF
     assert (history.job.restarts.budget.charged, len(history.job.restarts.budget.free)) == ((), 1)
-
-
-def test_peers_that_do_not_end_after_a_preemption_are_ended() -> None:
-    history = mirrored(timeouts={"grace": 7}).ends("worker:1", 143)
-    began = history.now
-    assert history.wait().stopped() == ["worker:0"]
-    assert history.now - began == 7
+    history.job = saving
+    assert (history.wait().stopped(), history.now - began) == (["worker:0"], 7)
+    assert set(parameter_server().ends("chief:0", code).stopped()) == {"worker:0", "worker:1", "ps:0"}
 
 
 def test_a_term_from_elsewhere_is_a_preemption_without_saving() -> None:
@@ -264,22 +262,16 @@ def test_a_term_from_elsewhere_is_a_preemption_without_saving() -> None:
     assert (history.job.phase, len(history.job.restarts.budget.free)) == (Phase.BACKING_OFF, 1)
 
 
-def test_a_preempted_ps_chief_is_not_waited_for_by_servers() -> None:
-    """They have nothing to save."""
-    assert set(parameter_server().ends("chief:0", 42).stopped()) == {"worker:0", "worker:1", "ps:0"}
-
-
 # ---- the culprit
 
 
-def on_two_hosts() -> History:
-    history = History(clustered({"worker": ["a:1", "b:1"]}, restart={"max": 0}))
-    history.happens(HostJoined("a"), HostJoined("b"))
-    history.happens(NamesResolved("a", {"b": "10.0.0.2"}), NamesResolved("b", {"a": "10.0.0.1"}))
-    history.happens(PortsHeld("a", {"worker:0": 1}), PortsHeld("b", {"worker:1": 1}))
-    for task, host in (("worker:0", "a"), ("worker:1", "b")):
-        history.happens(TaskStarted(host, task, 0, 1, 0.0), PortOpened(host, task, 0))
-    return history
+def far(**fields: Any) -> History:
+    """Return a running job on two hosts."""
+    history = History(clustered({"worker": ["h1", "h2"]}, timeouts={"lease": 30, "grace": 10}, **fields))
+    history.happens(HostJoined("h1"), HostJoined("h2"))
+    history.happens(NamesResolved("h1", {"h2": "10.0.0.2"}), NamesResolved("h2", {"h1": "10.0.0.1"}))
+    history.happens(PortsHeld("h1", {"worker:0": 2222}), PortsHeld("h2", {"worker:1": 2222}))
+    return history.happens(*[TaskStarted(f"h{number + 1}", f"worker:{number}", 0, 7, 0.0) for number in range(2)])
 
 
 @pytest.mark.parametrize(
@@ -291,8 +283,8 @@ def on_two_hosts() -> History:
     ],
 )
 def test_the_culprit_is_who_exited_first_by_the_agents_clocks(first: tuple[Any, ...], second: tuple[Any, ...]) -> None:
-    history = on_two_hosts()
-    for host, task, (code, *when) in (("a", "worker:0", first), ("b", "worker:1", second)):
+    history = far(restart={"max": 0})
+    for host, task, (code, *when) in (("h1", "worker:0", first), ("h2", "worker:1", second)):
         history.happens(TaskExited(host, task, 0, code, None, *when), TaskGone(host, task, 0))
     assert history.job.exit_code == 7
 
@@ -365,12 +357,6 @@ def test_a_training_that_comes_further_each_time_goes_on(progress: str) -> None:
     assert (history.job.restarts.budget.charged, history.job.restarts.budget.advanced) == ((), 50)
 
 
-def test_what_all_tasks_raise_alike_is_not_retried() -> None:
-    history = mirrored().ends("worker:0", 1, failure=RAISED).ends("worker:1", 1, failure=RAISED)
-    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 1)
-    assert history.job.restarts.no_retry_reason == f"every task failed alike, so a restart would fail too: {RAISED}"
-
-
 @pytest.mark.parametrize(
     ("task", "failure", "attempts"),
     [
@@ -389,14 +375,22 @@ def test_a_chief_that_raises_the_same_twice_is_not_restarted_again(task: str, fa
     assert f"crash loop: the same failure {attempts} times" in history.job.restarts.no_retry_reason
 
 
+ALIKE = f"every task failed alike, so a restart would fail too: {RAISED}"
+
+
 @pytest.mark.parametrize(
-    "failures",
-    [(RAISED, "KeyError at data.py:7"), (RAISED, ""), ("output 01",) * 2, ("UnavailableError at train.py:41",) * 2],
+    ("first", "second", "reason"),
+    [
+        (RAISED, RAISED, ALIKE),
+        (RAISED, "KeyError at data.py:7", ""),
+        (RAISED, "", ""),
+        ("output 01", "output 01", ""),
+        ("UnavailableError at train.py:41", "UnavailableError at train.py:41", ""),  # an error of the network
+    ],
 )
-def test_other_failures_of_all_tasks_are_retried(failures: tuple[str, str]) -> None:
-    """Different ones, ones without an exception, and network errors, which all tasks see."""
-    history = mirrored().ends("worker:0", 1, failure=failures[0]).ends("worker:1", 1, failure=failures[1])
-    assert history.job.phase is Phase.BACKING_OFF
+def test_what_all_tasks_raise_alike_is_not_retried(first: str, second: str, reason: str) -> None:
+    job = mirrored().ends("worker:0", 1, failure=first).ends("worker:1", 1, failure=second).job
+    assert (job.phase, job.restarts.no_retry_reason) == (Phase.ENDED if reason else Phase.BACKING_OFF, reason)
 
 
 def test_a_worker_that_restarts_alone_may_fail_alike_now_and_then() -> None:
@@ -461,8 +455,7 @@ def test_evaluator_and_sidecars_live_through_a_restart_of_the_gang() -> None:
     history.wait().happens(PortsHeld(HERE, {"worker:0": 5}))
     assert history.actions == [StartTask(HERE, "worker:0", 1)]
     assert history.job.tasks["board"].is_alive
-    history.happens(TaskStarted(HERE, "worker:0", 1, 2, 0.0), TaskExited(HERE, "worker:0", 1, 0, None, 0.0))
-    history.happens(TaskGone(HERE, "worker:0", 1))
+    history.happens(TaskStarted(HERE, "worker:0", 1, 2, 0.0)).ends("worker:0")
     assert history.ends("evaluator:0").wait().stopped() == ["board"]
     history.ends("board", None, 15)
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
@@ -476,14 +469,6 @@ def test_what_only_looks_on_may_be_required() -> None:
     assert history.job.phase is Phase.RUNNING
     history.ends("board", 9).ends("worker:0", None, 15)
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 9)
-
-
-def test_it_may_fail_while_the_gang_restarts() -> None:
-    history = History(clustered({"worker": 1, "evaluator": 1}, restart={"backoff": [1, 1]})).start()
-    history.ends("worker:0", None, 9).ends("evaluator:0", 1)
-    history.wait().happens(PortsHeld(HERE, {"worker:0": 5, "evaluator:0": 6}))
-    history.happens(TaskStarted(HERE, "worker:0", 1, 2, 0.0)).wait()
-    assert history.job.tasks["evaluator:0"].is_alive
 
 
 # ---- before the first start, hosts try to reach each other
@@ -504,23 +489,16 @@ def prepared(cluster: dict[str, list[str]], **fields: object) -> History:
     return history
 
 
-def test_each_host_tries_the_tasks_of_the_others() -> None:
+def test_each_host_tries_the_tasks_of_the_others_before_they_start() -> None:
     """On their real addresses; it listens on the addresses of its own tasks."""
     history = prepared(FAR)
     assert history.actions == [
         ProbePeers("a", {"worker:0": 2222}, {"worker:1": ("b", 2222), "worker:2": ("b", 2223)}),
         ProbePeers("b", {"worker:1": 2222, "worker:2": 2223}, {"worker:0": ("a", 2222)}),
     ]
-    assert history.job.phase is Phase.PREPARING
-
-
-def test_the_tasks_start_when_all_have_reached_all() -> None:
-    history = prepared(FAR).happens(PeersProbed("a", {}))
-    assert not history.actions
+    assert (history.job.phase, history.happens(PeersProbed("a", {})).actions) == (Phase.PREPARING, [])
     history.happens(PeersProbed("b", {}))
-    assert [action.task for action in history.actions if isinstance(action, StartTask)] == [
-        "worker:0", "worker:1", "worker:2",
-    ]  # fmt: skip
+    assert [type(action) for action in history.actions] == [StartTask] * 3
 
 
 def test_what_is_out_of_reach_is_named_and_nothing_starts() -> None:
@@ -551,9 +529,8 @@ def test_tasks_that_need_nobody_elsewhere_are_not_asked(cluster: dict[str, list[
 def test_a_restart_does_not_ask_again() -> None:
     """The hosts reached each other once, and a restart must be quick."""
     history = Willing(clustered(FAR, restart={"backoff": [0, 0]}))
-    history.happens(TaskExited("a", "worker:0", 0, 1, None, history.now), TaskGone("a", "worker:0", 0))
-    assert history.job.attempt == 1
-    assert history.job.phase is Phase.RUNNING
+    history.ends("worker:0", 1)
+    assert (history.job.attempt, history.job.phase) == (1, Phase.RUNNING)
     assert not [action for action in history.seen if isinstance(action, ProbePeers)]
 
 
@@ -566,14 +543,6 @@ FENCE = 10 + 5  # grace and margin of a job without a lease
 def passes(job: History, seconds: float) -> History:
     job.now += seconds
     return job.happens(TimePassed())
-
-
-def far() -> History:
-    history = History(clustered({"worker": ["h1", "h2"]}, timeouts={"lease": 30, "grace": 10}))
-    history.happens(HostJoined("h1"), HostJoined("h2"))
-    history.happens(NamesResolved("h1", {"h2": "10.0.0.2"}), NamesResolved("h2", {"h1": "10.0.0.1"}))
-    history.happens(PortsHeld("h1", {"worker:0": 2222}), PortsHeld("h2", {"worker:1": 2222}))
-    return history.happens(*[TaskStarted(f"h{number + 1}", f"worker:{number}", 0, 7, 0.0) for number in range(2)])
 
 
 def test_a_host_that_confirms_nothing_is_given_up_after_grace_kill_and_fence() -> None:
@@ -593,8 +562,7 @@ def test_a_host_that_confirms_nothing_is_given_up_after_grace_kill_and_fence() -
 def test_a_process_that_waits_in_the_kernel_is_named_with_its_state() -> None:
     """And no other attempt follows, as the two would write to the same files."""
     job = mirrored(restart={"max": 3, "backoff": [0, 0]})
-    job.happens(TaskExited(HERE, "worker:0", 0, 1, None, 0.0), TaskGone(HERE, "worker:0", 0))
-    job.happens(TaskLingers(HERE, "worker:1", 0, 7, "state D in rpc_wait"))
+    job.ends("worker:0", 1).happens(TaskLingers(HERE, "worker:1", 0, 7, "state D in rpc_wait"))
     passes(job, FENCE + 1)
     assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
     assert job.job.restarts.no_retry_reason == "worker:1 may still run"
@@ -617,17 +585,10 @@ def test_a_success_whose_servers_do_not_end_is_not_reported_as_one() -> None:
     assert [task.task for task in job.job.unended()] == ["worker:0", "ps:0"]
 
 
-def test_the_third_signal_waits_for_nothing() -> None:
-    job = mirrored().happens(Interrupted(2), Interrupted(2))
-    assert job.job.phase is Phase.STOPPING
-    job.happens(Interrupted(2))
-    assert (job.job.phase, job.job.exit_code, len(job.job.unended())) == (Phase.ENDED, 125, 2)
-
-
 def test_a_host_that_leaves_and_does_not_end_is_given_up() -> None:
     """It may keep its link for ever."""
     job = far().happens(HostLeaving("h2", "its agent was terminated there", is_drain=True))
-    job.happens(TaskExited("h1", "worker:0", 0, None, 15, 0.0, was_told=True), TaskGone("h1", "worker:0", 0))
+    job.ends("worker:0", None, 15, was_told=True)
     for _ in range(5):
         if job.job.phase is not Phase.ENDED:
             job.wait()
@@ -637,7 +598,7 @@ def test_a_host_that_leaves_and_does_not_end_is_given_up() -> None:
 def test_a_host_whose_link_was_cut_gets_its_time_once_it_is_back() -> None:
     """It has only then got the order to stop its tasks."""
     job = far().happens(StopRequested(1.0))
-    job.happens(TaskExited("h1", "worker:0", 0, None, 15, 0.0), TaskGone("h1", "worker:0", 0), LinkLost("h2", "cut"))
+    job.ends("worker:0", None, 15).happens(LinkLost("h2", "cut"))
     job.now += 40
     job.happens(LinkRestored("h2", is_leaving=False))
     passes(job, 30)
