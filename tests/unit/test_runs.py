@@ -52,13 +52,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def test_a_run_is_found_by_name_or_beginning(place: Path) -> None:
+def test_a_run_is_found_by_name_or_beginning(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as it is unique; a name that is the beginning of another means itself."""
     assert runs.find_run(OLD) == place / OLD
     assert runs.find_run("eval") == place / OTHER
     assert runs.find_run("train-20260102") == place / NEW
     (place / "train").mkdir()
     assert runs.find_run("train") == place / "train"
+    monkeypatch.setenv("TFLAUNCH_HOME", str(place / "none"))
+    for name in (None, "train"):
+        with pytest.raises(TflaunchError, match=f"there are no runs in {place}/none/runs"):
+            runs.find_run(name)
 
 
 @pytest.mark.parametrize("name", ["missing", "", ".hidden", "..", "/", f"{OLD}/"])
@@ -67,48 +71,29 @@ def test_what_does_not_exist_is_one_sentence_with_what_does(place: Path, name: s
     with pytest.raises(TflaunchError, match=f"there is no run .*; the runs are {NEW}, {OLD}, {OTHER}$") as caught:
         runs.find_run(name)
     assert caught.value.exit_code == EXIT_USAGE
-
-
-def test_a_task_in_place_of_a_run_is_told_apart(place: Path) -> None:
     with pytest.raises(TflaunchError, match=f"'worker:1' is a task, not a run; the runs are {NEW}"):
         runs.find_run("worker:1")
 
 
 def test_the_name_of_a_job_means_its_live_run_else_the_newest(place: Path) -> None:
-    """Several live runs are ambiguous; a job whose name merely starts with it does not match."""
+    """So does no name. Several live runs are ambiguous; a job whose name merely starts with it does not match.
+
+    The newest is that by its start: a write to an old run changes nothing.
+    """
+    (place / OLD / "lock").touch()
+    assert runs.find_run(None) == place / NEW
     (place / "train-more-20260103-120000-dddd").mkdir()
     assert runs.find_run("train") == place / NEW
     assert runs.find_run("tra") == place / "train-more-20260103-120000-dddd"
     first = run_lock.take_lock(place / OLD)
-    assert runs.find_run("train") == runs.find_run("tra") == place / OLD
+    assert runs.find_run("train") == runs.find_run("tra") == runs.find_run(None) == place / OLD
     second = run_lock.take_lock(place / NEW)
-    with pytest.raises(
-        TflaunchError, match=f"several runs that match 'train' are live; name one of them: {NEW}, {OLD}$"
-    ):
-        runs.find_run("train")
+    for name, words in (("train", " that match 'train'"), (None, "")):
+        with pytest.raises(TflaunchError, match=f"several runs{words} are live; name one of them: {NEW}, {OLD}$"):
+            runs.find_run(name)
     assert runs.find_run("train-20260101") == place / OLD
     os.close(first)
     os.close(second)
-
-
-def test_without_a_name_the_only_live_run_goes_before_the_newest(place: Path) -> None:
-    """The newest by its start time: a write to an old run changes nothing."""
-    (place / OLD / "lock").touch()
-    assert runs.find_run(None) == place / NEW
-    first = run_lock.take_lock(place / OLD)
-    assert runs.find_run(None) == place / OLD
-    second = run_lock.take_lock(place / NEW)
-    with pytest.raises(TflaunchError, match=f"several runs are live; name one of them: {NEW}, {OLD}$"):
-        runs.find_run(None)
-    os.close(first)
-    os.close(second)
-
-
-def test_without_any_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "none"))
-    for name in (None, "train"):
-        with pytest.raises(TflaunchError, match=f"there are no runs in {tmp_path}/none/runs"):
-            runs.find_run(name)
 
 
 @pytest.mark.parametrize("level", ["", "runs", f"runs/{NEW}"])
@@ -120,8 +105,9 @@ def test_a_place_where_others_can_write_is_refused(place: Path, level: str, mode
     remedy = f"{path} can be written to by any user, .*; chmod go-w {path}, or set TFLAUNCH_HOME"
     with pytest.raises(TflaunchError, match=remedy):
         runs.find_run(NEW)
-    path.chmod(0o755)
-    assert runs.find_run(NEW) == place / NEW
+    for harmless in (0o755, 0o1777):  # others cannot replace entries of a sticky directory, such as /tmp
+        path.chmod(harmless if level == "" else 0o755)
+        assert runs.find_run(NEW) == place / NEW
 
 
 def test_a_shared_group_that_can_write_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,12 +139,6 @@ def test_the_home_of_another_user_is_refused(place: Path, monkeypatch: pytest.Mo
         with pytest.raises(TflaunchError, match=f"{place.parent} belongs to .*; run tflaunch as .*TFLAUNCH_HOME"):
             ask()
     assert len(list(place.iterdir())) == 5
-
-
-def test_a_sticky_directory_such_as_tmp_can_be_home(place: Path) -> None:
-    """Others cannot replace its entries; a `runs` owned by another user is refused."""
-    place.parent.chmod(0o1777)
-    assert runs.find_run(NEW) == place / NEW
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])
@@ -258,19 +238,15 @@ def test_the_socket_of_a_supervisor_has_its_name_only_while_it_listens(
     assert os.listdir(place / NEW) == []
 
 
-def test_a_child_does_not_keep_the_lock(place: Path) -> None:
+def test_a_child_does_not_keep_the_lock_and_a_link_in_place_of_it_is_not_followed(place: Path) -> None:
     """The process that holds it also starts the tasks' agents."""
     descriptor = run_lock.take_lock(place / NEW)
     with subprocess.Popen(["sleep", "9999"], close_fds=False) as child:
         os.close(descriptor)
         assert not runs.is_live(place / NEW)
         child.kill()
-
-
-def test_a_directory_that_cannot_hold_a_lock(place: Path) -> None:
-    """A link in place of the lock is not followed."""
-    (place / NEW / "lock").symlink_to(place / OLD / "lock")
-    assert not runs.is_live(place / NEW)
+    (place / OLD / "lock").symlink_to(place / OTHER / "lock")
+    assert not runs.is_live(place / OLD)
     with pytest.raises(TflaunchError, match="lock: "):
-        run_lock.take_lock(place / NEW)
-    assert not (place / OLD / "lock").exists()
+        run_lock.take_lock(place / OLD)
+    assert not (place / OTHER / "lock").exists()

@@ -15,21 +15,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from support.specs import GOOD, SMALLEST_LOCAL, made
+from tflaunch.clusterspec import model
 from tflaunch.clusterspec.load import load_spec
-from tflaunch.clusterspec.model import (
-    Container,
-    Elastic,
-    Host,
-    Resources,
-    Restart,
-    Role,
-    Secret,
-    Sidecar,
-    Spec,
-    Sync,
-    Timeouts,
-    written_fields,
-)
+from tflaunch.clusterspec.model import Host, Restart, Role, Spec, Timeouts, written_fields
 from tflaunch.clusterspec.problems import validate_data
 from tflaunch.clusterspec.schema import json_schema
 from tflaunch.clusterspec.values import Address
@@ -88,25 +76,14 @@ def the_problem_in(data: Any) -> Problem:
 
 
 class TestCluster:
-    def test_a_count_is_that_many_tasks_on_this_machine_with_ports_to_be_chosen(self):
-        assert made(SMALLEST_LOCAL).cluster == {"worker": (Address("localhost", None),) * 2}
-
     def test_addresses_are_tasks_in_the_order_of_their_index(self):
         """A pasted ClusterSpec means the same as in TensorFlow; a host alone leaves the port open."""
-        read = made(changed(cluster={"worker": ["10.0.0.2:2222", "alpha.example.org:80", "beta"]}))
-        assert read.cluster["worker"] == (
-            Address("10.0.0.2", 2222),
-            Address("alpha.example.org", 80),
-            Address("beta", None),
-        )
+        read = made(changed(cluster={"worker": ["10.0.0.2:2222", "alpha.example.org"]}))
+        assert read.cluster["worker"] == (Address("10.0.0.2", 2222), Address("alpha.example.org", None))
 
     @pytest.mark.parametrize(
         ("written", "host"),
-        [
-            ("[::1]", "::1"),
-            ("[2001:DB8:0:0::5]", "2001:db8::5"),
-            ("[::ffff:10.0.0.1]", "10.0.0.1"),
-        ],
+        [("[::1]", "::1"), ("[2001:DB8:0:0::5]", "2001:db8::5"), ("[::ffff:10.0.0.1]", "10.0.0.1")],
     )
     def test_an_ipv6_address_is_one_host_however_it_is_written(self, written: str, host: str):
         """In brackets where a port may follow; plan and TF_CONFIG have them again."""
@@ -161,16 +138,8 @@ class TestValues:
     @pytest.mark.parametrize(
         ("text", "seconds"),
         [
-            *[("90s", 90.0), ("10m", 600.0), ("1.5h", 5400.0), ("2d", 172_800.0), ("250ms", 0.25), ("90 s", 90.0)],
-            *[
-                (" 7 ", 7.0),
-                ("0", 0.0),
-                ("1h30m", 5400.0),
-                ("1d 2h", 93_600.0),
-                ("1m500ms", 60.5),
-                (5, 5.0),
-                (0.5, 0.5),
-            ],
+            *[("90s", 90.0), ("1.5h", 5400.0), ("2d", 172_800.0), ("250ms", 0.25), ("90 s", 90.0), (" 7 ", 7.0)],
+            *[("0", 0.0), ("1d 2h", 93_600.0), ("1m500ms", 60.5), (5, 5.0), (0.5, 0.5)],
         ],
     )
     def test_a_duration_is_seconds_whatever_its_unit(self, text: Any, seconds: float):
@@ -183,16 +152,14 @@ class TestValues:
             ("python  'my train.py' --name=\"a b\"", ("python", "my train.py", "--name=a b")),
             ("python -c 'print(1)' \"\" $HOME *", ("python", "-c", "print(1)", "", "$HOME", "*")),
             ("a#b # c", ("a#b", "#", "c")),
+            (["-c", "print('a b')\n", "", "${HOME}"], ("-c", "print('a b')\n", "", "${HOME}")),
         ],
     )
     def test_a_command_as_text_is_split_like_a_shell_splits_and_no_shell_expands_it(
-        self, text: str, words: tuple[str, ...]
+        self, text: Any, words: tuple[str, ...]
     ):
+        """A list is taken word by word."""
         assert made(changed(command=text)).command == words
-
-    def test_a_command_as_a_list_is_taken_word_by_word(self):
-        words = ["python", "-c", "print('a b')\n", "", "$HOME", "${HOME}"]
-        assert made(changed(command=words)).command == tuple(words)
 
     @pytest.mark.parametrize(
         ("name", "text"),
@@ -258,18 +225,9 @@ class TestModel:
     def test_a_spec_from_python_is_validated(self):
         with pytest.raises(ValidationError) as caught:
             Spec.model_validate({"cluster": {"worker": ["alpha:0"]}, "restart": {"max": "3"}, "comand": "x"})
-        assert [detail["loc"] for detail in caught.value.errors()] == [
-            ("cluster", "worker", 0),
-            ("restart", "max"),
-            ("comand",),
-        ]
+        places = [detail["loc"] for detail in caught.value.errors()]
+        assert places == [("cluster", "worker", 0), ("restart", "max"), ("comand",)]
         assert "has no valid port; use 1 to 65535" in str(caught.value)
-
-    @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
-    def test_a_spec_can_be_written_and_read_again(self, data: dict[str, Any]):
-        spec = made(data)
-        assert Spec(**spec.model_dump(exclude_unset=True)) == spec
-        assert made(json.loads(spec.model_dump_json(exclude_unset=True))) == spec
 
     def test_a_spec_cannot_be_changed(self):
         spec = made(SMALLEST_LOCAL)
@@ -312,7 +270,9 @@ class TestModel:
         assert the_problem_in(changed(sidecars={"[key]": {"command": "x"}})).where == "sidecars.[key]"
 
     def test_every_field_says_what_it_means(self):
-        for part in (Spec, Role, Sidecar, Secret, Host, Sync, Restart, Elastic, Timeouts, Container, Resources):
+        parts = [each for each in vars(model).values() if isinstance(each, type) and issubclass(each, BaseModel)]
+        assert len(parts) > 10
+        for part in parts:
             assert all(field.description for field in part.model_fields.values())
             assert part.__doc__
 
@@ -359,39 +319,21 @@ class TestMistakes:
                 "timeouts": {"grace": "soon"},
             }
         )
-        assert [problem.where for problem in problems] == [
-            "name",
-            "cluster.worker[0]",
-            "cluster.worker[1]",
-            "cluster.ps",
-            "command[1]",
-            "roles.worker.gpu",
-            "roles.worker.env.A",
-            "sidecars.board.command",
-            "timeouts.grace",
-        ]
+        places = "name cluster.worker[0] cluster.worker[1] cluster.ps command[1] roles.worker.gpu roles.worker.env.A"
+        places += " sidecars.board.command timeouts.grace"
+        assert [problem.where for problem in problems] == places.split()
         assert all(problem.severity == "error" and problem.message and problem.hint for problem in problems)
 
     @pytest.mark.parametrize("data", [None, 5, "text", [], [SMALLEST_LOCAL], True])
     def test_a_spec_is_an_object(self, data: Any):
         assert "must be an object" in the_problem_in(data).message
-        assert (
-            the_problem_in({"command": "x"}).sentence().startswith("cluster: is missing")
-        )  # the only field it must have
+        assert the_problem_in({"command": "x"}).sentence().startswith("cluster: is missing")  # that alone is needed
 
-    @pytest.mark.parametrize(
-        "fields",
-        [
-            {"$schema": "cluster.schema.json"},
-            {"x-common": {"anything": [1]}},
-            {"roles": {"worker": {"x-note": "mine"}}},
-            {"timeouts": {"x-note": 1, "grace": 1}},
-        ],
-    )
-    def test_a_key_of_the_user_s_own_is_ignored(self, fields: dict[str, Any]):
+    def test_a_key_of_the_user_s_own_is_ignored(self):
         """As in a Compose file; `$schema` is for editors."""
-        jsonschema.validate(changed(**fields), json_schema())
-        assert made(changed(**fields)).command == ("python", "train.py")
+        own = {"$schema": "cluster.schema.json", "x-common": {"anything": [1]}, "roles": {"worker": {"x-note": "mine"}}}
+        jsonschema.validate(changed(**own), json_schema())
+        assert made(changed(**own)).command == ("python", "train.py")
         assert the_problem_in(changed(timeouts={"$schema": "x"})).where == "timeouts.$schema"  # for the top alone
 
     def test_settings_of_every_host_are_below_those_of_one(self):
@@ -457,23 +399,21 @@ def refused(text: str, file: str = "cluster.json", **arguments: Any) -> list[Pro
 
 
 class TestFormats:
-    @pytest.mark.parametrize("ending", ["yaml", "yml", "toml", "YAML", "Toml", "JSON"])
+    @pytest.mark.parametrize("ending", ["json", "yaml", "yml", "toml", "YAML", "Toml", "JSON"])
     def test_json_yaml_and_toml_mean_the_same(self, ending: str):
-        """The suffix determines the format, in upper or lower case."""
-        assert load(_TEXT_OF[ending.lower()], f"cluster.{ending}") == load(_AS_JSON)
+        """The suffix determines the format, in upper or lower case; editors on Windows write other line ends."""
+        text = _TEXT_OF[ending.lower()]
+        for written in (text, text.replace("\n", "\r\n").encode("utf-8-sig")):
+            assert load(written, f"cluster.{ending}") == load(_AS_JSON)
 
     @pytest.mark.parametrize("data", GOOD.values(), ids=GOOD.keys())
     def test_every_json_spec_is_a_yaml_spec(self, data: dict[str, Any]):
-        """A file adds nothing to its data but a name, and reading changes nothing in them."""
-        before = repr(data)
-        assert made({"name": "cluster", **data}) == load(json.dumps(data)) == load(json.dumps(data), "cluster.yaml")
+        """A file adds nothing to its data but a name, and what is read changes nothing and can be written again."""
+        before, spec = repr(data), made({"name": "cluster", **data})
+        assert spec == load(json.dumps(data)) == load(json.dumps(data), "cluster.yaml")
         assert repr(data) == before
-
-    @pytest.mark.parametrize("ending", ["json", "yaml", "toml"])
-    def test_a_byte_order_mark_and_other_line_ends_do_no_harm(self, ending: str):
-        """Editors on Windows write both."""
-        text = _TEXT_OF[ending].replace("\n", "\r\n").encode("utf-8-sig")
-        assert load(text, f"cluster.{ending}") == load(_AS_JSON)
+        assert Spec(**spec.model_dump(exclude_unset=True)) == spec
+        assert made(json.loads(spec.model_dump_json(exclude_unset=True))) == spec
 
     @pytest.mark.parametrize("word", ["12:30", "2026-11-20", "0755", "0x10", "1_000", "1:2.5", "=", "~x"])
     def test_a_yaml_word_that_is_no_json_number_stays_the_text_that_was_written(self, word: str):
@@ -486,13 +426,6 @@ class TestFormats:
         (problem,) = refused(f"cluster: {{worker: 2}}\ncommand: a\nenv: {{A: {word}}}", "cluster.yaml")
         assert (problem.where, problem.hint.partition(",")[0]) == ("env.A", "put it in quotes")
 
-    def test_a_yaml_merge_key_brings_defaults_that_can_be_overridden(self):
-        """As in Compose files; only a duplicate key within one mapping is an error."""
-        text = "cluster: {worker: 1, chief: 1}\ncommand: a\n"
-        text += "roles:\n  worker: &base {gpus: 1, workdir: w}\n  chief:\n    <<: *base\n    gpus: 2\n"
-        roles = load(text, "cluster.yaml").roles
-        assert (roles["chief"].gpus, roles["chief"].workdir) == (2, "w")
-
     @pytest.mark.parametrize(
         ("text", "env"),
         [
@@ -501,7 +434,7 @@ class TestFormats:
         ],
     )
     def test_yaml_brings_what_an_anchor_holds(self, text: str, env: dict[str, str]):
-        """Wherever the anchor is defined."""
+        """Wherever it is defined; only a duplicate key within one mapping is an error."""
         assert load(f"cluster: {{worker: 1}}\ncommand: a\n{text}", "cluster.yaml").env == env
 
     @pytest.mark.parametrize("tagged", ['!!int ""', '!!float ""', "!!bool x", "!!timestamp x", "!!python/name:os.x ''"])
@@ -511,14 +444,7 @@ class TestFormats:
 
     @pytest.mark.parametrize(
         ("stem", "name"),
-        [
-            ("cluster", "cluster"),
-            ("My Run (2)", "My-Run-2"),
-            ("-.hidden", "hidden"),
-            ("a.b", "a.b"),
-            ("x" * 80, "x" * 63),
-            ("\u043e\u043f\u044b\u0442", "job"),
-        ],
+        [("My Run (2)", "My-Run-2"), ("-.hidden", "hidden"), ("x" * 80, "x" * 63), ("\u043e\u043f\u044b\u0442", "job")],
     )
     def test_the_name_is_by_default_the_stem_of_the_file(self, stem: str, name: str):
         assert load(json.dumps(SMALLEST_LOCAL), f"{stem}.json").name == name
@@ -578,11 +504,9 @@ class TestVariables:
         """Replacing it with an empty text could delete the wrong directory."""
         data = changed(env={"A": "${NO}/${NEVER}"}, hosts={"h": {"workdir": "${}"}})
         problems = refused(json.dumps(data), environ=self.ENVIRON)
-        assert [(problem.where, problem.message) for problem in problems] == [
-            ("env.A", "environment variable 'NO' is not set"),
-            ("env.A", "environment variable 'NEVER' is not set"),
-            ("hosts.h.workdir", "environment variable '' is not set"),
-        ]
+        missing = [("env.A", "NO"), ("env.A", "NEVER"), ("hosts.h.workdir", "")]
+        sentences = [(where, f"environment variable {name!r} is not set") for where, name in missing]
+        assert [(problem.where, problem.message) for problem in problems] == sentences
 
 
 class TestSettings:
@@ -590,27 +514,20 @@ class TestSettings:
         ("setting", "found", "value"),
         [
             ("restart.max=0", lambda read: read.restart.max, 0),
-            ("timeouts.grace=20s", lambda read: read.timeouts.grace, 20.0),
-            ("cluster.worker=3", lambda read: len(read.cluster["worker"]), 3),
             ('cluster.worker=["a:1","b:2"]', lambda read: read.cluster["worker"][1], Address("b", 2)),
             ("command[1]=other.py", lambda read: read.command, ("python", "other.py")),
             ("roles.worker.env.A=b=c d", lambda read: read.roles["worker"].env["A"], "b=c d"),
-            ("env.A=", lambda read: read.env["A"], ""),
             ('env.A="7"', lambda read: read.env["A"], "7"),
             ("env.A=NaN", lambda read: read.env["A"], "NaN"),
             ("env.A={not json", lambda read: read.env["A"], "{not json"),
-            ('restart={"max": 1}', lambda read: read.restart.max, 1),
-            ("name=mine", lambda read: read.name, "mine"),
             ("legacy_keras=false", lambda read: read.legacy_keras, False),
             ("env.A=${HOME}", lambda read: read.env["A"], "/home/ann"),
         ],
     )
     def test_a_value_is_put_at_the_end_of_its_path(self, setting: str, found: Any, value: Any):
         """As JSON where possible, else as text; missing objects are created; variables are expanded."""
-        assert found(load_data(settings=[setting], environ={"HOME": "/home/ann"})) == value
-
-    def test_settings_are_applied_in_order(self):
-        assert load_data(settings=["restart.max=1", "restart.max=2"]).restart.max == 2
+        settings = ["restart.max=7", "env.A=first", setting]
+        assert found(load_data(settings=settings, environ={"HOME": "/home/ann"})) == value
 
     @pytest.mark.parametrize(
         "setting",
