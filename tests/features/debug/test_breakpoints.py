@@ -55,29 +55,21 @@ def test_a_job_does_not_stall_while_a_task_is_debugged() -> None:
 def test_the_limits_of_start_and_finish_wait_too() -> None:
     """A cluster cannot form, and a task cannot finish, while it is debugged."""
     history = mirrored(timeouts={"finish": 30}).ends("worker:0").happens(REACHED)
-    history.now += 1000
-    history.happens(TimePassed())
-    assert history.job.phase is Phase.RUNNING
-    history.happens(LEFT)
-    left_at = history.now
+    forming = History(clustered({"worker": 2}, timeouts={"start": 100})).start_without_ports().happens(REACHED)
+    assert time_limits.next_deadline(forming.job) is None
+    for each in (history, forming):
+        each.now += 1000
+        each.happens(TimePassed())
+    assert (history.job.phase, forming.job.formation.was_warned) == (Phase.RUNNING, False)
+    left_at = history.happens(LEFT).now
     while history.job.phase is Phase.RUNNING:
         history.wait()
-    assert history.now == left_at + 30
-    assert history.stopped() == ["worker:1"]
-
-
-def test_a_cluster_that_cannot_form_is_not_reported() -> None:
-    plan = clustered({"worker": 2}, timeouts={"start": 100})
-    history = History(plan).start_without_ports().happens(REACHED)
-    assert time_limits.next_deadline(history.job) is None
-    history.now += 1000
-    history.happens(TimePassed())
-    assert not history.job.formation.was_warned
-    left_at = history.now
-    history.happens(LEFT).wait()
-    assert (history.now, history.job.formation.was_warned) == (left_at + 60, True)
-    history.wait()
-    assert (history.now, history.job.phase) == (left_at + 100, Phase.STOPPING)
+    assert (history.now, history.stopped()) == (left_at + 30, ["worker:1"])
+    left_at = forming.now
+    forming.happens(LEFT).wait()
+    assert (forming.now, forming.job.formation.was_warned) == (left_at + 60, True)
+    forming.wait()
+    assert (forming.now, forming.job.phase) == (left_at + 100, Phase.STOPPING)
 
 
 def test_who_quits_ends_the_run() -> None:

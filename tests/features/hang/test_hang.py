@@ -285,11 +285,6 @@ def test_the_only_task_in_a_collective_is_named_if_several_sleep_at_one_line(is_
     assert judge(alone, w1(thread(DATA)), w2(thread(DATA))).culprits == ("worker:1", "worker:2")
 
 
-def test_evidence_survives_the_way_to_another_command() -> None:
-    sent = w0(sockets=(LISTENS,), step=5, silence=2.0)
-    assert read_record(Evidence, as_json(sent)) == sent
-
-
 @pytest.mark.parametrize(
     ("wchan", "has_moved", "words"),
     [
@@ -447,6 +442,8 @@ def test_two_samples_are_taken_with_a_pause() -> None:
     loop = StillLoop()
     collector = EvidenceCollector(cast("Loop", loop))
     answers: list[Any] = []
+    sent = w0(sockets=(LISTENS,), step=5, silence=2.0)
+    assert read_record(Evidence, as_json(sent)) == sent
     began = loop.now()
     collector.ask(lambda: {"worker:0": os.getpid()}, answers.append)
     collector.ask(lambda: {"worker:0": os.getpid()}, answers.append)

@@ -148,21 +148,29 @@ def test_what_cpp_code_logs_behind_a_traceback_does_not_hide_it() -> None:
     assert find_hint(REAL["new incarnation"] + noise, MIRRORED) == find_hint(REAL["new incarnation"], MIRRORED)
 
 
-def test_lines_of_other_threads_inside_a_traceback_are_left_out() -> None:
-    lines = [
-        "Traceback (most recent call last):",
-        '  File "train.py", line 1, in <module>',
-        "E0000 00:00:1795247827.872337   19180 cuda_platform.cc:52] failed call to cuInit",
-        "    main()",
-        "ValueError: no",
-    ]
-    assert last_traceback(lines) == [*lines[:2], *lines[3:]]
+WITH_OTHERS = [
+    "Traceback (most recent call last):",
+    '  File "train.py", line 1, in <module>',
+    "E0000 00:00:1795247827.872337   19180 cuda_platform.cc:52] failed call to cuInit",
+    "    main()",
+    "ValueError: no",
+]
+WITHOUT_BEGINNING = ["    main()", '  File "train.py", line 1, in main', "    fail()", "train.Failure: it is", "so"]
+OF_SYNTAX = ['  File "train.py", line 1', "    x = = 1", "        ^", "SyntaxError: invalid syntax"]
 
 
-def test_a_traceback_without_its_beginning_still_has_an_exception() -> None:
-    lines = ["    main()", '  File "train.py", line 1, in main', "    fail()", "train.Failure: it is", "so"]
-    assert last_traceback(lines) == []
-    assert exception_line(lines) == "Failure: it is"
+@pytest.mark.parametrize(
+    ("lines", "traceback", "exception"),
+    [
+        (WITH_OTHERS, [*WITH_OTHERS[:2], *WITH_OTHERS[3:]], "ValueError: no"),
+        (WITHOUT_BEGINNING, [], "Failure: it is"),
+        (["words", *OF_SYNTAX], OF_SYNTAX, "SyntaxError: invalid syntax"),
+    ],
+    ids=["lines of other threads are left out", "without its beginning", "a syntax error has no head"],
+)
+def test_an_unusual_traceback(lines: list[str], traceback: list[str], exception: str) -> None:
+    assert last_traceback(lines) == traceback
+    assert exception_line(lines) == exception
 
 
 CAUGHT = ["a", "ValueError: was caught", "epoch 2"]
@@ -174,12 +182,6 @@ def test_there_may_be_no_traceback(lines: list[str]) -> None:
     assert exception_line(lines) is None
     assert find_hint(lines, MIRRORED) is None
     assert not saw_peer_vanish(lines)
-
-
-def test_a_syntax_error_has_no_head() -> None:
-    lines = ['  File "train.py", line 1', "    x = = 1", "        ^", "SyntaxError: invalid syntax"]
-    assert last_traceback(["words", *lines]) == lines
-    assert exception_line(lines) == "SyntaxError: invalid syntax"
 
 
 OF_PEERS = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
@@ -230,6 +232,9 @@ NO_GPU = (
 @pytest.mark.parametrize(
     ("line", "facts", "words"),
     [
+        # No summary tells of a sidecar.
+        ("ImportError: Error while finding module specification for 'tensorboard.main' (ModuleNotFoundError: …)",
+         Facts("none", "tensorboard"), "install tensorboard"),
         (REDUCTION, MIRRORED._replace(legacy_keras=False), "Keras 3 cannot `fit`"),
         (OOM, ALONE, "its GPU is out of memory"),
         ("cuda_driver.cc] failed to allocate 2.00GiB: CUDA_ERROR_OUT_OF_MEMORY", ALONE, "its GPU is out of memory"),
@@ -244,15 +249,12 @@ NO_GPU = (
         ("No module named 'tflaunch_worker'", ALONE, "run `/opt/py/bin/python -m pip install tflaunch`"),
         ("No module named 'tflaunch_worker'", ALONE._replace(host="h2"), "at the end of PYTHONPATH"),
     ],
-)
+)  # fmt: skip
 def test_words_that_this_machine_cannot_bring_about(line: str, facts: Facts, words: str) -> None:
     assert words in (find_hint([line], facts) or "")
     assert not saw_peer_vanish(['  File "train.py", line 9', line])
-
-
-def test_a_module_that_was_missed_and_done_without_is_no_cause() -> None:
-    missed = REAL["no module"]
-    assert find_hint([*missed, *REAL["verbose"]], SERVERS) == find_hint(REAL["verbose"], SERVERS)
+    assert len({(rule.sentence, rule.pattern) for rule in hint_rules.RULES}) == len(hint_rules.RULES)
+    assert all(len(rule.sentence) < 200 and not rule.sentence.endswith(".") for rule in hint_rules.RULES)
 
 
 def test_what_is_known_of_a_task_is_used() -> None:
@@ -262,6 +264,8 @@ def test_what_is_known_of_a_task_is_used() -> None:
     assert find_hint([], proxies._replace(cluster_formed=True)) is None
     assert "AVX" in (find_hint([], ALONE._replace(signal=4)) or "")
     assert find_hint(REAL["worker lost"], MIRRORED._replace(task="worker:1")) is None
+    missed = REAL["no module"]  # and done without
+    assert find_hint([*missed, *REAL["verbose"]], SERVERS) == find_hint(REAL["verbose"], SERVERS)
     braces = ALONE._replace(python="/opt/{python}/{0}")
     assert "/opt/{python}/{0}" in (find_hint(REAL["no module"], braces) or "")
 
@@ -276,11 +280,6 @@ def test_hostile_lines_take_no_time(sign: str) -> None:
     exception_line(lines)
     saw_peer_vanish(lines)
     assert time.process_time() - began < 20, "seconds of CPU: where one is not, it is minutes"
-
-
-def test_the_table_has_a_case_for_every_sentence() -> None:
-    assert len({(rule.sentence, rule.pattern) for rule in hint_rules.RULES}) == len(hint_rules.RULES)
-    assert all(len(rule.sentence) < 200 and not rule.sentence.endswith(".") for rule in hint_rules.RULES)
 
 
 HEAD = "Traceback (most recent call last):"
@@ -318,14 +317,6 @@ def test_of_tasks_that_blame_each_other_the_one_that_names_a_cause_is_believed()
     logs = {"worker:0": [HEAD, frame, heard], "worker:1": [HEAD, frame, cause]}
     hint = summary.failure(history.job, lambda task, _: logs[task], history.known).hint or ""
     assert hint.startswith("worker:1 tells the cause: two tasks use one GPU")
-
-
-def test_a_tensorboard_that_is_not_installed() -> None:
-    """How to install it, as no summary tells of a sidecar."""
-    said = ["ImportError: Error while finding module specification for 'tensorboard.main' (ModuleNotFoundError: …)"]
-    hint = find_hint(said, Facts("none", "tensorboard"))
-    assert hint is not None
-    assert "install tensorboard" in hint
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -34,7 +34,7 @@ from tflaunch_worker.features.memory.memory_series import MOST, MemorySeries
 pytestmark = pytest.mark.unit
 
 GROWS = MemoryGrew(HERE, "worker:1", 0, 10 * 2.0**20, 7200.0)
-GIB = 2**30
+MIB, GIB, HOUR = 2.0**20, 2**30, 3600.0
 
 
 def said(history: History, *annotations: Annotation) -> list[str]:
@@ -69,17 +69,14 @@ def test_memory_that_grows_is_shown_with_when_it_is_full() -> None:
     assert shown(history)[0]["worker:1"].memory_full_at is None
 
 
-def test_the_memory_of_an_earlier_attempt_is_not_shown() -> None:
+@pytest.mark.parametrize(("left", "text"), [(12.0, "10 s"), (300.0, "5 min"), (5400.0, "2 h"), (40_000.0, "11 h")])
+def test_predictions_are_rounded_and_none_is_of_an_earlier_attempt(left: float, text: str) -> None:
     history = mirrored(2)
     assert said(history, GROWS._replace(attempt=7)) == []
     assert "FULL IN" not in shown(history)[1]
-    history.happens(GROWS).ends("worker:1", 0)
+    assert said(history, GROWS._replace(left=left))[0].endswith(f"in about {text}")
+    history.ends("worker:1", 0)
     assert "FULL IN" not in shown(history)[1]
-
-
-@pytest.mark.parametrize(("left", "text"), [(12.0, "10 s"), (300.0, "5 min"), (5400.0, "2 h"), (40_000.0, "11 h")])
-def test_predictions_are_rounded(left: float, text: str) -> None:
-    assert said(mirrored(2), GROWS._replace(left=left))[0].endswith(f"in about {text}")
 
 
 # ---- the supervisor's side
@@ -142,28 +139,24 @@ class World:
 
 def test_the_monitor_predicts_when_memory_is_full() -> None:
     """By the growth of each task and the room of its host; not again every two seconds."""
-    world = World()
-    events = world.measures(120, growth=20 * 2**20)
-    assert all(isinstance(event, MemoryGrew) and event.task == "worker:1" for event in events)
-    assert len(events) == 1
-    (event,) = events
+    world, old = World(), {"attempt": 5, "rss": GIB}
+    world.host.tell(1, time=3.0, room=GIB, tasks={"worker:0": old, "worker:9": old})
+    assert world.mailbox.events == [], "of an attempt and a task that are not known"
+    (event,) = world.measures(120, growth=20 * 2**20)
     assert isinstance(event, MemoryGrew)
+    assert event.task == "worker:1"
     assert event.rate == pytest.approx(20 * 2**20, rel=0.1)
     assert event.left == pytest.approx(10 * GIB / (20 * 2**20), rel=0.1)
 
 
 def test_the_history_of_an_agent_may_come_in_any_order() -> None:
+    """The tasks of a host fill its memory together."""
     points = [(2.0 * count, float(GIB + 40 * 2**20 * count)) for count in range(120)]
     random.Random(1).shuffle(points)
     assert MemoryGrowth(points).rate(10 * GIB) == pytest.approx(20 * 2**20, rel=0.1)
     assert MemoryGrowth([(0.0, GIB), *[(100.0, GIB)] * 40]).rate(GIB) is None
-
-
-def test_measurements_of_unknown_tasks_and_attempts_are_ignored() -> None:
-    world = World()
-    old = {"attempt": 5, "rss": GIB}
-    world.host.tell(1, time=3.0, room=GIB, tasks={"worker:0": old, "worker:9": old})
-    assert world.mailbox.events == []
+    assert MemoryGrowth().rate(2000 * MIB) is None
+    assert [seconds_left(1000, [2.0, 3.0]), seconds_left(1e9, [1.0]), seconds_left(1000, [])] == [200, None, None]
 
 
 @pytest.mark.parametrize(
@@ -235,23 +228,15 @@ def test_the_agent_says_which_task_has_grown() -> None:
         child.stdin.close()
 
 
-MIB = 2.0**20
-HOUR = 3600.0
-
-
 def first_rate(size: Callable[[float], float], room: float, seconds: float) -> tuple[float, float] | None:
     """Return when steady growth is found first in these seconds, and its rate; None if it is not."""
     growth = MemoryGrowth()
-    for at in _moments(seconds):
+    for at in map(float, range(0, int(seconds), 10)):
         growth.add(at, size(at))
         rate = growth.rate(room - (size(at) - size(0.0)))
         if rate is not None:
             return at, rate
     return None
-
-
-def _moments(seconds: float) -> Iterator[float]:
-    return (float(number * 10) for number in range(int(seconds / 10)))
 
 
 def noisy(spread: float) -> Callable[[], float]:
@@ -286,32 +271,16 @@ def test_what_starts_or_fills_up_is_no_leak(size: Callable[[float], float]) -> N
     assert first_rate(lambda at: size(at) + noise(), 20_000 * MIB, 2 * HOUR) is None
 
 
-def test_a_leak_that_begins_later_is_found() -> None:
+def test_a_leak_that_begins_later_is_found_and_one_that_has_ended_is_forgotten() -> None:
     found = first_rate(lambda at: 500 * MIB + max(at - HOUR, 0) * MIB, 4000 * MIB, 2 * HOUR)
     assert found is not None
     assert HOUR < found[0] < HOUR + 3000
-
-
-def test_growth_that_has_ended_is_forgotten() -> None:
-    growth = MemoryGrowth()
-    rates = []
-    for at in _moments(3000):
-        growth.add(at, 500 * MIB + min(at, 900) * MIB)
+    growth, rates = MemoryGrowth(), []
+    for at in range(0, 3000, 10):
+        growth.add(float(at), 500 * MIB + min(at, 900) * MIB)
         rates.append(growth.rate(2000 * MIB))
     assert any(rates)
     assert rates[-1] is None
-
-
-def test_earlier_points_count() -> None:
-    history = [(at - 3000.0, 500 * MIB + at * MIB) for at in _moments(600)]
-    assert MemoryGrowth(history).rate(2000 * MIB) == pytest.approx(MIB, rel=0.05)
-    assert MemoryGrowth().rate(2000 * MIB) is None
-
-
-def test_the_tasks_of_a_host_fill_its_memory_together() -> None:
-    assert seconds_left(1000, [2.0, 3.0]) == 200
-    assert seconds_left(1e9, [1.0]) is None
-    assert seconds_left(1000, []) is None
 
 
 def test_a_long_series_stays_short() -> None:

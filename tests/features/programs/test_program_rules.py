@@ -78,31 +78,20 @@ def test_programs_are_looked_for_in_the_working_directory(tmp_path: Path, fields
     written(tmp_path, {"code/pack.py": "from main import *\n"})
     (said,) = sentences(tmp_path, **fields, command=["nice", "-n", "1", "python3", "-u", "-m", "pack"])
     assert said.startswith("code/main.py:2: MirroredStrategy")
-
-
-def test_a_link_to_a_program_imports_what_is_beside_the_program(tmp_path: Path) -> None:
-    written(tmp_path, {"code/train.py": "import build\n", "code/build.py": MIRRORED})
-    (tmp_path / "main.py").symlink_to("code/train.py")
+    (tmp_path / "main.py").symlink_to("code/pack.py")  # what is beside the program itself is imported
     (said,) = sentences(tmp_path)
-    assert said.startswith("code/build.py:2: MirroredStrategy")
+    assert said.startswith("code/main.py:2: MirroredStrategy")
 
 
 def test_the_plan_says_why_its_tasks_train_alone(tmp_path: Path) -> None:
     """For the end of the run, whoever starts it; not if they do so on purpose."""
     written(tmp_path, {"main.py": MIRRORED, "spec.json": '{"cluster": {"worker": 2}, "command": "python main.py"}'})
     file = spec_file.read_spec_file(tmp_path / "spec.json")
-    plan, _ = prepare.plan_spec(file)
-    assert plan.trains_alone.startswith("main.py:2: MirroredStrategy")
-    plan, _ = prepare.plan_spec(file, ["strategy=none"])
-    assert plan.trains_alone == ""
-
-
-def test_a_program_that_gets_its_fault_later_is_warned_of(tmp_path: Path) -> None:
-    written(tmp_path, {"main.py": "", "spec.json": '{"cluster": {"worker": 2}, "command": "python main.py"}'})
-    file = spec_file.read_spec_file(tmp_path / "spec.json")
-    assert prepare.plan_spec(file)[1] == []
-    written(tmp_path, {"main.py": MIRRORED})
+    assert prepare.plan_spec(file)[0].trains_alone.startswith("main.py:2: MirroredStrategy")
     assert [problem.where for problem in prepare.plan_spec(file)[1]] == ["main.py:2"]
+    assert prepare.plan_spec(file, ["strategy=none"])[0].trains_alone == ""
+    written(tmp_path, {"main.py": ""})
+    assert prepare.plan_spec(file)[1] == [], "it is read each time"
 
 
 def read(directory: Path, text: str | bytes) -> Program:
@@ -146,7 +135,9 @@ def test_what_is_not_a_file(tmp_path: Path, kind: str) -> None:
     assert [use.name for use in read(tmp_path, f"import other\n{MIRRORED}").strategies] == ["MirroredStrategy"]
 
 
-def test_other_encodings(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("error")
+def test_other_encodings_and_a_warning_about_syntax(tmp_path: Path) -> None:
+    assert read(tmp_path, "x = '\\d'\n" + MIRRORED).strategies
     assert read(tmp_path, b"# coding: latin-1\nname = '\xe4'\n" + MIRRORED.encode()).strategies
     assert read(tmp_path, b"\xef\xbb\xbf" + MIRRORED.replace("\n", "\r\n").encode()).strategies
 
@@ -157,11 +148,6 @@ def test_many_modules_are_read_up_to_a_limit(tmp_path: Path) -> None:
         (tmp_path / f"m{number}.py").write_text(f"import m{(number + 1) % 300}\nimport m{number // 2}\n")
     assert not read(tmp_path, f"import m0\n{MIRRORED}").is_complete
     assert read(tmp_path, MIRRORED).is_complete
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_warning_about_its_syntax_is_not_printed(tmp_path: Path) -> None:
-    assert read(tmp_path, "x = '\\d'\n" + MIRRORED).strategies
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,12 @@ from support.waiting import wait_until
 
 pytestmark = pytest.mark.cli
 
+STORE = """
+import os
+from pathlib import Path
+Path(os.environ["TFLAUNCH_TASK"]).write_text(os.environ["TF_CONFIG"])
+Path(os.environ["TFLAUNCH_TASK"] + ".env").write_bytes(Path("/proc/self/environ").read_bytes())
+"""
 STUBBORN = "trap '' TERM; (trap '' TERM; sleep 9999) & echo ready; wait; sleep 9999"
 
 
@@ -42,21 +49,25 @@ def ends(launch: Launch, **fields: Any) -> tuple[int, str]:
 
 
 def test_every_task_is_given_what_plan_says(launch: Launch) -> None:
-    """TF_CONFIG byte for byte, even where a value or a name is hard to quote for a shell."""
+    """TF_CONFIG byte for byte, and what bash would evaluate if it were part of a script; none of it is run."""
+    env = {name: value for name, value in hostile()["env"].items() if "${" not in value}  # which a spec fills in
     spec: dict[str, Any] = {
         "cluster": {"chief": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]},
-        "command": ["sh", "-c", 'printf %s "$TF_CONFIG" >"$TFLAUNCH_TASK"; cat /proc/$$/environ >"$TFLAUNCH_TASK.env"'],
-        "env": {"QUOTED": 'it\'s $HOME `x` "y"\\', "a-b": "c d", "IFS": "e", "cluster": "f"},
-        "roles": {"chief": {"workdir": "there", "env": {"OWN": "1"}}},
+        "command": [sys.executable, "-ISc", STORE],
+        "env": env,
+        "roles": {"chief": {"workdir": f"a\n$(touch {MARK})", "env": {"OWN": "1"}}},
     }
-    (launch.directory / "there").mkdir()
+    there = launch.directory / spec["roles"]["chief"]["workdir"]
+    there.mkdir()
     assert ends(launch, **spec) == (0, "")
     for task, config in tf_configs(launch, launch.spec(**spec)).items():
-        place = launch.directory / "there" if task == "chief:0" else launch.directory
+        place = there if task == "chief:0" else launch.directory
         assert (place / task).read_text() == config
-        found = (place / f"{task}.env").read_text().split("\0")
-        assert {f"{name}={value}" for name, value in spec["env"].items()} <= set(found)
+        found = (place / f"{task}.env").read_bytes().decode().split("\0")
+        assert {f"{name}={value}" for name, value in env.items()} <= set(found)
         assert ("OWN=1" in found) == (task == "chief:0")
+    assert not list(launch.directory.rglob(MARK))
+    assert ends(launch, cluster={"worker": 2}, command=["/no/such/program"])[0] == 127
 
 
 @pytest.mark.parametrize("is_from_spec", [True, pytest.param(False, marks=pytest.mark.thorough)])
@@ -67,19 +78,6 @@ def test_a_limit_for_shells_is_not_one_for_the_script(launch: Launch, is_from_sp
     assert ends(launch, cluster={"worker": 2}, command=command, env=limit if is_from_spec else {})[0] == 3
 
 
-def test_no_text_is_run(launch: Launch) -> None:
-    """Whatever bash would evaluate in a variable or an argument if it were part of a script."""
-    env = {name: value for name, value in hostile()["env"].items() if "${" not in value}  # which a spec fills in
-    spec = {**hostile(), "env": env, "workdir": f"a\n$(touch {MARK})", "command": ["cp", "/proc/self/environ", "env"]}
-    del spec["tensorboard"], spec["sidecars"], spec["roles"]
-    place = launch.directory / spec["workdir"]
-    place.mkdir()
-    assert ends(launch, **{**spec, "cluster": {"worker": 1}})[0] == 0
-    found = (place / "env").read_bytes().decode().split("\0")
-    assert {f"{name}={value}" for name, value in env.items()} <= set(found)
-    assert not list(launch.directory.rglob(MARK))
-
-
 def test_the_first_failure_ends_all_with_its_code(launch: Launch) -> None:
     script = (
         f'[ "$TFLAUNCH_TASK" = worker:1 ] && {{ until [ -e up ]; do sleep 0.01; done; exit 7; }}; touch up; {STUBBORN}'
@@ -87,10 +85,6 @@ def test_the_first_failure_ends_all_with_its_code(launch: Launch) -> None:
     code, output = ends(launch, cluster={"worker": 2}, command=["sh", "-c", script])
     assert code == 7
     assert "worker:1 failed with 7" in output
-
-
-def test_a_task_that_cannot_start_fails_like_in_a_shell(launch: Launch) -> None:
-    assert ends(launch, cluster={"worker": 2}, command=["/no/such/program"])[0] == 127
 
 
 def test_servers_and_evaluator_end_with_the_chief(launch: Launch) -> None:
