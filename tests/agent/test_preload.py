@@ -495,24 +495,6 @@ def test_later_runs_are_forked_from_what_the_first_has_imported(warm: Warm) -> N
     assert not children, children
 
 
-def test_the_processes_of_a_run_have_their_usual_parents(warm: Warm) -> None:
-    """Only the guard is the child of another process: the server."""
-    warm.run()
-    with warm.agent() as run:
-        warm.start(run.talk, PRINT_IMPORTER)
-        task = run.talk.wait_for("task_started")["pid"]
-        guard, agent, zygote = run.processes()
-        assert procfs.parent_of(guard) == warm.server()
-        assert [procfs.parent_of(pid) for pid in (agent, zygote, task)] == [guard, agent, agent]
-        assert [os.getsid(pid) for pid in (guard, zygote, task)] == [guard, zygote, task]
-        assert psutil.Process(guard).exe() == psutil.Process(agent).exe() == os.path.realpath(sys.executable)
-        for pid in (guard, agent):
-            assert os.readlink(f"/proc/{pid}/fd/1") == str(run.directory / LOG_NAME)
-            assert os.environb.items() <= dict(e.split(b"=", 1) for e in procfs.environment_of(pid) if e).items()
-    for pid in (guard, agent, zygote, task):
-        wait_gone(pid)
-
-
 # ---- servers: changes
 
 
@@ -675,17 +657,6 @@ def test_a_server_ends_when_it_was_not_used(warm: Warm) -> None:
     assert not list(warm.sockets.glob("*.sock"))
 
 
-def test_a_run_that_outlasts_its_server_leaves_one_again(warm: Warm) -> None:
-    warm.run()
-    with warm.agent() as run:
-        warm.start(run.talk, PRINT_IMPORTER)
-        run.talk.wait_for("task_started")
-        kill(warm)
-        zygote = run.processes()[2]
-    assert warm.server() == zygote
-    assert warm.run().imported_by != zygote, "the modules are those that the first server has imported"
-
-
 def test_servers_end_with_their_owner(warm: Warm) -> None:
     """However it ends: that is how they end with a session of pytest."""
     owner = subprocess.Popen(["sleep", "9999"])
@@ -738,6 +709,7 @@ def test_nothing_of_a_run_is_left_whoever_is_killed(warm: Warm, victim: str) -> 
         for pid in (task, orphan, agent, guard, *([] if victim == "server" else [zygote])):
             wait_gone(pid)
     assert warm.server() == (zygote if victim == "server" else server)
+    assert warm.run().imported_by == server, "what took its place has the modules that it had imported"
 
 
 def test_a_server_that_does_not_answer_keeps_no_link(warm: Warm) -> None:
