@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shlex
@@ -18,6 +19,8 @@ import tflaunch
 from support.fake_tensorboard import Said, stand_in
 from support.fixed_ports import free_ports
 from support.launch import Launch, read_until
+from support.netns_hosts import Bed
+from support.processes import all_processes, command_of
 from support.releases import release
 from support.specs import TFLAUNCH
 from support.sshd import Sshd, StartSshd, home_for_client
@@ -296,3 +299,42 @@ def test_servers_are_started_listed_and_stopped_there(launch: Launch, sshd: Star
     psutil.Process(left["h2"]).kill()
     wait_gone(left["h2"])
     assert json.loads(launch.run("warm", "--json").stdout) == []
+
+
+# ---- secrets: in no file and on no command line
+
+VALUE, TOKEN = "s3cret-of-a-variable", "t0ken-of-a-variable"
+DIGEST = hashlib.sha256(VALUE.encode()).hexdigest()
+"""How a key in a file would end its first line; certificates may be told."""
+
+
+def content_of(path: Path) -> bytes:
+    """Return what is in a file; nothing if it has been removed."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def test_nothing_on_a_host_shows_them(bed: Bed, launch: Launch, tmp_path: Path) -> None:
+    """While tasks that have them run; nor do the files of the launcher. No variable stands on a command line."""
+    bed.control(launch).env["LAUNCHER_KEY"] = VALUE
+    enough = tmp_path / "enough"
+    script = f'printf %s "$API_KEY" | sha256sum; until test -e {enough}; do sleep 0.05; done'
+    fields: dict[str, Any] = {"secrets": {"API_KEY": {"env": "LAUNCHER_KEY"}}, "env": {"TOKEN": TOKEN}}
+    cluster, command = {"worker": ["h1", "h2"]}, ["sh", "-c", script]
+    running = launch.start("up", launch.spec(cluster=cluster, strategy="none", command=command, **fields))
+    read_until(running, DIGEST, 2)
+    places = [launch.home, *(bed.home_of(i) for i in (1, 2))]
+    files = [path for place in places for path in place.rglob("*") if path.is_file()]
+    assert any(path.name == "plan.json" for path in files)
+    assert any("tflaunch_worker" in path.parts for path in files)
+    shown = {str(path): content_of(path) for path in files}
+    lines = {str(process): "\0".join(process.cmdline).encode() for process in bed.processes()}
+    lines |= {str(process): "\0".join(command_of(process)).encode() for process in all_processes()}
+    assert not [process for process, line in lines.items() if TOKEN.encode() in line], "a value of `env`"
+    shown |= lines
+    assert not [place for place, data in shown.items() if VALUE.encode() in data]
+    enough.touch()
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
