@@ -34,23 +34,19 @@ ROOM = Room(verbs={"greet": Verb("greetings:greet", "Act on runs", "Greet.", aft
 SHOW = "from tflaunch.cli.main import verbs; print(*verbs())"
 
 
-def offer(directory: Path, declaration: str) -> None:
-    """Install a package that offers a room."""
+def offer(directory: Path, declaration: str) -> subprocess.CompletedProcess[str]:
+    """Install a package that offers a room, and list the commands."""
     (directory / "greetings.py").write_text(declaration)
     about = directory / "tflaunch_greetings-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tflaunch-greetings\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[tflaunch.rooms]\ngreetings = greetings:ROOM\n")
-
-
-def shown(directory: Path) -> subprocess.CompletedProcess[str]:
     program = f"import sys; sys.path.insert(0, {str(directory)!r}); {SHOW}"
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
 
-@pytest.mark.parametrize("name", rooms())
-def test_what_a_room_declares_is_there(name: str) -> None:
-    room = rooms()[name]
+@pytest.mark.parametrize("room", rooms().values(), ids=rooms())
+def test_what_a_room_declares_is_there(room: Room) -> None:
     places = [entry.place for entries in (room.watchers, room.starting, room.verbs.values()) for entry in entries]
     places += [verb.output for verb in room.verbs.values()] + [place.finder for place in room.locations]
     places += [room.hints, room.columns, room.code]
@@ -73,8 +69,7 @@ def test_no_two_rooms_claim_the_same() -> None:
 
 
 def test_a_room_of_another_package(tmp_path: Path) -> None:
-    offer(tmp_path, DECLARATION)
-    done = shown(tmp_path)
+    done = offer(tmp_path, DECLARATION)
     names = done.stdout.split()
     assert (names.index("greet") - names.index("down"), done.stderr) == (1, "")
 
@@ -82,8 +77,7 @@ def test_a_room_of_another_package(tmp_path: Path) -> None:
 def test_a_room_that_cannot_be_imported_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one sentence; the other commands remain."""
     monkeypatch.delenv(RAISE_FAULTS)
-    offer(tmp_path, "import nothing_like_this\n" + DECLARATION)
-    done = shown(tmp_path)
+    done = offer(tmp_path, "import nothing_like_this\n" + DECLARATION)
     assert "down" in done.stdout.split()
     assert "greet" not in done.stdout.split()
     assert done.stderr == (

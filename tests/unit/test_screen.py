@@ -21,21 +21,16 @@ pytestmark = pytest.mark.unit
 @pytest.mark.parametrize(
     ("pieces", "expected"),
     [
-        ((b"o", b"n", b"e\ntw", b"o\n"), b"w:0 | one\nw:0 | two\n"),
-        ((b"no end",), b"w:0 | no end\n"),
-        ((b"\n\n",), b"w:0 | \nw:0 | \n"),
+        ((b"o", b"n", b"e\ntw", b"o\n\nno end"), b"w:0 | one\nw:0 | two\nw:0 | \nw:0 | no end\n"),
         ((b"10%\r50%\r", b"100%\nnext\n"), b"w:0 | 100%\nw:0 | next\n"),
         ((b"dos\r\nline\r\n",), b"w:0 | dos\nw:0 | line\n"),
         ((b"\xff\x00\n",), b"w:0 | \xff\x00\n"),
     ],
 )
 def test_lines_are_whole_and_prefixed(pieces: tuple[bytes, ...], expected: bytes) -> None:
+    """A line without end does not grow in memory."""
     lines = TaskLines(b"w:0 | ")
     assert b"".join(lines.feed(piece) for piece in pieces) + lines.flush() == expected
-
-
-def test_a_line_without_end_does_not_grow_in_memory() -> None:
-    lines = TaskLines(b"")
     assert sum(len(lines.feed(b"x" * 500_000)) for _ in range(20)) > 5_000_000
 
 
@@ -43,10 +38,8 @@ def test_a_line_without_end_does_not_grow_in_memory() -> None:
     ("pieces", "expected"),
     [
         ((), ""),
-        ((b"one\ntwo\n",), "two"),
         ((b"one\ntwo",), "two"),
         ((b"one\n\n \n", b"\n"), "one"),
-        ((b"10%\r50%",), "50%"),
         ((b"10%\r50%\r",), "50%"),
         ((b"one\n", b"\r"), "one"),
         ((b"\xff\n",), "\ufffd"),

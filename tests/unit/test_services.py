@@ -133,22 +133,18 @@ def test_a_task_that_names_modules_may_be_started_by_a_room(services: Services) 
 
 
 class Failing(Service):
-    """Fails at a call that it serves, at moments, and at starts."""
+    """Fails at a call that it serves unless the answer may wait, at moments, and at starts."""
 
     CALLS: ClassVar = {"fail": {}}
 
     def fail(self, call: Any, message: dict[str, Any]) -> None:
-        """Fail, unless an answer may wait."""
         if not message["body"]:
             raise IndexError("no such task")
 
-    def begin_task(self, task: Any, command: Any) -> None:
-        """Fail."""
+    def begin_task(self, task: Any, command: Any, _refused: Any = None) -> None:
         raise IndexError("no such task")
 
-    def start_task(self, command: Any, started: Any, refused: Any) -> None:
-        """Fail."""
-        raise IndexError("no such task")
+    start_task = begin_task
 
 
 @pytest.mark.parametrize("at", ["call", "moment", "start", "callback"])
@@ -184,34 +180,26 @@ def test_a_service_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch, at: s
     assert answers.ask(services.serve, kind="count", by=2)[0] == {"counted": 2}
 
 
-def test_an_error_of_no_feature_is_not_excused(services: Services) -> None:
-    """What decides may end a run."""
-    assert not services.excuse(IndexError())
-
-
-def test_a_room_without_another_way_has_a_task_executed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A guard is started by the room that has what the recipe asks for."""
+def test_a_guard_is_started_by_the_room_that_has_what_the_recipe_asks_for(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A room without another way has a task executed; an error of no room is not excused."""
     refused: list[bool] = []
     base: Any = Service(agent_parts())
     assert base.start_task(spawn.Command([], {}, "/"), None, lambda: refused.append(True)) is None
     assert refused == [True]
     monkeypatch.setattr("tflaunch_worker.rooms.rooms", lambda: ROOMS)
-    guards = [start_guard_by_room(recipe, [], "/", "", base) for recipe in ("known", "other")]
-    assert guards == [7, None]
+    assert [start_guard_by_room(recipe, [], "/", "", base) for recipe in ("known", "other")] == [7, None]
+    assert not services.excuse(IndexError())
 
 
-@pytest.mark.parametrize("name", rooms())
-def test_what_a_room_declares_is_there(name: str) -> None:
-    """It serves the calls that it checks, and takes part in moments that there are."""
-    room = rooms()[name]
-    service = load(room.service)
-    assert sorted(service.CALLS) == sorted(room.calls)
-    assert all(callable(getattr(service, kind)) for kind in room.calls)
-    assert all(callable(getattr(Service, moment)) for moment in room.moments)
-    assert not room.guards or callable(load(room.guards))
-
-
-def test_no_two_rooms_serve_the_same_calls() -> None:
-    """One of them would never be called."""
+def test_what_rooms_declare_is_there_and_no_two_serve_the_same_calls() -> None:
+    """Each serves the calls that it checks, and takes part in moments that there are."""
+    for room in rooms().values():
+        service = load(room.service)
+        assert sorted(service.CALLS) == sorted(room.calls)
+        assert all(callable(getattr(service, kind)) for kind in room.calls)
+        assert all(callable(getattr(Service, moment)) for moment in room.moments)
+        assert not room.guards or callable(load(room.guards))
     kinds = [kind for room in rooms().values() for kind in room.calls]
     assert len(kinds) == len(set(kinds))

@@ -18,7 +18,7 @@ from mkdocs.config import load_config
 
 import tflaunch
 from support.needs import need, program
-from support.preload_environments import ENVIRONMENTS, HEAD, PAGE, refusal, with_row
+from support.preload_environments import ENVIRONMENTS, PAGE, refusal
 from support.specs import REPOSITORY
 from tflaunch.cli.json_output import with_output
 from tflaunch.cli.main import tflaunch as command_group
@@ -60,12 +60,9 @@ def entries(site: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_search_works_in_files(site: Path) -> None:
+def test_search_works_in_files_and_pages_about_how_tflaunch_is_made_count_least(site: Path) -> None:
     assert any("TF_CONFIG" in entry["text"] for entry in entries(site))
     assert (site / "site" / "iframe-worker.js").is_file()
-
-
-def test_pages_about_how_tflaunch_is_made_count_least_in_the_search(site: Path) -> None:
     inside = [entry for entry in entries(site) if entry["location"].startswith(_INSIDE)]
     assert len(inside) > 100
     assert {entry.get("boost") for entry in inside} == {_BOOST_INSIDE}
@@ -158,11 +155,8 @@ def test_documents_for_users_stay_short() -> None:
     assert len(pages) > 20
     assert sum(map(words, [*AT_ROOT, *pages])) <= MOST_WORDS
     assert words("CHANGELOG.md") <= MOST_WORDS_OF_CHANGES
-
-
-def test_changes_have_a_line_each() -> None:
-    lines = (REPOSITORY / "CHANGELOG.md").read_text().splitlines()
-    assert [line for line in lines if line.startswith("  ") or len(line) > 120] == []
+    changes = (REPOSITORY / "CHANGELOG.md").read_text().splitlines()  # a line each
+    assert [line for line in changes if line.startswith("  ") or len(line) > 120] == []
 
 
 def test_the_picture_of_help_shows_what_help_prints() -> None:
@@ -172,26 +166,14 @@ def test_the_picture_of_help_shows_what_help_prints() -> None:
     assert [line for line in printed if line and line not in picture("help")] == []
 
 
-def test_the_picture_of_a_failure_says_what_to_type_next() -> None:
+def test_no_picture_shows_a_temporary_path_and_that_of_a_failure_says_what_to_type_next() -> None:
+    for name in ("up", "failure", "ps", "help"):
+        assert len(picture(name)) > 3
+        assert "/tmp" not in (PICTURES / f"{name}.svg").read_text()
     assert [line for line in picture("failure") if line.startswith("next: tflaunch logs broken-")]
 
 
-@pytest.mark.parametrize("name", ["up", "failure", "ps", "help"])
-def test_no_picture_shows_a_temporary_path(name: str) -> None:
-    assert len(picture(name)) > 3
-    assert "/tmp" not in (PICTURES / f"{name}.svg").read_text()
-
-
 # ---- the table of environments in docs/warm_start.md, which tests/training/test_preload_environments.py writes
-
-
-def test_a_row_is_changed_and_nothing_else() -> None:
-    """In the order of the environments, also for one that had no row."""
-    page = f"# Title\n\n{HEAD}\n|---|---|---|\n| polars | polars 1 | as it was |\n\n## More\n"
-    page = with_row(page, "polars", "polars 2", "refused")
-    assert page.splitlines()[4:] == ["| polars | polars 2 | refused |", "", "## More"]
-    page = with_row(page, "pandas", "pandas 3", "forked")
-    assert page.splitlines()[4:6] == ["| pandas | pandas 3 | forked |", "| polars | polars 2 | refused |"]
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)

@@ -47,15 +47,6 @@ class Place:
         return path_of(self.path, TASK).read_text()
 
 
-def test_a_log_is_what_the_task_wrote(tmp_path: Path) -> None:
-    """The first attempt contains no line of ours."""
-    place = Place(tmp_path)
-    place.log.append(b"one\ntw", [(0, NOW)])
-    place.log.append(b"o\n", [(0, NOW)])
-    assert place.text() == "one\ntwo\n"
-    assert place.next().kept() == (0, 8)
-
-
 def test_a_line_of_ours_begins_on_its_own_line_after_another_supervisor_was_killed(tmp_path: Path) -> None:
     """That one had written half of a line."""
     place = Place(tmp_path)
@@ -114,7 +105,10 @@ def test_a_torn_mark_is_not_there(tmp_path: Path) -> None:
 
 
 def test_the_tail_keeps_blank_lines_but_for_those_at_the_end(tmp_path: Path) -> None:
-    """They tell where a chained traceback begins. The task may never have started, and --log-dir keeps earlier runs."""
+    """They tell where a chained traceback begins. A progress bar is one line, as a terminal would show it last.
+
+    The task may never have started, and --log-dir keeps earlier runs.
+    """
     assert tail(tmp_path, TASK, 9) == []
     path_of(tmp_path, TASK).write_text("earlier\n")
     place = Place(tmp_path)
@@ -124,6 +118,9 @@ def test_the_tail_keeps_blank_lines_but_for_those_at_the_end(tmp_path: Path) -> 
     path_of(tmp_path, TASK).write_text("KeyError: 'a'\n\nDuring handling\n\n \n")
     assert tail(tmp_path, TASK, 9) == ["KeyError: 'a'", "", "During handling"]
     assert tail(tmp_path, TASK, 1) == ["During handling"]
+    bar = "".join(f"\r{step}/100 [==>...]" for step in range(1, 101))
+    path_of(tmp_path, TASK).write_text(f"Epoch 1\n{bar}\ndone\r\n", newline="")
+    assert tail(tmp_path, TASK, 3) == ["Epoch 1", "100/100 [==>...]", "done"]
 
 
 def test_the_index_tells_when_words_were_written(tmp_path: Path) -> None:
@@ -138,21 +135,15 @@ def test_the_index_tells_when_words_were_written(tmp_path: Path) -> None:
 
 
 def test_time_goes_back_only_when_a_clock_was_set(tmp_path: Path) -> None:
-    """Clocks of hosts are known to within a few milliseconds."""
+    """Clocks of hosts are known to within a few milliseconds. A gap has the time of the words before it."""
     place = Place(tmp_path)
     place.log.append(b"ab", [(0, NOW), (1, NOW - 0.2)])
     place.log.append(b"c", [(0, NOW + 1)])
-    place.log.append(b"d", [(0, NOW - 3600)])
+    place.log.append(b"d\n", [(0, NOW - 3600)])
     assert place.times() == [(0, 0), (1, 2), (-3600, 3)]
-
-
-def test_a_gap_has_the_time_of_the_words_before_it(tmp_path: Path) -> None:
-    """What follows was written before the gap was reported."""
-    place = Place(tmp_path)
-    place.log.append(b"a\n", [(0, NOW)])
     place.log.lose(9, "9 bytes are missing", NOW + 20)
-    place.log.append(b"b\n", [(0, NOW + 1)])
-    assert [moment for moment, _ in place.times()] == [0, 1]
+    place.log.append(b"e\n", [(0, NOW - 3599)])
+    assert [moment for moment, _ in place.times()] == [0, 1, -3600, -3599]
 
 
 def test_an_index_goes_on_after_its_writer_was_killed(tmp_path: Path) -> None:
@@ -225,13 +216,6 @@ def test_a_full_disk_under_the_index_costs_times(tmp_path: Path) -> None:
     assert (place.text(), place.times()) == ("one\ntwo\nsix\nten\n", [(1, 4), (3, 12)])
 
 
-def test_redraws_of_a_progress_bar_are_one_line(tmp_path: Path) -> None:
-    """Each line is kept as a terminal would show it last."""
-    bar = "".join(f"\r{step}/100 [==>...]" for step in range(1, 101))
-    path_of(tmp_path, TASK).write_text(f"Epoch 1\n{bar}\ndone\r\n", newline="")
-    assert tail(tmp_path, TASK, 3) == ["Epoch 1", "100/100 [==>...]", "done"]
-
-
 def plant(kind: str, path: Path, target: Path) -> None:
     """Plant an entry in place of a log, as another user might."""
     match kind:
@@ -279,17 +263,6 @@ def test_nothing_is_written_into_what_others_have_planted_later(tmp_path: Path, 
     assert place.text() == f"{gap}two\n"
     assert kept == (str(path_of(tmp_path, TASK)), len(gap))
     assert place.next().kept() == (0, 8)
-
-
-def test_a_log_that_is_never_opened_costs_output_only(tmp_path: Path) -> None:
-    path_of(tmp_path, TASK).mkdir()
-    place = Place(tmp_path)
-    place.log.append(b"one\n", [(0, NOW)])
-    place.log.begin_attempt(1, NOW)
-    place.log.append(b"two\n", [(0, NOW)])
-    place.log.lose(9, "9 bytes are missing", NOW)
-    assert "8 bytes could not be written: Is a directory" in place.log.trouble()
-    place.log.close()
 
 
 def test_output_that_is_kept_can_be_read_there(tmp_path: Path) -> None:

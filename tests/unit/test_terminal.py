@@ -35,10 +35,6 @@ def test_a_region_moves_down_grows_and_shrinks() -> None:
     assert shown(*frames) == ["1", "2", "3", "4"]
     assert not region.is_drawn
     assert region.frame(b"5\n", []) == b"5\n"
-
-
-def test_a_region_can_be_left() -> None:
-    region = Region()
     frames = [region.frame(b"", ["a", "b"]), region.left(), region.left(), region.frame(b"", ["c"])]
     assert shown(*frames) == ["a", "b", "c"]
 

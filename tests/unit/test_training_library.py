@@ -67,6 +67,9 @@ def test_without_a_cluster_a_task_is_alone(monkeypatch: pytest.MonkeyPatch, text
     assert training.is_chief()
     assert training.workers() == 1
     assert not training.this_task().is_server
+    monkeypatch.setenv("TFLAUNCH_STRATEGY", "jax")  # which is not of tf.distribute
+    with pytest.raises(training.CannotTrain, match="keras"):
+        training.strategy()
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "7", '{"cluster": {"worker": 2}}', '{"cluster": {"worker": ["a:1"]}}'])
@@ -115,13 +118,6 @@ def test_nothing_imports_tensorflow_before_it_is_used() -> None:
     program = "import sys; from tflaunch_worker import training as t; t.is_chief(); print('tensorflow' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", program], env={}, capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"
-
-
-def test_a_strategy_that_is_not_of_tf_distribute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would train with MultiWorkerMirroredStrategy instead."""
-    monkeypatch.setenv("TFLAUNCH_STRATEGY", "jax")
-    with pytest.raises(training.CannotTrain, match="keras"):
-        training.strategy()
 
 
 class ModelOfJax:
