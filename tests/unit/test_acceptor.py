@@ -54,13 +54,8 @@ class Door:
             return theirs.recv(1000)
 
 
-@pytest.fixture
-def door() -> Door:
-    return Door()
-
-
-def test_a_supervisor_is_admitted_with_all_that_it_has_sent(door: Door) -> None:
-    frame = wire.encode(HELLO)
+def test_a_supervisor_is_admitted_with_all_that_it_has_sent() -> None:
+    frame, door = wire.encode(HELLO), Door()
     theirs, read = door.connect()
     for piece in (frame[:9], frame[9:] + b"more"):
         theirs.sendall(piece)
@@ -68,8 +63,9 @@ def test_a_supervisor_is_admitted_with_all_that_it_has_sent(door: Door) -> None:
     assert door.admitted == [(HELLO, frame + b"more")]
 
 
-def test_an_older_supervisor_is_told_that_it_was_replaced(door: Door) -> None:
+def test_an_older_supervisor_is_told_that_it_was_replaced() -> None:
     """It must not start tasks any more; any number of commands may look at a run, which changes nothing."""
+    door = Door()
     assert b"superseded" in door.answer(wire.encode({**HELLO, "fencing": 2}))
     assert b"seen" in door.answer(wire.encode({"kind": "look"}))
     assert not door.admitted
@@ -78,14 +74,16 @@ def test_an_older_supervisor_is_told_that_it_was_replaced(door: Door) -> None:
 @pytest.mark.parametrize(
     "changed", [{"kind": "start_task"}, {"kind": 7}, {"fencing": "4"}, {"lease": -1.0}, {"sent": None}, {"seen": 0.5}]
 )
-def test_a_malformed_first_message_closes_the_connection(door: Door, changed: dict[str, object]) -> None:
+def test_a_malformed_first_message_closes_the_connection(changed: dict[str, object]) -> None:
+    door = Door()
     assert door.answer(wire.encode({**HELLO, **changed})) == b""
     assert door.answer(b"GET / HTTP/1.1\r\n\r\n") == b""
     assert not door.admitted
     assert not door.watched
 
 
-def test_of_too_many_that_say_nothing_the_oldest_is_closed(door: Door) -> None:
+def test_of_too_many_that_say_nothing_the_oldest_is_closed() -> None:
+    door = Door()
     connections = [door.connect()[0] for _ in range(17)]
     assert connections[0].recv(1) == b""
     assert len(door.watched) == 16

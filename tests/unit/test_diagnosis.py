@@ -56,10 +56,7 @@ def told(history: History) -> Status:
 
 def starting(cluster: dict[str, int], opened: tuple[str, ...] = (), **fields: object) -> History:
     """Return a job whose tasks run; those in ``opened`` listen."""
-    history = History(clustered(cluster, **fields)).happens(HostJoined(HERE))
-    history.happens(PortsHeld(HERE, {task.task: 10 + number for number, task in enumerate(history.job.plan.tasks)}))
-    for task in history.job.plan.tasks:
-        history.happens(TaskStarted(HERE, task.task, 0, 1, 0.0))
+    history = History(clustered(cluster, **fields)).start_without_ports()
     return history.happens(*(PortOpened(HERE, task, 0) for task in opened))
 
 
@@ -319,8 +316,7 @@ def test_a_job_that_is_done_says_how_long_it_took_and_how_far_it_came() -> None:
     history = mirrored(2).ends("worker:0")
     history.now += 75
     metrics = {"loss": 0.01234567, "a\x1b[2Jb": 2.0}
-    history.happens(TaskExited(HERE, "worker:1", 0, 0, None, 0.0, step=300, epoch=3, metrics=metrics))
-    (line,) = summary_of(history.happens(TaskGone(HERE, "worker:1", 0))).splitlines()
+    (line,) = summary_of(history.ends("worker:1", step=300, epoch=3, metrics=metrics)).splitlines()
     assert line == "done: 2 tasks in 1 min 15 s; step 300, epoch 3, loss 0.01235, a\\x1b[2Jb 2"
 
 
@@ -360,10 +356,8 @@ def test_a_suspended_task_is_to_blame_for_a_peer_that_got_no_answer(
 ) -> None:
     """However it ends when it is continued; a peer with a failure of its own stays the culprit."""
     history = mirrored(2, restart={"max": 0})
-    failed = TaskExited(HERE, "worker:0", 0, code, signal, 0.0, failure=failure)
-    history.happens(failed, TaskGone(HERE, "worker:0", 0))
     state = "state T, pid 7: python train.py"
-    history.ends("worker:1", *ends_with, was_told=True, suspended=state)
+    history.ends("worker:0", code, signal, failure=failure).ends("worker:1", *ends_with, was_told=True, suspended=state)
     assert history.job.culprit is not None
     assert history.job.culprit.name == culprit
     assert history.job.exit_code == (code or 128 + (signal or 0))
@@ -436,15 +430,14 @@ def test_a_task_and_a_run_have_the_state_that_tells_most() -> None:
 
 
 def test_the_cause_of_a_restart_is_kept() -> None:
-    history = mirrored(1).happens(TaskExited(HERE, "worker:0", 0, 1, None, 0.0, failure="ValueError at train.py:41"))
-    shown = told(history.happens(TaskGone(HERE, "worker:0", 0)).wait().start())
+    shown = told(mirrored(1).ends("worker:0", 1, failure="ValueError at train.py:41").wait().start())
     assert shown.culprit is None
     assert shown.last_failure == "worker:0 exited with code 1 (ValueError at train.py:41)"
     assert (shown.restarts, shown.restart, shown.max_restarts) == (1, "restart 1 of 3", 3)
 
 
 def test_a_cluster_stays_formed_while_workers_return_one_after_the_other() -> None:
-    """The start limit applies to the first start only."""
+    """The start limit applies to the first start."""
     history = parameter_server(timeouts={"start": 30}, restart={"backoff": [1, 1]})
     history.ends("worker:0", None, 9).ends("worker:1", None, 9)
     history.now += 100
@@ -526,13 +519,10 @@ def test_a_task_that_has_begun_to_train_does_not_fail_at_start_up(progress: dict
 
     Even if the port of another task has not been seen yet; a checkpoint may be that of an earlier run.
     """
-    history = starting({"worker": 2}, ("worker:1",)).happens(TaskExited(HERE, "worker:1", 0, 1, None, 0.0, **progress))
-    history.happens(TaskGone(HERE, "worker:1", 0, 7)).ends("worker:0", None, 9)
-    assert (history.job.phase is Phase.BACKING_OFF) is is_retried
-    history = starting({"worker": 2}, ("worker:1",)).happens(TaskExited(HERE, "worker:1", 0, 1, None, 0.0))
-    history.happens(TaskGone(HERE, "worker:1", 0), TaskExited(HERE, "worker:0", 0, 1, None, 0.0, **progress))
-    assert (history.happens(TaskGone(HERE, "worker:0", 0)).job.phase is Phase.BACKING_OFF) is is_retried
+    of_both = [starting({"worker": 2}, ("worker:1",)) for _ in range(2)]
+    of_both[0].ends("worker:1", 1, checkpoint=7, **progress).ends("worker:0", None, 9)
+    of_both[1].ends("worker:1", 1).ends("worker:0", 1, **progress)
+    assert [history.job.phase is Phase.BACKING_OFF for history in of_both] == [is_retried] * 2
     alone = starting({"worker": 1})
     alone.now += 3600  # it never opens its port, as it may use a resolver of its own
-    alone.happens(TimePassed(), TaskExited(HERE, "worker:0", 0, 1, None, 0.0), TaskGone(HERE, "worker:0", 0))
-    assert alone.job.phase is Phase.BACKING_OFF
+    assert alone.happens(TimePassed()).ends("worker:0", 1).job.phase is Phase.BACKING_OFF

@@ -59,7 +59,7 @@ def test_a_host_vouches_for_its_own_addresses_only(address: str) -> None:
 
 
 def test_a_host_may_have_any_other_address() -> None:
-    """Each is told to the other agents in the form in which they compare it."""
+    """Told to the other agents in the form in which they compare it."""
     host = Host()
     host.greets("10.0.0.1", "::FFFF:10.0.0.2", "2001:DB8:0::1", "127.0.0.1", "::1", "fe80::1")
     known = "10.0.0.1 10.0.0.2 2001:db8::1 127.0.0.1 ::1 fe80::1"
@@ -252,37 +252,25 @@ def test_a_host_that_answers_nonsense_is_refused_with_a_sentence(answer: bytes, 
         brought(b'{"kind":"gone","words":"\\u001b[2J"}')
 
 
-class Dripping:
-    """An agent that sends a byte now and then, and never a complete response."""
-
-    def __init__(self) -> None:
-        self.socket, self._theirs = socket.socketpair()
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._drip)
-        self._thread.start()
-
-    def _drip(self) -> None:
-        self._theirs.sendall(b"\0\0\1\0\0\0\0\0")
-        for _ in range(3000):  # far longer than an onlooker may wait
-            if self._is_over.wait(0.01):
-                return
-            self._theirs.send(b" ")
-        self._theirs.shutdown(socket.SHUT_WR)
-
-    def resume(self) -> Any:
-        return self
-
-    def close(self) -> None:
-        self._is_over.set()
-        self._thread.join()
-        self.socket.close()
-        self._theirs.close()
-
-
 def test_an_onlooker_waits_for_an_answer_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise every byte would restart the timeout."""
+    """Otherwise every byte of an agent that sends one now and then would restart the timeout."""
     monkeypatch.setattr(snapshot, "_PATIENCE", 0.2)
-    (seen,) = snapshot.look_at({"a": Dripping()}).values()  # type: ignore[dict-item]
+    is_over, (ours, theirs) = threading.Event(), socket.socketpair()
+
+    def drip() -> None:
+        theirs.sendall(b"\0\0\1\0\0\0\0\0")
+        for _ in range(3000):  # far longer than an onlooker may wait
+            if is_over.wait(0.01):
+                return
+            theirs.send(b" ")
+        theirs.shutdown(socket.SHUT_WR)
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    agent: Any = SimpleNamespace(resume=lambda: agent, socket=ours, close=is_over.set)
+    with ours, theirs:
+        (seen,) = snapshot.look_at({"a": agent}).values()
+        dripping.join()
     assert seen.tasks is None
     assert "did not answer: timed out" in seen.reason
 

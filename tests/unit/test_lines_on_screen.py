@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 import tracemalloc
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import pyte
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -164,23 +162,6 @@ def test_lines_are_held_until_no_other_task_can_repeat_them(monkeypatch: pytest.
     assert [told.line.text for told in itertools.islice(fold(endless), 3)] == [b"0", b"1", b"2"]
 
 
-LINES = st.lists(st.tuples(st.floats(-0.5, 1.5), st.integers(0, 3), st.sampled_from("abc")), max_size=40)
-
-
-@given(LINES)
-def test_every_line_counts_once(steps: list[tuple[float, int, str]]) -> None:
-    """Regardless of clocks; lines that are not folded keep their order."""
-    times = itertools.accumulate(step for step, _, _ in steps)
-    lines = [line(time, task, text) for time, (_, task, text) in zip(times, steps, strict=True)]
-    told = list(fold(lines))
-    counts: Counter[bytes] = Counter()
-    for first in told:
-        counts[first.line.text] += 1 + len(first.others)
-    assert counts == Counter(one.text for one in lines)
-    places = {id(one): place for place, one in enumerate(lines)}
-    assert [places[id(first.line)] for first in told] == sorted(places[id(first.line)] for first in told)
-
-
 RED, RESET = b"\x1b[31m", b"\x1b[0m"
 
 
@@ -209,18 +190,6 @@ RED, RESET = b"\x1b[31m", b"\x1b[0m"
 def test_text_and_colours_pass_and_nothing_else_does(lines: bytes, shown: bytes) -> None:
     """No title changes, cursor movement, clearing, bell or character sets."""
     assert without_commands(lines) == shown
-
-
-@given(st.lists(st.sampled_from([b"\x1b", b"[", b"]", b"31", b";", b"m", b"J", b"A", b"\x07", b"x", b"\xc2", b"\x9b"])))
-def test_a_terminal_is_where_it_was(pieces: list[bytes]) -> None:
-    """Regardless of the task's output: the line above is kept, and what follows is plain and in place."""
-    screen = pyte.Screen(200, 5)
-    stream = pyte.ByteStream(screen)
-    stream.feed(b"above\r\n" + without_commands(b"".join(pieces)) + b"\r\nbelow")
-    assert screen.title == ""
-    assert screen.display[0].rstrip() == "above"
-    assert screen.display[2].rstrip() == "below"
-    assert all(screen.buffer[2][column].fg == "default" for column in range(5))
 
 
 A, B = "worker:0", "worker:1"
