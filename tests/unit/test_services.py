@@ -141,10 +141,11 @@ class Failing(Service):
         if not message["body"]:
             raise IndexError("no such task")
 
-    def begin_task(self, task: Any, command: Any, _refused: Any = None) -> None:
+    def begin_task(self, task: Any, command: Any) -> None:
         raise IndexError("no such task")
 
-    start_task = begin_task
+    def start_task(self, command: Any, started: Any, refused: Any) -> None:
+        raise IndexError("no such task")
 
 
 @pytest.mark.parametrize("at", ["call", "moment", "start", "callback"])
