@@ -107,7 +107,7 @@ def test_a_host_that_stays_away_ends_the_job(bed: Bed, launch: Launch, failure: 
     _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == 125, err
     assert "host h2 was lost: no message" in err
-    assert "waiting for h2 (" in err
+    assert "waiting for h2" in err  # with the reason, if one is known by then
     assert any(line.startswith("tflaunch: h2: ") for line in err.splitlines()[-4:]), err
     assert "not reached again within timeouts.lost_host (15 s)" in err
     assert not bed.wait_empty()

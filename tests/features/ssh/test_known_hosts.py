@@ -121,7 +121,7 @@ def test_another_port(known: Callable[..., KnownHosts], names: str) -> None:
     assert not is_known(hosts, "alpha", 22)
 
 
-@pytest.mark.parametrize("key", [ONE, TWO, CURVE])
+@pytest.mark.parametrize("key", [ONE, TWO, CURVE], ids=["one", "two", "curve"])
 def test_every_line_of_every_file_counts(tmp_path: Path, key: str) -> None:
     """A host may have several keys, also of one type; a missing file counts as empty."""
     (tmp_path / "1").write_text(f"alpha {TWO}\nalpha {CURVE}\n")
