@@ -48,10 +48,7 @@ def test_efficiency_is_the_speed_up_per_worker(
     assert made[1].speed_up == pytest.approx(speed_up)
     assert made[1].efficiency == (None if efficiency is None else pytest.approx(efficiency))
     assert scaling.scaling_of(made) == kind
-
-
-def test_a_step_of_parameter_servers_is_one_of_a_single_worker() -> None:
-    made = runs(64, 64, 18.0, is_synchronous=False)
+    made = runs(64, 64, 18.0, is_synchronous=False)  # a step of parameter servers is one of a single worker
     assert (made[1].speed_up, made[1].efficiency) == (pytest.approx(1.8), pytest.approx(0.9))
     assert scaling.scaling_of(made) is None
 

@@ -88,6 +88,10 @@ class TestArrival:
         assert found.wanted() == [(digest_of(content), 4)]
         with pytest.raises(ValueError, match="byte 7 of"):
             found.take(digest_of(content), 7, b"789", True)
+        # Where the agent's guard removes it: for a later agent it is void.
+        assert not [*host.cache.iterdir()]
+        assert [path.parent.parent.name for path in host.agent.rglob("*") if path.is_file()] == ["tasks"]
+        assert host.offer(("a", content)).wanted() == [(digest_of(content), 0)]
         found.take(digest_of(content), 4, b"456789", True)
         assert found.is_complete
         assert (host.cache / digest_of(content)).read_bytes() == content
@@ -99,17 +103,6 @@ class TestArrival:
         found.take(digest_of(b"b"), 0, b"b", True)
         assert not [*host.cache.iterdir()]
         assert not [*(host.agent / "tasks/.files").iterdir()]
-
-    def test_what_an_earlier_agent_did_not_finish_is_void(self, host: Host):
-        """Parts are stored where the agent's guard removes them."""
-        content = b"0123456789"
-        host.offer(("a", content)).take(digest_of(content), 0, b"0123", False)
-        assert not [*host.cache.iterdir()]
-        assert [path.parent.parent.name for path in host.agent.rglob("*") if path.is_file()] == ["tasks"]
-        found = host.offer(("a", content))
-        assert found.wanted() == [(digest_of(content), 0)]
-        found.take(digest_of(content), 0, content, True)
-        assert (host.cache / digest_of(content)).read_bytes() == content
 
     def test_a_full_disk_is_one_sentence(self, host: Host):
         found = host.offer(("a", b"0123456789"))

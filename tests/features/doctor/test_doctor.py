@@ -80,10 +80,6 @@ def test_each_fault_is_found_by_name(host: Host, check: str, severity: str, word
     assert finding.hint
 
 
-def test_every_check_can_find_something() -> None:
-    assert {fault[1] for fault in FAULTS} | {"proxies", "secrets", "tensorboard"} == set(CHECKS)
-
-
 PRIVATE: dict[str, Any] = {"cluster": {"worker": 2}, "network": "private"}
 
 
@@ -151,6 +147,8 @@ def test_the_spec_decides_what_is_needed(second: Host, fields: dict[str, Any], c
 
 
 def test_what_was_not_checked_is_not_ok() -> None:
+    """Every check can find something."""
+    assert {fault[1] for fault in FAULTS} | {"proxies", "secrets", "tensorboard"} == set(CHECKS)
     plan = clustered(CLUSTER)
     lost = {"a": A, "b": Host("b", reason="no route; check the cable")}
     (finding,) = findings(plan, lost)
@@ -172,18 +170,11 @@ def test_a_missing_tensorboard_is_reported() -> None:
         assert (finding.check, finding.severity, finding.where) == ("tensorboard", "warning", "localhost (tensorboard)")
 
 
-def test_a_mark_is_left_in_the_nearest_directory_that_exists(tmp_path: Path) -> None:
-    """The program may create the directory itself."""
+def test_a_mark_is_left_in_the_nearest_directory_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program may create the directory itself; none is left where nothing of the user is."""
     left = host_facts.mark(str(tmp_path / "run" / "state"), "token")
     assert left == str(tmp_path / ".tflaunch-token")
     host_facts.unmark(left)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("directory", ["", "state", "./state", "/"])
-def test_no_mark_is_left_where_nothing_of_the_user_is(
-    directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.chdir(tmp_path)
-    assert host_facts.mark(directory, "token") is None
+    assert [host_facts.mark(directory, "token") for directory in ("", "state", "./state", "/")] == [None] * 4
     assert list(tmp_path.iterdir()) == []

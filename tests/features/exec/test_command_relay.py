@@ -137,17 +137,15 @@ def test_commands_end_with_the_run(run: UngreetedRun) -> None:
 # ---- the agent's side, where no process is needed
 
 
-def test_a_task_that_has_not_started_on_its_host_has_no_environment() -> None:
-    answer, _ = Answers().ask(HostCommands(agent_parts(tasks={})).run_command, grace=1.0, **ASKED)
-    problem = "worker:1 has not started on its host yet; `tflaunch ps` shows when it has"
-    assert answer == {"code": NOT_STARTED, "problem": problem}
-
-
 @pytest.mark.parametrize(
     ("field", "value"),
     [("task", "../x"), ("argv", ["a\0"]), ("argv", None), ("rows", 2**20), ("term", 5), ("grace", -1)],
 )
 def test_a_malformed_command_is_refused(field: str, value: object) -> None:
+    """As is one for a task that has not started on its host, and so has no environment there."""
+    answer, _ = Answers().ask(HostCommands(agent_parts(tasks={})).run_command, grace=1.0, **ASKED)
+    problem = "worker:1 has not started on its host yet; `tflaunch ps` shows when it has"
+    assert answer == {"code": NOT_STARTED, "problem": problem}
     checks = HostCommands.CALLS["run_command"]
     orders.check({**ASKED, "grace": 1.0}, checks)
     with pytest.raises(ValueError, match=rf"'{field}'|name of a task"):

@@ -36,25 +36,20 @@ def told(history: History, *steps: Any) -> list[tuple[str, str, str]]:
     return found
 
 
-def test_a_restart_of_all_is_one_occurrence() -> None:
+def test_what_is_one_occurrence() -> None:
+    """A restart of all tasks, that of one, and a stall of all."""
     history = job().start()
     found = told(history, lambda: history.ends("worker:1", 3), lambda: history.ends("worker:0", None, 15), history.wait)
     found += told(history, history.start)
     assert found == [("restarted", "restarted-1", "restart 1 of 3: worker:1 exited with code 3")]
-
-
-def test_a_restart_of_one() -> None:
-    history = job(cluster=SERVERS, strategy="parameter_server").start()
-    found = told(history, lambda: history.ends("worker:1", 3), history.wait)
+    servers = job(cluster=SERVERS, strategy="parameter_server").start()
+    found = told(servers, lambda: servers.ends("worker:1", 3), servers.wait)
     assert found == [("restarted", "restarted-worker-1-1", "worker:1 restarts alone (attempt 1)")]
-
-
-def test_a_stall() -> None:
-    history = job(timeouts={"stall": "10s"}).start()
+    silent = job(timeouts={"stall": "10s"}).start()
     stalls = [OutputStalled(HERE, f"worker:{index}", 0) for index in (0, 1)]
-    (found,) = told(history, *[lambda stall=stall: history.happens(stall) for stall in stalls])
-    assert found[:2] == ("stalled", "stalled-0")
-    assert "no output or progress for 10 s" in found[2]
+    (stalled,) = told(silent, *[lambda stall=stall: silent.happens(stall) for stall in stalls])
+    assert stalled[:2] == ("stalled", "stalled-0")
+    assert "no output or progress for 10 s" in stalled[2]
 
 
 @pytest.mark.parametrize(
@@ -76,12 +71,12 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 class Told:
     """A run's notifier whose command appends the summary to a file."""
 
-    def __init__(self, directory: Path, *command: str, on: tuple[str, ...] = ("failed",)) -> None:
+    def __init__(self, directory: Path, *command: str) -> None:
         self.directory = directory
         self.records: list[str] = []
         self.said: list[str] = []
         script = "echo $TFLAUNCH_EVENT: $TFLAUNCH_SUMMARY >>told; cat >>told"
-        self.plan = NotifyPlan(command or ("sh", "-c", script), on, str(directory))
+        self.plan = NotifyPlan(command or ("sh", "-c", script), ("failed",), str(directory))
 
     def notify(self, *found: Occurrence) -> None:
         """Notify as a new supervisor of the run does."""
@@ -104,13 +99,13 @@ def test_another_supervisor_does_not_notify_again(tmp_path: Path) -> None:
     run.notify(FAILED)
     assert run.text() == f"failed: {FAILED.text}\n{FAILED.text}\n"
     assert run.records == ["end", "end"]
-    assert run.said == []
-
-
-def test_what_the_spec_does_not_name(tmp_path: Path) -> None:
-    run = Told(tmp_path, on=("done", "stalled"))
+    run.plan = run.plan._replace(on=("done", "stalled"))  # which does not name this one
     run.notify(FAILED)
-    assert (run.text(), run.records) == ("", [])
+    assert (run.records, run.said) == (["end", "end"], [])
+    run.plan = run.plan._replace(on=("failed",), directory=str(tmp_path / "gone"))
+    run.notify(FAILED._replace(name="another"))
+    assert run.said == [f"warning: notify.exec: {tmp_path / 'gone'}: No such file or directory"]
+    assert run.records == ["end", "end"]
 
 
 @pytest.mark.parametrize(
@@ -127,14 +122,6 @@ def test_a_command_that_fails(tmp_path: Path, command: tuple[str, ...], said: st
     run.notify(FAILED)
     (sentence,) = run.said
     assert sentence.startswith(said)
-
-
-def test_a_directory_that_is_gone(tmp_path: Path) -> None:
-    run = Told(tmp_path)
-    run.plan = run.plan._replace(directory=str(tmp_path / "gone"))
-    run.notify(FAILED)
-    assert run.said == [f"warning: notify.exec: {tmp_path / 'gone'}: No such file or directory"]
-    assert run.records == []
 
 
 def test_a_slow_command_delays_the_end_by_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

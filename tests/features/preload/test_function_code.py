@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,50 +49,52 @@ def reason_against(function: Callable[..., Any], *arguments: Any) -> str:
     return str(about["reason"]).removeprefix(f"{about['name']} ")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "os.environ['MINE'] = os.environ['TF_CONFIG'] + os.environ.get('OTHER', '1')",
-        "os.environ.setdefault('ALSO_MINE', '2')\nos.environ.pop('MINE', None)\ndel os.environ['ALSO_MINE']",
-        "from os import environ\nreturn 'MINE' in environ, dict(environ.items()), environ['MINE']",
-        "sys.path.append('mine')\nreturn sys.path[0], sys.path, sys.argv, os.path.join('a', 'b')",
-    ],
+MATTERS_NOT = (
+    "os.environ['MINE'] = os.environ['TF_CONFIG'] + os.environ.get('OTHER', '1')",
+    "os.environ.setdefault('ALSO_MINE', '2')\nos.environ.pop('MINE', None)\ndel os.environ['ALSO_MINE']",
+    "from os import environ\nreturn 'MINE' in environ, dict(environ.items()), environ['MINE']",
+    "sys.path.append('mine')\nreturn sys.path[0], sys.path, sys.argv, os.path.join('a', 'b')",
 )
-def test_what_cannot_matter_is_no_reason(text: str) -> None:
-    assert reason_against(defined(text)) == ""
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "os.environ[name] = '1'",
-        "os.environ.update(name)",
-        "os.environ.setdefault(name, '1')",
-        "from os import environ as variables\nvariables[name] = '1'",
-        "variables = os.environ\nvariables[name] = '1'",
-        "getattr(os, 'environ')[name] = '1'",
-        "return lambda: os.putenv(name, '1')",
-    ],
+UNKNOWN_VARIABLES = (
+    "os.environ[name] = '1'",
+    "os.environ.update(name)",
+    "os.environ.setdefault(name, '1')",
+    "from os import environ as variables\nvariables[name] = '1'",
+    "variables = os.environ\nvariables[name] = '1'",
+    "getattr(os, 'environ')[name] = '1'",
+    "return lambda: os.putenv(name, '1')",
 )
-def test_unknown_variables(text: str) -> None:
-    assert reason_against(defined(text)) == "sets variables whose names cannot be known beforehand"
+OTHER_PLACES = (
+    "sys.path.insert(0, name)",
+    "import sys as system\nsystem.path.insert(0, name)",
+    "from sys import path\npath.insert(0, name)",
+    "sys.path[0] = name",
+    "sys.path[:0] = [name]",
+    "sys.path = [name]",
+    "sys.path += [name]",
+    "del sys.path[0]",
+)
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("texts", "reason"),
     [
-        "sys.path.insert(0, name)",
-        "import sys as system\nsystem.path.insert(0, name)",
-        "from sys import path\npath.insert(0, name)",
-        "sys.path[0] = name",
-        "sys.path[:0] = [name]",
-        "sys.path = [name]",
-        "sys.path += [name]",
-        "del sys.path[0]",
+        (MATTERS_NOT, ""),
+        (UNKNOWN_VARIABLES, "sets variables whose names cannot be known beforehand"),
+        (OTHER_PLACES, "changes where modules are looked for (sys.path)"),
+        (["import gevent.monkey\ngevent.monkey.patch_all()"],
+         "imports gevent.monkey, which has to be imported before all others"),
     ],
-)
-def test_changes_of_where_modules_are_found(text: str) -> None:
-    assert reason_against(defined(text)) == "changes where modules are looked for (sys.path)"
+    ids=["nothing", "unknown variables", "where modules are found", "a module that must come first"],
+)  # fmt: skip
+def test_what_a_function_does_is_a_reason(texts: Sequence[str], reason: str) -> None:
+    assert {text: reason_against(defined(text)) for text in texts} == dict.fromkeys(texts, reason)
+
+
+def test_what_cannot_be_seen_is_a_reason() -> None:
+    assert "is part of a package" in reason_against(os.getcwd)
+    assert "too many objects" in reason_against(imports, [0] * 500_000)
+    assert reason_against(imports, b"0" * 5_000_000) == ""
 
 
 def test_variables_that_imports_read() -> None:
@@ -102,17 +104,6 @@ def test_variables_that_imports_read() -> None:
     assert reason_against(sets) == reason
     assert reason_against(lambda: [sets()]) == reason
     assert reason_against(imports, {"TF_ENABLE_ONEDNN_OPTS": "0"}) == reason
-
-
-def test_what_cannot_be_seen_is_a_reason() -> None:
-    assert "is part of a package" in reason_against(os.getcwd)
-    assert "too many objects" in reason_against(imports, [0] * 500_000)
-    assert reason_against(imports, b"0" * 5_000_000) == ""
-
-
-def test_modules_that_must_come_first() -> None:
-    reason = "imports gevent.monkey, which has to be imported before all others"
-    assert reason_against(defined("import gevent.monkey\ngevent.monkey.patch_all()")) == reason
 
 
 def test_imports() -> None:

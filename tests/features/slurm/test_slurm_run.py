@@ -47,20 +47,17 @@ def jobs_are(monkeypatch: pytest.MonkeyPatch, *seen: SlurmJob | None) -> None:
 
 
 def test_a_run_is_found_by_its_mark(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless it cannot be read: then the run can still be looked at, and be removed."""
+    """Which is private whatever the umask. If it cannot be read, the run can still be looked at, and be removed."""
     jobs_are(monkeypatch, WAITING)
-    assert type(locate_run(submit(path))) is SlurmRun
-    (path / "slurm.json").write_text("[")
-    assert type(locate_run(path)) is RunLocation
-
-
-def test_notes_are_private_whatever_the_umask(path: Path) -> None:
     earlier = os.umask(0)
     try:
         batch.note_life(submit(path), 0)
     finally:
         os.umask(earlier)
     assert {file.stat().st_mode & 0o777 for file in path.iterdir() if file.is_file()} == {0o600}
+    assert type(locate_run(path)) is SlurmRun
+    (path / "slurm.json").write_text("[")
+    assert type(locate_run(path)) is RunLocation
 
 
 def test_what_is_shown_of_a_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +77,9 @@ def test_what_is_shown_of_a_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert location.describe_loss() == (
         f"the supervisor of {path.name} is gone, and with it job 17 of Slurm; start its spec again"
     )
+    for verb, remedy in (("resume", "Slurm puts a job back"), ("rerun", "up --on slurm")):
+        with pytest.raises(TflaunchError, match=remedy):
+            location.require_verb(verb)
 
 
 def test_a_run_that_begins_again_is_not_what_was_recorded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,24 +181,10 @@ def test_a_job_that_slurm_starts_again_is_followed_again(path: Path, monkeypatch
     codes = [1, 7]
     monkeypatch.setattr(follow, "Observer", lambda _: None)
     assert follow.watch_to_end(locate_run(path), print, lambda _: codes.pop(0), lambda _: None) == 7
-
-
-def test_a_job_that_is_lost_is_told_as_that(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    batch.note_life(submit(path), 0)
     jobs_are(monkeypatch, RUNNING, SlurmJob("NODE_FAIL", "None", "", 0, 0))
-    monkeypatch.setattr(follow, "Observer", lambda _: None)
 
     def lose(_: Observer) -> int:
         raise TflaunchError("killed", EXIT_INTERNAL)
 
     with pytest.raises(TflaunchError, match=r"Slurm has ended job 17 \(NODE_FAIL\); start the spec again"):
         follow.watch_to_end(locate_run(path), print, lose, lambda _: None)
-
-
-@pytest.mark.parametrize(("verb", "remedy"), [("resume", "Slurm puts a job back"), ("rerun", "up --on slurm")])
-def test_what_is_not_possible_from_this_machine(
-    path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, remedy: str
-) -> None:
-    jobs_are(monkeypatch, None)
-    with pytest.raises(TflaunchError, match=remedy):
-        locate_run(submit(path)).require_verb(verb)
