@@ -48,11 +48,6 @@ def objects(plan: KubernetesPlan) -> list[dict[str, Any]]:
     return [job, *launcher_objects.owned(plan, RUN, parts, OWNER, launcher_objects.pods_of(plan))]
 
 
-def test_kubernetes_accepts_the_objects() -> None:
-    for plan in (cluster(), cluster(run_volume="runs")):
-        assert [list(violations(thing)) for thing in [*objects(plan), *json.loads(plan.objects)]] == [[]] * 10
-
-
 def test_the_supervisors_pod_runs_where_and_as_whom_those_of_the_tasks_do() -> None:
     given = {
         "nodeSelector": {"pool": "a"},
@@ -77,32 +72,34 @@ def test_the_supervisors_pod_runs_where_and_as_whom_those_of_the_tasks_do() -> N
     assert [volume["name"] for volume in pod["volumes"]] == ["home", "order"]
 
 
-def test_the_job_owns_the_others_and_they_do_not_count_as_pods_of_tasks() -> None:
-    job, *others = objects(cluster())
+@pytest.mark.parametrize(
+    ("fields", "image", "source"),
+    [
+        ({}, "train:1", {"emptyDir": {}}),
+        ({"launcher_image": "launcher:2", "run_volume": "runs"}, "launcher:2",
+         {"persistentVolumeClaim": {"claimName": "runs"}}),
+    ],
+)  # fmt: skip
+def test_the_job_owns_the_others_and_they_do_not_count_as_pods_of_tasks(
+    fields: dict[str, str], image: str, source: dict[str, Any]
+) -> None:
+    """Its pod has the image and volume that are named; its Role allows only lists without names."""
+    plan = cluster(**fields)
+    job, *others = objects(plan)
+    assert [list(violations(thing)) for thing in [job, *others, *json.loads(plan.objects)]] == [[]] * 10
     assert all(thing["metadata"]["ownerReferences"] == [OWNER] for thing in others)
     for thing in (job, *others):
         assert thing["metadata"]["labels"][launcher_objects.LAUNCHER_LABEL] == RUN
         assert RUN_LABEL not in json.dumps(thing)
         assert thing["metadata"]["labels"]["app.kubernetes.io/name"] != "night-ly"  # selected by the tasks' Service
-
-
-def test_only_lists_are_allowed_without_names() -> None:
-    (role,) = (thing for thing in objects(cluster()) if thing["kind"] == "Role")
+    assert plan.launcher == image
+    assert job["spec"]["template"]["spec"]["volumes"][0] == {"name": "home", **source}
+    (role,) = (thing for thing in others if thing["kind"] == "Role")
     free = [rule for rule in role["rules"] if "resourceNames" not in rule]
     assert {verb for rule in free for verb in rule["verbs"]} == {"list", "watch"}
     (executing,) = (rule for rule in role["rules"] if rule["resources"] == ["pods/exec"])
     pods = ["night-ly-chief-0", "night-ly-worker-0", "night-ly-worker-1", "night-ly-ps-0"]
     assert executing["resourceNames"] == pods
-
-
-def test_image_and_volume_are_those_that_are_named() -> None:
-    assert (cluster().launcher, cluster(launcher_image="launcher:2").launcher) == ("train:1", "launcher:2")
-    for fields, source in (
-        ({}, {"emptyDir": {}}),
-        ({"run_volume": "runs"}, {"persistentVolumeClaim": {"claimName": "runs"}}),
-    ):
-        home, _ = objects(cluster(**fields))[0]["spec"]["template"]["spec"]["volumes"]
-        assert home == {"name": "home", **source}
 
 
 def test_the_parts_of_an_order_come_in_their_order() -> None:
@@ -237,13 +234,11 @@ def test_files_and_directories_alone_are_unpacked_for_nobody_else(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["../a", "/a", "run/../../a", "other/a"])
 def test_nothing_is_written_outside_the_run_directory(name: str, tmp_path: Path) -> None:
+    """An incomplete archive is an error, too."""
     with pytest.raises(ArchiveError):
         unpack_archive(archive_of((name, tarfile.REGTYPE, "text")), tmp_path / "run-1")
     assert list(tmp_path.rglob("a")) == []
-
-
-@pytest.mark.parametrize("length", [0, 100, 700])
-def test_an_incomplete_archive_is_an_error(length: int, tmp_path: Path) -> None:
     whole = archive_of(("run/a", tarfile.REGTYPE, "x" * 3000)).getvalue()
-    with pytest.raises(ArchiveError):
-        unpack_archive(io.BytesIO(whole[:length]), tmp_path / "run-1")
+    for length in (0, 100, 700):
+        with pytest.raises(ArchiveError):
+            unpack_archive(io.BytesIO(whole[:length]), tmp_path / "run-1")

@@ -68,14 +68,10 @@ def _plan(**changes: Any) -> Plan:
     return planner.make_plan(_spec(**changes), DIRECTORY, MACHINE)
 
 
-def _cluster(**changes: Any) -> KubernetesPlan:
+def _sets(**changes: Any) -> dict[str, dict[str, Any]]:
     cluster = _plan(**changes).kubernetes
     assert cluster is not None
-    return cluster
-
-
-def _sets(**changes: Any) -> dict[str, dict[str, Any]]:
-    _, *sets = json.loads(_cluster(**changes).objects)
+    _, *sets = json.loads(cluster.objects)
     return {one["metadata"]["name"]: one for one in sets}
 
 
@@ -107,16 +103,9 @@ def test_a_stateful_set_for_each_role_and_sidecar() -> None:
         assert one["spec"]["podManagementPolicy"] == "Parallel"  # one that waits for its peers would never be ready
         assert template["spec"]["nodeSelector"] == {"gpu": "a100"}
         assert template["spec"]["terminationGracePeriodSeconds"] == 13
-    longer = _sets(kubernetes={"pod": {"terminationGracePeriodSeconds": 60}}, timeouts={"grace": "30s"})
-    assert {each["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] for each in longer.values()} == {60}
-
-
-def test_what_the_spec_says_of_containers() -> None:
-    sets = _sets()
     (worker,) = sets["night-ly-worker"]["spec"]["template"]["spec"]["containers"]
     (ps,) = sets["night-ly-ps"]["spec"]["template"]["spec"]["containers"]
-    assert worker["image"] == "ghcr.io/ann/train:1"
-    assert worker["command"] == ["/opt/bin/python"]
+    assert (worker["image"], worker["command"]) == ("ghcr.io/ann/train:1", ["/opt/bin/python"])
     assert worker["resources"]["limits"] == {"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": 2}
     assert ps["resources"]["limits"] == {"cpu": "2", "memory": "4Gi"}  # it does not train
     assert [mount["mountPath"] for mount in worker["volumeMounts"]] == ["/data", "/cache"]
@@ -125,13 +114,16 @@ def test_what_the_spec_says_of_containers() -> None:
         {"name": "volume-0", "persistentVolumeClaim": {"claimName": "claim"}},
         {"name": "volume-1", "hostPath": {"path": "/var/cache"}},
     ]
+    longer = _sets(kubernetes={"pod": {"terminationGracePeriodSeconds": 60}}, timeouts={"grace": "30s"})
+    assert {each["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] for each in longer.values()} == {60}
 
 
 def test_the_plan_is_kept_as_a_whole() -> None:
     plan = _plan()
     assert serialize.from_json(serialize.as_json(plan)) == plan
     assert policy.join_limit(plan, 0.0) == 300.0 + policy.join_limit(plan._replace(kubernetes=None), 0.0)
-    assert _cluster()._replace(objects="") == KubernetesPlan(
+    assert plan.kubernetes is not None
+    assert plan.kubernetes._replace(objects="") == KubernetesPlan(
         "night-ly", "", 300.0, "lab", launcher="ghcr.io/ann/train:1", keep=3600.0
     )
     assert lint.unused_image(_spec(), None) == []
@@ -157,9 +149,6 @@ def test_what_pods_cannot_be_made_of(changes: dict[str, Any], sentence: str) -> 
     with pytest.raises(SpecError) as found:
         prepare.complete("spec", Path(), made(data))
     assert sentence in "\n".join(problem.sentence() for problem in found.value.problems)
-
-
-def test_fields_of_pods_that_are_ours_are_refused() -> None:
     problems = validate_data({**SPEC, "kubernetes": {"pod": {"containers": [], "restartPolicy": "Never"}}})
     assert isinstance(problems, list)
     assert problems[0].sentence().startswith("kubernetes.pod: sets 'containers', which tflaunch sets")
@@ -277,11 +266,12 @@ STUCK = PodState("u1", "", "image", "its image cannot be pulled")
 
 
 def test_a_pod_is_waited_for_and_the_reason_told_once() -> None:
+    """One that cannot be entered yet is tried again."""
     told: list[str] = []
-    connector = _connector(["link"], *[STUCK] * 20, THERE)
+    connector = _connector([LinkError("not yet"), LinkError("not yet"), "link"], *[STUCK] * 20, THERE)
     connector.tell_delay(told.append)
     assert connector.open() == "link"
-    assert told == ["its image cannot be pulled"]
+    assert told == ["its image cannot be pulled", "not yet"]
 
 
 DELETED = PodState(waits_for="deleted", reason="StatefulSet x was deleted")
@@ -303,10 +293,6 @@ def test_what_is_given_up(
     with pytest.raises(LinkError, match=reason):
         _connector(outcomes, state).open()
     assert least <= clock[0] <= most
-
-
-def test_a_pod_that_cannot_be_entered_yet_is_tried_again() -> None:
-    assert _connector([LinkError("not yet"), LinkError("not yet"), "link"], THERE).open() == "link"
 
 
 @pytest.mark.parametrize(
@@ -331,8 +317,9 @@ def test_an_agent_is_gone_with_its_container_and_not_before(later: PodState, rea
 # ---- telling it
 
 
-def test_a_delay_is_told_once_for_all_hosts_that_lack_the_same() -> None:
-    history = History(_plan())
+def test_what_is_told_of_pods() -> None:
+    """A delay once for all hosts that lack the same; that their files are deleted; how TensorBoard is reached."""
+    history = History(_plan(tensorboard="/logs"))
     logs = Logs("logs", lambda *_: [])
 
     def told(host: str, reason: str) -> list[str]:
@@ -344,21 +331,13 @@ def test_a_delay_is_told_once_for_all_hosts_that_lack_the_same() -> None:
     assert told("night-ly-worker-1", "no node") == []
     assert told("night-ly-worker-1", "no image") == ["waiting for night-ly-worker-1: no image"]
     assert history.job.hosts["night-ly-worker-1"].reason == "no image"
-
-
-def test_tensorboard_in_a_pod_is_reached_through_kubectl() -> None:
-    plan = _plan(tensorboard="/logs")
-    (_, command) = tensorboard.reach(plan, 6006).lines()
-    assert command.strip() == "kubectl --context=lab port-forward night-ly-chief-0 6006"
-
-
-def test_files_in_pods_are_said_to_be_deleted() -> None:
-    job = History(_plan()).job
-    assert results.where_results_are(job) == []
-    job = job.with_host("night-ly-chief-0", code="/root/code")
+    assert results.where_results_are(history.job) == []
+    job = history.job.with_host("night-ly-chief-0", code="/root/code")
     assert "deleted with the pods; `collect`" in "\n".join(results.where_results_are(job))
     collecting = _plan(collect=["out/**"])
     assert results.where_results_are(job._replace(plan=collecting, original=collecting)) == []
+    (_, command) = tensorboard.reach(job.plan, 6006).lines()
+    assert command.strip() == "kubectl --context=lab port-forward night-ly-chief-0 6006"
 
 
 def test_threads_share_a_failure_to_ask(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
@@ -471,8 +450,8 @@ def limit_range(**rule: Any) -> dict[str, Any]:
     return {"kind": "LimitRange", "metadata": {"name": "all"}, "spec": {"limits": [{"type": "Container", **rule}]}}
 
 
-def node(labels: Mapping[str, str] = {}, **allocatable: str) -> dict[str, Any]:
-    return {"kind": "Node", "metadata": {"labels": labels}, "spec": {}, "status": {"allocatable": allocatable}}
+def node(**allocatable: str) -> dict[str, Any]:
+    return {"kind": "Node", "metadata": {"labels": {"pool": "a"}}, "status": {"allocatable": allocatable}, "spec": {}}
 
 
 def problems(resources: dict[str, Any], *known: dict[str, Any], **fields: Any) -> list[str]:
@@ -517,15 +496,12 @@ def test_what_pods_cannot_get_is_told_in_words_of_the_spec(rule: dict[str, Any],
     assert problems(RESOURCES, rule) == [said] * bool(said)
 
 
-def test_a_quota_asks_for_what_the_spec_leaves_out_unless_the_namespace_gives_it() -> None:
-    rule = quota({"limits.cpu": "6"})
+def test_what_the_spec_leaves_out_and_nodes_do_not_have() -> None:
+    """A quota asks for it, unless the namespace gives it; GPUs and labels of nodes are looked for."""
+    rule, here = quota({"limits.cpu": "6"}), node(cpu="4", memory="8Gi")
     missing = "container.resources.cpu: is missing, and the quota 'team' asks every pod for it (limits.cpu)"
     assert problems({"memory": "3Gi"}, rule) == [missing]
     assert problems({"memory": "3Gi"}, rule, limit_range(default={"cpu": "1"})) == []
-
-
-def test_gpus_and_labels_of_nodes_are_looked_for() -> None:
-    here = node({"pool": "a"}, cpu="4", memory="8Gi")
     assert "container.resources.gpu: asks for 1 in one pod, and no node has any" in problems({"gpu": 1}, here)
     elsewhere = problems(RESOURCES, here, pod={"nodeSelector": {"pool": "b"}})
     assert "kubernetes.pod.nodeSelector: asks for a node with pool=b, and there is none" in elsewhere

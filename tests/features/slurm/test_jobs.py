@@ -75,33 +75,24 @@ def options(of: Spec) -> list[set[str]]:
 
 
 def test_roles_with_the_same_resources_share_nodes() -> None:
+    """Each named host is a node of the part of its tasks. A GPU is given only to a role that asks for one.
+
+    The number of the container is for tasks that train.
+    """
     ours, workers = options(spec(**WORKERS_ON_GPUS))
     assert {"--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=2"} <= ours
     assert not [option for option in ours if option.startswith(("--gres", "--constraint"))]
     assert {"--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=4", "--gres=gpu:2"} <= workers
     assert "--constraint='a100&ib'" in workers
-
-
-def test_each_named_host_is_a_node_of_the_part_of_its_tasks() -> None:
-    _, workers = options(
-        spec(
-            **WORKERS_ON_GPUS | {"cluster": {"chief": ["c"], "worker": ["a", "b"], "ps": ["c"]}},
-            sidecars={"feed": {"command": ["feed"], "host": "b"}},
-        )
-    )
+    named = {"cluster": {"chief": ["c"], "worker": ["a", "b"], "ps": ["c"]}}
+    _, workers = options(spec(**WORKERS_ON_GPUS | named, sidecars={"feed": {"command": ["feed"], "host": "b"}}))
     assert {"--nodes=2", "--ntasks-per-node=2"} <= workers
-
-
-def test_a_job_without_such_roles_has_one_part() -> None:
     assert len(options(spec(roles={"ps": {"resources": {"cpu": 2}}}, container={"resources": {"cpu": 2}}))) == 1
-
-
-def test_a_task_gets_a_gpu_only_if_its_role_asks_for_one() -> None:
-    """The number of the container is for tasks that train; that of a role is meant."""
-    roles = spec(**WORKERS_ON_GPUS).roles
-    assert [roles[role].gpus for role in ("chief", "worker", "ps")] == [0, 1, 0]
-    roles = spec(container={"resources": {"gpu": 2}}, roles={"ps": {"resources": {"gpu": 1}}}).roles
-    assert [roles[role].gpus for role in ("chief", "worker", "ps")] == [0, 2, 1]
+    for fields, gpus in (
+        (WORKERS_ON_GPUS, [0, 1, 0]),
+        ({"container": {"resources": {"gpu": 2}}, "roles": {"ps": {"resources": {"gpu": 1}}}}, [0, 2, 1]),
+    ):
+        assert [spec(**fields).roles[role].gpus for role in ("chief", "worker", "ps")] == gpus
 
 
 @pytest.mark.parametrize(
@@ -116,11 +107,8 @@ def test_what_cannot_be_asked_for_is_named(fields: dict[str, Any], where: str) -
     (problem,) = job_parts.problems(made({**TRAINING, **WORKERS_ON_GPUS, **fields}))
     assert problem.where == where
     assert problem.hint
-
-
-def test_a_script_has_nodes_that_are_alike() -> None:
-    roles = {"worker": {"resources": {"cpu": 4}}}
-    problems = targets.find_problems("slurm", made({**TRAINING, "roles": roles}), MACHINE)
+    unlike = {**TRAINING, "roles": {"worker": {"resources": {"cpu": 4}}}}  # the nodes of a script are alike
+    problems = targets.find_problems("slurm", made(unlike), MACHINE)
     assert [problem.where for problem in problems] == ["roles.worker.resources"]
 
 
@@ -225,22 +213,19 @@ def test_time_limits_in_the_formats_of_sbatch(text: str, seconds: int) -> None:
 WAITING = SlurmJob("PENDING", "Priority", "", 0, 0, partition="all")
 
 
-def squeue_says(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """Have the jobs that wait for a partition be these, in the order of their priority."""
-    monkeypatch.setattr(commands, "run_command", lambda *_: text)
-
-
 def test_a_place_has_the_expected_start_if_slurm_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm 22.05 lists each part of a heterogeneous job, as 14+0, 14+1 and so on."""
     soon = time.time() + 7200  # clock: squeue tells a moment, and the place is described from now
     at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(soon))
-    squeue_says(monkeypatch, f"14 2020-01-01T00:00:00\n17 {at}\n18 N/A\n")
-    place = find_place("17", WAITING)
+    monkeypatch.setattr(commands, "run_command", lambda *_: f"14+0 N/A\n14+1 N/A\n17+0 {at}\n17+1 {at}\n18 N/A\n")
+    place, unknown = find_place("17", WAITING), find_place("18", WAITING)
     assert place is not None
     assert (place.position, place.of) == (2, 3)
     assert re.match(r"2 of 3 in the queue of its partition, expected to start in (2 h|1 h .*) \(", place.describe())
-    unknown = find_place("18", WAITING)
     assert unknown is not None
     assert unknown.describe() == "3 of 3 in the queue of its partition"
+    monkeypatch.setattr(commands, "run_command", lambda *_: "17+0 N/A\n17+1 N/A\n")
+    assert find_place("17", WAITING) is None, "it waits alone"
 
 
 def test_a_field_without_a_value_does_not_take_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,23 +235,11 @@ def test_a_field_without_a_value_does_not_take_the_next_one(monkeypatch: pytest.
     assert commands.show("job", "17") == {"JobId": "17", "NodeList": "", "BatchHost": "n1", "Comment": "a"}
 
 
-def test_a_heterogeneous_job_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slurm 22.05 lists each part, as job 14+0, 14+1 and so on."""
-    squeue_says(monkeypatch, "14+0 N/A\n14+1 N/A\n17+0 N/A\n17+1 N/A\n")
-    place = find_place("17", WAITING)
-    assert place is not None
-    assert (place.position, place.of) == (2, 2)
-    squeue_says(monkeypatch, "17+0 N/A\n17+1 N/A\n")
-    assert find_place("17", WAITING) is None  # it waits alone
-
-
 @pytest.mark.parametrize("job", [None, WAITING._replace(state="RUNNING"), WAITING._replace(reason="BeginTime")])
 def test_a_job_that_does_not_wait_for_its_turn_has_no_place(
     monkeypatch: pytest.MonkeyPatch, job: SlurmJob | None
 ) -> None:
-    squeue_says(monkeypatch, "17 N/A\n")
-    assert find_place("17", WAITING) is None
-    squeue_says(monkeypatch, "15 N/A\n17 N/A\n")
+    monkeypatch.setattr(commands, "run_command", lambda *_: "15 N/A\n17 N/A\n")
     assert find_place("17", WAITING) is not None
     assert find_place("16", WAITING) is None
     assert find_place("17", job) is None
