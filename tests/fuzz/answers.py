@@ -19,9 +19,11 @@ from typing import Any
 from fuzz.borders import MEMORY, Border
 from fuzz.mutations import TEXTS, as_json, mutate, mutate_bytes
 from fuzz.stages import AgentConnector, Line, check_sentence
+from support.job_history import RUN, TASK
 from support.played_agent import PlayedAgent, agent_parts
 from tflaunch.agents import snapshot
 from tflaunch.explain import run_status
+from tflaunch.explain.run_status import HostStatus
 from tflaunch.features.files import collect
 from tflaunch.features.kubernetes import kubectl, pod_state
 from tflaunch.features.kubernetes.kubectl import KubectlError
@@ -29,9 +31,7 @@ from tflaunch.features.preload import warm_servers
 from tflaunch.features.profile import flame_graph
 from tflaunch.features.profile.profiler import profile
 from tflaunch.features.queue import run_queue
-from tflaunch.features.ssh import config_lookup
 from tflaunch.features.web.access import Access, Guarded
-from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire
 from tflaunch_worker.agent.calls import Calls
 from tflaunch_worker.features.debug import ROOM, breakpoints
@@ -41,45 +41,19 @@ _LISTING = {"files": [["out/a.txt", 3, "ab" * 32]], "problem": "", "directory": 
 _STATES: dict[str, Any] = {"state": {"running": {}}, "lastState": {"terminated": {}}}
 _CONTAINER = {"name": "task", "containerID": "x", "image": "i", **_STATES}
 _UNPLACED = {"type": "PodScheduled", "status": "False", "message": "m"}
-_POD = {
-    "kind": "Pod",
-    "metadata": {"name": "w-0", "uid": "u"},
-    "status": {"phase": "Pending", "reason": "r", "conditions": [_UNPLACED], "containerStatuses": [_CONTAINER]},
-}
+_POD_STATUS = {"phase": "Pending", "reason": "r", "conditions": [_UNPLACED], "containerStatuses": [_CONTAINER]}
+_POD = {"kind": "Pod", "metadata": {"name": "w-0", "uid": "u"}, "status": _POD_STATUS}
 _WARNING = {"involvedObject": {"uid": "u"}, "reason": "Failed", "message": "no image"}
 _PODS = [[_POD, {"kind": "StatefulSet", "metadata": {"name": "w", "uid": "s"}}], [_WARNING]]
-_ENTRY = {
-    "needs": {"here": {"gpus": 2, "devices": ["0", "1"]}, "h1": {"gpus": None, "devices": []}},
-    "values": {"lr": 1},
-}
-_TASK = {"task": "worker:0", "role": "worker", "host": "h1", "address": "h1:1", "state": "running", "attempt": 0}
-_STATUS = {
-    **dict.fromkeys(("restart", "last_failure", "exit_code", "culprit", "reason", "forming", "tensorboard")),
-    "run": "r-1",
-    "name": "r",
-    "phase": "running",
-    "state": "running",
-    "supervisor": "alive",
-    "logs": "logs",
-    "attempt": 0,
-    "restarts": 0,
-    "max_restarts": 3,
-    "started": 1.0,
-    "outsiders": ["192.0.2.1"],
-    "hosts": [{"host": "h1", "state": "connected", "silence": 0.5}],
-    "tasks": [_TASK],
-}
-_SSH = b"user ann\nhostname h1\nport 22\nuserknownhostsfile ~/.ssh/known_hosts ~/b\nproxyjump none\n"
+_NEEDS = {"here": {"gpus": 2, "devices": ["0", "1"]}, "h1": {"gpus": None, "devices": []}}
+_ENTRY = {"needs": _NEEDS, "values": {"lr": 1}}
+_STATUS = RUN._replace(hosts=(HostStatus("h1", "connected"),), tasks=(TASK,), outsiders=("192.0.2.1",)).as_json()
 
 
 def _objects(value: Any, chance: random.Random) -> bytes:
     for _ in range(chance.choice((0, 1, 1, 2, 3))):
         value = mutate(value, chance)
     return mutate_bytes(as_json(value), chance) if chance.random() < 0.1 else as_json(value)
-
-
-def _bytes(data: bytes, chance: random.Random) -> bytes:
-    return mutate_bytes(data, chance)
 
 
 def _check(read: Callable[[Any], Any], *allowed: type[Exception]) -> Callable[[bytes], None]:
@@ -133,15 +107,6 @@ def _check_queue(case: bytes) -> None:
             pass
 
 
-def _check_ssh(case: bytes) -> None:
-    try:
-        values = config_lookup.parse_answer(case, "h1")
-    except LinkError as error:
-        check_sentence(str(error))
-        return
-    check_sentence("".join(text.replace("\t", " ") for listed in values.values() for text in listed))
-
-
 _STOPS = (
     {"kind": "stopped", "file": "/code/train.py", "line": 40, "function": "step"},
     {"kind": "resumed"}, {"kind": "output", "text": "(Pdb) "}, {"kind": "asks"}, {"kind": "quit"}, {"kind": "left"},
@@ -155,26 +120,12 @@ def _breakpoint(_: Any, chance: random.Random) -> bytes:
     return mutate_bytes(data, chance) if chance.random() < 0.1 else data
 
 
-class _Loop:
-    """A loop that calls what it watches, and whose clock does not move."""
-
-    def __init__(self) -> None:
-        self.watched: dict[int, Callable[[], None]] = {}
-        self.watch = self.watched.__setitem__
-
-    def forget(self, descriptor: int) -> None:
-        self.watched.pop(descriptor, None)
-
-    def now(self) -> float:
-        return 1000.0
-
-    def call_at(self, when: float, call: Callable[[], None]) -> Any:
-        assert when > self.now()
-        return SimpleNamespace(cancel=lambda: None)
-
-
 def _check_breakpoint(case: bytes) -> None:
-    said, loop = list[str](), _Loop()
+    said, watched = list[str](), dict[int, Callable[[], None]]()
+    timer = SimpleNamespace(cancel=lambda: None)  # the clock does not move
+    loop = SimpleNamespace(
+        watch=watched.__setitem__, forget=lambda fd: watched.pop(fd, None), now=lambda: 1000.0, call_at=lambda *_: timer
+    )
     link = SimpleNamespace(
         say=lambda kind, **about: said.append(json.dumps([kind, about])),
         answer=lambda *kind, **about: json.dumps([kind[0], about]),
@@ -187,12 +138,12 @@ def _check_breakpoint(case: bytes) -> None:
         env = {name: variable.value for name, variable in ROOM.variables.items()}
         points.begin_task(task, SimpleNamespace(env=env))  # type: ignore[arg-type]
         process.connect(f"{directory}/{breakpoints.SOCKET_NAME}")
-        (accept,) = loop.watched.values()
+        (accept,) = watched.values()
         accept()
         process.setblocking(False)
         process.send(case)  # as much as there is room for
         for number in range(6):
-            for call in list(loop.watched.values()):
+            for call in list(watched.values()):
                 call()
             attach(points.attach_debugger)({"call": number, "task": "worker:0", "attempt": 0})
         points.stop_task("worker:0")
@@ -293,7 +244,6 @@ BORDERS = {
     "run_status": Border(partial(_objects, _STATUS), _check(_status)),
     "kubectl": Border(partial(_objects, {"items": _PODS}), _check_kubectl),
     "queue": Border(partial(_objects, _ENTRY), _check_queue),
-    "ssh_g": Border(partial(_bytes, _SSH), _check_ssh),
     "breakpoint": Border(partial(_breakpoint, None), _check_breakpoint),
     "browser": Border(partial(_browser, None), _check_browser),
     "profiles": Border(partial(_profile, None), _check_profile),

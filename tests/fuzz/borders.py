@@ -17,9 +17,7 @@ MODULES = (
 )
 """Modules of this package with a `BORDER`. A border has the name of its module."""
 
-SMALL = (
-    *("breakpoint", "browser", "collected", "kubectl", "profiles", "queue", "run_status", "snapshot", "ssh_g", "warm"),
-)
+SMALL = (*("breakpoint", "browser", "collected", "kubectl", "profiles", "queue", "run_status", "snapshot", "warm"),)
 """Borders that are defined together, in `fuzz.answers`."""
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -101,10 +101,8 @@ class _Stage:
         sessions: Any = {"localhost": _Session()}
         job = mirrored().job
         self._service = Service(job, "logs", self._mailbox, sessions)
-        watchers = Watchers(
-            supervision(job, self._path, self._mailbox, sessions)._replace(measured=self._service.measured)
-        )
-        self._service.listen(self._path, watchers.answer)
+        of_run = supervision(job, self._path, self._mailbox, sessions)._replace(measured=self._service.measured)
+        self._service.listen(self._path, Watchers(of_run).answer)
 
     def ask(self, data: bytes, is_awaited: bool = False) -> list[dict[str, Any]]:
         decoder, answers = wire.Decoder(), list[dict[str, Any]]()

@@ -20,6 +20,8 @@ _COMMAND = {"argv": ["train"], "env": _ENV, "unset": ["http_proxy"], "workdir": 
 _CLUSTER = {"worker": ["a:2222", "a:2223"]}
 _ADDRESSES = ["10.0.0.1", "fd00::1"]
 _TF_CONFIG = {"roles": ["chief", "worker"], "role": "worker", "index": 1}
+_KEEPS = {"left_files": {"outcome": 1000}, "secrets": {"API_KEY": "v"}}
+_SHARES = {"search": ["/home/user"], "warm": {"recipe": "4f", "idle": 60.0}, "tf_config": _TF_CONFIG}
 _PORTS = {"worker:0": 2222, "worker:1": 2223}
 _HELLO = {
     "kind": "hello", "protocol": wire.PROTOCOL, "run": "run", "lease": 30.0, "grace": 1.0, "seen": 0, "fencing": 0,
@@ -42,24 +44,8 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     _says("probe_peers", order=3, ports=_PORTS, peers={"worker:2": ["b", 2224]}, run="run", secret="s", patience=5),
     _says("set_cluster", order=4),
     _says("set_fence", order=5),
-    _says(
-        "start_task",
-        **{
-            **_FIRST,
-            "order": 7,
-            "port": 2222,
-            "stall": 15,
-            "left_files": {"outcome": 1000},
-            "secrets": {"API_KEY": "v"},
-        },
-        **_COMMAND,
-    ),
-    _says(
-        "start_task",
-        **{**_FIRST, **_COMMAND, "task": "worker:1", "order": 8, "port": 2223, "preload": [], "search": ["/home/user"]},
-        warm={"recipe": "4f", "idle": 60.0},
-        tf_config=_TF_CONFIG,
-    ),
+    _says("start_task", order=7, **_FIRST, **_COMMAND, port=2222, stall=15, **_KEEPS),
+    _says("start_task", order=8, task="worker:1", attempt=0, **_COMMAND, port=2223, preload=[], **_SHARES),
     _says("import_modules", order=8, task="worker:1", preload=["json"], **_COMMAND),
     _says("keep_alive", sent=1.0),
     _says("acknowledge", seen=2, streams=[["worker:0", 0, 0, False]]),

@@ -114,13 +114,12 @@ def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (None, "'tflaunch[web]'"),
         ({"url": "file:///a b/x.whl", "archive_info": {}}, "'tflaunch[web] @ file:///a b/x.whl'"),
-        (GIT, "'tflaunch[web] @ git+https://example.org/tflaunch'"),
         (
             {**GIT, "vcs_info": {"vcs": "git", "requested_revision": "v1"}, "subdirectory": "launcher"},
             "'tflaunch[web] @ git+https://example.org/tflaunch@v1#subdirectory=launcher'",
         ),
     ],
-    ids=["index", "wheel", "git", "revision and directory"],
+    ids=["index", "wheel", "revision and directory"],
 )
 @pytest.mark.parametrize(
     ("note", "command"),

@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from support.specs import GOOD, SMALLEST, SMALLEST_LOCAL, made, planned
 from tflaunch.clusterspec.problems import without_faults
 from tflaunch.clusterspec.spec_file import read_spec_file
-from tflaunch.clusterspec.values import ROLES, STRATEGIES
 from tflaunch.discovery import prepare
 from tflaunch.errors import SpecError
 from tflaunch.plan import lint
@@ -25,7 +22,7 @@ pytestmark = pytest.mark.unit
 PARAMETER_SERVER = {"cluster": {"chief": 1, "worker": 1, "ps": 1}, "command": "python train.py"}
 LONGEST = "x" * (128 * 1024 - 1)  # bytes that Linux takes in one argument or variable
 PRIVATE = {**SMALLEST, "network": "private"}
-GPUS = {"chief": {"gpus": 2}, "worker": {"gpus": 1}}
+GPUS, TWO = {"chief": {"gpus": 2}, "worker": {"gpus": 1}}, {"a": {"gpus": 2}}
 BESIDE = {"sidecars": {"a": {"command": "b", "host": "beta"}}}
 TWO_SOURCES = {"secrets": {"KEY": {"env": "A"}}, "roles": {"worker": {"env": {"KEY": "x"}}}}
 
@@ -57,18 +54,12 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
     (local(roles={"worker": {"workdir": "{task.id}"}}), "roles.worker.workdir", "{task.id} is not a known"),
     # Addresses. TensorFlow binds all interfaces, so loopback addresses count as one host.
     (local("alpha:2222", "Alpha:2222"), "cluster.worker[1]", "cluster.worker[0]"),
-    (local("localhost:2222", "127.0.0.1:2222"), "cluster.worker[1]", "cluster.worker[0]"),
     (local("127.0.0.1:2222", "127.0.0.2:2222"), "cluster.worker[1]", "cluster.worker[0]"),
     (of(chief=["alpha:1"], worker=["beta:1", "alpha:1"]), "cluster.worker[1]", "cluster.chief[0]"),
     (local("alpha:1", "127.0.0.1:2"), "cluster.worker[1]", "a different machine"),
-    (local("alpha:1", "localhost.localdomain:2"), "cluster.worker[1]", "a different machine"),
     (of(worker=10_000), "cluster", "TF_CONFIG"),
     # GPUs are counted over all roles of a host.
-    (
-        {**of(chief=["a:1"], worker=["a:2"]), "roles": GPUS, "hosts": {"a": {"gpus": 2}}},
-        "hosts.a.gpus",
-        "ask for 3 GPUs",
-    ),
+    ({**of(chief=["a:1"], worker=["a:2"]), "roles": GPUS, "hosts": TWO}, "hosts.a.gpus", "ask for 3 GPUs"),
     (local("alpha:1", "alpha:2", hosts={"alpha": {"gpus": 1}}), "hosts.alpha.gpus", "2 tasks would share 1 GPUs"),
     (local("alpha", "alpha", hosts={"*": {"gpus": 1}}), "hosts.alpha.gpus", "2 tasks would share 1 GPUs"),
     ({**SMALLEST, "hosts": {"*": {"docker": "h1"}}}, "hosts.*.docker", "same for every host"),
@@ -104,7 +95,6 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
 WARNINGS: list[tuple[dict[str, Any], str, str]] = [
     ({**PARAMETER_SERVER, "success": "all"}, "success", ""),
     (local(legacy_keras=False), "legacy_keras", "Keras 3 cannot `fit`"),
-    ({**PARAMETER_SERVER, "legacy_keras": False}, "legacy_keras", "Keras 3 cannot `fit`"),
     ({**SMALLEST, "hosts": {"10.0.0.3": {"python": "/opt/python"}}}, "hosts.10.0.0.3", ""),
     (local("alpha:1", "alpha:2", hosts={"alpha": {"gpus": 3}}), "hosts.alpha.gpus", "1 of them are not used"),
     ({**PARAMETER_SERVER, "env": {"TF_NUM_INTEROP_THREADS": "1"}}, "env.TF_NUM_INTEROP_THREADS", ""),
@@ -209,11 +199,7 @@ def test_problems_in_fields_and_between_them_are_told_at_once(tmp_path: Path) ->
     with pytest.raises(SpecError) as raised:
         prepare.load_spec(read_spec_file(tmp_path / "job.json"), settings)
     assert len(raised.value.problems) == 2, "both settings that cannot be applied"
-
-
-def test_tasks_on_other_hosts_need_a_lease() -> None:
-    """They would end with the connection."""
-    with pytest.raises(SpecError, match="lease"):
+    with pytest.raises(SpecError, match="lease"):  # tasks on other hosts would end with the connection
         prepare.warnings_about("job.json", made({**SMALLEST, "timeouts": {"lease": 0}}))
     assert prepare.warnings_about("job.json", made(local(timeouts={"lease": 0}))) == []
 
@@ -233,30 +219,6 @@ def test_errors_come_before_warnings_and_everything_has_a_remedy() -> None:
     problems = lint.check_spec(made({**SMALLEST, **fields}))
     assert [problem.severity for problem in problems] == ["error", "error", "warning", "warning"]
     assert all(problem.where and problem.message and problem.hint for problem in problems)
-
-
-OF_A_ROLE = st.fixed_dictionaries({}, optional={"server": st.booleans(), "gpus": st.integers(0, 2)})
-OF_A_HOST = st.fixed_dictionaries({}, optional={"gpus": st.integers(0, 2)})
-TASKS = st.integers(1, 3) | st.lists(st.sampled_from(["alpha", "beta:1", "localhost:1"]), min_size=1)
-
-
-@given(
-    st.fixed_dictionaries(
-        {"cluster": st.dictionaries(st.sampled_from((*ROLES, "master", "zzz")), TASKS)},
-        optional={
-            "strategy": st.sampled_from(STRATEGIES),
-            "command": st.just("python train.py"),
-            "success": st.sampled_from(["chief", "all"]),
-            "roles": st.dictionaries(st.sampled_from(ROLES), OF_A_ROLE),
-            "hosts": st.dictionaries(st.sampled_from(["alpha", "beta"]), OF_A_HOST),
-        },
-    )
-)
-@settings(max_examples=200)
-def test_lint_never_raises_and_names_places_that_are_there(data: dict[str, Any]) -> None:
-    """Each place starts with a field of the spec, or with a missing one."""
-    for problem in lint.check_spec(made(json.loads(json.dumps(data)))):
-        assert problem.where.split(".")[0] in {*data, "command", "cluster"}
 
 
 def test_tasks_in_a_private_network_meet_on_its_loopback_interface() -> None:

@@ -7,8 +7,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from support.job_history import HERE, History
 from support.specs import clustered
@@ -73,24 +71,6 @@ def test_notes_are_as_fine_as_needed_and_bounded(monkeypatch: pytest.MonkeyPatch
     assert all(seconds == offset / 10 for offset, seconds in notes)
 
 
-@given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 3)), min_size=1), st.data())
-def test_every_byte_has_a_time(writes: list[tuple[int, float]], data: st.DataObject) -> None:
-    kept, end, now = Times(), 0, 0.0
-    moments: list[float] = []
-    for size, wait in writes:
-        now += wait
-        kept.note(end, now)
-        end += size
-        moments += [now] * size
-    start = data.draw(st.integers(0, end - 1))
-    kept.release(data.draw(st.integers(0, start)))
-    notes = kept.between(start, end)
-    assert notes[0][0] == start
-    for offset in range(start, end):
-        told = [seconds for at, seconds in notes if at <= offset][-1]
-        assert moments[offset] - task_output.INTERVAL - 1e-9 < told <= moments[offset]
-
-
 # ---- what a link says
 
 
@@ -145,9 +125,6 @@ def test_an_event_has_the_metrics_of_a_measurement() -> None:
     assert event.metrics == progress.metrics
     assert list(event.metrics)[:3] == [r"a\x1b[2J\nb", r"\u202e", r"loss\ud800"]
     assert len(event.metrics) == 20
-
-
-TASK = "worker:0"
 
 
 class Log:
