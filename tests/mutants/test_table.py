@@ -50,7 +50,7 @@ def test_the_page_names_every_planted_bug() -> None:
 
 def test_a_bug_is_planted_into_a_copy_of_the_code(tmp_path: Path) -> None:
     """In its place, and nowhere else."""
-    edit = Edit("core.task_table.StateTable.count", "sum(", "min(", Suite("unit/test_task_table.py"))
+    edit = Edit("core.task_table.StateTable.count", "sum(", "min(", Suite("unit/test_budget.py"))
     copy_code(tmp_path)
     edit.plant_in(tmp_path)
     path = Path("launcher/tflaunch/core/task_table.py")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from support.specs import SMALLEST_LOCAL, planned
+from tflaunch.api.functions import Call
 from tflaunch_worker import program_source
 
 pytestmark = pytest.mark.unit
@@ -152,3 +156,19 @@ def test_an_installed_program_is_searched_but_not_all_that_is_installed(tmp_path
     (tmp_path / "mine" / "a.py").write_text("x = 'TF_X'")
     assert _reason(argv, "/", [], [str(tmp_path)]) == "a.py mentions TF_X, which is read while modules are imported"
     assert "cannot be found" in _reason(argv, "/", [], [])
+
+
+# ---- functions that are sent to tasks
+
+
+def test_what_only_this_program_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it matters, and the interpreter tells: then tasks share a process with those of other programs."""
+    command = [sys.executable, "train.py"]
+    own = subprocess.check_output([sys.executable, "-c", "import sys; print(*sys.path[1:], sep='\\n')"], text=True)
+    monkeypatch.setattr(sys, "path", ["/mine", *own.splitlines(), "/other", "__editable__.finder.__path_hook__"])
+    call = Call(print, (), {})
+    plan = planned({**SMALLEST_LOCAL, "command": command, "workdir": "/"})._replace(preload=("json",))
+    assert call.places_beside(plan) == ["/mine", "/other"]
+    assert call.places_beside(planned({**SMALLEST_LOCAL, "command": command})) == call.searched
+    without = planned({**SMALLEST_LOCAL, "command": ["/missing/python", "train.py"]})._replace(preload=("json",))
+    assert call.places_beside(without) == call.searched
