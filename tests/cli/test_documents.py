@@ -13,7 +13,8 @@ from typing import Any
 import click
 import pytest
 
-from support.documents import blocks, check_usage, difference, pages, run_block, shell_of, shown_commands
+from support.documents import Block, blocks, check_usage, difference, pages, run_block, shell_of, shown_commands
+from support.fixed_ports import free_ports
 from support.launch import PATIENCE, Launch, read_until
 from support.specs import REPOSITORY
 from tflaunch.clusterspec.schema import json_schema
@@ -27,6 +28,19 @@ def marks_of(page: Path) -> list[pytest.MarkDecorator]:
     """Return the marks for a test that runs the blocks of a page."""
     needs_tensorflow = any(block.file and "import tensorflow" in block.text for block in blocks(page))
     return [pytest.mark.tensorflow] if needs_tensorflow else []
+
+
+PORTS = ("5678", "6009")
+"""Those that programs of the pages listen on, which several runs of these tests on one machine cannot have at once."""
+
+
+def with_free_ports(page: Path) -> list[Block]:
+    """Return the blocks of a page, which use free ports instead."""
+    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+    return [
+        block._replace(text=re.sub("|".join(PORTS), lambda port: str(ports[port[0]]), block.text))
+        for block in blocks(page)
+    ]
 
 
 PAGES = [page for page in pages() if page.name != "tutorial.md"]  # tests/docker runs it, on two machines
@@ -43,7 +57,7 @@ def test_commands_print_what_the_page_shows(page: Path, launch: Launch) -> None:
     def write(name: str, text: str) -> None:
         (launch.directory / name).write_text(text)
 
-    for block in blocks(page):
+    for block in with_free_ports(page):
         run_block(block, write, shell_of(launch))
 
 
@@ -70,7 +84,7 @@ class Editor:
 
 
 def test_an_editor_attaches_to_a_task_as_the_page_shows(launch: Launch) -> None:
-    files = {block.file: block.text for block in blocks(REPOSITORY / "docs/how_do_i.md")}
+    files = {block.file: block.text for block in with_free_ports(REPOSITORY / "docs/how_do_i.md")}
     for name in ("cluster.json", "debugged.py"):
         (launch.directory / name).write_text(files[name])
     running = launch.start("up", "cluster.json", "--", "python3", "debugged.py")
