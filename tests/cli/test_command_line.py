@@ -145,24 +145,17 @@ def test_runs_are_listed_by_state_number_and_time(launch: Launch) -> None:
     assert launch.run("down", "sleep").returncode == 0
 
 
-class TestCheckOfMany:
-    """`tflaunch check A B`."""
-
-    def test_json_says_which_problem_is_whose(self, tmp_path: Path):
-        """In addition to the fields of a single spec; a mistake in any of them gives exit code 2."""
-        good = written(tmp_path, {**SMALLEST, "hosts": {"gamma": {}}}, "good.json")
-        bad = written(tmp_path, {**SMALLEST, "nmae": "x"}, "bad.json")
-        checked = tflaunch("check", "--json", good, bad, home=tmp_path)
-        found = json.loads(checked.stdout)
-        assert (checked.returncode, found["ok"]) == (2, False)
-        assert [(each["spec"], each["ok"]) for each in found["specs"]] == [(str(good), True), (str(bad), False)]
-        assert [problem for each in found["specs"] for problem in each["problems"]] == found["problems"]
-        lines = tflaunch("check", good, bad, tmp_path / "none.json", home=tmp_path).stdout.splitlines()
-        assert list(dict.fromkeys(line.partition(": ")[0] for line in lines)) == [
-            str(good),
-            str(bad),
-            str(tmp_path / "none.json"),
-        ]
+def test_json_of_many_specs_says_which_problem_is_whose(tmp_path: Path):
+    """In addition to the fields of a single spec; a mistake in any of them gives exit code 2."""
+    good = written(tmp_path, {**SMALLEST, "hosts": {"gamma": {}}}, "good.json")
+    bad, none = written(tmp_path, {**SMALLEST, "nmae": "x"}, "bad.json"), tmp_path / "none.json"
+    checked = tflaunch("check", "--json", good, bad, home=tmp_path)
+    found = json.loads(checked.stdout)
+    assert (checked.returncode, found["ok"]) == (2, False)
+    assert [(each["spec"], each["ok"]) for each in found["specs"]] == [(str(good), True), (str(bad), False)]
+    assert [problem for each in found["specs"] for problem in each["problems"]] == found["problems"]
+    lines = tflaunch("check", good, bad, none, home=tmp_path).stdout.splitlines()
+    assert [*dict.fromkeys(line.partition(": ")[0] for line in lines)] == [str(good), str(bad), str(none)]
 
 
 PROGRAM = """
@@ -200,27 +193,18 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     return place
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--version"],
-        ["ls"],
-        ["ps", "--json"],
-        ["logs", "--since", "1h30m"],
-        ["events"],
-        ["wait"],
-        ["attach"],
-        ["down", "-t", "1m"],
-        ["report", "--dry-run"],
-        ["prune", "--dry-run", "--keep", "0", "--older-than", "0s"],
-    ],
-    ids=" ".join,
+WITHOUT_SPEC = (
+    "--version, ls, ps --json, logs --since 1h30m, events, wait, attach, down -t 1m, report --dry-run, "
+    "prune --dry-run --keep 0 --older-than 0s"
 )
-def test_a_command_that_reads_no_spec_imports_none_of_them(ended: Launch, arguments: list[str]):
+
+
+@pytest.mark.parametrize("command", WITHOUT_SPEC.split(", "))
+def test_a_command_that_reads_no_spec_imports_none_of_them(ended: Launch, command: str):
     """Whether or not the command succeeds; only `report` describes this machine, which psutil knows."""
-    code, imported = imported_by(ended, *arguments)
+    code, imported = imported_by(ended, *command.split())
     assert code in (0, 2)
-    assert imported == ("psutil" if arguments[0] == "report" else "")
+    assert imported == ("psutil" if command.startswith("report") else "")
 
 
 def test_a_live_run_is_watched_and_ended_without_pydantic(launch: Launch):
@@ -229,6 +213,6 @@ def test_a_live_run_is_watched_and_ended_without_pydantic(launch: Launch):
         assert imported_by(launch, verb)[1] == "", verb
 
 
-@pytest.mark.parametrize("arguments", [["plan"], ["check"], ["up"]], ids=" ".join)
-def test_a_command_that_reads_a_spec_imports_no_more_than_its_format_needs(launch: Launch, arguments: list[str]):
-    assert imported_by(launch, *arguments, launch.shell("true", workers=1)) == (0, "pydantic pydantic_core")
+@pytest.mark.parametrize("verb", ["plan", "check", "up"])
+def test_a_command_that_reads_a_spec_imports_no_more_than_its_format_needs(launch: Launch, verb: str):
+    assert imported_by(launch, verb, launch.shell("true", workers=1)) == (0, "pydantic pydantic_core")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import pty
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +24,6 @@ VERBS = ("up", "plan", "env", "check", "schema")
 WITH_PORTS = {"cluster": {"worker": ["localhost:20001", "localhost:20002"]}, "command": ["python", "train.py"]}
 OFTEN_FORGOTTEN = {**SMALLEST, "hosts": {"gamma": {}}}
 """A spec that can run, with something to warn about."""
-
-
-@contextmanager
-def on_a_terminal(command: list[str]) -> Iterator[str]:
-    """The output of a command when it is a terminal."""
-    ours, its = pty.openpty()
-    with open(ours, "rb", buffering=0) as reader, open(its, "wb", buffering=0) as terminal:
-        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, check=True)
-        yield reader.read(4096).decode()
 
 
 DUMP = "import json, os; print(json.dumps({'cwd': os.getcwd(), 'env': dict(os.environ)}))"
@@ -86,12 +74,11 @@ class TestPlan:
 class TestEnv:
     """`tflaunch env`."""
 
-    def test_people_are_told_that_their_shell_has_changed_its_directory(self, tmp_path: Path, home: Path):
+    def test_people_are_told_that_their_shell_has_changed_its_directory(self, launch: Launch):
         """On a terminal; output that a script evaluates contains no such message."""
-        path = written(tmp_path, {**WITH_PORTS, "workdir": "/"})
-        exports = tflaunch("env", path, "worker:0", home=home).stdout
-        with on_a_terminal(["sh", "-c", f"{exports}\ntrue"]) as said:
-            assert "tflaunch: this shell is in / now" in said
+        spec = launch.spec(**WITH_PORTS, workdir="/")
+        said, code = Terminal(launch, f"{launch.run('env', spec, 'worker:0').stdout}\ntrue").read_to_end()
+        assert (code, "tflaunch: this shell is in / now" in said) == (0, True), said
 
     @staticmethod
     def environment_after(path: Path, task: str, home: Path, **variables: str) -> dict[str, Any]:
@@ -188,56 +175,27 @@ class TestCheck:
         path = written(tmp_path, {**SMALLEST_LOCAL, "comand": "x"})
         shown = tflaunch("check", path, "--json", home=home)
         assert shown.returncode == 2
-        assert json.loads(shown.stdout)["problems"] == [
-            {
-                "severity": "error",
-                "where": "comand",
-                "message": "unknown field 'comand'",
-                "hint": "did you mean 'command'?",
-                "kind": "",
-            }
-        ]
+        words = {"message": "unknown field 'comand'", "hint": "did you mean 'command'?"}
+        problem = {"severity": "error", "where": "comand", **words, "kind": ""}
+        assert json.loads(shown.stdout)["problems"] == [problem]
 
 
-@pytest.fixture(scope="module")
-def validator(tmp_path_factory: pytest.TempPathFactory) -> jsonschema.Draft202012Validator:
-    """The schema that the command prints, which must itself be valid."""
-    shown = tflaunch("schema", home=tmp_path_factory.mktemp("home"))
+def test_the_schema_accepts_what_tflaunch_runs_and_refuses_what_it_refuses(home: Path):
+    """An editor must not underline what is right, such as the specs that come with tflaunch."""
+    shown = tflaunch("schema", home=home)
     assert (shown.returncode, shown.stderr) == (0, "")
     schema = json.loads(shown.stdout)
     jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
-
-
-class TestSchema:
-    """`tflaunch schema`."""
-
-    def test_the_schema_accepts_every_good_spec(self, validator: Any):
-        """An editor must not underline what tflaunch would run, such as the specs that come with it."""
-        files = sorted((REPOSITORY / "cluster_specs").glob("*.json"))
-        specs = GOOD | {path.name: json.loads(path.read_text()) for path in files}
-        assert [name for name, data in specs.items() if not validator.is_valid(data)] == []
-
-    @pytest.mark.parametrize(
-        "fields",
-        [
-            {"zzz": 1},
-            {"roles": {"worker": {"zzz": 1}}},
-            {"hosts": {"alpha": {"zzz": 1}}},
-            {"cluster": {"worker": 0}},
-            {"cluster": {"worker": []}},
-            {"cluster": {"worker": [2222]}},
-            {"cluster": {"worker": ["grpc://alpha:1"]}},
-            {"command": [5]},
-            {"strategy": "horovod"},
-            {"env": {"A": None}},
-            {"timeouts": {"grace": "soon"}},
-            {"sidecars": {"board": {}}},
-        ],
-        ids=json.dumps,
-    )
-    def test_the_schema_refuses_what_tflaunch_refuses(self, fields: dict[str, Any], validator: Any):
-        assert not validator.is_valid({**SMALLEST_LOCAL, **fields})
+    validator = jsonschema.Draft202012Validator(schema)
+    files = sorted((REPOSITORY / "cluster_specs").glob("*.json"))
+    good = GOOD | {path.name: json.loads(path.read_text()) for path in files}
+    assert [name for name, data in good.items() if not validator.is_valid(data)] == []
+    wrong: list[dict[str, Any]] = [
+        *({"zzz": 1}, {"roles": {"worker": {"zzz": 1}}}, {"hosts": {"alpha": {"zzz": 1}}}, {"sidecars": {"board": {}}}),
+        *({"cluster": {"worker": worker}} for worker in (0, [], [2222], ["grpc://alpha:1"])),
+        *({"command": [5]}, {"strategy": "horovod"}, {"env": {"A": None}}, {"timeouts": {"grace": "soon"}}),
+    ]
+    assert [fields for fields in wrong if validator.is_valid({**SMALLEST_LOCAL, **fields})] == []
 
 
 class TestHelp:
