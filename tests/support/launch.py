@@ -58,8 +58,8 @@ class Launch:
         """Write a spec whose workers run a shell script."""
         return self.spec(**{"cluster": {"worker": workers}, "command": ["sh", "-c", script], **fields})
 
-    def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
-        """Start `tflaunch ARGUMENTS`."""
+    def start(self, *arguments: object, until: str = "", count: int = 1, **options: Any) -> subprocess.Popen[str]:
+        """Start `tflaunch ARGUMENTS`, and wait until its stdout contains ``until`` at least ``count`` times."""
         process = subprocess.Popen(
             [*self.prefix, str(TFLAUNCH), *self._preloading(list(map(str, arguments)))],
             cwd=self.directory,
@@ -71,6 +71,8 @@ class Launch:
             **options,
         )
         self.started.append(process)
+        if until:
+            read_until(process, until, count)
         return process
 
     def paste(self, command: str) -> subprocess.CompletedProcess[str]:
@@ -92,15 +94,19 @@ class Launch:
         out, err = process.communicate(timeout=PATIENCE)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
+    def succeed(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run `tflaunch ARGUMENTS`, which must succeed."""
+        ended = self.run(*arguments)
+        assert ended.returncode == 0, ended.stderr + ended.stdout
+        return ended
+
     def up(self, spec: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
         """Run `tflaunch up` and wait for its end."""
         return self.run("up", spec, *arguments)
 
     def detach(self, *arguments: object) -> str:
         """Run `tflaunch up -d`, which must succeed, and return the run's name."""
-        started = self.run("up", "-d", *arguments)
-        assert started.returncode == 0, started.stderr
-        return started.stdout.strip()
+        return self.succeed("up", "-d", *arguments).stdout.strip()
 
     def share_imports(self, servers: Path) -> None:
         """Let all runs share an import of TensorFlow, which servers in a directory keep."""
@@ -147,9 +153,7 @@ class Launch:
 
     def status(self, *arguments: object) -> dict[str, Any]:
         """Return what `tflaunch ps --json` shows."""
-        shown = self.run("ps", "--json", *arguments)
-        assert shown.returncode == 0, shown.stderr
-        loaded: dict[str, Any] = json.loads(shown.stdout)
+        loaded: dict[str, Any] = json.loads(self.succeed("ps", "--json", *arguments).stdout)
         return loaded
 
     def kill_supervisor(self) -> None:
@@ -205,6 +209,13 @@ def _is_python(command: list[str]) -> bool:
 def _is_command(process: psutil.Process) -> bool:
     """Return whether a process is a `tflaunch` of these tests; a task's `sleep` may just have ended."""
     return str(TFLAUNCH) in command_of(process)
+
+
+def wait_for_end(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
+    """Wait for the end of a command, with this exit code; return the rest of its stdout and stderr."""
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code, err + out
+    return out, err
 
 
 def read_errors_until(process: subprocess.Popen[str], words: str) -> str:
