@@ -30,7 +30,7 @@ TESTING = {  # which examples train here, and how many of their tasks test what 
     "mnist_by_hand": 2,
     "mnist_jax": 2,
 }
-UNDISTURBED = ("mnist_mirrored", "mnist_by_hand")
+UNDISTURBED = ("mnist_mirrored", "mnist_by_hand", "mnist_data_service")
 """The examples that are trained undisturbed every day; `make nightly` trains all of them, to their accuracy.
 
 Those for several workers and for parameter servers are trained every day in containers, see tests/docker.

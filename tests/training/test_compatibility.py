@@ -15,7 +15,6 @@ import pytest
 
 from support.launch import LONG, Launch
 from support.specs import REPOSITORY
-from support.waiting import PATIENCE
 from support.warm_python import StartWarm, WarmPython
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.thorough]
@@ -62,9 +61,7 @@ def together(launch: Launch, program: str, keras: str) -> Outcomes:
         legacy_keras=keras == "tf_keras",
         restart={"max": 0},
     )
-    process = launch.start("up", spec)
-    out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, out + err
+    launch.succeed("up", spec)
     pairs = [pair for log in (launch.run_directory() / "logs").glob("*.log") for pair in said(log.read_text())]
     return dict(sorted(pairs, key=lambda pair: pair[1] != "works"))  # of two entries the later one stays
 
@@ -101,14 +98,12 @@ def tried(
 
 
 def test_every_feature_has_its_row(tried: tuple[str, Outcomes]) -> None:
-    """Every row has a program that tries it, and every trial has a row."""
     _, found = tried
     assert found.keys() == rows().keys()
 
 
 @pytest.mark.parametrize("feature", rows())
 def test_the_table_is_true(tried: tuple[str, Outcomes], feature: str) -> None:
-    """Each cell says what happens with the versions installed here."""
     keras, found = tried
     kind, _, words = rows()[feature][keras].partition(": ")
     assert kind in ("works", "fails", "no")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import threading
@@ -17,7 +16,6 @@ import pytest
 
 from support.fixed_ports import free_ports
 from support.launch import LONG, Launch
-from support.waiting import PATIENCE, wait_until
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -90,7 +88,7 @@ def final_weight(launch: Launch) -> str:
 
 @pytest.mark.parametrize("host", ["localhost", pytest.param("[::1]", marks=pytest.mark.thorough)])
 def test_outsiders_never_reach_mirrored_workers(launch: Launch, host: str) -> None:
-    """Nor do their connections change the training; in an open network they reach it."""
+    """Nor do their connections change the training. In an open network they do: tests/ssh/test_fence.py."""
     ports = free_ports(2)
     with calls(ports, OUTSIDER) as found:
         ended = launch.up(mirrored(launch, ports, host))
@@ -104,47 +102,6 @@ def test_outsiders_never_reach_mirrored_workers(launch: Launch, host: str) -> No
     assert ended.stderr.count(told) == 1, ended.stderr
     assert final_weight(launch) == str(2 * (3 * RESTARTS + 5))
     assert "warning: connections from everywhere" not in ended.stderr
-
-
-@pytest.mark.skipif(not LONG, reason="trains once more: TFLAUNCH_TEST_LONG=1")
-def test_in_an_open_network_they_reach_them(launch: Launch) -> None:
-    """The same calls find the servers; the weights are the same."""
-    ports = free_ports(2)
-    with calls(ports, OUTSIDER) as found:
-        ended = launch.up(mirrored(launch, ports, network="open"))
-    assert ended.returncode == 0, ended.stderr
-    assert found["answered"] > 0, found
-    assert final_weight(launch) == str(2 * (3 * RESTARTS + 5))
-
-
-@pytest.mark.thorough
-def test_outsiders_never_reach_parameter_servers(launch: Launch) -> None:
-    """A worker restarts alone at its address, and the chief finds it again."""
-    os.mkfifo(launch.directory / "fifo")
-    ports = free_ports(3)
-    roles = {"ps": {"server": True}, "worker": {"command": ["python", str(PROGRAMS / "server.py"), "fifo"]}}
-    cluster = {role: [f"localhost:{port}"] for role, port in zip(("chief", "worker", "ps"), ports, strict=True)}
-    command = ["python", str(PROGRAMS / "chief.py")]
-    written = launch.spec(cluster=cluster, command=command, roles=roles, env=QUIET, restart={"backoff": [0, 0]})
-
-    def steps() -> int:
-        return launch.log("chief:0").count("step ") if list(launch.home.glob("runs/*/logs/chief-0.log")) else 0
-
-    with calls(ports, OUTSIDER) as found:
-        running = launch.start("up", written)
-        wait_until(lambda: steps() > 2)
-        for _ in range(RESTARTS):
-            before = steps()
-            (launch.directory / "fifo").write_text("42")
-            wait_until(lambda: steps() > before + 2)  # noqa: B023
-        assert call(ports[1], INSIDER) == "answered"
-        (launch.directory / "enough").touch()
-        _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
-    assert found["answered"] == 0, found
-    assert found["reset"] > 0, found
-    assert err.count("it restarts alone") == RESTARTS
-    assert "warning: connections from everywhere" not in err
 
 
 @pytest.mark.thorough

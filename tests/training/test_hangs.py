@@ -31,16 +31,14 @@ def start(home: Launch, directory: Path, hang: Hang) -> str:
         **hang.fields,
     }
     env = {"TF_CPP_MIN_LOG_LEVEL": "2"}
-    started = home.run("up", "-d", "--name", name, home.spec(env=env, restart={"max": 0}, **fields))
-    assert started.returncode == 0, started.stderr
+    home.detach("--name", name, home.spec(env=env, restart={"max": 0}, **fields))
     home.wait_for_log(hang.culprits[0], "hangs", run=name)
     return name
 
 
 def ask(home: Launch, run: str) -> dict[str, Any]:
     """Return the verdict."""
-    shown = home.run("stacks", "--json", run)
-    assert shown.returncode == 0, shown.stderr
+    shown = home.succeed("stacks", "--json", run)
     verdict: dict[str, Any] = json.loads(shown.stdout)
     return verdict
 

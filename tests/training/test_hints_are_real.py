@@ -16,24 +16,19 @@ pytestmark = [
     pytest.mark.usefixtures("shared_import"),
 ]
 
-SERVE_AND_FIT = """
+_SERVED = """
 import tensorflow as tf
 resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 strategy = tf.distribute.ParameterServerStrategy(resolver)
 with strategy.scope():
     model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     model.compile("sgd", "mse")
+"""
+NO_STEPS = f"""{_SERVED}
 data = tf.data.Dataset.from_tensors((tf.ones((2,)), tf.ones((1,)))).repeat().batch(4)
 model.fit(data, epochs=1, verbose=2)
 """
-
-CLOSURE = """
-import tensorflow as tf
-resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-strategy = tf.distribute.ParameterServerStrategy(resolver)
-with strategy.scope():
-    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+CLOSURE = f"""{_SERVED}
 def examples(context):
     def parse(number):
         value = tf.strings.to_number(tf.gather(["1", "x"], tf.cast(number > 5, tf.int64)))
@@ -42,6 +37,7 @@ def examples(context):
 creator = tf.keras.utils.experimental.DatasetCreator(examples)
 model.fit(creator, epochs=1, steps_per_epoch=10, verbose=2)
 """
+SERVERS = {"worker": {"server": True}, "ps": {"server": True}}
 
 WRONG_SHAPES = """
 import tensorflow as tf
@@ -73,38 +69,32 @@ for _ in range(3 if os.environ["TFLAUNCH_TASK"] == "worker:1" else 10):
 """
 
 
-def last_lines(launch: Launch, task: str, program: str, cluster: dict[str, int], **fields: Any) -> list[str]:
-    """Run a program that must fail and return the last output of a task."""
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}
-    command = ["python", "-c", program]
-    spec = launch.spec(cluster=cluster, command=command, env=quiet, restart={"max": 0}, **fields)
-    ended = launch.up(spec)
+def last_lines(launch: Launch, program: str, cluster: dict[str, int], **fields: Any) -> tuple[list[str], Facts]:
+    """Run a program that must fail; return the last output of its first task, and what is known of it."""
+    role, strategy = ("chief", "parameter_server") if "ps" in cluster else ("worker", "multi_worker_mirrored")
+    command, env = ["python", "-c", program], {"TF_CPP_MIN_LOG_LEVEL": "2"}
+    ended = launch.up(launch.spec(cluster=cluster, command=command, env=env, restart={"max": 0}, **fields))
     assert ended.returncode == 1, ended.stderr
-    return launch.log(task).splitlines()
+    return launch.log(f"{role}:0").splitlines(), Facts(strategy, task=f"{role}:0", role=role, legacy_keras=True)
 
 
 @pytest.mark.thorough
 def test_no_steps_under_parameter_servers(launch: Launch) -> None:
     """The chief fails with a message of tf_keras."""
-    servers = {"worker": {"server": True}, "ps": {"server": True}}
-    lines = last_lines(launch, "chief:0", SERVE_AND_FIT, {"chief": 1, "worker": 1, "ps": 1}, roles=servers)
-    facts = Facts("parameter_server", task="chief:0", role="chief", legacy_keras=True)
-    assert "steps_per_epoch" in (find_hint(lines, facts) or "")
+    failed = last_lines(launch, NO_STEPS, {"chief": 1, "worker": 1, "ps": 1}, roles=SERVERS)
+    assert "steps_per_epoch" in (find_hint(*failed) or "")
 
 
 @pytest.mark.thorough
 def test_a_port_that_is_taken(launch: Launch) -> None:
     """By a program that sets its own TF_CONFIG."""
-    lines = last_lines(launch, "worker:0", OWN_CONFIG, {"worker": 1})
-    facts = Facts("multi_worker_mirrored", task="worker:0", legacy_keras=True)
-    assert "its port is in use" in (find_hint(lines, facts) or "")
+    assert "its port is in use" in (find_hint(*last_lines(launch, OWN_CONFIG, {"worker": 1})) or "")
 
 
 @pytest.mark.thorough
 def test_a_worker_that_needs_one_who_has_finished(launch: Launch) -> None:
     """TensorFlow calls it unhealthy, 10 s later, with a traceback that is complete."""
-    lines = last_lines(launch, "worker:0", UNEVEN, {"worker": 2})
-    facts = Facts("multi_worker_mirrored", task="worker:0", legacy_keras=True)
+    lines, facts = last_lines(launch, UNEVEN, {"worker": 2})
     assert "worker:1 had already ended" in (find_hint(lines, facts._replace(finished=("worker:1",))) or "")
     assert "it lost worker:1" in (find_hint(lines, facts) or "")
     assert saw_peer_vanish(lines)
@@ -129,11 +119,10 @@ def test_wrong_shapes_in_fit_are_told_once(launch: Launch) -> None:
 def test_an_error_of_a_closure_in_fit(launch: Launch) -> None:
     """With its class, message and line, and without a lost peer: Python 3.11 prints carets in the first column."""
     (launch.directory / "train.py").write_text(CLOSURE.lstrip())
-    servers = {"worker": {"server": True}, "ps": {"server": True}}
     cluster = {"chief": 1, "worker": 1, "ps": 1}
-    ended = launch.up(launch.spec(cluster=cluster, command=["python", "train.py"], roles=servers, legacy_keras=True))
+    ended = launch.up(launch.spec(cluster=cluster, command=["python", "train.py"], roles=SERVERS, legacy_keras=True))
     assert ended.returncode == 1
-    cause = "(InvalidArgumentError: StringToNumberOp could not correctly convert string: x, train.py, line 13"
+    cause = "(InvalidArgumentError: StringToNumberOp could not correctly convert string: x, train.py, line 14"
     assert cause in ended.stderr
     assert "it lost" not in ended.stderr
     assert json.loads(launch.run("ps", "--json").stdout)["restarts"] <= 1

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from support.fixed_ports import free_ports
-from support.launch import Launch, read_until
-from support.waiting import PATIENCE, wait_until
+from support.launch import Launch, wait_for_end
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
 
@@ -86,25 +86,6 @@ def test_the_tutorial_counts_its_workers_and_worker_0_saves(
     assert [path.name for path in (launch.directory / "model").iterdir()] == ["model.keras"]
 
 
-@pytest.mark.thorough
-@pytest.mark.usefixtures("shared_import")
-def test_a_data_service_beside_mirrored_workers(launch: Launch) -> None:
-    """Dispatcher and data workers are sidecars: they see each element once in total; nothing is left."""
-    (port,) = free_ports(1)  # tflaunch gives a sidecar no address: the author of the spec must choose it
-    address = f"localhost:{port}"
-    sidecars = {
-        "dispatcher": {"command": command("data_service.py", "dispatcher", address)},
-        "reader-a": {"command": command("data_service.py", "worker", address)},
-        "reader-b": {"command": command("data_service.py", "worker", address)},
-    }
-    env = {**QUIET, "DATA_SERVICE_ADDRESS": address}
-    logs = succeeds(launch, "data_service_training.py", sidecars=sidecars, env=env)
-    for worker in ("worker-0", "worker-1"):
-        assert lines_of(logs[worker], "all saw") == [str(sum(range(0, 200, 2)))]
-    ends = {record["task"]: record["was_told"] for record in launch.records("task_exited")}
-    assert ends == {"worker:0": False, "worker:1": False, **dict.fromkeys(sidecars, True)}
-
-
 # ---- ParameterServerStrategy
 
 
@@ -126,11 +107,9 @@ def test_one_program_for_all_roles_and_an_evaluator_that_never_ends(launch: Laun
     cluster = {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}
     fields = {"env": {**QUIET, "GRPC_FAIL_FAST": "use_caller"}, "timeouts": {"finish": "100ms"}}
     written = spec(launch, "pss_one_program_for_all_roles.py", checkpoints, cluster=cluster, **fields)
-    running = launch.start("up", written)
-    read_until(running, "evaluated ['loss', 'mae']")
+    running = launch.start("up", written, until="evaluated ['loss', 'mae']")
     (checkpoints / "stop").touch()
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
+    wait_for_end(running)
     logs = said(launch)
     assert "trained 0 over full epochs" in logs["chief-0"]
     assert [logs[f"{role}-0"].count("serving\n") for role in ("worker", "ps")] == [1, 1]
@@ -157,25 +136,6 @@ def test_training_alone_is_not_quiet(launch: Launch) -> None:
     assert "TF_CONFIG" in ended.stderr
 
 
-@pytest.mark.thorough
-@pytest.mark.usefixtures("shared_import")
-def test_the_addresses_of_the_tutorial_written_into_a_program(launch: Launch) -> None:
-    """Each task is worker 0 of a foreign cluster: they wait, or one notices the duplicate.
-
-    TF_GRPC_REUSE_PORT lets both listen on the same port, and the kernel distributes the connections, so either
-    can happen at random. In both cases the job fails, and tflaunch says what is wrong.
-    """
-    ended = up(launch, "overwrites_tf_config.py", *free_ports(2), timeouts={"start": "60s"})
-    if ended.returncode == 124:
-        assert "worker:0, worker:1 did not listen" in ended.stderr
-        for log in said(launch).values():  # of one that a busy machine has not let so far, its import
-            assert "most recent call first" in log.partition("Fatal Python error: Aborted")[2]
-    else:
-        assert ended.returncode == 1, ended.stderr
-        assert "two tasks call themselves worker:0: the program sets TF_CONFIG itself" in ended.stderr
-    assert "replicas" not in ended.stdout
-
-
 # ---- Command lines and directories
 
 ARGUMENTS = [
@@ -196,8 +156,7 @@ def test_arguments_arrive_as_they_were_written(launch: Launch, way: str) -> None
     """From text that is split like in a shell, and from the command line of `up`."""
     words = command("says_its_arguments.py", *ARGUMENTS)
     given = {"text": shlex.join(words), "after --": ["false"]}[way]
-    ended = launch.up(launch.spec(**ALONE, command=given), *(["--", *words] if way == "after --" else []))
-    assert ended.returncode == 0, ended.stderr
+    launch.succeed("up", launch.spec(**ALONE, command=given), *(["--", *words] if way == "after --" else []))
     assert json.loads(launch.log("worker:0")) == {**UNDERSTOOD, "cwd": launch.directory.name}
 
 
@@ -213,8 +172,7 @@ def test_relative_paths_start_at_workdir(launch: Launch, words: list[str]) -> No
     (package / "train.py").chmod(0o755)
     written = launch.spec(**ALONE, command=[*words, "--shift=-1"], workdir="project")
     launch.directory = package  # where `up` runs
-    ended = launch.up(written)
-    assert ended.returncode == 0, ended.stderr
+    launch.succeed("up", written)
     assert json.loads(launch.log("worker:0"))["cwd"] == "project"
     assert json.loads(launch.log("worker:0"))["shift"] == -1
 
@@ -264,13 +222,11 @@ def test_unusual_ends(launch: Launch, program: str, code: int, words: str) -> No
 @pytest.mark.usefixtures("shared_import")
 def test_own_handlers_of_term(launch: Launch) -> None:
     """Installed after the strategy, it is called and the task ends as it likes; before, only KILL ends it."""
-    running = launch.start("up", spec(launch, "own_handlers.py", timeouts={"grace": "1h"}))
-    read_until(running, "sum 2.0", 2)
+    running = launch.start("up", spec(launch, "own_handlers.py", timeouts={"grace": "1h"}), until="sum 2.0", count=2)
     running.send_signal(signal.SIGTERM)
     wait_until(lambda: launch.records("task_exited", task="worker:1", code=0), running)
     running.send_signal(signal.SIGINT)  # the grace is over
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 143, err
+    wait_for_end(running, 143)
     saved = {task: "saved by my handler" in log for task, log in said(launch).items()}
     assert saved == {"worker-0": False, "worker-1": True}
     (killed,) = launch.records("task_exited", task="worker:0")

@@ -10,9 +10,9 @@ from typing import Any
 import psutil
 import pytest
 
-from support.launch import Launch, read_until
+from support.launch import Launch, read_until, wait_for_end
 from support.processes import command_of
-from support.waiting import PATIENCE, wait_until
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
 
@@ -67,8 +67,7 @@ def threads(text: str) -> set[str]:
 def test_forked_workers_train_the_same_and_again_after_a_restart(launch: Launch) -> None:
     """The weights equal those of workers that were started; a worker is killed: all restart without another import."""
     (launch.directory / "prog.py").write_text(TRAIN)
-    started = launch.up(launch.spec(**settings(2)))
-    assert started.returncode == 0, started.stderr
+    started = launch.succeed("up", launch.spec(**settings(2)))
     (launch.home / "runs").rename(launch.directory / "earlier")
     (launch.directory / "prog.py").write_text(UNTIL_KILLED)
     running = launch.start("up", launch.spec(**settings(2, restart={"backoff": [0, 0]})), "--preload")
@@ -82,8 +81,7 @@ def test_forked_workers_train_the_same_and_again_after_a_restart(launch: Launch)
     os.kill(status["tasks"][1]["pid"], signal.SIGKILL)
     read_until(running, "weights ", 1)
     assert [process.pid for process in zygotes(launch)] == [zygote.pid]
-    out, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, out + err
+    wait_for_end(running)
     assert sorted(starts(launch)) == [(f"worker:{n}", attempt, "tensorflow") for n in range(2) for attempt in range(2)]
     forked = launch.log("worker:0") + launch.log("worker:1")
     assert len(weights(forked)) == 4
@@ -102,8 +100,7 @@ def test_forked_tasks_have_devices_and_random_numbers_of_their_own(launch: Launc
         "print('drawn', json.dumps(drawn + [d.incarnation for d in device_lib.list_local_devices()]))\n"
     )
     spec = launch.spec(**settings(2, strategy="none", command=["python", "-c", program]))
-    ended = launch.up(spec, "--preload")
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec, "--preload")
     drawn = [json.loads(line.partition("drawn ")[2]) for line in ended.stdout.splitlines() if "drawn " in line]
     assert len(drawn) == 2
     assert not set(drawn[0]) & set(drawn[1])

@@ -97,7 +97,6 @@ def run(
 
 
 def test_forked_workers_train_the_same(launch: Launch, place: Place) -> None:
-    """As those that import everything themselves."""
     if not (LONG or place.name == "pandas"):
         pytest.skip("trains twice in each environment: TFLAUNCH_TEST_LONG=1")
     seen = []

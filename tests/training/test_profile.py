@@ -34,8 +34,7 @@ train()
 
 def profiles_show(launch: Launch, *frames: str) -> bool:
     """Profile both workers; return whether the stacks and the flame graphs of both have these frames."""
-    profiled = launch.run("profile", "--for", "1s")
-    assert profiled.returncode == 0, profiled.stderr
+    profiled = launch.succeed("profile", "--for", "1s")
     assert sorted(line[:9] for line in profiled.stdout.splitlines()) == ["worker:0:", "worker:1:"]
     session = max((launch.run_directory() / "profiles/python").iterdir(), key=lambda path: path.stat().st_mtime_ns)
     files = [session / f"worker-{number}.{kind}" for number in range(2) for kind in ("folded", "svg")]
@@ -46,8 +45,7 @@ def test_a_training_that_is_profiled_goes_on(launch: Launch) -> None:
     """Its own code is in the stacks, and what it waits for."""
     (launch.directory / "train.py").write_text(PROGRAM)
     about: dict[str, Any] = {"env": {"TF_CPP_MIN_LOG_LEVEL": "2"}, "restart": {"max": 0}}
-    started = launch.run("up", "-d", launch.spec(cluster={"worker": 2}, command=["python", "train.py"], **about))
-    assert started.returncode == 0, started.stderr
+    launch.detach(launch.spec(cluster={"worker": 2}, command=["python", "train.py"], **about))
     launch.wait_for_log("worker:0", "trains")
     # The profile of a busy machine may have a single sample.
     wait_until(lambda: profiles_show(launch, "train (train.py:", "quick_execute (execute.py:"))

@@ -1,11 +1,10 @@
 """Every rule of supervision, with real TensorFlow processes and real deaths.
 
-Rules that need no TensorFlow are in tests/unit/test_supervisor.py.
+Rules that need no TensorFlow are in tests/unit: test_supervisor.py, test_diagnosis.py.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -15,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from support.fixed_ports import free_ports
 from support.launch import Launch
 from support.waiting import PATIENCE, wait_until
 
@@ -124,62 +122,6 @@ def test_a_killed_worker_takes_its_gang_along_but_nobody_who_looks_on(launch: La
 
 
 @pytest.mark.thorough
-def test_a_plain_code_in_training_is_the_jobs_and_its_victims_are_not_blamed(launch: Launch) -> None:
-    """Without restarts."""
-    fault = "if step == 2 and task == 'worker:1': sys.exit(7)"
-    running = launch.start("up", spec(launch, "mirrored.py", 0, fault, restart={"max": 0}))
-    err = finish(running)
-    assert running.returncode == 7, err
-    assert "worker:1 exited with code 7" in err
-    assert "also stopped: worker:0" in err
-    assert not re.search(r"worker:0 (exited|was killed)", err)
-    assert [record["was_told"] for record in launch.records("task_exited")] == [False, True]
-    assert "Traceback" not in launch.log("worker:0")
-
-
-CHIEF_ONLY = """
-import tensorflow as tf
-tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
-"""
-OVERWRITES = """
-import json, os
-own, dead = PORTS[int(os.environ["TFLAUNCH_TASK"][-1])], PORTS[2]
-worker = [f"localhost:{own}", f"localhost:{dead}"]
-os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": worker}, "task": {"type": "worker", "index": 0}})
-import tensorflow as tf
-tf.distribute.MultiWorkerMirroredStrategy()
-"""
-
-
-@pytest.mark.thorough
-def test_clusters_that_do_not_form_are_told_while_they_run(launch: Launch) -> None:
-    """Missing tasks and the remedy, after a minute and at the end: two jobs that wait at the same time."""
-    programs = {"chief-only": CHIEF_ONLY, "overwrites": OVERWRITES.replace("PORTS", str(free_ports(3)))}
-    clusters = {"chief-only": {"chief": 1, "worker": 1, "ps": 1}, "overwrites": {"worker": 2}}
-    missing = {"chief-only": ["worker:0", "ps:0"], "overwrites": ["worker:0", "worker:1"]}
-    remedies = {"chief-only": '"ps": {"server": true}', "overwrites": "may set or drop TF_CONFIG"}
-    running = {}
-    for name, program in programs.items():
-        command = ["python", "-c", program]
-        running[name] = launch.start(
-            "up", launch.spec(f"{name}.json", cluster=clusters[name], command=command, env=QUIET)
-        )
-    for name, up in running.items():
-        assert up.stderr is not None
-        said = [up.stderr.readline() for _ in range(3)]
-        assert f"cluster not formed: waiting 1 min for {', '.join(missing[name])} to listen" in said[1]
-        assert remedies[name] in said[2]
-        shown = json.loads(launch.run("ps", name, "--json").stdout)
-        assert shown["forming"]["missing"] == missing[name]
-        assert [task["task"] for task in shown["tasks"] if task["state"] == "waiting"] == missing[name]
-        up.send_signal(signal.SIGINT)
-    for name, up in running.items():
-        err = finish(up)
-        assert up.returncode == 130, err
-        assert f"the cluster had not formed: {', '.join(missing[name])} never listened" in err
-
-
-@pytest.mark.thorough
 def test_a_rank_that_hangs_is_found_by_the_silence_of_all(launch: Launch) -> None:
     """The stacks of all ranks are in their logs, the next attempt resumes, exit 0."""
     fault = "def sleeps():\n    time.sleep(3600)\nif step == 2 and attempt == 0 and task == 'worker:1':\n    sleeps()"
@@ -231,25 +173,6 @@ def test_preempted_workers_save_together_and_are_not_charged(launch: Launch) -> 
         assert begun_at(said[1]) == steps(said[0])[-1]
         assert begun_at(said[2]) == steps(said[1])[-1]
         assert len(steps(said[2])) == 3
-
-
-@pytest.mark.thorough
-def test_term_for_tflaunch_lets_the_workers_save(launch: Launch) -> None:
-    """143, nothing is left behind, and the next `up` resumes at the saved step."""
-    written = spec(launch, "preemptible.py", 1, 0)
-    running = launch.start("up", written)
-    wait_for_steps(launch, running, "worker:0", 0)
-    running.send_signal(signal.SIGTERM)
-    err = finish(running)
-    assert running.returncode == 143, err
-    assert [record["code"] for record in launch.records("task_exited")] == [42, 42]
-    assert not launch.survivors()
-    saved = steps(launch.log("worker:0"))[-1]
-    again = launch.start("up", written, "--", "python", PROGRAMS / "preemptible.py", 0, 2)
-    out, err = again.communicate(timeout=PATIENCE)
-    assert again.returncode == 0, err
-    assert out.count(f"attempt 0 begins at step {saved}\n") == 2
-    assert out.count(f"step {saved + 2}\n") == 2
 
 
 # ---- ParameterServerStrategy
