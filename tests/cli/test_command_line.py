@@ -66,8 +66,7 @@ class TestRun:
         script = 'printf %s "$1$HERE$GIVEN$(pwd)" > "$1"'
         words = ("run", "-n", 1, *OPEN, "-e", "HERE", "-e", f"GIVEN={odd}", "--set", f"workdir={tmp_path / odd}")
         (tmp_path / odd).mkdir()
-        done = launch.run(*words, "sh", "-c", script, "sh", odd)
-        assert done.returncode == 0, done.stderr
+        launch.succeed(*words, "sh", "-c", script, "sh", odd)
         written = (tmp_path / odd / odd).read_bytes()
         assert written == b"a\xffb" * 3 + os.fsencode(tmp_path / odd)
 
@@ -188,8 +187,7 @@ def imported_by(launch: Launch, *arguments: object) -> tuple[int, str]:
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """A directory with a run that has ended."""
     place = Launch(tmp_path_factory.mktemp("ended"))
-    done = place.up(place.shell("echo hello", workers=1))
-    assert done.returncode == 0, done.stderr
+    place.succeed("up", place.shell("echo hello", workers=1))
     return place
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from support.documents import Block, blocks, check_usage, difference, pages, run_block, shell_of, shown_commands
 from support.fixed_ports import free_ports
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch
 from support.specs import REPOSITORY
 from tflaunch.clusterspec.schema import json_schema
 from tflaunch.clusterspec.values import parse_duration
@@ -87,8 +87,7 @@ def test_an_editor_attaches_to_a_task_as_the_page_shows(launch: Launch) -> None:
     files = {block.file: block.text for block in with_free_ports(REPOSITORY / "docs/how_do_i.md")}
     for name in ("cluster.json", "debugged.py"):
         (launch.directory / name).write_text(files[name])
-    running = launch.start("up", "cluster.json", "--", "python3", "debugged.py")
-    read_until(running, "waits for an editor")
+    running = launch.start("up", "cluster.json", "--", "python3", "debugged.py", until="waits for an editor")
     (configuration,) = json.loads(files["launch.json"])["configurations"]
     address = configuration["connect"]["host"], configuration["connect"]["port"]
     with socket.create_connection(address, PATIENCE) as connection, connection.makefile("rwb") as stream:

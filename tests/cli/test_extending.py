@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.documents import blocks, run_block, shell_of
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch, read_until, wait_for_end
 from support.releases import install
 from support.specs import REPOSITORY
 from tflaunch.client.control_client import ControlClient
@@ -19,16 +19,20 @@ from tflaunch_worker.rooms import RAISE_FAULTS
 pytestmark = pytest.mark.cli
 
 PAGE = REPOSITORY / "docs" / "extending.md"
-
-
 PROJECT = """
 [project]
-name = "tflaunch-broken"
+name = "tflaunch-{name}"
 version = "1.0"
 
-[project.entry-points."tflaunch.rooms"]
-broken = "tflaunch_broken:ROOM"
+[project.entry-points."{group}"]
+{name} = "tflaunch_{name}:ROOM"
 """
+
+
+def install_room(launch: Launch, name: str, declared: str, group: str = "tflaunch.rooms", **modules: str) -> None:
+    """Install a package that declares a room."""
+    files = {f"tflaunch_{name}.py": declared, **{f"{module}.py": text for module, text in modules.items()}}
+    install(launch, {**files, "pyproject.toml": PROJECT.format(name=name, group=group)})
 
 
 def test_the_package_of_the_page_works(launch: Launch) -> None:
@@ -59,7 +63,7 @@ LATER = [pytest.param(moment, marks=pytest.mark.thorough) for moment in ("begin"
 @pytest.mark.parametrize("moment", ["__init__", "watch", "finish", *LATER])
 def test_a_package_that_fails_costs_no_run(launch: Launch, moment: str) -> None:
     del launch.env[RAISE_FAULTS]
-    install(launch, {"tflaunch_broken.py": BROKEN.format(moment=moment), "pyproject.toml": PROJECT})
+    install_room(launch, "broken", BROKEN.format(moment=moment))
     ended = launch.run("up", launch.shell("exit 7", workers=1, strategy="none", restart={"max": 0}))
     told = [line for line in ended.stderr.splitlines() if "tflaunch_broken" in line]
     sentence = "tflaunch: warning: the feature broken has failed and is left out: KeyError: 'lost' ("
@@ -73,7 +77,7 @@ def test_a_package_that_fails_costs_no_run(launch: Launch, moment: str) -> None:
 
 def test_a_package_that_fails_at_a_request(launch: Launch) -> None:
     del launch.env[RAISE_FAULTS]
-    install(launch, {"tflaunch_broken.py": BROKEN.format(moment="answer"), "pyproject.toml": PROJECT})
+    install_room(launch, "broken", BROKEN.format(moment="answer"))
     process = launch.start("up", launch.shell("echo up; until test -e go; do sleep 0.05; done", workers=1))
     read_until(process, "| up")
     (directory,) = launch.home.glob("runs/*")
@@ -84,14 +88,6 @@ def test_a_package_that_fails_at_a_request(launch: Launch) -> None:
     assert (process.returncode, "left out" in err) == (0, True)
 
 
-ENGINE_PROJECT = """
-[project]
-name = "tflaunch-rooms"
-version = "1.0"
-
-[project.entry-points."GROUP"]
-rooms = "tflaunch_rooms:ROOM"
-"""
 DECLARED = """
 from tflaunch.rooms import Room
 
@@ -116,16 +112,10 @@ class Rooms(Engine):
 '''
 
 
-def install_rooms(launch: Launch, engine: str, group: str = "tflaunch.rooms") -> None:
-    """Install a package that declares an engine, whose module has this source."""
-    project = ENGINE_PROJECT.replace("GROUP", group)
-    install(launch, {"tflaunch_rooms.py": DECLARED, "rooms_engine.py": engine, "pyproject.toml": project})
-
-
 @pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.thorough)], ids=["leaves agents", "holds them"])
 def rooms(launch: Launch, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """Install the package, and make two rooms."""
-    install_rooms(launch, ROOMS.format(holds=request.param))
+    install_room(launch, "rooms", DECLARED, rooms_engine=ROOMS.format(holds=request.param))
     house = tmp_path / "house"
     for name in ("room1", "room2"):
         (house / name).mkdir(parents=True)
@@ -140,8 +130,7 @@ def spec(launch: Launch, script: str, **fields: object) -> Path:
 
 def test_tasks_run_there(launch: Launch, rooms: Path) -> None:
     """With the host's own home; and nothing is left behind."""
-    ended = launch.up(spec(launch, "echo at $HOME"))
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec(launch, "echo at $HOME"))
     assert f"at {rooms}/room1" in ended.stdout
     assert f"at {rooms}/room2" in ended.stdout
     plan = json.loads((launch.run_directory() / "plan.json").read_text())
@@ -151,16 +140,13 @@ def test_tasks_run_there(launch: Launch, rooms: Path) -> None:
 def test_another_supervisor_finds_them(launch: Launch, rooms: Path) -> None:
     """After the first was killed; the tasks do not notice."""
     script = "touch $TFLAUNCH_TASK.up; until [ -e go ]; do sleep 0.05; done; echo went"
-    up = launch.start("up", spec(launch, f"echo up; {script}", timeouts={"lease": PATIENCE}))
-    read_until(up, "up", 2)
+    up = launch.start("up", spec(launch, f"echo up; {script}", timeouts={"lease": PATIENCE}), until="up", count=2)
     up.kill()
     up.communicate()
     resumed = launch.start("up", "--resume", launch.run_directory().name, "-d")
-    _, err = resumed.communicate(timeout=PATIENCE)
-    assert resumed.returncode == 0, err
+    _, err = wait_for_end(resumed)
     (launch.directory / "go").touch()
-    waiting = launch.run("wait")
-    assert waiting.returncode == 0, waiting.stderr
+    launch.succeed("wait")
     out = launch.run("logs").stdout
     assert out.count("went") == 2
     assert "attempt 1" not in err
@@ -172,8 +158,7 @@ def test_a_link_that_is_cut_is_made_anew(launch: Launch, rooms: Path) -> None:
     restored = '\'"kind":"link_restored"\''  # the plan in the journal has these words with backslashes
     script = f"until grep -qs {restored} {launch.home}/runs/*/events.jsonl; do sleep 0.05; done; echo done"
     cut = "cut host=room2 for 0.5s after 0.5s"
-    ended = launch.up(spec(launch, script, timeouts={"lease": PATIENCE}), "--drill", cut)
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec(launch, script, timeouts={"lease": PATIENCE}), "--drill", cut)
     assert ended.stdout.count("done") == 2
 
 
@@ -196,16 +181,13 @@ def test_what_is_wrong_is_said(launch: Launch, rooms: Path, where: str, words: s
 @pytest.mark.parametrize(
     ("group", "words"),
     [
-        (
-            "tflaunch.rooms",
-            "cannot be imported: No module named 'nosuchmodule'; mend rooms_engine:Rooms",
-        ),
+        ("tflaunch.rooms", "cannot be imported: No module named 'nosuchmodule'; mend rooms_engine:Rooms"),
         ("tflaunch.discovery", "or have tflaunch-rooms name it in `discover` of a Room (docs/extending.md)"),
     ],
 )
 def test_a_package_whose_engine_cannot_be_used_is_named(launch: Launch, group: str, words: str) -> None:
     """With what to mend: an import, or the entry point that tflaunch 0.2 read."""
-    install_rooms(launch, "import nosuchmodule\n", group)
+    install_room(launch, "rooms", DECLARED, group, rooms_engine="import nosuchmodule\n")
     ended = launch.run("check", spec(launch, "true"))
     assert ended.returncode == 2
     assert words in ended.stdout

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from support.disks import MakeDisk, missing
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch, wait_for_end
 
 pytestmark = pytest.mark.cli
 
@@ -36,8 +36,7 @@ def check_losses(launch: Launch, said: str) -> None:
 def test_up_goes_on_and_says_what_is_lost(launch: Launch, disk: MakeDisk) -> None:
     """Exit 0, everything on stdout, and the logs state their gaps."""
     disk(launch.home)
-    ended = launch.up(launch.shell(TELL, strategy="none"))
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", launch.shell(TELL, strategy="none"))
     for task in TASKS:
         shown = [line.partition("| ")[2] for line in ended.stdout.splitlines() if line.startswith(task)]
         assert shown == WORDS.splitlines()
@@ -51,8 +50,7 @@ def detached(launch: Launch, script: str) -> tuple[str, subprocess.Popen[str]]:
     """Start a detached run whose workers wait for `go` and then run a script; return its name and a follower."""
     script = f"echo up; until test -e go; do sleep 0.05; done; {script}"
     run = launch.detach(launch.shell(script, strategy="none", restart={"max": 0}))
-    follower = launch.start("attach")
-    read_until(follower, "| up", 2)
+    follower = launch.start("attach", until="| up", count=2)
     return run, follower
 
 
@@ -76,8 +74,7 @@ def test_a_journal_that_cannot_be_written_any_more(launch: Launch) -> None:
     size = (launch.run_directory() / "events.jsonl").stat().st_size
     resource.prlimit(launch.supervisor(without=follower).pid, resource.RLIMIT_FSIZE, (size + 50, size + 50))
     (launch.directory / "go").touch()
-    _, err = follower.communicate(timeout=PATIENCE)
-    assert follower.returncode == 7, err
+    _, err = wait_for_end(follower, 7)
     assert f"{run} has ended with exit code 7" in err
     later = launch.run("wait")
     assert later.returncode == 125

@@ -21,7 +21,10 @@ from tflaunch import __version__
 pytestmark = pytest.mark.cli
 
 VERBS = ("up", "plan", "env", "check", "schema")
-WITH_PORTS = {"cluster": {"worker": ["localhost:20001", "localhost:20002"]}, "command": ["python", "train.py"]}
+WITH_PORTS: dict[str, Any] = {
+    "cluster": {"worker": ["localhost:20001", "localhost:20002"]},
+    "command": ["python", "train.py"],
+}
 OFTEN_FORGOTTEN = {**SMALLEST, "hosts": {"gamma": {}}}
 """A spec that can run, with something to warn about."""
 
@@ -138,8 +141,7 @@ class TestEnv:
         exports = tflaunch("env", path, "worker:0", home=home).stdout
         script = 'set -e; eval "$1"; [ "$TMOUT$OPTIND$CDPATH" = 1 ]; eval "$2"'
         command = "\n".join(line[2:] for line in exports.partition("sets the rest:\n")[2].splitlines())
-        done = subprocess.run(["bash", "-c", script, "bash", exports, command], capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr
+        done = subprocess.run(["bash", "-c", script, "bash", exports, command], capture_output=True, check=True)
         assert {f"{name}={value}" for name, value in env.items()} <= set(done.stdout.decode().split("\0"))
         assert not (tmp_path / MARK).exists()
 

@@ -100,8 +100,7 @@ import time; time.sleep(600)
 
 def explained(launch: Launch, *arguments: str) -> dict[str, Any]:
     """Return what `explain --json` prints."""
-    shown = launch.run("explain", "--json", *arguments)
-    assert shown.returncode == 0, shown.stderr
+    shown = launch.succeed("explain", "--json", *arguments)
     loaded: dict[str, Any] = json.loads(shown.stdout)
     return loaded
 
@@ -118,8 +117,7 @@ def test_a_failure_is_explained_with_its_evidence(launch: Launch) -> None:
     assert culprit["traceback"][-1] == "FileNotFoundError: [Errno 2] No such file or directory: 'shard-1'"
     assert culprit["last_lines"] == []
     for command in found["next"]:
-        ended = launch.run(*shlex.split(command)[1:])
-        assert ended.returncode == 0, ended.stderr
+        launch.succeed(*shlex.split(command)[1:])
     shown = launch.run("explain").stdout
     assert shown.startswith(f"{found['run']}: failed\n{FOUND}\n")
     assert "FileNotFoundError" in shown

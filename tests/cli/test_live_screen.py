@@ -221,17 +221,6 @@ def test_a_flood_is_written_in_few_frames(terminal: Terminal) -> None:
     assert terminal.bytes.count(CURSOR_IS_HIDDEN) < 400
 
 
-def test_colours_of_a_task_pass_and_its_commands_do_not(terminal: Terminal) -> None:
-    """It can neither clear the screen nor colour other tasks' lines."""
-    terminal.do("say", "before")
-    terminal.do("show", "worker:0", "\x1b]0;mine\x07\x1b[31mred\n\x1b[2J\x1b[Hplain\n", 1)
-    terminal.do("say", "after")
-    terminal.wait(lambda lines: lines == ["tflaunch: before", "worker:0 | red", "worker:0 | plain", "tflaunch: after"])
-    assert terminal.emulator.title == ""
-    colours = [terminal.emulator.buffer[line][11].fg for line in range(4)]
-    assert colours == ["default", "red", "default", "default"]
-
-
 @on(TERM="dumb")
 def test_a_dumb_terminal_gets_lines(terminal: Terminal) -> None:
     assert terminal.do("is_live") == "not live"

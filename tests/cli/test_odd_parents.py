@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch, read_until, wait_for_end
 from support.waiting import wait_gone, wait_until
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
 from tflaunch.runtime import daemon
@@ -163,8 +163,7 @@ def test_a_run_in_the_foreground(launch: Launch, umask: str) -> None:
 def test_a_run_in_the_background(launch: Launch, umask: str, options: list[str]) -> None:
     """It keeps no file of its caller open; neither does the dispatcher of the queue."""
     launch.prefix = odd_parent(launch, umask, "here")
-    started = launch.run("up", *options, spec_of(launch))
-    assert started.returncode == 0, started.stderr
+    launch.succeed("up", *options, spec_of(launch))
     follower = launch.start("attach")
     out = read_until(follower, "| up").replace("worker:0 | ", "")
     follower.kill()
@@ -186,12 +185,10 @@ def test_a_run_of_forked_tasks(launch: Launch, umask: str) -> None:
     fields = {"command": [sys.executable, "here.py"], "preload": ["json"], "warm": "1m"}
     launch.prefix = odd_parent(launch, umask, "here")
     for kind in ("tflaunch-forkserver:", "tflaunch-warm:"):
-        process = launch.start("up", spec_of(launch, **fields))
-        read_until(process, "| up")
+        process = launch.start("up", spec_of(launch, **fields), until="| up")
         assert {kind, "tflaunch-agent:"} < check_processes(launch, process.pid)
         (launch.directory / "go").touch()
-        _, err = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, err
+        wait_for_end(process)
         (launch.directory / "go").unlink()
     assert check_processes(launch) == {"tflaunch-warm:"}
 
@@ -201,8 +198,7 @@ def test_a_host_behind_a_command(launch: Launch, umask: str) -> None:
     """Its agent outlives that command, and keeps none of its files; the command may set everything oddly, too."""
     play_docker(launch, shlex.join(odd_parent(launch, umask, "here")))
     hosts = {"c1": {"docker": "c1", "workdir": str(launch.directory), "env": {"TFLAUNCH_HOME": str(launch.home)}}}
-    process = launch.start("up", spec_of(launch, cluster={"worker": ["c1"]}, hosts=hosts))
-    read_until(process, "| up")
+    process = launch.start("up", spec_of(launch, cluster={"worker": ["c1"]}, hosts=hosts), until="| up")
     assert check_processes(launch, process.pid) == {"tflaunch-agent:", "bin/tflaunch", BOOT}
     finish(launch, process)
 

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.launch import PATIENCE, PRELOADED, Launch, read_until
+from support.launch import PATIENCE, Launch, read_until
 from support.processes import ProcessWatch, environment_of, is_agent
 from tflaunch_worker import LOCK_NAME
 
@@ -55,8 +55,7 @@ def kill_together(victims: list[psutil.Process], *, is_exact: bool = True) -> No
 def test_no_orphan_lives_beside_a_new_attempt(launch: Launch, is_resumed: bool) -> None:
     """Guard and agent killed together, or with the launcher, repeatedly: attempts never overlap; nothing is left."""
     timeouts = {"grace": 0.2, "lease": PATIENCE if is_resumed else 0}
-    running = launch.start("up", launch.shell(SCRIPT, timeouts=timeouts, **FOR_EVER))
-    read_until(running, "up 0")
+    running = launch.start("up", launch.shell(SCRIPT, timeouts=timeouts, **FOR_EVER), until="up 0")
     with ProcessWatch(lambda _: 0, launch.run_directory().name) as watch:
         for attempt in range(KILLS + 1):
             read_until(running, f"up {attempt}", 2 if attempt else 1)
@@ -115,8 +114,7 @@ def test_the_next_command_kills_what_was_left_of_a_run(launch: Launch, lease: in
 
 def test_a_living_run_is_left_alone_by_commands_of_others(launch: Launch) -> None:
     """While its agent lives within the lease, and from inside a task of a dead run."""
-    running = launch.start("up", launch.shell(SCRIPT, timeouts={"lease": PATIENCE}, **FOR_EVER))
-    read_until(running, "up 0", 2)
+    running = launch.start("up", launch.shell(SCRIPT, timeouts={"lease": PATIENCE}, **FOR_EVER), until="up 0", count=2)
     before = {process.pid for process in tasks(launch)}
     run = launch.run_directory().name
     running.kill()
@@ -126,31 +124,3 @@ def test_a_living_run_is_left_alone_by_commands_of_others(launch: Launch) -> Non
     assert launch.run("run", "-n", "1", "true").returncode == 0
     assert {process.pid for process in tasks(launch)} == before
     assert launch.run("down", "-t", "0", run).returncode == 0
-
-
-@pytest.mark.thorough
-def test_a_preloaded_task_leaves_no_orphan(launch: Launch) -> None:
-    """A task that was forked from a preloaded process, and forks itself."""
-    program = launch.directory / "train.py"
-    program.write_text(
-        "import os, time\n"
-        "import json\n"
-        "os.write(1, f\"preload {os.environ['TFLAUNCH_PRELOAD']}\\n\".encode())\n"
-        "if os.fork() == 0:\n"
-        "    os.setsid()\n"
-        "os.write(1, f\"up {os.environ['TFLAUNCH_ATTEMPT']}\\n\".encode())\n"
-        "time.sleep(3000)\n"
-    )
-    spec = launch.spec(
-        cluster={"worker": 1}, command=["python3", str(program)], preload=PRELOADED or ["json"], **FOR_EVER
-    )
-    running = launch.start("up", spec)
-    for attempt in range(2):
-        out = read_until(running, f"up {attempt}", 2)
-        assert "preload no:" not in out, out
-        if attempt == 0:
-            kill_together(agents(launch))
-    assert {environment_of(process)["TFLAUNCH_ATTEMPT"] for process in tasks(launch)} == {"1"}
-    running.send_signal(signal.SIGINT)
-    running.communicate(timeout=PATIENCE)
-    assert not launch.survivors()

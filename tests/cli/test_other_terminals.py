@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch, read_until, wait_for_end
 from support.specs import TFLAUNCH
 from support.terminals import Terminal
 from support.waiting import wait_gone, wait_until
@@ -38,8 +38,7 @@ def test_a_detached_run_outlives_its_terminal(launch: Launch) -> None:
     terminal.hang_up()
     waiting = launch.start("wait")
     (launch.directory / "go").touch()
-    _, err = waiting.communicate(timeout=PATIENCE)
-    assert waiting.returncode == 7
+    _, err = wait_for_end(waiting, 7)
     assert "exited with code 7" in err
 
 
@@ -123,8 +122,7 @@ def test_ps_asks_the_agents_when_the_supervisor_is_dead(launch: Launch) -> None:
     psutil.Process(first).kill()
     wait_gone(first)
     assert f"was killed, and its tasks have ended: tflaunch up --resume {run}" in launch.run("wait").stderr
-    ended = launch.run("down")
-    assert ended.returncode == 0, ended.stderr
+    launch.succeed("down")
     assert not launch.survivors()
 
 
@@ -136,8 +134,7 @@ def test_down_ends_a_run_and_can_be_repeated(launch: Launch) -> None:
     waiting = launch.start("wait")
     ended = launch.run("down", "-t", "20s")
     assert (ended.returncode, ended.stderr) == (0, f"tflaunch: stopped {launch.run_directory().name}\n")
-    waiting.communicate(timeout=PATIENCE)
-    assert waiting.returncode == 143
+    wait_for_end(waiting, 143)
     assert "saved" in launch.log("worker:0")
     assert not launch.survivors()
     again = launch.run("down")
@@ -244,8 +241,7 @@ def test_what_follows_a_run_shows_all_of_it_and_ends_with_it(launch: Launch) -> 
     """`attach`, which Ctrl-C ends without the run, `logs -f`, `events -f` and `ps --watch`."""
     lines = [f"line {number}" for number in range(1, 301)]
     run = detached(launch, f"{UNTIL_GO}seq -f 'line %g' {len(lines)}; exit 4", restart={"max": 0})
-    leaving = launch.start("attach")
-    read_until(leaving, "up worker:1 0")
+    leaving = launch.start("attach", until="up worker:1 0")
     leaving.send_signal(signal.SIGINT)
     _, err = leaving.communicate(timeout=PATIENCE)
     assert (leaving.returncode, f"{run} is still running" in err) == (130, True)
@@ -325,8 +321,7 @@ def test_a_second_supervisor_fences_the_first(launch: Launch) -> None:
     assert (refused.returncode, "has a supervisor already" in refused.stderr) == (2, True)
     old.suspend()
     (launch.run_directory() / "lock").unlink()
-    resumed = launch.run("up", "--resume", run, "-d")
-    assert resumed.returncode == 0, resumed.stderr
+    launch.succeed("up", "--resume", run, "-d")
     old.resume()
     old.wait(PATIENCE)
     assert "another tflaunch has taken over run" in (launch.run_directory() / "supervisor.log").read_text()
@@ -350,21 +345,13 @@ def test_metrics_are_served_on_loopback(launch: Launch) -> None:
     assert f'tflaunch_task_up{{host="localhost",run="{run}",task="worker:1"}} 1.0' in text
     assert url.startswith("http://127.0.0.1:")
     (launch.directory / "go").touch()
-    running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0
+    wait_for_end(running)
 
 
 def test_run_needs_no_file(launch: Launch) -> None:
-    """The same as `up`, and `--save` writes the spec that it would use."""
-    done = launch.run("run", "-n", 2, "--", "sh", "-c", "echo $TFLAUNCH_TASK")
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["worker:0 | worker:0", "worker:1 | worker:1"]
     saved = launch.run("run", "-n", 3, "-H", "a,b", "--ps", 1, "--chief", "--save", "--", "python", "-m", "pkg.train")
-    assert json.loads(saved.stdout) == {
-        "name": "pkg",
-        "cluster": {"chief": ["a"], "worker": ["a", "a", "b"], "ps": ["a"]},
-        "command": ["python", "-m", "pkg.train"],
-    }
+    cluster = {"chief": ["a"], "worker": ["a", "a", "b"], "ps": ["a"]}
+    assert json.loads(saved.stdout) == {"name": "pkg", "cluster": cluster, "command": ["python", "-m", "pkg.train"]}
     launch.run("run", "-n", 2, "--save", "saved.json", "--", "sh", "-c", "exit 5")
     assert launch.up(launch.directory / "saved.json", "--set", "restart.max=0").returncode == 5
 

@@ -46,8 +46,7 @@ def test_without_a_way_out_the_user_is_told(launch: Launch) -> None:
     launch.env["PATH"] = str(launch.directory)
     about = {"strategy": "mirrored", "network": "private", "restart": {"backoff": [0, 0]}}
     spec = launch.shell("[ $TFLAUNCH_ATTEMPT = 1 ] || exit 42", workers=1, **about)
-    ended = launch.up(spec)
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec)
     assert ended.stderr.count(f"warning: {NO_WAY_OUT}\n") == 1, ended.stderr
     kinds = [record["kind"] for record in launch.journal() if record.get("no_way_out") or "start" in record["kind"]]
     assert kinds[0] == "host_joined"

@@ -17,7 +17,7 @@ import tflaunch
 import tflaunch_worker
 from support.documents import check_usage
 from support.fixed_ports import free_ports
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch
 from tflaunch.cli import main
 from tflaunch.cli.arguments.unknown_options import ANSWERS
 from tflaunch.clusterspec.model import Spec
@@ -55,8 +55,7 @@ def test_a_deadline_is_raised_as_is_proposed(launch: Launch) -> None:
 
 def test_a_run_that_was_left_is_ended_as_is_proposed(launch: Launch) -> None:
     launch.run("up", "-d", launch.shell("echo up; exec sleep 9999"))
-    attached = launch.start("attach")
-    read_until(attached, "up", 2)
+    attached = launch.start("attach", until="up", count=2)
     attached.send_signal(signal.SIGINT)
     _, said = attached.communicate(timeout=PATIENCE)
     assert launch.paste(printed(r"`(tflaunch down [^`]*)`", said)).returncode == 0
@@ -127,7 +126,6 @@ COMMANDS = sorted({"".join(command) for text in TEXTS for command in COMMAND.fin
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_in_a_message_is_one(command: str) -> None:
-    """It has such options and arguments, whatever values are put into it."""
     assert len(COMMANDS) > 40
     check_usage(command.removesuffix("."))
 

@@ -129,8 +129,7 @@ def test_commands_of_env_read_them_in_the_shell(secret: Launch) -> None:
 
 def test_a_rendered_script_reads_them_where_it_runs(secret: Launch, tmp_path: Path) -> None:
     spec = secret.shell(PRINT_DIGEST, secrets=SECRETS, strategy="none")
-    rendered = secret.run("render", "--to", "slurm", spec)
-    assert rendered.returncode == 0, rendered.stderr
+    rendered = secret.succeed("render", "--to", "slurm", spec)
     assert VALUE not in rendered.stdout
     secret.env.update(node_of_slurm(tmp_path, secret.env["PATH"]))
     done = secret.paste(rendered.stdout)

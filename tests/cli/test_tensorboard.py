@@ -17,7 +17,6 @@ pytestmark = pytest.mark.cli
 
 
 def test_it_is_told_shown_and_ends_with_the_job(launch: Launch) -> None:
-    """Its address is printed and in `ps`; and it ends with the run."""
     running = launch.start("up", job(launch, UNTIL_GO))
     port = int(Said(running).until(URL)[1])
     assert answers(port)
@@ -35,7 +34,6 @@ def test_it_is_told_shown_and_ends_with_the_job(launch: Launch) -> None:
 
 @pytest.mark.thorough
 def test_runs_that_start_at_once_do_not_dispute_a_port(launch: Launch) -> None:
-    """Each TensorBoard has its own, at the first attempt."""
     spec = job(launch, UNTIL_GO, restart={"max": 0})
     with left_alone(6006):
         running = [launch.start("up", "--name", f"run{number}", spec) for number in range(3)]

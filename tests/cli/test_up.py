@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from support import failing_attempts
-from support.launch import LONG, PATIENCE, Launch, read_errors_until, read_until
+from support.launch import LONG, PATIENCE, Launch, read_errors_until, read_until, wait_for_end
 from support.processes import is_agent
 from support.specs import SMALLEST_LOCAL, TFLAUNCH, tflaunch, written
 from support.waiting import check_with_limits
@@ -81,22 +81,12 @@ def test_the_culprits_end_is_the_exit_code(launch: Launch, script: str, code: in
     assert "    last words" in ended.stderr
 
 
-def test_where_tflaunch_is_installed_tasks_import_from_the_usual_places(launch: Launch) -> None:
-    """A directory of tflaunch could hide modules such as `inspect`; the one for `breakpoint()` has one module."""
-    ended = launch.up(launch.shell("echo PYTHONPATH=$PYTHONPATH.", strategy="none", env={"PYTHONPATH": "/mine"}))
-    assert ended.returncode == 0, ended.stderr
-    (modules,) = in_tasks.__path__
-    assert ended.stdout.count(f"PYTHONPATH=/mine:{modules}.") == 2
-    assert {path.stem for path in Path(modules).glob("*.py")} == {"__init__", "tflaunch_breakpoint"}
-
-
 def test_a_killed_task_is_restarted_with_its_gang(launch: Launch) -> None:
     """A SIGKILL in attempt 0 leads to attempt 1 of both; the log shows both attempts."""
     crash = "if [ $TFLAUNCH_TASK = worker:1 ]; then read -r up < up; kill -9 $$; fi"
     script = f"echo attempt $TFLAUNCH_ATTEMPT; [ $TFLAUNCH_ATTEMPT = 1 ] && exit; {crash}; echo > up; exec sleep 9999"
     os.mkfifo(launch.directory / "up")
-    ended = launch.up(launch.shell(script, restart={"max": 1, "backoff": [0, 0]}))
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", launch.shell(script, restart={"max": 1, "backoff": [0, 0]}))
     assert launch.log("worker:0") == "attempt 0\n---- tflaunch: worker:0 attempt 1 ----\nattempt 1\n"
     assert "done: 2 tasks, after 1 restart" in ended.stderr
     assert ended.stderr.count("logs in") == 1
@@ -106,8 +96,7 @@ def test_more_tasks_than_files_may_be_open(launch: Launch) -> None:
     """A low soft limit is raised for tflaunch itself, not for tasks; the last has as few descriptors as the first."""
     spec = launch.shell("ulimit -Sn; ls /proc/self/fd | wc -l", workers=80)
     launch.prefix = ["sh", "-c", 'ulimit -Sn 64; exec "$@"', "sh"]
-    ended = launch.up(spec)
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec)
     assert sorted(line.split(" | ")[1] for line in ended.stdout.splitlines()) == ["4"] * 80 + ["64"] * 80
     kinds = [record["kind"] for record in launch.journal()]
     assert kinds.count("task_started") == kinds.count("task_exited") == kinds.count("task_gone") == 80
@@ -116,11 +105,9 @@ def test_more_tasks_than_files_may_be_open(launch: Launch) -> None:
 def test_ctrl_c_ends_cleanly(launch: Launch) -> None:
     """TERM and the grace for the tasks, 130 for the shell."""
     script = "trap 'echo saving; exit 0' TERM; echo up; sleep 9999 & wait"
-    running = launch.start("up", launch.shell(script, timeouts={"grace": PATIENCE}))
-    read_until(running, "up", 2)
+    running = launch.start("up", launch.shell(script, timeouts={"grace": PATIENCE}), until="up", count=2)
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 130
+    out, err = wait_for_end(running, 130)
     assert out.count("saving") == 2
     assert "interrupted by Ctrl-C" in err
 
@@ -195,15 +182,13 @@ def test_tasks_that_save_before_tflaunch_knows_of_the_end_are_not_done(
 ) -> None:
     """As schedulers, service managers and a node's shutdown do it, the tasks first: agent or tflaunch come last."""
     os.mkfifo(launch.directory / "never")
-    running = launch.start("up", launch.shell(SAVING, restart={"backoff": [0, 0]}))
-    read_until(running, "up", 2)
+    running = launch.start("up", launch.shell(SAVING, restart={"backoff": [0, 0]}), until="up", count=2)
     this = psutil.Process(running.pid)
     tasks = [process for process in this.children(recursive=True) if process.name() == "sh"]
     last = next(process for process in this.children() if is_agent(process)) if tells_agent else this
     for process in (*tasks, last):
         process.terminate()
-    running.communicate(timeout=PATIENCE)
-    assert running.returncode == code
+    wait_for_end(running, code)
 
 
 def test_under_nohup_a_hangup_does_not_end_it(launch: Launch) -> None:
@@ -211,12 +196,10 @@ def test_under_nohup_a_hangup_does_not_end_it(launch: Launch) -> None:
     os.mkfifo(fifo)
     spec = launch.shell("echo up; read line < fifo", workers=1)
     launch.prefix = ["nohup"]
-    running = launch.start("up", spec)
-    read_until(running, "up")
+    running = launch.start("up", spec, until="up")
     running.send_signal(signal.SIGHUP)
     fifo.write_text("go\n")
-    running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0
+    wait_for_end(running)
 
 
 def test_a_busy_port_is_named_before_anything_starts(launch: Launch) -> None:
@@ -284,20 +267,27 @@ def test_a_sidecar_runs_beside_and_ends_with_the_job(launch: Launch) -> None:
         said += (line := running.stderr.readline())
         assert line, said
     (launch.directory / "go").touch()
-    out, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
+    out, err = wait_for_end(running)
     assert "board    | config none" in out
     assert (said + err).count(hint) == 1
 
 
 def test_a_task_finds_its_environment(launch: Launch) -> None:
-    """The documented variables, the user's proxy, none for gRPC, and a private directory of its own."""
+    """The documented variables, the user's proxy, none for gRPC, its host's, and a private directory of its own.
+
+    A directory of tflaunch could hide modules such as `inspect`; the one for `breakpoint()` has one module.
+    """
     launch.env["http_proxy"] = "http://proxy.invalid:1"
-    names = "$TFLAUNCH_TASK $TFLAUNCH_ATTEMPT $http_proxy [${grpc_proxy-none}] $PYTHONUNBUFFERED"
-    script = f'echo {names}; [ -d "$TFLAUNCH_TASK_DIR" ] && echo $TFLAUNCH_RUN'
-    ended = launch.up(launch.shell(script, workers=1))
-    assert ended.stdout.splitlines()[0] == "worker:0 | worker:0 0 http://proxy.invalid:1 [] 1"
-    assert ended.stdout.splitlines()[1] == f"worker:0 | {launch.run_directory().name}"
+    names = "$TFLAUNCH_TASK $TFLAUNCH_ATTEMPT $http_proxy [${grpc_proxy-none}] $PYTHONUNBUFFERED $A $B"
+    script = f'echo {names}; [ -d "$TFLAUNCH_TASK_DIR" ] && echo $TFLAUNCH_RUN $PYTHONPATH'
+    hosts = {"*": {"env": {"A": "all", "B": "all"}}, "localhost": {"env": {"B": "own"}}}
+    ended = launch.up(launch.shell(script, workers=1, strategy="none", env={"PYTHONPATH": "/mine"}, hosts=hosts))
+    (modules,) = in_tasks.__path__
+    assert ended.stdout.splitlines() == [
+        "worker:0 | worker:0 0 http://proxy.invalid:1 [] 1 all own",
+        f"worker:0 | {launch.run_directory().name} /mine:{modules}",
+    ]
+    assert {path.stem for path in Path(modules).glob("*.py")} == {"__init__", "tflaunch_breakpoint"}
 
 
 def test_without_a_proxy_no_variable_says_so_and_pwd_is_the_workdir(launch: Launch) -> None:
@@ -317,17 +307,14 @@ def test_a_second_ctrl_c_kills_whenever_it_comes(launch: Launch) -> None:
     stubborn = "trap '' TERM; echo up; sleep 9999 & wait; sleep 9999"
     spec = launch.shell(stubborn, workers=1, timeouts={"grace": 100 * PATIENCE})
     for _ in range(20 if LONG else 5):
-        running = launch.start("up", spec)
-        read_until(running, "up")
+        running = launch.start("up", spec, until="up")
         running.send_signal(signal.SIGINT)
         read_errors_until(running, "press Ctrl-C again to kill")
         running.send_signal(signal.SIGINT)
-        running.communicate(timeout=PATIENCE)
-        assert running.returncode == 130
+        wait_for_end(running, 130)
 
 
 def test_options_of_up(launch: Launch) -> None:
-    """--name, --set, --log-dir and a command after --."""
     spec = launch.shell("exit 3")
     ended = launch.up(spec, "--name", "mine", "--set", "cluster.worker=1", "--log-dir", "out", "--", "echo", "--hello")
     assert ended.returncode == 0
@@ -348,8 +335,7 @@ def test_a_task_finds_what_was_chosen_for_it(launch: Launch) -> None:
     python.parent.mkdir()
     python.symlink_to(sys.executable)
     (launch.directory / "env" / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
-    ended = launch.up(launch.shell(script, env={"PATH": f"{python.parent}:{os.environ['PATH']}"}))
-    assert ended.returncode == 0, ended.stderr
+    launch.succeed("up", launch.shell(script, env={"PATH": f"{python.parent}:{os.environ['PATH']}"}))
     share = max(1, len(os.sched_getaffinity(0)) // 2)
     chosen = "TF_GRPC_REUSE_PORT,TF_USE_LEGACY_KERAS,TF_FORCE_GPU_ALLOW_GROWTH,TF_NUM_INTRAOP_THREADS"
     why = "tf_keras is not installed beside TensorFlow 2.19"
@@ -375,8 +361,7 @@ def test_the_first_of_many_that_die_together_is_named_every_time(launch: Launch)
         command=["python3", "-c", failing_attempts.program(launch.directory, 4)],
         **failing_attempts.FIELDS,
     )
-    ended = launch.up(spec)
-    assert ended.returncode == 0, ended.stderr
+    launch.succeed("up", spec)
     assert failing_attempts.named(launch.run_directory()) == failing_attempts.culprits(4)
 
 
@@ -419,8 +404,7 @@ def test_progress_is_as_good_as_output(launch: Launch) -> None:
 
     def check(stall: int) -> None:
         about = {"strategy": "none", "timeouts": {"stall": stall}, "restart": {"backoff": [0, 0]}}
-        ended = launch.up(launch.shell(REPORTS.replace("PACE", str(stall / 4)), workers=1, **about))
-        assert ended.returncode == 0, ended.stderr
+        ended = launch.succeed("up", launch.shell(REPORTS.replace("PACE", str(stall / 4)), workers=1, **about))
         assert "timeouts.stall" not in ended.stderr
 
     check_with_limits(check)
@@ -456,8 +440,7 @@ def test_placeholders_are_filled_in_at_every_attempt(launch: Launch) -> None:
         [ {attempt} = 1 ]
     """
     spec = launch.shell(script, strategy="none", env={"RANK": "{task.index}"}, restart={"backoff": ["10ms", "1s"]})
-    done = launch.up(spec)
-    assert done.returncode == 0, done.stderr
+    launch.succeed("up", spec)
     run = launch.run_directory().name
     lines = [line.split() for line in (launch.log("worker:0") + launch.log("worker:1")).splitlines()]
     assert {(line[0], line[1], line[2], line[4]) for line in lines if line[0] == "1"} == {
@@ -477,12 +460,6 @@ def test_sidecars_alone_are_a_job_until_the_required_ones_have_ended(launch: Lau
     done = launch.up(launch.spec(sidecars=sidecars))
     assert (done.returncode, done.stdout) == (0, "a | done\n")
     assert "done: 3 tasks" in done.stderr
-
-
-def test_settings_of_every_host_hold_on_each(launch: Launch) -> None:
-    hosts = {"*": {"env": {"A": "all", "B": "all"}}, "localhost": {"env": {"B": "own"}}}
-    done = launch.up(launch.shell("echo $A $B", workers=1, hosts=hosts))
-    assert (done.returncode, done.stdout) == (0, "worker:0 | all own\n")
 
 
 def test_defaults_are_shown_with_their_file(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ VERSION = "0.0.9"
 _PACKAGES = ("launcher/tflaunch", "worker/tflaunch_worker")
 _NUMBERS = {
     "PROTOCOL": "worker/tflaunch_worker/wire.py",
-    "JOURNAL_FORMAT": "launcher/tflaunch/core/record_check.py",
 }
 
 
@@ -24,7 +23,7 @@ def release(directory: Path, **numbers: int) -> Launch:
 
     Args:
         directory: where the commands run, and where their runs are recorded.
-        **numbers: PROTOCOL and JOURNAL_FORMAT, where they differ from those of this code.
+        **numbers: PROTOCOL, where it differs from that of this code.
     """
     code = directory / "release"
     for package in _PACKAGES:
