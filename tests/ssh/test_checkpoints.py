@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from support import checkpoint_program
-from support.launch import LONG, Launch
+from support.launch import LONG, Launch, wait_for_end
 from support.mnist import accuracies, digests
 from support.netns_hosts import Bed
 from support.waiting import PATIENCE, wait_until
@@ -95,8 +95,7 @@ def test_hosts_are_destroyed(bed: Bed, launch: Launch, tmp_path: Path, seed: int
     wait_until(lambda: copied_since(launch, seq), running)
     (tmp_path / "written").write_text(str(attempts(launch, "worker:0")[-1][1] + 8 * EVERY))
     (tmp_path / "written").rename(goal)  # tasks read it at any moment
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
+    _, err = wait_for_end(running)
     end = int(goal.read_text())
     for index in range(3):
         assert f"ends with {end} {checkpoint_program.state_at(end)}\n" in launch.log(f"worker:{index}")

@@ -18,7 +18,7 @@ import pytest
 import tflaunch
 from support.fake_tensorboard import Said, stand_in
 from support.fixed_ports import free_ports
-from support.launch import Launch, read_until
+from support.launch import Launch, read_until, wait_for_end
 from support.netns_hosts import Bed
 from support.processes import all_processes, command_of
 from support.releases import release
@@ -57,8 +57,7 @@ def test_calls_end_with_their_link_and_tasks_go_on(launch: Launch, sshd: StartSs
     fields: dict[str, Any] = {"cluster": {"worker": ["h1", "h2"]}, "strategy": "none", "workdir": "~"}
     limits = {"lease": PATIENCE, "grace": 1}
     command = ["/usr/bin/python3", "-c", TRAINS]
-    started = launch.run("up", "-d", launch.spec(**fields, command=command, timeouts=limits))
-    assert started.returncode == 0, started.stderr
+    launch.detach(launch.spec(**fields, command=command, timeouts=limits))
     for task in ("worker:0", "worker:1"):
         launch.wait_for_log(task, "trains")
     # On one from a terminal, on all with their names before each line.
@@ -75,8 +74,7 @@ def test_calls_end_with_their_link_and_tasks_go_on(launch: Launch, sshd: StartSs
     assert piped.stdout is not None
     pids = [int(piped.stdout.readline()), int(terminal.read_until(b"\n"))]
     # Profiles come home into the run's directory.
-    made = launch.run("profile", "--for", "500ms")
-    assert made.returncode == 0, made.stderr
+    made = launch.succeed("profile", "--for", "500ms")
     assert sorted(line[:9] for line in made.stdout.splitlines()) == ["worker:0:", "worker:1:"]
     profiles = launch.run_directory() / "profiles/python"
     (session,) = profiles.iterdir()
@@ -141,12 +139,10 @@ def test_a_host_that_cannot_be_reached_at_the_end(launch: Launch, sshd: StartSsh
         sync={},
         collect=["outputs"],
     )
-    running = launch.start("up", spec)
-    read_until(running, "written", 2)
+    running = launch.start("up", spec, until="written", count=2)
     hosts["h2"].stop_listening()
     go.touch()
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
+    _, err = wait_for_end(running)
     place = launch.run_directory() / "collected"
     assert f"1 file (683.6 KiB) of worker:0 on h1: {place / 'worker-0'}\n" in err
     assert "nothing of worker:1 on h2 was fetched: " in err
@@ -155,8 +151,7 @@ def test_a_host_that_cannot_be_reached_at_the_end(launch: Launch, sshd: StartSsh
 
     assert launch.run("fetch", "mine").returncode == EXIT_INTERNAL
     hosts["h2"].restart()
-    fetched = launch.run("fetch", "mine")
-    assert fetched.returncode == 0, fetched.stderr
+    fetched = launch.succeed("fetch", "mine")
     assert f"1 file (683.6 KiB) of worker:1 on h2: {place / 'worker-1'}\n" in fetched.stderr
     for index, host in enumerate(hosts.values()):
         (there,) = host.home.glob(".local/state/tflaunch/runs/*/agents/*/code/outputs/*")
@@ -242,18 +237,14 @@ def test_a_cached_agent_of_another_release_is_left_alone(launch: Launch, sshd: S
     other = release(launch.directory)
     spec = shell_on(launch, {"h1": host}, f"echo begun; {UNTIL_GO}; exit 7", restart={"max": 1})
     other.env["HOME"] = launch.env["HOME"]
-    started = other.run("up", "-d", spec)
-    assert started.returncode == 0, started.stderr
+    run = other.detach(spec)
     other.wait_for_log("worker:0", "begun")
     cached = agents_of(host)
     assert len(cached) == 1
-    ended = launch.up(shell_on(launch, {"h1": host}, "true", name="second.json"))
-    assert ended.returncode == 0, ended.stderr
+    launch.succeed("up", shell_on(launch, {"h1": host}, "true", name="second.json"))
     assert (len(agents_of(host)), cached < agents_of(host)) == (2, True)
     other.kill_supervisor()
-    run = started.stdout.strip()
-    resumed = launch.run("up", "--resume", run, "-d")
-    assert resumed.returncode == 0, resumed.stderr
+    launch.succeed("up", "--resume", run, "-d")
     (host.home / "go").touch()
     assert launch.run("wait", run).returncode == 7
     assert [task["attempt"] for task in launch.status(run)["tasks"]] == [1]
@@ -277,8 +268,7 @@ def test_servers_are_started_listed_and_stopped_there(launch: Launch, sshd: Star
     module.write_text("import os\npid, value = os.getpid(), 'one'\n")
     fields: dict[str, Any] = {"env": {"PYTHONPATH": str(launch.directory)}, "preload": ["mine"], "warm": "10m"}
     spec = shell_on(launch, hosts, "", command=[sys.executable, "-c", PRINT_PID], **fields)
-    ended = launch.run("warm", spec, "--json")
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("warm", spec, "--json")
     started = {server["host"]: server["pid"] for server in json.loads(ended.stdout)}
     assert started == {name: server_on(host) for name, host in hosts.items()}
     out = launch.up(spec).stdout
@@ -336,5 +326,4 @@ def test_nothing_on_a_host_shows_them(bed: Bed, launch: Launch, tmp_path: Path) 
     shown |= lines
     assert not [place for place, data in shown.items() if VALUE.encode() in data]
     enough.touch()
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
+    wait_for_end(running)

@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from support.disks import MakeDisk, missing
-from support.launch import PATIENCE, Launch, read_errors_until, read_until
+from support.launch import PATIENCE, Launch, read_errors_until, read_until, wait_for_end
 from support.processes import is_agent, parent_of, without_forks
 from support.specs import TFLAUNCH
-from support.sshd import USER, Sshd, StartSshd, home_for_client, wait_dead
+from support.sshd import USER, Sshd, StartSshd, home_for_client
 from support.waiting import wait_gone
 
 pytestmark = pytest.mark.ssh
@@ -59,8 +59,7 @@ def test_tasks_run_on_their_hosts(launch: Launch, sshd: StartSshd) -> None:
     script += "echo modes $(stat -c %a $TFLAUNCH_TASK_DIR $(dirname $(dirname $TFLAUNCH_TASK_DIR))) $(umask)"
     spec = shell_on(launch, hosts, script, env={"GREETING": "hello from ${host:USER}"})
     for _ in range(2):
-        ended = launch.up(spec)
-        assert ended.returncode == 0, ended.stderr
+        ended = launch.succeed("up", spec)
     assert ended.stdout.count("modes 700 700 0022\n") == 2
     for index, host in enumerate(hosts.values()):
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -87,8 +86,7 @@ def test_hosts_may_have_ipv6_addresses(launch: Launch, sshd: StartSshd) -> None:
     config.write_text(
         config.read_text().replace("Host [2001:db8::5]", "Host 2001:db8::5").replace("Host h1", "Host ::1")
     )
-    ended = launch.up(spec)
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec)
     for index, (host, address) in enumerate(zip(hosts.values(), (r"\[::1\]", r"\[2001:db8::5\]"), strict=True)):
         said = re.search(rf"worker:{index} \| {host.home} (.*)", ended.stdout)
         assert said, ended.stdout
@@ -99,8 +97,7 @@ def test_ctrl_z_does_not_end_a_training(launch: Launch, sshd: StartSshd) -> None
     """A stopped supervisor would send no keep-alive; SIGSTOP, which cannot be ignored, is told of afterwards."""
     script = "echo up; until test -e go; do sleep 0.05; done"
     host = sshd()
-    running = launch.start("up", shell_on(launch, {"h1": host}, script, timeouts=PATIENT))
-    read_until(running, "up")
+    running = launch.start("up", shell_on(launch, {"h1": host}, script, timeouts=PATIENT), until="up")
     running.send_signal(signal.SIGTSTP)
     read_errors_until(running, "Ctrl-Z is ignored")
     assert psutil.Process(running.pid).status() != psutil.STATUS_STOPPED
@@ -118,8 +115,7 @@ def test_kill_9_leaves_nothing_on_the_hosts(launch: Launch, sshd: StartSshd, vic
     """After lease and grace at the latest, including tasks that ignore TERM."""
     host = sshd()
     script = "trap '' TERM; echo up; sleep 9999 & wait"
-    running = launch.start("up", shell_on(launch, {"h1": host}, script, timeouts=QUICK, restart={"max": 0}))
-    read_until(running, "up")
+    running = launch.start("up", shell_on(launch, {"h1": host}, script, timeouts=QUICK, restart={"max": 0}), until="up")
     guard, agent = agents_of(host)
     {"launcher": psutil.Process(running.pid), "guard": guard, "agent": agent}[victim].kill()
     _, err = running.communicate(timeout=PATIENCE)
@@ -141,8 +137,7 @@ def test_a_broken_connection_costs_nothing(launch: Launch, sshd: StartSshd) -> N
         if number <= times:
             host.kill_connections()
         (host.home / f"go{number * 500}").touch()
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
+    _, err = wait_for_end(running)
     assert err.count("lost the link to h1") == times
     first, *lines = launch.log("worker:0").splitlines()
     assert first.isdigit()
@@ -268,8 +263,7 @@ def test_noise_of_a_login_cannot_be_taken_for_us(launch: Launch, sshd: StartSshd
     host = sshd(banner="welcome\n" * 12_500)
     noise = "printf 'motd %s\\n' $(seq 20000)"
     (host.home / ".bashrc").write_text(f'{noise}; {noise} >&2; printf \'{{"kind": "ready"}}\\n\'; set -x; exec 2>&1\n')
-    ended = launch.up(shell_on(launch, {"h1": host}, "echo fine"))
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", shell_on(launch, {"h1": host}, "echo fine"))
     assert "fine" in ended.stdout
 
 
@@ -298,8 +292,7 @@ def test_what_programs_need_travels_too(launch: Launch, sshd: StartSshd) -> None
     script = 'grep -o "tf.distribute.Server" $0; exec /usr/bin/python3 -c "$1"'
     command = ["sh", "-c", script, "${host:TFLAUNCH_SERVER}", PRINT_PLACE]
     fields: dict[str, Any] = {"command": command, "env": {"PYTHONPATH": "/mine"}, "strategy": "multi_worker_mirrored"}
-    ended = launch.up(shell_on(launch, {"h1": host}, "", **fields))
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", shell_on(launch, {"h1": host}, "", **fields))
     assert "tf.distribute.Server" in ended.stdout
     count, place, path = ended.stdout.splitlines()[-1].partition(" | ")[2].split()
     archive, modules = path.removeprefix("/mine:").split(":")
@@ -322,32 +315,7 @@ def test_a_full_disk_on_a_host_costs_words(launch: Launch, sshd: StartSshd, disk
     (host.home / "go").touch()
     wait_gone(task)
     running.send_signal(signal.SIGCONT)
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 7, err
+    wait_for_end(running, 7)
     log, words = launch.log("worker:0"), f"{task}\n" + "".join(f"{number}\n" for number in range(1, count + 1))
     assert missing(log, words) > len(words) / 4
     assert log.endswith(" bytes of output are missing here: there was no room for them ----\n")
-
-
-def through_commands(launch: Launch, hosts: Mapping[str, Sshd], script: str, **fields: Any) -> Path:
-    """Write a spec whose hosts are reached through a ProxyCommand only."""
-    spec = shell_on(launch, hosts, script, **fields)
-    config = launch.directory / "user" / ".ssh" / "config"
-    text = config.read_text()
-    for host in hosts.values():
-        relay = f"ssh -F none -i {host.client_key} -o BatchMode=yes -o StrictHostKeyChecking=no"
-        relay += f" -o UserKnownHostsFile=/dev/null -p {host.port} -W %h:%p {host.user}@{host.address}"
-        text = text.replace(f"HostName {host.address}\n", f"HostName {host.address}\n  ProxyCommand {relay}\n")
-    config.write_text(text)
-    return spec
-
-
-def test_hosts_behind_a_proxy_command(launch: Launch, sshd: StartSshd) -> None:
-    """Their tasks run, output arrives, and no command is left when the run has ended."""
-    hosts = {"h1": sshd(), "h2": sshd()}
-    ended = launch.up(through_commands(launch, hosts, "echo hello from $TFLAUNCH_TASK"))
-    assert ended.returncode == 0, ended.stderr
-    assert "hello from worker:1" in ended.stdout
-    assert wait_dead(launch.survivors())
-    for host in hosts.values():  # once for the command, once through it
-        assert host.log.read_text().count("Accepted publickey") == 2

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.launch import SHARED, Launch, read_errors_until, read_until
+from support.launch import SHARED, Launch, read_errors_until, read_until, wait_for_end
 from support.mnist import QUICK as QUICKLY
 from support.mnist import example, has_trained
 from support.netns_hosts import Bed
@@ -57,8 +57,7 @@ def start(bed: Bed, launch: Launch, cluster: dict[str, list[str]], **fields: Any
 def finish(launch: Launch, running: subprocess.Popen[str]) -> str:
     """End the tasks and wait for success; return what tflaunch printed."""
     (launch.directory / "enough").touch()
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
+    _, err = wait_for_end(running)
     return err
 
 
@@ -133,7 +132,6 @@ def test_a_killed_supervisor_knows_where_tasks_are(bed: Bed, launch: Launch) -> 
 
 @pytest.mark.thorough
 def test_a_spare_host_that_is_not_there_is_reported(bed: Bed, launch: Launch) -> None:
-    """The job starts without it, and ends well."""
     bed.power_off(3)
     running = start(bed, launch, {"worker": ["h1", "h2"]}, spares=1)
     read_until(running, "attempt 0 of", 2)
@@ -243,9 +241,7 @@ def test_a_training_goes_on_from_its_checkpoint_when_its_host_is_back(bed: Bed, 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("name", "tasks"), [("ssh_parameter_server", 1), ("ssh_multi_worker", 3)])
 def test_examples_train_on_three_hosts(bed: Bed, launch: Launch, name: str, tasks: int) -> None:
-    """Those of cluster_specs/, with this Python."""
     launch.preload = SHARED
     spec = example(bed.control(launch), name, *QUICKLY)
-    ended = launch.up(spec, *(f"--set=hosts.{host}.python={sys.executable}" for host in GANG["worker"]))
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec, *(f"--set=hosts.{host}.python={sys.executable}" for host in GANG["worker"]))
     assert has_trained(ended.stdout, tasks, is_quick=True), ended.stdout

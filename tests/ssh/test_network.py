@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support import failing_attempts
-from support.launch import LONG, PATIENCE, Launch, read_errors_until, read_until
+from support.launch import LONG, PATIENCE, Launch, read_errors_until, read_until, wait_for_end
 from support.netns_hosts import CONTROLLER, Bed, MakeBed
 from support.processes import Living
 
@@ -43,8 +43,7 @@ def test_a_cut_shorter_than_the_lease_costs_nothing(bed: Bed, launch: Launch, is
         bed.control(launch), ["h1", "h2"], COUNTING.format(go=go), timeouts={"lease": PATIENCE, "heartbeat": 3}
     )
     with bed.watch() as watch:
-        running = launch.start("up", spec)
-        read_until(running, "line 5\n", 2)
+        running = launch.start("up", spec, until="line 5\n", count=2)
         (bed.blackhole if is_silent else bed.cut)(2)
         read_errors_until(running, "lost the link to h2")
         (bed.unblackhole if is_silent else bed.heal)(2)
@@ -70,8 +69,7 @@ def test_a_cut_longer_than_the_lease_loses_the_host(bed: Bed, launch: Launch) ->
         restart={"max": 1, "backoff": [0, 0]},
     )
     with bed.watch() as watch:
-        running = launch.start("up", spec)
-        read_until(running, "up", 2)
+        running = launch.start("up", spec, until="up", count=2)
         bed.cut(2)
         samples: list[bool] = []
 
@@ -101,11 +99,9 @@ def test_a_host_that_stays_away_ends_the_job(bed: Bed, launch: Launch, failure: 
         timeouts={**QUICK, "connect": 20, "lost_host": 15},
         restart={"max": 1, "backoff": [0, 0]},
     )
-    running = launch.start("up", spec)
-    read_until(running, "up", 2)
+    running = launch.start("up", spec, until="up", count=2)
     bed.cut(2) if failure == "cut" else bed.power_off(2)
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 125, err
+    _, err = wait_for_end(running, 125)
     assert "host h2 was lost: no message" in err
     assert "waiting for h2" in err  # with the reason, if one is known by then
     assert any(line.startswith("tflaunch: h2: ") for line in err.splitlines()[-4:]), err
@@ -117,8 +113,7 @@ def test_a_host_that_stays_away_ends_the_job(bed: Bed, launch: Launch, failure: 
 def test_a_power_failure_of_the_operator_leaves_nothing(bed: Bed, launch: Launch) -> None:
     """The launcher died without closing its connections: after lease and grace nothing is alive."""
     spec = shell_on(bed.control(launch), ["h1", "h2"], UNTIL_KILLED, timeouts=QUICK)
-    running = launch.start("up", spec)
-    read_until(running, "up", 2)
+    running = launch.start("up", spec, until="up", count=2)
     for host in (1, 2):
         bed.blackhole(host)
     running.kill()
@@ -133,13 +128,11 @@ def test_a_lost_peer_is_named_rather_than_its_victim(bed: Bed, launch: Launch) -
     )
     spec = shell_on(bed.control(launch), ["h1", "h2"], script, timeouts=QUICK, restart={"max": 0})
     bed.execute(1, "mkfifo", launch.directory / "fifo")
-    running = launch.start("up", spec)
-    read_until(running, "up", 2)
+    running = launch.start("up", spec, until="up", count=2)
     bed.cut(2)
     read_errors_until(running, "lost the link to h2")
     (launch.directory / "fifo").write_text("go\n")
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 125, err
+    _, err = wait_for_end(running, 125)
     assert any("host h2 was lost" in line for line in err.splitlines()[-4:]), err
 
 
@@ -152,15 +145,13 @@ def test_ctrl_c_twice_does_not_wait_for_a_host_that_is_cut_off(bed: Bed, launch:
         UNTIL_KILLED,
         timeouts={"lease": 20, "grace": GRACE, "heartbeat": 3},
     )
-    running = launch.start("up", spec)
-    read_until(running, "up", 2)
+    running = launch.start("up", spec, until="up", count=2)
     bed.cut(2)
     read_errors_until(running, "lost the link to h2")
     running.send_signal(signal.SIGINT)
     read_errors_until(running, "ending")
     running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 125
+    _, err = wait_for_end(running, 125)
     assert "may still run: worker:1 (pid " in err
     assert [process for process in bed.survivors(2) if "TFLAUNCH_TASK" in process.environ], "it waited for them"
     assert not bed.wait_empty()
@@ -180,8 +171,7 @@ def test_a_host_that_does_not_know_the_others_is_found_before_the_start(bed: Bed
         assert ended.returncode == 3
         assert words in ended.stderr
         assert not (launch.directory / "started").exists()
-    address = launch.up(spec, "--set", f'hosts.h1.address="{bed.address(1)}"')
-    assert address.returncode == 0, address.stderr
+    launch.succeed("up", spec, "--set", f'hosts.h1.address="{bed.address(1)}"')
 
 
 def test_hosts_that_cannot_start_an_agent_are_named(make_bed: MakeBed, launch: Launch) -> None:
@@ -225,8 +215,7 @@ def test_the_first_of_many_that_die_together_is_named_over_cables_of_different_l
         hosts={name: {"python": sys.executable} for name in ("h1", "h2", "h3")},
         **{**failing_attempts.FIELDS, "timeouts": {"grace": 30, "connect": 30}},
     )
-    ended = bed.control(launch).up(spec)
-    assert ended.returncode == 0, ended.stderr
+    bed.control(launch).succeed("up", spec)
     assert failing_attempts.named(launch.run_directory()) == failing_attempts.culprits(4, attempts)
 
 
@@ -311,8 +300,7 @@ def test_who_is_not_in_the_cluster_reaches_no_task(bed: Bed, launch: Launch, tmp
             found = calls(bed, OUTSIDE, bed.address(index + 1), port, CONNECTIONS)
             assert found == {"answered" if network == "open" else "reset": CONNECTIONS}
     enough.touch()
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
+    _, err = wait_for_end(running)
     assert "warning: connections from everywhere" not in err
     refused = sorted((r["task"], r["source"]) for r in launch.journal() if r["kind"] == "outsider_refused")
     assert refused == ([("worker:0", outside), ("worker:1", outside)] if network == "fenced" else [])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.launch import PATIENCE, Launch
+from support.launch import PATIENCE, Launch, wait_for_end
 from support.sshd import Sshd, StartSshd, home_for_client
 from support.waiting import wait_until
 from tflaunch.errors import EXIT_INTERNAL
@@ -70,8 +70,7 @@ def test_a_program_runs_on_hosts_that_had_nothing_of_it(launch: Launch, sshd: St
     if os.geteuid() == 0:  # whoever wrote them here, they belong to the user of the host there
         for path in (launch.directory / "project").rglob("*"):
             os.lchown(path, 12345, 12345)
-    ended = launch.up(synced(launch, hosts, "./tool"))
-    assert ended.returncode == 0, ended.stderr
+    launch.succeed("up", synced(launch, hosts, "./tool"))
     for index, host in enumerate(hosts.values()):
         assert not host.wait_empty()  # a guard may lag a moment behind its supervisor
         (code,) = code_on(host)
@@ -99,8 +98,7 @@ def test_only_what_changed_travels(launch: Launch, sshd: StartSshd) -> None:
     assert launch.up(spec).returncode == 0
     before = {path.name: path.stat().st_ino for path in cache.iterdir()}
     write(launch, small="two")
-    ended = launch.up(spec)
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec)
     assert "two" in ended.stdout
     after = {path.name: path.stat().st_ino for path in cache.iterdir()}
     assert before.items() <= after.items()
@@ -125,8 +123,7 @@ def test_prune_removes_the_copies_on_the_hosts_of_a_run(launch: Launch, sshd: St
     assert run.exists()
     assert not code_on(hosts["h1"])
     hosts["h2"].start()
-    removed = launch.run(*old, "--yes")
-    assert removed.returncode == 0, removed.stderr
+    launch.succeed(*old, "--yes")
     assert not code_on(hosts["h2"])
     assert not run.exists()
 
@@ -141,8 +138,7 @@ def test_an_upload_goes_on_over_a_new_link(launch: Launch, sshd: StartSshd) -> N
         running.send_signal(signal.SIGSTOP)  # or it may have sent all before the connections are found
         host.kill_connections()
         running.send_signal(signal.SIGCONT)
-    out, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
+    out, err = wait_for_end(running)
     assert err.count("lost the link to h1") == 2
     assert not host.wait_empty()
     (code,) = code_on(host)
@@ -179,8 +175,7 @@ def test_a_file_that_changes_while_it_is_sent_is_one_sentence(launch: Launch, ss
     with (launch.directory / "project/big").open("r+b") as file:
         file.truncate(20_000_000)
     running.send_signal(signal.SIGCONT)
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 3, err
+    _, err = wait_for_end(running, 3)
     *_, sentence = err.splitlines()
     assert "the files of `sync` cannot be brought to h1" in sentence
     assert "big changed while it was sent" in sentence
@@ -188,7 +183,6 @@ def test_a_file_that_changes_while_it_is_sent_is_one_sentence(launch: Launch, ss
 
 @pytest.mark.thorough
 def test_two_runs_may_use_the_cache_at_once(launch: Launch, sshd: StartSshd) -> None:
-    """The same content, sent by both."""
     host = sshd()
     write(launch, big=os.urandom(3_000_000))
     spec = synced(launch, {"h1": host}, "sha256sum", "big")
