@@ -27,6 +27,14 @@ from tflaunch.store.run_dir import RunDirectory
 
 _LINK = re.compile(r"http://127\.0\.0\.1:(\d+)/\?token=[\w-]+")
 
+TRAINING = """
+i=0; trap 'echo heard' USR1
+while :; do
+  i=$((i + 1)); echo "step $i of $TFLAUNCH_TASK"
+  echo "{\\"step\\": $i, \\"metrics\\": {\\"loss\\": 0.5}}" > $TFLAUNCH_PROGRESS
+  sleep 0.2
+done"""
+
 
 class Answer(NamedTuple):
     """An answer of the server."""

@@ -46,23 +46,16 @@ def test_a_local_spec_gets_more_workers_than_it_has(launch: Launch) -> None:
     [
         ("true", 2, "1 worker: the run ended without a step; steps are read from progress.report()"),
         ("exit 7", 7, "1 worker: the run failed: worker:0 exited with code 7; `tflaunch explain "),
+        pytest.param("sleep 9999", 124, "1 worker: the run was stopped after --limit 2s without a step",
+                     marks=pytest.mark.thorough),
     ],
-)
+)  # fmt: skip
 def test_a_run_that_cannot_be_measured_is_explained(launch: Launch, command: str, code: int, said: str) -> None:
-    ended = launch.run("bench", spec(launch, command), "--workers", "1,2")
+    limit = ("--limit", "2s") if code == 124 else ()
+    ended = launch.run("bench", spec(launch, command), "--workers", "1,2", *limit)
     assert ended.returncode == code, ended.stderr
     assert said in ended.stderr
     assert "2 workers" not in ended.stderr
-    assert not live(launch)
-
-
-@pytest.mark.thorough
-def test_a_run_without_steps_ends_at_the_limit(launch: Launch) -> None:
-    ended = launch.run("bench", spec(launch, "sleep 9999"), "--workers", "1", "--limit", "2s", "--json")
-    assert ended.returncode == 124
-    assert json.loads(ended.stdout)["problem"].startswith(
-        "1 worker: the run was stopped after --limit 2s without a step"
-    )
     assert not live(launch)
 
 

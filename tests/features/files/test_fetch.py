@@ -59,19 +59,19 @@ def test_what_comes_home_belongs_to_who_fetches_it(launch: Launch) -> None:
     assert not list((launch.home / "runs").glob("mine*")), pruned
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_what_cannot_be_fetched(launch: Launch) -> None:
+    spec = launch.spec("mine.json", cluster={"worker": 1}, strategy="none", command=["true"])
+    ended = launch.up(spec, "--collect-every", "0")
+    assert (ended.returncode, "'0' is not a valid duration" in ended.stderr) == (2, True), ended.stderr
+    assert not (launch.home / "runs").exists()
+    launch.up(spec)
+    for words, said in (
         ((), "has no `collect`: name a PATH"),
         (("../secret",), "'../secret' is not a path below the working directory; write it relative"),
-    ],
-)
-def test_what_cannot_be_fetched(launch: Launch, words: tuple[str, ...], said: str) -> None:
-    launch.up(launch.spec("mine.json", cluster={"worker": 1}, strategy="none", command=["true"]))
-    ended = launch.run("fetch", "mine", *words)
-    assert ended.returncode == 2
-    assert said in ended.stderr
-    assert ended.stderr.count("\n") == 1
+    ):
+        ended = launch.run("fetch", "mine", *words)
+        assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+        assert said in ended.stderr
 
 
 def test_outputs_come_home_while_the_job_runs(launch: Launch) -> None:
@@ -92,10 +92,3 @@ def test_outputs_come_home_while_the_job_runs(launch: Launch) -> None:
     place = launch.run_directory() / "collected" / "worker-0" / "outputs"
     assert {path.name: path.read_text() for path in place.iterdir()} == {"a": "two\n", "b": "three\n"}
     assert "2 files (10 bytes) of worker:0" in err
-
-
-def test_no_interval_is_none(launch: Launch) -> None:
-    spec = launch.spec(cluster={"worker": 1}, strategy="none", command=["true"], collect=["outputs"])
-    ended = launch.up(spec, "--collect-every", "0")
-    assert (ended.returncode, "'0' is not a valid duration" in ended.stderr) == (2, True), ended.stderr
-    assert not (launch.home / "runs").exists()

@@ -103,7 +103,8 @@ def test_a_file_system_in_a_run_is_not_entered(launch: Launch, disk: MakeDisk) -
     assert not sound.exists()
 
 
-def test_wrong_use_removes_nothing(launch: Launch) -> None:
+def test_on_a_terminal_it_asks(launch: Launch) -> None:
+    """After it has listed what would go; only yes removes, neither wrong use nor an interrupt does."""
     (path,) = ended(launch)
     for arguments, message in (
         ([], "stdin is not a terminal, so there is no one to ask: add --yes, or --dry-run to only list"),
@@ -112,21 +113,16 @@ def test_wrong_use_removes_nothing(launch: Launch) -> None:
     ):
         refused = launch.run("prune", *arguments)
         assert (refused.returncode, message in refused.stderr) == (EXIT_USAGE, True), refused.stderr
-    assert (path / "events.jsonl").exists()
-
-
-def test_on_a_terminal_it_asks(launch: Launch) -> None:
-    """After it has listed what would go; only yes removes, not even an interrupt does."""
-    (path,) = ended(launch)
-    for answer, expected in ((b"\n", 0), (b"\x03", 128 + signal.SIGINT), (b"y\n", 0)):
+    for answer, code in ((b"\n", 0), (b"\x03", 128 + signal.SIGINT), (b"y\n", 0)):
+        assert (path / "events.jsonl").exists()
         terminal = Terminal(launch, f"exec tflaunch prune {' '.join(AT_ONCE)}")
         assert path.name in terminal.read_until(b"[y/N]: ")
-        if expected == 0:
+        if code == 0:
             terminal.type(answer)
-        said, code = terminal.read_to_end(b"" if expected == 0 else answer)
-        assert code == expected
+        said, exit_code = terminal.read_to_end(b"" if code == 0 else answer)
+        assert exit_code == code
         assert said.splitlines()[-1].endswith("freed" if b"y" in answer else "tflaunch: nothing was removed")
-        assert path.exists() is (b"y" not in answer)
+    assert not path.exists()
 
 
 def test_the_end_of_a_run_removes_old_ones_of_its_job(launch: Launch) -> None:

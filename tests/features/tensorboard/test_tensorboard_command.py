@@ -18,17 +18,27 @@ from support.waiting import wait_gone
 pytestmark = pytest.mark.cli
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
-def test_it_serves_an_ended_run_until_a_signal(launch: Launch, number: signal.Signals) -> None:
+def test_it_serves_an_ended_run_until_a_signal(launch: Launch) -> None:
+    """It dies with the command; a taken port, and a TensorBoard that fails, are told."""
     assert launch.up(job(launch, "true")).returncode == 0
-    serving = launch.start("tensorboard")
-    port = int(Said(serving).until(URL)[1])
-    assert answers(port)
-    (process,) = psutil.Process(serving.pid).children()
-    assert process in launch.survivors()
-    serving.send_signal(number)
-    assert serving.wait(PATIENCE) == (0 if number == signal.SIGINT else 143)
-    assert not launch.survivors()
+    for number, code in ((signal.SIGINT, 0), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
+        serving = launch.start("tensorboard")
+        assert answers(int(Said(serving).until(URL)[1]))
+        (process,) = psutil.Process(serving.pid).children()
+        assert process in launch.survivors()
+        serving.send_signal(number)
+        assert serving.wait(PATIENCE) == code
+        wait_gone(process.pid)
+        assert not launch.survivors()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = launch.run("tensorboard", "--port", port)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert f"port {port} is held by {psutil.Process().name()} (pid {os.getpid()});" in refused.stderr
+    (launch.directory / "tensorboard" / "main.py").write_text("raise SystemExit(7)")
+    failed = launch.run("tensorboard")
+    assert failed.returncode == 125
+    assert "TensorBoard exited with code 7" in failed.stderr
 
 
 def test_it_serves_a_live_run_on_a_port_of_its_own(launch: Launch) -> None:
@@ -43,15 +53,6 @@ def test_it_serves_a_live_run_on_a_port_of_its_own(launch: Launch) -> None:
     assert answers(own)
     (launch.directory / "go").touch()
     assert running.wait(PATIENCE) == 0
-
-
-def test_a_port_that_is_taken_is_refused(launch: Launch) -> None:
-    assert launch.up(job(launch, "true")).returncode == 0
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        refused = launch.run("tensorboard", "--port", port)
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert f"port {port} is held by {psutil.Process().name()} (pid {os.getpid()});" in refused.stderr
 
 
 @pytest.mark.parametrize("chosen", [False, pytest.param(True, marks=pytest.mark.thorough)])
@@ -85,14 +86,6 @@ def test_a_port_that_is_taken_just_before_it_listens(launch: Launch, chosen: boo
     assert not launch.survivors()
 
 
-def test_one_that_fails_is_told(launch: Launch) -> None:
-    assert launch.up(job(launch, "true")).returncode == 0
-    (launch.directory / "tensorboard" / "main.py").write_text("raise SystemExit(7)")
-    failed = launch.run("tensorboard")
-    assert failed.returncode == 125
-    assert "TensorBoard exited with code 7" in failed.stderr
-
-
 @pytest.mark.parametrize("spec", ["without event files", "whose directory is gone"])
 def test_a_run_that_has_nothing_to_show_is_refused(launch: Launch, spec: str) -> None:
     place = launch.directory / "place"
@@ -104,12 +97,3 @@ def test_a_run_that_has_nothing_to_show_is_refused(launch: Launch, spec: str) ->
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     expected = "their working directory is gone" if is_gone else 'write "tensorboard": "logs/" into the spec'
     assert expected in refused.stderr
-
-
-def test_it_dies_with_the_command(launch: Launch) -> None:
-    assert launch.up(job(launch, "true")).returncode == 0
-    serving = launch.start("tensorboard")
-    Said(serving).until(URL)
-    (process,) = psutil.Process(serving.pid).children()
-    serving.kill()
-    wait_gone(process.pid)

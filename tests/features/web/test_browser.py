@@ -11,20 +11,13 @@ import pytest
 from support.browser_pages import PATIENCE, signed_in
 from support.launch import Launch, clean_launch
 from support.readable import AGES, DURATIONS, SIGNALS
-from support.web_pages import Server, SimulatedRun, begin, newest, run_to_end
+from support.web_pages import TRAINING, Server, SimulatedRun, begin, newest, run_to_end
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.web
 
-TRAINING = """
-i=0
-while :; do
-  i=$((i + 1)); echo "step $i of $TFLAUNCH_TASK"
-  echo "{\\"step\\": $i, \\"metrics\\": {\\"loss\\": 0.5}}" > $TFLAUNCH_PROGRESS
-  sleep 0.3
-done"""
 TASKS = 1000
 LATER = """([selector, step]) => {
   const steps = document.querySelector(selector).textContent.matchAll(/step (\\d+)/g);
@@ -168,7 +161,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
 
     They have a home of their own, as a queue waits for the other runs of its home.
     """
-    script = TRAINING.replace("0.5}", "{matrix.lr}$i}").replace("sleep 0.3", "sleep 0.02; [ $i = 16 ] && exit")
+    script = TRAINING.replace("0.5}", "{matrix.lr}$i}").replace("sleep 0.2", "sleep 0.02; [ $i = 16 ] && exit")
     with clean_launch(tmp_path_factory.mktemp("matrix")) as place:
         assert place.up(place.shell("exit 1", 1, strategy="none", name="broken.json", restart={"max": 0})).returncode
         swept = place.up(place.shell(script, 1, strategy="none", name="sweep.json"), "--matrix", "lr=0.1,0.2", "-q")

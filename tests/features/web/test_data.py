@@ -17,19 +17,11 @@ import pytest
 from support.launch import PATIENCE, Launch, read_until
 from support.signals import SURVIVED
 from support.waiting import wait_gone, wait_until
-from support.web_pages import Server, api, begin, newest, status_when
+from support.web_pages import TRAINING, Server, api, begin, newest, status_when
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import linux
 
 pytestmark = pytest.mark.web
-
-TRAINING = """
-i=0; trap 'echo heard' USR1
-while :; do
-  i=$((i + 1)); echo "step $i of $TFLAUNCH_TASK"
-  echo "{\\"step\\": $i, \\"metrics\\": {\\"loss\\": 0.5}}" > $TFLAUNCH_PROGRESS
-  sleep 0.2
-done"""
 
 VIEWERS = 300
 SECRETS = ("correct-horse-battery", "staple-horse-battery")

@@ -72,14 +72,9 @@ def test_every_attempt_has_its_end_and_its_reason() -> None:
     assert (first["attempt"], first["culprit"], first["reason"]) == (0, "worker:1", "worker:1 exited with code 7")
     assert (second["attempt"], second["culprit"]) == (1, None)
     assert second["ended"] is not None
-
-
-def test_an_attempt_that_follows_at_once_is_another_one() -> None:
-    history = watched(restart={"max": 1, "backoff": [0, 0]})
-    history.ends("worker:1", 7)
-    history.ends("worker:0", None, 15, was_told=True)
-    history.start()
-    first, second = history.timeline.as_json()["attempts"]
+    at_once = watched(restart={"max": 1, "backoff": [0, 0]}).ends("worker:1", 7)
+    at_once.ends("worker:0", None, 15, was_told=True).start()
+    first, second = at_once.timeline.as_json()["attempts"]  # type: ignore[attr-defined]
     assert (first["attempt"], first["reason"]) == (0, "worker:1 exited with code 7")
     assert first["ended"] is not None
     assert (second["attempt"], second["ended"]) == (1, None)
@@ -101,19 +96,17 @@ def test_checkpoints_faults_and_hosts_are_marked() -> None:
 
 
 def test_a_lost_host_ends_the_attempts_of_its_tasks() -> None:
-    history = watched(restart={"max": 0})
-    history.happens(HostLost(HERE, "no power", is_faulty=False))
-    found = history.timeline.as_json()
-    assert {span["state"] for span in found["tasks"]} == {"lost"}
-    assert found["attempts"][0]["culprit"] == HERE
-
-
-def test_a_task_that_cannot_start_has_an_attempt_too() -> None:
+    """A task that cannot start has an attempt, too."""
     history = Watched(clustered({"worker": 2}, restart={"max": 0}))
     history.happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1, "worker:1": 2}))
     history.happens(TaskNotStarted(HERE, "worker:0", 0, 127, "train.py was not found"))
     (span,) = history.timeline.as_json()["tasks"]
     assert (span["state"], span["reason"]) == ("failed", "train.py was not found")
+    history = watched(restart={"max": 0})
+    history.happens(HostLost(HERE, "no power", is_faulty=False))
+    found = history.timeline.as_json()
+    assert {span["state"] for span in found["tasks"]} == {"lost"}
+    assert found["attempts"][0]["culprit"] == HERE
 
 
 LIMITS = {"restart": {"max": 3, "backoff": [20, 20]}, "timeouts": {"lease": 30, "grace": 10, "lost_host": 300}}
@@ -146,15 +139,13 @@ def test_a_run_that_can_do_with_fewer_hosts_ends_with_the_last_that_it_needs() -
     }  # fmt: skip
 
 
-def test_a_silent_host_may_have_living_tasks() -> None:
-    job = three()
-    job.happens(LinkLost("c", "the connection was reset"))
-    assert waits_of(job.job, EPOCH) == [
-        Wait("c is silent: the connection was reset", EPOCH + job.now + 45, "then its tasks count as dead")
-    ]
-
-
 def test_hosts_that_must_answer_are_named_with_what_delays_them() -> None:
+    """The tasks of a silent one may live."""
+    silent = three()
+    silent.happens(LinkLost("c", "the connection was reset"))
+    assert waits_of(silent.job, EPOCH) == [
+        Wait("c is silent: the connection was reset", EPOCH + silent.now + 45, "then its tasks count as dead")
+    ]
     job = History(clustered({"worker": ["a", "b"]}, timeouts={"connect": 10, "lease": 30}))
     job.happens(HostDelayed("b", "its pod is pending"))
     (wait,) = waits_of(job.job, EPOCH)
