@@ -97,6 +97,7 @@ def test_context_and_namespace_are_pinned(fake: Kubectl, monkeypatch: pytest.Mon
 
 
 def test_objects_have_their_run_and_the_program(fake: Kubectl) -> None:
+    """What Kubernetes refuses leaves nothing."""
     fake.answers(VIEWED, MADE)
     plan = cluster_objects.create(PLAN, RUN)
     assert plan.kubernetes is not None
@@ -109,9 +110,6 @@ def test_objects_have_their_run_and_the_program(fake: Kubectl) -> None:
     assert command[:-1] == ["python3", "-E", "-s", "-S", "-c"]
     assert command[-1].endswith("\nmain()")
     compile(command[-1], "pod", "exec")
-
-
-def test_what_kubernetes_refuses_leaves_nothing(fake: Kubectl) -> None:
     refused = 'error validating data: unknown field "nodSelector"; if you choose to ignore these errors, turn it off'
     fake.answers(VIEWED, ("create --validate=false --filename=- list", 1, "", refused), ("delete", 0, "", ""))
     with pytest.raises(TflaunchError, match=r'unknown field "nodSelector"; see that `kubectl get pods` works here'):

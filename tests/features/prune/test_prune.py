@@ -222,6 +222,15 @@ def test_a_run_that_was_resumed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(TflaunchError, match=f"^run {path.name} has changed in the meantime$"):
         prune.remove_run(old)
     assert (path / JOURNAL_NAME).exists()
+    real = fcntl.flock
+
+    def lock_removed(descriptor: int, operation: int) -> None:
+        real(descriptor, operation)
+        (path / "lock").unlink()
+
+    monkeypatch.setattr(fcntl, "flock", lock_removed)  # by a process that had opened the file before
+    with pytest.raises(TflaunchError, match=f"run {path.name} has just been removed"):
+        run_lock.take_lock(path)
 
 
 def test_the_lock_is_held_until_the_run_is_out_of_sight(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,20 +251,6 @@ def test_the_lock_is_held_until_the_run_is_out_of_sight(monkeypatch: pytest.Monk
     prune.remove_run(old)
     assert messages[0].endswith("No such file or directory")
     assert "has a supervisor already" in messages[1]
-
-
-def test_a_lock_of_a_removed_run_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that opened the file before and locks it afterwards notices."""
-    path = make_run(monkeypatch, 30)
-    real = fcntl.flock
-
-    def lock(descriptor: int, operation: int) -> None:
-        real(descriptor, operation)
-        (path / "lock").unlink()
-
-    monkeypatch.setattr(fcntl, "flock", lock)
-    with pytest.raises(TflaunchError, match=f"run {path.name} has just been removed"):
-        run_lock.take_lock(path)
 
 
 def test_what_a_killed_prune_left_is_removed_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,20 +350,17 @@ def test_synced_code_that_no_run_has_used(home: Path) -> None:
     assert agent_caches.remove_cached(found)
     assert not agent_caches.remove_cached(found)
     assert not found.path.exists()
-
-
-@pytest.mark.parametrize("name", ["compiled", "plans"])
-def test_a_cache_of_an_earlier_version(home: Path, name: str) -> None:
-    place = home / name
-    (place / "usr/lib").mkdir(parents=True, mode=0o700)
-    (place / "usr/lib/os.cpython-311.pyc").write_bytes(b"x")
-    age(place, 6)
-    assert prune.find_old(WEEK, NOW).cached == []
-    age(place, 30)
-    (found,) = prune.find_old(WEEK, NOW).cached
-    assert (found.kind, found.path) == ("compiled", place)
-    assert agent_caches.remove_cached(found)
-    assert not place.exists()
+    for name in ("compiled", "plans"):  # of an earlier version
+        cache = home / name
+        (cache / "usr/lib").mkdir(parents=True, mode=0o700)
+        (cache / "usr/lib/os.cpython-311.pyc").write_bytes(b"x")
+        age(cache, 6)
+        assert prune.find_old(WEEK, NOW).cached == []
+        age(cache, 30)
+        (found,) = prune.find_old(WEEK, NOW).cached
+        assert (found.kind, found.path) == ("compiled", cache)
+        assert agent_caches.remove_cached(found)
+        assert not cache.exists()
 
 
 def test_agents_of_other_versions(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
