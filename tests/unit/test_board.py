@@ -40,8 +40,6 @@ def command_of(plan: Plan) -> tuple[str, ...]:
 
 
 class TestPlan:
-    """Which process is started, and where."""
-
     def test_it_runs_beside_the_task_that_leads(self) -> None:
         """On the chief's host, else on that of worker:0, in its directory and with its environment."""
         hosts = {"c": {"workdir": "/scratch", "env": {"A": "1"}}}
@@ -96,8 +94,6 @@ class TestPlan:
 
 
 class TestReach:
-    """What users read about reaching TensorBoard."""
-
     @pytest.mark.parametrize(
         ("settings", "command"),
         [

@@ -72,21 +72,16 @@ def test_who_ends_a_call_hears_nothing_any_more() -> None:
         agent.answer(1, value=2)
 
 
-def test_a_malformed_answer_is_a_lost_one() -> None:
-    agent, heard = PlayedAgent(), list[str]()
-
-    refused = Waiter(Mock(side_effect=ValueError("malformed")), heard.append)
-    agent.calls.begin("measure", refused)
+def test_a_malformed_answer_is_a_lost_one_and_so_is_a_refusal() -> None:
+    """With its reason; the link stays, and who takes refusals gets it instead."""
+    agent, broken = PlayedAgent(), list[str]()
+    agent.calls.begin("measure", Waiter(Mock(side_effect=ValueError("malformed")), broken.append))
     with pytest.raises(ValueError, match="malformed"):
         agent.answer(1)
-    assert heard == ["its agent broke the protocol"]
+    assert broken == ["its agent broke the protocol"]
     agent.calls.begin("measure", Waiter())
     with pytest.raises(ValueError, match="has only one"):
         agent.tell(2)
-
-
-def test_a_call_that_the_agent_refuses_is_lost_with_the_reason() -> None:
-    """The link stays, and who takes refusals gets it instead."""
     agent, heard, refused = PlayedAgent(), Heard(), list[str]()
     for waiter in (heard.waiter, heard.waiter._replace(refused=refused.append)):
         agent.calls.begin("measure", waiter)

@@ -68,7 +68,6 @@ def test_a_file_names_one_host_per_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "host", "count"),
     [
-        ("h1:4", Address("h1", None), 4),
         ("h1:1023", Address("h1", None), 1023),
         ("h1:1024", Address("h1", 1024), 1),
         ("[::1]:2", Address("::1", None), 2),
@@ -85,7 +84,6 @@ def test_a_host_has_a_number_of_tasks_or_a_port(tmp_path: Path, line: str, host:
 def test_a_name_gives_a_task_per_address() -> None:
     """Sorted numerically, so that every lookup gives the same cluster; with a port if one is given."""
     assert found(Path(), "dns:localhost") == (Address("127.0.0.1", None),)
-    assert found(Path(), "dns:localhost:2222") == (Address("127.0.0.1", 2222),)
     assert found(Path(), "dns:localhost:80") == (Address("127.0.0.1", 80),)
     assert found(Path(), "dns:[::1]:2222") == (Address("::1", 2222),)
     read = validate_data({"cluster": {"ps": 1}, "discover": {"worker": "dns:nosuch.invalid"}, "command": ["x"]})
@@ -96,7 +94,6 @@ def test_a_name_gives_a_task_per_address() -> None:
 @pytest.mark.parametrize(
     ("where", "words"),
     [
-        ("file:nosuch", "cannot be read: No such file or directory"),
         ("file:empty", "'file:empty' names no host"),
         ("file:odd", "line 2: 'two words' names no host"),
         ("file:none", "line 1: h1:0 is a host without a task"),
@@ -104,12 +101,10 @@ def test_a_name_gives_a_task_per_address() -> None:
         ("exec:nosuch-program", "'nosuch-program' cannot be run"),
         ("exec:cat 'x", "cannot be run: No closing quotation"),
         ("exec:sh -c 'echo why >&2; exit 3'", "exited with code 3: why"),
-        ("exec:true", "names no host"),
         ("exec:sh -c 'sleep 9999 & exit 3'", "did not end within 0.5 s"),
         ("exec:sh -c 'trap \"\" TERM; sleep 9999'", "did not end within 0.5 s"),
         ("exec:sh -c 'exec >&- 2>&-; sleep 9999'", "did not end within 0.5 s"),
         ("exec:yes h1", "printed more than 1 MiB"),
-        ("exec:yes 'h1 slots=99999'", "printed more than 1 MiB"),
         ("exec:sh -c 'yes | head -c 300000 >&2; printf \"\\033[31mno\" >&2; exit 3'", r"with code 3: \x1b[31mno"),
         ("file:/dev/zero", "/dev/zero is larger than 1 MiB"),
         ("file:utf16", "utf16 is text in UTF-16"),

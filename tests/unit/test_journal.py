@@ -95,20 +95,17 @@ def test_the_end_has_room_of_its_own(place: Place) -> None:
 
 
 def test_the_journal_of_another_version_is_refused_with_a_sentence(place: Place) -> None:
-    """Version 0.1 wrote no format and other names of events."""
+    """Version 0.1 wrote no format and other names of events. A record that is missing or repeated is found."""
+    happened = {"seq": 1, "time": 0.0, "kind": "interrupted", "now": 0.0, "signal": 2}
+    assert record_check.check_record(happened, 1) == happened
+    for number in (0, 2):
+        with pytest.raises(DamagedRecordError, match=f"its seq is not {number}"):
+            record_check.check_record(happened, number)
     record = {"seq": 0, "time": 0.0, "kind": "plan", "now": 0.0, "run": "mnist", "logs": "logs", "plan": {}}
     path = place.directory.path / run_dir.JOURNAL_NAME
     path.write_text(json.dumps(record) + "\n")
     with pytest.raises(TflaunchError, match=r"recorded by another version .*format 1.* use that version, or delete"):
         journal.read_journal(place.directory.path)
-
-
-def test_a_record_that_is_missing_or_repeated_is_found() -> None:
-    record = {"seq": 1, "time": 0.0, "kind": "interrupted", "now": 0.0, "signal": 2}
-    assert record_check.check_record(record, 1) == record
-    for number in (0, 2):
-        with pytest.raises(record_check.DamagedRecordError, match=f"its seq is not {number}"):
-            record_check.check_record(record, number)
 
 
 @pytest.mark.parametrize(
@@ -122,26 +119,20 @@ def test_a_record_that_is_missing_or_repeated_is_found() -> None:
         (b"y" * 200_000 + b"\nx", b"y" * 200_000 + b"\n"),
     ],
 )
-def test_only_whole_lines_are_kept(tmp_path: Path, before: bytes, after: bytes) -> None:
-    path = tmp_path / "lines"
+def test_only_whole_lines_are_kept_and_appended(
+    tmp_path: Path, before: bytes, after: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "lines", os.write
     path.write_bytes(before)
     descriptor = open_to_append(path)
-    os.write(descriptor, b"next\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda file, data: write(file, data[:5]))
+        assert not append(descriptor, b"two and more\n")
+        assert append(descriptor, b"two\n")
     os.close(descriptor)
-    assert path.read_bytes() == after + b"next\n"
+    assert path.read_bytes() == after + b"two\n"
     os.close(open_to_append(tmp_path / "new"))
     assert (tmp_path / "new").stat().st_mode & 0o077 == 0
-
-
-def test_lines_are_appended_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    descriptor = open_to_append(tmp_path / "lines")
-    assert append(descriptor, b"one\n")
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:5]))
-    assert not append(descriptor, b"two and more\n")
-    assert append(descriptor, b"two\n")
-    assert (tmp_path / "lines").read_bytes() == b"one\ntwo\n"
-    os.close(descriptor)
 
 
 STARTS = {"restart": {"max": 1, "backoff": [1, 1]}}

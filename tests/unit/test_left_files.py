@@ -118,8 +118,6 @@ class TestSession:
 
 
 class TestAgent:
-    """What a task may have put in the place of a file."""
-
     def test_only_a_file_of_the_size_is_one(self, tmp_path: Path) -> None:
         """A pipe would block the agent, a link could lead anywhere."""
         path = tmp_path / "outcome"
