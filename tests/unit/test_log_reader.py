@@ -88,12 +88,6 @@ def test_lines_are_merged_by_time(place: Place) -> None:
     assert ({line.time for line in lines}, len(lines)) == ({0.0}, 8), "an index can be lost; output must not be"
 
 
-def test_a_progress_bar_is_its_last_state_and_a_long_line_is_whole(place: Place) -> None:
-    """As in a terminal; a record of JSON is not torn."""
-    place.say(A, b"1/3\r2/3\r3/3\r\n" + b"x" * 2_000_000 + b"\nend\r\n")
-    assert texts(place.reader().read()) == ["0 3/3", f"0 {'x' * 2_000_000}", "0 end"]
-
-
 def test_attempts_begin_with_our_line(place: Place) -> None:
     """Even if the previous attempt did not end its last line."""
     place.say(A, b"old\nno end", 0)
@@ -208,7 +202,13 @@ def test_a_line_without_end_is_read_in_pieces_in_little_memory(place: Place) -> 
 
 
 def test_the_end_of_a_large_log_is_read_from_its_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regardless of what precedes it; and the whole log is read in little memory."""
+    """Regardless of what precedes it; and the whole log is read in little memory.
+
+    A progress bar is its last state, as in a terminal; a long line, as of JSON, is not torn.
+    """
+    place.say(B, b"1/3\r2/3\r3/3\r\n" + b"x" * 2_000_000 + b"\nend\r\n")
+    assert texts(place.reader().read()) == ["1 3/3", f"1 {'x' * 2_000_000}", "1 end"]
+    place.tasks = (A,)
     for _ in range(20):
         place.say(A, (b"x" * 99 + b"\n") * 2000)
     asked = Mock(wraps=os.pread)

@@ -11,7 +11,7 @@ from support.specs import clustered
 from tflaunch.core.actions import AbandonHost, ImportModules, LookUpNames, ProbePeers, StartTask
 from tflaunch.core.events import HostLeaving, HostLost, LinkLost, NamesResolved, PeersProbed
 from tflaunch.core.host_state import HostPhase
-from tflaunch.core.job_state import Cause, Phase
+from tflaunch.core.job_state import Phase
 from tflaunch.explain import moves
 from tflaunch.plan import attempts, serialize
 from tflaunch.plan.model import Plan
@@ -116,13 +116,6 @@ def test_a_lost_spare_host_does_not_end_the_job() -> None:
     assert (absent.job.phase, absent.job.hosts["s"].phase) == (Phase.RUNNING, HostPhase.DOWN)
     absent.away.clear()
     assert absent.waits(70).job.hosts["s"].can_take_over
-
-
-def test_at_the_first_start_every_host_counts() -> None:
-    """A misspelt name is found instead of replaced."""
-    assert (job := gang("b").job).phase is Phase.ENDED
-    assert job.culprit is not None
-    assert job.culprit.cause is Cause.UNREACHABLE
 
 
 def test_the_preflight_rules_out_a_spare_host_that_does_not_reach_the_others() -> None:

@@ -31,15 +31,12 @@ def everything(kept: Spool, offset: int = 0) -> list[bytes | tuple[int, int]]:
     return parts
 
 
-def test_what_goes_in_comes_out_from_any_offset(tmp_path: Path) -> None:
+def test_what_goes_in_comes_out_from_any_offset_and_past_the_limit_the_gap_is_stated(tmp_path: Path) -> None:
     kept = Spool(str(tmp_path))
     for piece in (b"hello ", b"", b"world", b"!" * 20):
         kept.append(piece)
     assert everything(kept) == [b"hello world" + b"!" * 20]
     assert everything(kept, offset=6) == [b"world" + b"!" * 20]
-
-
-def test_past_the_limit_the_gap_is_stated(tmp_path: Path) -> None:
     kept = Spool(str(tmp_path), limit=10)
     kept.append(b"0123456789abc")
     kept.append(b"def")

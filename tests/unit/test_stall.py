@@ -55,15 +55,12 @@ def talk() -> Iterator[Conversation]:
     conversation.mailbox.close()
 
 
-def test_words_that_came_meanwhile_are_read_first(talk: Conversation) -> None:
+def test_words_that_came_meanwhile_are_read_before_an_agent_is_silent(talk: Conversation) -> None:
     """The previous step took longer than the agent may be silent, and longer than half of the lease."""
     talk.says("alive", **talk.pulse())
     talk.mailbox.time += 20
     assert talk.events() == []
     assert talk.session.is_linked
-
-
-def test_an_agent_without_a_word_is_silent(talk: Conversation) -> None:
     talk.mailbox.time += 6
     (lost,) = talk.events()
     assert isinstance(lost, LinkLost)
