@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -117,43 +116,6 @@ def test_a_power_failure_of_the_operator_leaves_nothing(bed: Bed, launch: Launch
     for host in (1, 2):
         bed.blackhole(host)
     running.kill()
-    assert not bed.wait_empty()
-
-
-@pytest.mark.thorough
-def test_a_lost_peer_is_named_rather_than_its_victim(bed: Bed, launch: Launch) -> None:
-    """A task that fails because it can no longer reach its peer is not the first cause."""
-    script = (
-        "echo up; if [ $TFLAUNCH_TASK = worker:0 ]; then read go <fifo; exit 1; fi; trap '' TERM; sleep 9999 & wait"
-    )
-    spec = shell_on(bed.control(launch), ["h1", "h2"], script, timeouts=QUICK, restart={"max": 0})
-    bed.execute(1, "mkfifo", launch.directory / "fifo")
-    running = launch.start("up", spec, until="up", count=2)
-    bed.cut(2)
-    read_errors_until(running, "lost the link to h2")
-    (launch.directory / "fifo").write_text("go\n")
-    _, err = wait_for_end(running, 125)
-    assert any("host h2 was lost" in line for line in err.splitlines()[-4:]), err
-
-
-@pytest.mark.thorough
-def test_ctrl_c_twice_does_not_wait_for_a_host_that_is_cut_off(bed: Bed, launch: Launch) -> None:
-    """Its agent stops the tasks by itself."""
-    spec = shell_on(
-        bed.control(launch),
-        ["h1", "h2"],
-        UNTIL_KILLED,
-        timeouts={"lease": 20, "grace": GRACE, "heartbeat": 3},
-    )
-    running = launch.start("up", spec, until="up", count=2)
-    bed.cut(2)
-    read_errors_until(running, "lost the link to h2")
-    running.send_signal(signal.SIGINT)
-    read_errors_until(running, "ending")
-    running.send_signal(signal.SIGINT)
-    _, err = wait_for_end(running, 125)
-    assert "may still run: worker:1 (pid " in err
-    assert [process for process in bed.survivors(2) if "TFLAUNCH_TASK" in process.environ], "it waited for them"
     assert not bed.wait_empty()
 
 
