@@ -233,21 +233,18 @@ class World:
         if self.is_over():
             return ""
         verb, _, whom = fault.kind.partition(" ")
-        if fault.kind == "take ports":
-            return self._take_between(fault)
-        if fault.kind == "step clock":
-            return self._step_clock(fault)
-        if fault.kind == "exceed memory":
-            return self._exceed_memory(fault)
-        if fault.kind == "follow and stop":
-            return self._follow_and_stop(fault)
+        special = {
+            "take ports": self._take_between,
+            "step clock": self._step_clock,
+            "exceed memory": self._exceed_memory,
+            "follow and stop": self._follow_and_stop,
+            "kill sshd": self._kill_sshd,
+        }
+        if fault.kind in special:
+            return special[fault.kind](fault)
         if whom == "container":
             return self._hurt_container(fault, verb)
-        if whom == "sshd":
-            return self._kill_sshd(fault)
-        if verb in ("kill", "stop"):
-            return self._hurt(fault, verb, whom)
-        return self._hurt_host(fault)
+        return self._hurt(fault, verb, whom) if verb in ("kill", "stop") else self._hurt_host(fault)
 
     def _hurt(self, fault: Fault, verb: str, whom: str) -> str:
         kinds = whom.split(" and ")
