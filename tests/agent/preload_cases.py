@@ -167,13 +167,12 @@ PRELOAD_CASES: dict[str, PreloadCase] = {
     "reads its argv": PreloadCase(ABOUT_ITSELF, ("prog.py", "a b", "--c=d", "")),
     "reads its argv, path with a dot": PreloadCase(ABOUT_ITSELF, ("./prog.py",)),
     "reads its argv, path up and down": PreloadCase(ABOUT_ITSELF, ("sub/../prog.py",), (("sub/x", ""),)),
-    "reads its argv, unbuffered": PreloadCase(ABOUT_ITSELF, ("-u", "prog.py", "-u")),
     "reads its argv, a module": PreloadCase(ABOUT_ITSELF, ("-m", "prog", "x")),
     "reads its argv, a package": PreloadCase(
         "", ("-u", "-m", "sub.pack", "-m"), (("sub/pack/__main__.py", ABOUT_ITSELF),)
     ),
     "looks at its process": PreloadCase(ABOUT_THE_PROCESS),
-    "looks at its process, unbuffered": PreloadCase(ABOUT_THE_PROCESS, ("-u", "prog.py")),
+    "looks at its process, unbuffered": PreloadCase(ABOUT_THE_PROCESS, ("-u", "prog.py", "-u")),
     "looks at its process, other encoding": PreloadCase(ABOUT_THE_PROCESS, env=(("PYTHONIOENCODING", "latin-1"),)),
     "makes garbage": PreloadCase(MAKES_GARBAGE),
     "daemonises": PreloadCase(DAEMONISES),
@@ -185,20 +184,14 @@ PRELOAD_CASES: dict[str, PreloadCase] = {
     "exits with a code": PreloadCase("import sys; print('kept', end=''); sys.exit(3)"),
     "exits with a message": PreloadCase("import sys; print('kept', end=''); sys.exit('wörter')"),
     "exits with nothing": PreloadCase("raise SystemExit"),
-    "exits in a module": PreloadCase("import sys; sys.exit('bye')", ("-m", "prog")),
     "ends without a newline": PreloadCase("print('no newline', end='')"),
     "fails": PreloadCase(FAILS_DEEP, files=(("helper.py", "def fail(n):\n    return n / 0\n"),)),
-    "fails in a module": PreloadCase(
-        FAILS_DEEP, ("-m", "prog"), files=(("helper.py", "def fail(n):\n    return n / 0\n"),)
-    ),
     "fails with its own hook": PreloadCase(OWN_HOOK),
-    "fails with its own hook in a module": PreloadCase(OWN_HOOK, ("-m", "prog")),
     "fails in its hook": PreloadCase(
         "import sys\nsys.excepthook = lambda *a: 1 / 0\nraise ValueError('first')", is_shown=False
     ),
     "fails in what it imports": PreloadCase("import helper", files=(("helper.py", "def f(:\n"),), is_forked=False),
     "is interrupted": PreloadCase(IS_INTERRUPTED),
-    "is interrupted in a module": PreloadCase(IS_INTERRUPTED, ("-m", "prog")),
     "is interrupted by a signal": PreloadCase("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nsignal.pause()"),
     "crashes": PreloadCase("import os; os.abort()", is_shown=False),
     "crashes with a stack": PreloadCase("import os; os.abort()", env=(("PYTHONFAULTHANDLER", "1"),), is_shown=False),
@@ -226,3 +219,5 @@ PRELOAD_CASES: dict[str, PreloadCase] = {
     "is interrupted, a text": PreloadCase("", ("-c", "raise KeyboardInterrupt")),
     "exits, a text": PreloadCase("", ("-c", "import sys; sys.exit('bye')")),
 }
+for _name in ("exits with a message", "fails", "fails with its own hook", "is interrupted"):
+    PRELOAD_CASES[f"{_name} in a module"] = PRELOAD_CASES[_name]._replace(argv=("-m", "prog"))
