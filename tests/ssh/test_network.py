@@ -90,12 +90,15 @@ def test_a_cut_longer_than_the_lease_loses_the_host(bed: Bed, launch: Launch) ->
 
 @pytest.mark.parametrize("failure", [pytest.param("cut", marks=pytest.mark.thorough), "power"])
 def test_a_host_that_stays_away_ends_the_job(bed: Bed, launch: Launch, failure: str) -> None:
-    """125, it is named, and no process is left anywhere."""
+    """125, it is named, and no process is left anywhere.
+
+    Only after the fence, 15 s, the job waits for it: on a busy machine, a limit that is as long may be over by then.
+    """
     spec = shell_on(
         bed.control(launch),
         ["h1", "h2"],
         UNTIL_KILLED,
-        timeouts={**QUICK, "connect": 20, "lost_host": 15},
+        timeouts={**QUICK, "connect": 20, "lost_host": 25},
         restart={"max": 1, "backoff": [0, 0]},
     )
     running = launch.start("up", spec, until="up", count=2)
@@ -104,7 +107,7 @@ def test_a_host_that_stays_away_ends_the_job(bed: Bed, launch: Launch, failure: 
     assert "host h2 was lost: no message" in err
     assert "waiting for h2" in err  # with the reason, if one is known by then
     assert any(line.startswith("tflaunch: h2: ") for line in err.splitlines()[-4:]), err
-    assert "not reached again within timeouts.lost_host (15 s)" in err
+    assert "not reached again within timeouts.lost_host (25 s)" in err
     assert not bed.wait_empty()
 
 
