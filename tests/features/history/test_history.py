@@ -75,9 +75,7 @@ class TestFile:
         (tmp_path / HISTORY_NAME).write_text("\n".join(lines))
         assert [each.time for each in read_history(tmp_path)] == [1, 3]
         assert last_moment(tmp_path) == Moment(3, {})
-
-    def test_moments_of_earlier_versions(self, tmp_path: Path):
-        """With fewer fields, and names that cannot be shown."""
+        # Of an earlier version: fewer fields, and names that cannot be shown.
         (tmp_path / HISTORY_NAME).write_text('[1, {"a": [5, null, null, 6, null, null, {"\\u001b[2J": 7}]}]\n')
         figures = Figures(step=5, rss_bytes=6, metrics={r"\x1b[2J": 7})
         assert read_history(tmp_path) == [Moment(1, {"a": figures})]

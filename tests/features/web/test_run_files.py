@@ -118,17 +118,8 @@ def test_other_paths_lead_to_no_file(server: Server, hostile: Hostile) -> None:
     assert opened[-1] < opened[0] + 15
 
 
-def test_what_tflaunch_wrote_is_sent_without_secrets(server: Server, hostile: Hostile) -> None:
-    for name in ("spec.json", "plan.json", "events.jsonl"):
-        assert SECRET in (hostile.directory / name).read_text()
-        answer = server.ask("GET", api(hostile.run, f"files/run/{name}"))
-        assert answer.status == 200
-        assert SECRET not in answer.body
-        assert '"API_KEY"' in answer.body
-
-
 def test_a_report_is_that_of_the_command(server: Server, hostile: Hostile) -> None:
-    """Without secrets, and with logs if they are asked for; its name is the run's."""
+    """Without secrets, as is each file of tflaunch; with logs if they are asked for; its name is the run's."""
     with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)) as connection:
         headers = {"Host": f"localhost:{server.port}", "Cookie": server.cookie}
         connection.request("GET", api(hostile.run, "report?logs=1"), headers=headers)
@@ -138,6 +129,10 @@ def test_a_report_is_that_of_the_command(server: Server, hostile: Hostile) -> No
             texts = {name: file.read() for name in report.getnames() if (file := report.extractfile(name))}
     assert b"hello" in texts[f"{hostile.run}-report/logs/worker-0.log"]
     assert not any(SECRET.encode() in text for text in texts.values())
+    for name in ("spec.json", "plan.json", "events.jsonl"):
+        assert SECRET in (hostile.directory / name).read_text()
+        answer = server.ask("GET", api(hostile.run, f"files/run/{name}"))
+        assert (answer.status, SECRET in answer.body, '"API_KEY"' in answer.body) == (200, False, True)
 
 
 def test_a_large_file_is_streamed(server: Server, hostile: Hostile) -> None:
