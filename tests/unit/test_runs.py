@@ -141,7 +141,7 @@ def test_the_home_of_another_user_is_refused(place: Path, monkeypatch: pytest.Mo
     assert len(list(place.iterdir())) == 5
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])
+@pytest.mark.parametrize("umask", [0o000, 0o077])
 def test_what_is_made_is_private_whatever_the_umask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
 ) -> None:

@@ -216,14 +216,8 @@ def test_an_age_has_one_unit(seconds: float, words: str) -> None:
 
 @pytest.mark.parametrize(("number", "name"), SIGNALS.items())
 def test_a_signal_has_its_name(number: int, name: str) -> None:
-    assert signal_name(number) == name
-
-
-@pytest.mark.parametrize(
-    ("code", "words"), [(0, "exited with code 0"), (7, "exited with code 7"), (-9, "was killed by SIGKILL")]
-)
-def test_an_exit_is_a_code_or_a_signal(code: int, words: str) -> None:
-    assert exit_words(code) == words
+    assert (signal_name(number), exit_words(7)) == (name, "exited with code 7")
+    assert number == 0 or exit_words(-number) == f"was killed by {name}"
 
 
 # ---- the region at the bottom of a terminal, byte by byte

@@ -91,11 +91,9 @@ def test_columns_that_nobody_fills_are_left_out() -> None:
     assert shown(BARE_RUN) == ["── mnist-7f3k · running · 3 min 20 s " + "─" * 83]
 
 
-@pytest.mark.parametrize("count", [1, 3, 17, 64])
+@pytest.mark.parametrize("count", [1, 17])
 @pytest.mark.parametrize(
-    ("width", "titles"),
-    [(40, {"STEP"}), (80, {"STEP", "RATE", "LOSS"}), (200, {"STEP", "RATE", "MEM"})],
-    ids=["40", "80", "200"],
+    ("width", "titles"), [(40, {"STEP"}), (80, {"STEP", "RATE", "LOSS"}), (200, {"STEP", "RATE", "MEM"})]
 )
 def test_narrow_terminals_lose_what_matters_least(width: int, titles: set[str], count: int) -> None:
     """Lines never wrap."""
