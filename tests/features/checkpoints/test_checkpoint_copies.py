@@ -132,15 +132,10 @@ def test_a_checkpoint_that_changes_while_it_is_copied_is_not_taken(tmp_path: Pat
         assert store.capture(str(tmp_path / "state"), newest, None) is None
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    save(tmp_path / "state" / "deep", 10, 1, 5)
-    return tmp_path / "state"
-
-
-def test_a_checkpoint_is_put_where_it_is_missing(tmp_path: Path, state: Path) -> None:
+def test_a_checkpoint_is_put_where_it_is_missing(tmp_path: Path) -> None:
     """Its age stays, what is there is not written again, and nothing else is removed."""
-    store, far = CheckpointStore(str(tmp_path / "store")), tmp_path / "far"
+    store, state, far = CheckpointStore(str(tmp_path / "store")), tmp_path / "state", tmp_path / "far"
+    save(state / "deep", 10, 1, 5)
     captured = store.look(str(state))
     assert captured is not None
     write(far / "deep" / "notes")
@@ -150,22 +145,16 @@ def test_a_checkpoint_is_put_where_it_is_missing(tmp_path: Path, state: Path) ->
         assert sorted(os.listdir(far / "deep")) == sorted([*(Path(path).name for path, _, _ in files), "notes"])
         assert found(far) == found(state)
         assert (far / "deep/notes").stat().st_mtime - (far / "deep/checkpoint").stat().st_mtime > 900
+    outside, linked = tmp_path / "outside", tmp_path / "linked"
+    outside.mkdir()
+    linked.mkdir()
+    (linked / "deep").symlink_to(outside)  # a task may have replaced a directory by a link out of it
+    assert "is a symbolic link" in store.place([str(linked)], files, 1.0)["problem"]
+    assert (os.listdir(outside), os.listdir(linked)) == ([], ["deep"])
     store.retain([])
     assert store.place([str(far)], files, 1.0)["missing"] == []
     (far / "deep" / "checkpoint").unlink()
     assert store.place([str(far)], files, 1.0)["missing"] == [files[-1][2]]
-
-
-def test_nothing_is_written_behind_a_link(tmp_path: Path, state: Path) -> None:
-    """A task may have replaced a directory by a link out of the directory of checkpoints."""
-    store, outside, far = CheckpointStore(str(tmp_path / "store")), tmp_path / "outside", tmp_path / "far"
-    captured = store.look(str(state))
-    assert captured is not None
-    outside.mkdir()
-    far.mkdir()
-    (far / "deep").symlink_to(outside)
-    assert "is a symbolic link" in store.place([str(far)], captured["files"], 1.0)["problem"]
-    assert (os.listdir(outside), os.listdir(far)) == ([], ["deep"])
 
 
 # ---- what is accepted of an agent

@@ -158,20 +158,15 @@ def test_curves_are_smoothed_and_scaled(page: Page, charts: Locator) -> None:
     assert charts.locator(".value").all_text_contents()[:2] == ["1.000 to 3.000", "0.9833"]
 
 
-@pytest.fixture
-def short_run(place: Launch) -> str:
-    """A run of 8 seconds, in which a watch has one full five seconds."""
+def test_a_short_chart_has_times_to_compare(page: Page, place: Launch) -> None:
+    """Of a run of 8 seconds, in which a watch has one full five seconds."""
     run = run_to_end(place, "true", name="short")
     (place.home / "runs" / run / "history.jsonl").unlink(missing_ok=True)
     writer = HistoryWriter(place.home / "runs" / run)
     for at in range(9):
         writer.add(Moment(1_700_000_001.0 + at, {"worker:0": Figures(at, metrics={"loss": 9.0 - at})}))
-    return run
-
-
-def test_a_short_chart_has_times_to_compare(page: Page, short_run: str) -> None:
     page.add_init_script(RECORD_TEXTS)
-    page.goto(f"/#/{short_run}")
+    page.goto(f"/#/{run}")
     page.wait_for_selector(".chart canvas")
     page.wait_for_function("() => window.drawn.size > 0")
     times = page.evaluate("[...window.drawn].filter((text) => /^\\d\\d:\\d\\d:\\d\\d$/.test(text))")
