@@ -569,7 +569,7 @@ def test_no_plugin_of_another_package_is_looked_for(tmp_path: Path) -> None:
 import os, pathlib, pydantic
 before = dict(os.environ)
 from tflaunch.clusterspec import load, model
-load_spec(pathlib.Path({str(spec)!r}))
+load.load_spec(pathlib.Path({str(spec)!r}))
 model.Role()
 print(os.environ == before, flush=True)
 class Other(pydantic.BaseModel): pass
