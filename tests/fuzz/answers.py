@@ -16,6 +16,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from wcwidth import wcswidth
+
 from fuzz.borders import MEMORY, Border
 from fuzz.mutations import TEXTS, as_json, mutate, mutate_bytes
 from fuzz.stages import AgentConnector, Line, check_sentence
@@ -32,6 +34,7 @@ from tflaunch.features.profile import flame_graph
 from tflaunch.features.profile.profiler import profile
 from tflaunch.features.queue import run_queue
 from tflaunch.features.web.access import Access, Guarded
+from tflaunch.tui import formatting, layout
 from tflaunch_worker import wire
 from tflaunch_worker.agent.calls import Calls
 from tflaunch_worker.features.debug import ROOM, breakpoints
@@ -84,7 +87,15 @@ def _collected(value: Any) -> None:
 
 
 def _status(value: Any) -> None:
-    json.dumps(run_status.read_status(value).as_json(), allow_nan=False)
+    """Any status is the same after it was sent, and fits any terminal."""
+    of = run_status.read_status(value)
+    assert run_status.read_status(wire.parse(json.dumps(of.as_json(), allow_nan=False))) == of
+    width, height = 1 + len(str(value)) % 200, 1 + len(str(value)) % 50
+    lines = layout.render(of, width, height, 1e6)
+    assert len(lines) <= height
+    for line in (*(formatting.plain(each, 10_000) for each in lines), *layout.table(of, width, 1e6).splitlines()):
+        assert 0 <= wcswidth(line) <= width, line
+    layout.table(of, None, 1e6)
 
 
 def _check_kubectl(case: bytes) -> None:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 import pyte
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
-from wcwidth import wcswidth
 
 from support.job_history import RUN, TASK
 from tflaunch.explain import figures
@@ -20,8 +16,6 @@ from tflaunch.explain.run_status import HostStatus, Status, TaskStatus, read_sta
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import failure_panel, formatting, redraw
 from tflaunch.tui import layout as view
-from tflaunch_worker import wire
-from tflaunch_worker.printable import printable
 
 pytestmark = pytest.mark.unit
 
@@ -269,42 +263,6 @@ def test_figures_are_short(text: str, expected: str) -> None:
     assert text == expected
 
 
-TEXTS = some.text(max_size=60)
-INTEGERS = some.integers(-(2**63), 2**63 - 1)
-METRICS = some.dictionaries(some.text(max_size=9).map(printable), INTEGERS | some.floats(-1e300, 1e300), max_size=9)
-KINDS: dict[Any, some.SearchStrategy[Any]] = {
-    str: TEXTS,
-    int: INTEGERS,
-    float: INTEGERS | some.floats(allow_nan=False, allow_infinity=False),
-    bool: some.booleans(),
-    type(None): some.none(),
-}
-OFTEN = {
-    "phase": ["running", "ended"],
-    "state": ["running", "failed", "restarting", "disconnected", "starting", "stopped"],
-}
-"""Words that decide what is shown."""
-
-
-def any_of(declared: Any, name: str = "") -> some.SearchStrategy[Any]:
-    """Return any value of a field that the border lets pass."""
-    arguments = get_args(declared)
-    if name in OFTEN:
-        return some.sampled_from(OFTEN[name]) | TEXTS
-    if get_origin(declared) is UnionType:
-        return some.one_of([any_of(each) for each in arguments])
-    if get_origin(declared) is tuple:
-        return some.lists(any_of(arguments[0]), max_size=3).map(tuple)
-    if get_origin(declared) is not None:
-        return METRICS
-    if declared in KINDS:
-        return KINDS[declared]
-    return some.builds(declared, **{name: any_of(kind, name) for name, kind in get_type_hints(declared).items()})
-
-
-STATUSES = any_of(Status)
-
-
 @pytest.mark.parametrize(
     ("place", "value"),
     [
@@ -331,20 +289,6 @@ def test_a_status_of_another_version_is_read() -> None:
     del sent["tasks"][0]["last_line"], sent["forming"], sent["outsiders"]
     sent["later"] = sent["tasks"][0]["later"] = 5
     assert read_status(sent) == status([task(0, last_line=None)])
-
-
-@given(STATUSES, some.integers(1, 200), some.integers(1, 50))
-def test_any_status_fits_any_terminal(of: Status, width: int, height: int) -> None:
-    """For any output of tasks, and with anything unknown; it is the same after it was sent."""
-    assert read_status(wire.parse(json.dumps(of.as_json()))) == of
-    lines = view.render(of, width, height, NOW)
-    assert len(lines) <= height
-    assert all(0 <= wcswidth(formatting.plain(line, 10_000)) <= width for line in lines)
-    assert all(formatting.width(line) == wcswidth(formatting.plain(line, 10_000)) for line in lines)
-    assert len(on_screen(lines, width)) <= len(lines)
-    table = view.table(of, width, NOW).splitlines()
-    assert all(0 <= wcswidth(line) <= width for line in table)
-    view.table(of, None, NOW)
 
 
 def test_a_failure_is_wrapped_between_words_and_not_inside_commands(monkeypatch: pytest.MonkeyPatch) -> None:
