@@ -78,8 +78,7 @@ def neighbours(address: str) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_exactly_the_admitted_addresses_reach_the_task(seed: int) -> None:
-    """Any mixture of IPv4 and IPv6, alone, in rows and scattered; a family without addresses is refused."""
-    assert run(fence.compile_program(["::1"]), packet_from("10.0.0.1")) == 0
+    """Any mixture of IPv4 and IPv6, alone, in rows and scattered."""
     draw = random.Random(seed)
     admitted = {"127.0.0.1", "::1"} if seed % 3 else set()
     for _ in range(draw.randrange(1, 8)):
@@ -95,6 +94,15 @@ def test_exactly_the_admitted_addresses_reach_the_task(seed: int) -> None:
         assert run(program, packet_from(address)) == 1
         for other in neighbours(address):
             assert run(program, packet_from(other)) == (other in admitted), other
+
+
+def test_what_lies_between_two_addresses_is_not_admitted() -> None:
+    """Only addresses that follow each other are one range; a family without addresses is refused."""
+    admitted = (1, 3, 4, 7)
+    program = fence.compile_program([f"10.0.0.{number}" for number in admitted])
+    assert [number for number in range(10) if run(program, packet_from(f"10.0.0.{number}"))] == [*admitted]
+    assert run(program, packet_from("::1")) == 0
+    assert run(fence.compile_program(["::1"]), packet_from("10.0.0.1")) == 0
 
 
 def test_the_hosts_of_a_large_cluster_fit() -> None:
