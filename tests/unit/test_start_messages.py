@@ -104,6 +104,14 @@ def test_a_host_without_private_networks_ends_the_job() -> None:
     ]
 
 
+def test_a_network_without_a_way_out_is_told_before_the_start() -> None:
+    history, event = private_job(), HostJoined(HERE, "", "no pasta")
+    before, after = history.job, history.happens(event).job
+    told = messages_about(before, event, after, history.now, Logs("logs", lambda _task, _lines: []))
+    assert told == ["warning: tasks have no way out of the private network of localhost: no pasta"]
+    assert after.phase is Phase.PREPARING
+
+
 def test_tasks_of_a_host_meet_on_its_loopback_interface() -> None:
     job = private_job().happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1001, "worker:1": 1002})).job
     assert [str(task.address) for task in job.plan.tasks] == ["localhost:1001", "localhost:1002"]

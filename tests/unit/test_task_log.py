@@ -265,6 +265,17 @@ def test_nothing_is_written_into_what_others_have_planted_later(tmp_path: Path, 
     assert place.next().kept() == (0, 8)
 
 
+def test_a_log_that_is_never_opened_costs_output_only(tmp_path: Path) -> None:
+    path_of(tmp_path, TASK).mkdir()
+    place = Place(tmp_path)
+    place.log.append(b"one\n", [(0, NOW)])
+    place.log.begin_attempt(1, NOW)
+    place.log.append(b"two\n", [(0, NOW)])
+    place.log.lose(9, "9 bytes are missing", NOW)
+    assert "8 bytes could not be written: Is a directory" in place.log.trouble()
+    place.log.close()
+
+
 def test_output_that_is_kept_can_be_read_there(tmp_path: Path) -> None:
     place = Place(tmp_path)
     assert place.log.append(b"one", [(0, NOW)]) == (str(path_of(tmp_path, TASK)), 0)
