@@ -3,15 +3,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CORES := $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)))')
 # All directories of tests, two at a time on each core, as many tests wait: those that take longest come first, so that
-# the short ones fill the end. Even so, five of them would end last by far: each of these gets two processes.
+# the short ones fill the end. Even so, five of them would end last by far: each of these gets a process for each core.
 FIRST := ssh cli training features slurm docker unit chaos examples agent api package
-TWO := --numprocesses 2 --dist loadfile
-SPLIT_ssh := $(TWO)
-SPLIT_training := $(TWO)
-SPLIT_examples := $(TWO)
-SPLIT_cli := $(TWO)
-SPLIT_features := $(TWO)
+SPLIT := --numprocesses $(CORES) --dist loadfile
+SPLIT_ssh := $(SPLIT)
+SPLIT_training := $(SPLIT)
+SPLIT_examples := $(SPLIT)
+SPLIT_cli := $(SPLIT)
+SPLIT_features := $(SPLIT)
 # Processes of these tests look like orphans, which the agents of all others would kill.
 ALONE := orphans
 # A Kubernetes takes 8 minutes to build.
@@ -19,7 +20,7 @@ NIGHTLY := kubernetes
 NOT_TESTS := support __pycache__ $(ALONE) $(NIGHTLY)
 # A directory whose files have moved may still have a cache.
 TESTS := $(FIRST) $(filter-out $(FIRST) $(NOT_TESTS),$(sort $(notdir $(patsubst %/,%,$(dir $(wildcard tests/*/*.py))))))
-JOBS := $(shell $(PYTHON) -c 'import os; print(2 * len(os.sched_getaffinity(0)))')
+JOBS := $(shell expr 2 \* $(CORES))
 UNTESTED := .pytest_cache/untested
 INSTALL := $(BIN)/python -m pip install
 # Without Python's cache of compiled modules, which some images turn off, every start of tflaunch compiles all of it.
