@@ -140,15 +140,16 @@ class TaskProcesses:
                 linux.kill(pid, None, number)
 
     def kill(self, members: Sequence[int], spares_cleaners: bool) -> bool:
-        """Kill these processes, and what their group has started meanwhile; return whether helpers were spared.
+        """Kill these processes; return whether helpers were spared.
 
         Args:
             members: what `look` has returned.
-            spares_cleaners: let helpers end by themselves once all others are dead (see `process_ends`).
+            spares_cleaners: let helpers end by themselves once all others are dead (see `process_ends`). Otherwise,
+                what their group has started meanwhile is killed, too: before, that may be such a helper.
         """
         helpers = filter(process_ends.may_be_cleaner, members) if spares_cleaners else ()
         spared = set(helpers).difference((self.leader,))
-        if not spared:
+        if not spares_cleaners:
             self.signal_group(signal.SIGKILL)
         for pid in members:
             if pid not in spared:
