@@ -6,8 +6,8 @@ import datetime as dt
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,12 +91,31 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return directory, copy_code(directory)
 
 
-def planted_in(copied: tuple[Path, str], entry: Entry) -> tuple[Path, str]:
-    """Return the file of an entry's class in the copy, and the text with the error."""
+@contextmanager
+def planted(launch: Launch, copied: tuple[Path, str], entry: Entry) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Plant an error into an entry in the copy; yield what starts `tflaunch up` from there."""
     module, _, name = entry.place.partition(":")
     side = "worker" if module.startswith("tflaunch_worker") else "launcher"
     path = copied[0] / side / f"{module.replace('.', '/')}.py"
-    return path, path.read_text() + PLANTED.format(planted=f"{name}.{entry.method}")
+    sound = path.read_text()
+    del launch.env[RAISE_FAULTS]
+    launch.env["PYTHONPATH"] = copied[1]
+
+    def start(*arguments: object) -> subprocess.Popen[str]:
+        launch.started.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "tflaunch", "up", *map(str, arguments)],
+                cwd=launch.directory, env=launch.env, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+        )  # fmt: skip
+        return launch.started[-1]
+
+    path.write_text(sound + PLANTED.format(planted=f"{name}.{entry.method}"))
+    try:
+        yield start
+    finally:
+        path.write_text(sound)
 
 
 @pytest.mark.parametrize(
@@ -105,19 +124,9 @@ def planted_in(copied: tuple[Path, str], entry: Entry) -> tuple[Path, str]:
 def test_a_run_ends_as_it_would_without_the_feature(launch: Launch, copied: tuple[Path, str], name: str) -> None:
     """What it has been asked for is refused with the reason; who watches the run is told once at most."""
     entry = ENTRIES[name]
-    path, text = planted_in(copied, entry)
-    sound = path.read_text()
-    del launch.env[RAISE_FAULTS]
-    launch.env["PYTHONPATH"] = copied[1]
     spec = launch.shell("echo up; until test -e go; do sleep 0.05; done; echo done > left.txt; echo end", **FIELDS)
-    path.write_text(text)
-    try:
-        running = subprocess.Popen(
-            [sys.executable, "-m", "tflaunch", "up", spec, "--metrics-port", "0"],
-            cwd=launch.directory, env=launch.env, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        launch.started.append(running)
+    with planted(launch, copied, entry) as start:
+        running = start(spec, "--metrics-port", "0")
         read_until(running, "| up")
         for kind in entry.requests:
             with suppress(TflaunchError):
@@ -127,9 +136,26 @@ def test_a_run_ends_as_it_would_without_the_feature(launch: Launch, copied: tupl
                 ControlClient(launch.run_directory()).ask(entry.requests[0])
         (launch.directory / "go").touch()
         out, err = running.communicate(timeout=PATIENCE)
-    finally:
-        path.write_text(sound)
     assert running.returncode == 0, err
     assert out.count("| end") == 2, out
     assert err.count("IndexError: planted") in ((1,) if entry.is_reached else (0, 1)), err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("tflaunch-checkpoints-__init__", 3, "cannot be put on localhost: the feature checkpoints has failed: Index"),
+        ("tflaunch-checkpoints-watch", 3, "cannot be put on localhost: the feature checkpoints has failed: Index"),
+        ("tflaunch_worker-checkpoints-find_checkpoint", 0, "was not copied: its agent refused: IndexError: planted"),
+    ],
+)
+def test_a_job_waits_for_no_checkpoint_of_a_feature_that_has_failed(
+    launch: Launch, copied: tuple[Path, str], name: str, code: int, words: str
+) -> None:
+    """A start that needs the supervisor's half is refused; without the agent's half nothing is found there."""
+    spec = launch.shell("echo end", checkpoints={"dir": "state"}, restart={"max": 0})
+    with planted(launch, copied, ENTRIES[name]) as start:
+        running = start(spec)
+        _, err = running.communicate(timeout=PATIENCE)
+    assert (running.returncode, words in err) == (code, True), err

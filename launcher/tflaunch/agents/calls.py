@@ -128,12 +128,12 @@ class Calls:
                 waiter.told(message, body)
                 return
             del self._waiters[number]
-            if "refused" in message:
-                reason = printable(fields.text(message, "refused"), _LONGEST_REASON)
-                (waiter.refused or waiter.lost)(f"its agent refused: {reason}")
-                return
             try:
-                waiter.answered(message, body)
+                if "refused" in message:
+                    reason = printable(fields.text(message, "refused"), _LONGEST_REASON)
+                    (waiter.refused or waiter.lost)(f"its agent refused: {reason}")
+                else:
+                    waiter.answered(message, body)
             except ValueError:
                 waiter.lost("its agent broke the protocol")
                 raise

@@ -158,7 +158,8 @@ class Watchers:
         self._supervision.say(f"warning: {self._sentence(feature, reason)}")
 
     def _sentence(self, feature: str, reason: str) -> str:
-        return feature_faults.sentence(feature, reason, self._supervision.job.run)
+        is_awaited = any(each.places_checkpoints for each, name in self._feature_of.items() if name == feature)
+        return feature_faults.sentence(feature, reason, "" if is_awaited else self._supervision.job.run)
 
     def place_checkpoints(self, hosts: Iterable[str]) -> None:
         """Refuse to place a checkpoint on these hosts if the feature is left out that does so on seeing the job."""

@@ -167,10 +167,10 @@ class Agent:
             if self._is_new(message):
                 self._orders.get(kind, self._serve)(message)
         except ValueError as error:
-            reason = f"malformed order {kind[:40]!r}: {error}"
             # A call decides nothing: it is answered. After an order that cannot be obeyed, the link ends.
-            if "call" not in orders.FIELDS.get(kind, orders.CALL) or not self._calls.refuse(message, reason):
-                self._link.refuse(reason)
+            is_call = "call" in orders.FIELDS.get(kind, orders.CALL)
+            if not (is_call and self._calls.refuse(message, f"{kind[:40]}: {error}")):
+                self._link.refuse(f"malformed order {kind[:40]!r}: {error}")
 
     def _is_new(self, message: dict[str, Any]) -> bool:
         """Return whether an order is new; orders are sent again after a lost link."""

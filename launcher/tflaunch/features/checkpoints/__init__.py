@@ -10,6 +10,7 @@ ROOM = Room(
         Watching(
             "tflaunch.features.checkpoints.checkpoint_keeper:CheckpointKeeper",
             lambda supervision: supervision.job.original.checkpoints is not None,
+            places_checkpoints=True,
         ),
     ),
 )

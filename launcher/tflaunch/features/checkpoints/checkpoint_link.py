@@ -71,7 +71,11 @@ class CheckpointLink:
             if begun == self._round:
                 waiter.answered(message, found)
 
-        return self._begin(kind, Waiter(answered, lambda _: self._lost()), body, **about)
+        def refused(why: str) -> None:
+            if begun == self._round and waiter.refused is not None:
+                waiter.refused(why)
+
+        return self._begin(kind, Waiter(answered, lambda _: self._lost(), refused=refused), body, **about)
 
     def withdraw(self) -> None:
         """Ignore the answers to all calls begun so far."""
@@ -96,7 +100,9 @@ class CheckpointLink:
         if self._finding is not None:
             self._finding.end()
         about = {"workdir": workdir, "directory": directory, "known": known, "wait": wait, "kept": []}
-        self._finding = self.begin("find_checkpoint", Waiter(answered), **about)
+        # An agent that refuses would do so again: it is not asked for the next one in this attempt.
+        refused = None if wait else lambda why: tell(None, why)
+        self._finding = self.begin("find_checkpoint", Waiter(answered, refused=refused), **about)
 
     def place(
         self, workdirs: Sequence[str], directory: str, files: Sequence[HashedFile], age: float, tell: TellMissing
@@ -161,7 +167,7 @@ class CheckpointLink:
         def answered(message: dict[str, Any], body: bytes) -> None:
             tell(Missing(read_wanted(message, "missing", sizes), _problem(message)))
 
-        self.begin(kind, Waiter(answered), **about)
+        self.begin(kind, Waiter(answered, refused=lambda why: tell(Missing({}, why))), **about)
 
 
 def _pieces(copies: CheckpointCopies, file: HashedFile, offset: int) -> Iterator[Piece]:
