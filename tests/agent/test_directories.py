@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from support.agent_client import Talk
 from support.processes import all_processes
-from support.waiting import PATIENCE, wait_until
+from support.waiting import PATIENCE, wait_gone, wait_until
 from tflaunch import own_home
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import AgentGoneError, Link, LinkError
@@ -99,6 +101,30 @@ def test_those_of_this_machine_are_private_too(home: Path) -> None:
     assert set(modes(home).values()) == {0o700}
     link.close()
     connector.end()
+
+
+def test_one_that_starts_while_another_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the thread that looks for the agent of an attempt which has ended: each is waited for, once."""
+    connector = LocalConnector(tmp_path / "agent", "test")
+    links = [connector.open()]
+    first = connector.guard
+
+    def start_another(*args: Any) -> Any:
+        monkeypatch.undo()
+        found = select.select(*args)
+        links.append(connector.open())
+        return found
+
+    links[0].close()
+    assert first is not None
+    wait_gone(first.pid)
+    monkeypatch.setattr("tflaunch.transport.local.select.select", start_another)
+    with pytest.raises((AgentGoneError, LinkError)):  # the second has its lock, or not yet
+        connector.resume()
+    links[1].close()
+    connector.end()
+    assert connector.guard is not None
+    assert [first.returncode, connector.guard.returncode] == [0, 0]
 
 
 PATHS = "PATH=/usr/bin:/bin"

@@ -144,6 +144,8 @@ class Reconnector:
                 outcome.close()
 
         def do() -> None:
+            if effort != self._effort:
+                return  # cancelled before this thread has run
             outcome = work()
             self._mailbox.call(lambda: done(outcome))
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import tflaunch_worker
 from tflaunch import private_files
@@ -21,6 +22,13 @@ _PYTHON = (sys.executable, "-I", "-S", *(("-X", f"pycache_prefix={sys.pycache_pr
 _TITLE = "tflaunch-agent:"
 _LAST_WORDS = 300
 _END_PATIENCE = 10.0
+
+
+class _Guard(NamedTuple):
+    """How to wait for a guard: a pidfd, and its process if it is a child of this one."""
+
+    end: int
+    child: subprocess.Popen[bytes] | None
 
 
 class LocalConnector:
@@ -38,7 +46,7 @@ class LocalConnector:
         self._run = run
         self._warm = warm
         self.guard: subprocess.Popen[bytes] | None = None
-        self._guard_end: int | None = None
+        self._guards: list[_Guard] = []  # at most one, not yet waited for; a list: its `pop` is atomic
 
     def open(self) -> LocalLink:
         """Start guard and agent.
@@ -69,7 +77,7 @@ class LocalConnector:
             raise LinkError(f"the agent cannot be started: {error}") from None
         finally:
             theirs.close()
-        self._guard_end = linux.open_pidfd(self.guard.pid)
+        self._note_guard(linux.open_pidfd(self.guard.pid), self.guard)
         return LocalLink(ours)
 
     def _is_started_by_other(self, link: socket.socket) -> bool:
@@ -77,8 +85,9 @@ class LocalConnector:
         if self._warm is None:
             return False
         place = str(self._directory)
-        self._guard_end = rooms.start_guard(self._warm, _PYTHON, place, f"{_TITLE}{self._run}", link)
-        return self._guard_end is not None
+        guard = rooms.start_guard(self._warm, _PYTHON, place, f"{_TITLE}{self._run}", link)
+        self._note_guard(guard)
+        return guard is not None
 
     def resume(self) -> LocalLink:
         """Connect to the agent's socket, or wait for the guard, which outlives the agent and every task.
@@ -112,14 +121,29 @@ class LocalConnector:
             return []
         return orphans.sweep(str(self._directory))
 
+    def _note_guard(self, end: int | None, child: subprocess.Popen[bytes] | None = None) -> None:
+        """Wait for this guard from now on, and for no earlier one."""
+        if (earlier := self._take_guard()) is not None:
+            os.close(earlier.end)
+        if end is not None:
+            self._guards.append(_Guard(end, child))
+
+    def _take_guard(self) -> _Guard | None:
+        """Take the guard to wait for: `resume`, in its thread, may still wait for one when the next is started."""
+        try:
+            return self._guards.pop()
+        except IndexError:
+            return None
+
     def _wait_for_guard(self) -> None:
         """Wait up to 10 s for the guard to exit; `Popen.wait` with a timeout would poll."""
-        if self._guard_end is not None:
-            has_ended = bool(select.select([self._guard_end], [], [], _END_PATIENCE)[0])
-            os.close(self._guard_end)
-            self._guard_end = None
-            if has_ended and self.guard is not None:
-                self.guard.wait()  # no limit: it has ended
+        guard = self._take_guard()
+        if guard is None:
+            return
+        has_ended = bool(select.select([guard.end], [], [], _END_PATIENCE)[0])
+        os.close(guard.end)
+        if has_ended and guard.child is not None:
+            guard.child.wait()  # no limit: it has ended
 
     def _connected(self) -> LocalLink | None:
         """Connect to the agent's socket, for a supervisor that did not start it; None if there is no agent."""
@@ -132,7 +156,7 @@ class LocalConnector:
             return None
         agent, _ = linux.peer_of(connection)
         guard = procfs.parent_of(agent)
-        self._guard_end = None if guard is None else linux.open_pidfd(guard)
+        self._note_guard(None if guard is None else linux.open_pidfd(guard))
         return LocalLink(connection)
 
     def _is_locked(self) -> bool:
