@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from tflaunch.cli.arguments.launch import room_options
+from tflaunch.cli.arguments.launch import feature_options
 from tflaunch.cli.main import tflaunch
 
 _WIDTH = 100
@@ -87,7 +87,7 @@ def _engine_options(up: click.Command) -> str:
 
 
 def _is_of_engine(option: click.Parameter) -> bool:
-    return option.name in room_options() and bool(room_options()[option.name].engine)
+    return option.name in feature_options() and bool(feature_options()[option.name].engine)
 
 
 def _section(command: click.Command) -> str:

@@ -16,7 +16,7 @@ from support.launch import Launch, clean_launch
 from support.needs import need, untested
 from support.sshd import Keyring, Sshd, StartSshd
 from tflaunch_worker import file_trees
-from tflaunch_worker.rooms import RAISE_FAULTS
+from tflaunch_worker.feature import RAISE_FAULTS
 
 os.environ["TFLAUNCH_CONFIG"] = ""  # a developer's own defaults must not affect tests
 os.environ[RAISE_FAULTS] = "1"  # a feature that fails is not left out, but fails its test
@@ -93,7 +93,7 @@ def deep_path(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def warm_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The directory of warm servers that live as long as these tests."""
-    from tflaunch_worker.features.preload import warm_client  # only the tests of a room need it
+    from tflaunch_worker.features.preload import warm_client  # only the tests of a feature need it
 
     directory = tmp_path_factory.mktemp("warm")
     (directory / warm_client.OWNER_NAME).write_text(str(os.getpid()))

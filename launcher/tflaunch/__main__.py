@@ -31,9 +31,9 @@ def main() -> None:
     except KeyboardInterrupt:  # while modules were imported
         code = _INTERRUPTED
     except MemoryError as error:  # likewise
-        from tflaunch.errors import EXIT_INTERNAL, no_room
+        from tflaunch.errors import EXIT_INTERNAL, out_of_resources
 
-        sys.stderr.write(f"tflaunch: {no_room(error)}\n")
+        sys.stderr.write(f"tflaunch: {out_of_resources(error)}\n")
         code = EXIT_INTERNAL
     if came and code == _INTERRUPTED:
         code = 128 + came[0]

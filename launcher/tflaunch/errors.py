@@ -52,15 +52,15 @@ class Problem(NamedTuple):
         return printable(f"{place}{self.message}{remedy}", _LONGEST_SENTENCE)
 
 
-def missing_room(where: str) -> Problem:
-    """Return the problem of something that only a room does which is not installed."""
+def missing_feature(where: str) -> Problem:
+    """Return the problem of something that only a feature does which is not installed."""
     message = "needs a part of tflaunch that is missing from this installation"
     return Problem.error(where, message, "remove it, or install all of tflaunch")
 
 
 def describe_os_error(error: OSError, place: object = "") -> str:
     """Return an error of the system with its place, or with ``place`` if it names none, and the remedy if known."""
-    if sentence := no_room(error):
+    if sentence := out_of_resources(error):
         return sentence
     is_in_the_way = isinstance(error, (FileExistsError, IsADirectoryError, NotADirectoryError))  # of a renamed file
     where = str((is_in_the_way and error.filename2) or error.filename or place)
@@ -86,7 +86,7 @@ def _is_full(path: str) -> bool:
     return not disk.f_bavail or (disk.f_files > 0 and not disk.f_favail)  # some count no files
 
 
-def no_room(error: BaseException) -> str:
+def out_of_resources(error: BaseException) -> str:
     """Return a sentence about an error for want of processes, threads or memory, "" about another one."""
     signs = ("can't start new thread", "failed to map segment", os.strerror(errno.ENOMEM))
     # Without memory, CPython may lose the exception of an import, and raises a SystemError that says so.

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from tflaunch_worker.rooms import RAISE_FAULTS, describe_error, name_of_raiser
+from tflaunch_worker.feature import RAISE_FAULTS, describe_error, name_of_raiser
 
 _FEATURES = "tflaunch.features"
 _left_out: dict[str, str] = {}

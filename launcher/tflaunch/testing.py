@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tflaunch.api import Result
 
     class SessionPart(Protocol):
-        """What a room does in a session of pytest: made with a new directory, when a test first needs a home."""
+        """What a feature does in a session of pytest: made with a new directory, when a test first needs a home."""
 
         def environ(self) -> Mapping[str, str]:
             """Return variables for the tests that have a home."""
@@ -68,9 +68,9 @@ def tflaunch_home(
     home = tmp_path_factory.mktemp("tflaunch", numbered=True)
     monkeypatch.setenv("TFLAUNCH_HOME", str(home))
     if _PARTS not in pytestconfig.stash:
-        from tflaunch.rooms import load, rooms
+        from tflaunch.feature import features, load
 
-        places = {name: room.testing for name, room in rooms().items() if room.testing}
+        places = {name: feature.testing for name, feature in features().items() if feature.testing}
         made = [load(place)(tmp_path_factory.mktemp(f"tflaunch-{name}")) for name, place in places.items()]
         pytestconfig.stash[_PARTS] = made
     for part in pytestconfig.stash[_PARTS]:
@@ -80,7 +80,7 @@ def tflaunch_home(
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Let rooms end what they have begun in the session."""
+    """Let features end what they have begun in the session."""
     for part in session.config.stash.get(_PARTS, []):
         part.end()
 

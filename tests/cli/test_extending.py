@@ -1,4 +1,4 @@
-"""Packages add rooms: that of docs/extending.md works, one that fails costs no run, and one finds hosts."""
+"""Packages add features: that of docs/extending.md works, one that fails costs no run, and one finds hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.releases import install
 from support.specs import REPOSITORY
 from tflaunch.client.control_client import ControlClient
 from tflaunch.errors import TflaunchError
-from tflaunch_worker.rooms import RAISE_FAULTS
+from tflaunch_worker.feature import RAISE_FAULTS
 
 pytestmark = pytest.mark.cli
 
@@ -25,12 +25,12 @@ name = "tflaunch-{name}"
 version = "1.0"
 
 [project.entry-points."{group}"]
-{name} = "tflaunch_{name}:ROOM"
+{name} = "tflaunch_{name}:FEATURE"
 """
 
 
-def install_room(launch: Launch, name: str, declared: str, group: str = "tflaunch.rooms", **modules: str) -> None:
-    """Install a package that declares a room."""
+def install_feature(launch: Launch, name: str, declared: str, group: str = "tflaunch.features", **modules: str) -> None:
+    """Install a package that declares a feature."""
     files = {f"tflaunch_{name}.py": declared, **{f"{module}.py": text for module, text in modules.items()}}
     install(launch, {**files, "pyproject.toml": PROJECT.format(name=name, group=group)})
 
@@ -43,7 +43,7 @@ def test_the_package_of_the_page_works(launch: Launch) -> None:
 
 
 BROKEN = """
-from tflaunch.rooms import Room, Watching, always
+from tflaunch.feature import Feature, Watching, always
 from tflaunch.runtime.watchers import Watcher
 
 class Broken(Watcher):
@@ -53,7 +53,8 @@ class Broken(Watcher):
 def columns(directory, status):
     raise KeyError("lost")
 
-ROOM = Room(columns="tflaunch_broken:columns", watchers=(Watching("tflaunch_broken:Broken", always, ("broken",)),))
+WATCHING = Watching("tflaunch_broken:Broken", always, ("broken",))
+FEATURE = Feature(columns="tflaunch_broken:columns", watchers=(WATCHING,))
 """
 
 
@@ -63,7 +64,7 @@ LATER = [pytest.param(moment, marks=pytest.mark.thorough) for moment in ("begin"
 @pytest.mark.parametrize("moment", ["__init__", "watch", "finish", *LATER])
 def test_a_package_that_fails_costs_no_run(launch: Launch, moment: str) -> None:
     del launch.env[RAISE_FAULTS]
-    install_room(launch, "broken", BROKEN.format(moment=moment))
+    install_feature(launch, "broken", BROKEN.format(moment=moment))
     ended = launch.run("up", launch.shell("exit 7", workers=1, strategy="none", restart={"max": 0}))
     told = [line for line in ended.stderr.splitlines() if "tflaunch_broken" in line]
     sentence = "tflaunch: warning: the feature broken has failed and is left out: KeyError: 'lost' ("
@@ -77,7 +78,7 @@ def test_a_package_that_fails_costs_no_run(launch: Launch, moment: str) -> None:
 
 def test_a_package_that_fails_at_a_request(launch: Launch) -> None:
     del launch.env[RAISE_FAULTS]
-    install_room(launch, "broken", BROKEN.format(moment="answer"))
+    install_feature(launch, "broken", BROKEN.format(moment="answer"))
     process = launch.start("up", launch.shell("echo up; until test -e go; do sleep 0.05; done", workers=1))
     read_until(process, "| up")
     (directory,) = launch.home.glob("runs/*")
@@ -89,23 +90,23 @@ def test_a_package_that_fails_at_a_request(launch: Launch) -> None:
 
 
 DECLARED = """
-from tflaunch.rooms import Room
+from tflaunch.feature import Feature
 
-ROOM = Room(discover={"rooms": "rooms_engine:Rooms"})
+FEATURE = Feature(discover={"boxes": "boxes_engine:Boxes"})
 """
-ROOMS = '''
+BOXES = '''
 from tflaunch.discovery.base import Engine, Found, NotFoundError
 
-class Rooms(Engine):
+class Boxes(Engine):
     """Directories that are homes of hosts on this machine."""
 
     holds = {holds}
 
     def find(self, where, directory):
-        rooms = sorted(path.name for path in (directory / where).glob("room*"))
-        if not rooms:
-            raise NotFoundError(f"{{where}} has no room", "build one")
-        return Found(rooms, str(directory / where))
+        boxes = sorted(path.name for path in (directory / where).glob("box*"))
+        if not boxes:
+            raise NotFoundError(f"{{where}} has no box", "build one")
+        return Found(boxes, str(directory / where))
 
     def words(self, host, handle):
         return ["env", f"HOME={{handle}}/{{host}}"]
@@ -113,31 +114,31 @@ class Rooms(Engine):
 
 
 @pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.thorough)], ids=["leaves agents", "holds them"])
-def rooms(launch: Launch, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Install the package, and make two rooms."""
-    install_room(launch, "rooms", DECLARED, rooms_engine=ROOMS.format(holds=request.param))
+def boxes(launch: Launch, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Install the package, and make two boxes."""
+    install_feature(launch, "boxes", DECLARED, boxes_engine=BOXES.format(holds=request.param))
     house = tmp_path / "house"
-    for name in ("room1", "room2"):
+    for name in ("box1", "box2"):
         (house / name).mkdir(parents=True)
     return house
 
 
 def spec(launch: Launch, script: str, **fields: object) -> Path:
-    """Write a spec with a worker in each room."""
-    about: dict[str, Any] = {"hosts": {"discover": "rooms:house"}, "cluster": {"worker": 2}, "strategy": "none"}
+    """Write a spec with a worker in each box."""
+    about: dict[str, Any] = {"hosts": {"discover": "boxes:house"}, "cluster": {"worker": 2}, "strategy": "none"}
     return launch.spec(**{**about, "command": ["sh", "-c", script], "workdir": str(launch.directory), **fields})
 
 
-def test_tasks_run_there(launch: Launch, rooms: Path) -> None:
+def test_tasks_run_there(launch: Launch, boxes: Path) -> None:
     """With the host's own home; and nothing is left behind."""
     ended = launch.succeed("up", spec(launch, "echo at $HOME"))
-    assert f"at {rooms}/room1" in ended.stdout
-    assert f"at {rooms}/room2" in ended.stdout
+    assert f"at {boxes}/box1" in ended.stdout
+    assert f"at {boxes}/box2" in ended.stdout
     plan = json.loads((launch.run_directory() / "plan.json").read_text())
-    assert [host["engine"] for host in plan["hosts"]] == [f"rooms:{rooms}"] * 2
+    assert [host["engine"] for host in plan["hosts"]] == [f"boxes:{boxes}"] * 2
 
 
-def test_another_supervisor_finds_them(launch: Launch, rooms: Path) -> None:
+def test_another_supervisor_finds_them(launch: Launch, boxes: Path) -> None:
     """After the first was killed; the tasks do not notice."""
     script = "touch $TFLAUNCH_TASK.up; until [ -e go ]; do sleep 0.05; done; echo went"
     up = launch.start("up", spec(launch, f"echo up; {script}", timeouts={"lease": PATIENCE}), until="up", count=2)
@@ -153,11 +154,11 @@ def test_another_supervisor_finds_them(launch: Launch, rooms: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_link_that_is_cut_is_made_anew(launch: Launch, rooms: Path) -> None:
+def test_a_link_that_is_cut_is_made_anew(launch: Launch, boxes: Path) -> None:
     """Through another command; the agent lives as long as a command holds it."""
     restored = '\'"kind":"link_restored"\''  # the plan in the journal has these words with backslashes
     script = f"until grep -qs {restored} {launch.home}/runs/*/events.jsonl; do sleep 0.05; done; echo done"
-    cut = "cut host=room2 for 0.5s after 0.5s"
+    cut = "cut host=box2 for 0.5s after 0.5s"
     ended = launch.succeed("up", spec(launch, script, timeouts={"lease": PATIENCE}), "--drill", cut)
     assert ended.stdout.count("done") == 2
 
@@ -165,11 +166,11 @@ def test_a_link_that_is_cut_is_made_anew(launch: Launch, rooms: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "words"),
     [
-        ("rooms:nosuch", "hosts.discover: nosuch has no room; build one"),
-        ("doors:house", "there is no engine 'doors'; use one of dns, exec, file, rooms, slurm"),
+        ("boxes:nosuch", "hosts.discover: nosuch has no box; build one"),
+        ("doors:house", "there is no engine 'doors'; use one of boxes, dns, exec, file, slurm"),
     ],
 )
-def test_what_is_wrong_is_said(launch: Launch, rooms: Path, where: str, words: str) -> None:
+def test_what_is_wrong_is_said(launch: Launch, boxes: Path, where: str, words: str) -> None:
     path = spec(launch, "true", hosts={"discover": where})
     for verb in ("up", "plan"):
         ended = launch.run(verb, path)
@@ -181,13 +182,15 @@ def test_what_is_wrong_is_said(launch: Launch, rooms: Path, where: str, words: s
 @pytest.mark.parametrize(
     ("group", "words"),
     [
-        ("tflaunch.rooms", "cannot be imported: No module named 'nosuchmodule'; mend rooms_engine:Rooms"),
-        ("tflaunch.discovery", "or have tflaunch-rooms name it in `discover` of a Room (docs/extending.md)"),
+        ("tflaunch.features", "cannot be imported: No module named 'nosuchmodule'; mend boxes_engine:Boxes"),
+        ("tflaunch.rooms", "declare a Feature at tflaunch.features, not at tflaunch.rooms (docs/extending.md)"),
+        ("tflaunch.discovery", "declare a Feature at tflaunch.features, not at tflaunch.discovery"),
     ],
 )
 def test_a_package_whose_engine_cannot_be_used_is_named(launch: Launch, group: str, words: str) -> None:
-    """With what to mend: an import, or the entry point that tflaunch 0.2 read."""
-    install_room(launch, "rooms", DECLARED, group, rooms_engine="import nosuchmodule\n")
+    """With what to mend: an import, or the entry point that was read before."""
+    del launch.env[RAISE_FAULTS]
+    install_feature(launch, "boxes", DECLARED, group, boxes_engine="import nosuchmodule\n")
     ended = launch.run("check", spec(launch, "true"))
     assert ended.returncode == 2
-    assert words in ended.stdout
+    assert words in ended.stdout + ended.stderr

@@ -17,11 +17,11 @@ from mutants.edits import copy_code
 from support.launch import PATIENCE, Launch, read_until
 from tflaunch.client.control_client import ControlClient
 from tflaunch.errors import TflaunchError
-from tflaunch.rooms import always, load, rooms
+from tflaunch.feature import always, features, load
 from tflaunch.runtime.watchers import Watcher
 from tflaunch_worker.agent.services import Service
-from tflaunch_worker.rooms import RAISE_FAULTS
-from tflaunch_worker.rooms import rooms as rooms_of_agents
+from tflaunch_worker.feature import RAISE_FAULTS
+from tflaunch_worker.feature import features as features_of_agents
 
 pytestmark = pytest.mark.cli
 
@@ -70,12 +70,12 @@ def overridden(place: str, base: type) -> list[str]:
 
 def entries() -> Iterator[Entry]:
     """Yield the methods of watchers, and those of services in agents."""
-    for feature, room in rooms().items():
-        for watching in room.watchers:
+    for feature, declared in features().items():
+        for watching in declared.watchers:
             for method in overridden(watching.place, Watcher):
                 is_reached = watching.is_wanted is always and method in ALWAYS
                 yield Entry(feature, watching.place, method, watching.requests, is_reached)
-    for feature, service in rooms_of_agents().items():
+    for feature, service in features_of_agents().items():
         for method in [*overridden(service.service, Service), *service.calls]:
             yield Entry(feature, service.service, method)
 

@@ -37,7 +37,7 @@ from tflaunch.features.web.access import Access, Guarded
 from tflaunch.tui import formatting, layout
 from tflaunch_worker import wire
 from tflaunch_worker.agent.calls import Calls
-from tflaunch_worker.features.debug import ROOM, breakpoints
+from tflaunch_worker.features.debug import FEATURE, breakpoints
 
 _SERVER = {"pid": 1, "python": "python3", "modules": ["json"], "memory_bytes": 2, "uses": 3, "idle_left": 4.5}
 _LISTING = {"files": [["out/a.txt", 3, "ab" * 32]], "problem": "", "directory": "/work", "left_out": 0}
@@ -146,7 +146,7 @@ def _check_breakpoint(case: bytes) -> None:
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory, socket.socket(socket.AF_UNIX) as process:
         host = SimpleNamespace(task_directory=lambda _: directory)
         points = breakpoints.HostBreakpoints(agent_parts(loop=loop, link=link, host=host))
-        env = {name: variable.value for name, variable in ROOM.variables.items()}
+        env = {name: variable.value for name, variable in FEATURE.variables.items()}
         points.begin_task(task, SimpleNamespace(env=env))  # type: ignore[arg-type]
         process.connect(f"{directory}/{breakpoints.SOCKET_NAME}")
         (accept,) = watched.values()

@@ -606,10 +606,10 @@ MUTANTS: Mapping[str, Edit] = {
         "self._tasks.pop(about)",
         Suite("agent/test_breakpoints.py"),
     ),
-    "a room forgets between two calls": Edit(
+    "a feature forgets between two calls": Edit(
         "tflaunch_worker.agent.services.Services._find",
-        "if name not in self._made and name in self._rooms:",
-        "if name in self._rooms:",
+        "if name not in self._made and name in self._features:",
+        "if name in self._features:",
         Suite("unit/test_services.py"),
     ),
     # ---- agent: its process and its host

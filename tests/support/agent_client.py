@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from support.processes import parent_of
 from support.sshd import Sshd
 from support.waiting import PATIENCE, wait_gone
+from tflaunch.feature import features, load
 from tflaunch.plan.model import HostPlan
-from tflaunch.rooms import load, rooms
 from tflaunch.transport.base import Link
 from tflaunch.transport.local import LocalConnector
 from tflaunch_worker import LOG_NAME, SOCKET_NAME, wire
@@ -192,7 +192,7 @@ class SshAgent:
 
     def __init__(self, host: Sshd) -> None:
         self.directory = host.home / ".local/state/tflaunch/runs/test/agents" / host.name
-        self.connector = load(rooms()["ssh"].connectors["ssh"])("test", PATIENCE).connector_to(
+        self.connector = load(features()["ssh"].connectors["ssh"])("test", PATIENCE).connector_to(
             HostPlan(host.name, is_local=False), None
         )
         self.links: list[Link] = [self.connector.open()]

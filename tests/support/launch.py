@@ -137,7 +137,7 @@ class Launch:
         """Return every process with this home in its environment, tasks included, but no server for later tests."""
         others = {os.getpid()}
         if WARM_DIRECTORY in self.env:
-            from tflaunch_worker.features.preload import warm_client  # only the tests of a room need it
+            from tflaunch_worker.features.preload import warm_client  # only the tests of a feature need it
 
             others.update(server["pid"] for server in warm_client.living_servers(self.env[WARM_DIRECTORY]).values())
         return [process for process in processes_with("TFLAUNCH_HOME", str(self.home)) if process.pid not in others]

@@ -14,8 +14,8 @@ from tflaunch.client.control_client import ControlClient, NoSupervisorError
 from tflaunch.client.run_list import RememberedRuns, RunEntry
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.errors import TflaunchError
+from tflaunch.feature import Feature, Location
 from tflaunch.plan import serialize
-from tflaunch.rooms import Location, Room
 from tflaunch.store import run_lock
 from tflaunch.store.history import Figures, HistoryWriter, Moment
 from tflaunch.store.journal import Journal, read_journal
@@ -137,8 +137,8 @@ def test_places_are_asked_in_order_and_imported_for_their_runs_only(monkeypatch:
     (path / "ours").touch()
     (path / "theirs").touch()
     places = [Location((name,), f"{__name__}:{name}") for name in ("ours", "theirs")]
-    room = Room(locations=(Location(("no",), "no.module:no"), *places))
-    monkeypatch.setattr(run_location, "rooms", lambda: {"some": room})
+    feature = Feature(locations=(Location(("no",), "no.module:no"), *places))
+    monkeypatch.setattr(run_location, "features", lambda: {"some": feature})
     assert locate_run(path) is THEIRS
 
 

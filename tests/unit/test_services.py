@@ -1,4 +1,4 @@
-"""What rooms do in an agent: their services are made when they are needed."""
+"""What features do in an agent: their services are made when they are needed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from support.played_agent import Answers, agent_parts
 from tflaunch_worker import fields, spawn
 from tflaunch_worker.agent.services import Service, Services
-from tflaunch_worker.rooms import RAISE_FAULTS, Room, load, rooms
-from tflaunch_worker.rooms import start_guard as start_guard_by_room
+from tflaunch_worker.feature import RAISE_FAULTS, Feature, features, load
+from tflaunch_worker.feature import start_guard as start_guard_by_feature
 
 pytestmark = pytest.mark.unit
 
@@ -63,10 +63,10 @@ def start_guard(recipe: str, python: Any, directory: str, title: str, link: Any)
     return 7 if recipe == "known" else None
 
 
-ROOMS = {
-    "counter": Room(f"{__name__}:Counter", calls=("count",)),
-    "watcher": Room(f"{__name__}:Watcher", moments=("begin_task",)),
-    "starter": Room(f"{__name__}:Starter", moments=("start_task",), guards=f"{__name__}:start_guard"),
+FEATURES = {
+    "counter": Feature(f"{__name__}:Counter", calls=("count",)),
+    "watcher": Feature(f"{__name__}:Watcher", moments=("begin_task",)),
+    "starter": Feature(f"{__name__}:Starter", moments=("start_task",), guards=f"{__name__}:start_guard"),
 }
 
 
@@ -74,12 +74,12 @@ ROOMS = {
 def services(monkeypatch: pytest.MonkeyPatch) -> Services:
     Counter.made.clear()
     Watcher.noted.clear()
-    monkeypatch.setattr("tflaunch_worker.agent.services.rooms", lambda: ROOMS)
+    monkeypatch.setattr("tflaunch_worker.agent.services.features", lambda: FEATURES)
     return Services(agent_parts(), Answers().calls)
 
 
 def test_a_service_is_made_for_its_first_call(services: Services) -> None:
-    """Its room says how fields are checked, with the call's number; a kind that no room serves is unknown."""
+    """Its feature says how fields are checked, with the call's number; a kind that no feature serves is unknown."""
     assert Counter.made == []
     assert sorted(services.checks("count")) == ["by", "call"]
     with pytest.raises(ValueError, match="unknown"):
@@ -90,7 +90,7 @@ def test_a_service_is_made_for_its_first_call(services: Services) -> None:
     assert len(Counter.made) == 1
 
 
-def test_a_service_takes_part_from_the_moment_that_its_room_names(services: Services) -> None:
+def test_a_service_takes_part_from_the_moment_that_its_feature_names(services: Services) -> None:
     task: Any = "worker:0"
     services.stop_task("worker:0")
     assert services.explain_kill() == []
@@ -120,7 +120,7 @@ def test_a_task_that_hangs_is_ended_when_all_have_looked_at_it(services: Service
     assert ended == ["at once", "later"]
 
 
-def test_a_task_that_names_modules_may_be_started_by_a_room(services: Services) -> None:
+def test_a_task_that_names_modules_may_be_started_by_a_feature(services: Services) -> None:
     """Others are executed as they are; what has started none leaves nothing for later runs."""
     refused: list[bool] = []
     for modules in ((), ("json",)):
@@ -152,8 +152,8 @@ class Failing(Service):
 def test_a_service_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     """Its calls are refused from then on, that which waits, too; a task is executed; others serve on."""
     monkeypatch.delenv(RAISE_FAULTS)
-    failing = Room(f"{__name__}:Failing", calls=("fail",), moments=("begin_task", "start_task"))
-    monkeypatch.setattr("tflaunch_worker.agent.services.rooms", lambda: {"failing": failing, **ROOMS})
+    failing = Feature(f"{__name__}:Failing", calls=("fail",), moments=("begin_task", "start_task"))
+    monkeypatch.setattr("tflaunch_worker.agent.services.features", lambda: {"failing": failing, **FEATURES})
     answers, executed, command = Answers(), list[bool](), spawn.Command(["python"], {}, "/", ("json",))
     services = Services(agent_parts(), answers.calls)
     answers.begin(services.watch_faults, kind="watch_faults")
@@ -181,26 +181,26 @@ def test_a_service_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch, at: s
     assert answers.ask(services.serve, kind="count", by=2)[0] == {"counted": 2}
 
 
-def test_a_guard_is_started_by_the_room_that_has_what_the_recipe_asks_for(
+def test_a_guard_is_started_by_the_feature_that_has_what_the_recipe_asks_for(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A room without another way has a task executed; an error of no room is not excused."""
+    """A feature without another way has a task executed; an error of no feature is not excused."""
     refused: list[bool] = []
     base: Any = Service(agent_parts())
     assert base.start_task(spawn.Command([], {}, "/"), None, lambda: refused.append(True)) is None
     assert refused == [True]
-    monkeypatch.setattr("tflaunch_worker.rooms.rooms", lambda: ROOMS)
-    assert [start_guard_by_room(recipe, [], "/", "", base) for recipe in ("known", "other")] == [7, None]
+    monkeypatch.setattr("tflaunch_worker.feature.features", lambda: FEATURES)
+    assert [start_guard_by_feature(recipe, [], "/", "", base) for recipe in ("known", "other")] == [7, None]
     assert not services.excuse(IndexError())
 
 
-def test_what_rooms_declare_is_there_and_no_two_serve_the_same_calls() -> None:
+def test_what_features_declare_is_there_and_no_two_serve_the_same_calls() -> None:
     """Each serves the calls that it checks, and takes part in moments that there are."""
-    for room in rooms().values():
-        service = load(room.service)
-        assert sorted(service.CALLS) == sorted(room.calls)
-        assert all(callable(getattr(service, kind)) for kind in room.calls)
-        assert all(callable(getattr(Service, moment)) for moment in room.moments)
-        assert not room.guards or callable(load(room.guards))
-    kinds = [kind for room in rooms().values() for kind in room.calls]
+    for feature in features().values():
+        service = load(feature.service)
+        assert sorted(service.CALLS) == sorted(feature.calls)
+        assert all(callable(getattr(service, kind)) for kind in feature.calls)
+        assert all(callable(getattr(Service, moment)) for moment in feature.moments)
+        assert not feature.guards or callable(load(feature.guards))
+    kinds = [kind for feature in features().values() for kind in feature.calls]
     assert len(kinds) == len(set(kinds))

@@ -64,7 +64,7 @@ def test_a_job_that_trains() -> None:
     ]
 
 
-def test_columns_of_rooms_follow_the_metrics_and_a_step_that_was_read_from_output_is_marked() -> None:
+def test_columns_of_features_follow_the_metrics_and_a_step_that_was_read_from_output_is_marked() -> None:
     """It has not been reported, and without a speed nothing is known about the end."""
     few: dict[str, Any] = {"is_progress_from_output": True, "steps_per_second": None, "rss_bytes": None}
     titles, row = shown(status([task(0, **few, columns={"warnings": 2, "share": 0.5})]))[1:]

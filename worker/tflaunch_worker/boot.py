@@ -223,7 +223,7 @@ def _started_by_other(directory: str, request: dict[str, Any]) -> socket.socket 
     """Have another process start guard and agent; return a link to the agent, or None if there is none."""
     if not request.get("warm"):
         return None
-    from tflaunch_worker.rooms import start_guard
+    from tflaunch_worker.feature import start_guard
 
     ours, theirs = socket.socketpair()
     with theirs:

@@ -5,7 +5,7 @@ object whose ``kind`` names it) and a body of raw bytes, empty except for output
 messages are in the past tense; a supervisor's are imperative. They are of three sorts. *Orders* are numbered, and sent
 again until they are obeyed; what comes of them are *events*, numbered too, and sent again until they are recorded.
 *Calls* are answered over the same link (``answered``, before it any number of ``told``), or lost with it.
-What an agent takes is in `agent.orders` and in the ``CALLS`` of rooms; what a supervisor takes is in the launcher's
+What an agent takes is in `agent.orders` and in the ``CALLS`` of features; what a supervisor takes is in the launcher's
 `agents.session`, and, of events, in `core.events`.
 Lengths are checked before any content is used.
 

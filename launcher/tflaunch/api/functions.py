@@ -21,9 +21,9 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.feature import features, load
 from tflaunch.install_command import command_for_extra
 from tflaunch.plan.model import FUNCTION_PROGRAM, Plan
-from tflaunch.rooms import load, rooms
 from tflaunch_worker import function as caller
 from tflaunch_worker import wire
 from tflaunch_worker.printable import printable
@@ -71,7 +71,7 @@ class Call:
                 what = f"{self._name} cannot be sent to the tasks: {error}"
                 raise TflaunchError(f"{what}; create what cannot be pickled inside of it", EXIT_USAGE) from error
             self._known: dict[str, object] = {"name": self._name, "python": list(sys.version_info[:2])}
-            for describe in (load(room.functions) for room in rooms().values() if room.functions):
+            for describe in (load(feature.functions) for feature in features().values() if feature.functions):
                 self._known.update(describe(self._name, sent, self._data))
 
     def places_beside(self, plan: Plan) -> list[str]:

@@ -18,7 +18,7 @@ from tflaunch.client import runs
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, describe_os_error
-from tflaunch.rooms import engines, load
+from tflaunch.feature import engines, load
 from tflaunch.runtime import launch, supervisor_process
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ def explain(run: str | None, as_json: bool) -> None:
         return tail(observer.logs, task, count)
 
     found = explain_run(observer.job, current, lines, time.time(), observer.known)
-    # What helps further may be a command of a room that is missing here.
+    # What helps further may be a command of a feature that is missing here.
     found = found._replace(next=tuple(command for command in found.next if command.split()[1] in verbs()))
     if as_json:
         click.echo(json.dumps(records.as_json(found), indent=2))

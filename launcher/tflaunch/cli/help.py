@@ -62,7 +62,7 @@ def help_(context: click.Context, command: str | None, with_more: bool) -> None:
 
 def no_such_command(name: str, known: Collection[str]) -> click.UsageError:
     """Return the error for an unknown command, with the most likely intended one."""
-    # What is meant may belong to a room that is missing here.
+    # What is meant may belong to a feature that is missing here.
     meanings = {verb: verb for verb in known} | {
         verb: meant for verb, meant in MEANINGS.items() if _is_here(meant, known)
     }

@@ -13,8 +13,8 @@ from tflaunch.core.actions import Action
 from tflaunch.core.annotations import Annotation
 from tflaunch.core.event_records import kind_of
 from tflaunch.core.events import Event
+from tflaunch.feature import load
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch.rooms import load
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}

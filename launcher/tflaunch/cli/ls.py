@@ -11,7 +11,7 @@ from tflaunch.cli.arguments.launch import engine_of_runs
 from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import WholeNumber, json_option, moment_in, say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.rooms import engines, load
+from tflaunch.feature import engines, load
 
 
 @click.command()

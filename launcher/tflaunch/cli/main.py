@@ -15,9 +15,9 @@ from tflaunch.errors import (
     SupervisedElsewhereError,
     TflaunchError,
     describe_os_error,
-    no_room,
+    out_of_resources,
 )
-from tflaunch.rooms import Verb, load, rooms
+from tflaunch.feature import Verb, features, load
 
 _reserve = [bytearray(1 << 20)]  # what telling of a lack of memory needs
 _GROUPS = ("Before a run", "Look at runs", "Act on runs", "Help")
@@ -64,8 +64,8 @@ _OWN_VERBS = {
 def verbs() -> dict[str, Verb]:
     """Return all commands by name, in the order of `tflaunch --help`."""
     found = dict(_OWN_VERBS)
-    for room in rooms().values():
-        found |= room.verbs
+    for feature in features().values():
+        found |= feature.verbs
     groups = (*_GROUPS, _MORE)
     listed = list(groups)
     waiting = list(found)
@@ -107,7 +107,9 @@ class _Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Return the command with this name, None if there is none."""
         verb = _OWN_VERBS.get(name) or verbs().get(name)
-        programs = {} if verb else {each: place for room in rooms().values() for each, place in room.programs.items()}
+        programs = (
+            {} if verb else {each: place for feature in features().values() for each, place in feature.programs.items()}
+        )
         if verb is None and name not in programs:
             return None
         command: click.Command = load(verb.place if verb else programs[name])
@@ -155,7 +157,7 @@ def _run() -> int:
 def _end_with(error: Exception) -> int:
     """Print a sentence about an error of the system, and return the exit code; raise any other error again."""
     _reserve.clear()
-    sentence = describe_os_error(error) if isinstance(error, OSError) else no_room(error)
+    sentence = describe_os_error(error) if isinstance(error, OSError) else out_of_resources(error)
     if not sentence:
         raise error
     click.echo(f"tflaunch: {sentence}", err=True)

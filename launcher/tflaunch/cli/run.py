@@ -25,7 +25,7 @@ from tflaunch.cli.arguments.launch import (
 from tflaunch.cli.arguments.spec import WholeNumber, require_program, say, set_option, warn
 from tflaunch.cli.up import start_spec
 from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
-from tflaunch.rooms import engines
+from tflaunch.feature import engines
 
 _SOURCE = "command line"
 _STDOUT = "-"

@@ -16,9 +16,9 @@ from tflaunch.cli.arguments.launch import (
     LaunchOptions,
     check_extras,
     engine_option,
+    feature_options,
     flag_of,
     launch_options,
-    room_options,
     settings_of,
 )
 from tflaunch.cli.arguments.select import complete_runs
@@ -31,7 +31,7 @@ from tflaunch.cli.arguments.spec import (
     set_option,
     warn,
 )
-from tflaunch.rooms import engines, load, rooms
+from tflaunch.feature import engines, features, load
 
 if TYPE_CHECKING:
     from tflaunch.client.output_sink import OutputSink
@@ -96,9 +96,9 @@ def up(
       tflaunch up --resume cluster-20260102-030405-6789
     """
     if resume is not None:
-        with_it = [flag_of(name) for name, option in room_options().items() if option.goes_with_resume]
+        with_it = [flag_of(name) for name, option in feature_options().items() if option.goes_with_resume]
         taken = (spec, command, settings, options.name, options.log_dir, engine, options.settings)
-        if any(taken) or not all(room_options()[name].goes_with_resume for name in options.extras):
+        if any(taken) or not all(feature_options()[name].goes_with_resume for name in options.extras):
             *words, last = ["-d", "-q", "-v", *with_it]
             raise click.UsageError(
                 f"write tflaunch up --resume {resume}: --resume takes the rest from the run itself; "
@@ -152,7 +152,7 @@ def start(launching: Launching) -> int:
     from tflaunch.runtime.run_config import RunConfig
 
     check_extras(launching)
-    for starting in (starting for room in rooms().values() for starting in room.starting):
+    for starting in (starting for feature in features().values() for starting in feature.starting):
         if starting.is_wanted(launching):
             return int(load(starting.place)(launching))
     options, plan = launching.options, launching.plan

@@ -1,4 +1,4 @@
-"""Where a run lives: on this machine, or where a room adds, such as a batch system.
+"""Where a run lives: on this machine, or where a feature adds, such as a batch system.
 
 `locate_run` tells it by the files in the run's directory. Commands ask the location that it returns, and do not know
 which others there are.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tflaunch.rooms import load, rooms
+from tflaunch.feature import features, load
 from tflaunch.store import run_lock
 from tflaunch.store.run_dir import JOURNAL_NAME, SOCKET_NAME
 from tflaunch_worker.linux import short_path
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def locate_run(directory: Path) -> RunLocation:
     """Return where the run in a directory lives; a directory that does not exist is on this machine, too."""
-    for declared in (location for room in rooms().values() for location in room.locations):
+    for declared in (location for feature in features().values() for location in feature.locations):
         if any(os.path.lexists(f"{directory}/{mark}") for mark in declared.marks):
             found: RunLocation | None = load(declared.finder)(directory)
             if found is not None:

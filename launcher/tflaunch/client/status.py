@@ -13,7 +13,7 @@ from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.explain.status import StatusInputs, status
-from tflaunch.rooms import ask, rooms
+from tflaunch.feature import ask, features
 from tflaunch.store.log_writer import tail
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.connect import connectors_for
@@ -27,7 +27,9 @@ def current_status(directory: Path) -> Status:
     """
     current = status_of_supervisor(directory) or _status_of_journal(directory)
     logs = Path(current.logs)
-    columns = [ask(name, room.columns, directory, current) or {} for name, room in rooms().items() if room.columns]
+    columns = [
+        ask(name, feature.columns, directory, current) or {} for name, feature in features().items() if feature.columns
+    ]
 
     def complete(task: TaskStatus) -> TaskStatus:
         told = {title: value for values in columns for title, value in values.get(task.task, {}).items()}

@@ -55,8 +55,8 @@ EXTENSION = "x-"
 
 TASK_FIELDS = ("cluster", "discover", "sidecars")
 
-SERVED_BY_ROOMS = ("checkpoints", "collect", "kubernetes", "notify", "preload", "retention", "slurm", "warm")
-"""Fields that have an effect only with a room that declares them."""
+SERVED_BY_FEATURES = ("checkpoints", "collect", "kubernetes", "notify", "preload", "retention", "slurm", "warm")
+"""Fields that have an effect only with a feature that declares them."""
 
 # A private name: the documented variable comes too late to spare the import of `importlib.metadata`, and tasks would
 # inherit it. Where a version of pydantic has no such module, it looks for plugins, and this takes 20 ms longer.

@@ -1,7 +1,7 @@
 """Engines: sources of hosts that a spec does not name, and how to run a command on those hosts.
 
-Each engine is a class in a module of its own. Those that are not built in are in the ``discover`` of a `Room`, also of
-another package; the name there precedes the colon in ``"discover": "NAME:REST"``.
+Each engine is a class in a module of its own. Those that are not built in are in the ``discover`` of a `Feature`, also
+of another package; the name there precedes the colon in ``"discover": "NAME:REST"``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from tflaunch.rooms import load, rooms
+from tflaunch.feature import features, load
 
 
 class NotFoundError(Exception):
@@ -82,24 +82,14 @@ def find_engine(name: str) -> Engine:
     if name in _BUILT_IN:
         module, kind = _BUILT_IN[name]
         return cast("Engine", getattr(import_module(f"tflaunch.discovery.{module}"), kind)())
-    in_rooms = {name: place for room in rooms().values() for name, place in room.discover.items()}
-    if name in in_rooms:
+    in_features = {name: place for feature in features().values() for name, place in feature.discover.items()}
+    if name in in_features:
         try:
-            return cast("Engine", load(in_rooms[name])())
+            return cast("Engine", load(in_features[name])())
         except (ImportError, AttributeError) as error:
-            raise NotFoundError(f"engine {name!r} cannot be imported: {error}", f"mend {in_rooms[name]}") from None
-    known = ", ".join(sorted([*_BUILT_IN, *in_rooms]))
-    raise NotFoundError(f"there is no engine {name!r}", f"use one of {known}, or {_package_of(name)}")
-
-
-def _package_of(name: str) -> str:
-    """Return what makes an engine of another package usable."""
-    from importlib.metadata import entry_points  # slower to import than this whole module
-
-    for point in entry_points(group="tflaunch.discovery", name=name):
-        package = "its package" if point.dist is None else point.dist.name
-        return f"have {package} name it in `discover` of a Room (docs/extending.md), not in tflaunch.discovery"
-    return "install the package that has it"
+            raise NotFoundError(f"engine {name!r} cannot be imported: {error}", f"mend {in_features[name]}") from None
+    known = ", ".join(sorted([*_BUILT_IN, *in_features]))
+    raise NotFoundError(f"there is no engine {name!r}", f"use one of {known}, or install the package that has it")
 
 
 def split_source(text: str) -> tuple[str, str]:

@@ -12,8 +12,8 @@ from tflaunch.clusterspec import load
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.errors import Problem, SpecError
+from tflaunch.feature import ask, features, find_host_maker
 from tflaunch.plan.model import Plan
-from tflaunch.rooms import ask, find_host_maker, rooms
 
 
 def read_spec(
@@ -55,8 +55,8 @@ def plan_spec(
 
 
 def warnings_about_files(spec: Spec, directory: Path) -> list[Problem]:
-    """Return what rooms find in the files that a spec names; its paths are relative to ``directory``."""
-    asked = [ask(name, room.warnings, spec, directory) for name, room in rooms().items() if room.warnings]
+    """Return what features find in the files that a spec names; its paths are relative to ``directory``."""
+    asked = [ask(name, feature.warnings, spec, directory) for name, feature in features().items() if feature.warnings]
     return [problem for found in asked for problem in found or ()]
 
 

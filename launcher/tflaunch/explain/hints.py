@@ -1,4 +1,4 @@
-"""Hints: match a task's last lines against the known problems of rooms. Explains, never decides."""
+"""Hints: match a task's last lines against the known problems of features. Explains, never decides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tflaunch import feature_faults
 from tflaunch.core.restart_rules import is_error_of_peer
-from tflaunch.rooms import load, rooms
+from tflaunch.feature import features, load
 from tflaunch_worker import failures
 from tflaunch_worker.failures import Failure
 
@@ -85,12 +85,12 @@ class HintRule(NamedTuple):
 
 @functools.cache
 def _table() -> list[tuple[str, re.Pattern[str], HintRule]]:
-    """Return the rules of all rooms, each with the name of its room and its compiled pattern."""
+    """Return the rules of all features, each with the name of its feature and its compiled pattern."""
     table: list[tuple[str, re.Pattern[str], HintRule]] = []
-    for name, room in rooms().items():
-        if room.hints:
+    for name, feature in features().items():
+        if feature.hints:
             with feature_faults.isolated(name):
-                table += [(name, re.compile(rule.pattern), rule) for rule in load(room.hints)]
+                table += [(name, re.compile(rule.pattern), rule) for rule in load(feature.hints)]
     return table
 
 

@@ -79,7 +79,7 @@ class TaskStatus(NamedTuple):
     last_line: str | None = None
     """The last line of its output; the supervisor leaves it out, as readers have the log."""
     columns: Mapping[Name, float] | None = None
-    """What rooms tell about it, each under its title; the supervisor leaves it out, too."""
+    """What features tell about it, each under its title; the supervisor leaves it out, too."""
 
     @property
     def total_steps(self) -> float | None:

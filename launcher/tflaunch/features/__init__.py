@@ -1,1 +1,1 @@
-"""The features of tflaunch, a room each: a folder that can be deleted to take the feature out (`tflaunch.rooms`)."""
+"""The features of tflaunch: each is a folder that can be deleted to take it out (`tflaunch.feature`)."""

@@ -104,7 +104,7 @@ class HostPlan(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What reaches it unless it is this machine: a command such as ``docker exec``, or ssh (`Room.connectors`)."""
+        """What reaches it unless it is this machine: a command (``docker exec``), or ssh (`Feature.connectors`)."""
         return "ssh" if self.docker is None and self.engine is None else "command"
 
     @property

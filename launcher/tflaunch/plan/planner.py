@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tflaunch.clusterspec.model import Role, Secret, Spec
 from tflaunch.clusterspec.templates import quote
 from tflaunch.clusterspec.values import LOCALHOST, ROLES, Address
+from tflaunch.feature import find_host_maker
 from tflaunch.plan import placeholders, placement, tensorboard
 from tflaunch.plan.attempts import resolve
 from tflaunch.plan.gpu_shares import Member
@@ -33,7 +34,6 @@ from tflaunch.plan.model import (
     TimeoutsPlan,
 )
 from tflaunch.plan.task_env import Environments, Places
-from tflaunch.rooms import find_host_maker
 
 _PYTHONS = ("python", "python3")
 _WARM_BY_DEFAULT = ("tensorflow",)

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from tflaunch.clusterspec import templates
-from tflaunch.clusterspec.model import SERVED_BY_ROOMS, Host, Role, Spec
+from tflaunch.clusterspec.model import SERVED_BY_FEATURES, Host, Role, Spec
 from tflaunch.clusterspec.values import EVERY_HOST, ROLES
-from tflaunch.errors import Problem, missing_room
+from tflaunch.errors import Problem, missing_feature
+from tflaunch.feature import served_fields
 from tflaunch.plan import placeholders, placement
 from tflaunch.plan.gpu_shares import trains_on_gpu
 from tflaunch.plan.task_starter import find_task_starter
-from tflaunch.rooms import served_fields
 from tflaunch_worker.readable import duration_words
 
 _SHORTEST_HEARTBEAT = 0.5
@@ -239,14 +239,14 @@ def _starts(spec: Spec) -> Iterator[Problem]:
     yield from find_task_starter(spec).find_problems(spec)
 
 
-def _missing_rooms(spec: Spec) -> Iterator[Problem]:
-    for field in SERVED_BY_ROOMS:
+def _missing_features(spec: Spec) -> Iterator[Problem]:
+    for field in SERVED_BY_FEATURES:
         if field in spec.model_fields_set and field not in served_fields():
-            yield missing_room(field)
+            yield missing_feature(field)
 
 
 RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
-    _missing_rooms,
+    _missing_features,
     _names_of_sidecars,
     _tensorboard,
     _gpus,

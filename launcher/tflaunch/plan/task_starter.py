@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tflaunch.errors import Problem
+from tflaunch.feature import features, load
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch.rooms import load, rooms
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.model import Spec
@@ -17,7 +17,7 @@ REFUSED = "no: "
 
 
 class TaskStarter:
-    """Has the commands of tasks executed; the base of what rooms do instead. Pure."""
+    """Has the commands of tasks executed; the base of what features do instead. Pure."""
 
     def find_problems(self, spec: Spec) -> Iterator[Problem]:
         """Yield what speaks against it in a spec."""
@@ -38,7 +38,7 @@ class TaskStarter:
 
 def find_task_starter(made: Spec | Plan) -> TaskStarter:
     """Return what starts the tasks of a spec or plan."""
-    starters = (item for room in rooms().values() for item in room.task_starters.items())
+    starters = (item for feature in features().values() for item in feature.task_starters.items())
     place = next((place for field, place in starters if getattr(made, field, None)), None)
     starter: TaskStarter = TaskStarter() if place is None else load(place)()
     return starter

@@ -67,7 +67,7 @@ class Service:
         self._server: ControlServer | None = None
 
     def listen(self, directory: Path, answer_other: AnswerOther) -> None:
-        """Listen in the run's directory; its journal must exist. ``answer_other`` answers what rooms answer.
+        """Listen in the run's directory; its journal must exist. ``answer_other`` answers what features answer.
 
         Raises:
             OSError: the socket cannot be created.

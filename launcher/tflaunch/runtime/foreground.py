@@ -14,7 +14,7 @@ from typing import Any
 from tflaunch.core import policy, replay, step
 from tflaunch.core.events import HostLost, Interrupted, StopRequested
 from tflaunch.core.job_state import Job
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError, no_room
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError, out_of_resources
 from tflaunch.explain import status, summary
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan.model import Plan
@@ -107,7 +107,7 @@ def _supervise(
                     try:
                         serve(run, runtime)
                     except (OSError, RuntimeError, MemoryError) as error:
-                        _end_without_room(run, runtime, error)
+                        _end_without_resources(run, runtime, error)
                         raise
                     found = runtime.watchers.finish(run)
                 code = _last_words(run, runtime, found)
@@ -117,9 +117,9 @@ def _supervise(
     return code
 
 
-def _end_without_room(run: Run, runtime: Runtime, error: Exception) -> None:
+def _end_without_resources(run: Run, runtime: Runtime, error: Exception) -> None:
     """If an error says that there is no room for what supervises tasks, end them, record why, and raise that."""
-    if sentence := no_room(error):
+    if sentence := out_of_resources(error):
         job, now = run.job, runtime.collaborators.mailbox.now()
         for host, session in runtime.collaborators.sessions.items():
             session.leave()

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tflaunch.client.secret_values import find_secrets, read_secrets
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, missing_room
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, missing_feature
+from tflaunch.feature import features, find_host_maker, load
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
-from tflaunch.rooms import find_host_maker, load, rooms
 from tflaunch.runtime.run_config import RunConfig, on_screen
 from tflaunch.store import run_lock
 from tflaunch.store.run_dir import RunDirectory
@@ -264,12 +264,12 @@ def code_for_hosts(plan: Plan, directory: Path | None = None) -> UserCode | None
     """Return the user's code if some host needs a copy of it: that which was kept in the run's ``directory``, if any.
 
     Raises:
-        TflaunchError: part of it cannot be read, or no room copies code.
+        TflaunchError: part of it cannot be read, or no feature copies code.
     """
     if plan.sync is None or all(host.is_like_here for host in plan.hosts):
         return None
-    place = next((room.code for room in rooms().values() if room.code), "")
+    place = next((feature.code for feature in features().values() if feature.code), "")
     if not place:
-        raise TflaunchError(missing_room("sync").sentence(), EXIT_USAGE)
+        raise TflaunchError(missing_feature("sync").sentence(), EXIT_USAGE)
     code: UserCode = load(place)(plan, directory)
     return code

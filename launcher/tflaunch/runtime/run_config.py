@@ -25,7 +25,7 @@ def on_screen(
 class RunConfig(NamedTuple):
     """How one run is supervised.
 
-    ``code``: the user's code, if hosts need a copy; ``extras``: what rooms were asked for, by the names of options;
+    ``code``: the user's code, if hosts need a copy; ``extras``: what features were asked for, by the names of options;
     ``is_detached``: in a separate process that survives this terminal; ``owner``: the PID of a parent process with
     which the run ends. ``say`` shows the messages about a detached run until its tasks are running; with ``is_quiet``,
     only warnings and a failure. For an attached run, ``sink`` builds the output sink from the names of the tasks, and

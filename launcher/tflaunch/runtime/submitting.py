@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import prepare
 from tflaunch.errors import Problem
-from tflaunch.rooms import engines, load
+from tflaunch.feature import engines, load
 from tflaunch.store.run_dir import RunDirectory
 
 

@@ -1,4 +1,4 @@
-"""What rooms do while a run is supervised: observe the job, answer requests, and add to the end of the run."""
+"""What features do while a run is supervised: observe the job, answer requests, and add to the end of the run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tflaunch.core.host_state import CHECKPOINT
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import Status
+from tflaunch.feature import Watching, features, load
 from tflaunch.mailbox import Mailbox
-from tflaunch.rooms import Watching, load, rooms
 from tflaunch.runtime.control_server import Caller, RefusedError
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.run_config import RunConfig
@@ -70,7 +70,7 @@ class Watcher:
         """Take the job's state after a step at time ``now``."""
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> None:
-        """Answer a request of a kind that the room declares.
+        """Answer a request of a kind that the feature declares.
 
         Raises:
             RefusedError: it cannot be fulfilled.
@@ -116,7 +116,7 @@ class Watchers:
         self._supervision = supervision
         self._thread = threading.current_thread()
         self._made: dict[Watching, Watcher] = {}
-        self._feature_of = {watching: name for name, room in rooms().items() for watching in room.watchers}
+        self._feature_of = {watching: name for name, feature in features().items() for watching in feature.watchers}
         self._answering = {kind: watching for watching in self._feature_of for kind in watching.requests}
         feature_faults.tell_with(self._take_fault)
         for watching, feature in self._feature_of.items():
@@ -179,10 +179,10 @@ class Watchers:
         self._each(lambda watcher: watcher.watch(job, now))
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> bool:
-        """Have a request answered as `Watcher.answer` does; return whether a room answers its kind.
+        """Have a request answered as `Watcher.answer` does; return whether a feature answers its kind.
 
         Raises:
-            RefusedError: it cannot be fulfilled, or the room that answers it has failed.
+            RefusedError: it cannot be fulfilled, or the feature that answers it has failed.
             ValueError: it is malformed.
         """
         watching = self._answering.get(message["kind"])

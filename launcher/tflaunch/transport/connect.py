@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from tflaunch.errors import EXIT_USAGE, TflaunchError, missing_room
+from tflaunch.errors import EXIT_USAGE, TflaunchError, missing_feature
+from tflaunch.feature import features, find_host_maker, load
 from tflaunch.plan.model import HostPlan, Plan
 from tflaunch.plan.task_starter import find_task_starter
-from tflaunch.rooms import find_host_maker, load, rooms
 from tflaunch.transport.base import AgentConnector
 from tflaunch.transport.local import LocalConnector
 
@@ -31,7 +31,7 @@ def connectors_for(plan: Plan, directory: Directory) -> dict[str, AgentConnector
     """Return the connector for each host of a plan, without connecting.
 
     Raises:
-        TflaunchError: a host needs a room or a discovery engine that is not installed here.
+        TflaunchError: a host needs a feature or a discovery engine that is not installed here.
     """
     maker = find_host_maker(plan)
     if maker is not None:
@@ -51,7 +51,7 @@ def connectors_for(plan: Plan, directory: Directory) -> dict[str, AgentConnector
 
 
 def _place_of_connectors(host: HostPlan) -> str:
-    for connectors in (_OURS, *(room.connectors for room in rooms().values())):
+    for connectors in (_OURS, *(feature.connectors for feature in features().values())):
         if host.kind in connectors:
             return connectors[host.kind]
-    raise TflaunchError(missing_room(f"host {host.host}").sentence(), EXIT_USAGE)
+    raise TflaunchError(missing_feature(f"host {host.host}").sentence(), EXIT_USAGE)

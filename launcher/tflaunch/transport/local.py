@@ -13,7 +13,7 @@ from typing import NamedTuple
 import tflaunch_worker
 from tflaunch import private_files
 from tflaunch.transport.base import AgentGoneError, LinkError
-from tflaunch_worker import boot, linux, orphans, procfs, rooms
+from tflaunch_worker import boot, feature, linux, orphans, procfs
 from tflaunch_worker.linux import short_path
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard import main; main()"
@@ -40,7 +40,7 @@ class LocalConnector:
         Args:
             directory: a private directory for the agent's socket, spools and log; created if it is missing.
             run: the run's name, shown in process lists.
-            warm: the recipe of a process of an earlier run that may start them (see `rooms.start_guard`).
+            warm: the recipe of a process of an earlier run that may start them (see `feature.start_guard`).
         """
         self._directory = directory
         self._run = run
@@ -85,7 +85,7 @@ class LocalConnector:
         if self._warm is None:
             return False
         place = str(self._directory)
-        guard = rooms.start_guard(self._warm, _PYTHON, place, f"{_TITLE}{self._run}", link)
+        guard = feature.start_guard(self._warm, _PYTHON, place, f"{_TITLE}{self._run}", link)
         self._note_guard(guard)
         return guard is not None
 

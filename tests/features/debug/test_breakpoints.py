@@ -24,7 +24,7 @@ from tflaunch.explain.wording import place_of
 from tflaunch.features.debug import LINK_LOST
 from tflaunch.features.debug.debugger_relay import Debugging
 from tflaunch.tui import layout
-from tflaunch_worker.features.debug import ROOM, breakpoints
+from tflaunch_worker.features.debug import FEATURE, breakpoints
 from tflaunch_worker.features.debug.in_tasks import tflaunch_breakpoint
 
 pytestmark = pytest.mark.unit
@@ -110,7 +110,7 @@ def test_tasks_and_agents_agree() -> None:
     """The module of tasks cannot import the agent's."""
     assert tflaunch_breakpoint.SOCKET_NAME == breakpoints.SOCKET_NAME
     hook = f"{tflaunch_breakpoint.__name__.rpartition('.')[2]}.{tflaunch_breakpoint.stop.__name__}"
-    assert ROOM.variables["PYTHONBREAKPOINT"].value == hook
+    assert FEATURE.variables["PYTHONBREAKPOINT"].value == hook
 
 
 class Screen(SimpleNamespace):

@@ -133,7 +133,7 @@ class Agent:
     # ---- orders and calls of the supervisor
 
     def _all_orders(self) -> dict[str, Callable[[dict[str, Any]], None]]:
-        """Return what obeys each kind of message that is not a call to a room."""
+        """Return what obeys each kind of message that is not a call to a feature."""
         served = self._calls.served_by
         return {
             "hello": self._hello,

@@ -98,7 +98,7 @@ class Host:
         return Task(command, stream, processes, self._loop, listener, observer)
 
     def start(self, task: Task, starter: Services | None) -> None:
-        """Start a task, or have a room start it."""
+        """Start a task, or have a feature start it."""
         task.start(self.settings, starter)
 
     def usable_memory(self) -> int | None:

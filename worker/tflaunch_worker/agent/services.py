@@ -1,4 +1,4 @@
-"""What rooms do in an agent: serve calls of the supervisor, and follow the tasks.
+"""What features do in an agent: serve calls of the supervisor, and follow the tasks.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
 """
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Iterator, Mapping, NamedTuple, Protocol
 
 from tflaunch_worker.agent import orders
-from tflaunch_worker.rooms import FEATURES, RAISE_FAULTS, describe_error, load, name_of_raiser, rooms
+from tflaunch_worker.feature import FEATURES, RAISE_FAULTS, describe_error, features, load, name_of_raiser
 
 if TYPE_CHECKING:
     from tflaunch_worker import spawn
@@ -59,7 +59,7 @@ class AgentParts(NamedTuple):
 
 
 class Service:
-    """The base of what a room does in an agent: does nothing.
+    """The base of what a feature does in an agent: does nothing.
 
     Each kind of call is served by the method of its name, which takes the `Call` and the checked message.
     """
@@ -111,10 +111,10 @@ class Service:
 
 
 class _Start:
-    """A start that a room has under way; ``refused`` has the program executed."""
+    """A start that a feature has under way; ``refused`` has the program executed."""
 
-    def __init__(self, room: str, refused: Callable[[], None]) -> None:
-        self.room = room
+    def __init__(self, feature: str, refused: Callable[[], None]) -> None:
+        self.feature = feature
         self.refused = refused
         self.pending: Pending | None = None
 
@@ -129,24 +129,24 @@ class Services:
         self.agent = agent
         self._calls = calls
         self._made: dict[str, Service] = {}
-        self._rooms = dict(rooms())
-        self._serving = {kind: name for name, room in self._rooms.items() for kind in room.calls}
+        self._features = dict(features())
+        self._serving = {kind: name for name, feature in self._features.items() for kind in feature.calls}
         self._left_out: dict[str, str] = {}
         self._watching: list[Call] = []
         self._starts: list[_Start] = []
 
-    # ---- faults of rooms
+    # ---- faults of features
 
     @contextmanager
     def _isolated(self, name: str) -> Iterator[None]:
-        """Leave out a room if the block raises an error."""
+        """Leave out a feature if the block raises an error."""
         try:
             yield
         except Exception as error:
             self._leave_out(name, error)
 
     def excuse(self, error: Exception) -> bool:
-        """Return whether a callback of a room has raised this; the room is left out then."""
+        """Return whether a callback of a feature has raised this; the feature is left out then."""
         name = name_of_raiser(error, {FEATURES: ""})
         if name:
             self._leave_out(name, error)
@@ -158,11 +158,11 @@ class Services:
         if name not in self._left_out:
             self._left_out[name] = reason = describe_error(error)
             self._made.pop(name, None)
-            room = self._rooms.pop(name)
-            self._calls.refuse_all(room.calls, reason)
+            feature = self._features.pop(name)
+            self._calls.refuse_all(feature.calls, reason)
             for call in self._watching:
                 call.tell(feature=name, reason=reason)
-            for start in [start for start in self._starts if start.room == name]:
+            for start in [start for start in self._starts if start.feature == name]:
                 self._starts.remove(start)
                 with self._isolated(name):
                     if start.pending is not None:
@@ -170,7 +170,7 @@ class Services:
                 start.refused()
 
     def watch_faults(self, call: Call, message: dict[str, Any]) -> None:
-        """Tell which rooms have failed, and which will."""
+        """Tell which features have failed, and which will."""
         self._watching = [watching for watching in self._watching if watching.is_open] + [call]
         for name, reason in self._left_out.items():
             call.tell(feature=name, reason=reason)
@@ -178,10 +178,10 @@ class Services:
     # ---- calls
 
     def _find(self, name: str) -> Service | None:
-        """Return the service of a room, None if it has failed."""
-        if name not in self._made and name in self._rooms:
+        """Return the service of a feature, None if it has failed."""
+        if name not in self._made and name in self._features:
             with self._isolated(name):
-                self._made[name] = load(self._rooms[name].service)(self.agent)
+                self._made[name] = load(self._features[name].service)(self.agent)
         return self._made.get(name)
 
     @property
@@ -193,7 +193,7 @@ class Services:
         """Return the checks of a call's fields.
 
         Raises:
-            ValueError: no room serves its kind, or the room has failed.
+            ValueError: no feature serves its kind, or the feature has failed.
         """
         name = self._serving.get(kind)
         if name is None:
@@ -204,7 +204,7 @@ class Services:
         return {**service.CALLS[kind], **orders.CALL}
 
     def serve(self, call: Call, message: dict[str, Any]) -> None:
-        """Let the room serve a call to which its kind belongs.
+        """Let the feature serve a call to which its kind belongs.
 
         Raises:
             ValueError: the call is malformed.
@@ -219,17 +219,17 @@ class Services:
         except Exception as error:
             self._leave_out(name, error)
 
-    # ---- starts of tasks by a room
+    # ---- starts of tasks by a feature
 
     def find_starter(self, command: spawn.Command) -> str:
-        """Return the room that may start a task in another way than by executing its command, or ""."""
-        starters = (name for name, room in self._rooms.items() if "start_task" in room.moments)
+        """Return the feature that may start a task in another way than by executing its command, or ""."""
+        starters = (name for name, feature in self._features.items() if "start_task" in feature.moments)
         return next(starters, "") if command.modules else ""
 
     def start_task(
         self, command: spawn.Command, started: Callable[[spawn.Child], None], refused: Callable[[], None]
     ) -> Pending | None:
-        """Start a task as `Service.start_task` does; if the room fails meanwhile, its program is executed."""
+        """Start a task as `Service.start_task` does; if the feature fails meanwhile, its program is executed."""
         name = self.find_starter(command)
         service = self._find(name) if name else None
         if service is None:
@@ -250,7 +250,7 @@ class Services:
         return start.pending
 
     def expect_task(self, command: spawn.Command) -> None:
-        """Let a room prepare for a task that may be started here later."""
+        """Let a feature prepare for a task that may be started here later."""
         name = self.find_starter(command)
         service = self._find(name) if name else None
         if service is not None:
@@ -261,8 +261,8 @@ class Services:
 
     def _at(self, moment: str, do: Callable[[Service], object]) -> None:
         """Let all services that take part in a moment do something."""
-        for name, room in list(self._rooms.items()):
-            if moment in room.moments:
+        for name, feature in list(self._features.items()):
+            if moment in feature.moments:
                 self._find(name)
         for name, service in list(self._made.items()):
             with self._isolated(name):

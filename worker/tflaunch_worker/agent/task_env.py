@@ -3,7 +3,7 @@
 1. What the task inherits: the environment of the agent, or a bare one (`host_vars`).
 2. The variables of the plan (`tflaunch.plan.task_env`), with values that only the host knows.
 3. What it must not inherit is removed, secrets too, which the process gets by itself (`spawn`).
-4. TF_CONFIG, the task's directory and pipe, the variables of rooms, our modules at the end of PYTHONPATH, the Keras
+4. TF_CONFIG, the task's directory and pipe, the variables of features, our modules at the end of PYTHONPATH, the Keras
    that is installed here.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
@@ -17,11 +17,11 @@ import sys
 from typing import TYPE_CHECKING, Any, Iterator
 
 from tflaunch_worker import CODE_NAME, host_vars, spawn, tf_config
+from tflaunch_worker.feature import features
 from tflaunch_worker.inspect import cores, interpreter
-from tflaunch_worker.rooms import rooms
 
 if TYPE_CHECKING:
-    from tflaunch_worker.rooms import Variable
+    from tflaunch_worker.feature import Variable
 
 # Variables by which a plan refers to paths and values that only the host knows.
 _SERVER = "TFLAUNCH_SERVER"
@@ -83,11 +83,11 @@ class TaskEnvironments:
         env["TFLAUNCH_TASK_DIR"] = directory
         env["TFLAUNCH_PROGRESS"] = progress
         library = [self._library] if self._library else []  # where tflaunch is installed, tasks find it there
-        for room, name, variable in _variables():
+        for feature, name, variable in _variables():
             if name not in message["unset"] and not env.get(name):
                 env[name] = variable.value
             if env.get(name) == variable.value:
-                library.append(os.path.join(_PACKAGE, "features", room, variable.modules))
+                library.append(os.path.join(_PACKAGE, "features", feature, variable.modules))
         _append_to_path(env, library)
         program, *arguments = message["argv"]
         argv = [host_vars.expand_path(program, known), *(host_vars.expand(word, known) for word in arguments)]
@@ -131,8 +131,8 @@ class TaskEnvironments:
 
 
 def _variables() -> Iterator[tuple[str, str, Variable]]:
-    """Return each variable of a room: the names of both, and what is declared."""
-    return ((room, name, found) for room, each in rooms().items() for name, found in each.variables.items())
+    """Return each variable of a feature: the names of both, and what is declared."""
+    return ((feature, name, found) for feature, each in features().items() for name, found in each.variables.items())
 
 
 def _known_secrets(secrets: dict[str, str | None]) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""Rooms: each package here is a feature of agents (see `tflaunch_worker.rooms`)."""
+"""What agents do for features: each is a folder that can be deleted (`tflaunch_worker.feature`)."""

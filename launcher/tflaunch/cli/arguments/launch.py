@@ -1,4 +1,4 @@
-"""The options that `up` and `run` share, and those that rooms add to them."""
+"""The options that `up` and `run` share, and those that features add to them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from tflaunch.cli.arguments.spec import fold_option, name_option, quiet_option, verbose_option
-from tflaunch.rooms import Option, engines, load, rooms
+from tflaunch.feature import Option, engines, features, load
 
 if TYPE_CHECKING:
     from tflaunch.plan.model import Plan
@@ -29,7 +29,7 @@ _OPTIONS = (
 
 
 class LaunchOptions(NamedTuple):
-    """The values of the shared options; those of rooms that were given are in ``extras`` and ``settings``."""
+    """The values of the shared options; those of features that were given are in ``extras`` and ``settings``."""
 
     name: str | None = None
     log_dir: Path | None = None
@@ -44,7 +44,7 @@ class LaunchOptions(NamedTuple):
     @property
     def begins_later(self) -> bool:
         """Whether another process begins the run."""
-        return any(room_options()[name].is_for_later for name in self.extras)
+        return any(feature_options()[name].is_for_later for name in self.extras)
 
     @property
     def outlives_terminal(self) -> bool:
@@ -76,20 +76,20 @@ def flag_of(name: str) -> str:
 
 
 @functools.cache
-def room_options() -> Mapping[str, Option]:
-    """Return the options of rooms by the names of their values."""
-    return {name: option for room in rooms().values() for name, option in room.options.items()}
+def feature_options() -> Mapping[str, Option]:
+    """Return the options of features by the names of their values."""
+    return {name: option for feature in features().values() for name, option in feature.options.items()}
 
 
 def check_extras(launching: Launching) -> None:
-    """Check the given options of rooms.
+    """Check the given options of features.
 
     Raises:
         click.UsageError: one of them does not go with how the run is started.
         TflaunchError: it cannot be used.
     """
     for name, value in {**launching.options.settings, **launching.options.extras}.items():
-        option = room_options()[name]
+        option = feature_options()[name]
         if option.engine and not _runs_on(launching, option.engine):
             raise click.UsageError(f"{flag_of(name)} has no effect here; add --on {option.engine}")
         if option.check:
@@ -104,8 +104,8 @@ def _runs_on(launching: Launching, engine: str) -> bool:
 
 
 def settings_of(launching: Launching) -> tuple[str, ...]:
-    """Return the settings of the spec that the engine and the options of rooms mean."""
-    given = tuple(f"{room_options()[name].setting}={value}" for name, value in launching.options.settings.items())
+    """Return the settings of the spec that the engine and the options of features mean."""
+    given = tuple(f"{feature_options()[name].setting}={value}" for name, value in launching.options.settings.items())
     return given if launching.engine is None else (*engines()[launching.engine].settings, *given)
 
 
@@ -132,7 +132,7 @@ def engine_of_runs(command: Callable[..., Any]) -> Callable[..., Any]:
 def _with_settings(
     command: Callable[..., Any], summary: str, is_wanted: Callable[[Option], bool]
 ) -> Callable[..., Any]:
-    settable = {name: option for name, option in room_options().items() if option.engine and option.setting}
+    settable = {name: option for name, option in feature_options().items() if option.engine and option.setting}
     extra = {name: option for name, option in settable.items() if is_wanted(option)}
 
     @functools.wraps(command)
@@ -161,17 +161,17 @@ def _click_option(name: str, option: Option) -> Callable[[Callable[..., Any]], C
 
 
 def launch_options(command: Callable[..., Any], *, is_run: bool = False) -> Callable[..., Any]:
-    """Add the shared options, and those of rooms, to a command, which receives their values as ``options``.
+    """Add the shared options, and those of features, to a command, which receives their values as ``options``.
 
-    ``is_run``: leave out what rooms add to `up` alone.
+    ``is_run``: leave out what features add to `up` alone.
     """
-    extra = {name: option for name, option in room_options().items() if option.is_for_run or not is_run}
+    extra = {name: option for name, option in feature_options().items() if option.is_for_run or not is_run}
 
     @functools.wraps(command)
     def with_wishes(**values: Any) -> Any:
         given = {name: values.pop(name) for name in extra}
         given = {name: value for name, value in given.items() if not (value is None or value is False or value == ())}
-        settings = {name: value for name, value in given.items() if room_options()[name].setting}
+        settings = {name: value for name, value in given.items() if feature_options()[name].setting}
         extras = {name: value for name, value in given.items() if name not in settings}
         shared = {name: values.pop(name) for name in LaunchOptions._fields if name not in {"extras", "settings"}}
         return command(options=LaunchOptions(**shared, extras=extras, settings=settings), **values)

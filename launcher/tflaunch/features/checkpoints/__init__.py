@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Watching
+from tflaunch.feature import Feature, Watching
 
-ROOM = Room(
+FEATURE = Feature(
     fields=("checkpoints",),
     watchers=(
         Watching(

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room
+from tflaunch.feature import Feature
 
-ROOM = Room(code="tflaunch.features.code.selected_files:find_code")
+FEATURE = Feature(code="tflaunch.features.code.selected_files:find_code")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Verb, Watching
+from tflaunch.feature import Feature, Verb, Watching
 
 LINK_LOST = "link_lost"
 """Why a terminal is not attached any more, if no agent says it."""
 
-ROOM = Room(
+FEATURE = Feature(
     verbs={
         "debug": Verb(
             "tflaunch.features.debug.command:debug",

@@ -22,7 +22,7 @@ from tflaunch.cli.arguments.spec import (
     warn,
 )
 from tflaunch.errors import EXIT_PREFLIGHT
-from tflaunch.rooms import engines
+from tflaunch.feature import engines
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.spec_file import SpecFile

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Option, Room, Watching, if_given
+from tflaunch.feature import Feature, Option, Watching, if_given
 
-ROOM = Room(
+FEATURE = Feature(
     options={
         "drill": Option(
             "Inject these faults into the running job, and report if it recovers.",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Verb, Watching
+from tflaunch.feature import Feature, Verb, Watching
 
-ROOM = Room(
+FEATURE = Feature(
     verbs={
         "exec": Verb(
             "tflaunch.features.exec.command:exec_",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Option, Room, Verb, Watching
+from tflaunch.feature import Feature, Option, Verb, Watching
 
-ROOM = Room(
+FEATURE = Feature(
     fields=("collect",),
     options={
         "collect_every": Option(

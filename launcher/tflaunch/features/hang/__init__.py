@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Verb, Watching, always
+from tflaunch.feature import Feature, Verb, Watching, always
 
-ROOM = Room(
+FEATURE = Feature(
     verbs={
         "stacks": Verb(
             "tflaunch.features.hang.command:stacks",

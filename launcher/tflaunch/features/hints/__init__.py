@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room
+from tflaunch.feature import Feature
 
-ROOM = Room(hints="tflaunch.features.hints.hint_rules:RULES")
+FEATURE = Feature(hints="tflaunch.features.hints.hint_rules:RULES")

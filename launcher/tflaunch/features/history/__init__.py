@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Watching, always
+from tflaunch.feature import Feature, Watching, always
 
-ROOM = Room(watchers=(Watching("tflaunch.features.history.history_recorder:HistoryRecorder", always),))
+FEATURE = Feature(watchers=(Watching("tflaunch.features.history.history_recorder:HistoryRecorder", always),))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tflaunch.clusterspec.schema import SCHEMA_URL
 from tflaunch.clusterspec.values import bracketed, is_loopback, parse_address
-from tflaunch.rooms import served_fields
+from tflaunch.feature import served_fields
 from tflaunch_worker import program_source
 
 _HEAD = """\

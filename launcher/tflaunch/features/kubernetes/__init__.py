@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Engine, Location, Option, Room, Starting, Watching
+from tflaunch.feature import Engine, Feature, Location, Option, Starting, Watching
 
-ROOM = Room(
+FEATURE = Feature(
     fields=("kubernetes",),
     # The setting makes the object, without changing what the spec has in it: keys that begin with x- are ignored.
     engines={

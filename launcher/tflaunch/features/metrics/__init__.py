@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Option, Room, Watching, if_given
+from tflaunch.feature import Feature, Option, Watching, if_given
 
-ROOM = Room(
+FEATURE = Feature(
     options={
         "metrics_port": Option(
             "Serve metrics for Prometheus on this port of 127.0.0.1; 0 for any.",

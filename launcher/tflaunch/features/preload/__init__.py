@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tflaunch.rooms import Option, Room, Verb, Watching
+from tflaunch.feature import Feature, Option, Verb, Watching
 
 if TYPE_CHECKING:
     from tflaunch.runtime.watchers import Supervision
@@ -22,7 +22,7 @@ def _may_gain(supervision: Supervision) -> bool:
     )
 
 
-ROOM = Room(
+FEATURE = Feature(
     fields=("preload", "warm"),
     task_starters={"preload": _STARTER, "warm": _STARTER},
     options={

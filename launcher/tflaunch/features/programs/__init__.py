@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room
+from tflaunch.feature import Feature
 
-ROOM = Room(warnings="tflaunch.features.programs.program_rules:find_warnings")
+FEATURE = Feature(warnings="tflaunch.features.programs.program_rules:find_warnings")

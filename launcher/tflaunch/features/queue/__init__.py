@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Location, Option, Room, Starting, Verb, Watching, always
+from tflaunch.feature import Feature, Location, Option, Starting, Verb, Watching, always
 
 DIRECTORY_NAME = "queue"
 """The directory of the queue, in tflaunch's home."""
 
-ROOM = Room(
+FEATURE = Feature(
     options={
         "queue": Option(
             "Begin when no other run of this user holds the hosts and GPUs (`tflaunch queue`).",

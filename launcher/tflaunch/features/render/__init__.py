@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room, Verb
+from tflaunch.feature import Feature, Verb
 
-ROOM = Room(
+FEATURE = Feature(
     verbs={
         "render": Verb(
             "tflaunch.features.render.command:render",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Engine, Location, Option, Room, Watching
+from tflaunch.feature import Engine, Feature, Location, Option, Watching
 
-ROOM = Room(
+FEATURE = Feature(
     fields=("slurm",),
     engines={
         "slurm": Engine(

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Room
+from tflaunch.feature import Feature
 
-ROOM = Room(connectors={"ssh": "tflaunch.features.ssh.connectors:SshConnectors"})
+FEATURE = Feature(connectors={"ssh": "tflaunch.features.ssh.connectors:SshConnectors"})

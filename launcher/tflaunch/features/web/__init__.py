@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch.rooms import Option, Room, Verb, Watching, if_given
+from tflaunch.feature import Feature, Option, Verb, Watching, if_given
 
-ROOM = Room(
+FEATURE = Feature(
     options={
         "web": Option(
             "Show the run in a browser, too: print a link to a page about it.",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch_worker.rooms import Room
+from tflaunch_worker.feature import Feature
 
-ROOM = Room(
+FEATURE = Feature(
     "tflaunch_worker.features.checkpoints.checkpoint_copies:CheckpointCopies",
     calls=("find_checkpoint", "read_checkpoint", "store_checkpoint", "write_checkpoint", "place_checkpoint"),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from tflaunch_worker.rooms import Room
+from tflaunch_worker.feature import Feature
 
-ROOM = Room("tflaunch_worker.features.code.received_code:Offer", calls=("offer_files", "write_file", "remove_code"))
+FEATURE = Feature(
+    "tflaunch_worker.features.code.received_code:Offer", calls=("offer_files", "write_file", "remove_code")
+)

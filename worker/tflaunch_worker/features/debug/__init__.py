@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch_worker.rooms import Room, Variable
+from tflaunch_worker.feature import Feature, Variable
 
-ROOM = Room(
+FEATURE = Feature(
     "tflaunch_worker.features.debug.breakpoints:HostBreakpoints",
     calls=("attach_debugger",),
     moments=("begin_task",),

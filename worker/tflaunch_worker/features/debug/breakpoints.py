@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar
 from tflaunch_worker import fields, linux, wire
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
-from tflaunch_worker.features.debug import ROOM
+from tflaunch_worker.features.debug import FEATURE
 
 if TYPE_CHECKING:
     from tflaunch_worker import spawn
@@ -57,7 +57,7 @@ class HostBreakpoints(Service):
 
     def begin_task(self, task: Task, command: spawn.Command) -> None:
         """Serve the processes of an attempt, unless they have another debugger."""
-        ours = ROOM.variables[_VARIABLE].value
+        ours = FEATURE.variables[_VARIABLE].value
         listener = listen(self.agent.host.task_directory(task.name)) if command.env.get(_VARIABLE) == ours else None
         if listener is not None:
             about = task.name, task.attempt

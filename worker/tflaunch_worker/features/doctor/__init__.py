@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch_worker.rooms import Room
+from tflaunch_worker.feature import Feature
 
-ROOM = Room(
+FEATURE = Feature(
     "tflaunch_worker.features.doctor.host_doctor:HostDoctor",
     calls=("examine", "leave_marks", "look_for_marks", "remove_marks"),
 )

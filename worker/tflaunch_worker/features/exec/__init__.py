@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tflaunch_worker.rooms import Room
+from tflaunch_worker.feature import Feature
 
-ROOM = Room("tflaunch_worker.features.exec.host_commands:HostCommands", calls=("run_command",))
+FEATURE = Feature("tflaunch_worker.features.exec.host_commands:HostCommands", calls=("run_command",))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tflaunch_worker import spawn
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
+from tflaunch_worker.feature import features
 from tflaunch_worker.features.exec.running_command import RunningCommand, check_size
-from tflaunch_worker.rooms import rooms
 
 if TYPE_CHECKING:
     from tflaunch_worker.agent.calls import Call
@@ -76,8 +76,8 @@ class HostCommands(Service):
 def _beside(task: spawn.Command, argv: list[str], term: str) -> spawn.Command:
     """Return a command, by default a shell, with the environment and directory of a task."""
     env = {**task.env, "TFLAUNCH_PROGRESS": ""}
-    for room in rooms().values():
-        for name, variable in room.variables.items():
+    for feature in features().values():
+        for name, variable in feature.variables.items():
             if env.get(name) == variable.value:
                 del env[name]
     if term:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tflaunch_worker.rooms import Room
+from tflaunch_worker.feature import Feature
 
-ROOM = Room("tflaunch_worker.features.files.listed_files:FileListing", calls=("list_files",))
+FEATURE = Feature("tflaunch_worker.features.files.listed_files:FileListing", calls=("list_files",))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tflaunch_worker.rooms import Room
+from tflaunch_worker.feature import Feature
 
-ROOM = Room(
+FEATURE = Feature(
     "tflaunch_worker.features.hang.task_evidence:TaskEvidence", calls=("gather_evidence",), moments=("look_at_hang",)
 )

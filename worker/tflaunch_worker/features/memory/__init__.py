@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tflaunch_worker.rooms import Room
+from tflaunch_worker.feature import Feature
 
-ROOM = Room(
+FEATURE = Feature(
     "tflaunch_worker.features.memory.memory_reports:MemoryService", calls=("watch_memory",), moments=("begin_task",)
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch_worker.rooms import Room
+from tflaunch_worker.feature import Feature
 
-ROOM = Room(
+FEATURE = Feature(
     "tflaunch_worker.features.preload.pool:ZygotePool",
     calls=("look_for_warm", "time_imports"),
     moments=("start_task", "expect_task"),

@@ -93,7 +93,7 @@ def _own_version() -> list[list[object]]:
 
 
 def request_guard(recipe: str, python: Sequence[str], directory: str, title: str, link: socket.socket) -> int | None:
-    """Have a server start a run's guard and agent, as `rooms.start_guard` describes it."""
+    """Have a server start a run's guard and agent, as `feature.start_guard` describes it."""
     server = _connect(socket_path(directory, recipe, os.environ))
     if server is None:
         return None

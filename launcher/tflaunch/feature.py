@@ -1,8 +1,8 @@
-"""Find the rooms: features in folders of their own, which the rest of tflaunch does not know by name.
+"""What a feature can add, and how features are found: the rest of tflaunch knows none by name.
 
-A room is a package in `tflaunch/features`, or an entry point of the group `tflaunch.rooms` in a distribution with
-``tflaunch`` in its name. Its `ROOM` declares what it adds to tflaunch. Declarations are imported by every command that
-asks for them, so they import nothing but this module; what they name is imported when it is used.
+A feature is a package in `tflaunch/features`, or an entry point of the group `tflaunch.features` in a distribution with
+``tflaunch`` in its name. Its `FEATURE` declares what it adds to tflaunch. Declarations are imported by every command
+that asks for them, so they import nothing but this module; what they name is imported when it is used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tflaunch import feature_faults
-from tflaunch_worker import rooms as rooms_of_agents
+from tflaunch_worker import feature as features_of_agents
 
 if TYPE_CHECKING:
     from tflaunch.cli.arguments.launch import Launching
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from tflaunch.runtime.watchers import Supervision
 
 _FEATURES = "tflaunch.features"
-_ENTRY_POINTS = "tflaunch.rooms"
+_ENTRY_POINTS = "tflaunch.features"
+_GONE = ("tflaunch.rooms", "tflaunch.discovery")  # entry points that it has replaced
 
-load = rooms_of_agents.load
+load = features_of_agents.load
 
 
 class Verb(NamedTuple):
@@ -58,7 +59,7 @@ def always(supervision: Supervision) -> bool:
 
 
 def if_given(option: str) -> Callable[[Supervision], bool]:
-    """Return what returns whether an option of a room was given."""
+    """Return what returns whether an option of a feature was given."""
     return lambda supervision: option in supervision.config.extras
 
 
@@ -131,7 +132,7 @@ class Starting(NamedTuple):
 
 
 class Option(NamedTuple):
-    """An option of `up` that a room adds. Its value is in the ``extras`` of `LaunchOptions` and `RunConfig`.
+    """An option of `up` that a feature adds. Its value is in the ``extras`` of `LaunchOptions` and `RunConfig`.
 
     Args:
         summary: what it does, for `tflaunch up --help`.
@@ -163,8 +164,8 @@ class Option(NamedTuple):
     is_for_later: bool = False
 
 
-class Room(NamedTuple):
-    """What a room adds to tflaunch. A place is ``package.module:name``.
+class Feature(NamedTuple):
+    """What a feature adds to tflaunch. A place is ``package.module:name``.
 
     Args:
         verbs: commands by their names.
@@ -175,7 +176,7 @@ class Room(NamedTuple):
         hints: where the `tflaunch.explain.hints.HintRule`s are about why tasks fail, tried in their order.
         warnings: where the function is that returns warnings about files that a spec names: given it and the directory
             of its relative paths, a list of `Problem`s.
-        fields: fields of a spec that have an effect only with this room.
+        fields: fields of a spec that have an effect only with this feature.
         locations: where runs can live.
         engines: values of ``--on``.
         starting: other ways to start a run.
@@ -184,7 +185,7 @@ class Room(NamedTuple):
         connectors: kinds of hosts (`HostPlan.kind`), and the `Connectors` class that reaches the hosts of each.
         code: where the function is that returns the `UserCode` of a plan with ``sync``, given that and the directory of
             its run, or None.
-        programs: commands that programs of the room call, which are not listed: names, and the places of each.
+        programs: commands that programs of the feature call, which are not listed: names, and the places of each.
         task_starters: fields of a spec, and the `TaskStarter` class for the tasks of a spec that has the field.
         functions: where the function is that returns what hosts are told of a function that tasks call: given its name,
             the functions that are pickled by value, and the pickle.
@@ -212,36 +213,40 @@ class Room(NamedTuple):
 
 
 @functools.cache
-def rooms() -> Mapping[str, Room]:
-    """Return the rooms by their names: those of tflaunch in the order of the alphabet, then those of others."""
-    return {**rooms_of_agents.find_rooms(_FEATURES), **_rooms_of_others()}
+def features() -> Mapping[str, Feature]:
+    """Return the features by their names: those of tflaunch in the order of the alphabet, then those of others."""
+    return {**features_of_agents.find_features(_FEATURES), **_features_of_others()}
 
 
 def engines() -> Mapping[str, Engine]:
     """Return what ``--on`` can name."""
-    return {name: engine for room in rooms().values() for name, engine in room.engines.items()}
+    return {name: engine for feature in features().values() for name, engine in feature.engines.items()}
 
 
 def served_fields() -> frozenset[str]:
-    """Return the fields of a spec that have an effect because of a room."""
-    return frozenset(field for room in rooms().values() for field in room.fields)
+    """Return the fields of a spec that have an effect because of a feature."""
+    return frozenset(field for feature in features().values() for field in feature.fields)
 
 
 def find_host_maker(made: Spec | Plan) -> HostMaker | None:
     """Return what makes the hosts of a spec or plan; None if they exist already."""
-    makers = (item for room in rooms().values() for item in room.host_makers.items())
+    makers = (item for feature in features().values() for item in feature.host_makers.items())
     found = next((place for field, place in makers if getattr(made, field, None) is not None), None)
     return None if found is None else load(found)()
 
 
-def _rooms_of_others() -> dict[str, Room]:
-    """Return the rooms of other packages; one that cannot be imported is left out, with a sentence on stderr."""
-    if not any(map(_offers_rooms, sys.path)):
+def _features_of_others() -> dict[str, Feature]:
+    """Return the features of other packages; one that cannot be imported is left out, with a sentence on stderr."""
+    if not any(map(_offers_features, sys.path)):
         return {}
     from importlib.metadata import entry_points
 
     found = {}
-    for point in entry_points(group=_ENTRY_POINTS):
+    for point in [point for group in (_ENTRY_POINTS, *_GONE) for point in entry_points(group=group)]:
+        if point.group in _GONE:
+            remedy = f"declare a Feature at {_ENTRY_POINTS}, not at {point.group} (docs/extending.md)"
+            feature_faults.leave_out(point.name, ImportError(remedy))
+            continue
         try:
             found[point.name] = point.load()
             feature_faults.note_modules(point.name, point.value.partition(":")[0].partition(".")[0])
@@ -251,14 +256,14 @@ def _rooms_of_others() -> dict[str, Room]:
 
 
 def ask(name: str, place: str, *about: Any) -> Any:
-    """Return what a function of a room returns; None if it fails, and the room is left out then."""
+    """Return what a function of a feature returns; None if it fails, and the feature is left out then."""
     with feature_faults.isolated(name):
         return load(place)(*about)
     return None
 
 
-def _offers_rooms(path: str) -> bool:
-    """Return whether a package in a directory has rooms: reading all metadata takes a quarter of an `up`."""
+def _offers_features(path: str) -> bool:
+    """Return whether a package in a directory has features: reading all metadata takes a quarter of an `up`."""
     try:
         names = os.listdir(path or ".")
     except OSError:
@@ -269,6 +274,7 @@ def _offers_rooms(path: str) -> bool:
 def _names_group(path: str, name: str) -> bool:
     try:
         with open(os.path.join(path, name, "entry_points.txt"), encoding="utf-8") as file:
-            return f"[{_ENTRY_POINTS}]" in file.read()
+            text = file.read()
+            return any(f"[{group}]" in text for group in (_ENTRY_POINTS, *_GONE))
     except (OSError, ValueError):
         return False

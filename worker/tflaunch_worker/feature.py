@@ -1,6 +1,6 @@
-"""Find the rooms of agents: features in folders of their own, which the rest of the agent does not know by name.
+"""What a feature can add to an agent, and how features are found: the rest of the agent knows none by name.
 
-A room is a package in `tflaunch_worker/features`. Its `ROOM` declares what it adds to an agent. Declarations are
+A feature is a package in `tflaunch_worker/features`. Its `FEATURE` declares what it adds to an agent. Declarations are
 imported by every agent, so they import nothing but this module; what they name is imported when it is used.
 
 Standard library only, Python >= 3.8: this module runs on hosts.
@@ -31,15 +31,15 @@ class Variable(NamedTuple):
 
     Args:
         value: its value.
-        modules: the folder in the room whose modules a task with this value can import.
+        modules: the folder in the feature whose modules a task with this value can import.
     """
 
     value: str
     modules: str
 
 
-class Room(NamedTuple):
-    """What a room adds to an agent.
+class Feature(NamedTuple):
+    """What a feature adds to an agent.
 
     Args:
         service: the place of its class, a `tflaunch_worker.agent.services.Service`.
@@ -68,9 +68,9 @@ def _import(module: str) -> Any:
 
 
 @lru_cache(maxsize=None)
-def rooms() -> Mapping[str, Room]:
-    """Return the rooms of agents by their names."""
-    return find_rooms(FEATURES)
+def features() -> Mapping[str, Feature]:
+    """Return the features of agents by their names."""
+    return find_features(FEATURES)
 
 
 def start_guard(recipe: str, python: Sequence[str], directory: str, title: str, link: socket.socket) -> int | None:
@@ -83,13 +83,13 @@ def start_guard(recipe: str, python: Sequence[str], directory: str, title: str, 
         title: for people who list processes.
         link: the socket to the agent's first client, which stays open here.
     """
-    for starter in [room.guards for room in rooms().values() if room.guards]:
+    for starter in [feature.guards for feature in features().values() if feature.guards]:
         try:
             guard: int | None = load(starter)(recipe, python, directory, title, link)
         except Exception:
             if os.environ.get(RAISE_FAULTS):
                 raise
-            continue  # it is started as without the room
+            continue  # it is started as without the feature
         if guard is not None:
             return guard
     return None
@@ -121,9 +121,9 @@ def describe_error(error: BaseException) -> str:
     return printable("{}: {}".format(type(error).__name__, error), _LONGEST_REASON) + place
 
 
-def find_rooms(package: str) -> dict[str, Any]:
-    """Return the ``ROOM`` of each package inside a package, in the order of their names."""
-    return {name: load(f"{package}.{name}:ROOM") for name in sorted(_packages_in(package))}
+def find_features(package: str) -> dict[str, Any]:
+    """Return the ``FEATURE`` of each package inside a package, in the order of their names."""
+    return {name: load(f"{package}.{name}:FEATURE") for name in sorted(_packages_in(package))}
 
 
 def _packages_in(package: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Rooms: features that are found by looking into folders, and at the entry points of other packages."""
+"""Features are found by looking into folders, and at the entry points of other packages."""
 
 from __future__ import annotations
 
@@ -16,65 +16,72 @@ from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import prepare
 from tflaunch.errors import Problem, SpecError, TflaunchError
 from tflaunch.explain.run_status import Status
+from tflaunch.feature import Engine, Feature, features, load
 from tflaunch.plan import lint
 from tflaunch.plan.model import HostPlan
-from tflaunch.rooms import Engine, Room, load, rooms
 from tflaunch.runtime import launch, submitting
 from tflaunch.runtime.submitting import SpecOrder
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport import connect
-from tflaunch_worker.rooms import RAISE_FAULTS
+from tflaunch_worker.feature import RAISE_FAULTS
 
 pytestmark = pytest.mark.unit
 
 DECLARATION = """
-from tflaunch.rooms import Room, Verb
-ROOM = Room(verbs={"greet": Verb("greetings:greet", "Act on runs", "Greet.", after="down")})
+from tflaunch.feature import Feature, Verb
+FEATURE = Feature(verbs={"greet": Verb("greetings:greet", "Act on runs", "Greet.", after="down")})
 """
 SHOW = "from tflaunch.cli.main import verbs; print(*verbs())"
 
 
 def offer(directory: Path, declaration: str) -> subprocess.CompletedProcess[str]:
-    """Install a package that offers a room, and list the commands."""
+    """Install a package that offers a feature, and list the commands."""
     (directory / "greetings.py").write_text(declaration)
     about = directory / "tflaunch_greetings-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tflaunch-greetings\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[tflaunch.rooms]\ngreetings = greetings:ROOM\n")
+    (about / "entry_points.txt").write_text("[tflaunch.features]\ngreetings = greetings:FEATURE\n")
     program = f"import sys; sys.path.insert(0, {str(directory)!r}); {SHOW}"
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
 
-@pytest.mark.parametrize("room", rooms().values(), ids=rooms())
-def test_what_a_room_declares_is_there(room: Room) -> None:
-    places = [entry.place for entries in (room.watchers, room.starting, room.verbs.values()) for entry in entries]
-    places += [verb.output for verb in room.verbs.values()] + [place.finder for place in room.locations]
-    places += [room.hints, room.columns, room.code]
-    places += [place for option in room.options.values() for place in (option.read, option.check)]
-    places += [place for engine in room.engines.values() for place in (engine.submit, engine.check)]
-    places += [*room.discover.values(), *room.host_makers.values(), *room.connectors.values(), *room.programs.values()]
-    places += [*room.task_starters.values(), room.functions, room.testing]
+@pytest.mark.parametrize("feature", features().values(), ids=features())
+def test_what_a_feature_declares_is_there(feature: Feature) -> None:
+    places = [
+        entry.place for entries in (feature.watchers, feature.starting, feature.verbs.values()) for entry in entries
+    ]
+    places += [verb.output for verb in feature.verbs.values()] + [place.finder for place in feature.locations]
+    places += [feature.hints, feature.columns, feature.code]
+    places += [place for option in feature.options.values() for place in (option.read, option.check)]
+    places += [place for engine in feature.engines.values() for place in (engine.submit, engine.check)]
+    places += [
+        *feature.discover.values(),
+        *feature.host_makers.values(),
+        *feature.connectors.values(),
+        *feature.programs.values(),
+    ]
+    places += [*feature.task_starters.values(), feature.functions, feature.testing]
     for place in filter(None, places):
         assert load(place) is not None
 
 
-def test_no_two_rooms_claim_the_same() -> None:
+def test_no_two_features_claim_the_same() -> None:
     for claims in (
-        [verb for room in rooms().values() for verb in room.verbs],
-        [kind for room in rooms().values() for watching in room.watchers for kind in watching.requests],
-        [field for room in rooms().values() for field in room.fields],
-        [kind for room in rooms().values() for kind in room.connectors],
+        [verb for feature in features().values() for verb in feature.verbs],
+        [kind for feature in features().values() for watching in feature.watchers for kind in watching.requests],
+        [field for feature in features().values() for field in feature.fields],
+        [kind for feature in features().values() for kind in feature.connectors],
     ):
         assert len(claims) == len(set(claims))
 
 
-def test_a_room_of_another_package(tmp_path: Path) -> None:
+def test_a_feature_of_another_package(tmp_path: Path) -> None:
     done = offer(tmp_path, DECLARATION)
     names = done.stdout.split()
     assert (names.index("greet") - names.index("down"), done.stderr) == (1, "")
 
 
-def test_a_room_that_cannot_be_imported_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_feature_that_cannot_be_imported_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one sentence; the other commands remain."""
     monkeypatch.delenv(RAISE_FAULTS)
     done = offer(tmp_path, "import nothing_like_this\n" + DECLARATION)
@@ -89,32 +96,32 @@ def test_a_room_that_cannot_be_imported_is_left_out(tmp_path: Path, monkeypatch:
 MISSING = "needs a part of tflaunch that is missing from this installation; remove it, or install all of tflaunch"
 
 
-def test_a_spec_that_asks_for_a_missing_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spec_that_asks_for_a_missing_feature_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = made({"cluster": {"worker": 2}, "command": ["true"], "notify": {"exec": ["true"]}})
-    monkeypatch.setattr("tflaunch.rooms.rooms", lambda: {"other": Room(fields=("notify",))})
+    monkeypatch.setattr("tflaunch.feature.features", lambda: {"other": Feature(fields=("notify",))})
     assert lint.check_spec(spec) == []
-    monkeypatch.setattr("tflaunch.rooms.rooms", lambda: {"other": Room()})
+    monkeypatch.setattr("tflaunch.feature.features", lambda: {"other": Feature()})
     assert [problem.sentence() for problem in lint.check_spec(spec)] == [f"notify: {MISSING}"]
 
 
-def test_a_host_that_only_a_missing_room_reaches_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one sentence; this machine and containers need no room."""
+def test_a_host_that_only_a_missing_feature_reaches_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one sentence; this machine and containers need no feature."""
     spec = {"cluster": {"worker": ["near", "far", "boxed"]}, "command": ["true"], "hosts": {"boxed": {"docker": "box"}}}
     plan = planned(spec, MACHINE._replace(local_names=frozenset({"near"})))
     directory = RunDirectory.existing(tmp_path, tmp_path)
-    monkeypatch.setattr(connect, "rooms", lambda: {"some": Room(connectors={"ssh": f"{__name__}:Reaching"})})
+    monkeypatch.setattr(connect, "features", lambda: {"some": Feature(connectors={"ssh": f"{__name__}:Reaching"})})
     assert connect.connectors_for(plan, directory)["far"] is Reaching.connector
-    monkeypatch.setattr(connect, "rooms", lambda: {"other": Room()})
+    monkeypatch.setattr(connect, "features", lambda: {"other": Feature()})
     with pytest.raises(TflaunchError, match=f"^host far: {MISSING}$"):
         connect.connectors_for(plan, directory)
     near = plan._replace(hosts=tuple(host for host in plan.hosts if host.host != "far"))
     assert connect.connectors_for(near, directory).keys() == {"near", "boxed"}
 
 
-def test_code_for_other_hosts_is_refused_without_the_room_that_copies_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_for_other_hosts_is_refused_without_the_feature_that_copies_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one sentence; where all tasks are on this machine, nothing is copied."""
     far = planned({"cluster": {"worker": ["far"]}, "command": ["true"], "sync": {}})
-    monkeypatch.setattr(launch, "rooms", lambda: {"other": Room()})
+    monkeypatch.setattr(launch, "features", lambda: {"other": Feature()})
     assert launch.code_for_hosts(far._replace(hosts=())) is None
     with pytest.raises(TflaunchError, match=f"^sync: {MISSING}$"):
         launch.code_for_hosts(far)
@@ -130,9 +137,9 @@ class Reaching:
         return self.connector
 
 
-def test_columns_of_rooms_are_in_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_of_feature_are_in_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
-    monkeypatch.setattr(current, "rooms", lambda: {"some": Room(columns=f"{__name__}:count")})
+    monkeypatch.setattr(current, "features", lambda: {"some": Feature(columns=f"{__name__}:count")})
     tasks = current.current_status(record(has_ended=True)).tasks
     assert [task.columns for task in tasks] == [{"warnings": float(index)} for index in range(len(tasks))]
 

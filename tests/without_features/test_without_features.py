@@ -1,6 +1,6 @@
-"""tflaunch without a room, or without any: their folders are deleted from a copy, and the spine does not miss them.
+"""tflaunch without a feature, or without any: their folders are deleted from a copy, and the spine does not miss them.
 
-`make test` takes out one room, another one each day, and then all of them. TFLAUNCH_TEST_ROOM=NAME chooses the room;
+`make test` takes out one feature, another one each day, and then all of them. TFLAUNCH_TEST_FEATURE=NAME chooses it,
 TFLAUNCH_TEST_LONG=1 takes out each.
 """
 
@@ -23,7 +23,7 @@ import pytest
 from support.launch import LONG
 from support.specs import REPOSITORY
 from tflaunch.cli.arguments.launch import flag_of
-from tflaunch.rooms import Room, rooms
+from tflaunch.feature import Feature, features
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,8 +34,8 @@ pytestmark = pytest.mark.cli
 
 SIDES = ("launcher/tflaunch", "worker/tflaunch_worker")
 NAMES = sorted({path.parent.name for side in SIDES for path in (REPOSITORY / side).glob("features/*/__init__.py")})
-ALL = "all rooms"
-CHOSEN = os.environ.get("TFLAUNCH_TEST_ROOM") or NAMES[dt.date.today().toordinal() % len(NAMES)]  # noqa: DTZ011
+ALL = "all features"
+CHOSEN = os.environ.get("TFLAUNCH_TEST_FEATURE") or NAMES[dt.date.today().toordinal() % len(NAMES)]  # noqa: DTZ011
 SERVED: dict[str, Any] = {
     "checkpoints": {"dir": "state"},
     "collect": ["*.txt"],
@@ -46,13 +46,13 @@ SERVED: dict[str, Any] = {
     "slurm": {"nodes": 1},
     "warm": "10m",
 }
-"""A value for each field that a room declares."""
+"""A value for each field that a feature declares."""
 MISSING = "needs a part of tflaunch that is missing from this installation; remove it, or install all of tflaunch"
 
 
 @functools.cache
 def needed_by() -> dict[str, set[str]]:
-    """Return which rooms import each room, as the contract of import-linter names them."""
+    """Return which features import each feature, as the contract of import-linter names them."""
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]
     (contract,) = [contract for contract in settings["contracts"] if contract.get("modules") == ["tflaunch.features.*"]]
     found: dict[str, set[str]] = {name: set() for name in NAMES}
@@ -63,7 +63,7 @@ def needed_by() -> dict[str, set[str]]:
 
 
 def gone_with(name: str) -> set[str]:
-    """Return a room, and the rooms that cannot do without it."""
+    """Return a feature, and the features that cannot do without it."""
     gone = set(NAMES) if name == ALL else {name}
     while (more := gone.union(*(needed_by()[each] for each in gone))) != gone:
         gone = more
@@ -71,11 +71,11 @@ def gone_with(name: str) -> set[str]:
 
 
 class Copy(NamedTuple):
-    """A copy of the code without some rooms; ``lacks`` names them."""
+    """A copy of the code without some features; ``lacks`` names them."""
 
     lacks: str
     directory: Path
-    rooms: dict[str, Room]
+    features: dict[str, Feature]
 
     @property
     def env(self) -> dict[str, str]:
@@ -104,32 +104,32 @@ class Copy(NamedTuple):
 
 @pytest.fixture(scope="module", params=[*(NAMES if LONG else [CHOSEN]), ALL])
 def copy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
-    """A copy without a room, and without those that need it."""
+    """A copy without a feature, and without those that need it."""
     directory = tmp_path_factory.mktemp("without")
     gone = gone_with(request.param)
     for side in SIDES:
         shutil.copytree(REPOSITORY / side, directory / side, ignore=shutil.ignore_patterns("__pycache__"))
         for name in gone:
             shutil.rmtree(directory / side / "features" / name, ignore_errors=True)
-    lacks = request.param if request.param == ALL else f"room {request.param}"
-    yield Copy(lacks, directory, {name: rooms().get(name, Room()) for name in gone})
+    lacks = request.param if request.param == ALL else f"feature {request.param}"
+    yield Copy(lacks, directory, {name: features().get(name, Feature()) for name in gone})
     shutil.rmtree(directory)
 
 
-def test_help_lists_all_verbs_but_those_of_the_room(copy: Copy) -> None:
+def test_help_lists_all_verbs_but_those_of_the_feature(copy: Copy) -> None:
     """No other verb misses it."""
     done = copy.tflaunch("help", "--all")
     assert (done.returncode, done.stderr) == (0, "")
     listed = re.findall(r"^  ([a-z]+)  ", done.stdout, re.MULTILINE)
-    gone = [verb for room in copy.rooms.values() for verb in room.verbs]
+    gone = [verb for feature in copy.features.values() for verb in feature.verbs]
     assert not set(gone) & set(listed)
-    kept = [verb for name, room in rooms().items() if name not in copy.rooms for verb in room.verbs]
+    kept = [verb for name, feature in features().items() if name not in copy.features for verb in feature.verbs]
     assert {"up", "ps", *kept} <= set(listed)
 
 
 def test_its_verbs_are_refused(copy: Copy) -> None:
     """In one sentence, which suggests no verb that is gone."""
-    gone = [verb for room in copy.rooms.values() for verb in room.verbs]
+    gone = [verb for feature in copy.features.values() for verb in feature.verbs]
     for verb in gone:
         sentence = copy.refuses(verb)
         assert sentence.startswith(f"Error: No such command '{verb}'")
@@ -138,33 +138,33 @@ def test_its_verbs_are_refused(copy: Copy) -> None:
 
 def test_its_options_are_refused(copy: Copy) -> None:
     """As any other that does not exist; so are its engines."""
-    for room in copy.rooms.values():
-        for name in room.options:
+    for feature in copy.features.values():
+        for name in feature.options:
             assert "No such option" in copy.refuses("up", "cluster_specs/hello.json", flag_of(name))
-        for engine in room.engines:
+        for engine in feature.engines:
             assert engine in copy.refuses("up", "cluster_specs/hello.json", "--on", engine)
 
 
 def test_hello_runs(copy: Copy) -> None:
-    """As it does with the room."""
+    """As it does with the feature."""
     done = copy.tflaunch("up", "cluster_specs/hello.json")
     assert done.returncode == 0, f"without {copy.lacks}: {done.stderr}"
     assert sorted(re.findall(r"^(worker:\d) \| {.cluster", done.stdout, re.MULTILINE)) == ["worker:0", "worker:1"]
 
 
 def test_an_explanation_recommends_none_of_its_verbs(copy: Copy) -> None:
-    """With room report, that of a failed run recommends `tflaunch report`."""
+    """With feature report, that of a failed run recommends `tflaunch report`."""
     assert copy.tflaunch("run", "--", "false").returncode == 1
     explained = copy.tflaunch("explain", "--json")
     assert explained.returncode == 0, f"without {copy.lacks}: {explained.stderr}"
     recommended = {command.split()[1] for command in json.loads(explained.stdout)["next"]}
     assert "logs" in recommended
-    assert not recommended & {verb for room in copy.rooms.values() for verb in room.verbs}
+    assert not recommended & {verb for feature in copy.features.values() for verb in feature.verbs}
 
 
 def test_a_spec_that_asks_for_it_is_refused(copy: Copy) -> None:
     """In one sentence, with place and remedy."""
-    for field in (field for room in copy.rooms.values() for field in room.fields):
+    for field in (field for feature in copy.features.values() for field in feature.fields):
         spec = copy.directory / f"{field}.json"
         spec.write_text(json.dumps({"cluster": {"worker": 1}, "command": ["true"], field: SERVED[field]}))
         assert copy.refuses("up", str(spec)) == f"tflaunch: {spec}: {field}: {MISSING}"
@@ -176,10 +176,10 @@ def test_hosts_that_only_it_reaches_and_code_that_only_it_copies_are_refused(cop
     for place, lacks, fields in (
         (
             "host far.invalid",
-            any(room.connectors for room in copy.rooms.values()),
+            any(feature.connectors for feature in copy.features.values()),
             {"cluster": {"worker": ["far.invalid"]}},
         ),
-        ("sync", any(room.code for room in copy.rooms.values()), boxed),
+        ("sync", any(feature.code for feature in copy.features.values()), boxed),
     ):
         spec = copy.directory / "job.json"
         spec.write_text(json.dumps({**fields, "command": ["true"]}))
