@@ -1,4 +1,7 @@
-"""The part of tflaunch that runs on a cluster's hosts: the agent, and helpers for training programs."""
+"""The part of tflaunch that runs on a cluster's hosts: the agent, and helpers for training programs.
+
+Every module here but `training` and `examples` needs the standard library only, and runs on Python 3.8 or later.
+"""
 
 LOG_NAME = "agent.log"
 """File in the agent's directory to which the agent logs its own errors."""

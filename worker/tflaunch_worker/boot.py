@@ -11,8 +11,6 @@ It is sent as source and reads one request (a line of JSON) from its input:
 It answers in lines of JSON, distinguished by ``kind``: ``send`` (the agent's modules are not in this host's cache,
 send them), ``ready`` (from now on the link carries the agent's frames), ``gone`` (there is nothing to resume: no
 process of the run lives here; ``words`` holds the last line of the agent's log), ``failed`` with a ``reason``.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

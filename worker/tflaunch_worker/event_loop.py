@@ -1,7 +1,4 @@
-"""The event loop of agents and supervisors: descriptors and timers, in one thread, without polling.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""The event loop of agents and supervisors: descriptors and timers, in one thread, without polling."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A feature is a package in `tflaunch_worker/features`. Its `FEATURE` declares what it adds to an agent. Declarations are
 imported by every agent, so they import nothing but this module; what they name is imported when it is used.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Every function returns a field of a message. It raises `ValueError` with the field's name if the field is missing, has
 another type or is out of range.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 A walk keeps one directory open and goes up by its "..": neither recursion, which Python limits to 1,000 calls (as does
 `shutil.rmtree` before 3.13, and `os.walk` before 3.12), nor the 4,096 bytes of a path are in its way, and no link that
 replaces a directory meanwhile leads it out.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 This file is copied to a directory with the pickled function and cloudpickle, and is run there as a program. It needs
 nothing else of this package. The supervisor needs its names only, so pickle is imported where it is used.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

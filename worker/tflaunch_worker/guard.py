@@ -11,8 +11,6 @@ Usage: python -c '<import and call main>' SOCKET-DESCRIPTOR DIRECTORY TITLE
 At its end the agent names what it leaves behind on purpose, for later runs; the guard spares that.
 
 While it lives it holds a lock in the directory, so that a host has at most one agent per run.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

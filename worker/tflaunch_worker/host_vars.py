@@ -1,7 +1,4 @@
-"""Expand values that only the host knows (``~``, ``${host:NAME}``) in a command and its environment.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Expand values that only the host knows (``~``, ``${host:NAME}``) in a command and its environment."""
 
 from __future__ import annotations
 

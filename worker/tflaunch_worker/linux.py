@@ -1,7 +1,4 @@
-"""Access Linux-only features (prctl, pidfd, locks); elsewhere every function has a harmless fallback.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Access Linux-only features (prctl, pidfd, locks); elsewhere every function has a harmless fallback."""
 
 from __future__ import annotations
 

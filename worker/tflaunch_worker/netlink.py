@@ -1,7 +1,4 @@
-"""Ask the kernel for a list over netlink(7).
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Ask the kernel for a list over netlink(7)."""
 
 from __future__ import annotations
 

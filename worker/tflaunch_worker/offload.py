@@ -1,7 +1,4 @@
-"""Run potentially slow work in a fork of the agent, so that the agent itself never blocks.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Run potentially slow work in a fork of the agent, so that the agent itself never blocks."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ PR_SET_PDEATHSIG reaches only the processes that an agent started itself. When g
 time, processes started by a task survive as children of init. Such a process still has its task's environment, which
 names the task's directory (TFLAUNCH_TASK_DIR) and thus the agent's directory. It is an orphan if the lock there is
 free, because a guard and its agent hold that lock as long as one of them lives.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ which have no other parent; they stop their tasks with the grace of the run. Whe
 what is left in the container.
 
 It is passed to Python as text: nothing is installed in the image.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Make foreign text safe to show on a terminal and to store in the journal, as one line.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Make foreign text safe to show on a terminal and to store in the journal, as one line."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 A helper that cleans up removes what its program has left in the machine's memory (/dev/shm): by hand it outlives the
 program for a moment. It ends by itself when the last process of the program, which holds the other end of its pipe, is
 dead. Killed in the same instant, it would leave the segments until the machine starts again.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

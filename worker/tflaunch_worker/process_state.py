@@ -3,8 +3,6 @@
 Every process of ours calls `set_own_state` when it begins. Whoever starts it may have ignored or blocked signals or
 left files open: SIGCHLD ignored, for instance, makes the kernel forget exit codes. (`boot`, which is sent to hosts
 before this module, does the same for itself.) A task gets default signals, and the rest as its host's guard got it.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Read what Linux tells of processes and of the machine in /proc; elsewhere, nothing is known.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Read what Linux tells of processes and of the machine in /proc; elsewhere, nothing is known."""
 
 from __future__ import annotations
 

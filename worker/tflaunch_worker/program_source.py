@@ -3,8 +3,6 @@
 Variables that TensorFlow reads during its import have no effect if the program sets them later, and a program that
 changes `sys.path` may import other modules of the same names. The source is searched for both, including the modules
 that it imports from its own directory or from PYTHONPATH.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 process: TERM, QUIT and the `WARNINGS`, with which schedulers announce an end (`sbatch --signal`, `qsub -notify`) and
 the kernel a limit. Each of our processes treats these as it treats TERM. INT and HUP come from terminals; Python
 ignores PIPE and XFSZ, and raises an exception instead.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

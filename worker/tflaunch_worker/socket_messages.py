@@ -1,7 +1,4 @@
-"""Messages between processes of this machine: JSON over a Unix socket, with descriptors.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Messages between processes of this machine: JSON over a Unix socket, with descriptors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Start a task's process: in its own session, with default signals and its output in one pipe.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Start a task's process: in its own session, with default signals and its output in one pipe."""
 
 from __future__ import annotations
 

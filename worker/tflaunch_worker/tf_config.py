@@ -1,7 +1,4 @@
-"""TF_CONFIG, composed on each host from the cluster and a task's place in it.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""TF_CONFIG, composed on each host from the cluster and a task's place in it."""
 
 from __future__ import annotations
 

@@ -8,8 +8,6 @@ again until they are obeyed; what comes of them are *events*, numbered too, and 
 What an agent takes is in `agent.orders` and in the ``CALLS`` of features; what a supervisor takes is in the launcher's
 `agents.session`, and, of events, in `core.events`.
 Lengths are checked before any content is used.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Read each new connection's first frame: `hello` replaces the supervisor, `look` is read-only.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Read each new connection's first frame: `hello` replaces the supervisor, `look` is read-only."""
 
 from __future__ import annotations
 

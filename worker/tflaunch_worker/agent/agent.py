@@ -3,8 +3,6 @@
 The agent is a daemon; its supervisor is a client of its socket and may disappear. The *lease* is the time in seconds
 that tasks may keep running without contact. When it expires, the agent stops the tasks with the stop ladder and exits.
 With a lease of 0 no supervisor will reconnect, so the tasks are killed as soon as the connection is lost.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Store files that the launcher sends in parts.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Store files that the launcher sends in parts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Serve the supervisor's calls: requests that are answered over the link on which they came, or lost with it.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Serve the supervisor's calls: requests that are answered over the link on which they came, or lost with it."""
 
 from __future__ import annotations
 

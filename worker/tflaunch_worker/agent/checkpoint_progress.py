@@ -3,8 +3,6 @@
 Training programs write checkpoints anywhere; searched are the directories named in the task's command, its working
 directory and its private directory. A file overwritten under the same name does not show progress, so the number
 in the name counts, as in ``ckpt-120.index`` or ``epoch_07.weights.h5``.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The agent's process: the socket for later supervisors, and signal handling.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""The agent's process: the socket for later supervisors, and signal handling."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The host as the agent uses it: environment, commands, ports, streams and processes.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""The host as the agent uses it: environment, commands, ports, streams and processes."""
 
 from __future__ import annotations
 

@@ -9,8 +9,6 @@ which backspaces redraw in place::
 
 ``Epoch 3/10`` is on a line before the bar, except in a `fit` of one epoch. `evaluate` draws the same bar without it.
 So a bar without that line is another epoch only if no line ever came and it has as many steps as the first bar.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 It counts from when the last message was *sent*. A message delayed in a buffer while the network was down must not give
 tasks more time than the supervisor assumes when it restarts them elsewhere. The offset between the two clocks is taken
 from the message that arrived with the least delay.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

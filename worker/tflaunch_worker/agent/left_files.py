@@ -2,8 +2,6 @@
 
 A task counts as gone only when the supervisor has released its files, so that neither a lost link nor another
 supervisor loses one: they are announced over every link, and the supervisor requests what it lacks.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

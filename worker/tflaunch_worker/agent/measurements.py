@@ -1,7 +1,4 @@
-"""Measurements of this host's tasks: usage and progress.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Measurements of this host's tasks: usage and progress."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Find evidence in the kernel's counters and log that its OOM killer ended a process; never blocks.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Find evidence in the kernel's counters and log that its OOM killer ended a process; never blocks."""
 
 from __future__ import annotations
 

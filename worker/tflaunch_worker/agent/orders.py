@@ -1,7 +1,4 @@
-"""Check the fields of every order of a supervisor, at the point where it arrives.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Check the fields of every order of a supervisor, at the point where it arrives."""
 
 from __future__ import annotations
 

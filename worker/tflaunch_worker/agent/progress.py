@@ -12,8 +12,6 @@ atomically) and lines that are not JSON objects; still, each of them shows that 
 The agent holds both ends, so a writer never gets a broken pipe, and reads data as soon as it arrives. A task opens the
 agent's own end in /proc: that needs no file and disappears with the agent, whereas a named pipe would be left without
 a reader.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What features do in an agent: serve calls of the supervisor, and follow the tasks.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""What features do in an agent: serve calls of the supervisor, and follow the tasks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Report a task that has written nothing for a while; the supervisor decides which of them hang.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Report a task that has written nothing for a while; the supervisor decides which of them hang."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 Losing the socket does not lose the supervisor: events are kept until it has seen them, output until it has
 acknowledged it, and a new socket continues from there.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One attempt of a task on this host: from the fork until the last process of its session has exited.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""One attempt of a task on this host: from the fork until the last process of its session has exited."""
 
 from __future__ import annotations
 

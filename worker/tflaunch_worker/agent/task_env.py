@@ -5,8 +5,6 @@
 3. What it must not inherit is removed, secrets too, which the process gets by itself (`spawn`).
 4. TF_CONFIG, the task's directory and pipe, the variables of features, our modules at the end of PYTHONPATH, the Keras
    that is installed here.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ unacknowledged bytes, further output is discarded, and the position and size of 
 link therefore costs disk space, then output, but never delays training.
 
 The files have no name: they are unlinked right after they are opened, so a crash leaves nothing behind.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The processes of one attempt of a task: its leader, and those that it has started, wherever they have moved.
 
 This is what every signal is sent to, what is waited for, and what counts as use: there is no other notion of them.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

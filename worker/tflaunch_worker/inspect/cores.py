@@ -1,7 +1,4 @@
-"""Count the cores that the tasks of this host may use together.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Count the cores that the tasks of this host may use together."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 The package directories are searched without starting the interpreter, which would take longer than the rest of a
 task's start. If the package is in none of the usual directories, the result is "unknown".
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

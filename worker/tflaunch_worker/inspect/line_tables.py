@@ -1,7 +1,4 @@
-"""Read the tables in which CPython keeps the lines of a code object.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Read the tables in which CPython keeps the lines of a code object."""
 
 from __future__ import annotations
 

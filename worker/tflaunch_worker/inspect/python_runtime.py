@@ -1,7 +1,4 @@
-"""Find the state of CPython in another process: from its memory map, and the symbols of the file that it runs.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Find the state of CPython in another process: from its memory map, and the symbols of the file that it runs."""
 
 from __future__ import annotations
 

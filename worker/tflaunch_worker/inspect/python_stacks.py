@@ -4,8 +4,6 @@ The kernel allows this for processes that the reader may debug, which includes i
 are read at the offsets of its release builds for 64-bit Linux; a process of any other build is refused with a reason.
 Stacks of running threads may change while they are read: such a thread is read again, and left out if that fails. So
 may the list of threads, which is read until it is consistent.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

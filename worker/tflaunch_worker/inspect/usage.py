@@ -1,7 +1,4 @@
-"""Measure what tasks use: CPU time, memory, and GPUs if there are any; only on request.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Measure what tasks use: CPU time, memory, and GPUs if there are any; only on request."""
 
 from __future__ import annotations
 

@@ -10,8 +10,6 @@ were lost: peers try again after a second, TensorFlow as after a refusal. If the
 take its peer for ready. New kernels allow that program on TCP sockets with CAP_NET_ADMIN only (commit 5d39580f68e6 of
 2026, also in 6.18.44). For other users, the kernel drops all packets at the holder until the task listens, because of
 their TTL (IP_MINTTL).
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

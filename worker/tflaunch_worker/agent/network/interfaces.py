@@ -1,7 +1,4 @@
-"""Find the addresses of this machine's network interfaces, from which its connections come.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Find the addresses of this machine's network interfaces, from which its connections come."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 The kernel is asked for listening sockets only (sock_diag(7)). The tables in /proc serve as a fallback: to write them,
 the kernel walks its whole table of connections, which takes milliseconds however few sockets listen.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Pasta gives the network an interface, and forwards to the outside what tasks send there; it lets no connection in. A
 process of ours in the network, the keeper, shows pasta the namespaces, and kills it when the agent ends: pasta changes
 its privileges, after which the kernel no longer signals it when its parent dies.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

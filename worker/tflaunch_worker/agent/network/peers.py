@@ -3,8 +3,6 @@
 Otherwise a port closed by a firewall, or a name that resolves to another machine, would make TensorFlow wait silently.
 A caller also proves that it knows the run's secret, so that the address that it comes from, which may be that of a
 router, is known to belong to the cluster.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

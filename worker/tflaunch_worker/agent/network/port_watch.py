@@ -3,8 +3,6 @@
 The kernel sends no notification when a port is opened, so this polls; nothing else in tflaunch does. It polls every
 quarter of a second at first, then less and less often, and not at all once all ports are open. One poll is one request
 to the kernel, for all tasks together.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ listens only as part of the fence (`fence`).
 For a program that binds its port exclusively on 127.0.0.1, as TensorBoard does, the port is held on another loopback
 address only. That keeps it from other agents, but another process may still take it before that program listens. Then
 the program fails, and another port is held for its next attempt.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

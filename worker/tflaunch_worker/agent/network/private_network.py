@@ -4,8 +4,6 @@ It is a network namespace with a loopback interface and nothing else. Root makes
 user namespace around it, in which the user keeps its id, so that tasks create files as usual. The namespaces live as
 long as their descriptors here; tasks join them before their programs are executed (`spawn`). The only way out is
 `pasta`, on hosts where it is installed.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

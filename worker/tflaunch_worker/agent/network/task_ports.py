@@ -1,7 +1,4 @@
-"""The ports of this host's tasks: held and probed before they start, then fenced, and watched until they are open.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""The ports of this host's tasks: held and probed before they start, then fenced, and watched until they are open."""
 
 from __future__ import annotations
 

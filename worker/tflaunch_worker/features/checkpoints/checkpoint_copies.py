@@ -1,8 +1,6 @@
 """Serve the calls about checkpoints: notice finished ones, send and receive their files, put them into directories.
 
 Reading and comparing happen in forks.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

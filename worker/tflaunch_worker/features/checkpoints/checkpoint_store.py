@@ -2,8 +2,6 @@
 
 What a program has written is copied into the store while its hash is computed, so that the copy can be sent at leisure:
 the program may overwrite or remove its own at any time.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

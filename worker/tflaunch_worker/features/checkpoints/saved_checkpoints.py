@@ -10,8 +10,6 @@ end, and the small files beside it that refer to it. Complete is
 
 In a directory with ``training_metadata.json`` (Keras' BackupAndRestore), that file is written last. Workers that are
 not the chief save into directories that they remove; those are left out by their names.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

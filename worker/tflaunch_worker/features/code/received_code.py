@@ -3,8 +3,6 @@
 A file is cached under the SHA-256 of its content and copied into the run's own directory, where its tasks may change
 it. Files that no run has used for a month are removed from the cache. Incomplete files are in the agent's directory and
 are removed by its guard.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A process connects to a socket in the task's directory (`in_tasks.tflaunch_break
 at a time; the next ones wait in the socket's queue, which costs nothing. A terminal that leaves, or whose link is lost,
 changes nothing: the process keeps waiting for the next one. Output is sent part by part, each after the terminal has
 shown the one before, so that neither a slow link nor a program that prints without end delays anything else.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Answer `tflaunch doctor`: report facts of this host, and create, find and remove probe files.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Answer `tflaunch doctor`: report facts of this host, and create, find and remove probe files."""
 
 from __future__ import annotations
 

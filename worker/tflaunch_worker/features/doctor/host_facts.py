@@ -1,7 +1,4 @@
-"""Collect what `tflaunch doctor` reports about a host before a job starts there.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Collect what `tflaunch doctor` reports about a host before a job starts there."""
 
 from __future__ import annotations
 

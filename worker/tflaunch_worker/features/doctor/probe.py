@@ -2,8 +2,6 @@
 
 Sent as source to the interpreter in the task's command and run in the task's environment and directory, with the
 command's remaining arguments. Prints one line of JSON. Does not import TensorFlow.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

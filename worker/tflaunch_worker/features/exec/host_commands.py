@@ -1,8 +1,6 @@
 """Commands that users run beside the tasks of this host, in the directory and the environment of one.
 
 They never count as the task, and do not report progress or stop at a `breakpoint()` as the task does.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

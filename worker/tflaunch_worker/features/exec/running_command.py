@@ -4,8 +4,6 @@ Its processes are those below its *keeper*, a fork of the agent that starts it a
 known whatever session or environment they have, and never count as those of the task. They end with the call: they get
 TERM, or HUP in a terminal, and KILL after the grace period of the run. What a command that has ended leaves behind gets
 two seconds.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

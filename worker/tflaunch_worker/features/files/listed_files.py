@@ -2,8 +2,6 @@
 
 Patterns are relative paths: ``*`` and ``?`` match within a name, ``**`` matches any number of directories, and the name
 of a directory matches everything below it. Symbolic links are neither followed nor fetched.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Two samples are taken some seconds apart: what has not changed in between has not moved. The agent reads the stacks
 itself, because Linux may let only the ancestors of a process read its memory (Yama).
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Tell the supervisor where the processes of tasks are, and look at a task that hangs before it is ended.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Tell the supervisor where the processes of tasks are, and look at a task that hangs before it is ended."""
 
 from __future__ import annotations
 

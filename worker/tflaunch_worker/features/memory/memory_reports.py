@@ -1,8 +1,6 @@
 """Report every ten seconds or less often how much memory tasks use, and how much their host has left.
 
 The agent only measures; the supervisor decides what it means. The period follows from the cost.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

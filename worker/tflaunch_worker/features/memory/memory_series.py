@@ -1,7 +1,4 @@
-"""A short history of one figure, such as the memory of a task: fine at its end, coarse before.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""A short history of one figure, such as the memory of a task: fine at its end, coarse before."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Turn a fork of the zygote into a task: replace its identity, then run the program as ``__main__``.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Turn a fork of the zygote into a task: replace its identity, then run the program as ``__main__``."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 The task is then a direct child of the agent. ``clone`` is called with CLONE_PARENT and the flags of ``fork`` (glibc's
 sysdeps/unix/sysv/linux/arch-fork.h). No library offers this, so the system call is made by its number, with the
 preparation and cleanup of CPython's ``os.fork`` and the parts of glibc's that matter with one thread.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Fingerprints of what a process has imported and of what it inherits, to notice that either would differ now.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Fingerprints of what a process has imported and of what it inherits, to notice that either would differ now."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A fork is only safe while the main thread is the only one, and TensorFlow is not fork-safe once it has run something
 (tensorflow/tensorflow#2448, #5448).
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

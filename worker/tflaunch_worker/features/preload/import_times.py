@@ -1,7 +1,4 @@
-"""Time how long tasks import TensorFlow, by looking at their stacks twice a second until they have.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Time how long tasks import TensorFlow, by looking at their stacks twice a second until they have."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Keep this host's zygotes, one per environment, and have tasks forked from them; show and end its warm servers.
 
 A zygote (`server`) is started for the first task that needs it, stays for later attempts, and ends with the agent.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

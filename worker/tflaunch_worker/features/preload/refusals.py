@@ -2,8 +2,6 @@
 
 A record holds for an interpreter, modules and environment, and for a day, unless a package is installed or removed
 before: each of these changes a directory of ``sys.path``.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Find warm servers (`warm_server`), and ask them for a run's guard.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Find warm servers (`warm_server`), and ask them for a run's guard."""
 
 from __future__ import annotations
 

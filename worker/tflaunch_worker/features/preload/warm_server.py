@@ -7,8 +7,6 @@ processes of the run have their usual parents, and the server is none of them.
 
 In doubt the server refuses, and the run starts in the ordinary way: other traits of the process that asks, a change on
 disk of anything that was imported (then the server ends, too), threads, devices.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

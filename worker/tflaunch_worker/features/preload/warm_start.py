@@ -2,8 +2,6 @@
 
 They differ from others in this: the agent exists before its guard runs, so it waits until the guard holds the lock, and
 it has a child that has imported modules.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A task is forked in three steps, so that no program runs without the agent's kno
 slow: the zygote gets the request with the ends of two connections; the fork sends its pid over one of them; it
 continues only after the agent's answer, which has the task's secrets. If the connection ends without a pid, the task
 is started as usual.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ or it is a fork of a warm server (`warm_server`), which it may become itself at 
 A fork is a child of the agent, not of this process. It sends the agent its pid, waits for permission, and takes on the
 state that the interpreter would have if it had been started with the task's command (`become`). Tasks that must not be
 forked are refused with the reason (`fork_checks`).
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations

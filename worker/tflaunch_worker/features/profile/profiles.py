@@ -1,7 +1,4 @@
-"""Profiles of the tasks of this host.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
-"""
+"""Profiles of the tasks of this host."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 The agent samples itself and not in a fork, because Linux may let only the ancestors of a process read its memory
 (Yama). All tasks of a host together get a small share of its CPUs, so that training is hardly slowed by it, and
 keep-alives and output are not delayed.
-
-Standard library only, Python >= 3.8: this module runs on hosts.
 """
 
 from __future__ import annotations
