@@ -14,7 +14,7 @@ from tflaunch.errors import SpecError
 from tflaunch.features.bench import scaling
 from tflaunch.features.bench.scaled_spec import with_workers
 from tflaunch.features.bench.scaling import ScaledRun
-from tflaunch.features.bench.step_watch import Report, StepWatcher, Wanted
+from tflaunch.features.bench.scaling_runs import Report, measured_part
 
 pytestmark = pytest.mark.unit
 
@@ -32,25 +32,23 @@ def runs(
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "speed_up", "efficiency", "kind"),
+    ("first", "last", "speed_up", "efficiency"),
     [
-        (32, 64, 1.8, 0.9, "weak"),
-        (64, 64, 0.9, 0.45, "strong"),
-        (32, 40, 1.125, 0.5625, None),
-        (None, None, 0.9, None, None),
-        (32, None, 0.9, None, None),
+        (32, 64, 1.8, 0.9),
+        (64, 64, 0.9, 0.45),
+        (32, 40, 1.125, 0.5625),
+        (None, None, 0.9, None),
+        (32, None, 0.9, None),
     ],
 )
 def test_efficiency_is_the_speed_up_per_worker(
-    first: float | None, last: float | None, speed_up: float, efficiency: float | None, kind: str | None
+    first: float | None, last: float | None, speed_up: float, efficiency: float | None
 ) -> None:
     made = runs(first, last)
     assert made[1].speed_up == pytest.approx(speed_up)
     assert made[1].efficiency == (None if efficiency is None else pytest.approx(efficiency))
-    assert scaling.scaling_of(made) == kind
     made = runs(64, 64, 18.0, is_synchronous=False)  # a step of parameter servers is one of a single worker
     assert (made[1].speed_up, made[1].efficiency) == (pytest.approx(1.8), pytest.approx(0.9))
-    assert scaling.scaling_of(made) is None
 
 
 def test_a_chart_shows_what_is_missing_to_the_ideal() -> None:
@@ -62,18 +60,15 @@ def test_a_chart_shows_what_is_missing_to_the_ideal() -> None:
         "examples/s: measured █, missing to the ideal ░",
         f"1  {'█' * 20:<40}  640.0",
         f"2  {'█' * 30 + '░' * 10}  960.0",
-        "",
-        "strong scaling: the batch of all workers together stays the same",
     ]
 
 
 def test_without_examples_steps_are_compared_and_the_ideal_is_unknown() -> None:
-    table, _, row, _, unit, _, bar, _, note = scaling.text_of(runs(None, 64, 5.0)).splitlines()
+    table, _, row, _, unit, _, bar = scaling.text_of(runs(None, 64, 5.0)).splitlines()
     assert row == "2        5.000    320.0       0.50      -           5 s"
     assert table.startswith("WORKERS")
     assert unit.startswith("steps/s")
     assert bar == f"2  {'█' * 20:<40}  5.000"
-    assert note.startswith("SPEED-UP is that of steps; for examples/s, give --batch N")
 
 
 @pytest.mark.parametrize(
@@ -92,10 +87,7 @@ def test_without_examples_steps_are_compared_and_the_ideal_is_unknown() -> None:
 def test_a_measurement_begins_after_the_warm_up(
     steps: list[int], has_ended: bool, measured: tuple[int, int] | None
 ) -> None:
-    watcher = StepWatcher(Path("job-1"), Wanted(steps=50, warm_up=10, limit=60))
-    watcher.reports = [Report(step, step / 10) for step in steps]
-    watcher.has_ended = has_ended
-    ends = watcher.measured()
+    ends = measured_part([Report(step, step / 10) for step in steps], 10, has_ended)
     assert (ends and (ends[0].step, ends[1].step)) == measured
 
 

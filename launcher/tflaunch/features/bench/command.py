@@ -102,33 +102,25 @@ def bench(
     """
     from tflaunch.errors import TflaunchError
     from tflaunch.features.bench import scaling, scaling_runs
-    from tflaunch.features.bench.scaling_runs import Batch
-    from tflaunch.features.bench.step_watch import Wanted
 
     if batch is not None and worker_batch is not None:
         raise click.UsageError("--batch and --worker-batch exclude each other; give the one that stays the same")
-    file, known = read_file(spec), Batch(batch, worker_batch)
-    plans, warnings = scaling_runs.plan_runs(file, settings, command, workers, known)
+    file, wanted = read_file(spec), scaling_runs.Wanted(steps, warm_up, limit, batch, worker_batch)
+    plans, warnings = scaling_runs.plan_runs(file, settings, command, workers, wanted)
     warn(file.source, warnings)
     runs: list[ScaledRun] = []
     code, problem = 0, None
     try:
-        for plan in plans:
-            run = scaling_runs.measure_run(file, plan, Wanted(steps, warm_up, limit), known, say)
+        for count, plan in plans.items():
+            run = scaling_runs.measure_run(file, plan, count, wanted, say)
             runs.append(scaling.compare(run, runs[0]) if runs else run)
     except TflaunchError as error:
         code, problem = error.exit_code, str(error)
     except KeyboardInterrupt:
         code, problem = _INTERRUPTED, "interrupted"
     if as_json:
-        shown = {
-            "name": plans[0].plan.name.rpartition("-")[0],
-            "scaling": scaling.scaling_of(runs),
-            "runs": [run._asdict() for run in runs],
-            "notes": scaling.notes(runs),
-            "problem": problem,
-        }
-        click.echo(json.dumps(shown, indent=2))
+        name = plans[workers[0]].name.rpartition("-")[0]
+        click.echo(json.dumps({"name": name, "runs": [run._asdict() for run in runs], "problem": problem}, indent=2))
     elif runs:
         click.echo(scaling.text_of(runs), nl=False)
     if problem:

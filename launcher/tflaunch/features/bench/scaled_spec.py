@@ -8,16 +8,26 @@ from tflaunch.clusterspec.model import Restart, Spec
 from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, Address
 from tflaunch.errors import Problem, SpecError
 
+_LEFT_OUT = {
+    "restart": Restart(max=0),
+    "notify": None,
+    "collect": (),
+    "checkpoints": None,
+    "elastic": None,
+    "spares": 0,
+    "tensorboard": None,
+}
+"""What concerns a run as a whole, and not its speed."""
+
 
 def with_workers(source: str, spec: Spec, count: int, local_names: Collection[str]) -> Spec:
     """Return the spec with its first ``count`` workers, or with more of them if all are on this machine.
 
-    What concerns the run as a whole and not its speed is left out: restarts, deadline, notifications, copies of
-    checkpoints, collected files, TensorBoard, spare hosts. The job's name gets the number of workers.
+    The job's name gets the number of workers; restarts, a deadline, copies of files and the like are left out.
 
     Args:
         source: the origin of the spec, for messages.
-        spec: a spec; only workers that it has or finds itself are known.
+        spec: the spec.
         count: number of workers, including a chief that trains.
         local_names: the names of hosts that are this machine.
 
@@ -36,30 +46,20 @@ def with_workers(source: str, spec: Spec, count: int, local_names: Collection[st
             raise SpecError(source, [Problem("error", "cluster.worker", message, hint)])
         host = trainers[-1].host if trainers else LOCALHOST
         workers = (*workers, *[Address(host, None)] * (wanted - len(workers)))
-    cluster = {**spec.cluster, "worker": workers[:wanted]}
-    scaled = spec.model_copy(
+    cluster = {role: each for role, each in {**spec.cluster, "worker": workers[:wanted]}.items() if each}
+    used = {address.host for addresses in cluster.values() for address in addresses} | {EVERY_HOST}
+    used |= {sidecar.host for sidecar in spec.sidecars.values()}
+    return spec.model_copy(
         update={
+            **_LEFT_OUT,
             "name": f"{spec.name[:50]}-{count}w",
-            "cluster": {role: addresses for role, addresses in cluster.items() if addresses},
-            "restart": Restart(max=0),
+            "cluster": cluster,
+            "hosts": {name: host for name, host in spec.hosts.items() if name in used},
             "timeouts": spec.timeouts.model_copy(update={"deadline": None}),
-            "notify": None,
-            "collect": (),
-            "checkpoints": None,
-            "elastic": None,
-            "spares": 0,
-            "tensorboard": None,
         }
     )
-    return scaled.model_copy(update={"hosts": _used_hosts(scaled)})
 
 
 def _chiefs(spec: Spec) -> int:
     """Return the number of chiefs that train: all, unless there are parameter servers."""
     return 0 if spec.effective_strategy() == "parameter_server" else len(spec.cluster.get("chief", ()))
-
-
-def _used_hosts(spec: Spec) -> dict[str, object]:
-    used = {address.host for addresses in spec.cluster.values() for address in addresses}
-    used |= {sidecar.host for sidecar in spec.sidecars.values()}
-    return {name: host for name, host in spec.hosts.items() if name in used or name == EVERY_HOST}

@@ -38,12 +38,10 @@ class ScaledRun(NamedTuple):
 
 
 class Scale(TypedDict):
-    """How a training scales; `problem` says why it was not measured to the end, and `scaling` is weak or strong."""
+    """How a training scales; `problem` says why it was not measured to the end."""
 
     name: str
-    scaling: str | None
     runs: Sequence[ScaledRun]
-    notes: Sequence[str]
     problem: str | None
 
 
@@ -58,30 +56,9 @@ def compare(run: ScaledRun, base: ScaledRun) -> ScaledRun:
     return run._replace(speed_up=speed_up, efficiency=speed_up * base.workers / run.workers if is_known else None)
 
 
-def scaling_of(runs: Sequence[ScaledRun]) -> str | None:
-    """Return whether each worker's batch stays the same (``weak``) or that of all (``strong``), None if unknown."""
-    if len(runs) < 2 or not runs[0].is_synchronous or runs[0].examples is None or runs[-1].examples is None:
-        return None
-    grown = runs[-1].examples / runs[0].examples
-    return "strong" if grown == 1 else "weak" if grown == runs[-1].workers / runs[0].workers else None
-
-
-def notes(runs: Sequence[ScaledRun]) -> list[str]:
-    """Return sentences on how to read the figures."""
-    if runs and not runs[0].is_synchronous:
-        return ["parameter servers: a step is one of a single worker"]
-    if any(run.examples is None for run in runs):
-        remedy = "give --batch N (per step of all workers) or --worker-batch N (per worker), or report them"
-        return [f"SPEED-UP is that of steps; for examples/s, {remedy}: progress.report(step, examples=N)"]
-    kinds = {"weak": "each worker's batch", "strong": "the batch of all workers together"}
-    kind = scaling_of(runs)
-    return [f"{kind} scaling: {kinds[kind]} stays the same"] if kind else []
-
-
 def text_of(runs: Sequence[ScaledRun]) -> str:
-    """Return a table with a line per run, a bar chart if there are several, and the notes."""
-    chart = f"\n{_chart(runs)}\n" if len(runs) > 1 else ""
-    return aligned([_COLUMNS, *map(_row, runs)]) + chart + "".join(f"{note}\n" for note in notes(runs))
+    """Return a table with a line per run, and a bar chart if there are several."""
+    return aligned([_COLUMNS, *map(_row, runs)]) + (f"\n{_chart(runs)}" if len(runs) > 1 else "")
 
 
 def _row(run: ScaledRun) -> tuple[str, ...]:

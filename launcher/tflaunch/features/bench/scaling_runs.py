@@ -1,59 +1,70 @@
-"""Run a spec with several numbers of workers, one after the other, and measure each run until it has taken steps."""
+"""Run a spec with several numbers of workers, one after the other, and measure each run until it has taken steps.
+
+Steps come from what the program reports (`training.progress`), or else from Keras' progress line. An agent notes when
+a report arrives, so its time is more precise than the interval at which we ask.
+"""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from tflaunch.client import requests, runs
-from tflaunch.client.control_client import NoSupervisorError
-from tflaunch.client.observer import Observer
+from tflaunch.api.runs import Run
+from tflaunch.client.status import status_of_supervisor
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import local_machine, prepare
-from tflaunch.errors import EXIT_INTERNAL, EXIT_TIMEOUT, EXIT_USAGE, Problem, SpecError, TflaunchError
-from tflaunch.explain import causes
+from tflaunch.errors import EXIT_TIMEOUT, EXIT_USAGE, Problem, SpecError, TflaunchError
+from tflaunch.explain.run_status import Status
 from tflaunch.explain.wording import counted
-from tflaunch.features.bench import scaled_spec
+from tflaunch.features.bench.scaled_spec import with_workers
 from tflaunch.features.bench.scaling import ScaledRun
-from tflaunch.features.bench.step_watch import HOW_STEPS, StepWatcher, Wanted
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch, supervisor_process
-from tflaunch.store import run_lock
-from tflaunch.store.run_dir import RunDirectory
 from tflaunch_worker.readable import duration_words
 
-
-class Batch(NamedTuple):
-    """The number of examples in a step, if the user tells: of all workers together, or of each of them."""
-
-    total: float | None = None
-    of_worker: float | None = None
-
-    def examples(self, workers: int, *, is_synchronous: bool) -> float | None:
-        """Return the examples in a step, None if unknown."""
-        if self.of_worker is not None:
-            return self.of_worker * (workers if is_synchronous else 1)
-        return self.total
+_INTERVAL = 0.6  # seconds; a supervisor reuses a measurement for half a second
+_SHORTEST = 5.0  # seconds of a measurement, so that the time of a report is precise enough
+_PATIENCE = 30.0  # seconds without a step, after which a message says where steps come from
+_EXAMPLES = "examples"
+"""The metric with the number of examples in a step of all workers."""
+_SOURCES = (
+    "steps are read from progress.report() and progress.callback() of tflaunch_worker.training, or from the progress "
+    "line of Keras (verbose=1)"
+)
 
 
-class ScaledPlan(NamedTuple):
-    """The plan for a number of workers."""
+class Wanted(NamedTuple):
+    """What is measured: ``steps`` after ``warm_up`` steps, within ``limit`` seconds from the start of a run.
 
-    workers: int
-    plan: Plan
+    A step has ``batch`` examples of all workers together, or ``worker_batch`` of each; None if the user gives neither.
+    """
+
+    steps: int
+    warm_up: int
+    limit: float
+    batch: int | None = None
+    worker_batch: int | None = None
+
+
+class Report(NamedTuple):
+    """A report of a step, and when it arrived, in seconds since the epoch."""
+
+    step: float
+    at: float
 
 
 def plan_runs(
-    file: SpecFile, settings: Sequence[str], command: Sequence[str], counts: Sequence[int], batch: Batch
-) -> tuple[list[ScaledPlan], list[Problem]]:
-    """Return the plans of a spec for several numbers of workers, and the warnings about the spec.
+    file: SpecFile, settings: Sequence[str], command: Sequence[str], counts: Sequence[int], wanted: Wanted
+) -> tuple[dict[int, Plan], list[Problem]]:
+    """Return a plan for each number of workers, and the warnings about the spec.
 
-    ``settings`` and ``command`` are as in `load.load_spec`.
+    ``settings`` and ``command`` are as in `load.load_spec`; ``counts`` ascend.
 
     Raises:
         SpecError: the spec is invalid, or does not have that many workers.
-        TflaunchError: the batch cannot be meant for this spec.
+        TflaunchError: a batch of all workers makes no sense for this spec.
     """
     spec = prepare.load_spec(file, settings, None, command)
     if spec.discover:
@@ -62,110 +73,132 @@ def plan_runs(
         message = "mirrored has one process, whose GPUs are its replicas"
         hint = "change CUDA_VISIBLE_DEVICES and compare, or use multi_worker_mirrored"
         raise SpecError(file.source, [Problem("error", "strategy", message, hint)])
-    if spec.effective_strategy() == "parameter_server" and batch.total is not None:
+    if spec.effective_strategy() == "parameter_server" and wanted.batch is not None:
         message = "--batch is the batch of all workers, and a step of parameter servers is one of a single worker"
         raise TflaunchError(f"{message}; give --worker-batch", EXIT_USAGE)
     local_names = local_machine.describe_machine([each.host for each in spec.cluster.get("worker", ())]).local_names
-    plans = []
+    plans: dict[int, Plan] = {}
     warnings: list[Problem] = []
     for count in counts:
-        scaled = scaled_spec.with_workers(file.source, spec, count, local_names)
-        scaled, found = prepare.complete(file.source, file.directory, scaled)
-        if count == max(counts):
-            warnings = [*found, *prepare.warnings_about_files(scaled, file.directory)]
-        plans.append(ScaledPlan(count, prepare.make_plan(file.directory, scaled)))
-    return plans, warnings
+        scaled = with_workers(file.source, spec, count, local_names)
+        scaled, warnings = prepare.complete(file.source, file.directory, scaled)
+        plans[count] = prepare.make_plan(file.directory, scaled)
+    return plans, [*warnings, *prepare.warnings_about_files(scaled, file.directory)]
 
 
-def measure_run(
-    file: SpecFile, scaled: ScaledPlan, wanted: Wanted, batch: Batch, say: Callable[[str], None]
-) -> ScaledRun:
+def measure_run(file: SpecFile, plan: Plan, workers: int, wanted: Wanted, say: Callable[[str], None]) -> ScaledRun:
     """Run a plan until enough steps were measured, and end it; nothing of it is left then.
 
     Raises:
         TflaunchError: the run failed, or its steps are unknown or too few.
     """
-    who = counted(scaled.workers, "worker")
-    run, watcher = _watch_run(file, scaled.plan, wanted, who, say)
-    measured = watcher.measured()
-    if measured is None:
-        raise _not_measured(watcher, wanted, who)
-    begin, last = measured
-    steps, seconds = last.step - begin.step, last.at - begin.at
-    is_synchronous = scaled.plan.strategy != "parameter_server"
-    examples = batch.examples(scaled.workers, is_synchronous=is_synchronous) or watcher.examples
-    say(f"{who}: {steps / seconds:.4g} steps/s, {steps:g} steps in {duration_words(seconds)}")
+    who = counted(workers, "worker")
+    with launch.new_directory(plan, None, file.suffix, file.text.encode()) as directory:
+        say(f"{who}: run {directory.run}")
+        supervisor_process.start(plan, directory, is_owned=True)
+    watched = _WatchedRun(wanted)
+    with Run(directory.path, is_owned=True) as run:  # which ends the run, after Ctrl-C, too
+        watched.watch(run, lambda message: say(f"{who}: {message}"))
+    if watched.has_ended and (code := run.wait().exit_code):
+        remedy = f"`tflaunch explain {run.name}` says more"
+        raise TflaunchError(f"{who}: the run failed: {run.status().reason}; {remedy}", code)
+    begin, last = measured_part(watched.reports, wanted.warm_up, watched.has_ended) or _not_measured(watched, who)
+    speed = (last.step - begin.step) / (last.at - begin.at)
+    say(f"{who}: {speed:.4g} steps/s, {last.step - begin.step:g} steps in {duration_words(last.at - begin.at)}")
+    is_synchronous = plan.strategy != "parameter_server"
+    examples = wanted.batch or watched.examples
+    if wanted.worker_batch is not None:
+        examples = wanted.worker_batch * (workers if is_synchronous else 1)
     return ScaledRun(
-        workers=scaled.workers,
-        run=run,
-        steps=steps,
-        seconds=seconds,
-        steps_per_second=steps / seconds,
+        workers=workers,
+        run=run.name,
+        steps=last.step - begin.step,
+        seconds=last.at - begin.at,
+        steps_per_second=speed,
         examples=examples,
-        examples_per_second=None if examples is None else examples * steps / seconds,
-        start_up=max(watcher.reports[0].at - watcher.started, 0.0),
+        examples_per_second=None if examples is None else examples * speed,
+        start_up=max(watched.reports[0].at - watched.started, 0.0),
         is_synchronous=is_synchronous,
     )
 
 
-def _watch_run(
-    file: SpecFile, plan: Plan, wanted: Wanted, who: str, say: Callable[[str], None]
-) -> tuple[str, StepWatcher]:
-    """Return the name of a run that has been ended, and what was seen of it.
+def measured_part(reports: Sequence[Report], warm_up: int, has_ended: bool) -> tuple[Report, Report] | None:
+    """Return the first and last report of a measurement, None without two.
 
-    Raises:
-        TflaunchError: it failed.
+    A run that ``has_ended`` by itself before its warm-up was over is measured as a whole.
     """
-    with launch.new_directory(plan, None, file.suffix, file.text.encode()) as directory:
-        say(f"{who}: run {directory.run}")
-        supervisor_process.start(plan, directory, is_owned=True)
-    watcher = StepWatcher(directory.path, wanted)
-    try:
-        watcher.watch(lambda message: say(f"{who}: {message}"))
-    finally:
-        _stop(directory)
-    if watcher.has_ended:
-        _require_success(directory, who)
-    return directory.run, watcher
+    if not reports:
+        return None
+    last = reports[-1]
+    begin = next((each for each in reports if each.step >= reports[0].step + warm_up), last)
+    if begin is last and has_ended:
+        begin = reports[0]
+    return (begin, last) if last.at > begin.at else None
 
 
-def _not_measured(watcher: StepWatcher, wanted: Wanted, who: str) -> TflaunchError:
-    """Return the error for a run whose steps are unknown or too few."""
-    how = "ended" if watcher.has_ended else f"was stopped after --limit {wanted.limit:g}s"
-    code = EXIT_USAGE if watcher.has_ended else EXIT_TIMEOUT
-    if not watcher.reports:
-        return TflaunchError(f"{who}: the run {how} without a step; {HOW_STEPS}", code)
-    seen = watcher.reports[-1].step - watcher.reports[0].step
+class _WatchedRun:
+    """What is seen of one run until it has taken enough steps, or has ended by itself (``has_ended``).
+
+    ``reports`` are those of new steps, ``examples`` is what the last one says of the examples in a step, and
+    ``started`` is when the run began, in seconds since the epoch.
+    """
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.reports: list[Report] = []
+        self.examples: float | None = None
+        self.started = 0.0
+        self.has_ended = False
+        self._task = ""
+
+    def watch(self, run: Run, say: Callable[[str], None]) -> None:
+        """Watch until there is enough, the run ends, or its time is over.
+
+        Raises:
+            TflaunchError: the supervisor does not answer.
+        """
+        until, hint_at = time.monotonic() + self.wanted.limit, time.monotonic() + _PATIENCE
+        while time.monotonic() < until and not self._is_enough():
+            status = status_of_supervisor(run.directory)
+            if status is None or status.exit_code is not None:
+                self.has_ended = True
+                return
+            self._note(status)
+            if not self.reports and time.monotonic() > hint_at:
+                hint_at = math.inf
+                forming = "" if status.forming is None else "the cluster has not formed; "
+                say(f"no step yet: {forming}{_SOURCES}")
+            time.sleep(_INTERVAL)
+
+    def _is_enough(self) -> bool:
+        begin, last = measured_part(self.reports, self.wanted.warm_up, False) or (None, None)
+        return (
+            begin is not None
+            and last is not None
+            and last.step - begin.step >= self.wanted.steps
+            and last.at - begin.at >= _SHORTEST
+        )
+
+    def _note(self, status: Status) -> None:
+        """Note a new step of the task that was the first to report any."""
+        self.started, now = status.started, time.time()
+        for task in status.tasks:
+            if task.step is None or task.task != (self._task or task.task):
+                continue
+            self._task = task.task
+            self.examples = (task.metrics or {}).get(_EXAMPLES) or None
+            if not self.reports or task.step > self.reports[-1].step:
+                self.reports.append(Report(task.step, now - (task.progress_age or 0.0)))
+
+
+def _not_measured(watched: _WatchedRun, who: str) -> NoReturn:
+    """Raise the error for a run whose steps are unknown or too few."""
+    wanted, reports = watched.wanted, watched.reports
+    how = "ended" if watched.has_ended else f"was stopped after --limit {wanted.limit:g}s"
+    code = EXIT_USAGE if watched.has_ended else EXIT_TIMEOUT
+    if not reports:
+        raise TflaunchError(f"{who}: the run {how} without a step; {_SOURCES}", code)
     least = f"{wanted.warm_up} steps of --warm-up and at least one more report of steps"
-    remedy = "train longer, or lower --warm-up" if watcher.has_ended else "raise --limit, or lower --warm-up"
-    return TflaunchError(f"{who}: the run {how} {seen:g} steps after its first, before {least}; {remedy}", code)
-
-
-def _stop(directory: RunDirectory) -> None:
-    """Stop a run, and wait until nothing of it is left; Ctrl-C in this time kills its tasks."""
-    grace: float | None = None
-    while True:
-        try:
-            if runs.is_live(directory.path):
-                with suppress(TflaunchError, NoSupervisorError):  # it has just ended
-                    requests.request_stop(directory.path, grace)
-            run_lock.wait_for_end(directory.path)
-            return
-        except KeyboardInterrupt:
-            grace = 0.0
-
-
-def _require_success(directory: RunDirectory, who: str) -> None:
-    """Require that a run that has ended by itself did not fail.
-
-    Raises:
-        TflaunchError: it failed.
-    """
-    observer = Observer(directory.path)
-    observer.catch_up()
-    code, culprit = observer.exit_code, observer.job.culprit
-    if code == 0:
-        return
-    reason = causes.describe(culprit, observer.job.plan) if culprit is not None else "its supervisor was killed"
-    remedy = f"`tflaunch explain {directory.run}` says more"
-    raise TflaunchError(f"{who}: the run failed: {reason}; {remedy}", EXIT_INTERNAL if code is None else code)
+    remedy = "train longer, or lower --warm-up" if watched.has_ended else "raise --limit, or lower --warm-up"
+    seen = f"{reports[-1].step - reports[0].step:g} steps after its first"
+    raise TflaunchError(f"{who}: the run {how} {seen}, before {least}; {remedy}", code)
