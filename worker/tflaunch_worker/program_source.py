@@ -1,46 +1,24 @@
-"""Find a command's Python program, and reasons in its source not to import modules before it.
-
-Variables that TensorFlow reads during its import have no effect if the program sets them later, and a program that
-changes `sys.path` may import other modules of the same names. The source is searched for both, including the modules
-that it imports from its own directory or from PYTHONPATH.
-"""
+"""Find the Python program of a command, and the files that it imports."""
 
 from __future__ import annotations
 
 import ast
 import os
 import re
-from typing import Iterator, Mapping
-
-from tflaunch_worker import function
+from typing import Iterator
 
 SCRIPT = "script"
 MODULE = "module"
 TEXT = "text"
 
 _PYTHON = re.compile(r"python[\d.]*")
-_READ_AT_IMPORT = re.compile(
-    r"(?:TF|TPU|XLA|KERAS|CUDA|NVIDIA|HIP|ROC|ROCR|OPENBLAS|OMP|MKL|KMP|NUMEXPR|VECLIB|BLIS|GOTO|LD|ABSL|GRPC|NCCL"
-    r"|PYTHON|PROTOCOL_BUFFERS|JAX|ONEDNN|DNNL|MALLOC|GLIBC)_[A-Z0-9_]+|PYTHONPATH"
-)
-READ_WITH_DEVICES = ("CUDA_VISIBLE_DEVICES", "TF_FORCE_GPU_ALLOW_GROWTH")
-"""Variables that are read when devices are opened, and not while modules are imported.
-
-Imports of TensorFlow 2.21, torch 2.14, jax 0.10, numba, transformers, xgboost, lightgbm and accelerate call no `getenv`
-and read no `os.environ` for them. A process that has opened a device of NVIDIA's driver is not forked anyway.
-"""
-_HARMLESS = ("TF_CONFIG", *READ_WITH_DEVICES)
-_MUST_COME_FIRST = ("gevent", "eventlet", "dotenv")  # they change later imports, or set variables
-_MOST_FILES = 200
-CHANGES_PATH = "changes where modules are looked for (sys.path)"
-SETS_VARIABLES = "sets variables whose names cannot be known beforehand"
 
 
 def find_program(argv: list[str]) -> tuple[str, int] | None:
-    """Return what a Python command runs, `SCRIPT`, `MODULE` or `TEXT`, and the index of its argument.
+    """Find what a Python command runs, `SCRIPT`, `MODULE` or `TEXT`, and the index of its argument.
 
-    Returns None unless the command is ``python script.py …``, ``python -m module …`` or ``python -c text …``, with no
-    option other than ``-u``.
+    The result is None unless the command is ``python script.py …``, ``python -m module …`` or ``python -c text …``,
+    with no option other than ``-u``.
     """
     index = 1
     while argv[index : index + 1] == ["-u"]:
@@ -64,215 +42,9 @@ def check_command(argv: list[str]) -> str:
     return ""
 
 
-def own_places(python_path: str, workdir: str) -> list[str]:
-    """Return the directories of a PYTHONPATH in which the user's code may be.
-
-    A directory with a `*.dist-info` is one of installed packages, as `pip install --target` and the modules of a
-    cluster make them: numpy in it mentions OPENBLAS_MAIN_FREE, and is no more the user's than elsewhere.
-    """
-    places = [os.path.abspath(os.path.join(workdir, place)) for place in python_path.split(":") if place]
-    return [place for place in places if not any(name.endswith(".dist-info") for name in _names_in(place))]
-
-
-def _names_in(directory: str) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except OSError:
-        return []
-
-
-def check_source(
-    argv: list[str], workdir: str, python_path: list[str], path: list[str], environ: Mapping[str, str]
-) -> tuple[str, set[str]]:
-    """Return why modules must not be imported before a program ("" if they may), and what it imports.
-
-    Args:
-        argv: the command of a Python program.
-        workdir: its working directory.
-        python_path: the directories of PYTHONPATH that may contain the user's code (see `own_places`).
-        path: all directories in which modules are searched.
-        environ: the environment of the zygote; setting a variable to the same value is harmless.
-    """
-    names: set[str] = set()
-    program = find_program(argv)
-    assert program is not None
-    kind, index = program
-    name = argv[index]
-    if kind == TEXT:
-        return _reason_in([""], [workdir, *python_path], "", names, environ, text=name), names
-    if kind == SCRIPT:
-        file = os.path.realpath(os.path.join(workdir, name))
-        if not os.path.isfile(file):
-            return f"{name} is not a file", names
-        return _reason_in([file], [os.path.dirname(file), *python_path], "", names, environ), names
-    parts = name.split(".")
-    for root in (workdir, *path):
-        found = _module_file(os.path.join(root, *parts), is_program=True)
-        if found:
-            above = [_module_file(os.path.join(root, *parts[: count + 1])) for count in range(len(parts))]
-            files = [found, *(file for file in above if file)]
-            if root in (workdir, *python_path):
-                return _reason_in(files, [workdir, *python_path], "", names, environ), names
-            return _reason_in(files, [root], os.path.join(root, parts[0]), names, environ), names
-    return f"the module {name} cannot be found beforehand", names
-
-
-def check_function(
-    directory: str, roots: list[str], path: list[str], environ: Mapping[str, str]
-) -> tuple[str, set[str]]:
-    """Return why modules must not be imported before a function ("" if they may), and what it imports.
-
-    Args:
-        directory: the function's (see `tflaunch_worker.function`).
-        roots: the directories that may contain modules of the user.
-        path: all directories in which modules are searched.
-        environ: the environment of the zygote.
-    """
-    try:
-        about = function.read_file(directory, function.ABOUT)
-        missed = [place for place in function.read_searched(directory) if place not in path]
-    except (OSError, ValueError):
-        return f"{directory} cannot be read", set()
-    if missed:
-        return f"modules in {missed[0]} could not be found beforehand", set()
-    names = {name.partition(".")[0] for name in about["imports"]}
-    places = [place for name in about["imports"] for place in _places_of(name.split("."), roots)]
-    files = [found for place in places for found in [_module_file(place)] if found]
-    return about["reason"] or _reason_in(files, roots, "", names, environ), names
-
-
-def _reason_in(
-    paths: list[str], roots: list[str], below: str, names: set[str], environ: Mapping[str, str], text: str = ""
-) -> str:
-    """Check files ("" for a text) and their imports from the roots, if their paths begin with ``below``."""
-    waiting, seen = paths, set()
-    while waiting:
-        path = waiting.pop()
-        if path in seen or not path.startswith(below):
-            continue
-        seen.add(path)
-        if len(seen) > _MOST_FILES:
-            return "its program has too many files to look for variables that it sets itself"
-        name = os.path.basename(path) or "its text"
-        try:
-            if path:
-                with open(path, "rb") as file:
-                    tree = ast.parse(file.read())
-            else:
-                tree = ast.parse(text)
-        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-            return f"{name} cannot be read"
-        harmless = {id(found) for node in ast.walk(tree) for found in _names_without_effect(node, environ)}
-        for node in ast.walk(tree):
-            reason = "" if id(node) in harmless else _reason_in_node(node, names)
-            if reason:
-                return f"{name} {reason}"
-            waiting += imported_files(node, path, roots)
-    return ""
-
-
 def imported_files(node: ast.AST, path: str, roots: list[str]) -> list[str]:
     """Return the files below the roots of the modules that a node of a file imports, and of their packages."""
-    return [found for place in _imported(node, path, roots) for found in [_module_file(place)] if found]
-
-
-def _reason_in_node(node: ast.AST, names: set[str]) -> str:
-    """Return what a syntax node does that must come before all imports, or "" for nothing."""
-    words: list[str] = []
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        words = [node.value]
-    elif isinstance(node, ast.keyword) and node.arg:
-        words = [node.arg]
-    for word in words:
-        if reason_in_word(word):
-            return reason_in_word(word)
-    for name in _names(node):
-        names.add(name.partition(".")[0])
-        if reason_in_import(name):
-            return reason_in_import(name)
-    if _changes_path(node):
-        return CHANGES_PATH
-    return SETS_VARIABLES if _changes_unknown_variable(node) else ""
-
-
-def reason_in_word(word: str) -> str:
-    """Return what a program that has a text may do that must come before all imports, or "" for nothing."""
-    is_read = _READ_AT_IMPORT.fullmatch(word) and word not in _HARMLESS
-    return f"mentions {word}, which is read while modules are imported" if is_read else ""
-
-
-def reason_in_import(name: str) -> str:
-    """Return why a module must be imported before all others, or "" if it need not."""
-    is_first = name.partition(".")[0] in _MUST_COME_FIRST
-    return f"imports {name}, which has to be imported before all others" if is_first else ""
-
-
-def _names_without_effect(node: ast.AST, environ: Mapping[str, str]) -> list[ast.AST]:
-    """Return the names in a node that reads a variable or sets it to the same value; [] for any other."""
-    place: ast.AST | None = None
-    name: ast.AST | None = None
-    if isinstance(node, ast.Subscript):
-        place, name = node.value, _index(node)
-        is_harmless = isinstance(node.ctx, ast.Load)
-    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        place, name = node.targets[0].value, _index(node.targets[0])
-        is_harmless = _text(name) in environ and environ[_text(name)] == getattr(node.value, "value", None)
-    elif isinstance(node, ast.Call) and node.args:
-        method = getattr(node.func, "attr", "")
-        place, name = getattr(node.func, "value", None), node.args[0]
-        is_harmless = method == "get" or (method == "setdefault" and _text(name) in environ)
-        if _is_attribute(node.func, "getenv"):
-            return [name]
-    else:
-        return []
-    return [name] if is_harmless and name is not None and place is not None and _is_attribute(place, "environ") else []
-
-
-def _index(node: ast.Subscript) -> ast.AST:
-    index: ast.AST = node.slice
-    return index if isinstance(index, ast.Constant) else getattr(index, "value", index)  # Python 3.8: an Index
-
-
-def _text(node: ast.AST | None) -> str:
-    """Return the text of a constant, or "" for anything else."""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
-def _names(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    return [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
-
-
-def _changes_path(node: ast.AST) -> bool:
-    """Return whether a node changes ``sys.path`` other than by appending, which hides nothing."""
-    if isinstance(node, ast.Attribute) and node.attr in ("insert", "reverse", "remove", "pop"):
-        return _is_attribute(node.value, "path")
-    is_stored = isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load)
-    return is_stored and _is_attribute(node.value if isinstance(node, ast.Subscript) else node, "path", "sys")
-
-
-def _changes_unknown_variable(node: ast.AST) -> bool:
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and _is_attribute(node.value, "environ"):
-        index: object = node.slice
-        return not isinstance(getattr(index, "value", index), (str, ast.Constant))  # Python 3.8 wraps it in an Index
-    if not isinstance(node, ast.Call):
-        return False
-    if isinstance(node.func, ast.Attribute) and _is_attribute(node.func.value, "environ"):
-        first = node.args[0] if node.args else None
-        if node.func.attr == "setdefault":
-            return not isinstance(first, ast.Constant)
-        if node.func.attr == "update":
-            is_known = isinstance(first, ast.Dict) and all(isinstance(key, ast.Constant) for key in first.keys)
-            return not (first is None or is_known) or any(keyword.arg is None for keyword in node.keywords)
-    return _is_attribute(node.func, "putenv") and not (node.args and isinstance(node.args[0], ast.Constant))
-
-
-def _is_attribute(node: ast.AST, name: str, of_name: str = "") -> bool:
-    """Return whether a node is ``of_name.name``, or ``name`` of any object if ``of_name`` is empty."""
-    if isinstance(node, ast.Attribute) and node.attr == name:
-        return not of_name or (isinstance(node.value, ast.Name) and node.value.id == of_name)
-    return not of_name and isinstance(node, ast.Name) and node.id == name
+    return [found for place in _imported(node, path, roots) for found in [module_file(place)] if found]
 
 
 def _imported(node: ast.AST, path: str, roots: list[str]) -> Iterator[str]:
@@ -289,17 +61,18 @@ def _imported(node: ast.AST, path: str, roots: list[str]) -> Iterator[str]:
     else:
         return
     for parts in names:
-        yield from _places_of(parts, roots)
+        yield from module_places(parts, roots)
 
 
-def _places_of(parts: list[str], roots: list[str]) -> Iterator[str]:
+def module_places(parts: list[str], roots: list[str]) -> Iterator[str]:
     """Yield the paths, without suffix, at which a module and its packages may be."""
     for root in roots:
         for count in range(len(parts) + 1):
             yield os.path.join(root, *parts[:count])
 
 
-def _module_file(place: str, is_program: bool = False) -> str | None:
+def module_file(place: str, is_program: bool = False) -> str | None:
+    """Return the file of a module or package, given its path without suffix; None if there is none."""
     inner = "__main__.py" if is_program else "__init__.py"
     for path in (f"{place}.py", os.path.join(place, inner)):
         if os.path.isfile(path):

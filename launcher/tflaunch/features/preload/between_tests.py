@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tflaunch_worker import program_source
-from tflaunch_worker.features.preload import warm_client
+from tflaunch_worker.features.preload import source_checks, warm_client
 
 if TYPE_CHECKING:
     import pytest
@@ -39,7 +38,7 @@ class BetweenTests:
         for path in (item.path, *(directory / "conftest.py" for directory in above)):
             if path.exists():
                 command = [sys.executable, str(path)]
-                reason, imported = program_source.check_source(command, str(Path.cwd()), [], sys.path, os.environ)
+                reason, imported = source_checks.check_source(command, str(Path.cwd()), [], sys.path, os.environ)
                 if reason:
                     return {}
                 modules |= {_IMPORTED_FOR} if imported & _SLOW else set()

@@ -1,6 +1,6 @@
 """Find what a function imports, and reasons in it not to import modules before it.
 
-What `program_source` finds in the source of a program is found here in the bytecode of functions and in their pickle,
+What `source_checks` finds in the source of a program is found here in the bytecode of functions and in their pickle,
 because that is what tasks execute: the source may be missing, or edited since.
 """
 
@@ -16,7 +16,7 @@ from types import CodeType, FunctionType
 
 import cloudpickle
 
-from tflaunch_worker import program_source
+from tflaunch_worker.features.preload import source_checks
 
 _MOST_OPERATIONS = 500_000  # of the pickler, which take 0.2 s to look at
 _SKIPPED = ("CACHE", "COPY", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL")
@@ -46,8 +46,8 @@ def _reason_against(functions: Sequence[FunctionType], data: bytes) -> str:
     texts = _texts(data)
     if texts is None:
         return "has too many objects in its arguments to look for names of variables there"
-    reasons = [program_source.reason_in_word(text) for text in sorted(texts)]
-    reasons += [program_source.reason_in_import(name) for name in sorted(_find_imports(functions, data))]
+    reasons = [source_checks.reason_in_word(text) for text in sorted(texts)]
+    reasons += [source_checks.reason_in_import(name) for name in sorted(_find_imports(functions, data))]
     reasons += [_reason_in_code(code) for function in functions for code in _codes(function.__code__)]
     return next(filter(None, reasons), "")
 
@@ -107,15 +107,15 @@ def _reason_in_code(code: CodeType) -> str:
         after = instructions[index + 1 : index + 3]
         match instruction.argval:
             case "putenv":
-                return program_source.SETS_VARIABLES
+                return source_checks.SETS_VARIABLES
             case "environ" if not instruction.opname.startswith("STORE") and not _is_harmless(after):
-                return program_source.SETS_VARIABLES
+                return source_checks.SETS_VARIABLES
             case "path" if after[0].argval in _REORDERS:
-                return program_source.CHANGES_PATH
+                return source_checks.CHANGES_PATH
             case "path" if before == "sys" and stores_items and after[0].argval not in _APPENDS:
-                return program_source.CHANGES_PATH
+                return source_checks.CHANGES_PATH
             case "path" if instruction.opname == "STORE_ATTR" and "sys" in (known.argval for known in instructions):
-                return program_source.CHANGES_PATH
+                return source_checks.CHANGES_PATH
     return ""
 
 

@@ -12,6 +12,7 @@ import sys
 from typing import Any, Sequence
 
 from tflaunch_worker import program_source
+from tflaunch_worker.features.preload import source_checks
 
 _OWN_PACKAGE = __name__.partition(".")[0]
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
@@ -32,12 +33,12 @@ def check_program(
     reason = reason_in_process(started_by)
     if reason:
         return reason, set()
-    python_path = program_source.own_places(os.environ.get("PYTHONPATH", ""), os.getcwd())
+    python_path = source_checks.own_places(os.environ.get("PYTHONPATH", ""), os.getcwd())
     if request["is_function"]:
         return _check_function(request, modules_before, [workdir, *python_path, *added])
     kind, index = program_source.find_program(argv) or ("", 0)
     path = [*sys.path, *_package_directories(argv[index])] if kind == program_source.MODULE else sys.path
-    reason, imported = program_source.check_source(argv, workdir, python_path, path, request["env"])
+    reason, imported = source_checks.check_source(argv, workdir, python_path, path, request["env"])
     name, directory = argv[index], workdir
     is_package = hasattr(sys.modules.get(name), "__path__")  # then its __main__ is the program
     if kind == program_source.MODULE and (
@@ -55,7 +56,7 @@ def _check_function(request: dict[str, Any], modules_before: set[str], roots: li
     assert program is not None
     directory = os.path.dirname(request["argv"][program[1]])
     path = [os.path.realpath(request["workdir"]), *sys.path]
-    reason, imported = program_source.check_function(directory, roots, path, request["env"])
+    reason, imported = source_checks.check_function(directory, roots, path, request["env"])
     # Each of these directories is the first in sys.path for some time. The cloudpickle in ours may be imported already.
     reason = reason or _reason_in_directory(directory, modules_before, may_copy=True)
     return reason or _reason_in_directory(request["workdir"], modules_before), imported

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Callable, NamedTuple, Sequence
 
 from tflaunch_worker import procfs, program_source
+from tflaunch_worker.features.preload import source_checks
 from tflaunch_worker.inspect import interpreter, python_stacks
 from tflaunch_worker.inspect.python_runtime import UnreadableError
 
@@ -109,5 +110,5 @@ def why_not_forked(pid: int) -> str:
         workdir = os.readlink(f"/proc/{pid}/cwd")
     except OSError as error:  # it has just ended, or has changed its user
         return f"its working directory cannot be read: {error.strerror}"
-    python_path = program_source.own_places(env.get("PYTHONPATH", ""), workdir)
-    return program_source.check_source(argv, workdir, python_path, path, env)[0]
+    python_path = source_checks.own_places(env.get("PYTHONPATH", ""), workdir)
+    return source_checks.check_source(argv, workdir, python_path, path, env)[0]

@@ -16,8 +16,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from tflaunch_worker import linux, procfs, spawn
+from tflaunch_worker.features.preload.source_checks import READ_WITH_DEVICES
 from tflaunch_worker.features.preload.warm_client import ROOT
-from tflaunch_worker.program_source import READ_WITH_DEVICES
 from tflaunch_worker.socket_messages import encode_message, receive_message, send_message
 
 if TYPE_CHECKING:
