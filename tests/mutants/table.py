@@ -583,10 +583,10 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_progress_stats.py"),
     ),
     "a kill of another process explains a death": Edit(
-        "tflaunch_worker.agent.oom.OomWatch._evidence",
+        "tflaunch_worker.features.memory.oom.OomWatch._evidence",
         "self._kills <= len(self._named)",
         "not self._kills",
-        Suite("unit/test_oom.py"),
+        Suite("features/memory/test_oom.py"),
     ),
     "a new supervisor does not hear how memory has grown": Edit(
         "tflaunch_worker.features.memory.memory_reports.VitalsReporter.resend_history",

@@ -102,6 +102,15 @@ class SimEvidenceCollector:
         answer({task: [] for task in pids()})
 
 
+class SimOomWatch:
+    """Knows nothing of memory, nor of deaths."""
+
+    def room(self) -> None: ...
+
+    def evidence(self, pid: int) -> str:
+        return ""
+
+
 class SimVitals:
     """Measures nothing regularly: nothing grows."""
 
@@ -263,13 +272,6 @@ class SimAgentHost:
     def start(self, task: Task, starter: None) -> None:
         zygotes = self._zygotes if self._host.world.chance(0.3) else None
         task.start(_SETTINGS, zygotes)  # type: ignore[arg-type]
-
-    def usable_memory(self) -> None:
-        """Nothing is known of memory."""
-
-    def evidence(self, pid: int) -> str:
-        """Nothing is known about deaths."""
-        return ""
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
         address = "127.0.1.1" if self._host.has_bad_names else "10.0.0.9"

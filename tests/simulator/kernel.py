@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.file_system import FileSystem, OsCalls, TreeCalls
-from simulator.host import SimCheckpointCopies, SimEvidenceCollector, SimVitals
+from simulator.host import SimCheckpointCopies, SimEvidenceCollector, SimOomWatch, SimVitals
 from tflaunch.features.code import user_code
 from tflaunch.store import append_file, log_index, log_reader, log_sink, log_writer
 from tflaunch.tui import backlog
@@ -328,6 +328,7 @@ _BY_NAME: tuple[tuple[str, object, tuple[Any, ...]], ...] = (
     ("offload", _Offload, (received_code,)),
     ("EvidenceCollector", SimEvidenceCollector, (task_evidence,)),
     ("VitalsReporter", SimVitals, (memory_reports,)),
+    ("OomWatch", SimOomWatch, (memory_reports,)),
     ("CheckpointCopies", SimCheckpointCopies, (checkpoint_copies,)),
 )
 _MODULES = tuple((module, name, substitute) for name, substitute, modules in _BY_NAME for module in modules)

@@ -47,7 +47,7 @@ class Watcher(Service):
     def leave(self) -> None:
         self.noted.append("leave")
 
-    def explain_kill(self) -> str:
+    def explain_kill(self, pid: int) -> str:
         return "it was large"
 
     def look_at_hang(self, task: Any, looked: Any) -> None:
@@ -93,13 +93,13 @@ def test_a_service_is_made_for_its_first_call(services: Services) -> None:
 def test_a_service_takes_part_from_the_moment_that_its_feature_names(services: Services) -> None:
     task: Any = "worker:0"
     services.stop_task("worker:0")
-    assert services.explain_kill() == []
+    assert services.explain_kill(7) == ""
     services.begin_task(task, spawn.Command([], {}, "/"))
     services.stop_task("worker:0")
     services.end_task("worker:0")
     services.leave()
     assert Watcher.noted == [("begin", task), ("stop", "worker:0"), ("end", "worker:0"), "leave"]
-    assert services.explain_kill() == ["it was large"]
+    assert services.explain_kill(7) == "it was large"
     assert Counter.made == []
 
 

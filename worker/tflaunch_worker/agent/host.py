@@ -12,7 +12,6 @@ from tflaunch_worker.agent.network.fence import Fence, why_unavailable
 from tflaunch_worker.agent.network.peers import Listeners
 from tflaunch_worker.agent.network.port_watch import PortWatch
 from tflaunch_worker.agent.network.ports import Ports
-from tflaunch_worker.agent.oom import OomWatch
 from tflaunch_worker.agent.progress import Progress
 from tflaunch_worker.agent.task import Task
 from tflaunch_worker.agent.task_env import TaskEnvironments
@@ -45,7 +44,6 @@ class Host:
         self.gpus = linux.count_gpus()
         self.max_files = process_state.raise_file_limit()
         self.settings = TaskSettings(umask, self.max_files, linux.be_punctual())
-        self._oom = OomWatch()
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)
         self._checkpoints: Finder | None = None
@@ -97,14 +95,6 @@ class Host:
     def start(self, task: Task, starter: Services | None) -> None:
         """Start a task, or have a feature start it."""
         task.start(self.settings, starter)
-
-    def usable_memory(self) -> int | None:
-        """Return how many bytes the tasks can still use, None if unknown."""
-        return self._oom.room()
-
-    def evidence(self, pid: int) -> str:
-        """Return what is known about why a process was killed, or "" for nothing."""
-        return self._oom.evidence(pid)
 
     def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
         """Call ``found`` with the highest number of the checkpoints that a command has written."""

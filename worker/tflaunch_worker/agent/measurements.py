@@ -57,9 +57,8 @@ class HostMeasurements:
     # ---- for tasks
 
     def evidence(self, pid: int) -> str:
-        """Return what this host knows about why a process was killed."""
-        known = self._host.evidence(pid)
-        return "; ".join([known, *self._services.explain_kill()]) if known else ""
+        """Return why a process was killed, as far as a service knows it."""
+        return self._services.explain_kill(pid)
 
     def reached(self, task: Task) -> dict[str, object]:
         """Return the training progress of a task: step, epoch and metrics, as far as known."""

@@ -92,8 +92,8 @@ class Service:
         """A task hangs and will be ended; call ``looked`` once that may happen."""
         looked()
 
-    def explain_kill(self) -> str:
-        """A process was killed because memory was full; return what may explain it, or ""."""
+    def explain_kill(self, pid: int) -> str:
+        """A task's leading process was killed, not by us; return a clause that says why, or ""."""
         return ""
 
     def end_task(self, name: str) -> None:
@@ -291,11 +291,11 @@ class Services:
         self._at("look_at_hang", look)
         has_looked()
 
-    def explain_kill(self) -> list[str]:
-        """Return what may explain that a process was killed because memory was full."""
+    def explain_kill(self, pid: int) -> str:
+        """Return why a process was killed, "" if no service knows it."""
         texts: list[str] = []
-        self._at("explain_kill", lambda service: texts.append(service.explain_kill()))
-        return [text for text in texts if text]
+        self._at("explain_kill", lambda service: texts.append(service.explain_kill(pid)))
+        return "; ".join(filter(None, texts))
 
     def end_task(self, name: str) -> None:
         """Tell all that the last process of a task is dead."""

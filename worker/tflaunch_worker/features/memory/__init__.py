@@ -1,4 +1,4 @@
-"""Report how the memory of tasks grows."""
+"""Report how the memory of tasks grows, and which of them the kernel has killed because it was full."""
 
 from __future__ import annotations
 

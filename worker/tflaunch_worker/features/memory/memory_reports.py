@@ -10,9 +10,9 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict
 
 from tflaunch_worker import procfs
-from tflaunch_worker.agent.oom import in_words
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features.memory.memory_series import MemorySeries
+from tflaunch_worker.features.memory.oom import OomWatch, in_words
 from tflaunch_worker.inspect.usage import owners_of
 from tflaunch_worker.readable import duration_words
 
@@ -122,7 +122,8 @@ class MemoryService(Service):
 
     def __init__(self, agent: AgentParts) -> None:
         super().__init__(agent)
-        self._vitals = VitalsReporter(agent.loop, agent.host.usable_memory, self._tell)
+        self._oom = OomWatch()
+        self._vitals = VitalsReporter(agent.loop, self._oom.room, self._tell)
         self._call: Call | None = None
 
     def watch_memory(self, call: Call, message: dict[str, Any]) -> None:
@@ -145,9 +146,10 @@ class MemoryService(Service):
         """Measure a task no longer: it is gone."""
         self._vitals.remove(name)
 
-    def explain_kill(self) -> str:
-        """Return which task has grown most: memory that is full is why processes are killed."""
-        return self._vitals.growth()
+    def explain_kill(self, pid: int) -> str:
+        """Return that memory was full, if it was, and which task has grown most."""
+        evidence = self._oom.evidence(pid)
+        return "; ".join(filter(None, (evidence, self._vitals.growth()))) if evidence else ""
 
 
 class _Watched:

@@ -13,8 +13,8 @@ import pytest
 
 from support.memory_group import memory_group, need_memory_groups
 from support.waiting import PATIENCE
-from tflaunch_worker.agent import oom
-from tflaunch_worker.agent.oom import OomWatch
+from tflaunch_worker.features.memory import oom
+from tflaunch_worker.features.memory.oom import OomWatch
 
 pytestmark = pytest.mark.unit
 
@@ -190,7 +190,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 with open(sys.argv[2] + "/cgroup.procs", "w") as file:
     file.write(str(os.getpid()))
-from tflaunch_worker.agent.oom import OomWatch
+from tflaunch_worker.features.memory.oom import OomWatch
 watch = OomWatch(log=sys.argv[3])
 pid = os.fork()
 if pid == 0:
@@ -207,7 +207,7 @@ print(status, watch.evidence(pid), sep=";")
 def test_a_real_kill_is_found(log: str, with_swap: bool) -> None:
     """By the counter alone, and with the kernel's log as well."""
     need_memory_groups(with_swap=with_swap)
-    source = str(Path(oom.__file__).parents[1])
+    source = str(Path(oom.__file__).parents[3])
     with memory_group(64 << 20, with_swap=with_swap) as group:
         command = [sys.executable, "-c", EATER, source, str(group.directory), log]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
