@@ -35,15 +35,16 @@ class Verb(NamedTuple):
 
     Args:
         place: where its click command is.
-        group: the heading of `tflaunch --help` under which it is listed; ``More``: by `tflaunch help --all` only.
+        group: the heading of `tflaunch --help` under which it is listed; ``More``: by `tflaunch help --all` only;
+            ``""``: nowhere, as only programs of the feature call it.
         summary: what it does, for that list.
         after: the command or heading that it follows there; if there is none, it comes last in its group.
         output: where the type of what it prints with --json is, or an `Output`.
     """
 
     place: str
-    group: str
-    summary: str
+    group: str = ""
+    summary: str = ""
     after: str = ""
     output: str = ""
 
@@ -108,6 +109,7 @@ class Engine(NamedTuple):
             one, `ls` refuses the engine.
         is_elsewhere: whether its hosts have none of the files of this machine.
         field: the field of a spec, and of its plan, that chooses it, too.
+        host_maker: where the `HostMaker` class is that makes the hosts of a spec with this field.
     """
 
     summary: str
@@ -117,6 +119,7 @@ class Engine(NamedTuple):
     runs: str = ""
     is_elsewhere: bool = False
     field: str = ""
+    host_maker: str = ""
 
 
 class Starting(NamedTuple):
@@ -168,6 +171,8 @@ class Feature(NamedTuple):
     """What a feature adds to tflaunch. A place is ``package.module:name``.
 
     Args:
+        needs: the features without which it is left out, as if its folder were deleted, too.
+        uses: the features that it does without, though not as well: nothing of theirs is imported with it.
         verbs: commands by their names.
         watchers: what takes part in the supervision of a run.
         options: options of `up` by the names of their values: ``metrics_port`` for ``--metrics-port``.
@@ -181,17 +186,14 @@ class Feature(NamedTuple):
         engines: values of ``--on``.
         starting: other ways to start a run.
         discover: how hosts are found: names in a spec, and the places of each `tflaunch.discovery.base.Engine`.
-        host_makers: fields of a spec, and the `HostMaker` class that makes the hosts of a spec that has the field.
         connectors: kinds of hosts (`HostPlan.kind`), and the `Connectors` class that reaches the hosts of each.
         code: where the function is that returns the `UserCode` of a plan with ``sync``, given that and the directory of
             its run, or None.
-        programs: commands that programs of the feature call, which are not listed: names, and the places of each.
         task_starters: fields of a spec, and the `TaskStarter` class for the tasks of a spec that has the field.
-        functions: where the function is that returns what hosts are told of a function that tasks call: given its name,
-            the functions that are pickled by value, and the pickle.
-        testing: where the class is of what takes part in sessions of pytest, a `tflaunch.testing.SessionPart`.
     """
 
+    needs: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
     verbs: Mapping[str, Verb] = {}
     watchers: tuple[Watching, ...] = ()
     options: Mapping[str, Option] = {}
@@ -203,19 +205,22 @@ class Feature(NamedTuple):
     engines: Mapping[str, Engine] = {}
     starting: tuple[Starting, ...] = ()
     discover: Mapping[str, str] = {}
-    host_makers: Mapping[str, str] = {}
     connectors: Mapping[str, str] = {}
     code: str = ""
-    programs: Mapping[str, str] = {}
     task_starters: Mapping[str, str] = {}
-    functions: str = ""
-    testing: str = ""
 
 
 @functools.cache
 def features() -> Mapping[str, Feature]:
-    """Return the features by their names: those of tflaunch in the order of the alphabet, then those of others."""
-    return {**features_of_agents.find_features(_FEATURES), **_features_of_others()}
+    """Return the features by their names: those of tflaunch in the order of the alphabet, then those of others.
+
+    A feature that needs a missing one is missing, too.
+    """
+    found: dict[str, Feature] = {**features_of_agents.find_features(_FEATURES), **_features_of_others()}
+    while gone := [name for name, feature in found.items() if not found.keys() >= {*feature.needs}]:
+        for name in gone:
+            del found[name]
+    return found
 
 
 def engines() -> Mapping[str, Engine]:
@@ -230,9 +235,9 @@ def served_fields() -> frozenset[str]:
 
 def find_host_maker(made: Spec | Plan) -> HostMaker | None:
     """Return what makes the hosts of a spec or plan; None if they exist already."""
-    makers = (item for feature in features().values() for item in feature.host_makers.items())
-    found = next((place for field, place in makers if getattr(made, field, None) is not None), None)
-    return None if found is None else load(found)()
+    makers = (engine for engine in engines().values() if engine.host_maker)
+    place = next((each.host_maker for each in makers if getattr(made, each.field, None) is not None), None)
+    return None if place is None else load(place)()
 
 
 def _features_of_others() -> dict[str, Feature]:

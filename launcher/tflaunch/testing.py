@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,21 +21,8 @@ from tflaunch.clusterspec.values import ROLES
 from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
     from tflaunch.api import Result
-
-    class SessionPart(Protocol):
-        """What a feature does in a session of pytest: made with a new directory, when a test first needs a home."""
-
-        def environ(self) -> Mapping[str, str]:
-            """Return variables for the tests that have a home."""
-
-        def fields_for(self, item: pytest.Item, given: Mapping[str, Any]) -> Mapping[str, Any]:
-            """Return further fields for the spec of a marked test, which has given some."""
-
-        def end(self) -> None:
-            """The session has ended."""
+    from tflaunch.plan.task_starter import SessionPart
 
 
 MARKER = "tflaunch"
@@ -68,11 +55,10 @@ def tflaunch_home(
     home = tmp_path_factory.mktemp("tflaunch", numbered=True)
     monkeypatch.setenv("TFLAUNCH_HOME", str(home))
     if _PARTS not in pytestconfig.stash:
-        from tflaunch.feature import features, load
+        from tflaunch.plan.task_starter import task_starters
 
-        places = {name: feature.testing for name, feature in features().items() if feature.testing}
-        made = [load(place)(tmp_path_factory.mktemp(f"tflaunch-{name}")) for name, place in places.items()]
-        pytestconfig.stash[_PARTS] = made
+        made = (starter.join_tests(tmp_path_factory.mktemp("tflaunch-session")) for starter in task_starters())
+        pytestconfig.stash[_PARTS] = [part for part in made if part is not None]
     for part in pytestconfig.stash[_PARTS]:
         for name, value in part.environ().items():
             monkeypatch.setenv(name, value)

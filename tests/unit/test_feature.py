@@ -53,14 +53,9 @@ def test_what_a_feature_declares_is_there(feature: Feature) -> None:
     places += [verb.output for verb in feature.verbs.values()] + [place.finder for place in feature.locations]
     places += [feature.hints, feature.columns, feature.code]
     places += [place for option in feature.options.values() for place in (option.read, option.check)]
-    places += [place for engine in feature.engines.values() for place in (engine.submit, engine.check)]
-    places += [
-        *feature.discover.values(),
-        *feature.host_makers.values(),
-        *feature.connectors.values(),
-        *feature.programs.values(),
-    ]
-    places += [*feature.task_starters.values(), feature.functions, feature.testing]
+    engines = feature.engines.values()
+    places += [place for engine in engines for place in (engine.submit, engine.check, engine.runs, engine.host_maker)]
+    places += [*feature.discover.values(), *feature.connectors.values(), *feature.task_starters.values()]
     for place in filter(None, places):
         assert load(place) is not None
 

@@ -1,13 +1,12 @@
-"""tflaunch without a feature, or without any: their folders are deleted from a copy, and the spine does not miss them.
+"""tflaunch without a feature, or two, or any: their folders are deleted from a copy, and nothing misses them.
 
-`make test` takes out one feature, another one each day, and then all of them. TFLAUNCH_TEST_FEATURE=NAME chooses it,
-TFLAUNCH_TEST_LONG=1 takes out each.
+`make test` takes out one feature and one pair, others each day, and then all of them. TFLAUNCH_TEST_FEATURE=NAME
+chooses it, TFLAUNCH_TEST_LONG=1 takes out each, and each pair.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import json
 import os
 import re
@@ -15,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,12 +23,8 @@ import pytest
 from support.launch import LONG
 from support.specs import REPOSITORY
 from tflaunch.cli.arguments.launch import flag_of
+from tflaunch.cli.main import verbs
 from tflaunch.feature import Feature, features
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 pytestmark = pytest.mark.cli
 
@@ -50,23 +46,15 @@ SERVED: dict[str, Any] = {
 MISSING = "needs a part of tflaunch that is missing from this installation; remove it, or install all of tflaunch"
 
 
-@functools.cache
-def needed_by() -> dict[str, set[str]]:
-    """Return which features import each feature, as the contract of import-linter names them."""
-    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]
-    (contract,) = [contract for contract in settings["contracts"] if contract.get("modules") == ["tflaunch.features.*"]]
-    found: dict[str, set[str]] = {name: set() for name in NAMES}
-    for edge in contract["ignore_imports"]:
-        importing, imported = (module.split(".")[2] for module in edge.split(" -> "))
-        found[imported].add(importing)
-    return found
+PAIRS = list(combinations(NAMES, 2))
+DRAWN = PAIRS[dt.date.today().toordinal() * 149 % len(PAIRS)]  # noqa: DTZ011
 
 
-def gone_with(name: str) -> set[str]:
-    """Return a feature, and the features that cannot do without it."""
-    gone = set(NAMES) if name == ALL else {name}
-    while (more := gone.union(*(needed_by()[each] for each in gone))) != gone:
-        gone = more
+def gone_with(*names: str) -> set[str]:
+    """Return features, and those that need them."""
+    gone = {*NAMES} if ALL in names else {*names}
+    while more := {name for name, feature in features().items() if gone & {*feature.needs}} - gone:
+        gone |= more
     return gone
 
 
@@ -104,16 +92,69 @@ class Copy(NamedTuple):
 
 @pytest.fixture(scope="module", params=[*(NAMES if LONG else [CHOSEN]), ALL])
 def copy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
-    """A copy without a feature, and without those that need it."""
+    """A copy without a feature: those that need it are still in their folders, and missing."""
     directory = tmp_path_factory.mktemp("without")
-    gone = gone_with(request.param)
     for side in SIDES:
         shutil.copytree(REPOSITORY / side, directory / side, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in gone:
+        for name in NAMES if request.param == ALL else [request.param]:
             shutil.rmtree(directory / side / "features" / name, ignore_errors=True)
     lacks = request.param if request.param == ALL else f"feature {request.param}"
-    yield Copy(lacks, directory, {name: features().get(name, Feature()) for name in gone})
+    yield Copy(lacks, directory, {name: features()[name] for name in gone_with(request.param)})
     shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    """A copy with all features."""
+    directory = tmp_path_factory.mktemp("whole")
+    for side in SIDES:
+        shutil.copytree(REPOSITORY / side, directory / side, ignore=shutil.ignore_patterns("__pycache__"))
+    return Copy("no feature", directory, {})
+
+
+EVERYTHING = """
+import importlib, pkgutil, sys
+import tflaunch, tflaunch_worker
+from tflaunch.cli.main import tflaunch as command
+from tflaunch.feature import features
+from tflaunch_worker.feature import features as features_of_agents
+
+there = {"tflaunch": features(), "tflaunch_worker": features_of_agents()}
+for package in (tflaunch, tflaunch_worker):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        side, _, rest = module.name.partition(".")
+        if rest.endswith("__main__") or rest.split(".")[0] in ("training", "examples"):
+            continue
+        if not rest.startswith("features.") or rest.split(".")[1] in there[side]:
+            importlib.import_module(module.name)
+for arguments in (["help", "--all"], ["check", "cluster_specs/hello.json"], ["up", "--help"]):
+    try:
+        command.main(arguments)
+    except SystemExit as end:
+        assert not end.code, arguments
+print(*features())
+"""
+"""Imports all modules, but those of features that are missing, and uses commands that ask all features."""
+
+
+@pytest.mark.parametrize("pair", PAIRS if LONG else [DRAWN], ids="-".join)
+def test_without_a_pair_all_others_are_there(whole: Copy, pair: tuple[str, str]) -> None:
+    """Every module can be imported, commands answer, and a job runs."""
+    moved = {}
+    for side in SIDES:
+        for name in pair:
+            folder = whole.directory / side / "features" / name
+            if folder.exists():
+                moved[folder] = folder.rename(whole.directory / f"{side.replace('/', '-')}-{name}")
+    try:
+        done = whole.run("-c", EVERYTHING)
+        assert done.returncode == 0, f"without {pair}: {done.stderr}"
+        assert set(done.stdout.splitlines()[-1].split()) == {*features()} - gone_with(*pair)
+        ran = whole.tflaunch("run", "-n", "2", "--", "true")
+        assert (ran.returncode, "left out" in ran.stderr) == (0, False), f"without {pair}: {ran.stderr}"
+    finally:
+        for folder, away in moved.items():
+            away.rename(folder)
 
 
 def test_help_lists_all_verbs_but_those_of_the_feature(copy: Copy) -> None:
@@ -123,8 +164,8 @@ def test_help_lists_all_verbs_but_those_of_the_feature(copy: Copy) -> None:
     listed = re.findall(r"^  ([a-z]+)  ", done.stdout, re.MULTILINE)
     gone = [verb for feature in copy.features.values() for verb in feature.verbs]
     assert not set(gone) & set(listed)
-    kept = [verb for name, feature in features().items() if name not in copy.features for verb in feature.verbs]
-    assert {"up", "ps", *kept} <= set(listed)
+    kept = {verb for name, feature in features().items() if name not in copy.features for verb in feature.verbs}
+    assert {"up", "ps", *(kept & {*verbs()})} <= set(listed)
 
 
 def test_its_verbs_are_refused(copy: Copy) -> None:

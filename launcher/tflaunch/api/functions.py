@@ -21,9 +21,9 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-from tflaunch.feature import features, load
 from tflaunch.install_command import command_for_extra
 from tflaunch.plan.model import FUNCTION_PROGRAM, Plan
+from tflaunch.plan.task_starter import task_starters
 from tflaunch_worker import function as caller
 from tflaunch_worker import wire
 from tflaunch_worker.printable import printable
@@ -71,8 +71,8 @@ class Call:
                 what = f"{self._name} cannot be sent to the tasks: {error}"
                 raise TflaunchError(f"{what}; create what cannot be pickled inside of it", EXIT_USAGE) from error
             self._known: dict[str, object] = {"name": self._name, "python": list(sys.version_info[:2])}
-            for describe in (load(feature.functions) for feature in features().values() if feature.functions):
-                self._known.update(describe(self._name, sent, self._data))
+            for starter in task_starters():
+                self._known.update(starter.describe_function(self._name, sent, self._data))
 
     def places_beside(self, plan: Plan) -> list[str]:
         """Return where this program searches modules and the interpreter of a plan's tasks, as far as known, does not.

@@ -60,12 +60,15 @@ _OWN_VERBS = {
 }
 
 
+def all_verbs() -> dict[str, Verb]:
+    """Return all commands by name, with those that only programs call."""
+    return _OWN_VERBS | {name: verb for feature in features().values() for name, verb in feature.verbs.items()}
+
+
 @functools.cache
 def verbs() -> dict[str, Verb]:
-    """Return all commands by name, in the order of `tflaunch --help`."""
-    found = dict(_OWN_VERBS)
-    for feature in features().values():
-        found |= feature.verbs
+    """Return the listed commands by name, in the order of `tflaunch --help`."""
+    found = {name: verb for name, verb in all_verbs().items() if verb.group}
     groups = (*_GROUPS, _MORE)
     listed = list(groups)
     waiting = list(found)
@@ -106,14 +109,11 @@ class _Commands(click.Group):
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Return the command with this name, None if there is none."""
-        verb = _OWN_VERBS.get(name) or verbs().get(name)
-        programs = (
-            {} if verb else {each: place for feature in features().values() for each, place in feature.programs.items()}
-        )
-        if verb is None and name not in programs:
+        verb = _OWN_VERBS.get(name) or all_verbs().get(name)
+        if verb is None:
             return None
-        command: click.Command = load(verb.place if verb else programs[name])
-        command.short_help = verb and verb.summary
+        command: click.Command = load(verb.place)
+        command.short_help = verb.summary or None
         return command
 
     def resolve_command(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tflaunch.errors import Problem
 from tflaunch.feature import features, load
@@ -14,6 +16,19 @@ if TYPE_CHECKING:
 
 REFUSED = "no: "
 """Prefix of a task's ``preload``, followed by the reason, if its command is executed all the same."""
+
+
+class SessionPart(Protocol):
+    """Part of a session of pytest; it begins when a test first needs a home."""
+
+    def environ(self) -> Mapping[str, str]:
+        """Return variables for the tests that have a home."""
+
+    def fields_for(self, item: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return further fields for the spec of a marked test, a `pytest.Item` that has given some."""
+
+    def end(self) -> None:
+        """The session has ended."""
 
 
 class TaskStarter:
@@ -31,9 +46,29 @@ class TaskStarter:
         """Return what an agent is told of the start, beside the command."""
         return {}
 
+    def describe_function(self, name: str, functions: Sequence[FunctionType], data: bytes) -> Mapping[str, object]:
+        """Return what hosts are told of a function that tasks call.
+
+        Args:
+            name: the function's.
+            functions: those that are pickled by value.
+            data: the pickle.
+        """
+        return {}
+
+    def join_tests(self, directory: Path) -> SessionPart | None:
+        """Return what takes part in a session of pytest, given a new directory; None for nothing."""
+        return None
+
     def recipe(self, plan: Plan, host: str) -> str | None:
         """Return what tells which process of an earlier run may start the agent on a host; None for no such process."""
         return None
+
+
+def task_starters() -> list[TaskStarter]:
+    """Return what features offer."""
+    places = dict.fromkeys(place for feature in features().values() for place in feature.task_starters.values())
+    return [load(place)() for place in places]
 
 
 def find_task_starter(made: Spec | Plan) -> TaskStarter:

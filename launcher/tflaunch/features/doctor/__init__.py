@@ -5,6 +5,7 @@ from __future__ import annotations
 from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(
+    uses=("code",),
     verbs={
         "doctor": Verb(
             "tflaunch.features.doctor.command:doctor",
@@ -13,5 +14,5 @@ FEATURE = Feature(
             after="check",
             output="tflaunch.features.doctor.findings:Diagnosis",
         ),
-    }
+    },
 )

@@ -22,7 +22,7 @@ from tflaunch.cli.arguments.spec import (
     warn,
 )
 from tflaunch.errors import EXIT_PREFLIGHT
-from tflaunch.feature import engines
+from tflaunch.feature import engines, find_host_maker
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.spec_file import SpecFile
@@ -115,16 +115,14 @@ def _verdict(shown: Diagnosis) -> str:
 @contextmanager
 def _pods_made(plan: Plan, check: str) -> Iterator[Plan]:
     """Make the pods of a plan for Kubernetes, as `up` would, and delete them on exit."""
-    if plan.kubernetes is None:
+    maker = find_host_maker(plan)
+    if maker is None or plan.kubernetes is None:
         yield plan
         return
-    from tflaunch.features.kubernetes import cluster_objects
-
-    cluster_objects.require_permissions(plan.kubernetes)
+    maker.require_permissions(plan)
     pending = min(plan.kubernetes.pending, _POD_PATIENCE)
-    made = cluster_objects.create(plan._replace(kubernetes=plan.kubernetes._replace(pending=pending)), check)
-    assert made.kubernetes is not None
-    with cluster_objects.deleted_after(made.kubernetes, check, say):
+    made = maker.create_hosts(plan._replace(kubernetes=plan.kubernetes._replace(pending=pending)), check)
+    with maker.deleted_after(made, check, say):
         yield made
 
 

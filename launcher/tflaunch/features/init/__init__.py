@@ -5,6 +5,7 @@ from __future__ import annotations
 from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(
+    needs=("programs",),
     verbs={
         "init": Verb(
             "tflaunch.features.init.command:init",
@@ -12,5 +13,5 @@ FEATURE = Feature(
             "Write a first spec, with comments.",
             after="Before a run",
         ),
-    }
+    },
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tflaunch.feature import Engine, Feature, Location, Option, Starting, Watching
+from tflaunch.feature import Engine, Feature, Location, Option, Starting, Verb, Watching
 
 FEATURE = Feature(
+    uses=("records",),
     fields=("kubernetes",),
     # The setting makes the object, without changing what the spec has in it: keys that begin with x- are ignored.
     engines={
@@ -15,6 +16,7 @@ FEATURE = Feature(
             check="tflaunch.features.kubernetes.cluster_check:problems_on_cluster",
             is_elsewhere=True,
             field="kubernetes",
+            host_maker="tflaunch.features.kubernetes.pod_hosts:PodHosts",
         )
     },
     options={
@@ -35,6 +37,5 @@ FEATURE = Feature(
     watchers=(
         Watching("tflaunch.features.kubernetes.pod_ends:PodEnds", lambda run: run.job.original.kubernetes is not None),
     ),
-    host_makers={"kubernetes": "tflaunch.features.kubernetes.pod_hosts:PodHosts"},
-    programs={"launcher": "tflaunch.features.kubernetes.launcher:launcher"},
+    verbs={"launcher": Verb("tflaunch.features.kubernetes.launcher:launcher")},
 )

@@ -13,11 +13,11 @@ from pathlib import Path
 from tflaunch import __version__
 from tflaunch.client.secret_values import read_secrets
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError
+from tflaunch.feature import features
 from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl, launcher_note, launcher_objects, pods
 from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.kubernetes.run_archive import add_file
-from tflaunch.features.records import run_record
 from tflaunch.plan import serialize
 from tflaunch.plan.model import KubernetesPlan, Plan, SecretSource
 from tflaunch.private_files import user_name
@@ -79,7 +79,10 @@ def _order(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory) -> byte
     """
     values = {name: value or "" for name, value in read_secrets(plan.secrets).items()}
     code = launch.code_for_hosts(plan)
-    run_record.write(directory.path, plan)  # of the code as it is here
+    if "records" in features():
+        from tflaunch.features.records import run_record
+
+        run_record.write(directory.path, plan)  # of the code as it is here
     there = cluster._replace(objects="", context=None, config=None)
     sources = {name: SecretSource(env=name) for name in plan.secrets}
     ordered = serialize.as_json(plan._replace(kubernetes=there, secrets=sources))

@@ -28,6 +28,13 @@ class PodHosts(HostMaker):
         """Return the objects from which Kubernetes makes the pods of these processes."""
         return pods.cluster_plan(spec, processes, grace)
 
+    def require_permissions(self, plan: Plan) -> None:
+        """Raise a `TflaunchError` if this user may not create pods."""
+        from tflaunch.features.kubernetes import cluster_objects
+
+        assert plan.kubernetes is not None
+        cluster_objects.require_permissions(plan.kubernetes)
+
     def create_hosts(self, plan: Plan, run: str) -> Plan:
         """Create these objects, unless another process does.
 

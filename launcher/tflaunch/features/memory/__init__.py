@@ -1,4 +1,4 @@
-"""Predict when memory will be full."""
+"""Predict when memory will be full, and find out whether a task was killed because it was."""
 
 from __future__ import annotations
 

@@ -33,8 +33,6 @@ FEATURE = Feature(
         ),
     },
     watchers=(Watching("tflaunch.features.preload.import_hint:ImportHint", _may_gain),),
-    functions="tflaunch.features.preload.function_code:describe",
-    testing="tflaunch.features.preload.between_tests:BetweenTests",
     verbs={
         "warm": Verb(
             "tflaunch.features.preload.command:warm",

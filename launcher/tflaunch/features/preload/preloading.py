@@ -6,12 +6,14 @@ The host checks the rest before each start: `tflaunch_worker.features.preload.po
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FunctionType
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
 from tflaunch.plan.model import PRIVATE, SIDECAR, Plan, TaskPlan
-from tflaunch.plan.task_starter import REFUSED, TaskStarter
+from tflaunch.plan.task_starter import REFUSED, SessionPart, TaskStarter
 from tflaunch_worker import program_source
 
 _OWN_PREFIX = "TFLAUNCH_"
@@ -46,6 +48,18 @@ class Preloading(TaskStarter):
         """Return the modules, where a function searches its own, and how the process with them outlives the run."""
         modules, search = _modules_for(plan, process), _search_path(plan, process)
         return {"preload": modules, "search": search, "warm": _warm_order(plan, process)}
+
+    def describe_function(self, name: str, functions: Sequence[FunctionType], data: bytes) -> Mapping[str, object]:
+        """Return the modules that a function may import, and why none must be imported before it."""
+        from tflaunch.features.preload import function_code  # it needs cloudpickle
+
+        return function_code.describe(name, functions, data)
+
+    def join_tests(self, directory: Path) -> SessionPart:
+        """Return what keeps the modules of tests imported for later tests of a session."""
+        from tflaunch.features.preload.between_tests import BetweenTests
+
+        return BetweenTests(directory)
 
     def recipe(self, plan: Plan, host: str) -> str | None:
         """Return the recipe of the tasks on a host for which a warm server is used and kept; None for no tasks.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tflaunch.feature import Feature, Verb, Watching, always
 
 FEATURE = Feature(
+    uses=("code",),
     fields=("retention",),
     watchers=(Watching("tflaunch.features.prune.retention:Retention", always),),
     verbs={

@@ -8,6 +8,7 @@ DIRECTORY_NAME = "queue"
 """The directory of the queue, in tflaunch's home."""
 
 FEATURE = Feature(
+    needs=("records",),
     options={
         "queue": Option(
             "Begin when no other run of this user holds the hosts and GPUs (`tflaunch queue`).",

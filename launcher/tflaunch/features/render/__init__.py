@@ -5,6 +5,7 @@ from __future__ import annotations
 from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(
+    needs=("kubernetes",),
     verbs={
         "render": Verb(
             "tflaunch.features.render.command:render",
@@ -12,5 +13,5 @@ FEATURE = Feature(
             "Print a spec as files for another launcher.",
             after="warm",
         ),
-    }
+    },
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tflaunch.feature import Engine, Feature, Location, Option, Watching
+from tflaunch.feature import Engine, Feature, Location, Option, Verb, Watching
 
 FEATURE = Feature(
+    needs=("render",),
     fields=("slurm",),
     engines={
         "slurm": Engine(
@@ -30,5 +31,5 @@ FEATURE = Feature(
         Watching("tflaunch.features.slurm.grace_time:GraceTime", lambda run: run.config.explain_term is not None),
     ),
     discover={"slurm": "tflaunch.features.slurm.discovery:Slurm"},
-    programs={"supervise": "tflaunch.features.slurm.supervise:supervise"},
+    verbs={"supervise": Verb("tflaunch.features.slurm.supervise:supervise")},
 )

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tflaunch import private_files
+from tflaunch.cli.arguments.launch import Launching, LaunchOptions, check_extras
 from tflaunch.client.secret_values import read_secrets
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import SpecFile, read_spec_file
 from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
-from tflaunch.features.drills import drill
 from tflaunch.features.render import slurm
 from tflaunch.features.render.slurm import Ending
 from tflaunch.features.slurm import batch, commands, found_runs, job_parts, limits
@@ -62,8 +62,7 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
     # Slurm itself decides what it refuses: a limit may not hold for this user, or change while the job waits.
     warnings += [problem._replace(severity="warning") for problem in _problems_there(plan, spec, ending)]
     placeholders.require_matrix_values(plan)
-    if "drill" in order.extras:
-        drill.parse_drill(order.extras["drill"], plan)
+    check_extras(Launching(LaunchOptions(extras=order.extras), ENGINE, plan))
     read_secrets(plan.secrets)  # the job reads them again, with the environment that sbatch gives it
     logs = None if order.log_dir is None else Path(order.log_dir)
     if logs is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tflaunch.feature import Feature, Option, Verb, Watching, if_given
 
 FEATURE = Feature(
+    needs=("hang", "records", "report"),
     options={
         "web": Option(
             "Show the run in a browser, too: print a link to a page about it.",

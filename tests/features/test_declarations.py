@@ -1,0 +1,139 @@
+"""What features declare of each other is all that there is between them, and what the documents say."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from support.specs import REPOSITORY
+from tflaunch.cli.arguments.launch import flag_of
+from tflaunch.feature import features
+from tflaunch_worker.feature import features as features_of_agents
+
+pytestmark = pytest.mark.unit
+
+SIDES = {"launcher": "tflaunch", "worker": "tflaunch_worker"}
+NAMES = sorted({*features(), *features_of_agents()})
+NOT_PURE = {"os", "psutil", "random", "selectors", "socket", "subprocess", "threading", "time"}
+ARCHITECTURE = REPOSITORY / "docs" / "architecture.md"
+
+
+class Module(NamedTuple):
+    """A module of a feature, ``path`` relative to the repository."""
+
+    feature: str
+    path: str
+    tree: ast.Module
+
+
+@functools.cache
+def modules() -> list[Module]:
+    """Return the modules of all features, on both sides."""
+    found = []
+    for side, package in SIDES.items():
+        folder = REPOSITORY / side / package / "features"
+        for path in sorted(folder.glob("*/**/*.py")):
+            feature = path.relative_to(folder).parts[0]
+            found.append(Module(feature, str(path.relative_to(REPOSITORY)), ast.parse(path.read_text())))
+    return found
+
+
+def imported(statement: ast.AST) -> Iterator[str]:
+    """Yield the modules, and the names in them, that a statement imports."""
+    if isinstance(statement, ast.Import):
+        yield from (alias.name for alias in statement.names)
+    if isinstance(statement, ast.ImportFrom):
+        yield from (f"{statement.module}.{alias.name}" for alias in statement.names)
+
+
+def touched(module: Module, *, at_import: bool) -> Iterator[str]:
+    """Yield the other features that a module imports, with itself or ever; ever also those whose agents it calls."""
+    calls = {call: name for name, feature in features_of_agents().items() for call in feature.calls}
+    for node in module.tree.body if at_import else ast.walk(module.tree):
+        for name in imported(node):
+            if match := re.match(r"tflaunch(?:_worker)?\.features\.(\w+)", name):
+                yield match[1]
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and module.path.startswith("launcher"):
+            yield calls.get(node.value, module.feature)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_feature_touches_only_what_it_declares(name: str) -> None:
+    """And all of it: what it needs, or else uses when it is there."""
+    feature = features()[name]
+    own = [module for module in modules() if module.feature == name]
+    first = {each for module in own for each in touched(module, at_import=True)} - {name}
+    assert first <= {*feature.needs}
+    assert {each for module in own for each in touched(module, at_import=False)} - {name} == {
+        *feature.needs,
+        *feature.uses,
+    }
+
+
+def test_needs_have_no_circles_and_uses_are_no_needs() -> None:
+    order: list[str] = []
+    while more := [name for name in features() if name not in order and {*features()[name].needs} <= {*order}]:
+        order += more
+    assert set(order) == set(features())
+    assert [name for name, feature in features().items() if {*feature.needs} & {*feature.uses}] == []
+
+
+def test_a_feature_without_what_it_needs_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all that need it."""
+    left = {name: feature for name, feature in features().items() if name != "kubernetes"}
+    monkeypatch.setattr("tflaunch_worker.feature.find_features", lambda _: dict(left))
+    assert set(left) - set(features.__wrapped__()) == {"render", "slurm"}
+
+
+PURE = [module for module in modules() if re.search(r"\bPure\.", ast.get_docstring(module.tree) or "")]
+
+
+@pytest.mark.parametrize("module", PURE, ids=lambda module: module.path)
+def test_a_module_that_says_so_is_pure(module: Module) -> None:
+    """It imports neither clock nor process, thread or socket."""
+    names = {name.partition(".")[0] for node in ast.walk(module.tree) for name in imported(node)}
+    assert not names & NOT_PURE
+
+
+def table() -> str:
+    """Return the table of features in docs/architecture.md."""
+    rows = ["| feature | what it does | adds | needs |", "|---|---|---|---|"]
+    for name, feature in features().items():
+        (text,) = [
+            ast.get_docstring(each.tree)
+            for each in modules()
+            if each.path.endswith(f"tflaunch/features/{name}/__init__.py")
+        ]
+        does = (text or "").partition("\n")[0].rstrip(".")
+        verbs = [f"`{verb}`" for verb, declared in feature.verbs.items() if declared.group]
+        adds = [
+            *verbs,
+            *(f"`{flag_of(each)}`" for each in feature.options),
+            *(f'`"{each}"`' for each in feature.fields),
+        ]
+        needs = [*(f"`{each}`" for each in feature.needs), *(f"`{each}` if it is there" for each in feature.uses)]
+        rows.append(f"| `{name}` | {does} | {', '.join(adds)} | {', '.join(needs)} |")
+    return re.sub("  +", " ", "\n".join(rows))
+
+
+def test_the_table_of_features_is_up_to_date() -> None:
+    """To update it: TFLAUNCH_WRITE_TABLE=1."""
+    text = ARCHITECTURE.read_text()
+    written = re.search(r"\| feature \|.*?(?=\n\n)", text, re.DOTALL)
+    assert written is not None
+    if os.environ.get("TFLAUNCH_WRITE_TABLE"):
+        ARCHITECTURE.write_text(text.replace(written[0], table()))
+    else:
+        assert written[0] == table()
+
+
+def test_contracts_and_lint_lists_name_no_feature() -> None:
+    """Nor do Makefile and settings of tools: a feature is in its folders alone."""
+    for path in (REPOSITORY / "pyproject.toml", REPOSITORY / "Makefile"):
+        assert not re.findall(r"features[./](?!\*)\w+", path.read_text()), path
