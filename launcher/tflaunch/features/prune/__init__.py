@@ -14,7 +14,7 @@ FEATURE = Feature(
             "Act on runs",
             "Remove what old runs have left.",
             after="queue",
-            output="tflaunch.features.prune.prune:Pruned",
+            output="tflaunch.features.prune.pruning:Pruned",
         ),
     },
 )
