@@ -38,7 +38,6 @@ def test_a_training_of_one_and_two_workers_is_compared(launch: Launch) -> None:
     spec = launch.spec(cluster={"worker": 2}, command=["python", "train.py"], preload=launch.preload, warm=WARM)
     ended = launch.succeed("bench", spec, "--workers", "1,2", "--steps", "10", "--warm-up", "2", "--json")
     found = json.loads(ended.stdout)
-    assert found["scaling"] == "weak"
     assert [run["examples"] for run in found["runs"]] == [8, 16]
     for run in found["runs"]:
         assert 0 < run["steps_per_second"] < 2 / PAUSE  # a report may be read late, but none counts twice
