@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tflaunch.clusterspec.model import Spec
     from tflaunch.discovery.host_maker import HostMaker
     from tflaunch.plan.model import Plan
+    from tflaunch.plan.task_starter import TaskStarter
     from tflaunch.runtime.watchers import Supervision
 
 _FEATURES = "tflaunch.features"
@@ -179,8 +180,8 @@ class Feature(NamedTuple):
         columns: where the function is that returns the values of columns of `ps` and of the page: given the run's
             directory and its `Status`, a mapping from task to title to number.
         hints: where the `tflaunch.explain.hints.HintRule`s are about why tasks fail, tried in their order.
-        warnings: where the function is that returns warnings about files that a spec names: given it and the directory
-            of its relative paths, a list of `Problem`s.
+        problems: where the function is that finds what is wrong with a spec, or with the files that it names: given it
+            and the directory of its relative paths, an iterable of `Problem`s.
         fields: fields of a spec that have an effect only with this feature.
         locations: where runs can live.
         engines: values of ``--on``.
@@ -199,7 +200,7 @@ class Feature(NamedTuple):
     options: Mapping[str, Option] = {}
     columns: str = ""
     hints: str = ""
-    warnings: str = ""
+    problems: str = ""
     fields: tuple[str, ...] = ()
     locations: tuple[Location, ...] = ()
     engines: Mapping[str, Engine] = {}
@@ -238,6 +239,22 @@ def find_host_maker(made: Spec | Plan) -> HostMaker | None:
     makers = (engine for engine in engines().values() if engine.host_maker)
     place = next((each.host_maker for each in makers if getattr(made, each.field, None) is not None), None)
     return None if place is None else load(place)()
+
+
+def task_starters() -> list[TaskStarter]:
+    """Return what features offer to start tasks with."""
+    places = dict.fromkeys(place for feature in features().values() for place in feature.task_starters.values())
+    return [load(place)() for place in places]
+
+
+def find_task_starter(made: Spec | Plan) -> TaskStarter:
+    """Return what starts the tasks of a spec or plan."""
+    from tflaunch.plan.task_starter import TaskStarter
+
+    starters = (item for feature in features().values() for item in feature.task_starters.items())
+    place = next((place for field, place in starters if getattr(made, field, None)), None)
+    starter: TaskStarter = TaskStarter() if place is None else load(place)()
+    return starter
 
 
 def _features_of_others() -> dict[str, Feature]:

@@ -55,7 +55,7 @@ def tflaunch_home(
     home = tmp_path_factory.mktemp("tflaunch", numbered=True)
     monkeypatch.setenv("TFLAUNCH_HOME", str(home))
     if _PARTS not in pytestconfig.stash:
-        from tflaunch.plan.task_starter import task_starters
+        from tflaunch.feature import task_starters
 
         made = (starter.join_tests(tmp_path_factory.mktemp("tflaunch-session")) for starter in task_starters())
         pytestconfig.stash[_PARTS] = [part for part in made if part is not None]

@@ -6,6 +6,7 @@ import io
 import json
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
@@ -17,7 +18,7 @@ from support.specs import DIRECTORY, GOOD, MACHINE
 from tflaunch.cli.main import tflaunch
 from tflaunch.clusterspec import load, spec_file
 from tflaunch.clusterspec.model import Spec
-from tflaunch.discovery import resolve
+from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import Problem, SpecError
 from tflaunch.features.render import targets
 from tflaunch.plan import lint, placeholders, planner, serialize
@@ -128,12 +129,12 @@ def _read(text: bytes, suffix: str, number: int) -> Sequence[Problem]:
         spec = load.load_spec(file, environ={"HOME": "/nowhere", "TFLAUNCH_CONFIG": ""})
         if spec.discover or spec.pool is not None:
             spec = resolve.assumed("case", spec)
-        found = lint.check_spec(spec)
-        if not any(problem.severity == "error" for problem in found):
-            _plan(spec, number)
+        found = prepare.check_spec("case", Path("/nowhere"), spec)
+        _plan(spec, number)
         return found
     except load.InvalidFieldsError as error:
-        return [*error.problems, *([] if error.remainder is None else lint.check_remainder(*error.remainder))]
+        rest = error.remainder
+        return [*error.problems, *([] if rest is None else lint.certain_problems(lint.check_spec(rest.spec), *rest))]
     except SpecError as error:
         return error.problems or [Problem("error", "", "", "")]
 

@@ -17,7 +17,6 @@ from tflaunch.discovery import prepare
 from tflaunch.errors import Problem, SpecError, TflaunchError
 from tflaunch.explain.run_status import Status
 from tflaunch.feature import Engine, Feature, features, load
-from tflaunch.plan import lint
 from tflaunch.plan.model import HostPlan
 from tflaunch.runtime import launch, submitting
 from tflaunch.runtime.submitting import SpecOrder
@@ -94,9 +93,11 @@ MISSING = "needs a part of tflaunch that is missing from this installation; remo
 def test_a_spec_that_asks_for_a_missing_feature_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = made({"cluster": {"worker": 2}, "command": ["true"], "notify": {"exec": ["true"]}})
     monkeypatch.setattr("tflaunch.feature.features", lambda: {"other": Feature(fields=("notify",))})
-    assert lint.check_spec(spec) == []
+    assert prepare.check_spec("spec", Path(), spec) == []
     monkeypatch.setattr("tflaunch.feature.features", lambda: {"other": Feature()})
-    assert [problem.sentence() for problem in lint.check_spec(spec)] == [f"notify: {MISSING}"]
+    with pytest.raises(SpecError) as raised:
+        prepare.check_spec("spec", Path(), spec)
+    assert [problem.sentence() for problem in raised.value.problems] == [f"notify: {MISSING}"]
 
 
 def test_a_host_that_only_a_missing_feature_reaches_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

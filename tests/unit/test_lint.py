@@ -78,8 +78,6 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
     (local(env={"TF_USE_LEGACY_KERAS": "TRUE"}), "env.TF_USE_LEGACY_KERAS", 'write "1"'),
     (local(sidecars={"worker-0": {"command": "x"}}), "sidecars.worker-0", ""),
     (local(elastic={"min_workers": 0}), "elastic.min_workers", ""),
-    ({**SMALLEST, "sync": {"paths": ["src", "~ann/code"]}}, "sync.paths[1]", "'~ann/code' is not below the spec's"),
-    ({**SMALLEST, "sync": {"paths": ["src/../../lib"]}}, "sync.paths[0]", "move the spec to a directory above both"),
     # Without a cluster, only what is required can decide when the job is done.
     ({"sidecars": {"a": {"command": "serve"}}}, "cluster", '"required": true'),
     ({"sidecars": {"a": {"command": "serve", "required": True}}, "strategy": "mirrored"}, "strategy", ""),
@@ -115,7 +113,6 @@ FINE: list[dict[str, Any]] = [
     local(command=["echo", "\udcff" + LONGEST[1:]]),  # a byte, and no text
     local(elastic={"min_workers": 1}),
     {**GOOD["evaluator"], "roles": {"evaluator": {"required": True}}},
-    {**SMALLEST, "sync": {"paths": ["a/b", "./c", "d..e", "."], "exclude": ["/x", ".."]}},
     {"sidecars": {"dispatcher": {"command": "serve", "required": True}}},
     # A script for a shell, and what tflaunch expands.
     local(command=["sh", "-c", "cd ~/x && FOO=$BAR python train.py > log"]),
@@ -178,7 +175,7 @@ def test_an_invalid_field_makes_no_others_wrong(data: dict[str, Any]) -> None:
     for changed in faulty(data):
         rest = without_faults(changed)
         if rest is not None and rest.places:
-            found = lint.check_remainder(*rest)
+            found = lint.certain_problems(lint.check_spec(rest.spec), *rest)
             assert [problem for problem in found if problem.severity == "error"] == [], changed
 
 
@@ -200,8 +197,8 @@ def test_problems_in_fields_and_between_them_are_told_at_once(tmp_path: Path) ->
         prepare.load_spec(read_spec_file(tmp_path / "job.json"), settings)
     assert len(raised.value.problems) == 2, "both settings that cannot be applied"
     with pytest.raises(SpecError, match="lease"):  # tasks on other hosts would end with the connection
-        prepare.warnings_about("job.json", made({**SMALLEST, "timeouts": {"lease": 0}}))
-    assert prepare.warnings_about("job.json", made(local(timeouts={"lease": 0}))) == []
+        prepare.check_spec("job.json", tmp_path, made({**SMALLEST, "timeouts": {"lease": 0}}))
+    assert prepare.check_spec("job.json", tmp_path, made(local(timeouts={"lease": 0}))) == []
 
 
 def test_an_image_is_refused_where_the_scheduler_could_start_containers() -> None:

@@ -21,9 +21,9 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.feature import task_starters
 from tflaunch.install_command import command_for_extra
 from tflaunch.plan.model import FUNCTION_PROGRAM, Plan
-from tflaunch.plan.task_starter import task_starters
 from tflaunch_worker import function as caller
 from tflaunch_worker import wire
 from tflaunch_worker.printable import printable

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -49,18 +49,28 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
     loaded, warnings = prepare.read_spec(file, settings, name, command)
     made = prepare.make_plan(file.directory, loaded)
     warn(spec, warnings)
-    from tflaunch.plan import placeholders, serialize
+    from tflaunch.plan import placeholders
 
     made = placeholders.shown(made, environ=os.environ)
     origins = loaded.origins
     if as_json:
-        click.echo(json.dumps({**serialize.as_json(made), "origins": dict(origins)}, indent=2))
+        click.echo(json.dumps(_plan_as_json(made, origins), indent=2))
     else:
         click.echo(_plan_as_text(made, origins))
 
 
+def _plan_as_json(plan: Plan, origins: Mapping[str, str]) -> dict[str, Any]:
+    from tflaunch.feature import find_task_starter
+    from tflaunch.plan import serialize
+
+    data = serialize.as_json(plan)
+    for shown, process in zip((*data["tasks"], *data["sidecars"]), plan.processes(), strict=True):
+        shown["preload"] = find_task_starter(plan).prospect(plan, process)
+    return {**data, "origins": dict(origins)}
+
+
 def _plan_as_text(plan: Plan, origins: Mapping[str, str]) -> str:
-    from tflaunch.plan.task_starter import find_task_starter
+    from tflaunch.feature import find_task_starter
 
     lines = [f"{plan.name}: {plan.strategy}, done when {_done_rule(plan)}"]
     lines += [f"  default  {place} from {file}" for place, file in origins.items()]

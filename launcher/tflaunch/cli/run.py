@@ -155,7 +155,6 @@ def _save(file: SpecFile, settings: Sequence[str], target: str, engine: str | No
     data = load.apply_settings(file.source, json.loads(file.text), settings)
     spec = prepare.spec_from_data(file.source, data, file.directory)
     spec, warnings = prepare.complete(file.source, file.directory, spec)
-    warnings += prepare.warnings_about_files(spec, file.directory)
     warn(file.source, warnings)
     text = json.dumps(data, indent=2) + "\n"
     if target == _STDOUT:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
-from tflaunch.plan.model import KubernetesPlan, Plan, TaskPlan
+from tflaunch.plan.model import Plan
 
 
 class HostMaker(abc.ABC):
@@ -24,8 +24,8 @@ class HostMaker(abc.ABC):
         """Return the spec with the host of each task, which does not exist yet."""
 
     @abc.abstractmethod
-    def plan_hosts(self, spec: Spec, processes: Sequence[TaskPlan], grace: float) -> KubernetesPlan | None:
-        """Return how the hosts of these processes are made."""
+    def plan_hosts(self, spec: Spec, plan: Plan) -> Plan:
+        """Return the plan of a spec, with how its hosts are made."""
 
     @abc.abstractmethod
     def require_permissions(self, plan: Plan) -> None:

@@ -1,18 +1,19 @@
-"""From a spec to a plan: find the spec's hosts, check it, and place its tasks."""
+"""From a spec to a plan, step by step: read the spec, find its hosts, check it, and compile it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tflaunch import feature_faults
 from tflaunch.clusterspec import load
-from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.model import SERVED_BY_FEATURES, Spec
 from tflaunch.clusterspec.spec_file import SpecFile
-from tflaunch.errors import Problem, SpecError
-from tflaunch.feature import ask, features, find_host_maker
+from tflaunch.errors import Problem, SpecError, missing_feature
+from tflaunch.feature import engines, features, find_host_maker, served_fields
+from tflaunch.feature import load as load_place
 from tflaunch.plan.model import Plan
 
 
@@ -30,8 +31,7 @@ def read_spec(
         SpecError: the spec has errors; lists all of them, and the warnings.
     """
     spec = load_spec(file, settings, name, command)
-    spec, problems = complete(file.source, file.directory, spec, is_offline, giver)
-    return spec, [*problems, *warnings_about_files(spec, file.directory)]
+    return complete(file.source, file.directory, spec, is_offline, giver)
 
 
 def plan_spec(
@@ -54,12 +54,6 @@ def plan_spec(
     return make_plan(file.directory, spec, is_detached=is_detached).warned(warnings), warnings
 
 
-def warnings_about_files(spec: Spec, directory: Path) -> list[Problem]:
-    """Return what features find in the files that a spec names; its paths are relative to ``directory``."""
-    asked = [ask(name, feature.warnings, spec, directory) for name, feature in features().items() if feature.warnings]
-    return [problem for found in asked for problem in found or ()]
-
-
 def load_spec(
     file: SpecFile, settings: Sequence[str] = (), name: str | None = None, command: Sequence[str] = ()
 ) -> Spec:
@@ -68,8 +62,10 @@ def load_spec(
     Raises:
         SpecError: fields are invalid; lists them, and the problems that the others have with each other.
     """
-    with _all_problems():
+    try:
         return load.load_spec(file, settings, name, command, os.environ)
+    except load.InvalidFieldsError as error:
+        raise _with_other_problems(error, file.directory) from None
 
 
 def spec_from_data(source: str, data: Any, directory: Path) -> Spec:
@@ -78,22 +74,21 @@ def spec_from_data(source: str, data: Any, directory: Path) -> Spec:
     Raises:
         SpecError: as `load_spec`.
     """
-    with _all_problems():
-        return load.spec_from_data(source, data, os.environ, directory)
-
-
-@contextmanager
-def _all_problems() -> Iterator[None]:
-    """Add to invalid fields the problems of the rest, so that a spec is corrected in one go."""
     try:
-        yield
+        return load.spec_from_data(source, data, os.environ, directory)
     except load.InvalidFieldsError as error:
-        rest = error.remainder
-        if rest is None:
-            raise
-        from tflaunch.plan import lint
+        raise _with_other_problems(error, directory) from None
 
-        raise SpecError(error.source, [*error.problems, *lint.check_remainder(rest.spec, rest.places)]) from None
+
+def _with_other_problems(error: load.InvalidFieldsError, directory: Path) -> SpecError:
+    """Add to invalid fields the problems of the others, so that a spec is corrected in one go."""
+    if error.remainder is None:
+        return error
+    from tflaunch.plan import lint
+
+    spec, places = error.remainder
+    problems = [*lint.check_spec(spec), *_problems_for_features(spec, directory)]
+    return SpecError(error.source, [*error.problems, *lint.certain_problems(problems, spec, places)])
 
 
 def complete(
@@ -105,42 +100,50 @@ def complete(
         source: the origin of the spec, for messages.
         directory: the base of relative paths.
         spec: the spec.
-        is_offline: whether hosts are only assumed instead of looked up.
+        is_offline: whether hosts are only assumed.
         giver: an engine whose hosts are not looked up, because it provides them later.
 
     Raises:
         SpecError: the spec has errors; lists all of them, and the warnings.
     """
-    if spec.pool == giver:
-        spec = spec.model_copy(update={"pool": None})
-    if spec.kubernetes is not None:
-        if giver:  # another engine gets the tasks
-            spec = spec.model_copy(update={"kubernetes": None})
-        else:
-            maker = find_host_maker(spec)
-            if maker is not None:
-                if problems := maker.find_problems(spec):
-                    raise SpecError(source, problems)
-                spec = maker.place_tasks(spec)
-                return spec, warnings_about(source, spec)
-    if spec.discover or spec.pool is not None:
+    if giver:  # another engine gets the tasks
+        others = {engine.field: None for engine in engines().values() if engine.host_maker}
+        spec = spec.model_copy(update={**others, "pool": None if spec.pool == giver else spec.pool})
+    maker = find_host_maker(spec)
+    if maker is not None:
+        if problems := maker.find_problems(spec):
+            raise SpecError(source, problems)
+        spec = maker.place_tasks(spec)
+    elif spec.discover or spec.pool is not None:
         from tflaunch.discovery import resolve
 
         spec = resolve.assumed(source, spec) if is_offline else resolve.with_hosts(source, spec, directory.absolute())
-    return spec, warnings_about(source, spec)
+    return spec, check_spec(source, directory, spec)
 
 
-def warnings_about(source: str, spec: Spec) -> list[Problem]:
-    """Return the warnings about a spec that comes from ``source``.
+def check_spec(source: str, directory: Path, spec: Spec) -> list[Problem]:
+    """Return the warnings about a spec with its hosts; arguments as in `complete`.
 
     Raises:
         SpecError: the spec has errors; lists all of them, and the warnings.
     """
     from tflaunch.plan import lint
 
-    problems = [_with_origin(spec, problem) for problem in (*_no_lease(spec), *lint.check_spec(spec))]
+    problems = [*_no_lease(spec), *lint.check_spec(spec), *_problems_for_features(spec, directory)]
+    problems = [_with_origin(spec, problem) for problem in problems]
     if any(problem.severity == "error" for problem in problems):
         raise SpecError(source, problems)
+    return problems
+
+
+def _problems_for_features(spec: Spec, directory: Path) -> list[Problem]:
+    """Return what features find wrong with a spec or its files, and the fields whose features are missing."""
+    missing = spec.model_fields_set.intersection(SERVED_BY_FEATURES) - served_fields()
+    problems = [missing_feature(field) for field in sorted(missing)]
+    for name, feature in features().items():
+        if feature.problems:
+            with feature_faults.isolated(name):
+                problems += load_place(feature.problems)(spec, directory)
     return problems
 
 
@@ -186,4 +189,6 @@ def make_plan(directory: Path, spec: Spec, is_detached: bool = False) -> Plan:
     if is_detached and spec.timeouts.lease is None:
         timeouts = spec.timeouts.model_copy(update={"lease": planning.DEFAULT_LEASE})
         spec = spec.model_copy(update={"timeouts": timeouts})
-    return planner.make_plan(spec, directory.absolute(), local_machine.describe_machine(_hosts_of(spec)))
+    plan = planner.make_plan(spec, directory.absolute(), local_machine.describe_machine(_hosts_of(spec)))
+    maker = find_host_maker(spec)
+    return plan if maker is None else maker.plan_hosts(spec, plan)

@@ -7,7 +7,7 @@ probably does not do what its author intended.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
@@ -25,10 +25,11 @@ def check_spec(spec: Spec) -> list[Problem]:
     return sorted(problems, key=lambda problem: problem.severity)
 
 
-def check_remainder(spec: Spec, places: Sequence[str]) -> list[Problem]:
-    """Return the problems of a spec whose faulty fields were left out, but for those that may come from that.
+def certain_problems(problems: Iterable[Problem], spec: Spec, places: Sequence[str]) -> list[Problem]:
+    """Return those of a spec's problems that do not come from faulty fields which were left out.
 
     Args:
+        problems: all of them.
         spec: the spec without these fields.
         places: the places of the fields.
     """
@@ -39,7 +40,7 @@ def check_remainder(spec: Spec, places: Sequence[str]) -> list[Problem]:
             return False
         return not any(_may_concern(problem.where, place) for place in places)
 
-    return [problem for problem in check_spec(spec) if is_certain(problem)]
+    return [problem for problem in problems if is_certain(problem)]
 
 
 def _gives_shape(place: str) -> bool:

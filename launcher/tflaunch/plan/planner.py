@@ -9,7 +9,6 @@ from typing import NamedTuple
 from tflaunch.clusterspec.model import Role, Secret, Spec
 from tflaunch.clusterspec.templates import quote
 from tflaunch.clusterspec.values import LOCALHOST, ROLES, Address
-from tflaunch.feature import find_host_maker
 from tflaunch.plan import placeholders, placement, tensorboard
 from tflaunch.plan.attempts import resolve
 from tflaunch.plan.gpu_shares import Member
@@ -62,7 +61,6 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         lease = 0.0 if all(host.is_local for host in hosts) else DEFAULT_LEASE
     # A lost link must be noticed early enough to be restored before the lease expires.
     heartbeat = min(spec.timeouts.heartbeat, lease / 3) if lease else spec.timeouts.heartbeat
-    host_maker = find_host_maker(spec)
     unresolved = Plan(
         name=spec.name,
         strategy=strategy,
@@ -82,9 +80,6 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         secrets={name: _secret_source(secret, directory) for name, secret in spec.secrets.items()},
         collect=spec.collect,
         notify=None if spec.notify is None else NotifyPlan(spec.notify.exec, spec.notify.on, str(directory)),
-        kubernetes=None
-        if host_maker is None
-        else host_maker.plan_hosts(spec, (*tasks, *sidecars), spec.timeouts.grace),
         checkpoints=None if spec.checkpoints is None else CheckpointsPlan(**dict(spec.checkpoints)),
         spares=spares,
         variants=_variants(spec, directory, machine, (*tasks, *sidecars)) if spares else (),

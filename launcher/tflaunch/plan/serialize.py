@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
 from typing import Any
 
 from tflaunch import records
 from tflaunch.clusterspec.values import ROLES, STRATEGIES
 from tflaunch.plan import task_env, tensorboard
-from tflaunch.plan.model import OPEN, SIDECAR, Plan, SecretSource, TaskPlan
-from tflaunch.plan.task_starter import find_task_starter
+from tflaunch.plan.model import SIDECAR, Plan, SecretSource, TaskPlan
 from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
 _SHELL_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -28,15 +26,6 @@ _OF_SHELLS = (
 def as_json(plan: Plan) -> dict[str, Any]:
     """Return the plan as JSON in its documented form; TF_CONFIGs are in it only if they are in the plan."""
     data: dict[str, Any] = records.as_json(plan)
-    processes = zip((*data["tasks"], *data["sidecars"]), plan.processes(), strict=True)
-    moved = [
-        (kept, task)
-        for variant, of_plan in zip(data["variants"], plan.variants, strict=True)
-        for kept, task in zip(variant["tasks"], of_plan.tasks, strict=True)
-    ]
-    starter = find_task_starter(plan)
-    for kept, task in (*processes, *moved):
-        kept["preload"] = starter.prospect(plan, task)
     return data
 
 
@@ -47,8 +36,6 @@ def from_json(data: object) -> Plan:
         ValueError: the data is not a plan; names the wrong field.
     """
     try:
-        if isinstance(data, Mapping):
-            data = {"network": OPEN, **data}  # missing in runs of earlier versions
         plan = records.read_record(Plan, data)
         bare = plan._replace(tasks=tuple(map(_without_tf_config, plan.tasks)))
         _check(bare)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from tflaunch.clusterspec import templates
-from tflaunch.clusterspec.model import SERVED_BY_FEATURES, Host, Role, Spec
+from tflaunch.clusterspec.model import Host, Role, Spec
 from tflaunch.clusterspec.values import EVERY_HOST, ROLES
-from tflaunch.errors import Problem, missing_feature
-from tflaunch.feature import served_fields
-from tflaunch.plan import placeholders, placement
+from tflaunch.errors import Problem
+from tflaunch.plan import placement
 from tflaunch.plan.gpu_shares import trains_on_gpu
-from tflaunch.plan.task_starter import find_task_starter
 from tflaunch_worker.readable import duration_words
 
 _SHORTEST_HEARTBEAT = 0.5
@@ -168,53 +165,6 @@ def _heartbeat(spec: Spec) -> Iterator[Problem]:
         yield Problem.error("timeouts.heartbeat", message, f"use at least {duration_words(_SHORTEST_HEARTBEAT)}")
 
 
-def _sync(spec: Spec) -> Iterator[Problem]:
-    for index, path in enumerate(spec.sync.paths if spec.sync is not None else ()):
-        parts = path.split("/")
-        if path.startswith(("/", "~")) or ".." in parts:
-            message = f"{path!r} is not below the spec's directory"
-            hint = "move the spec to a directory above both, and name the path relative to it"
-            yield Problem.error(f"sync.paths[{index}]", message, hint)
-
-
-def _collect(spec: Spec) -> Iterator[Problem]:
-    for index, path in enumerate(spec.collect):
-        if not is_pattern(path):
-            message = f"{path!r} is not a path below the working directory"
-            yield Problem.error(f"collect[{index}]", message, 'write for example "outputs/**"')
-
-
-def _checkpoints(spec: Spec) -> Iterator[Problem]:
-    if spec.checkpoints is None:
-        return
-    directory = spec.checkpoints.dir
-    parts = [part for part in directory.split("/") if part not in ("", ".")]
-    if ".." in parts or not parts or parts == ["~"]:
-        message = f"{directory!r} is not a directory of checkpoints only"
-        yield Problem.error("checkpoints.dir", message, 'write for example "state", and have the program write there')
-    for field in ("copies", "keep"):
-        if not getattr(spec.checkpoints, field):
-            yield Problem.error(f"checkpoints.{field}", "0 would keep no checkpoint", "write at least 1")
-    for name in placeholders.names(directory):
-        if name != templates.RUN:
-            message = f"{{{name}}} differs among tasks or attempts, and they share their checkpoints"
-            yield Problem.error("checkpoints.dir", message, "use {run}, or no placeholder")
-    if not {"chief", "worker"} & (spec.cluster.keys() | spec.discover.keys()):
-        message = "has no effect: the cluster has neither a chief nor a worker that could write them"
-        yield Problem.warning("checkpoints", message, "remove it")
-    hosts = {address.host for addresses in spec.cluster.values() for address in addresses}
-    is_chosen = "copies" in spec.checkpoints.model_fields_set and not spec.discover and spec.pool is None
-    if is_chosen and spec.checkpoints.copies > max(len(hosts), 1):
-        message = f"there are {len(hosts)} hosts, so {spec.checkpoints.copies} cannot have a copy"
-        hint = f"write {len(hosts)}: the run's directory has one beside them"
-        yield Problem.warning("checkpoints.copies", message, hint)
-
-
-def is_pattern(path: str) -> bool:
-    """Whether a path, possibly with wildcards, names something below a directory."""
-    return not path.startswith(("/", "~")) and ".." not in path.split("/") and bool(path.strip("/. "))
-
-
 def _required(spec: Spec) -> Iterator[Problem]:
     for role, settings in spec.roles.items():
         if settings.required and role != "evaluator":
@@ -235,18 +185,7 @@ def _private(spec: Spec) -> Iterator[Problem]:
         yield Problem.error("network", message, hint)
 
 
-def _starts(spec: Spec) -> Iterator[Problem]:
-    yield from find_task_starter(spec).find_problems(spec)
-
-
-def _missing_features(spec: Spec) -> Iterator[Problem]:
-    for field in SERVED_BY_FEATURES:
-        if field in spec.model_fields_set and field not in served_fields():
-            yield missing_feature(field)
-
-
 RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
-    _missing_features,
     _names_of_sidecars,
     _tensorboard,
     _gpus,
@@ -256,10 +195,6 @@ RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _spares,
     _backoff_order,
     _heartbeat,
-    _sync,
-    _collect,
-    _checkpoints,
     _required,
-    _starts,
     _private,
 )

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from tflaunch.errors import Problem
-from tflaunch.feature import features, load
 from tflaunch.plan.model import Plan, TaskPlan
-
-if TYPE_CHECKING:
-    from tflaunch.clusterspec.model import Spec
 
 REFUSED = "no: "
 """Prefix of a task's ``preload``, followed by the reason, if its command is executed all the same."""
@@ -33,10 +28,6 @@ class SessionPart(Protocol):
 
 class TaskStarter:
     """Has the commands of tasks executed; the base of what features do instead. Pure."""
-
-    def find_problems(self, spec: Spec) -> Iterator[Problem]:
-        """Yield what speaks against it in a spec."""
-        yield from ()
 
     def prospect(self, plan: Plan, process: TaskPlan) -> str | None:
         """Return the modules that are imported for a process, or `REFUSED` and the reason; None if none were wanted."""
@@ -63,17 +54,3 @@ class TaskStarter:
     def recipe(self, plan: Plan, host: str) -> str | None:
         """Return what tells which process of an earlier run may start the agent on a host; None for no such process."""
         return None
-
-
-def task_starters() -> list[TaskStarter]:
-    """Return what features offer."""
-    places = dict.fromkeys(place for feature in features().values() for place in feature.task_starters.values())
-    return [load(place)() for place in places]
-
-
-def find_task_starter(made: Spec | Plan) -> TaskStarter:
-    """Return what starts the tasks of a spec or plan."""
-    starters = (item for feature in features().values() for item in feature.task_starters.items())
-    place = next((place for field, place in starters if getattr(made, field, None)), None)
-    starter: TaskStarter = TaskStarter() if place is None else load(place)()
-    return starter

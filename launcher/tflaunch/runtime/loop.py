@@ -30,11 +30,11 @@ from tflaunch.core.events import Event, Interrupted, Superseded, TimePassed
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.messages import Logs, messages_about
+from tflaunch.feature import find_task_starter
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import attempts, placeholders, task_env
 from tflaunch.plan.attempts import addresses
 from tflaunch.plan.model import PRIVATE, SIDECAR, Plan, TaskPlan
-from tflaunch.plan.task_starter import find_task_starter
 from tflaunch.plan.tf_config import has_cluster, visible_roles
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import Link

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tflaunch.errors import EXIT_USAGE, TflaunchError, missing_feature
-from tflaunch.feature import features, find_host_maker, load
+from tflaunch.feature import features, find_host_maker, find_task_starter, load
 from tflaunch.plan.model import HostPlan, Plan
-from tflaunch.plan.task_starter import find_task_starter
 from tflaunch.transport.base import AgentConnector
 from tflaunch.transport.local import LocalConnector
 

@@ -22,8 +22,8 @@ from tflaunch.core.task_state import TaskPhase
 from tflaunch.features.files.collect import _Listing, workdirs_of
 from tflaunch.features.files.collected_files import CollectedFiles
 from tflaunch.features.files.collector import Collector
+from tflaunch.features.files.file_patterns import is_pattern
 from tflaunch.mailbox import Mailbox
-from tflaunch.plan.setting_rules import is_pattern
 from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire

@@ -18,7 +18,7 @@ from tflaunch.client import run_list, runs
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.discovery import prepare
 from tflaunch.errors import SupervisedElsewhereError
-from tflaunch.features.kubernetes import cluster_runs, kubectl, launcher_note, launcher_objects
+from tflaunch.features.kubernetes import cluster_runs, kubectl, launcher_note, launcher_objects, pods
 from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL
 from tflaunch.features.kubernetes.location import KubernetesRun
@@ -37,7 +37,7 @@ def cluster(**fields: Any) -> KubernetesPlan:
     data: dict[str, Any] = {"name": "night-ly", "cluster": {"chief": 1, "worker": 2, "ps": 1}, "workdir": "/code"}
     data |= {"container": {"image": "train:1"}, "kubernetes": {"namespace": "team", **fields}}
     spec, _ = prepare.complete("spec", Path(), made({**data, "command": "python train.py"}))
-    found = planner.make_plan(spec, DIRECTORY, MACHINE).kubernetes
+    found = pods.with_cluster(spec, planner.make_plan(spec, DIRECTORY, MACHINE)).kubernetes
     assert found is not None
     return found
 

@@ -65,7 +65,8 @@ def _spec(**changes: Any) -> Spec:
 
 
 def _plan(**changes: Any) -> Plan:
-    return planner.make_plan(_spec(**changes), DIRECTORY, MACHINE)
+    spec = _spec(**changes)
+    return pods.with_cluster(spec, planner.make_plan(spec, DIRECTORY, MACHINE))
 
 
 def _sets(**changes: Any) -> dict[str, dict[str, Any]]:
@@ -466,7 +467,7 @@ def problems(resources: dict[str, Any], *known: dict[str, Any], **fields: Any) -
         "kubernetes": fields,
     }
     spec, _ = prepare.complete("spec", Path(), made(data))
-    cluster = planner.make_plan(spec, DIRECTORY, MACHINE).kubernetes
+    cluster = pods.with_cluster(spec, planner.make_plan(spec, DIRECTORY, MACHINE)).kubernetes
     assert cluster is not None
     rules, nodes = [[each for each in known if (each["kind"] == "Node") is is_node] for is_node in (False, True)]
     found = cluster_check.resource_problems(spec, cluster_check.groups(cluster), rules, nodes)

@@ -10,16 +10,16 @@ import pytest
 from support.specs import SMALLEST_LOCAL, made, planned
 from tflaunch.errors import Problem
 from tflaunch.features.preload import warm_servers
-from tflaunch.features.preload.preloading import Preloading
+from tflaunch.features.preload.preloading import Preloading, find_problems
 from tflaunch.features.preload.warm_up import only_importing
-from tflaunch.plan import lint, serialize
+from tflaunch.plan import serialize
 
 pytestmark = pytest.mark.unit
 
 
 def problem_of(**fields: Any) -> Problem:
     """Return the only problem of a spec with some fields."""
-    (problem,) = lint.check_spec(made({**SMALLEST_LOCAL, **fields}))
+    (problem,) = find_problems(made({**SMALLEST_LOCAL, **fields}), Path())
     return problem
 
 
@@ -27,7 +27,7 @@ def problem_of(**fields: Any) -> Problem:
 def test_what_is_preloaded_are_modules(name: str) -> None:
     problem = problem_of(preload=["tensorflow.keras", name])
     assert (problem.severity, problem.where) == ("error", "preload[1]")
-    assert not lint.check_spec(made({**SMALLEST_LOCAL, "preload": ["tensorflow.keras"]}))
+    assert not [*find_problems(made({**SMALLEST_LOCAL, "preload": ["tensorflow.keras"]}), Path())]
 
 
 @pytest.mark.parametrize("fields", [{"preload": ["tensorflow"]}, {"warm": "10m"}])
@@ -51,14 +51,12 @@ def test_a_plan_says_who_will_be_preloaded_as_far_as_is_known() -> None:
     spec = {**SMALLEST_LOCAL, "cluster": {"worker": 1, "evaluator": 1}, "preload": ["tensorflow", "tf_keras"]}
     roles = {"evaluator": {"command": "sh evaluate.sh"}}
     plan = planned({**spec, "roles": roles, "sidecars": {"board": {"command": "python board.py"}}})
-    shown = serialize.as_json(plan)
-    assert shown["preload"] == ["tensorflow", "tf_keras"]
-    assert [task["preload"] for task in (*shown["tasks"], *shown["sidecars"])] == [
+    assert plan.preload == ("tensorflow", "tf_keras")
+    assert [Preloading().prospect(plan, task) for task in plan.processes()] == [
         "tensorflow,tf_keras",
         "no: its command does not start with a Python",
         None,
     ]
-    assert serialize.from_json(shown) == plan
     assert Preloading().prospect(planned(SMALLEST_LOCAL), plan.tasks[0]) is None
 
 

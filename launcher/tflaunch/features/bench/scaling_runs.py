@@ -83,7 +83,7 @@ def plan_runs(
         scaled = with_workers(file.source, spec, count, local_names)
         scaled, warnings = prepare.complete(file.source, file.directory, scaled)
         plans[count] = prepare.make_plan(file.directory, scaled)
-    return plans, [*warnings, *prepare.warnings_about_files(scaled, file.directory)]
+    return plans, warnings
 
 
 def measure_run(file: SpecFile, plan: Plan, workers: int, wanted: Wanted, say: Callable[[str], None]) -> ScaledRun:

@@ -6,6 +6,7 @@ from tflaunch.feature import Feature, Watching
 
 FEATURE = Feature(
     fields=("checkpoints",),
+    problems="tflaunch.features.checkpoints.checkpoint_rules:find_problems",
     watchers=(
         Watching(
             "tflaunch.features.checkpoints.checkpoint_keeper:CheckpointKeeper",

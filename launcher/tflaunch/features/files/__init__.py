@@ -6,6 +6,7 @@ from tflaunch.feature import Feature, Option, Verb, Watching
 
 FEATURE = Feature(
     fields=("collect",),
+    problems="tflaunch.features.files.file_patterns:find_problems",
     options={
         "collect_every": Option(
             "Fetch the files of the spec's `collect` at this interval, too, while the tasks run.",

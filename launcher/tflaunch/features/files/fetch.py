@@ -26,14 +26,14 @@ def fetch(run: str | None, paths: tuple[str, ...]) -> int:
     """
     from tflaunch.client import runs
     from tflaunch.features.files.collect import Collection
-    from tflaunch.plan import setting_rules
+    from tflaunch.features.files.file_patterns import is_pattern
     from tflaunch.store.journal import read_job
 
     if run and set(run) & set("/*?"):  # no run has such a name
         paths, run = (run, *paths), None
     directory = runs.find_run(run)
     for path in paths:
-        if not setting_rules.is_pattern(path):
+        if not is_pattern(path):
             remedy = "write it relative to that directory, such as 'outputs/**'"
             raise TflaunchError(f"{path!r} is not a path below the working directory; {remedy}", EXIT_USAGE)
     _, job = read_job(directory)

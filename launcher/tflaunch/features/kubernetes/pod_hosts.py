@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -10,7 +10,7 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.discovery.host_maker import HostMaker
 from tflaunch.errors import Problem
 from tflaunch.features.kubernetes import pods
-from tflaunch.plan.model import KubernetesPlan, Plan, TaskPlan
+from tflaunch.plan.model import Plan
 
 
 class PodHosts(HostMaker):
@@ -24,9 +24,9 @@ class PodHosts(HostMaker):
         """Return the spec with a pod as the host of every task and sidecar."""
         return pods.placed(spec)
 
-    def plan_hosts(self, spec: Spec, processes: Sequence[TaskPlan], grace: float) -> KubernetesPlan | None:
-        """Return the objects from which Kubernetes makes the pods of these processes."""
-        return pods.cluster_plan(spec, processes, grace)
+    def plan_hosts(self, spec: Spec, plan: Plan) -> Plan:
+        """Return the plan with the objects from which Kubernetes makes the pods of its processes."""
+        return pods.with_cluster(spec, plan)
 
     def require_permissions(self, plan: Plan) -> None:
         """Raise a `TflaunchError` if this user may not create pods."""

@@ -167,11 +167,10 @@ def _places_of_labels(thing: dict[str, Any]) -> list[dict[str, str]]:
     return [thing["metadata"]["labels"], *inner]
 
 
-def cluster_plan(spec: Spec, processes: Sequence[TaskPlan], grace: float) -> KubernetesPlan | None:
-    """Return the plan of the objects for the processes of a `placed` spec; None if it is not for Kubernetes."""
-    kubernetes = spec.kubernetes
-    if kubernetes is None:
-        return None
+def with_cluster(spec: Spec, plan: Plan) -> Plan:
+    """Return the plan of a `placed` spec, with the objects for its processes."""
+    kubernetes, processes, grace = spec.kubernetes, plan.processes(), spec.timeouts.grace
+    assert kubernetes is not None
     job = label(spec.name)
     groups: dict[str, list[TaskPlan]] = {}
     for process in processes:
@@ -184,7 +183,7 @@ def cluster_plan(spec: Spec, processes: Sequence[TaskPlan], grace: float) -> Kub
         "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels(job)},
     }
     sets = [_stateful_set(name, job, kubernetes, spec, tasks, grace) for name, tasks in groups.items()]
-    return KubernetesPlan(
+    cluster = KubernetesPlan(
         job,
         json.dumps([service, *sets]),
         kubernetes.pending,
@@ -194,6 +193,7 @@ def cluster_plan(spec: Spec, processes: Sequence[TaskPlan], grace: float) -> Kub
         run_volume=kubernetes.run_volume,
         keep=kubernetes.keep,
     )
+    return plan._replace(kubernetes=cluster)
 
 
 def labels(job: str) -> dict[str, str]:

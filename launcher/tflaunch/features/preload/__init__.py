@@ -24,6 +24,7 @@ def _may_gain(supervision: Supervision) -> bool:
 
 FEATURE = Feature(
     fields=("preload", "warm"),
+    problems="tflaunch.features.preload.preloading:find_problems",
     task_starters={"preload": _STARTER, "warm": _STARTER},
     options={
         "preload": Option(

@@ -19,24 +19,27 @@ from tflaunch_worker import program_source
 _OWN_PREFIX = "TFLAUNCH_"
 
 
+def find_problems(spec: Spec, directory: Path) -> Iterator[Problem]:
+    """Yield names that are not those of modules, and why tasks are not forked."""
+    if not (spec.preload or spec.warm):
+        return
+    for index, module in enumerate(spec.preload):
+        if not all(part.isidentifier() for part in module.split(".")):
+            message = f"{module!r} is not a valid module name"
+            yield Problem.error(f"preload[{index}]", message, 'write for example "tensorflow"')
+    field = "preload" if spec.preload else "warm"
+    commands = {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
+    for where, command in {"command": spec.command, **commands}.items():
+        if command and (reason := program_source.check_command(list(command))):
+            message = f"does nothing for {where!r}: {reason}"
+            yield Problem.warning(field, message, "remove it, or run Python directly")
+    if spec.network == PRIVATE:
+        message = "has no effect in a private network, whose tasks are not forked from other processes"
+        yield Problem.warning(field, message, "leave it out")
+
+
 class Preloading(TaskStarter):
     """Forks tasks from processes that have imported their modules."""
-
-    def find_problems(self, spec: Spec) -> Iterator[Problem]:
-        """Yield names that are not those of modules, and why tasks are not forked."""
-        for index, module in enumerate(spec.preload):
-            if not all(part.isidentifier() for part in module.split(".")):
-                message = f"{module!r} is not a valid module name"
-                yield Problem.error(f"preload[{index}]", message, 'write for example "tensorflow"')
-        field = "preload" if spec.preload else "warm"
-        commands = {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
-        for where, command in {"command": spec.command, **commands}.items():
-            if command and (reason := program_source.check_command(list(command))):
-                message = f"does nothing for {where!r}: {reason}"
-                yield Problem.warning(field, message, "remove it, or run Python directly")
-        if spec.network == PRIVATE:
-            message = "has no effect in a private network, whose tasks are not forked from other processes"
-            yield Problem.warning(field, message, "leave it out")
 
     def prospect(self, plan: Plan, process: TaskPlan) -> str | None:
         """Return the modules, or `REFUSED` and the reason in the command; None for those that are never forked."""

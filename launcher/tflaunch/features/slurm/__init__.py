@@ -25,7 +25,7 @@ FEATURE = Feature(
             ("gpus_per_node", "Number of GPUs on each node.", "slurm.gpus-per-node"),
         )
     },
-    warnings="tflaunch.features.slurm.allocation:find_warnings",
+    problems="tflaunch.features.slurm.allocation:find_warnings",
     locations=(Location(("slurm.json",), "tflaunch.features.slurm.location:find_slurm_run"),),
     watchers=(
         Watching("tflaunch.features.slurm.grace_time:GraceTime", lambda run: run.config.explain_term is not None),

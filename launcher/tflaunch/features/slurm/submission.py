@@ -113,10 +113,9 @@ def _plan_on_assumed_nodes(file: SpecFile, order: SpecOrder) -> tuple[Spec, Plan
     if problems := lint.unused_image(spec, ENGINE) + lint.refused_spares(spec, ENGINE):
         raise SpecError(file.source, problems)
     try:
-        warnings = prepare.warnings_about(file.source, spec)
+        warnings = prepare.check_spec(file.source, file.directory, spec)
     except SpecError as error:
         raise SpecError(error.source, _in_words_of_job(spec, error.problems)) from None
-    warnings += prepare.warnings_about_files(spec, file.directory)
     return spec, prepare.make_plan(file.directory, spec), _in_words_of_job(spec, warnings)
 
 
@@ -151,9 +150,8 @@ def plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
 
     spec = job_parts.placed(spec, on_nodes)
     spec = slurm.with_gpus_of_nodes(with_gpus(spec))
-    prepare.warnings_about(str(path), spec)
-    plan = prepare.make_plan(base, spec)._replace(preflight=order.preflight)
-    plan = plan.warned(prepare.warnings_about_files(spec, base))
+    warnings = prepare.check_spec(str(path), base, spec)
+    plan = prepare.make_plan(base, spec)._replace(preflight=order.preflight).warned(warnings)
     if not directory.function.exists():
         return plan
     return plan.with_function(directory.function, json.loads((directory.function / function.SEARCHED).read_text()))
