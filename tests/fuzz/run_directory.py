@@ -116,7 +116,7 @@ def _check_command(run: Path, arguments: list[str]) -> None:
     """Check a command that reaches no agent and starts no supervisor."""
     with (
         mock.patch.dict(os.environ, TFLAUNCH_HOME=str(run.parents[1])),
-        mock.patch("tflaunch.client.status.look_at", lambda hosts: {host: _silent(host) for host in hosts}),
+        mock.patch("tflaunch.agents.snapshot.look_at", lambda hosts: {host: _silent(host) for host in hosts}),
         mock.patch("tflaunch.runtime.launch._supervise", return_value=0),
     ):
         code, said = run_command(arguments)

@@ -10,9 +10,10 @@ import pytest
 
 from support.specs import clustered
 from tflaunch.client import requests, run_list, run_location
-from tflaunch.client.control_client import ControlClient, NoSupervisorError
+from tflaunch.client.control_client import ControlClient
 from tflaunch.client.run_list import RememberedRuns, RunEntry
 from tflaunch.client.run_location import RunLocation, locate_run
+from tflaunch.client.runs import NoSupervisorError
 from tflaunch.errors import TflaunchError
 from tflaunch.feature import Feature, Location
 from tflaunch.plan import serialize

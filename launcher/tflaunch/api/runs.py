@@ -15,9 +15,10 @@ from tflaunch.api.functions import Values
 from tflaunch.api.notebook import CellOutput
 from tflaunch.api.values import Event, LogLine, Result, TaskResult
 from tflaunch.client import requests, runs
-from tflaunch.client.follow import Follower, lost, watch_to_end
-from tflaunch.client.observer import Observer, Outcome
+from tflaunch.client.follow import Follower, watch_to_end
+from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import locate_run
+from tflaunch.client.runs import Outcome
 from tflaunch.client.status import current_status
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
@@ -260,7 +261,7 @@ def _log_line(line: Line) -> LogLine:
 
 def _exit_code_of(observer: Observer) -> int:
     if observer.exit_code is None:
-        raise TflaunchError(lost(observer), EXIT_INTERNAL)
+        raise TflaunchError(runs.describe_loss(observer.directory), EXIT_INTERNAL)
     return observer.exit_code
 
 

@@ -36,8 +36,7 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool,
       tflaunch attach
     """
     from tflaunch.client import runs
-    from tflaunch.client.follow import Follower, lost, watch_to_end
-    from tflaunch.client.observer import Outcome
+    from tflaunch.client.follow import Follower, watch_to_end
     from tflaunch.client.run_location import locate_run
     from tflaunch.tui.screen import Screen
 
@@ -48,8 +47,8 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool,
 
     def watch(observer: Observer) -> int:
         observer.catch_up()
-        if observer.outcome is Outcome.LOST and (resume or location.has_supervisor_here):
-            return _take_over(directory.name, lost(observer), resume, verbose, quiet, fold)
+        if observer.outcome is runs.Outcome.LOST and (resume or location.has_supervisor_here):
+            return _take_over(directory.name, runs.describe_loss(directory), resume, verbose, quiet, fold)
         tasks = [process.task for process in observer.job.original.processes()]
         screen = Screen(tasks, verbose, quiet, fold)
         patience: float | None = None

@@ -5,16 +5,12 @@ from __future__ import annotations
 import functools
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import say, seconds_in
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-
-if TYPE_CHECKING:
-    from tflaunch.client.observer import Observer
 
 _MOMENT = 3.0  # seconds after which it says what it waits for
 
@@ -47,7 +43,8 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
     known = run_names.newest_first()
     if everything:  # those that wait first, else they would begin
         found = [path for path in known if locate_run(path).begins_after_others()]
-        found += [path for path in known if path not in found and _may_live(path)]
+        may_live = (runs.Outcome.LIVE, runs.Outcome.LOST)
+        found += [path for path in known if path not in found and runs.outcome_of(path) in may_live]
     else:
         found = [runs.find_run(run)] if known or run is not None else []
     if not found:
@@ -65,19 +62,59 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
     return code
 
 
-def _may_live(path: Path) -> bool:
-    """Whether a run may still have tasks: it is live, or its end was not recorded."""
-    from tflaunch.client import runs
-    from tflaunch.store.journal_reader import first_and_last_record
-
-    found = first_and_last_record(path)
-    return runs.is_live(path) or (found is not None and found[1]["kind"] != "ended")
-
-
 def _end_begun(path: Path, grace: float | None) -> int:
     """Stop a run that has begun, and whose files are here; return 125 if something of it may still run, else 0."""
-    from tflaunch.client import requests
-    from tflaunch.client.observer import Observer, Outcome
+    from tflaunch.client import runs
+
+    was_live, code = _stop_live(path, grace)
+    end = runs.end_of(path)
+    if end is None or end.exit_code == EXIT_INTERNAL:
+        return _end_replayed(path, grace, was_live, code)
+    is_stopped = was_live and end.state == "stopped"
+    say(f"stopped {path.name}" if is_stopped else f"run {path.name} has ended with exit code {end.exit_code}")
+    return 0  # what may still run makes the exit code 125
+
+
+def _stop_live(path: Path, grace: float | None) -> tuple[bool, int | None]:
+    """Stop a run that has a supervisor, and wait for its end; return whether it has one, and the exit code it tells."""
+    from tflaunch.client import runs
+    from tflaunch.client.control_client import ControlClient
+    from tflaunch.store import run_lock
+    from tflaunch_worker.readable import duration_words
+
+    try:
+        client = ControlClient(path)
+    except runs.NoSupervisorError:
+        runs.kill_orphans(path)
+        return False, None
+    code: int | None = None
+    patience: float | None = _MOMENT
+    try:
+        client.say("stop", grace=grace)
+        client.say("follow")  # before it can have ended: a full disk may keep its end from the journal
+        client.next_answer()
+        until = time.monotonic() + _MOMENT
+        while (message := client.hear(patience)) is None or message["kind"] != "ended":
+            if patience is not None and time.monotonic() >= until:
+                patience, plan = None, runs.plan_of(path)  # no limit: its tasks have their grace, and then get KILL
+                wait = duration_words(plan.timeouts.grace if grace is None else grace)
+                say(f"stopping {path.name}: sent {plan.stop_signal}, waiting up to {wait} for its tasks to save")
+        code = message.get("exit_code")
+    except runs.NoSupervisorError:
+        pass  # it has exited, and has recorded the end before that, unless it was killed
+    except KeyboardInterrupt:
+        say(f"{path.name} goes on stopping; `tflaunch wait {path.name}` waits for its end")
+        raise
+    finally:
+        client.close()
+    run_lock.wait_for_end(path)  # it tells the end before it exits
+    return True, code
+
+
+def _end_replayed(path: Path, grace: float | None, was_live: bool, code: int | None) -> int:
+    """End a run that may have left something, or whose supervisor was killed, judging by its whole journal."""
+    from tflaunch.client import runs
+    from tflaunch.client.observer import Observer
     from tflaunch.client.run_location import locate_run
     from tflaunch.core.job_state import Phase
     from tflaunch.explain import summary
@@ -85,22 +122,17 @@ def _end_begun(path: Path, grace: float | None) -> int:
 
     observer, location = Observer(path), locate_run(path)
     observer.catch_up()
-    was_live = observer.outcome is Outcome.LIVE
-    if was_live:
-        requests.request_stop(path, grace)
-        default = observer.job.plan.timeouts.grace
-        _await_end(observer, path.name, default if grace is None else grace)
-    if observer.exit_code is not None or observer.job.phase is Phase.ENDED:
-        code = observer.job.exit_code if observer.exit_code is None else observer.exit_code
-        is_stopped = was_live and state_of_run(observer.job, code) == "stopped"
+    job = observer.job
+    if observer.exit_code is not None or code is not None or job.phase is Phase.ENDED:
+        code = next((each for each in (observer.exit_code, code) if each is not None), job.exit_code)
+        is_stopped = was_live and state_of_run(job, code) == "stopped"
         say(f"stopped {path.name}" if is_stopped else f"run {path.name} has ended with exit code {code}")
-        for sentence in summary.unended(observer.job):
+        for sentence in summary.unended(job):
             say(sentence)
-    elif observer.job.plan.lease == 0:
-        from tflaunch.client.status import unreachable_hosts
-
-        for sentence in unreachable_hosts(observer):
-            say(f"tasks may still run on {sentence}")
+    elif job.plan.lease == 0:
+        for seen in runs.look_at_hosts(path).values():  # which kills what killed agents have left there
+            if seen.tasks is None:
+                say(f"tasks may still run on {seen.host}: {seen.reason}")
         say(f"run {path.name} ended when its supervisor was killed")
     elif not location.has_supervisor_here:
         location.stop_unsupervised(grace)
@@ -109,29 +141,10 @@ def _end_begun(path: Path, grace: float | None) -> int:
         from tflaunch.core.events import StopRequested
         from tflaunch.runtime import launch
 
-        default = observer.job.plan.timeouts.grace
-        code = launch.take_over(path, say, stop=StopRequested(default if grace is None else grace))
+        stop = StopRequested(job.plan.timeouts.grace if grace is None else grace)
+        code = launch.take_over(path, say, stop=stop)
         return EXIT_INTERNAL if code == EXIT_INTERNAL else 0  # its summary has told what may still run
-    return EXIT_INTERNAL if observer.job.unended() else 0
-
-
-def _await_end(observer: Observer, run: str, grace: float) -> None:
-    """Wait until a live run has ended; say so if that takes longer than a moment."""
-    from tflaunch.client.observer import Outcome
-    from tflaunch_worker.readable import duration_words
-
-    told_at = time.monotonic() + _MOMENT
-    try:
-        while observer.outcome is Outcome.LIVE:
-            observer.wait(_MOMENT)
-            observer.catch_up()
-            if observer.outcome is Outcome.LIVE and time.monotonic() >= told_at:
-                told_at = float("inf")
-                stop = observer.job.plan.stop_signal
-                say(f"stopping {run}: sent {stop}, waiting up to {duration_words(grace)} for its tasks to save")
-    except KeyboardInterrupt:
-        say(f"{run} goes on stopping; `tflaunch wait {run}` waits for its end")
-        raise
+    return EXIT_INTERNAL if job.unended() else 0
 
 
 def _seconds(text: str) -> float:

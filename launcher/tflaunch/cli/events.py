@@ -23,7 +23,7 @@ def events(run: str | None, follow: bool, as_json: bool) -> None:
       tflaunch events -f --json | jq -c 'select(.kind == "task_exited")'
     """
     from tflaunch.client import runs
-    from tflaunch.client.observer import Observer, Outcome, open_journal
+    from tflaunch.client.observer import Observer, open_journal
 
     directory = runs.find_run(run)
     observer = Observer(directory) if follow else None
@@ -31,7 +31,7 @@ def events(run: str | None, follow: bool, as_json: bool) -> None:
     while True:
         for record in journal.new_records():
             click.echo(json.dumps(record, separators=(",", ":")) if as_json else _as_text(record))
-        if observer is None or observer.outcome is not Outcome.LIVE:
+        if observer is None or observer.outcome is not runs.Outcome.LIVE:
             return
         observer.wait()  # no limit: the user waits for it, and can press Ctrl-C
 

@@ -115,7 +115,7 @@ def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:
     Raises:
         TflaunchError: there is no such attempt.
     """
-    from tflaunch.client.observer import Outcome
+    from tflaunch.client.runs import Outcome
 
     observer.catch_up()
     last = observer.job.attempt
@@ -126,7 +126,7 @@ def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:
 
 def _follow(observer: Observer, reader: LogReader, printer: LogPrinter) -> bool:
     """Print new output until the run has ended and all of it is read, and return True; False after Ctrl-C."""
-    from tflaunch.client.observer import Outcome
+    from tflaunch.client.runs import Outcome
 
     try:
         while observer.outcome is Outcome.LIVE:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.client.run_location import locate_run
+from tflaunch.client.runs import NoSupervisorError
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.run_status import Status, read_status
 from tflaunch.interruptible import wait_readable
@@ -18,10 +19,6 @@ _PATIENCE = 10.0  # seconds for a reply, which is ample: a supervisor never bloc
 _RECEIVE = 1024 * 1024
 
 
-class NoSupervisorError(Exception):
-    """The run has no supervisor, or no longer has one."""
-
-
 class ControlClient:
     """A connection to a supervisor."""
 
@@ -31,13 +28,13 @@ class ControlClient:
         Raises:
             NoSupervisorError: the run has no supervisor.
         """
-        self._run = directory.name
+        self._directory = directory
         self._decoder = wire.Decoder()
         self._messages: list[dict[str, Any]] = []
         try:
             self._socket, self._carrier = locate_run(directory).connect_to_supervisor()
-        except OSError as error:
-            raise NoSupervisorError(str(error)) from None
+        except OSError:
+            raise NoSupervisorError(directory) from None
 
     def ask(self, kind: str, **about: Any) -> dict[str, Any]:
         """Send a request and return the reply.
@@ -53,7 +50,7 @@ class ControlClient:
         """Return the next reply to the last request, as `ask` does."""
         answer = self.hear(_PATIENCE)
         if answer is None:
-            raise TflaunchError(f"the supervisor of {self._run} {self._why_silent()}", EXIT_INTERNAL)
+            raise TflaunchError(f"the supervisor of {self._directory.name} {self._why_silent()}", EXIT_INTERNAL)
         if answer["kind"] == "refused":
             raise TflaunchError(str(answer.get("reason")), EXIT_USAGE)
         return answer
@@ -73,7 +70,7 @@ class ControlClient:
 
     def malformed(self, what: str, error: ValueError) -> TflaunchError:
         """Return the error for an answer that cannot be read."""
-        message = f"the supervisor of {self._run} sent a malformed {what}: {printable(str(error))}"
+        message = f"the supervisor of {self._directory.name} sent a malformed {what}: {printable(str(error))}"
         return TflaunchError(f"{message}; use the version of tflaunch that started the run", EXIT_INTERNAL)
 
     def say(self, kind: str, body: bytes = b"", /, **fields: Any) -> None:
@@ -84,8 +81,8 @@ class ControlClient:
         """
         try:
             self._socket.sendall(wire.encode({"kind": kind, **fields}, body))
-        except OSError as error:
-            raise NoSupervisorError(str(error)) from None
+        except OSError:
+            raise NoSupervisorError(self._directory) from None
 
     def hear(self, patience: float | None = None) -> dict[str, Any] | None:
         """Return the next message, None if none arrives within ``patience`` seconds.
@@ -147,7 +144,7 @@ class ControlClient:
         try:
             data = self._socket.recv(_RECEIVE)
             self._messages += [{**message, "body": body} for message, body in self._decoder.feed(data)]
-        except (OSError, wire.WireError) as error:
-            raise NoSupervisorError(str(error)) from None
+        except (OSError, wire.WireError):
+            data = b""
         if not data:
-            raise NoSupervisorError("it hung up")
+            raise NoSupervisorError(self._directory)

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from tflaunch.client.control_client import ControlClient, NoSupervisorError
-from tflaunch.client.observer import Observer, Outcome
+from tflaunch.client import runs
+from tflaunch.client.control_client import ControlClient
+from tflaunch.client.observer import Observer
 from tflaunch.client.output_sink import OutputSink
-from tflaunch.client.run_location import RunLocation, locate_run
+from tflaunch.client.run_location import RunLocation
+from tflaunch.client.runs import NoSupervisorError, Outcome
 from tflaunch.core import policy
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import summary
@@ -18,8 +20,6 @@ from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
 from tflaunch.store.log_writer import tail
-from tflaunch.store.run_dir import RESERVE_NAME, SOCKET_NAME
-from tflaunch_worker.readable import duration_words
 
 _BETWEEN_VIEWS = 1.0  # seconds
 _AT_ONCE = 1024 * 1024  # bytes that wait in memory for the terminal
@@ -108,7 +108,7 @@ def last_words(observer: Observer, say: Callable[[str], None], sink: OutputSink 
     """
     tell_news(observer, say)
     if observer.exit_code is None:
-        raise TflaunchError(lost(observer), EXIT_INTERNAL)
+        raise TflaunchError(runs.describe_loss(observer.directory), EXIT_INTERNAL)
     lines = list(observer.losses)
     if observer.job.exit_code is None:
         lines.append(f"{observer.job.run} has ended with exit code {observer.exit_code}")
@@ -121,23 +121,6 @@ def last_words(observer: Observer, say: Callable[[str], None], sink: OutputSink 
     else:
         sink.say(message, is_failure=observer.exit_code != 0)
     return observer.exit_code
-
-
-def lost(observer: Observer) -> str:
-    """Return a sentence about a run whose end is not recorded, usually because its supervisor was killed."""
-    run, lease = observer.job.run, observer.job.plan.lease
-    if loss := locate_run(observer.directory).describe_loss():
-        return loss
-    if not any((observer.directory / name).exists() for name in (SOCKET_NAME, RESERVE_NAME)):
-        # Only a supervisor that ends by itself removes them.
-        return f"{run} has ended, but the last records of its journal are lost: there was no room for them"
-    if lease == 0:
-        return f"the supervisor of {run} was killed, and its tasks with it; start its spec again"
-    from tflaunch.client.status import lease_left  # it imports what reaches hosts
-
-    left = lease_left(observer)
-    lives = "and its tasks have ended" if left == 0 else f"its tasks live on for {duration_words(left or lease)}"
-    return f"the supervisor of {run} was killed{',' if left == 0 else ';'} {lives}: tflaunch up --resume {run}"
 
 
 class Follower:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tflaunch.client import runs
-from tflaunch.client.control_client import ControlClient, NoSupervisorError
+from tflaunch.client.control_client import ControlClient
 from tflaunch.client.run_location import locate_run
+from tflaunch.client.runs import NoSupervisorError, Outcome
 from tflaunch.core import replay
 from tflaunch.core.annotations import Annotation, Annotations
 from tflaunch.core.events import Event
@@ -18,17 +18,6 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.store import run_lock
 from tflaunch.store.journal import not_begun, readable
 from tflaunch.store.journal_reader import JournalReader
-
-
-class Outcome(Enum):
-    """Whether and how a run has ended, as far as known."""
-
-    LIVE = "live"
-    """Its supervisor is running."""
-    ENDED = "ended"
-    """It has ended, with an exit code."""
-    LOST = "lost"
-    """Its supervisor was killed; its tasks may run until their lease expires."""
 
 
 class ObservedStep(NamedTuple):
@@ -143,7 +132,6 @@ class Observer:
         for record in records:
             if "now" in record:
                 self.epoch = record["time"] - record["now"]
-            if record["kind"] == "ended":
-                self.exit_code = int(record["exit_code"])
-                self.losses = record.get("losses", [])
+            if (end := runs.read_end(record)) is not None:
+                self.exit_code, self.losses = end.exit_code, end.losses
             yield record

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tflaunch.client import runs
-from tflaunch.client.control_client import ControlClient, NoSupervisorError
-from tflaunch.client.follow import lost
-from tflaunch.client.observer import Observer
+from tflaunch.client.control_client import ControlClient
 from tflaunch.client.run_location import locate_run
+from tflaunch.client.runs import NoSupervisorError
 from tflaunch.core import policy
-from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 
 def request_stop(directory: Path, grace: float | None, number: int | None = None) -> None:
@@ -39,7 +36,10 @@ def request_restart(directory: Path, tasks: Sequence[str]) -> list[str]:
         TflaunchError: the supervisor refuses, or there is none.
     """
     plan = runs.plan_of(directory)
-    _ask(directory, "restart", f"; `tflaunch rerun {directory.name}` runs it again", tasks=list(tasks))
+    try:
+        ControlClient(directory).ask("restart", tasks=list(tasks))
+    except NoSupervisorError:
+        raise NoSupervisorError(directory, f"; `tflaunch rerun {directory.name}` runs it again") from None
     return [task for task in tasks if not policy.can_be_restarted_alone(plan, plan.find(task))]
 
 
@@ -49,31 +49,5 @@ def request_signal(directory: Path, number: int, tasks: Sequence[str]) -> list[s
     Raises:
         TflaunchError: the supervisor refuses, or there is none.
     """
-    answer = _ask(directory, "signal", tasks=list(tasks), signal=number)
+    answer = ControlClient(directory).ask("signal", tasks=list(tasks), signal=number)
     return [str(task) for task in answer.get("tasks", tasks)]
-
-
-def require_live(directory: Path) -> None:
-    """Require that a run has a supervisor.
-
-    Raises:
-        TflaunchError: it has none; the message says what the user can do.
-    """
-    if not runs.is_live(directory):
-        raise why_over(directory)
-
-
-def _ask(directory: Path, kind: str, remedy: str = "", **fields: object) -> dict[str, Any]:
-    try:
-        return ControlClient(directory).ask(kind, **fields)
-    except NoSupervisorError:
-        raise why_over(directory, remedy) from None
-
-
-def why_over(directory: Path, remedy: str = "") -> TflaunchError:
-    """Return the error for a run that has no supervisor; ``remedy`` is for one that has ended."""
-    observer = Observer(directory)
-    observer.catch_up()
-    code = observer.exit_code
-    ended = f"run {directory.name} has ended with exit code {code}{remedy}"
-    return TflaunchError(lost(observer) if code is None else ended, EXIT_USAGE)

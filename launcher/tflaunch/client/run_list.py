@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -31,9 +30,6 @@ _STANDING = (Phase.PREPARING.value, Phase.STOPPING.value, Phase.BACKING_OFF.valu
 _LIVING = (*_PHASES, "queued", "elsewhere", "not begun")
 STATES = (LIVE, *_LIVING, *_ENDED)
 """What a run's state can be."""
-
-_STATES = {0: "succeeded", 128 + signal.SIGINT: "interrupted", 128 + signal.SIGTERM: "stopped"}
-"""The state that an exit code implies for a run whose journal does not name its state."""
 
 _COLUMNS = ("RUN", "STATE", "EXIT", "TASKS", "STARTED", "LASTED")
 _MOST_ASKED_ABOUT = 100  # runs
@@ -217,9 +213,8 @@ def _results_so_far(directory: Path, state: str) -> dict[str, Any]:
 
 
 def _state(directory: Path, last: dict[str, Any]) -> tuple[str, int | None]:
-    if last["kind"] == "ended":
-        code = int(last["exit_code"])
-        return str(last.get("state") or _STATES.get(code, "failed")), code
+    if (end := runs.read_end(last)) is not None:
+        return end.state, end.exit_code
     is_live = runs.is_live(directory)  # before reading the journal, as the run may end in between
     _, job = journal.read_job(directory)
     if job.phase is Phase.ENDED:

@@ -1,18 +1,25 @@
-"""Find the runs on this machine, and tell which of them are live."""
+"""Find runs, and tell whether they live, have ended or were killed: the one place that is asked, wherever they are."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tflaunch.client.run_location import locate_run
+from tflaunch.core import replay
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SupervisedElsewhereError, TflaunchError
 from tflaunch.store import run_names
-from tflaunch.store.run_dir import open_run, runs_directory
+from tflaunch.store.journal import not_begun, readable
+from tflaunch.store.journal_reader import first_and_last_record, first_record
+from tflaunch.store.run_dir import RESERVE_NAME, SOCKET_NAME, RunDirectory, open_run, runs_directory
 from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
 from tflaunch_worker import linux, orphans
+from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:
+    from tflaunch.agents.snapshot import AgentSnapshot
     from tflaunch.plan.model import Plan
 
 _SHOWN = 8
@@ -81,10 +88,6 @@ def plan_of(path: Path) -> Plan:
     Raises:
         TflaunchError: it has no readable plan.
     """
-    from tflaunch.core import replay
-    from tflaunch.store.journal import not_begun, readable
-    from tflaunch.store.journal_reader import first_record
-
     first = first_record(path)
     if first is None:
         waits = locate_run(path).describe_wait()
@@ -93,21 +96,110 @@ def plan_of(path: Path) -> Plan:
         return replay.recorded_plan(first)
 
 
-def is_live(path: Path) -> bool:
-    """Return whether a run has a supervisor, or something that will start one, such as a batch job.
+class Outcome(Enum):
+    """Whether a run lives, and if not, whether its end is recorded."""
 
-    Args:
-        path: the run's directory.
-    """
+    LIVE = "live"
+    """It has a supervisor, or something that will start one, such as a batch job."""
+    ENDED = "ended"
+    """It has ended, with an exit code."""
+    LOST = "lost"
+    """Its supervisor was killed; its tasks may run until their lease expires."""
+
+
+class RunEnd(NamedTuple):
+    """How a run has ended: the exit code of tflaunch, the run's state, and what could not be stored, in sentences."""
+
+    exit_code: int
+    state: str
+    losses: list[str]
+
+
+def is_live(path: Path) -> bool:
+    """Return whether the run in a directory has a supervisor, or something that will start one."""
     return locate_run(path).is_live()
 
 
-def has_agent(path: Path) -> bool:
-    """Return whether an agent of a run lives on this machine.
+def read_end(record: Mapping[str, Any]) -> RunEnd | None:
+    """Return the end that a record of a journal tells; None if it is another record."""
+    if record["kind"] != "ended":
+        return None
+    return RunEnd(int(record["exit_code"]), str(record.get("state") or "failed"), record.get("losses", []))
 
-    Args:
-        path: the run's directory.
+
+def end_of(path: Path) -> RunEnd | None:
+    """Return how the run in a directory has ended, from the last record alone; None if that tells no end."""
+    ends = first_and_last_record(path)
+    return None if ends is None else read_end(ends[1])
+
+
+def outcome_of(path: Path) -> Outcome | None:
+    """Return whether the run in a directory lives, without replaying its journal; None if it has not begun."""
+    if is_live(path):  # before the journal is read, as the run may end in between
+        return Outcome.LIVE
+    ends = first_and_last_record(path)
+    if ends is None:
+        return None
+    return Outcome.LOST if read_end(ends[1]) is None else Outcome.ENDED
+
+
+def require_live(path: Path) -> None:
+    """Require that the run in a directory lives.
+
+    Raises:
+        NoSupervisorError: it does not.
     """
+    if not is_live(path):
+        raise NoSupervisorError(path)
+
+
+class NoSupervisorError(TflaunchError):
+    """A run has no supervisor, or no longer has one; the message says how it has ended, and what the user can do."""
+
+    def __init__(self, path: Path, remedy: str = "") -> None:
+        """``remedy`` follows the message about a run that has ended."""
+        super().__init__("", EXIT_USAGE)
+        self._path = path
+        self._remedy = remedy
+
+    def __str__(self) -> str:
+        # Made when it is shown: it may ask the hosts of the run, and most callers only need to know that there is none.
+        try:
+            end = end_of(self._path)
+            if end is None:
+                return describe_loss(self._path)
+        except TflaunchError as error:
+            return str(error)
+        return f"run {self._path.name} has ended with exit code {end.exit_code}{self._remedy}"
+
+
+def describe_loss(path: Path) -> str:
+    """Return a sentence about a run whose end is not recorded, usually because its supervisor was killed."""
+    if loss := locate_run(path).describe_loss():
+        return loss
+    run, lease = path.name, plan_of(path).lease
+    if not any((path / name).exists() for name in (SOCKET_NAME, RESERVE_NAME)):
+        # Only a supervisor that ends by itself removes them.
+        return f"{run} has ended, but the last records of its journal are lost: there was no room for them"
+    if lease == 0:
+        return f"the supervisor of {run} was killed, and its tasks with it; start its spec again"
+    seen = look_at_hosts(path).values()
+    lives = [host.lease_left for host in seen if host.tasks]
+    left = max(lives, default=0.0) if all(host.tasks is not None for host in seen) else None
+    rest = "and its tasks have ended" if left == 0 else f"its tasks live on for {duration_words(left or lease)}"
+    return f"the supervisor of {run} was killed{',' if left == 0 else ';'} {rest}: tflaunch up --resume {run}"
+
+
+def look_at_hosts(path: Path) -> Mapping[str, AgentSnapshot]:
+    """Return what the agents of the run in a directory say, by host; this kills what killed agents have left there."""
+    from tflaunch.agents.snapshot import look_at  # what reaches hosts is imported only where hosts are reached
+    from tflaunch.transport.connect import connectors_for
+
+    return look_at(connectors_for(plan_of(path), RunDirectory.existing(path, path / "logs")))
+
+
+def has_agent(path: Path) -> bool:
+    """Return whether an agent of the run in a directory lives on this machine."""
     return any(linux.is_lock_free(str(lock)) is False for lock in path.glob(f"agents/*/{AGENT_LOCK_NAME}"))
 
 

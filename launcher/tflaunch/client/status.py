@@ -6,17 +6,17 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tflaunch.agents.snapshot import AgentSnapshot, look_at
-from tflaunch.client.control_client import ControlClient, NoSupervisorError
-from tflaunch.client.observer import Observer, Outcome
+from tflaunch.agents.snapshot import AgentSnapshot
+from tflaunch.client import runs
+from tflaunch.client.control_client import ControlClient
+from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import locate_run
+from tflaunch.client.runs import NoSupervisorError, Outcome
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.feature import ask, features
 from tflaunch.store.log_writer import tail
-from tflaunch.store.run_dir import RunDirectory
-from tflaunch.transport.connect import connectors_for
 
 
 def current_status(directory: Path) -> Status:
@@ -36,27 +36,6 @@ def current_status(directory: Path) -> Status:
         return task._replace(last_line=next(iter(tail(logs, task.task, 1)), None), columns=told or None)
 
     return current._replace(tasks=tuple(map(complete, current.tasks)))
-
-
-def unreachable_hosts(observer: Observer) -> list[str]:
-    """Query the hosts of a lost run, which kills what killed agents left there.
-
-    Returns a sentence for each host that cannot be queried.
-    """
-    return [f"{seen.host}: {seen.reason}" for seen in _look_at_hosts(observer).values() if seen.tasks is None]
-
-
-def lease_left(observer: Observer) -> float | None:
-    """Return for how many seconds the tasks of a lost run live on, None if a host does not answer."""
-    seen = _look_at_hosts(observer).values()
-    if any(snapshot.tasks is None for snapshot in seen):
-        return None
-    return max((snapshot.lease_left for snapshot in seen if snapshot.tasks), default=0.0)
-
-
-def _look_at_hosts(observer: Observer) -> Mapping[str, AgentSnapshot]:
-    run = RunDirectory.existing(observer.directory, observer.logs)
-    return look_at(connectors_for(observer.job.original, run))
 
 
 def status_of_supervisor(directory: Path) -> Status | None:
@@ -84,7 +63,7 @@ def _status_of_journal(directory: Path) -> Status:
     inputs = StatusInputs(observer.epoch, str(observer.logs), is_alive, now, known=observer.known)
     current = status(observer.job, inputs, observer.exit_code)
     if observer.outcome is Outcome.LOST and observer.job.exit_code is None:
-        return _corrected(current, _look_at_hosts(observer))
+        return _corrected(current, runs.look_at_hosts(directory))
     return current
 
 

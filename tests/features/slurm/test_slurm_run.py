@@ -11,9 +11,10 @@ import pytest
 from fuzz.recorded_run import record
 from support.launch import PATIENCE
 from tflaunch.client import follow, requests, run_list, runs
-from tflaunch.client.control_client import ControlClient, NoSupervisorError
+from tflaunch.client.control_client import ControlClient
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import RunLocation, locate_run
+from tflaunch.client.runs import NoSupervisorError
 from tflaunch.client.status import current_status
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.slurm import batch, commands

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tflaunch.client import requests
-from tflaunch.client.control_client import ControlClient, NoSupervisorError
+from tflaunch.client.control_client import ControlClient
 from tflaunch.core.task_state import Breakpoint
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.explain.wording import place_of
@@ -42,15 +41,11 @@ class DebuggerClient:
         """
         self.task = ""
         """The task whose debugger this is, "" while none waits."""
-        self._directory = directory
         self._commands = _Lines(commands)
         self._outlet = outlet
         self._is_asked = False
-        try:
-            self._client = ControlClient(directory)
-            self._client.say("debug", tasks=list(tasks))
-        except NoSupervisorError:
-            raise requests.why_over(directory) from None
+        self._client = ControlClient(directory)
+        self._client.say("debug", tasks=list(tasks))
 
     def run(self) -> str:
         """Pass on commands and output until the terminal is not attached any more; return why.
@@ -70,8 +65,6 @@ class DebuggerClient:
                     return str(message.get("reason"))
                 else:
                     self._obey(message)
-        except NoSupervisorError:
-            raise requests.why_over(self._directory) from None
         finally:
             self._client.close()
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tflaunch.client import requests
-from tflaunch.client.control_client import ControlClient, NoSupervisorError
+from tflaunch.client.control_client import ControlClient
+from tflaunch.client.runs import NoSupervisorError
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.features.exec.own_terminal import OwnTerminal
 from tflaunch.interruptible import wait_readable
@@ -38,16 +38,15 @@ class RemoteCommands:
         Raises:
             TflaunchError: the run has none.
         """
-        self._directory = directory
         self._stdin: int | None = None
         self._room = WINDOW
         self._hosts: list[str] = []
         self._ended: dict[str, Ended] = {}
         try:
             self._client = ControlClient(directory)
-        except NoSupervisorError:
+        except NoSupervisorError as error:
             hint = f"exec needs a live run, and `tflaunch logs {directory.name}` shows what its tasks wrote"
-            raise TflaunchError(f"{requests.why_over(directory)}; {hint}", EXIT_USAGE) from None
+            raise TflaunchError(f"{error}; {hint}", EXIT_USAGE) from None
 
     def begin(self, task: str, argv: Sequence[str], terminal: OwnTerminal | None) -> list[str]:
         """Begin to execute ``argv``, by default a shell, beside a task, or with "" on all hosts; return the hosts.
@@ -60,8 +59,8 @@ class RemoteCommands:
         size, term = (_NO_TERMINAL, "") if terminal is None else (terminal.size, os.environ.get("TERM", ""))
         try:
             begun = self._client.ask("exec", task=task, argv=list(argv), term=term, **size)
-        except NoSupervisorError:
-            raise self._over() from None
+        except NoSupervisorError as error:
+            raise TflaunchError(str(error), EXIT_INTERNAL) from None
         self._hosts = fields.texts(begun, "hosts")
         return self._hosts
 
@@ -83,8 +82,8 @@ class RemoteCommands:
                     self._tell(host, "end_input")
             while len(self._ended) < len(self._hosts):
                 self._serve(show, terminal)
-        except NoSupervisorError:
-            raise self._over() from None
+        except NoSupervisorError as error:
+            raise TflaunchError(str(error), EXIT_INTERNAL) from None
         return {host: self._ended[host] for host in self._hosts}
 
     def close(self) -> None:
@@ -134,6 +133,3 @@ class RemoteCommands:
 
     def _tell(self, host: str, what: str, body: bytes = b"", /, **about: int) -> None:
         self._client.say("exec_tell", body, host=host, what=what, **about)
-
-    def _over(self) -> TflaunchError:
-        return TflaunchError(str(requests.why_over(self._directory)), EXIT_INTERNAL)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tflaunch.client.control_client import ControlClient, NoSupervisorError
-from tflaunch.client.requests import why_over
+from tflaunch.client.control_client import ControlClient
 from tflaunch.explain.run_status import Status, read_status
 from tflaunch.features.hang.evidence import Evidence
 from tflaunch.records import read_record
@@ -19,14 +18,12 @@ def request_stacks(directory: Path) -> tuple[Status, list[Evidence], list[str]]:
         TflaunchError: the supervisor does not answer within 10 s, what it sends cannot be read, or there is none.
     """
     found = []
+    client = ControlClient(directory)
     try:
-        client = ControlClient(directory)
         answer = client.ask("stacks")
         while answer["kind"] == "evidence":
             found.append(read_record(Evidence, answer))
             answer = client.next_answer()
         return read_status(answer.get("status")), found, fields.texts(answer, "silent_hosts")
-    except NoSupervisorError:
-        raise why_over(directory) from None
     except ValueError as error:
         raise client.malformed("answer", error) from None

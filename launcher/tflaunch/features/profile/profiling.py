@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tflaunch import private_files
-from tflaunch.client import requests
-from tflaunch.client.control_client import ControlClient, NoSupervisorError
+from tflaunch.client.control_client import ControlClient
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.features.profile import flame_graph
 from tflaunch_worker import fields
@@ -55,10 +54,7 @@ def make_profiles(directory: Path, tasks: Sequence[str], seconds: float) -> Iter
     Raises:
         TflaunchError: the supervisor refuses, has exited, or does not answer.
     """
-    try:
-        client = ControlClient(directory)
-    except NoSupervisorError:
-        raise requests.why_over(directory) from None
+    client = ControlClient(directory)
     try:
         client.say("profile", tasks=list(tasks), seconds=seconds)
         while True:
@@ -71,8 +67,6 @@ def make_profiles(directory: Path, tasks: Sequence[str], seconds: float) -> Iter
                 return
             if answer["kind"] == "task_profiled":
                 yield _read(answer)
-    except NoSupervisorError:
-        raise requests.why_over(directory) from None
     finally:
         client.close()
 

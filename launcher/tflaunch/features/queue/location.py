@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tflaunch.client import file_tree
-from tflaunch.client.control_client import ControlClient, NoSupervisorError
+from tflaunch.client.control_client import ControlClient
 from tflaunch.client.run_location import RunLocation
+from tflaunch.client.runs import NoSupervisorError
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.queue import queue_list, queue_wake, run_queue
 from tflaunch.store import run_lock

@@ -64,7 +64,7 @@ def _answering(act: Callable[[Path, dict[str, Any]], dict[str, str]]) -> Callabl
 
 
 def _stop(directory: Path, asked: dict[str, Any]) -> dict[str, str]:
-    requests.require_live(directory)
+    runs.require_live(directory)
     requests.request_stop(directory, None)
     return {}
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from tflaunch import records
 from tflaunch.client.file_tree import tree_size
-from tflaunch.client.observer import ObservedStep, Observer, Outcome
+from tflaunch.client.observer import ObservedStep, Observer
+from tflaunch.client.runs import Outcome
 from tflaunch.client.status import current_status
 from tflaunch.core.events import HostJoined
 from tflaunch.errors import TflaunchError
