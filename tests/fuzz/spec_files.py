@@ -160,7 +160,7 @@ def _plan(spec: Spec, number: int) -> None:
         filled = placeholders.fill(process, plan, "run", "0")
         serialize.shell_exports(plan, filled)
     engine = list(targets.ENGINES)[number % len(targets.ENGINES)]
-    if problems := targets.find_problems(engine, spec, MACHINE):
+    if problems := targets.find_problems(engine, spec):
         _check_problems(problems)
     else:
         targets.render_spec(engine, spec, DIRECTORY, MACHINE, "pass")

@@ -15,7 +15,6 @@ _FIRST_OF_TASKS = "\ntrap 'echo \"- signal 129"
 _BEHIND_TASKS = "\nwhile read -r task"
 _LISTING = r"""
 scontrol() { [ "$1 $2" = "show hostnames" ] && printf '%s\n' NODES || echo unknown; }
-cd() { printf 'cd %s\0\001\0' "$2"; }
 start() { printf '%s\0' "$@"; printf '\001\0'; env -0; printf '\001\0'; }
 """
 _END = r"""
@@ -74,7 +73,7 @@ def _found(text: str, plan: Plan, nodes: Sequence[str], names: Mapping[str, str]
     return found + list(_rest(listed, plan))
 
 
-_TOLD = ("cd", "deciding", "optional", "traps")
+_TOLD = ("deciding", "optional", "traps")
 
 
 def _listed(text: str, nodes: Sequence[str]) -> Listed | str:
@@ -103,6 +102,9 @@ def _task(
         if step != _STEP or command[:1] != [f"--nodelist={names[planned.host]}"]:
             yield f"it is not a step of its own on its node: {step} {command[:1]}"
         command = command[1:]
+    directory = command[command.index("--chdir") + 1] if "--chdir" in command else ""
+    if directory != planned.workdir:
+        yield f"it works in {directory}"
     env, command = _through_env(env, command)
     if command[:3] == ["sh", "-c", 'exec "$0" "$@"']:
         command = command[3:]
@@ -154,6 +156,3 @@ def _rest(listed: Listed, plan: Plan) -> Iterator[str]:
         for name in ("HUP", "INT", "TERM")
         if not re.search(rf"signal \d+\" >&3' SIG{name}", traps)
     )
-    directory = told["cd"][0].removeprefix("cd ")
-    if directory not in {process.workdir for process in plan.processes()}:
-        yield f"it works in {directory}"

@@ -74,7 +74,7 @@ def test_every_spec_is_written_as_planned(name: str, engine: str) -> None:
     """Including text that is hard to quote; else an error says why it cannot be expressed."""
     need_schemas(engine)
     read = made({"container": {"image": "x"}, **BY_NAME[name]})
-    if not read.discover and targets.find_problems(engine, read, MACHINE):
+    if not read.discover and targets.find_problems(engine, read):
         assert name in EXCEPTIONS[engine]
         return
     assert CHECKS[engine](rendered(BY_NAME[name], engine), plan_of(BY_NAME[name], engine)) == []
@@ -112,7 +112,7 @@ def test_what_an_engine_cannot_express_is_an_error(
     engine: str, fields: dict[str, Any], where: str, message: str
 ) -> None:
     """At its place, with a remedy; placeholders are not left unexpanded, and ports are not left open."""
-    problems = targets.find_problems(engine, made({**TWO, **fields}), MACHINE)
+    problems = targets.find_problems(engine, made({**TWO, **fields}))
     assert [problem.where for problem in problems if where in ("", problem.where) and message in problem.message]
     assert all(problem.severity == "error" and problem.hint for problem in problems)
 
@@ -187,7 +187,7 @@ MISTAKES["slurm"] = {
     "another decider": ("deciding=([chief:0]=1)", "deciding=([worker:0]=1)"),
     "an evaluator that decides": ("optional=([evaluator:0]=1", "optional=("),
     "a variable less": ("  DATA=/data", "  DATE=/data"),
-    "another directory": ("cd -- /home/ann/training", "cd -- /home/ann"),
+    "another directory": ("--chdir /home/ann/training", "--chdir /home/ann"),
     "TERM that ends the script alone": ("""trap 'echo "- signal 143" >&3'""", "trap 'exit 143'"),
     "not bash": ("bash\n", "sh\n"),
     "an option too late": ("#SBATCH --nodes=1\n", "\necho now\n#SBATCH --nodes=1\n"),
@@ -462,6 +462,6 @@ def test_placeholders_have_values_where_each_task_has_a_command(engine: str) -> 
 
 def test_pods_have_the_variables_of_a_strategy():
     spec = made({**TO_RENDER, "command": TRAIN, "strategy": "jax"})
-    assert targets.find_problems("jobset", spec, MACHINE) == []
+    assert targets.find_problems("jobset", spec) == []
     text = targets.render_spec("jobset", spec, DIRECTORY, MACHINE, "")
     assert "value: $(JOB_COMPLETION_INDEX)" in text or "job-completion-index" in text

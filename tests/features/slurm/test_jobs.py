@@ -108,7 +108,7 @@ def test_what_cannot_be_asked_for_is_named(fields: dict[str, Any], where: str) -
     assert problem.where == where
     assert problem.hint
     unlike = {**TRAINING, "roles": {"worker": {"resources": {"cpu": 4}}}}  # the nodes of a script are alike
-    problems = targets.find_problems("slurm", made(unlike), MACHINE)
+    problems = targets.find_problems("slurm", made(unlike))
     assert [problem.where for problem in problems] == ["roles.worker.resources"]
 
 

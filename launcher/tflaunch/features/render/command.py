@@ -55,7 +55,7 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
 
     hosts = [address.host for addresses in loaded.cluster.values() for address in addresses]
     machine = local_machine.describe_machine([*hosts, *(sidecar.host for sidecar in loaded.sidecars.values())])
-    if problems := targets.find_problems(engine, loaded, machine):
+    if problems := targets.find_problems(engine, loaded):
         raise SpecError(file.source, problems)
     server_text = Path(machine.server_program).read_text()
     click.echo(targets.render_spec(engine, loaded, file.directory.absolute(), machine, server_text), nl=False)

@@ -14,77 +14,56 @@ from tflaunch.errors import Problem
 from tflaunch.features.render.target_plan import HOST_VALUE
 from tflaunch.plan import placeholders
 from tflaunch.plan.gpu_shares import trains_on_gpu
-from tflaunch.plan.model import Machine
 from tflaunch.plan.placement import with_gpus
 
-Rule = Callable[[Spec, Machine], Iterator[Problem]]
+Rule = Callable[[Spec], Iterator[Problem]]
 
 
-def find_limits(spec: Spec, machine: Machine, rules: tuple[Rule, ...]) -> list[Problem]:
+def find_limits(spec: Spec, rules: tuple[Rule, ...]) -> list[Problem]:
     """Return the problems that keep a spec from being rendered under these rules."""
-    common = (_host_values, _attempts, _matrix, _private_network, _checkpoints, _spares)
-    return [problem for rule in (*common, *rules) for problem in rule(spec, machine)]
+    return [problem for rule in (_texts_of_tflaunch, _fields_of_tflaunch, *rules) for problem in rule(spec)]
 
 
 def _error(where: str, message: str, hint: str) -> Problem:
     return Problem("error", where, message, hint)
 
 
-def _host_values(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """Reject `${host:NAME}`, and `~` in directories: only tflaunch's agent expands them."""
-    places = dict(_directories(spec))
+def _texts_of_tflaunch(spec: Spec) -> Iterator[Problem]:
+    """Reject texts that only tflaunch's agent or supervisor can fill in."""
+    directories = dict(_directories(spec))
     if spec.tensorboard is not None:
-        places["tensorboard"] = spec.tensorboard
-    for where, text in (*_texts(spec), *places.items()):
-        if HOST_VALUE in text or (where in places and text.startswith("~")):
-            message = f"{text!r:.60} is filled in by tflaunch's agent, and no other engine has one"
-            yield _error(where, message, "write the value itself")
+        directories["tensorboard"] = spec.tensorboard
+    for where, text in (*_texts(spec), *directories.items()):
+        if HOST_VALUE in text or (where in directories and text.startswith("~")):
+            why = "is filled in by tflaunch's agent, and no other engine has one"
+        elif placeholders.uses(text, templates.ATTEMPT):
+            why = "counts tflaunch's own restarts, and no other engine does"
+        elif placeholders.matrix_values_in(text):
+            why = "is filled in by `tflaunch up --matrix`"
+        else:
+            continue
+        yield _error(where, f"{text!r:.60} {why}", "write the value itself")
 
 
-def _attempts(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """Reject `{attempt}`: only tflaunch's supervisor counts attempts."""
-    for where, text in (*_texts(spec), *_directories(spec)):
-        if placeholders.uses(text, templates.ATTEMPT):
-            message = f"{text!r:.60} counts tflaunch's own restarts, and no other engine does"
-            yield _error(where, message, "write the value itself")
+def _fields_of_tflaunch(spec: Spec) -> Iterator[Problem]:
+    """Reject fields that only tflaunch's agents or supervisor serve."""
+    share = "remove it, and write checkpoints to a disk that all tasks share"
+    for field, is_set, what, who, remedy in (
+        ("network", spec.network == "private", "private networks are made", "agent", "remove it"),
+        ("checkpoints", spec.checkpoints is not None, "checkpoints are copied", "agents", share),
+        ("spares", bool(spec.spares), "tasks are moved to spare hosts", "supervisor", "remove it"),
+    ):
+        if is_set:
+            yield _error(field, f"{what} by tflaunch's {who}, and no other engine has one", remedy)
 
 
-def _matrix(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """Reject `{matrix.NAME}`: a rendered file starts one run."""
-    for where, text in (*_texts(spec), *_directories(spec)):
-        if placeholders.matrix_values_in(text):
-            yield _error(where, f"{text!r:.60} is filled in by `tflaunch up --matrix`", "write the value itself")
-
-
-def _private_network(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """Reject a private network: only tflaunch's agent makes one."""
-    if spec.network == "private":
-        yield _error(
-            "network", "private networks are made by tflaunch's agent, and no other engine has one", "remove it"
-        )
-
-
-def _checkpoints(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """Reject copies of checkpoints: only tflaunch's agents make them."""
-    if spec.checkpoints is not None:
-        message = "checkpoints are copied by tflaunch's agents, and no other engine has one"
-        yield _error("checkpoints", message, "remove it, and write checkpoints to a disk that all tasks share")
-
-
-def _spares(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """Reject spare hosts: only tflaunch's supervisor moves tasks to them."""
-    if spec.spares:
-        message = "tasks are moved to spare hosts by tflaunch's supervisor, and no other engine has one"
-        yield _error("spares", message, "remove it")
-
-
-def tasks(spec: Spec, machine: Machine) -> Iterator[Problem]:
+def tasks(spec: Spec) -> Iterator[Problem]:
     """Require a cluster: its tasks are what other engines start and wait for."""
     if not spec.cluster:
         yield _error("cluster", "has no task, and the engine runs tasks", "use `tflaunch up`")
 
 
-def secrets_in_variables(spec: Spec, machine: Machine) -> Iterator[Problem]:
+def secrets_in_variables(spec: Spec) -> Iterator[Problem]:
     """Reject secrets in files, from which the engine cannot take the value of a variable."""
     for name, secret in spec.secrets.items():
         if secret.file is not None:
@@ -92,7 +71,7 @@ def secrets_in_variables(spec: Spec, machine: Machine) -> Iterator[Problem]:
             yield _error(f"secrets.{name}", message, f'write {{"env": "{name}"}}, and export it from the file')
 
 
-def alike_texts(spec: Spec, machine: Machine) -> Iterator[Problem]:
+def alike_texts(spec: Spec) -> Iterator[Problem]:
     """Reject what one pod template per role cannot express: an index in a directory, or next to a digit."""
     for where, text in _directories(spec):
         if placeholders.uses(text, "task.index") or placeholders.uses(text, "task.name"):
@@ -125,14 +104,14 @@ def _directories(spec: Spec) -> Iterator[tuple[str, str]]:
     yield from ((where, directory) for where, directory in directories.items() if directory is not None)
 
 
-def own_addresses(spec: Spec, machine: Machine) -> Iterator[Problem]:
+def own_addresses(spec: Spec) -> Iterator[Problem]:
     """Reject fixed addresses: containers, pods and allocated nodes get theirs only at the start."""
     for where, host in _first(spec, lambda host: is_ip_address(host) and not is_loopback(host)):
         message = f"{host} is an address, and the engine gives addresses of its own"
         yield _error(where, message, "use names of hosts, or a number of tasks")
 
 
-def names_of_services(spec: Spec, machine: Machine) -> Iterator[Problem]:
+def names_of_services(spec: Spec) -> Iterator[Problem]:
     """Require distinct names: tasks and sidecars are services of one file."""
     tasks = {f"{role}-{index}" for role, addresses in spec.cluster.items() for index in range(len(addresses))}
     for name in spec.sidecars:
@@ -151,7 +130,7 @@ def _first(spec: Spec, is_such: Callable[[str], bool]) -> Iterator[tuple[str, st
     return itertools.islice(((where, host) for where, host in places if is_such(host)), 1)
 
 
-def one_gpu_task_per_node(spec: Spec, machine: Machine) -> Iterator[Problem]:
+def one_gpu_task_per_node(spec: Spec) -> Iterator[Problem]:
     """Reject two GPU tasks on a node: overlapping steps see the same GPUs."""
     on_host = Counter(
         address.host
@@ -172,20 +151,20 @@ def _wants_gpu(spec: Spec, role: str, host: str) -> bool:
     return bool(gpus)
 
 
-def image(spec: Spec, machine: Machine) -> Iterator[Problem]:
+def image(spec: Spec) -> Iterator[Problem]:
     """Require an image, which pods are created from."""
     if spec.container.image is None:
         hint = 'add "container": {"image": "NAME"}, or --set container.image=NAME'
         yield _error("container.image", "is missing, and pods are made of an image", hint)
 
 
-def term_alone(spec: Spec, machine: Machine) -> Iterator[Problem]:
+def term_alone(spec: Spec) -> Iterator[Problem]:
     """Reject another stop signal than TERM."""
     if spec.stop_signal != "TERM":
         yield _error("stop_signal", "is not what the engine sends, which is TERM", "remove it, and save at SIGTERM")
 
 
-def directories_of_the_image(spec: Spec, machine: Machine) -> Iterator[Problem]:
+def directories_of_the_image(spec: Spec) -> Iterator[Problem]:
     """Reject relative directories: a pod does not have the spec's directory."""
     for where, directory in _directories(spec):
         if not directory.startswith("/"):
@@ -193,7 +172,7 @@ def directories_of_the_image(spec: Spec, machine: Machine) -> Iterator[Problem]:
             yield _error(where, message, "give the path in the image, or leave it out for the image's own")
 
 
-def alike_pods(spec: Spec, machine: Machine) -> Iterator[Problem]:
+def alike_pods(spec: Spec) -> Iterator[Problem]:
     """Reject host settings that make tasks of a role differ: their pods share one template."""
     for role, addresses in spec.cluster.items():
         hosts = dict.fromkeys(address.host for address in addresses)
@@ -205,7 +184,7 @@ def alike_pods(spec: Spec, machine: Machine) -> Iterator[Problem]:
             yield _error(f"hosts.{name}.env", message, f"move it to roles.{role}.env")
 
 
-def gpus_of_roles(spec: Spec, machine: Machine) -> Iterator[Problem]:
+def gpus_of_roles(spec: Spec) -> Iterator[Problem]:
     """Reject `gpus` of hosts: a pod requests GPUs, and only the cluster knows which host has how many."""
     for name, host in spec.hosts.items():
         if host.gpus is not None and all(spec.resources(role).gpu is None for role in spec.cluster):

@@ -18,7 +18,7 @@ from tflaunch.features.kubernetes import pods
 from tflaunch.features.kubernetes.pods import label, limits_of, node_selector, volume_source
 from tflaunch.features.render.target_plan import FIRST_PORT, devices, without_devices
 from tflaunch.plan import tensorboard
-from tflaunch.plan.model import POD_CONTAINER, SIDECAR, Machine, Plan, TaskPlan
+from tflaunch.plan.model import POD_CONTAINER, SIDECAR, Plan, TaskPlan
 from tflaunch.plan.serialize import secret_in_shell
 
 _NUMBERS = re.compile(r"([0-9]+)")
@@ -30,7 +30,7 @@ _INDEX = "JOB_COMPLETION_INDEX"
 _INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
-def names(spec: Spec, machine: Machine) -> Iterator[Problem]:
+def names(spec: Spec) -> Iterator[Problem]:
     """Find names that are too long, or no longer distinct, as DNS labels."""
     if len(label(spec.name) + _LONGEST_ENDING) > _LONGEST:
         message = f"{spec.name!r} is too long for the names of pods, which begin with it"

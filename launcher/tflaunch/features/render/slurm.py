@@ -1,42 +1,23 @@
-"""Render a plan as an sbatch script: its options, and one job step per task, on the nodes that Slurm allocates."""
+"""Which options of sbatch the job of a plan needs. Pure."""
 
 from __future__ import annotations
 
-import itertools
 import math
-import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Host, Spec
 from tflaunch.clusterspec.values import ROLES
-from tflaunch.errors import Problem
-from tflaunch.features.render import bash_script
-from tflaunch.features.render.target_plan import devices, without_devices
+from tflaunch.features.render.target_plan import devices
 from tflaunch.plan import placement
-from tflaunch.plan.model import Machine, Plan, TaskPlan
+from tflaunch.plan.model import Plan, TaskPlan
 
-_HEAD = """\
-Made by `tflaunch render --to slurm`: sbatch FILE
-Exit code: 0, or that of the first task of {name} that failed. No task is started again.
-"""
-_NODES = """\
-mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-step=({step})
-first_port=$(({lowest} + SLURM_JOB_ID % {slots} * {slot}))  # jobs that share a node use different ports
-"""
-FIRST_PORT = 100_000
-"""Placeholder for the first port that the job chooses: higher than any valid port."""
-
-_LOWEST_PORT, _BEHIND_PORTS = 10_000, 32_768  # where Linux's range for outgoing connections begins
-_PORTS_OF_JOB = 64  # minimum: jobs with equal port counts and consecutive IDs never collide
-_NODE = "<node {} of the job>"
 _ALL_PARTS = 3  # H:M:S
-_STEP = 3  # length of a group in `split`'s result: the text between two nodes, and the pattern's two groups
-_NODES_IN_TEXT = re.compile(r"<node (\d+) of the job>(?::(1\d{5})(?!\d))?")
-"""Placeholder for a node name and an optional port: not written by users, unchanged by JSON, quoted by shells."""
+_USUAL_KILL_WAIT = 30.0
+_TO_END = 5.0  # seconds from the end of the grace until the job has ended
+_MOST_EARLY = 60.0  # seconds by which TERM may come before the time that ``--signal`` names
 
 
 def parts_of(spec: Spec) -> list[list[str]]:
@@ -47,82 +28,6 @@ def parts_of(spec: Spec) -> list[list[str]]:
         needed = (resources.cpu, resources.memory, resources.gpu, resources.features)
         parts.setdefault(needed, []).append(role)
     return list(parts.values()) or [[]]
-
-
-def one_part(spec: Spec, machine: Machine) -> Iterator[Problem]:
-    """Reject roles with different resources: a script has one kind of node."""
-    for roles in parts_of(spec)[1:]:
-        message = "differs from that of other roles, and the script asks for nodes that are alike"
-        yield Problem("error", f"roles.{roles[0]}.resources", message, "use `tflaunch up --on slurm`, or remove it")
-
-
-def placed(spec: Spec) -> Spec:
-    """Return the spec on the first, second, … node of the allocation."""
-    return placement.onto(spec, [_NODE.format(number) for number in range(placement.nodes_wanted(spec))])
-
-
-def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
-    """Return the text of a script for sbatch.
-
-    Args:
-        plan: of a `placed` spec, with fixed ports.
-        directory: unused, because the plan's directories apply on the nodes, too.
-        server_program: unused for the same reason.
-        spec: the source of the requested resources and options.
-    """
-    lines = [
-        f"#SBATCH {option}" for option in as_options(wanted_of_job(plan._replace(elastic=None), spec, plan.processes()))
-    ]
-    head = "\n".join(["#!/bin/bash", *lines, bash_script.comment(_HEAD.format(name=plan.name))])
-    step = ["srun", "--overlap", "--nodes=1", "--ntasks=1"]
-    if (cpu := spec.resources(plan.processes()[0].role).cpu) is not None:
-        step.append(f"--cpus-per-task={cores(cpu)}")
-    slot = max(_PORTS_OF_JOB, _ports(plan))
-    slots = (_BEHIND_PORTS - _LOWEST_PORT) // slot
-    head += "\n" + _NODES.format(step=" ".join(step), lowest=_LOWEST_PORT, slots=slots, slot=slot)
-    steps = plan._replace(
-        tasks=tuple(_without_devices(task) for task in plan.tasks),
-        sidecars=tuple(_without_devices(task) for task in plan.sidecars),
-    )
-    return bash_script.script(steps, head, _starter, _quote)
-
-
-def _ports(plan: Plan) -> int:
-    """Return how many ports the job chooses on the node with the most tasks."""
-    chosen = [task.address.port for task in plan.tasks if task.address is not None and task.address.port is not None]
-    return max(chosen, default=0) - FIRST_PORT + 1
-
-
-def _without_devices(process: TaskPlan) -> TaskPlan:
-    """Leave GPUs to srun, which shows each step the job's; a task without GPUs still hides them."""
-    return without_devices(process) if devices(process) else process
-
-
-def _starter(process: TaskPlan) -> Sequence[str]:
-    """Return the srun call for a task; `--overlap` lets the steps of a node share its allocation."""
-    return ('"${step[@]}"', f'--nodelist="{_expanded(process.host)}"')
-
-
-def _quote(text: str) -> str:
-    """Quote text, but let the shell expand node names and the ports that the job chooses."""
-    literals = _NODES_IN_TEXT.split(text)[::_STEP]
-    variables = [f'"{_expanded(found[0])}"' for found in _NODES_IN_TEXT.finditer(text)]
-    words = [bash_script.quoted(literal) if literal else "" for literal in literals]
-    return "".join(itertools.chain(*itertools.zip_longest(words, variables, fillvalue=""))) or "''"
-
-
-def _expanded(text: str) -> str:
-    return _NODES_IN_TEXT.sub(_variables, text)
-
-
-def _variables(found: re.Match[str]) -> str:
-    port = f":$((first_port + {int(found[2]) - FIRST_PORT}))" if found[2] else ""
-    return f"${{nodes[{found[1]}]}}{port}"
-
-
-_USUAL_KILL_WAIT = 30.0
-_TO_END = 5.0  # seconds from the end of the grace until the job has ended
-_MOST_EARLY = 60.0  # seconds by which TERM may come before the time that ``--signal`` names
 
 
 class Ending(NamedTuple):

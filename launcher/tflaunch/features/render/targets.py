@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
-from tflaunch.features.render import compose, jobset, limits, pods, slurm
+from tflaunch.features.render import compose, jobset, limits, pods, sbatch_script
 from tflaunch.features.render.target_plan import FIRST_PORT, SERVER_PROGRAM, fixed
 from tflaunch.plan.model import Machine, Plan
 from tflaunch.plan.placement import with_gpus
@@ -35,10 +35,10 @@ class Engine(NamedTuple):
 
 ENGINES: Mapping[str, Engine] = {
     "slurm": Engine(
-        slurm.render,
-        (limits.tasks, limits.term_alone, limits.own_addresses, limits.one_gpu_task_per_node, slurm.one_part),
-        slurm.placed,
-        first_port=slurm.FIRST_PORT,
+        sbatch_script.render,
+        (limits.tasks, limits.term_alone, limits.own_addresses, limits.one_gpu_task_per_node, sbatch_script.one_part),
+        sbatch_script.placed,
+        first_port=sbatch_script.FIRST_PORT,
     ),
     "jobset": Engine(
         jobset.render,
@@ -63,9 +63,9 @@ ENGINES: Mapping[str, Engine] = {
 }
 
 
-def find_problems(engine: str, spec: Spec, machine: Machine) -> list[Problem]:
+def find_problems(engine: str, spec: Spec) -> list[Problem]:
     """Return what an engine cannot express of a spec."""
-    return limits.find_limits(spec, machine, ENGINES[engine].rules)
+    return limits.find_limits(spec, ENGINES[engine].rules)
 
 
 def plan_for_target(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> Plan:
