@@ -133,19 +133,28 @@ def test_only_an_interpreter_is_preloaded(local: LocalAgent, tmp_path: Path) -> 
     assert not zygotes(local.pids()[1])
 
 
+NOT_STARTED = """
+import os, sys
+if any("zygote_server" in word for word in sys.orig_argv):
+    print("no licence", flush=True)
+    os._exit(1)
+"""
+
+
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("name", "text", "reason"),
     [
-        ("raise ValueError('not today')", "mine could not be imported: ValueError: not today"),
-        ("import os; os.abort()", "has died"),
+        ("mine", "raise ValueError('not today')", "mine could not be imported: ValueError: not today"),
+        ("mine", "import os; os.abort()", "the process that imports for it has died"),
+        ("sitecustomize", NOT_STARTED, "the process that imports for it has died: no licence"),
     ],
-    ids=["fails", "crashes"],
+    ids=["fails", "crashes", "cannot start"],
 )
 def test_what_cannot_be_imported_for_others_is_left_to_them(
-    local: LocalAgent, tmp_path: Path, text: str, reason: str
+    local: LocalAgent, tmp_path: Path, name: str, text: str, reason: str
 ) -> None:
-    """The task itself reports any error."""
-    write(tmp_path, {"lib/mine.py": text})
+    """With the last words of the process that was to import it; the task itself reports any error."""
+    write(tmp_path, {"lib/mine.py": "", f"lib/{name}.py": text})
     for task in ("worker:0", "worker:1"):
         start(local.talk, task, tmp_path, "-c", "print('x')", modules=["mine"], PYTHONPATH="lib")
         assert local.talk.text(task) == "x\n"

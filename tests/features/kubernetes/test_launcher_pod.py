@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,25 @@ def test_a_supervisor_is_replaced(cluster: Cluster, launch: Launch) -> None:
     cluster.go.touch()
     assert launch.run("wait").returncode == 0, cluster.logs()
     assert "here" in launch.log("worker:0")
+
+
+@pytest.mark.thorough
+def test_a_supervisor_that_ends_at_each_start_is_said(cluster: Cluster, launch: Launch) -> None:
+    """With how the last of three has ended; the run ends, too."""
+    cluster.start(timeouts={"lease": "5s"})
+    (parent,) = psutil.Process(cluster.launcher()["pid"]).children()
+    killed: set[psutil.Process] = set()
+    for _ in range(3):
+        (supervisor,) = wait_until(partial(children_but, parent, killed), otherwise="there is no other supervisor")
+        supervisor.kill()
+        killed.add(supervisor)
+    ended = launch.run("wait")
+    assert ended.returncode == 125
+    assert "the supervisor has ended at each of 3 starts; the last: SIGKILL" in ended.stderr
+
+
+def children_but(parent: psutil.Process, others: set[psutil.Process]) -> set[psutil.Process]:
+    return {*parent.children()} - others
 
 
 def resumed(launch: Launch, count: int) -> None:

@@ -32,11 +32,13 @@ from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store import journal, run_lock
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory, home
 from tflaunch_worker import signals, wire
+from tflaunch_worker.feature import describe_error
 
 _Answer = TypeVar("_Answer")
 _API_PATIENCE = 120.0  # seconds for Kubernetes to answer
 _BETWEEN_TRIES = 1.0
-_MOST_SUPERVISORS = 5  # that may be killed in this pod
+_MOST_STARTS = 3  # of supervisors that end soon, one after the other
+_SOON = 60.0  # seconds
 _LONGEST_SAID = 2000  # characters
 
 
@@ -155,35 +157,45 @@ class _Launcher:
 
     def _supervise_to_the_end(self, plan: Plan) -> tuple[int, str]:
         """Supervise the run until it has ended; return its exit code and, if it did not begin, why."""
-        for _ in range(_MOST_SUPERVISORS):
-            code = 0
-            if _end_of(self._path) is None:
-                code = self._supervise(plan)
-            ended = _end_of(self._path)
-            if ended is not None:
-                return ended, ""
+        starts, last_words = 0, ""
+        while starts < _MOST_STARTS and (ended := _end_of(self._path)) is None:
+            if last_words:
+                self._say(f"the supervisor has ended unexpectedly ({last_words}); another takes over")
+                time.sleep(_BETWEEN_TRIES)
+            begun = time.monotonic()
+            code, last_words = self._supervise(plan)
             if code >= 0 and not (self._path / JOURNAL_NAME).exists():
-                return code, "the run did not begin; `kubectl logs` of its Job says why"
-            self._say("the supervisor has ended unexpectedly; another takes over")
-            time.sleep(_BETWEEN_TRIES)
-        return EXIT_INTERNAL, f"{_MOST_SUPERVISORS} supervisors ended unexpectedly"
+                return code, last_words
+            starts = starts + 1 if time.monotonic() - begun < _SOON else 0
+        if (ended := _end_of(self._path)) is not None:
+            return ended, ""
+        return EXIT_INTERNAL, f"the supervisor has ended at each of {_MOST_STARTS} starts; the last: {last_words}"
 
-    def _supervise(self, plan: Plan) -> int:
-        """Run a supervisor in another process; return its exit code, if a signal killed it a negative number."""
+    def _supervise(self, plan: Plan) -> tuple[int, str]:
+        """Run a supervisor in another process; return its exit code and last words.
+
+        The code is negative if a signal has killed it.
+        """
         while run_lock.is_locked(self._path):  # by a pod before this one, on a node that does not answer
             time.sleep(_BETWEEN_TRIES)
         sys.stdout.flush()
         sys.stderr.flush()
+        said, writer = os.pipe()
         self._supervisor = os.fork()
         if self._supervisor == 0:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             interrupts.interrupt_at_end()
-            _be_supervisor(self._path, plan, self._say)
+            _be_supervisor(self._path, plan, self._say, writer)
+        os.close(writer)
         while True:  # also reap what commands that were run in this container have left
             pid, status = os.wait()  # no limit: the pod lives as long as its supervisor
             if pid == self._supervisor:
                 self._supervisor = 0
-                return os.waitstatus_to_exitcode(status)
+                os.set_blocking(said, False)  # a child of the supervisor may have its end, too
+                with open(said, "rb") as file:
+                    words = (file.read(_LONGEST_SAID) or b"").decode(errors="replace")
+                code = os.waitstatus_to_exitcode(status)
+                return code, words or (f"exit code {code}" if code >= 0 else signal.Signals(-code).name)
 
     def _finish(self, code: int, said: str) -> float:
         """Delete what the run has in the cluster, record its end in the Job, and return the time."""
@@ -218,7 +230,8 @@ class _Launcher:
             time.sleep(_BETWEEN_TRIES)
 
 
-def _be_supervisor(path: Path, plan: Plan, say: Callable[[str], None]) -> NoReturn:
+def _be_supervisor(path: Path, plan: Plan, say: Callable[[str], None], last_words: int) -> NoReturn:
+    """Supervise the run in this process, and end it; what ends it unexpectedly is written to ``last_words``."""
     code = EXIT_INTERNAL
     try:
         if (path / JOURNAL_NAME).exists():
@@ -229,9 +242,11 @@ def _be_supervisor(path: Path, plan: Plan, say: Callable[[str], None]) -> NoRetu
             code = launch.start(plan, RunConfig(directory, launch.code_for_hosts(plan, path), say))
     except TflaunchError as error:
         say(str(error))
+        os.write(last_words, str(error).encode()[:_LONGEST_SAID])
         code = error.exit_code
-    except BaseException:  # noqa: BLE001 - the only place that can report it
+    except BaseException as error:  # noqa: BLE001 - the only place that can report it
         sys.excepthook(*sys.exc_info())
+        os.write(last_words, describe_error(error).encode()[:_LONGEST_SAID])
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +17,8 @@ from tflaunch.runtime.watchers import Supervision, Watcher
 if TYPE_CHECKING:
     from tflaunch.cli.arguments.launch import Launching
 
-_SHOWS_LINK_WITHIN = 10.0  # seconds; then the run begins without
+_SHOWS_LINK_WITHIN = 30.0  # seconds to import what serves it, on a busy machine
+_MOST_STARTS = 3
 
 
 def check_start(value: object, launching: Launching) -> None:
@@ -38,15 +40,41 @@ class PageBeside(Watcher):
         """Start the process, and wait until it has shown the link."""
         self._run = supervision.job.run
         self._say = supervision.say
+        self._process: subprocess.Popen[bytes] | None = None
+        last_words = ""
+        for _ in range(_MOST_STARTS):
+            last_words = self._start()
+            if self._process is not None:
+                return
+        ends = f"its process has ended at each of {_MOST_STARTS} starts: {last_words}"
+        self._say(f"warning: the page cannot be shown, and the run goes on without it: {ends}")
+
+    def _start(self) -> str:
+        """Start the process and show its link; return its last words if it ends before that."""
         command = own_command("web", self._run, "--owner", str(os.getpid()))
-        # A session of its own, as Ctrl-C is for the tasks; it closes its stdout when it has shown the link.
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
-        )
-        assert self._process.stdout is not None
-        wait_readable([self._process.stdout.fileno()], _SHOWS_LINK_WITHIN)
+        with tempfile.TemporaryFile() as errors:
+            # A session of its own, as Ctrl-C is for the tasks.
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            )
+            assert process.stdout is not None
+            with process.stdout as shown:
+                in_time = wait_readable([shown.fileno()], _SHOWS_LINK_WITHIN)
+                is_shown = bool(in_time) and bool(shown.read(1))
+            if not is_shown:
+                end_process(process)
+            errors.seek(0)
+            lines = errors.read().decode(errors="replace").splitlines()
+        if not is_shown:
+            last_line = lines[-1] if lines else f"exit code {process.returncode}"
+            return last_line.removeprefix("tflaunch: ")
+        self._process = process
+        for line in lines:
+            self._say(line.removeprefix("tflaunch: "))
+        return ""
 
     def close(self) -> None:
         """End the process."""
-        end_process(self._process)
-        self._say(f"to look at it again: tflaunch web {self._run}")
+        if self._process is not None:
+            end_process(self._process)
+            self._say(f"to look at it again: tflaunch web {self._run}")

@@ -134,23 +134,23 @@ class ZygotePool(Service):
         if kind in self._zygotes:
             return self._zygotes[kind]
 
-        def end(has_answered: bool) -> None:
+        def end(reason: str) -> None:
             del self._zygotes[kind]
-            if not has_answered:
-                self._unusable[kind] = "the process that imports for it has died of that"
+            if reason:
+                self._unusable[kind] = reason
 
         host, loop = self.agent.host, self.agent.loop
         key, inherited = _warm_key(kind), ZygotePool.inherited
         if inherited is not None and inherited.key == key:
             ZygotePool.inherited = None
-            link, pid = socket.socket(fileno=inherited.link), inherited.pid
+            link, pid, output = socket.socket(fileno=inherited.link), inherited.pid, -1
         else:
-            link, pid = start_import(loop, kind, host.settings, self._record_of(kind))
+            link, pid, output = start_import(loop, kind, host.settings, self._record_of(kind))
         stay: Message | None = None
         if command.warm is not None and key:
             path = warm_client.socket_path(host.directory, command.warm["recipe"], os.environ)
             stay = {"kind": "stay", "path": path, "idle": command.warm["idle"], "key": key}
-        self._zygotes[kind] = Zygote(loop, pid, link, end, stay)
+        self._zygotes[kind] = Zygote(loop, pid, link, output, end, stay)
         return self._zygotes[kind]
 
 

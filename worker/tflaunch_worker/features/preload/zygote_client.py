@@ -38,6 +38,7 @@ _STAY_PATIENCE = 3.0  # seconds for a zygote to look at all files that it has im
 _GO_PATIENCE = 2.0  # seconds for a fork to read what it is waiting for
 _REAP_INTERVAL = 0.05  # seconds
 _READ = 64 * 1024
+_LONGEST_WORDS = 500  # bytes of output that are kept
 
 
 class Kind(NamedTuple):
@@ -79,7 +80,10 @@ class PendingFork:
         on_refused: Callable[[str], None],
         on_answer: Callable[[bool], None],
     ) -> None:
-        """Wait for the answer; calls ``on_answer`` with whether the zygote has given one, then one of the others."""
+        """Wait for the answer; calls ``on_answer`` with whether the zygote has given one, then one of the others.
+
+        ``on_refused`` gets the zygote's reason, "" if it has died.
+        """
         self._loop = loop
         self._output = output
         self._report = report
@@ -113,7 +117,7 @@ class PendingFork:
         else:
             self._close_fds()
             if not self._is_cancelled:
-                self._on_refused(rest if kind == "no:" else "the process that imports for it has died")
+                self._on_refused(rest if kind == "no:" else "")
 
     def _continue_fork(self, pid: int) -> None:
         if self._is_cancelled:
@@ -137,7 +141,13 @@ class Zygote:
     """A process that imports modules, with the requests sent to it."""
 
     def __init__(
-        self, loop: Loop, pid: int, link: socket.socket, on_ended: Callable[[bool], None], stay: Message | None
+        self,
+        loop: Loop,
+        pid: int,
+        link: socket.socket,
+        output: int,
+        on_ended: Callable[[str], None],
+        stay: Message | None,
     ) -> None:
         """Use a child of this process as a zygote.
 
@@ -145,7 +155,8 @@ class Zygote:
             loop: the agent's.
             pid: the child.
             link: the connection to it.
-            on_ended: called with whether it has ever answered.
+            output: the end of its output; -1 for none.
+            on_ended: called with why it cannot be used, "" if it has ever answered.
             stay: the order to become a warm server, None if it must not.
         """
         self.pid = pid
@@ -154,6 +165,10 @@ class Zygote:
         self._on_ended = on_ended
         self._has_answered = False
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
+        self._output = output
+        self._last_output = b""
+        if output >= 0:
+            loop.watch(output, self._read_output)
         link.setblocking(False)
         self._link = link
         loop.watch(link.fileno(), self._on_link_ready)
@@ -183,7 +198,10 @@ class Zygote:
             timer.cancel()
             self._has_answered = self._has_answered or has_answered
 
-        pending = PendingFork(self._loop, output, report, command.secrets, on_started, on_refused, note_answer)
+        def refuse(reason: str) -> None:
+            on_refused(reason or self._describe_end())
+
+        pending = PendingFork(self._loop, output, report, command.secrets, on_started, refuse, note_answer)
         self._send_requests()
         return pending
 
@@ -197,6 +215,25 @@ class Zygote:
             return bool(receive_message(self._link)[0]["kind"] == "warm")
         except (OSError, EOFError, ValueError, LookupError):
             return False
+
+    def _read_output(self) -> None:
+        """Keep the end of its output, so that it never blocks; tasks write the imports' output themselves."""
+        try:
+            data = os.read(self._output, _READ)
+        except BlockingIOError:
+            return
+        self._last_output = (self._last_output + data)[-_LONGEST_WORDS:]
+        if not data:
+            _close(self._loop, self._output)
+            self._output = -1
+
+    def _describe_end(self) -> str:
+        """Return that it has died, with the last line that it has written."""
+        if self._output >= 0:
+            self._read_output()
+        lines = self._last_output.decode("utf-8", "replace").split("\n")
+        last_line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return "the process that imports for it has died" + (last_line and f": {last_line}")
 
     def _on_link_ready(self) -> None:
         """Send requests when the link is writable, and notice its end.
@@ -243,11 +280,11 @@ class Zygote:
             for descriptor in descriptors:
                 os.close(descriptor)
         self._unsent.clear()
-        self._on_ended(self._has_answered)
+        self._on_ended("" if self._has_answered else self._describe_end())
 
 
-def start_import(loop: Loop, kind: Kind, settings: TaskSettings, record: str) -> tuple[socket.socket, int]:
-    """Start a process that imports the modules of tasks of a kind; return the connection to it, and its pid.
+def start_import(loop: Loop, kind: Kind, settings: TaskSettings, record: str) -> tuple[socket.socket, int, int]:
+    """Start a process that imports the modules of tasks of a kind; return the link to it, its pid and its output.
 
     ``record``: where it remembers why nothing can be forked from it (`refusals`), "" to forget.
 
@@ -266,8 +303,8 @@ def start_import(loop: Loop, kind: Kind, settings: TaskSettings, record: str) ->
         raise
     finally:
         theirs.close()
-    _discard_output(loop, child)
-    return link, child.pid
+    loop.watch(child.start_report, lambda: _close(loop, child.start_report))
+    return link, child.pid, child.output
 
 
 def _with_fewer_threads(env: dict[str, str]) -> dict[str, str]:
@@ -282,23 +319,9 @@ def _with_fewer_threads(env: dict[str, str]) -> dict[str, str]:
     return {**env, "OPENBLAS_NUM_THREADS": "1", _JEMALLOC_OPTIONS: ",".join(options)}
 
 
-def _discard_output(loop: Loop, child: spawn.Child) -> None:
-    """Discard a zygote's output, so that it never blocks; tasks write the imports' output themselves."""
-
-    def discard() -> None:
-        try:
-            data = os.read(child.output, _READ)
-        except BlockingIOError:
-            return
-        if not data:
-            close(child.output)
-
-    def close(descriptor: int) -> None:
-        loop.forget(descriptor)
-        os.close(descriptor)
-
-    loop.watch(child.output, discard)
-    loop.watch(child.start_report, lambda: close(child.start_report))
+def _close(loop: Loop, descriptor: int) -> None:
+    loop.forget(descriptor)
+    os.close(descriptor)
 
 
 def _kill_and_reap(loop: Loop, pid: int) -> None:
