@@ -27,6 +27,7 @@ def spec(launch: Launch) -> Iterator[Path]:
     module = launch.directory / "lib/mine.py"
     module.parent.mkdir()
     module.write_text("import os\npid, value = os.getpid(), 'one'\n")
+    module.with_name("changes.py").write_text("open(__file__, 'a').close()\nopen(__file__, 'a').write('#')\n")
     launch.preload = []
     launch.env["PYTHONPATH"] = str(module.parent)
     command = [sys.executable, "-c", PROGRAM]
@@ -88,6 +89,7 @@ def test_the_first_run_is_warm_if_servers_were_started(launch: Launch, spec: Pat
     ("arguments", "sentence"),
     [
         (["--modules", "not_there"], "no warm server stays on localhost: not_there could not be imported: ModuleNotF"),
+        (["--modules", "changes"], "no warm server has stayed: its process has ended with the run"),
         (["SPEC", "--set", "command=sh train.sh"], "no warm server can stay on localhost: its commands are not Python"),
         (["SPEC", "--set", "workdir=missing"], "the modules could not be imported"),
         (["SPEC", "--python", "python3"], "SPEC says which interpreter and cluster"),

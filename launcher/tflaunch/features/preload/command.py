@@ -81,8 +81,13 @@ def warm(
 
         warm_up.start_servers(plan)
     from tflaunch.features.preload import warm_hosts
+    from tflaunch.store.run_dir import home
 
-    return _show(*warm_hosts.on_hosts(plan, is_stop=stop), stop, as_json)
+    found, problems = warm_hosts.on_hosts(plan, is_stop=stop)
+    if not (stop or is_list or found or problems):
+        why = f"what it has imported has changed meanwhile, or it cannot write to {home()}"
+        problems = [f"no warm server has stayed: its process has ended with the run that imported for it, as {why}"]
+    return _show(found, problems, stop, as_json)
 
 
 def _seconds(text: str) -> float:
