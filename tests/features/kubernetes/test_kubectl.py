@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import tflaunch_worker
 from support.signals import ENDING
 from support.specs import clustered
 from tflaunch.errors import TflaunchError
@@ -154,7 +153,7 @@ if os.fork() == 0:
 @pytest.mark.parametrize("number", [*ENDING, signal.SIGINT, signal.SIGHUP], ids=signal_name)
 def test_the_first_process_of_a_pod_lets_its_children_end(number: int) -> None:
     """They get TERM, and it stays until they have ended; an image may have chosen another signal (STOPSIGNAL)."""
-    source = Path(tflaunch_worker.__file__).with_name("pod.py").read_text()
+    source = Path(cluster_objects.__file__).with_name("first_process.py").read_text()
     program = f"{source.replace('_LAST_OUTPUT = 2.0', '_LAST_OUTPUT = 0.0')}\n{PARENT}\nmain()"
     process: Any = subprocess.Popen([sys.executable, "-E", "-s", "-S", "-c", program], stdout=subprocess.PIPE)
     assert process.stdout.read(6) == b"ready "

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import tflaunch_worker
 from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
 from tflaunch.features.kubernetes import kubectl, pods
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
@@ -81,7 +80,7 @@ def _completed(thing: dict[str, Any]) -> dict[str, Any]:
     """Return an object with the program of its pods."""
     template = thing["spec"].get("template")
     if template is not None:
-        source = Path(tflaunch_worker.__file__).with_name("pod.py").read_text(encoding="utf-8")
+        source = Path(__file__).with_name("first_process.py").read_text(encoding="utf-8")
         template["spec"]["containers"][0]["command"] += ["-E", "-s", "-S", "-c", f"{source}\n\nmain()"]
     return thing
 

@@ -4,7 +4,7 @@ Kubernetes sends TERM, or the STOPSIGNAL of the image, to this process alone. It
 which have no other parent; they stop their tasks with the grace of the run. When this process exits, the kernel kills
 what is left in the container.
 
-It is passed to Python as text: nothing is installed in the image.
+It is passed to Python, 3.8 or later, as text: nothing is installed in the image.
 """
 
 from __future__ import annotations
