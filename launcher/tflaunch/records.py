@@ -11,11 +11,14 @@ from __future__ import annotations
 import functools
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
-from tflaunch_worker.printable import printable
+from tflaunch_worker import schema
+
+if TYPE_CHECKING:
+    from tflaunch_worker.schema import Check, Schema
 
 Record = TypeVar("Record")
 
@@ -33,10 +36,6 @@ class Line(NamedTuple):
     longest: int
 
 
-_Check = Callable[[str, Any], Any]
-"""Takes a field's name and value, returns the value as stored in the record; raises ValueError."""
-
-
 def read_record(kind: type[Record], data: object) -> Record:
     """Return the record of a kind in data that was received or stored.
 
@@ -44,7 +43,7 @@ def read_record(kind: type[Record], data: object) -> Record:
         ValueError: it is no object, or a field is missing, of the wrong type or out of range.
     """
     named: Any = kind
-    checks = _checks(named)
+    checks = _schema(named)
     if type(data) is list and len(data) <= len(checks):
         data = dict(zip(checks, data, strict=False))
     if not isinstance(data, Mapping):
@@ -68,84 +67,56 @@ def as_json(value: Any) -> Any:
 
 
 @functools.cache
-def _checks(kind: Any) -> Mapping[str, _Check]:
+def _schema(kind: Any) -> Schema:
     """Return the check of each field of a kind of record, by name."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return {name: check_of(declared) for name, declared in hints.items()}
 
 
 @functools.cache
-def check_of(declared: Any) -> _Check:
+def check_of(declared: Any) -> Check:
     """Return the function that checks a value, given a field's name, for a declared type."""
     origin, arguments = typing.get_origin(declared), typing.get_args(declared)
     if origin is Annotated:
         kind, limit = arguments
         if isinstance(limit, Line):
-            return _line(limit)
-        return _number(kind, limit) if isinstance(limit, Range) else typing.cast("_Check", limit)
+            return schema.line(limit.longest)
+        return _number(kind, limit) if isinstance(limit, Range) else typing.cast("Check", limit)
     if origin in (dict, Mapping):
-        return _mapping(check_of(arguments[0]), check_of(arguments[1]))
+        return schema.mapping_of(check_of(arguments[0]), check_of(arguments[1]))
     if origin is tuple:
-        return _items([check_of(item) for item in arguments if item is not ...], is_long=arguments[-1] is ...)
+        of_each = [check_of(item) for item in arguments if item is not ...]
+        check_list = schema.list_of(*of_each) if arguments[-1] is ... else schema.row(*of_each)
+        return lambda name, value: tuple(check_list(name, value))
     if origin in (types.UnionType, typing.Union) and type(None) in arguments:
-        return _optional(check_of(next(each for each in arguments if each is not type(None))))
+        return schema.optional(check_of(next(each for each in arguments if each is not type(None))))
     if hasattr(declared, "read_json"):
-        return typing.cast("_Check", declared.read_json)
+        return typing.cast("Check", declared.read_json)
     if hasattr(declared, "_fields"):
         return lambda _, value: read_record(declared, value)
-    return _plainly(declared)
+    return schema.flag if declared is bool else _plainly(declared)
 
 
-def _line(limit: Line) -> _Check:
-    def check(name: str, value: Any) -> str:
-        if type(value) is not str:
-            raise ValueError(f"field {name!r} must be text")
-        return printable(value, limit.longest)
+def _number(kind: Any, limit: Range) -> Check:
+    if kind is int:
+        return schema.integer(*limit)
+    check_number = schema.number(*limit)
+    if kind is float:
+        return check_number
 
-    return check
-
-
-def _number(kind: Any, limit: Range) -> _Check:
-    kinds = (int,) if kind is int else (int, float)
-
-    def check(name: str, value: Any) -> Any:
-        if type(value) not in kinds or not limit.least <= value <= limit.most:  # rejects NaN too
-            kind_name = "an integer" if kind is int else "a number"
-            raise ValueError(f"field {name!r} must be {kind_name} from {limit.least:.0f} to {limit.most:.0f}")
-        return kind(value) if kind in kinds else value  # of `int | float`, an integer stays one
+    def check(name: str, value: Any) -> int | float:  # of `int | float`, an integer stays one
+        number: float = check_number(name, value)
+        return value if type(value) is int else number
 
     return check
 
 
-def _mapping(check_key: _Check, check_value: _Check) -> _Check:
-    def check(name: str, value: Any) -> dict[str, Any]:
-        if type(value) is not dict:
-            raise ValueError(f"field {name!r} must be an object")
-        return {check_key(name, key): check_value(name, item) for key, item in value.items()}
-
-    return check
-
-
-def _items(checks: list[_Check], *, is_long: bool) -> _Check:
-    def check(name: str, value: Any) -> tuple[Any, ...]:
-        if type(value) is not list or (not is_long and len(value) != len(checks)):
-            raise ValueError(f"field {name!r} must be a list{'' if is_long else f' of {len(checks)}'}")
-        of_each = checks * len(value) if is_long else checks
-        return tuple(check_item(name, item) for check_item, item in zip(of_each, value, strict=True))
-
-    return check
-
-
-def _optional(check_value: _Check) -> _Check:
-    return lambda name, value: None if value is None else check_value(name, value)
-
-
-def _plainly(kind: type) -> _Check:
+def _plainly(kind: type) -> Check:
     kinds = (int, float) if kind is float else (kind,)
 
     def check(name: str, value: Any) -> Any:
         if type(value) not in kinds:
-            raise ValueError(f"field {name!r} must be of type {kind.__name__}")
+            raise schema.refuse(name, f"of type {kind.__name__}", value)
         return value
 
     return check

@@ -620,7 +620,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("agent/test_agent.py::test_nothing_survives_kill_9_of_the_agent"),
     ),
     "an argument in an order may contain a NUL": Edit(
-        "tflaunch_worker.agent.orders._check_word", "in word:", 'in "":', Suite("unit/test_hostile_agents.py")
+        "tflaunch_worker.agent.orders.word", "in value:", 'in "":', Suite("unit/test_hostile_agents.py")
     ),
     "the fence's own socket counts as a task's": Edit(
         "tflaunch_worker.agent.host.Host.watch_ports",
@@ -642,7 +642,7 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     # ---- agent: ports and networks
     "ports that other programs have count as held": Edit(
-        "tflaunch_worker.agent.network.task_ports.TaskPorts.hold", "if refused:", "if False:", Invariant("I14", 145)
+        "tflaunch_worker.agent.task_ports.TaskPorts.hold", "if refused:", "if False:", Invariant("I14", 145)
     ),
     "a port is held so that TensorFlow cannot bind it": Edit(
         "tflaunch_worker.agent.network.ports._bind",

@@ -271,7 +271,7 @@ class SimAgentHost:
 
     def start(self, task: Task, starter: None) -> None:
         zygotes = self._zygotes if self._host.world.chance(0.3) else None
-        task.start(_SETTINGS, zygotes)  # type: ignore[arg-type]
+        task.start(_SETTINGS, zygotes)
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
         address = "127.0.1.1" if self._host.has_bad_names else "10.0.0.9"

@@ -47,7 +47,7 @@ def test_a_host_vouches_for_its_own_addresses_only(address: str) -> None:
     greeting = {**GREETING, "addresses": ["10.0.0.1", address]}
     problem = "cannot vouch for connections" if address in NOT_ITS_OWN else "is not an address"
     with pytest.raises(ValueError, match=problem):
-        replies.read_greeting(greeting, 0, 1.0)
+        replies.read_pulse(replies.Greeting, greeting, 0, 1.0)
     held = {"kind": "ports_held", "seq": 1, "ports": {"worker:0": 2222}, "addresses": address}
     for said in (held, {"kind": "peer_seen", "seq": 1, "source": address}) if address not in ("", "\ud800") else ():
         liar = Host()

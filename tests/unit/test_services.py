@@ -7,7 +7,7 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from support.played_agent import Answers, agent_parts
-from tflaunch_worker import fields, spawn
+from tflaunch_worker import schema, spawn
 from tflaunch_worker.agent.services import Service, Services
 from tflaunch_worker.feature import RAISE_FAULTS, Feature, features, load
 from tflaunch_worker.feature import start_guard as start_guard_by_feature
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.unit
 
 
 class Counter(Service):
-    CALLS: ClassVar = {"count": {"by": fields.integer}}
+    CALLS: ClassVar = {"count": {"by": schema.integer()}}
     made: ClassVar[list[Counter]] = []
 
     def __init__(self, agent: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from tflaunch_worker import fields
+from tflaunch_worker import fields, schema
 from tflaunch_worker.agent.task_output import CHUNK, WINDOW
 
 KINDS = ("output", "output_lost", "output_ended")
@@ -162,7 +162,7 @@ def _checked(times: list[Any], offset: int, size: int) -> Times:
     end = offset + size
     for time in reversed(times):
         match time:
-            case [at, float(seconds)] if type(at) is int and offset <= at < end and abs(seconds) <= fields.MAX_TIME:
+            case [at, float(seconds)] if type(at) is int and offset <= at < end and abs(seconds) <= schema.MAX_TIME:
                 checked.append((at, seconds))
                 end = at
             case _:

@@ -5,46 +5,49 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 from ipaddress import ip_address
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from tflaunch.core import events
 from tflaunch.core.events import Event
-from tflaunch.records import read_record
-from tflaunch_worker import fields
+from tflaunch.records import Range, read_record
 from tflaunch_worker.agent.network import fence, interfaces
-from tflaunch_worker.printable import printable
+from tflaunch_worker.schema import list_of, text
 
-_LONGEST_NAME = 1000
-_MOST_ATTEMPTS = 2**31
 _MOST_ADDRESSES = 256
-_MOST_GPUS = 10_000
+
+
+def _own_addresses(name: str, value: object) -> str:
+    """Check the addresses of a host, and return them separated by spaces."""
+    return " ".join(map(_own_address, list_of(text())(name, value)[:_MOST_ADDRESSES]))
 
 
 class Pulse(NamedTuple):
-    """The fields of every reply to a keep-alive.
+    """The reply to a keep-alive.
 
     ``obeyed`` is the number of the last command that was executed; ``sent`` is the time of our clock in the message
     that it answers, and ``time`` that of the agent's own clock, both in seconds.
     """
 
-    obeyed: int
-    sent: float
-    time: float
+    obeyed: events.Count
+    sent: events.Moment
+    time: events.Moment
 
 
 class Greeting(NamedTuple):
-    """The reply to ``hello``.
+    """The reply to ``hello``, which is also one to a keep-alive.
 
     ``is_leaving``: the agent is stopping its tasks on its own. ``streams``: task and attempt of every output it holds.
     ``addresses``: those of its host, separated by spaces. ``no_way_out`` and ``gpus`` are as in `events.HostJoined`.
     """
 
+    obeyed: events.Count
+    sent: events.Moment
+    time: events.Moment
     is_leaving: bool
-    streams: tuple[tuple[str, int], ...]
-    pulse: Pulse
-    addresses: str = ""
-    no_way_out: str = ""
-    gpus: int | None = None
+    streams: tuple[tuple[events.Name, events.Attempt], ...]
+    addresses: Annotated[str, _own_addresses]
+    no_way_out: events.Reason = ""
+    gpus: Annotated[int, Range(0, 10_000)] | None = None
 
 
 class LiveTask(NamedTuple):
@@ -61,10 +64,14 @@ class LiveTasks(NamedTuple):
     lease_left: events.Seconds
 
 
-def read_pulse(message: Mapping[str, Any], last_order: int, now: float) -> Pulse:
-    """Return the pulse in a message.
+AnyPulse = TypeVar("AnyPulse", Pulse, Greeting)
+
+
+def read_pulse(kind: type[AnyPulse], message: Mapping[str, Any], last_order: int, now: float) -> AnyPulse:
+    """Return the pulse or greeting in a message.
 
     Args:
+        kind: which of them.
         message: the agent's message.
         last_order: the number of the last command sent to it.
         now: the time of our clock.
@@ -72,24 +79,10 @@ def read_pulse(message: Mapping[str, Any], last_order: int, now: float) -> Pulse
     Raises:
         ValueError: the message is malformed, or answers a message that was never sent.
     """
-    obeyed = fields.integer(message, "obeyed", 0, last_order)
-    return Pulse(obeyed, fields.number(message, "sent", 0, now), fields.number(message, "time"))
-
-
-def read_greeting(message: Mapping[str, Any], last_order: int, now: float) -> Greeting:
-    """Return the greeting in a message; arguments and errors are those of `read_pulse`."""
-    streams = []
-    for stream in fields.items(message, "streams"):
-        match stream:
-            case [str(task), attempt] if type(attempt) is int and 0 <= attempt < _MOST_ATTEMPTS:
-                streams.append((task[:_LONGEST_NAME], attempt))
-            case _:
-                raise ValueError("'streams' must hold pairs of a task and an attempt")
-    addresses = " ".join(map(_own_address, fields.texts(message, "addresses")[:_MOST_ADDRESSES]))
-    is_leaving = fields.flag(message, "is_leaving")
-    no_way_out = printable(fields.text({"no_way_out": "", **message}, "no_way_out"))  # only for a private network
-    gpus = fields.integer(message, "gpus", 0, _MOST_GPUS) if message.get("gpus") is not None else None
-    return Greeting(is_leaving, tuple(streams), read_pulse(message, last_order, now), addresses, no_way_out, gpus)
+    pulse = read_record(kind, message)
+    if pulse.obeyed > last_order or not 0 <= pulse.sent <= now:
+        raise ValueError("it answers what it was not sent")
+    return pulse
 
 
 def read_live_tasks(message: Mapping[str, Any]) -> LiveTasks:

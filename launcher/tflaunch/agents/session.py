@@ -335,7 +335,7 @@ class Session:
         return self._expected.has_started(task, attempt)
 
     def _read_greeting(self, message: dict[str, Any], body: bytes) -> None:
-        greeting = replies.read_greeting(message, self._outbox.last, self._mailbox.now())
+        greeting = replies.read_pulse(replies.Greeting, message, self._outbox.last, self._mailbox.now())
         if self.is_greeted:
             raise ValueError("it greeted twice")
         if self._state.has_joined:
@@ -345,11 +345,11 @@ class Session:
         self._state = LinkState.CONNECTED
         self._takeover = Takeover.NONE
         # An attempt of which the agent has no stream was never started, or its output is acknowledged to the end.
-        for task, attempt in self._outbox.silent_attempts(greeting.pulse.obeyed, greeting.streams):
+        for task, attempt in self._outbox.silent_attempts(greeting.obeyed, greeting.streams):
             self._output.end(task, attempt)
         if not self._event_cursor.seen:
             self._say("keep_alive", **self._time())  # a starting agent answers late, which makes a poor clock sample
-        self._take_pulse(greeting.pulse)
+        self._take_pulse(greeting)
         # Orders before calls: a call may be about a task that an order starts.
         for frame in self._outbox.begin_link():
             self._send(frame)
@@ -370,9 +370,9 @@ class Session:
 
     def _read_pulse(self, message: dict[str, Any], body: bytes) -> None:
         self._health.note_pulse()
-        self._take_pulse(replies.read_pulse(message, self._outbox.last, self._mailbox.now()))
+        self._take_pulse(replies.read_pulse(replies.Pulse, message, self._outbox.last, self._mailbox.now()))
 
-    def _take_pulse(self, pulse: replies.Pulse) -> None:
+    def _take_pulse(self, pulse: replies.Pulse | replies.Greeting) -> None:
         """Discard the commands that were executed, and compare the clocks."""
         self._health.note_answer(pulse.sent)
         self._clock.compare(pulse.sent, pulse.time, self._mailbox.now())

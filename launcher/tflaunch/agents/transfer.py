@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
 from tflaunch.agents.calls import Begin, Waiter
 from tflaunch.records import Range, read_record
-from tflaunch_worker import fields
-from tflaunch_worker.agent.left_files import PART, is_inside
+from tflaunch_worker import fields, schema
+from tflaunch_worker.agent import orders
+from tflaunch_worker.agent.left_files import PART
 from tflaunch_worker.printable import printable
 
 _LONGEST_PROBLEM = 500
-_DIGEST = re.compile("[0-9a-f]{64}")
-
-
-def _check_digest(name: str, value: object) -> str:
-    if isinstance(value, str) and _DIGEST.fullmatch(value):
-        return value
-    raise ValueError(f"field {name!r} must be a SHA-256 digest")
 
 
 def _check_path(name: str, value: object) -> str:
-    if isinstance(value, str) and is_inside(value) and value.isprintable():
-        return value
-    raise ValueError(f"field {name!r} must be a path inside a directory")
+    if orders.path(name, value).isprintable():
+        return str(value)
+    raise schema.refuse(name, "a path that can be printed", value)
 
 
-Digest = Annotated[str, _check_digest]
-Size = Annotated[int, Range(0, fields.MAX_COUNT)]
+Digest = Annotated[str, orders.digest]
+Size = Annotated[int, Range(0, schema.MAX_COUNT)]
 
 
 class HashedFile(NamedTuple):

@@ -116,7 +116,7 @@ PATHS = (
 )
 def test_a_hostile_list_is_refused(files: Any) -> None:
     assert _Listing.read(LISTED, ["outputs"]).files == (("outputs/m", 5, DIGEST),)
-    with pytest.raises(ValueError, match=r"lists|must be|surrogates"):
+    with pytest.raises(ValueError, match=r"lists|must|surrogates"):
         _Listing.read({**LISTED, "files": files}, ["outputs"])
 
 

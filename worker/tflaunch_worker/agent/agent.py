@@ -16,10 +16,10 @@ from tflaunch_worker.agent.calls import Calls
 from tflaunch_worker.agent.lease import Lease
 from tflaunch_worker.agent.left_files import LeftFiles
 from tflaunch_worker.agent.measurements import HostMeasurements
-from tflaunch_worker.agent.network.task_ports import TaskPorts
 from tflaunch_worker.agent.services import AgentParts, Services
 from tflaunch_worker.agent.stall import StallWatch
 from tflaunch_worker.agent.supervisor_link import SupervisorLink
+from tflaunch_worker.agent.task_ports import TaskPorts
 from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from tflaunch_worker.process_state import TaskSettings
 if TYPE_CHECKING:
     from tflaunch_worker.agent.checkpoint_progress import Finder
     from tflaunch_worker.agent.network.private_network import PrivateNetwork
-    from tflaunch_worker.agent.services import Services
-    from tflaunch_worker.agent.task import Listener, Observer
+    from tflaunch_worker.agent.task import Listener, Observer, Starter
     from tflaunch_worker.event_loop import Loop
 
 
@@ -92,7 +91,7 @@ class Host:
         processes = TaskProcesses(name, attempt, command.env, self.adopted)
         return Task(command, stream, processes, self._loop, listener, observer)
 
-    def start(self, task: Task, starter: Services | None) -> None:
+    def start(self, task: Task, starter: Starter | None) -> None:
         """Start a task, or have a feature start it."""
         task.start(self.settings, starter)
 

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 PART = 256 * 1024
 """Maximum bytes of a file in one frame."""
 
-LONGEST_PATH = 4095
-"""Maximum bytes of the path of a file below a directory."""
-
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
 
@@ -93,12 +90,6 @@ def open_inside(directory: str, path: str) -> int:
         return os.open(name, _FLAGS, dir_fd=inside)
     finally:
         os.close(inside)
-
-
-def is_inside(path: str) -> bool:
-    """Whether a path is relative, leads nowhere else, and has no empty component."""
-    parts = path.split("/")
-    return len(os.fsencode(path)) <= LONGEST_PATH and "\0" not in path and not {"", ".", ".."}.intersection(parts)
 
 
 def find_left_file(path: str, most: int) -> LeftFile | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Iterator, Mapping, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Iterator, Mapping, NamedTuple
 
 from tflaunch_worker.agent import orders
 from tflaunch_worker.feature import FEATURES, RAISE_FAULTS, describe_error, features, load, name_of_raiser
@@ -14,16 +14,10 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.calls import Call, Calls, Serve
     from tflaunch_worker.agent.host import Host
     from tflaunch_worker.agent.left_files import LeftFiles
-    from tflaunch_worker.agent.orders import Check
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
-    from tflaunch_worker.agent.task import Task
+    from tflaunch_worker.agent.task import Pending, Task
     from tflaunch_worker.event_loop import Loop
-
-    class Pending(Protocol):
-        """A start that is under way."""
-
-        def cancel(self) -> None:
-            """Let no program run, and call nothing."""
+    from tflaunch_worker.schema import Schema
 
 
 class AgentParts(NamedTuple):
@@ -61,7 +55,7 @@ class Service:
     Each kind of call is served by the method of its name, which takes the `Call` and the checked message.
     """
 
-    CALLS: ClassVar[Mapping[str, Mapping[str, Check]]] = {}
+    CALLS: ClassVar[Mapping[str, Schema]] = {}
     """The kinds of calls, each with the checks of its fields."""
 
     def __init__(self, agent: AgentParts) -> None:
@@ -186,7 +180,7 @@ class Services:
         """Whether a service keeps an agent without tasks."""
         return any(service.holds_agent for service in self._made.values())
 
-    def checks(self, kind: str) -> Mapping[str, Check]:
+    def checks(self, kind: str) -> Schema:
         """Return the checks of a call's fields.
 
         Raises:

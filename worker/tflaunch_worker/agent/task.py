@@ -13,11 +13,24 @@ from tflaunch_worker.agent.last_output import LastOutput
 from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE
 
 if TYPE_CHECKING:
-    from tflaunch_worker.agent.services import Pending, Services
     from tflaunch_worker.agent.task_output import Stream
     from tflaunch_worker.agent.task_processes import TaskProcesses
     from tflaunch_worker.event_loop import Loop, Timer
     from tflaunch_worker.process_state import TaskSettings
+
+    class Pending(Protocol):
+        """A start that is under way."""
+
+        def cancel(self) -> None:
+            """Let no program run, and call nothing."""
+
+    class Starter(Protocol):
+        """Starts tasks in another way than by executing their commands."""
+
+        def start_task(
+            self, command: spawn.Command, started: Callable[[spawn.Child], None], refused: Callable[[], None]
+        ) -> Pending | None:
+            """Start a task as `services.Service.start_task` does."""
 
     class Listener(Protocol):
         """Receives the events of a task."""
@@ -102,7 +115,7 @@ class Task:
         self._clean_until: float | None = None
         self._processes = processes
 
-    def start(self, settings: TaskSettings, starter: Services | None = None) -> None:
+    def start(self, settings: TaskSettings, starter: Starter | None = None) -> None:
         """Start the attempt, or have it started; the listener gets the result."""
         if starter is None:
             # Deferred until this batch of orders is prepared: after a fork, each page that the agent writes is copied.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
-from tflaunch_worker import CHECKPOINTS_NAME, fields, host_vars, offload
+from tflaunch_worker import CHECKPOINTS_NAME, host_vars, offload, schema
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.arriving_files import FilesError
 from tflaunch_worker.agent.services import Service
@@ -26,17 +26,17 @@ class CheckpointCopies(Service):
         "find_checkpoint": {
             "workdir": orders.word,
             "directory": orders.word,
-            "known": fields.integer,
-            "wait": fields.flag,
+            "known": schema.integer(),
+            "wait": schema.flag,
             "kept": orders.digests,
         },
-        "read_checkpoint": {"sha256": orders.digest, "offset": fields.integer},
+        "read_checkpoint": {"sha256": orders.digest, "offset": schema.integer()},
         "store_checkpoint": {"kept": orders.digests, "digests": orders.digests},
         "write_checkpoint": orders.PART,
         "place_checkpoint": {
             "workdirs": orders.argv,
             "directory": orders.word,
-            "files": orders.rows(path=orders.path, size=fields.integer, sha256=orders.digest),
+            "files": schema.list_of(schema.row(orders.path, schema.integer(), orders.digest)),
             "age": orders.seconds,
         },
     }

@@ -13,7 +13,7 @@ import stat
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tflaunch_worker import CHECKPOINTS_NAME, CODE_NAME, FILES_NAME, TASKS_NAME, fields, file_trees, offload
+from tflaunch_worker import CHECKPOINTS_NAME, CODE_NAME, FILES_NAME, TASKS_NAME, file_trees, offload, schema
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.arriving_files import ArrivingFile, FilesError, unlink_if_there
 from tflaunch_worker.agent.services import Service
@@ -240,10 +240,10 @@ class Offer(Service):
 
     CALLS: ClassVar = {
         "offer_files": {
-            "is_first": fields.flag,
-            "is_last": fields.flag,
-            "files": orders.rows(path=orders.word, mode=fields.integer, sha256=fields.text),
-            "links": orders.rows(path=orders.word, target=orders.word),
+            "is_first": schema.flag,
+            "is_last": schema.flag,
+            "files": schema.list_of(schema.row(orders.word, schema.integer(), schema.text())),
+            "links": schema.list_of(schema.row(orders.word, orders.word)),
         },
         "write_file": orders.PART,
         "remove_code": {},

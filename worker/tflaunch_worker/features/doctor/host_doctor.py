@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tflaunch_worker import fields, host_vars, offload, spawn
+from tflaunch_worker import host_vars, offload, spawn
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features.doctor import host_facts
+from tflaunch_worker.schema import check_fields, flag, list_of, optional, refuse, text
 
 if TYPE_CHECKING:
     from tflaunch_worker.agent.calls import Call
 
 
-def _programs(message: Mapping[str, Any], name: str) -> None:
-    for program in fields.items(message, name):
-        if type(program) is not dict:
-            raise ValueError(f"{name!r} must hold objects")
-        orders.check(program, {**orders.COMMAND, "is_python": fields.flag})
+def _program(name: str, value: Any) -> dict[str, Any]:
+    """Check a command, which may be that of a Python."""
+    if type(value) is not dict:
+        raise refuse(name, "an object", value)
+    return check_fields(value, {**orders.COMMAND, "is_python": flag})
 
 
 class HostDoctor(Service):
     """Examines this host."""
 
     CALLS: ClassVar = {
-        "examine": {"programs": _programs, "probe": fields.text},
+        "examine": {"programs": list_of(_program), "probe": text(), "private": optional(flag)},
         "leave_marks": {"token": orders.word, "directories": orders.words},
         "look_for_marks": {"paths": orders.words},
         "remove_marks": {"paths": orders.words},

@@ -17,7 +17,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Tuple
 
-from tflaunch_worker import fields, linux, offload, process_ends, procfs, spawn
+from tflaunch_worker import fields, linux, offload, process_ends, procfs, schema, spawn
 from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ PART = 32 * 1024
 _KILL_AGAIN = 0.05  # seconds
 _DIES_WITHIN = 5.0  # seconds after KILL
 _LONGEST_WAIT = 3600.0  # seconds; for a system call that takes no infinite ones
-check_size = partial(fields.integer, most=2**15)
+check_size = schema.integer(0, 2**15)
 """Checks rows or columns of a terminal."""
 
 
@@ -261,8 +261,8 @@ def check_told(message: Mapping[str, Any], size: int) -> str:
     if what == "took":
         fields.integer(message, "size", 1, WINDOW)
     elif what == "resize":
-        check_size(message, "rows")
-        check_size(message, "columns")
+        check_size("rows", message.get("rows"))
+        check_size("columns", message.get("columns"))
     elif what != "end_input" and not (what == "input" and 0 < size <= PART):
         raise ValueError(f"a command cannot be told {what[:40]!r}")
     return what

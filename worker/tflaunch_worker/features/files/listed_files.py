@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, FrozenSet, Iterable, Iterator, 
 
 from tflaunch_worker import file_trees, host_vars, linux, offload
 from tflaunch_worker.agent import orders
-from tflaunch_worker.agent.left_files import LONGEST_PATH, open_inside, read_part
+from tflaunch_worker.agent.left_files import open_inside, read_part
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.printable import printable
 
@@ -115,7 +115,7 @@ def _describe(entry: file_trees.Entry) -> tuple[int, str] | None:
     Raises:
         OSError: it cannot be read, or its path is too long for whoever wants it.
     """
-    if len(os.fsencode(entry.path)) > LONGEST_PATH:
+    if len(os.fsencode(entry.path)) > orders.LONGEST_PATH:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     if not stat.S_ISREG(entry.status().st_mode):
         return None

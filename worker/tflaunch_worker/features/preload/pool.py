@@ -11,7 +11,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple
 
-from tflaunch_worker import fields, offload, program_source, spawn
+from tflaunch_worker import offload, program_source, schema, spawn
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features.preload import import_times, refusals, warm_client
 from tflaunch_worker.features.preload.zygote_client import (
@@ -40,7 +40,7 @@ class WarmZygote(NamedTuple):
 class ZygotePool(Service):
     """The zygotes of this host."""
 
-    CALLS: ClassVar = {"look_for_warm": {"stop": fields.flag}, "time_imports": {"tasks": fields.texts}}
+    CALLS: ClassVar = {"look_for_warm": {"stop": schema.flag}, "time_imports": {"tasks": schema.list_of(schema.text())}}
     inherited: ClassVar[WarmZygote | None] = None
     """The zygote that this process had before it became an agent."""
 

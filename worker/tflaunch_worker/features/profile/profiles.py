@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tflaunch_worker import fields
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features.profile import stack_samples
+from tflaunch_worker.schema import number
 
 if TYPE_CHECKING:
     from tflaunch_worker.agent.calls import Call
@@ -25,7 +24,7 @@ class HostProfiles(Service):
         "profile_task": {
             "task": orders.task,
             "attempt": orders.attempt,
-            "seconds": partial(fields.number, least=LEAST_SECONDS, most=MOST_SECONDS),
+            "seconds": number(LEAST_SECONDS, MOST_SECONDS),
         }
     }
 
