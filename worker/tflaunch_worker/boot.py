@@ -239,6 +239,7 @@ def _take_lock(lock: int, kind: int, patience: float) -> bool:
     def give_up(*_: object) -> None:
         raise TimeoutError
 
+    # `flock` knows no limit of time, but a signal interrupts it: Python calls it again (PEP 475) unless a handler raises.
     signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, patience)
     try:
@@ -298,6 +299,7 @@ class _Modules:
                     os.makedirs(os.path.join(os.path.dirname(path), "__pycache__"), exist_ok=True)
                     with open(path, "w", encoding="utf-8", newline="") as file:
                         file.write(text)
+                # Complete or not there: a process that is killed in between leaves a directory of another name.
                 shutil.rmtree(self._directory, ignore_errors=True)
                 os.rename(new, self._directory)
         except OSError as error:
@@ -332,6 +334,8 @@ def _spawn(directory: str, stays: bool) -> tuple[socket.socket, int | None]:
     pid = os.fork()
     if pid == 0:
         try:
+            # In a session of its own, no terminal that closes sends it HUP. Forked twice, it becomes a child of init,
+            # which reaps it: this process ends with the link, and a zombie of ours would look like a living guard.
             os.setsid()
             if stays or os.fork() == 0:
                 ours.close()

@@ -81,7 +81,8 @@ def prepare(directory: str) -> int:
     """Become the only guard in a directory, without a terminal; return the descriptor of the lock."""
     detach(directory)
     was_there, lock = _lock(directory)
-    # The lock file outlives only an agent that was killed: an orderly end removes it.
+    # The kernel releases a lock with the last descriptor of it, however its holders died, so a free one shows that
+    # guard and agent are gone. The lock file outlives only an agent that was killed: an orderly end removes it.
     if was_there:
         _kill_orphans(directory)
     linux.adopt_orphans()
@@ -94,6 +95,8 @@ def guard_until_end(directory: str, agent: int, channel: socket.socket) -> None:
     # Not before the fork: the agent need not wait until all processes have been looked at.
     orphans.sweep(patience=_OTHERS_PATIENCE, is_guard=True)  # of other runs, while the agent already works
     status = _wait_for(agent, channel)
+    # As their subreaper, this process has become the parent of all that the tasks have left, whatever sessions and
+    # forks they hid behind; what is below it is theirs, and nobody else's.
     process_ends.kill_below(_spared(channel) if status == 0 else ())
     _tidy(directory)
     os._exit(0 if status == 0 else 1)  # nothing is left to clean up, and the user waits for this exit
@@ -112,6 +115,7 @@ def run_agent(directory: str, descriptor: int, umask: int, parent: int, channel:
     code = 1
     try:
         linux.die_with_parent(signal.SIGTERM)
+        # A parent that died before the line above sends no signal any more: then another process is the parent now.
         if os.getppid() == parent:
             spared = serve(directory, socket.socket(fileno=descriptor), umask, channel)
             # A guard that was killed can no longer clean up, so the agent, which is ending anyway, does it.
@@ -203,6 +207,7 @@ def _wait_for(agent: int, channel: socket.socket) -> int:
             return status
         if pid != 0:
             continue
+        # Blocked signals wait: one that comes between `waitpid` and this line is not lost, as it would be to a handler.
         came = signal.sigwaitinfo(_AWAITED)  # no limit: it waits as long as its agent lives
         if came.si_signo in ENDING:
             if procfs.read(f"/proc/{came.si_pid}/comm") in _SENDS_TO_TREE:

@@ -233,7 +233,7 @@ def _become_task(
         os.setsid()
         for namespace in command.namespaces:
             linux.enter_namespace(namespace)
-        linux.die_with_parent(signal.SIGKILL)
+        linux.die_with_parent(signal.SIGKILL)  # after the namespaces: a change of credentials clears it (prctl(2))
         if os.getppid() != agent:
             os._exit(NOT_EXECUTABLE)  # the agent died before the line above took effect
         process_state.reset_signals()

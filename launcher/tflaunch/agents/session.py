@@ -196,7 +196,7 @@ class Session:
         """Close this link and reconnect, as the agent may be alive."""
         self._health.note_loss(self._mailbox.now(), self._event_cursor.seen, self.is_greeted)
         self._hang_up()
-        if self._is_leaving:
+        if self._is_leaving:  # the agent closes the link as its last act: nothing is to be restored
             self._connector.end()
             self._state = LinkState.CLOSED
         elif given_up := self._health.why_given_up(reason):
@@ -268,7 +268,7 @@ class Session:
 
     def abandon(self) -> None:
         """Stop without waiting: the agent has exited, or will on its own when its lease expires."""
-        self._reconnector.stop()
+        self._reconnector.stop()  # a thread may be connecting: its link is closed when it comes
         self._outbox.forget()
         self._hang_up()
         self._state = LinkState.CLOSED
@@ -278,7 +278,7 @@ class Session:
             self._frames.close()
         self._frames = None
         self._state = self._state.after_loss()
-        self.calls.lose()
+        self.calls.lose()  # calls, unlike orders, are answered over their link or not at all
 
     def _say(self, kind: str, **about: object) -> None:
         self._send((wire.encode({"kind": kind, **about}),))
@@ -310,7 +310,8 @@ class Session:
         number = fields.integer(message, "seq", 1)
         event = event_records.from_agent(self.host, message)
         self._expected.check(event)
-        # Sent again over a new link, because our acknowledgement was lost with the old one.
+        # Sent again over a new link, because our acknowledgement was lost with the old one. Checked all the same: a
+        # message that was refused once must not be accepted because it comes again.
         if not self._event_cursor.is_new(number):
             return
         self._expected.count_event(self._mailbox.now())
@@ -318,6 +319,8 @@ class Session:
             event = event._replace(at=self._clock.ours(event.at))
         elif isinstance(event, events.FilesSynced | events.FilesRefused):
             self._end_upload()
+        # Counted here, acknowledged when the journal has it (`recorded`): in between, a supervisor that dies leaves it
+        # to the agent, which sends it to the next one.
         self._event_cursor.note(event, number)
         self._mailbox.put(event)
 

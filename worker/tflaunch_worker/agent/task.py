@@ -217,12 +217,16 @@ class Task:
     def _kill(self) -> None:
         if self.has_exited:
             self._settle()
-        else:
+        else:  # its exit, which KILL causes, is read by `_reap`, and that settles
             self._kill_members(self._processes.look()[0])
+        # KILL takes effect when the process returns from the kernel: not while it waits in state D for a dead disk, nor
+        # in a frozen cgroup. Nothing more can be done then, but it must be said why the host cannot be used again.
         if self._lingering is None and not self.is_gone:
             self._lingering = self._loop.call_at(self._loop.now() + _DIES_WITHIN, self._report_lingering)
 
     def _kill_members(self, members: list[int]) -> None:
+        # Helpers that remove shared memory wait for the death of their program: killed with it, they would leave
+        # segments in /dev/shm until the machine starts again. So they live on for a moment, and are killed after it.
         if self._clean_until is None:
             self._clean_until = self._loop.now() + process_ends.CLEAN_UP
         if self._processes.kill(members, spares_cleaners=self._loop.now() < self._clean_until):
@@ -350,11 +354,15 @@ class Task:
         if self.is_gone or not self.has_exited:
             return
         members, unknown = self._processes.look()
+        # While a process executes another program, the kernel has unmapped its old memory and not yet the new: its
+        # /proc/PID/environ is empty for that moment, and nothing shows whose it is. So an end is not believed before
+        # such processes have been looked at again; only one that really is between two programs is worth 5 s.
         most = _MORE_LOOKS if any(map(procfs.is_between_programs, unknown)) else _MOST_LOOKS
         if not members and unknown and self._looks < most:
             self._looks += 1
             self._loop.call_at(self._loop.now() + _LOOK_AGAIN, self._settle)
             return
+        # After a success, what is left may be writing its last file: it gets `SUCCESS_PATIENCE` to end by itself.
         if members and self._kill_at is None and self._loop.now() < self._waits_until:
             self._processes.when_dead(members, self._loop, self._settle)
             return
@@ -362,6 +370,7 @@ class Task:
         if not members:
             self._end()
             return
+        # A task that is being stopped keeps its grace even when its leader has gone: children may still save.
         if self._kill_at is None or self._loop.now() >= self._kill_at:
             self._kill_members(members)
         self._processes.when_dead(members, self._loop, self._settle)

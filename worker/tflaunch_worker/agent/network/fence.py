@@ -141,7 +141,9 @@ class Fence:
         holder = self._holders.pop(task, None)
         if holder is not None:
             self._loop.forget(holder.fileno())
-            holder.shutdown(socket.SHUT_RDWR)  # forks of ours may have inherited the socket
+            # Not `close`: forks of ours may have inherited the socket, and as long as one holds it open, it would
+            # listen, and take its part of the connections to the task.
+            holder.shutdown(socket.SHUT_RDWR)
 
     def inodes(self) -> set[int]:
         """Return the inodes of the fence's own listening sockets."""
@@ -168,6 +170,8 @@ class Fence:
                 connection, address = holder.accept()
             except OSError:
                 return  # none is left, or it has gone by itself
+            # A reset, not an orderly end: that would leave the port in TIME_WAIT, and a peer would read the end of a
+            # stream from what it takes for its server.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             connection.close()
             # Admitted peers come here, too, before the task listens, where the kernel cannot drop their packets.

@@ -41,6 +41,8 @@ def become_task(request: dict[str, Any], output: int, report: socket.socket, age
         if os.getppid() != agent:
             os._exit(_NOT_FOUND)  # the agent died before the line above took effect
         os.setsid()
+        # The agent gets the pid from the task itself, before anything of the user's runs: whoever stops the task from
+        # here on has a process to signal.
         report.sendall(f"pid {os.getpid()}\n".encode("ascii"))
         try:
             env = {**env, **receive_message(report)[0]["secrets"]}
@@ -210,6 +212,8 @@ def set_process_title(argv: list[str], env: Mapping[str, str]) -> None:
     start_code, end_code, start_stack = fields[22:25]  # counted from the field after the state
     start_data, end_data, start_brk = fields[41:44]
     middle, end = start + len(words), start + size
+    # The kernel takes all of the layout or nothing, and checks that it makes sense: what is not to change, the heap and
+    # the code, is told as /proc shows it, and -1 leaves the link to the executable as it is.
     layout = (start_code, end_code, start_data, end_data, start_brk, libc.sbrk(ctypes.c_long(0)), start_stack)
     wanted = _Map(*layout, start, middle, middle, end, None, 0, 0xFFFFFFFF)
     call = (ctypes.c_ulong(_PR_SET_MM_MAP), ctypes.byref(wanted), ctypes.c_ulong(ctypes.sizeof(wanted)))
