@@ -21,8 +21,8 @@ from support.processes import wait_until_waiting
 from support.waiting import PATIENCE, wait_until
 from tflaunch.features.hang.evidence import Evidence
 from tflaunch.records import as_json, read_record
-from tflaunch_worker.inspect import python_runtime, python_stacks
-from tflaunch_worker.inspect.python_runtime import UnreadableError
+from tflaunch_worker.features import python_runtime, python_stacks
+from tflaunch_worker.features.python_runtime import UnreadableError
 
 pytestmark = pytest.mark.agent
 

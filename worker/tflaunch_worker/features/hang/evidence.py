@@ -12,8 +12,8 @@ import struct
 from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
 from tflaunch_worker import procfs
-from tflaunch_worker.inspect import python_stacks
-from tflaunch_worker.inspect.python_runtime import UnreadableError
+from tflaunch_worker.features import python_stacks
+from tflaunch_worker.features.python_runtime import UnreadableError
 from tflaunch_worker.inspect.usage import owners_of
 
 if TYPE_CHECKING:

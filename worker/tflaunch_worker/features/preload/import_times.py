@@ -6,9 +6,10 @@ import os
 from typing import TYPE_CHECKING, Callable, NamedTuple, Sequence
 
 from tflaunch_worker import procfs, program_source
+from tflaunch_worker.features import python_stacks
 from tflaunch_worker.features.preload import source_checks
-from tflaunch_worker.inspect import interpreter, python_stacks
-from tflaunch_worker.inspect.python_runtime import UnreadableError
+from tflaunch_worker.features.python_runtime import UnreadableError
+from tflaunch_worker.inspect import interpreter
 
 if TYPE_CHECKING:
     from tflaunch_worker.event_loop import Loop

@@ -12,8 +12,9 @@ import zlib
 from typing import TYPE_CHECKING, Callable
 
 from tflaunch_worker import wire
-from tflaunch_worker.inspect import cores, python_stacks
-from tflaunch_worker.inspect.python_runtime import UnreadableError
+from tflaunch_worker.features import python_stacks
+from tflaunch_worker.features.python_runtime import UnreadableError
+from tflaunch_worker.inspect import cores
 
 if TYPE_CHECKING:
     from tflaunch_worker.event_loop import Loop

@@ -13,8 +13,8 @@ import struct
 from collections import namedtuple
 from typing import Dict, Iterator, List, Optional, Tuple
 
-from tflaunch_worker.inspect.line_tables import line_in_locations, line_in_ranges, line_in_steps
-from tflaunch_worker.inspect.python_runtime import UnreadableError, find_runtime
+from tflaunch_worker.features.line_tables import line_in_locations, line_in_ranges, line_in_steps
+from tflaunch_worker.features.python_runtime import UnreadableError, find_runtime
 
 MOST_FRAMES = 100  # of a thread, the innermost first
 MOST_THREADS = 64  # of a process: the main thread and the newest
