@@ -16,7 +16,7 @@ from tflaunch.errors import TflaunchError
 from tflaunch.features.code.selected_files import gather
 from tflaunch.plan.model import SyncPlan
 from tflaunch_worker import CODE_NAME, TASKS_NAME, wire
-from tflaunch_worker.agent.arriving_files import FilesError
+from tflaunch_worker.features.arriving_files import FilesError
 from tflaunch_worker.features.code.received_code import Files
 
 _NAMES = ("a", "b", "a/b", "a/b/c", "d/e", "*", "-x", " ", "\udcff", "\n", "é", ".git/x", "a.pyc", "x" * 200, "d")

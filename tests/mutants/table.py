@@ -708,7 +708,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/code/test_received_code.py"),
     ),
     "a file that arrives is not hashed": Edit(
-        "tflaunch_worker.agent.arriving_files.ArrivingFile.append",
+        "tflaunch_worker.features.arriving_files.ArrivingFile.append",
         "self.sha256.update(data[:written])",
         "pass",
         Suite("features/code/test_received_code.py"),

@@ -23,8 +23,9 @@ from tflaunch.features.code import user_code
 from tflaunch.store import append_file, log_index, log_reader, log_sink, log_writer
 from tflaunch.tui import backlog
 from tflaunch_worker import orphans, process_ends, process_state, procfs, spawn
-from tflaunch_worker.agent import agent, arriving_files, task, task_output, task_processes
+from tflaunch_worker.agent import agent, task, task_output, task_processes
 from tflaunch_worker.agent.network import port_watch
+from tflaunch_worker.features import arriving_files
 from tflaunch_worker.features.checkpoints import checkpoint_copies
 from tflaunch_worker.features.code import received_code
 from tflaunch_worker.features.hang import task_evidence

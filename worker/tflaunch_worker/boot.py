@@ -239,7 +239,7 @@ def _take_lock(lock: int, kind: int, patience: float) -> bool:
     def give_up(*_: object) -> None:
         raise TimeoutError
 
-    # `flock` knows no limit of time, but a signal interrupts it, and Python repeats it only if no handler raises (PEP 475).
+    # `flock` knows no limit of time. A signal interrupts it, and Python repeats it unless a handler raises (PEP 475).
     signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, patience)
     try:

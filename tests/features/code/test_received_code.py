@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tflaunch_worker.agent.arriving_files import FilesError
+from tflaunch_worker.features.arriving_files import FilesError
 from tflaunch_worker.features.code.received_code import Files
 
 pytestmark = pytest.mark.unit

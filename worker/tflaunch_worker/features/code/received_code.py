@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tflaunch_worker import CHECKPOINTS_NAME, CODE_NAME, FILES_NAME, TASKS_NAME, file_trees, offload, schema
 from tflaunch_worker.agent import orders
-from tflaunch_worker.agent.arriving_files import ArrivingFile, FilesError, unlink_if_there
 from tflaunch_worker.agent.services import Service
+from tflaunch_worker.features.arriving_files import ArrivingFile, FilesError, unlink_if_there
 from tflaunch_worker.printable import printable
 
 if TYPE_CHECKING:
