@@ -83,9 +83,6 @@ MIRRORED = "s = tf.distribute.MultiWorkerMirroredStrategy()\n"
          {"cluster": {"chief": 1, "worker": 2}}),
         (f"{MIRRORED}if type is None or type == 'chief' or (type == 'worker' and not index):\n    model.save('m')\n",
          ONLY_WORKERS, WORKERS),
-        ("parser.add_argument('--data-dir')\nparser.add_argument('--logs')\nfrom ours import strategy\n",
-         "train.py takes --data-dir, --logs; the command may have placeholders, such as --logs out/{run}",
-         WORKERS),
         ("print 'x'\n", "train.py cannot be read (line 2: Missing parentheses in call to 'print'. Did you mean "
          "print(...)?), so its strategy is not known", WORKERS),
     ],

@@ -150,21 +150,6 @@ def test_many_modules_are_read_up_to_a_limit(tmp_path: Path) -> None:
     assert read(tmp_path, MIRRORED).is_complete
 
 
-@pytest.mark.parametrize(
-    ("text", "options"),
-    [
-        ("p.add_argument('--data_dir', '-d')\np.add_argument('--epochs')", ("--data_dir",)),
-        ("p.add_argument('-o', '--output-path', default='x')", ("--output-path",)),
-        ("p.add_argument('--logdir')\np.add_argument('--checkpoint_dir')", ("--logdir", "--checkpoint_dir")),
-        ("flags.DEFINE_string('model_dir', None, 'Where.')", ("--model_dir",)),
-        ("@click.option('--root', help='x')\ndef main(root): pass", ("--root",)),
-        ("p.add_argument('--database')\np.add_argument('--profile')\np.add_argument('data')", ()),
-    ],
-)
-def test_options_that_are_paths(tmp_path: Path, text: str, options: tuple[str, ...]) -> None:
-    assert read(tmp_path, text).path_options == options
-
-
 def test_our_own_programs_are_read(tmp_path: Path) -> None:
     """All of them, and nothing certain is said of those that choose their strategy by the plan."""
     for path in (REPOSITORY / "worker" / "tflaunch_worker" / "examples").glob("*.py"):

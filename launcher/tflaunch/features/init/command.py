@@ -13,7 +13,7 @@ import click
 
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, host_slots, name_from
 from tflaunch.cli.arguments.here import likely_program, programs_here, specs_here
-from tflaunch.cli.arguments.spec import STDIN, CommandAfterDashes, command_argument, say, warn
+from tflaunch.cli.arguments.spec import STDIN, CommandAfterDashes, WholeNumber, command_argument, say, warn
 from tflaunch.clusterspec.spec_file import SUFFIXES
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.errors import EXIT_USAGE, TRAINS_ALONE, TflaunchError
@@ -175,8 +175,8 @@ def _read(command: Sequence[str], hosts: str | None) -> Program | None:
     if found is None:
         return None
     program = program_reader.read_program(*found)
-    for line in fitting.describe(program):
-        say(line)
+    if described := fitting.describe_strategy(program):
+        say(described)
     return program
 
 
@@ -198,14 +198,14 @@ def _ask() -> tuple[tuple[str, ...], ClusterOptions, Program | None]:
         TflaunchError: the user gives up, by Ctrl-C or Ctrl-D.
     """
     try:
-        workers = _prompt("How many workers?", str(fitting.WORKERS), _count(1))
+        workers = _prompt("How many workers?", str(fitting.WORKERS), WholeNumber(1))
         hosts = _prompt("On which hosts, such as h1,h2?", _HERE, _hosts(workers))
         here = likely_program()
         example = "" if here else f", such as python {_example_program()}"
         command, program = _prompt(f"Which command trains{example}?", here and f"python {here}", _command(hosts))
         ps = fitting.fit_roles(ClusterOptions(workers, hosts), program).ps
         if ps or not (program and (program.strategies or program.alone)):
-            ps = _prompt("How many parameter servers?", str(ps), _count(0))
+            ps = _prompt("How many parameter servers?", str(ps), WholeNumber(0))
     except click.Abort:
         click.echo(err=True)
         raise TflaunchError("nothing was written", 130) from None
@@ -250,14 +250,5 @@ def _hosts(workers: int) -> Callable[[str], str | None]:
         except InvalidValueError as error:
             raise click.UsageError(str(error)) from None
         return answer
-
-    return parse
-
-
-def _count(least: int) -> Callable[[str], int]:
-    def parse(answer: str) -> int:
-        if not answer.isdecimal() or int(answer) < least:
-            raise click.UsageError(f"{answer} is not a whole number from {least} on")
-        return int(answer)
 
     return parse

@@ -19,7 +19,6 @@ _IN_ONE_PROCESS = {
 }
 """Strategies that need one task, and their names in a spec."""
 
-_MOST_OPTIONS = 4
 _ESTIMATOR = "tf.estimator"
 
 
@@ -44,17 +43,6 @@ def starts_no_server(program: Program | None) -> bool:
     return program is not None and not program.problem and not program.has_server
 
 
-def describe(program: Program) -> list[str]:
-    """Return what was seen in the program, and what follows from it, one line each."""
-    name, options = program.file.name, program.path_options
-    lines = [line for line in [_describe_strategy(program, name)] if line]
-    if options:
-        example = next((each for each in options if "data" not in each), options[0])
-        shown = ", ".join(options[:_MOST_OPTIONS])
-        lines.append(f"{name} takes {shown}; the command may have placeholders, such as {example} out/{{run}}")
-    return lines
-
-
 def first_steps(program: Program | None) -> list[str]:
     """Return how a program that trains alone becomes one that trains in all workers, one line each; else []."""
     if program is None or program.alone is None:
@@ -68,8 +56,9 @@ def first_steps(program: Program | None) -> list[str]:
     ]
 
 
-def _describe_strategy(program: Program, name: str) -> str:
-    use = _made(program)
+def describe_strategy(program: Program) -> str:
+    """Return what was seen in the program, and what follows from it; "" for nothing."""
+    use, name = _made(program), program.file.name
     if program.problem:
         return f"{name} cannot be read ({program.problem}), so its strategy is not known"
     if _ESTIMATOR in program.others:

@@ -63,72 +63,40 @@ def _fields(
     name: str, cluster: dict[str, Any], command: list[str], strategy: str | None, starts_no_server: bool
 ) -> Iterator[_Field]:
     hosts = _remote_hosts(cluster)
+    where = "How many tasks of each role run on this machine. A list of hosts instead of a number runs them there."
+    if hosts:
+        where = "The tasks of each role, by the hosts on which they run. Write host:port to choose a port yourself."
     yield _Field("name", name, f"The name of the job; its runs are called {name}-DATE-TIME-NUMBER.", is_on=True)
-    where = (
-        "The tasks of each role, by the hosts on which they run. Write host:port to choose a port yourself."
-        if hosts
-        else "How many tasks of each role run on this machine. A list of hosts instead of a number runs them there."
-    )
     yield _Field("cluster", cluster, f"{where}\nEvery task gets its TF_CONFIG, and a port.", is_on=True)
-    yield _Field(
-        "command",
-        command,
-        "What every task runs: a program and its arguments. No shell is involved.\n"
-        "{task.index}, {task.role} and {run} are filled in.",
-        is_on=True,
-    )
+    comment = "What every task runs: a program and its arguments. No shell is involved."
+    yield _Field("command", command, f"{comment}\n{{task.index}}, {{task.role}} and {{run}} are filled in.", is_on=True)
     if "ps" in cluster:
         comment = "Run TensorFlow's server as worker and ps; not needed if the program starts a tf.distribute.Server."
         yield _Field("roles", {role: {"server": True} for role in ("worker", "ps")}, comment, is_on=starts_no_server)
     implied = "parameter_server" if "ps" in cluster else "multi_worker_mirrored"
     comment = "The strategy of the program; without this line, the one that the roles imply."
     yield _Field("strategy", strategy or implied, comment, is_on=strategy is not None)
-    yield from _fields_of_hosts(hosts, cluster)
+    if hosts:
+        reached = {"ssh": f"user@{bracketed(hosts[0])}:22", "python": "~/venv/bin/python"}
+        comment = "How a host is reached (as user@address:port; by default as your ~/.ssh/config says),"
+        yield _Field("hosts", {hosts[0]: reached}, f"{comment}\nand which interpreter `python` is there.")
+        copied = {"paths": ["."], "exclude": [".git", ".venv", "__pycache__", "data"]}
+        comment = "Copy the directory of this file to the hosts; without this line, your program must be there already."
+        yield _Field("sync", copied, comment)
+    if len(hosts) > 1 and len(cluster["worker"]) > 1:
+        comment = "Continue with fewer workers, but at least this many, when hosts are lost."
+        yield _Field("elastic", {"min_workers": len(cluster["worker"]) - 1}, comment)
     yield _Field("env", {"TF_CPP_MIN_LOG_LEVEL": "1"}, "Environment variables of every task.")
-    yield _Field(
-        "tensorboard",
-        "logs",
-        "The directory of the program's event files; TensorBoard shows it while the job runs.",
-    )
-    restart = {"max": 3, "window": "10m"}
-    yield _Field(
-        "restart",
-        restart,
-        "How often a failed job is restarted within a time (here: the defaults). A max of 0 disables restarts.",
-    )
-    yield _Field(
-        "timeouts",
-        {"grace": "30s", "stall": "30m"},
-        "grace: the time that tasks have to save when they are stopped (default: 10s).\n"
-        "stall: the time without output or progress after which a job has failed (default: no limit).",
-    )
+    comment = "The directory of the program's event files; TensorBoard shows it while the job runs."
+    yield _Field("tensorboard", "logs", comment)
+    comment = "How often a failed job is restarted within a time (here: the defaults). A max of 0 disables restarts."
+    yield _Field("restart", {"max": 3, "window": "10m"}, comment)
+    grace = "grace: the time that tasks have to save when they are stopped (default: 10s)."
+    stall = "stall: the time without output or progress after which a job has failed (default: no limit)."
+    yield _Field("timeouts", {"grace": "30s", "stall": "30m"}, f"{grace}\n{stall}")
     if "preload" in served_fields() and not program_source.check_command(command):
-        yield _Field(
-            "preload", ["tensorflow"], "Import TensorFlow once per host, and fork the tasks from that process."
-        )
-
-
-def _fields_of_hosts(hosts: list[str], cluster: dict[str, Any]) -> Iterator[_Field]:
-    if not hosts:
-        return
-    yield _Field(
-        "hosts",
-        {hosts[0]: {"ssh": f"user@{bracketed(hosts[0])}:22", "python": "~/venv/bin/python"}},
-        "How a host is reached (as user@address:port; by default as your ~/.ssh/config says),\n"
-        "and which interpreter `python` is there.",
-    )
-    yield _Field(
-        "sync",
-        {"paths": ["."], "exclude": [".git", ".venv", "__pycache__", "data"]},
-        "Copy the directory of this file to the hosts; without this line, your program must be there already.",
-    )
-    workers = len(cluster["worker"])
-    if len(hosts) > 1 and workers > 1:
-        yield _Field(
-            "elastic",
-            {"min_workers": workers - 1},
-            "Continue with fewer workers, but at least this many, when hosts are lost.",
-        )
+        comment = "Import TensorFlow once per host, and fork the tasks from that process."
+        yield _Field("preload", ["tensorflow"], comment)
 
 
 def _remote_hosts(cluster: dict[str, Any]) -> list[str]:
@@ -145,11 +113,8 @@ def _block(field: _Field, is_toml: bool) -> str:
     if field.is_on and isinstance(field.value, dict):
         members = [f"{key}{separator}{_value(item, separator)}" for key, item in field.value.items()]
         # A table of TOML would swallow the fields that follow it.
-        lines = (
-            [f"{field.name}.{line}" for line in members]
-            if is_toml
-            else [f"{field.name}:", *(f"  {line}" for line in members)]
-        )
+        in_toml = [f"{field.name}.{line}" for line in members]
+        lines = in_toml if is_toml else [f"{field.name}:", *(f"  {line}" for line in members)]
     text = "\n".join(lines)
     return f"{_comment(field.comment)}\n{text if field.is_on else f'#{text}'}"
 

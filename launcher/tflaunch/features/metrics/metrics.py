@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import psutil
 from prometheus_client import CollectorRegistry, start_http_server
@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from tflaunch.cli.arguments.spec import WholeNumber
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
-from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
+from tflaunch.explain.run_status import Status, TaskStatus
 from tflaunch.port_holder import LOOPBACK, why_unusable
 from tflaunch.runtime.watchers import Supervision, Watcher
 
@@ -21,6 +21,9 @@ _END_PATIENCE = 3.0  # seconds
 _PATIENCE = 3.0  # seconds that a scrape waits for the supervisor's answer
 
 _OF_TASKS: tuple[tuple[str, Callable[[TaskStatus], float | None], str], ...] = (
+    ("up", lambda task: task.state == "running" or task.waiting_since is not None, "Whether the task runs."),
+    ("listening", lambda task: task.listening, "Whether the task listens on its port."),
+    ("cpu_seconds", lambda task: task.cpu_seconds, "CPU time used."),
     ("resident_memory_bytes", lambda task: task.rss_bytes, "Memory in use."),
     ("gpu_memory_bytes", lambda task: task.gpu_bytes, "Memory in use on GPUs."),
     ("gpu_busy_percent", lambda task: task.gpu_percent, "Utilization of the GPUs on which the task runs."),
@@ -31,6 +34,10 @@ _OF_TASKS: tuple[tuple[str, Callable[[TaskStatus], float | None], str], ...] = (
     ("memory_full_timestamp_seconds", lambda task: task.memory_full_at, "When its host's memory is full at that rate."),
     ("refused_connections", lambda task: task.refused_connections, "Connections from outside the cluster, refused."),
 )
+_COUNTERS = ("tflaunch_restarts", "tflaunch_task_cpu_seconds", "tflaunch_supervisor_cpu_seconds")
+
+_Samples = Iterable[tuple[tuple[str, ...], "float | None"]]
+"""Values of a metric, each after those of its labels; None for one that is unknown."""
 
 
 def read_port(text: str) -> int:
@@ -92,71 +99,49 @@ class Metrics(Watcher):
 
 def families(status: Status, now: float) -> list[Metric]:
     """Return a status as metric families; ``now`` is in seconds since the epoch."""
-    run, tasks = status.run, status.tasks
-    phase = GaugeMetricFamily("tflaunch_job_phase", "1 for the phase of the job.", labels=["run", "phase"])
-    for known in Phase:
-        phase.add_metric([run, known.value], float(known.value == status.phase))
-    restarts = CounterMetricFamily("tflaunch_restarts", "Restarts of the gang.", labels=["run"])
-    restarts.add_metric([run], status.restarts)
-    waiting = GaugeMetricFamily(
-        "tflaunch_cluster_waiting_seconds",
-        "Seconds since the start of an attempt whose cluster has not formed.",
-        labels=["run"],
-    )
-    forming = status.forming
-    waiting.add_metric([run], 0.0 if forming is None else max(now - forming.since, 0.0))
-    return [phase, restarts, waiting, *_of_hosts(run, status.hosts), *_of_tasks(run, tasks), _own(run, tasks)]
+    run, forming = (status.run,), status.forming
+    waiting = 0.0 if forming is None else max(now - forming.since, 0.0)
+    phases = [((*run, each.value), each.value == status.phase) for each in Phase]
+    up = [((*run, host.host), host.state == "connected") for host in status.hosts]
+    silences = [((*run, host.host), host.silence) for host in status.hosts]
+    own = [((*run, task.task, name), value) for task in status.tasks for name, value in (task.metrics or {}).items()]
+    about = "Seconds since the start of an attempt whose cluster has not formed."
+    return [
+        _family("job_phase", "1 for the phase of the job.", ("run", "phase"), phases),
+        _family("restarts", "Restarts of the gang.", ("run",), [(run, status.restarts)]),
+        _family("cluster_waiting_seconds", about, ("run",), [(run, waiting)]),
+        _family("agent_up", "Whether the host's agent is connected.", ("run", "host"), up),
+        _family("link_silence_seconds", "Seconds since its last message.", ("run", "host"), silences),
+        *(
+            _family(
+                f"task_{name}",
+                text,
+                ("run", "task", "host"),
+                [((*run, task.task, task.host), value_of(task)) for task in status.tasks],
+            )
+            for name, value_of, text in _OF_TASKS
+        ),
+        _family("task_metric", "As the task reports it.", ("run", "task", "name"), own),
+    ]
 
 
 def _of_supervisor(run: str) -> list[Metric]:
     """Return what the supervisor itself, which is this process, uses."""
     process = psutil.Process()
-    times = process.cpu_times()
-    cpu = CounterMetricFamily("tflaunch_supervisor_cpu_seconds", "CPU time used by tflaunch.", labels=["run"])
-    cpu.add_metric([run], times.user + times.system)
-    memory = GaugeMetricFamily("tflaunch_supervisor_resident_memory_bytes", "Memory of tflaunch.", labels=["run"])
-    memory.add_metric([run], process.memory_info().rss)
-    return [cpu, memory]
+    times, memory = process.cpu_times(), process.memory_info().rss
+    return [
+        _family(
+            "supervisor_cpu_seconds", "CPU time used by tflaunch.", ("run",), [((run,), times.user + times.system)]
+        ),
+        _family("supervisor_resident_memory_bytes", "Memory of tflaunch.", ("run",), [((run,), memory)]),
+    ]
 
 
-def _of_hosts(run: str, hosts: Iterable[HostStatus]) -> list[Metric]:
-    labels = ["run", "host"]
-    up = GaugeMetricFamily("tflaunch_agent_up", "Whether the host's agent is connected.", labels=labels)
-    silence = GaugeMetricFamily("tflaunch_link_silence_seconds", "Seconds since its last message.", labels=labels)
-    for host in hosts:
-        up.add_metric([run, host.host], float(host.state == "connected"))
-        if host.silence is not None:
-            silence.add_metric([run, host.host], host.silence)
-    return [up, silence]
-
-
-def _of_tasks(run: str, tasks: Iterable[TaskStatus]) -> list[Metric]:
-    labels = ["run", "task", "host"]
-    up = GaugeMetricFamily("tflaunch_task_up", "Whether the task runs.", labels=labels)
-    cpu = CounterMetricFamily("tflaunch_task_cpu_seconds", "CPU time used.", labels=labels)
-    listening = GaugeMetricFamily("tflaunch_task_listening", "Whether the task listens on its port.", labels=labels)
-    found: list[Metric] = [up, listening, cpu]
-    for task in tasks:
-        about = [run, task.task, task.host]
-        up.add_metric(about, float(task.state == "running" or task.waiting_since is not None))
-        if task.listening is not None:
-            listening.add_metric(about, float(task.listening))
-        if task.cpu_seconds is not None:
-            cpu.add_metric(about, task.cpu_seconds)
-    for name, value_of, text in _OF_TASKS:
-        gauge = GaugeMetricFamily(f"tflaunch_task_{name}", text, labels=labels)
-        for task in tasks:
-            value = value_of(task)
-            if value is not None:
-                gauge.add_metric([run, task.task, task.host], value)
-        found.append(gauge)
-    return found
-
-
-def _own(run: str, tasks: Iterable[TaskStatus]) -> Metric:
-    """Return the metrics that programs report under their own names, such as a loss."""
-    own = GaugeMetricFamily("tflaunch_task_metric", "As the task reports it.", labels=["run", "task", "name"])
-    for task in tasks:
-        for name, value in (task.metrics or {}).items():
-            own.add_metric([run, task.task, name], value)
-    return own
+def _family(name: str, text: str, labels: Sequence[str], samples: _Samples) -> Metric:
+    name = f"tflaunch_{name}"
+    kind = CounterMetricFamily if name in _COUNTERS else GaugeMetricFamily
+    family = kind(name, text, labels=labels)
+    for values, value in samples:
+        if value is not None:
+            family.add_metric(values, float(value))
+    return family

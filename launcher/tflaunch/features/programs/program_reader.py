@@ -55,9 +55,6 @@ _HIDING = frozenset({"__import__", "eval", "exec", "import_module", "run_module"
 
 _SERVER = re.compile(r"(?<!ob)(?<!re)(?<!con)(?<!pre)serv(e|er|ers|ing)(?![a-z])", re.IGNORECASE)
 _OF_SERVERS = re.compile(r"parameter_?servers?\w*|ps_?servers?|num_?servers?", re.IGNORECASE)
-_PATH = re.compile(
-    r"(.*[-_])?(path|dir|directory|folder|file|root)s?|(log|out|model)dir|dataset|output|checkpoint|logs"
-)
 _TRAINING = ("apply_gradients", "fit_generator", "train_on_batch")
 _GLOBAL_BATCH = re.compile(r"_*global_?batch(_?size)?", re.IGNORECASE)
 _MODELS = frozenset({"Model", "Sequential", "applications", "load_model"})
@@ -106,7 +103,6 @@ class Program(NamedTuple):
         keras: where it imports Keras itself rather than that of TensorFlow, if it has models of no other Keras.
         fits: where it trains a model of Keras by `fit`.
         alone: where it trains, if it is certain that no other task has a part in that, whatever the cluster.
-        path_options: options of its command line that seem to be paths.
     """
 
     file: Path
@@ -124,7 +120,6 @@ class Program(NamedTuple):
     keras: Use | None = None
     fits: tuple[Use, ...] = ()
     alone: Use | None = None
-    path_options: tuple[str, ...] = ()
 
     def only_strategy(self, certainty: int = NEVER) -> Use | None:
         """Return where it makes its only strategy, at least as certainly as that; None if there may be another."""
@@ -245,7 +240,6 @@ class _Summary:
             keras=self._find_keras(),
             fits=tuple(use for call, use in self._uses() if _is_fit(call)),
             alone=self._find_training() if is_alone else None,
-            path_options=tuple(dict.fromkeys(self._find_path_options())),
         )
 
     def _beside(self) -> set[str]:
@@ -351,19 +345,6 @@ class _Summary:
                 if not getattr(node, "level", 0) and any(name.partition(".")[0] == "keras" for name in names):
                     return Use("keras", text.path, place.line)
         return None
-
-    def _find_path_options(self) -> Iterator[str]:
-        """Yield options of argparse and click, and flags of absl, whose names are those of paths."""
-        for call, _ in self._uses():
-            words = [str(each.value) for each in call.node.args if isinstance(each, ast.Constant)]
-            last = call.name.rpartition(".")[2]
-            if last == "DEFINE_string":
-                words = [f"--{word}" for word in words[:1]]
-            elif last not in ("add_argument", "option"):
-                continue
-            name = next((word for word in words if word.startswith("--")), "")
-            if _PATH.fullmatch(name.lstrip("-").lower()):
-                yield name
 
 
 def _is_fit(call: Call) -> bool:
