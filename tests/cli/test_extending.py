@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mutants.edits import copy_code
 from support.documents import blocks, run_block, shell_of
 from support.launch import PATIENCE, Launch, read_until, wait_for_end
 from support.releases import install
@@ -37,8 +38,20 @@ def install_feature(launch: Launch, name: str, declared: str, group: str = "tfla
 
 def test_the_package_of_the_page_works(launch: Launch) -> None:
     page = list(blocks(PAGE))
-    install(launch, {block.file: block.text for block in page if block.file})
-    (commands,) = (block for block in page if block.kind == "console")
+    install(launch, {block.file: block.text for block in page if block.file and "/" not in block.file})
+    commands, _ = (block for block in page if block.kind == "console")
+    run_block(commands._replace(mark=""), lambda *_: None, shell_of(launch))
+
+
+def test_the_folders_of_the_page_work(launch: Launch, tmp_path: Path) -> None:
+    """On both sides, beside the features that are there."""
+    launch.env["PYTHONPATH"] = copy_code(tmp_path)
+    page = list(blocks(PAGE))
+    for block in page:
+        if "/" in block.file:
+            (tmp_path / block.file).parent.mkdir(exist_ok=True)
+            (tmp_path / block.file).write_text(block.text)
+    _, commands = (block for block in page if block.kind == "console")
     run_block(commands._replace(mark=""), lambda *_: None, shell_of(launch))
 
 
