@@ -236,9 +236,13 @@ def served_fields() -> frozenset[str]:
 
 def find_host_maker(made: Spec | Plan) -> HostMaker | None:
     """Return what makes the hosts of a spec or plan; None if they exist already."""
-    makers = (engine for engine in engines().values() if engine.host_maker)
-    place = next((each.host_maker for each in makers if getattr(made, each.field, None) is not None), None)
-    return None if place is None else load(place)()
+    for engine in engines().values():
+        chosen = getattr(made, "host_maker", None)  # by the spec of a plan
+        is_meant = getattr(made, engine.field, None) is not None if chosen is None else chosen == engine.field
+        if engine.host_maker and is_meant:
+            maker: HostMaker = load(engine.host_maker)()
+            return maker
+    return None
 
 
 def task_starters() -> list[TaskStarter]:

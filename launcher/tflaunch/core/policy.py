@@ -274,7 +274,7 @@ def survivor_grace(plan: Plan) -> float:
 
 def join_limit(plan: Plan, now: float) -> float:
     """Return the time by which the next agent must have answered, if the last one did at ``now``."""
-    pending = 0.0 if plan.kubernetes is None else plan.kubernetes.pending
+    pending = 0.0 if plan.made_hosts is None else plan.made_hosts.limit
     return now + pending + plan.timeouts.connect + _JOIN_SLACK
 
 

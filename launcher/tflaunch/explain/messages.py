@@ -213,7 +213,7 @@ def _start_news(before: Job, event: TaskStarted, after: Job, logs: Logs) -> list
     """Return messages about a started task: the run's name with the first, and unmet requests."""
     is_first = after.phase is Phase.RUNNING and not after.attempt and not before.tasks.count(HAS_RUN)
     plan = after.plan
-    where = f"; logs: tflaunch logs {after.run}" if plan.is_supervised_in_cluster else f", logs in {logs.place}"
+    where = f"; logs: tflaunch logs {after.run}" if plan.is_supervised_elsewhere else f", logs in {logs.place}"
     about = f"run {after.run}: {counted(len(plan.tasks or plan.sidecars), 'task')}{where}"
     notes = [*_preload_news(before, event), *_version_news(before, event, after)]
     return [about, *notes] if is_first else notes

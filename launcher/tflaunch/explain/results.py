@@ -16,7 +16,7 @@ def where_results_are(job: Job) -> list[str]:
     """
     if job.plan.collect:
         return []
-    if job.plan.kubernetes is not None:
+    if job.plan.made_hosts is not None:
         is_lost = any(host.code for host in job.hosts.values())
         return [f"{_FIRST} deleted with the pods; `collect` brings files here"] * is_lost
     moved = attempts.moved(job.original, job.places)

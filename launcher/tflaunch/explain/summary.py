@@ -77,7 +77,7 @@ def _ended(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown:
     lines += [f"not restarted: {found.not_restarted}"] if found.not_restarted else []
     if found.has_logs:
         lines += _moves(job)
-        lines += [] if job.plan.is_supervised_in_cluster else [f"logs: {logs}"]
+        lines += [] if job.plan.is_supervised_elsewhere else [f"logs: {logs}"]
         lines += [f"next: tflaunch logs {job.run} {found.task}"] if found.task else []
         lines += where_results_are(job)
     return "\n".join(lines)
@@ -135,7 +135,7 @@ def failure(job: Job, tail: Callable[[str, int], list[str]], known: Annotations)
     elif cause is Cause.NAMES:
         hint = preflight.NAME_REMEDY
     sentence = cause_of_restart(job, tail)
-    if job.original.kubernetes is not None and _LITTLE_MEMORY in sentence:
+    if job.original.made_hosts is not None and _LITTLE_MEMORY in sentence:
         hint = _MORE_MEMORY
     not_formed, remedy = ((), None) if is_task else _not_formed(job, known)
     victims = [name for name, task in job.tasks.items() if task.is_stopping and name != culprit.name]
@@ -235,7 +235,7 @@ def _hint_about_start(culprit: Culprit, plan: Plan) -> str | None:
     if culprit.code == _NOT_FOUND and culprit.message.endswith(".py'"):
         return _INTERPRET
     if culprit.code == _NOT_FOUND:
-        return _remedy_for_missing(culprit) if plan.kubernetes is None else _IN_IMAGE
+        return _remedy_for_missing(culprit) if plan.made_hosts is None else _IN_IMAGE
     if culprit.code != _NOT_EXECUTABLE:
         return None
     if culprit.message.startswith("working directory "):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from tflaunch.clusterspec.values import Address
 from tflaunch.errors import TRAINS_ALONE, Problem
@@ -23,13 +23,6 @@ OWN_PORT = "{port}"
 
 FENCED, FENCED_OR_FAIL, PRIVATE, OPEN = "fenced", "fenced-or-fail", "private", "open"
 """Who may reach the tasks' ports: the cluster's hosts; the same, or the job does not run; its tasks only; everybody."""
-
-POD = "kubernetes"
-"""The engine of hosts that are pods (see `KubernetesPlan`)."""
-
-POD_CONTAINER = "tensorflow"
-"""The container of a pod in which its task runs."""
-
 
 Seconds = Annotated[float, Range(-(2.0**40), 2.0**40)]
 """A duration."""
@@ -115,41 +108,34 @@ class HostPlan(NamedTuple):
     @property
     def inherits_environment(self) -> bool:
         """Whether tasks have their agent's environment: that of a user's shell, a job or a container."""
-        return self.is_like_here or self.docker is not None or self.is_pod
-
-    @property
-    def is_pod(self) -> bool:
-        """Whether the host is a pod with the host's name."""
-        return self.engine == POD
+        return self.is_like_here or self.docker is not None or is_made(self.engine)
 
 
-class KubernetesPlan(NamedTuple):
-    """The cluster whose pods are the hosts, and the objects from which it makes them.
+def _json_object(name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"field {name!r} must be an object")  # noqa: TRY004 - what was stored is a value
+    return value
 
-    ``name`` is that of the Service that owns the others; ``objects`` is their JSON, "" if they exist; ``pending``: the
-    limit for a pod to run, in seconds. ``context``, ``namespace`` and ``config`` (KUBECONFIG) are for kubectl, None for
-    its default. Of a supervisor in the cluster: ``launcher`` is the image, ``run_volume`` the PersistentVolumeClaim
-    with its run directories, if there is one, and ``keep`` how long its pod keeps the directory of a run that has
-    ended, in seconds.
+
+def is_made(engine: str | None) -> bool:
+    """Whether hosts of an engine are made for the run, in containers: one that has found them names a handle."""
+    return engine is not None and ":" not in engine
+
+
+class MadeHosts(NamedTuple):
+    """The hosts of a run that makes its own, in containers, one for each process.
+
+    ``maker`` is the field of the spec that has chosen what makes them (see `find_host_maker`), and ``data`` the part of
+    the plan that only this reads. ``limit``: how long a host may take to exist, in seconds. ``port_forward``: the
+    command that forwards a port to this machine, without the names of host and port. ``by_another``: another
+    supervisor makes them, and paths of the run's files are those on its machine.
     """
 
-    name: str
-    objects: str
-    pending: Seconds
-    context: str | None = None
-    namespace: str | None = None
-    config: str | None = None
-    launcher: str | None = None
-    run_volume: str | None = None
-    keep: Seconds = 0.0
-
-    def command(self, *arguments: str) -> list[str]:
-        """Return the argv of a kubectl command for this cluster and namespace."""
-        argv = [] if self.config is None else ["env", f"KUBECONFIG={self.config}"]
-        argv.append("kubectl")
-        argv += [] if self.context is None else [f"--context={self.context}"]
-        argv += [] if self.namespace is None else [f"--namespace={self.namespace}"]
-        return [*argv, *arguments]
+    maker: str
+    data: Annotated[Mapping[str, Any], _json_object]
+    limit: Seconds = 0.0
+    port_forward: tuple[str, ...] = ()
+    by_another: bool = False
 
 
 class SyncPlan(NamedTuple):
@@ -253,7 +239,7 @@ class _Fields(NamedTuple):
     secrets: Mapping[str, SecretSource] = {}
     collect: tuple[str, ...] = ()
     notify: NotifyPlan | None = None
-    kubernetes: KubernetesPlan | None = None
+    made_hosts: MadeHosts | None = None
     checkpoints: CheckpointsPlan | None = None
     matrix: Mapping[str, str] = {}
     spares: tuple[str, ...] = ()
@@ -282,9 +268,14 @@ class Plan(_Fields):
         return self.timeouts.lease
 
     @property
-    def is_supervised_in_cluster(self) -> bool:
-        """Whether paths of the run's files are those in a pod: another supervisor has made the pods of the tasks."""
-        return self.kubernetes is not None and not self.kubernetes.objects
+    def host_maker(self) -> str:
+        """The field of the spec that has chosen what makes the hosts; "" if they exist."""
+        return "" if self.made_hosts is None else self.made_hosts.maker
+
+    @property
+    def is_supervised_elsewhere(self) -> bool:
+        """Whether paths of the run's files are those of another machine."""
+        return self.made_hosts is not None and self.made_hosts.by_another
 
     def processes(self) -> tuple[TaskPlan, ...]:
         """Return tasks and sidecars together."""

@@ -16,7 +16,7 @@ from tflaunch.clusterspec.templates import quote
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.plan import gpu_shares
 from tflaunch.plan.gpu_shares import Member
-from tflaunch.plan.model import AUTO, POD, Machine
+from tflaunch.plan.model import AUTO, Machine, is_made
 from tflaunch.plan.tf_config import has_cluster, members
 
 BY_AGENTS = ("TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", "TFLAUNCH_LEGACY_KERAS")
@@ -199,7 +199,7 @@ class Environments:
             return {} if directory is None else {"PATH": quote(path)}
         settings = self._spec.host(host)
         directory, slash, _ = (settings.python or "").rpartition("/")
-        if (settings.docker is None and settings.engine != POD) or not slash:
+        if (settings.docker is None and not is_made(settings.engine)) or not slash:
             return {}
         directory = quote(directory)
         if directory.startswith("~"):

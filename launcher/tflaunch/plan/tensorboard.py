@@ -99,8 +99,8 @@ def reach(plan: Plan, port: int) -> Reach:
         return Reach(url)
     if host.docker is not None:
         return Reach(url, host.host, container=host.docker)
-    if plan.kubernetes is not None:
-        return Reach(url, host.host, tunnel=shlex.join(plan.kubernetes.command("port-forward", host.host, str(port))))
+    if plan.made_hosts is not None:
+        return Reach(url, host.host, tunnel=shlex.join([*plan.made_hosts.port_forward, host.host, str(port)]))
     return Reach(url, host.host, tunnel=_tunnel(host, port))
 
 

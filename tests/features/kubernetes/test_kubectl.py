@@ -16,9 +16,9 @@ from support.signals import ENDING
 from support.specs import clustered
 from tflaunch.errors import TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, kubectl, launcher_note, launcher_objects
+from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of, made_in
 from tflaunch.features.kubernetes.found_runs import find_runs
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
-from tflaunch.plan.model import KubernetesPlan
 from tflaunch.private_files import user_name
 from tflaunch_worker.readable import signal_name
 
@@ -75,7 +75,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kubectl:
     return Kubectl(tmp_path)
 
 
-PLAN = clustered({"worker": 1})._replace(kubernetes=CLUSTER)
+PLAN = clustered({"worker": 1})._replace(made_hosts=made_in(CLUSTER))
 VIEWED = ("config view", 0, json.dumps(VIEW), "")
 MADE = ("create", 0, "", "")
 
@@ -99,8 +99,7 @@ def test_objects_have_their_run_and_the_program(fake: Kubectl) -> None:
     """What Kubernetes refuses leaves nothing."""
     fake.answers(VIEWED, MADE)
     plan = cluster_objects.create(PLAN, RUN)
-    assert plan.kubernetes is not None
-    assert plan.kubernetes.context == "lab"
+    assert cluster_of(plan).context == "lab"
     _, (_, created) = fake.calls()
     service, workers = json.loads(created)["items"]
     assert service["metadata"] == {"name": "job-6789", "labels": {"a": "b", RUN_LABEL: RUN}}

@@ -19,12 +19,12 @@ from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.discovery import prepare
 from tflaunch.errors import SupervisedElsewhereError
 from tflaunch.features.kubernetes import cluster_runs, kubectl, launcher_note, launcher_objects, pods
+from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of
 from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL
 from tflaunch.features.kubernetes.location import KubernetesRun
 from tflaunch.features.kubernetes.run_archive import ArchiveError, unpack_archive, write_archive
 from tflaunch.plan import planner
-from tflaunch.plan.model import KubernetesPlan
 from tflaunch.store.run_dir import RunDirectory
 
 pytestmark = pytest.mark.unit
@@ -37,9 +37,7 @@ def cluster(**fields: Any) -> KubernetesPlan:
     data: dict[str, Any] = {"name": "night-ly", "cluster": {"chief": 1, "worker": 2, "ps": 1}, "workdir": "/code"}
     data |= {"container": {"image": "train:1"}, "kubernetes": {"namespace": "team", **fields}}
     spec, _ = prepare.complete("spec", Path(), made({**data, "command": "python train.py"}))
-    found = pods.with_cluster(spec, planner.make_plan(spec, DIRECTORY, MACHINE)).kubernetes
-    assert found is not None
-    return found
+    return cluster_of(pods.with_cluster(spec, planner.make_plan(spec, DIRECTORY, MACHINE)))
 
 
 def objects(plan: KubernetesPlan) -> list[dict[str, Any]]:

@@ -27,12 +27,13 @@ from tflaunch.explain import results
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.features.kubernetes import cluster_check, kubectl, pod_ends, pods
 from tflaunch.features.kubernetes import pod_connectors as transport
+from tflaunch.features.kubernetes.cluster import NAME, POD_CONTAINER, KubernetesPlan, cluster_of
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
 from tflaunch.features.kubernetes.pod_watch import PodWatch
 from tflaunch.features.kubernetes.quantities import amount, in_words
 from tflaunch.plan import lint, planner, serialize, tensorboard
-from tflaunch.plan.model import POD_CONTAINER, KubernetesPlan, Plan
+from tflaunch.plan.model import Plan
 from tflaunch.transport.base import AgentGoneError, LinkError
 
 pytestmark = pytest.mark.unit
@@ -70,8 +71,7 @@ def _plan(**changes: Any) -> Plan:
 
 
 def _sets(**changes: Any) -> dict[str, dict[str, Any]]:
-    cluster = _plan(**changes).kubernetes
-    assert cluster is not None
+    cluster = cluster_of(_plan(**changes))
     _, *sets = json.loads(cluster.objects)
     return {one["metadata"]["name"]: one for one in sets}
 
@@ -82,7 +82,7 @@ def test_each_task_has_a_pod_with_a_name_of_the_service() -> None:
     addresses = {process.task.replace(":", "-"): str(process.address) for process in plan.tasks}
     assert addresses == {name: f"night-ly-{name}.night-ly:{port}" for name, port in ports.items()}
     assert [process.host for process in plan.sidecars] == ["night-ly-data-a-0"]
-    assert all(host.is_pod and host.inherits_environment and not host.is_local for host in plan.hosts)
+    assert all(host.engine == NAME and host.inherits_environment and not host.is_local for host in plan.hosts)
     assert not any(plan.is_warm_host(host.host) for host in plan.hosts)
     assert all(host.docker is None for host in plan.hosts)
     worker = plan.find("worker:0")
@@ -122,9 +122,8 @@ def test_a_stateful_set_for_each_role_and_sidecar() -> None:
 def test_the_plan_is_kept_as_a_whole() -> None:
     plan = _plan()
     assert serialize.from_json(serialize.as_json(plan)) == plan
-    assert policy.join_limit(plan, 0.0) == 300.0 + policy.join_limit(plan._replace(kubernetes=None), 0.0)
-    assert plan.kubernetes is not None
-    assert plan.kubernetes._replace(objects="") == KubernetesPlan(
+    assert policy.join_limit(plan, 0.0) == 300.0 + policy.join_limit(plan._replace(made_hosts=None), 0.0)
+    assert cluster_of(plan)._replace(objects="") == KubernetesPlan(
         "night-ly", "", 300.0, "lab", launcher="ghcr.io/ann/train:1", keep=3600.0
     )
     assert lint.unused_image(_spec(), None) == []
@@ -391,9 +390,8 @@ def test_a_pod_that_runs_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_pods_of_a_run_have_names_that_those_of_the_run_before_have_not() -> None:
     run = "night-ly-20260102-030405-6789"
     plan = pods.for_run(_plan(), run)
-    assert plan.kubernetes is not None
-    service, *sets = json.loads(plan.kubernetes.objects)
-    assert service["metadata"]["name"] == plan.kubernetes.name == "night-ly-6789"
+    service, *sets = json.loads(cluster_of(plan).objects)
+    assert service["metadata"]["name"] == cluster_of(plan).name == "night-ly-6789"
     assert service["spec"]["selector"] == {RUN_LABEL: run}
     assert {each["spec"]["serviceName"] for each in sets} == {"night-ly-6789"}
     for each in sets:
@@ -467,8 +465,7 @@ def problems(resources: dict[str, Any], *known: dict[str, Any], **fields: Any) -
         "kubernetes": fields,
     }
     spec, _ = prepare.complete("spec", Path(), made(data))
-    cluster = pods.with_cluster(spec, planner.make_plan(spec, DIRECTORY, MACHINE)).kubernetes
-    assert cluster is not None
+    cluster = cluster_of(pods.with_cluster(spec, planner.make_plan(spec, DIRECTORY, MACHINE)))
     rules, nodes = [[each for each in known if (each["kind"] == "Node") is is_node] for is_node in (False, True)]
     found = cluster_check.resource_problems(spec, cluster_check.groups(cluster), rules, nodes)
     return [f"{problem.where}: {problem.message}" for problem in found]

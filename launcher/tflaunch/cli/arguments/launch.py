@@ -99,7 +99,7 @@ def check_extras(launching: Launching) -> None:
 def _runs_on(launching: Launching, engine: str) -> bool:
     """Whether a run is for this engine, or may be, as long as its spec is not read."""
     field = engines()[engine].field
-    chosen = bool(field) and (launching.plan is None or getattr(launching.plan, field) is not None)
+    chosen = bool(field) and (launching.plan is None or launching.plan.host_maker == field)
     return launching.engine == engine or (launching.engine is None and chosen)
 
 

@@ -116,12 +116,12 @@ def _verdict(shown: Diagnosis) -> str:
 def _pods_made(plan: Plan, check: str) -> Iterator[Plan]:
     """Make the pods of a plan for Kubernetes, as `up` would, and delete them on exit."""
     maker = find_host_maker(plan)
-    if maker is None or plan.kubernetes is None:
+    if maker is None or plan.made_hosts is None:
         yield plan
         return
     maker.require_permissions(plan)
-    pending = min(plan.kubernetes.pending, _POD_PATIENCE)
-    made = maker.create_hosts(plan._replace(kubernetes=plan.kubernetes._replace(pending=pending)), check)
+    limit = min(plan.made_hosts.limit, _POD_PATIENCE)
+    made = maker.create_hosts(plan._replace(made_hosts=plan.made_hosts._replace(limit=limit)), check)
     with maker.deleted_after(made, check, say):
         yield made
 

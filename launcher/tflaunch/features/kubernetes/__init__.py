@@ -31,11 +31,13 @@ FEATURE = Feature(
     starting=(
         Starting(
             "tflaunch.features.kubernetes.start_detached:start_in_cluster",
-            lambda run: run.plan is not None and run.plan.kubernetes is not None and run.options.detach,
+            lambda run: run.plan is not None and run.plan.host_maker == "kubernetes" and run.options.detach,
         ),
     ),
     watchers=(
-        Watching("tflaunch.features.kubernetes.pod_ends:PodEnds", lambda run: run.job.original.kubernetes is not None),
+        Watching(
+            "tflaunch.features.kubernetes.pod_ends:PodEnds", lambda run: run.job.original.host_maker == "kubernetes"
+        ),
     ),
     verbs={"launcher": Verb("tflaunch.features.kubernetes.launcher:launcher")},
 )

@@ -11,9 +11,9 @@ from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_PREFLIGHT, Problem, TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, kubectl, launcher_objects, pods
+from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.kubernetes.quantities import amount, in_words
-from tflaunch.plan.model import KubernetesPlan
 from tflaunch.runtime.submitting import SpecOrder
 
 _FIELDS = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
@@ -44,7 +44,7 @@ def problems_on_cluster(file: SpecFile, order: SpecOrder) -> list[Problem]:
         TflaunchError: the cluster does not answer.
     """
     spec, problems = prepare.read_spec(file, order.settings, order.name, order.command, is_offline=True)
-    planned = prepare.make_plan(Path(order.directory), spec).kubernetes
+    planned = cluster_of(prepare.make_plan(Path(order.directory), spec))
     assert planned is not None
     try:
         cluster = kubectl.pinned(planned)

@@ -15,11 +15,12 @@ from tflaunch.client.secret_values import read_secrets
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError
 from tflaunch.feature import features
 from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl, launcher_note, launcher_objects, pods
+from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of, made_in
 from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.kubernetes.run_archive import add_file
 from tflaunch.plan import serialize
-from tflaunch.plan.model import KubernetesPlan, Plan, SecretSource
+from tflaunch.plan.model import Plan, SecretSource
 from tflaunch.private_files import user_name
 from tflaunch.runtime import launch
 from tflaunch.store.run_dir import RunDirectory
@@ -39,19 +40,19 @@ def start(plan: Plan, directory: RunDirectory, say: Callable[[str], None], is_qu
     """
     path, run = directory.path, directory.run
     plan = pods.for_run(plan, run)
-    assert plan.kubernetes is not None
-    if plan.checkpoints is not None and plan.kubernetes.run_volume is None:
+    planned = cluster_of(plan)
+    if plan.checkpoints is not None and planned.run_volume is None:
         say(
             "warning: the copies of checkpoints are lost with the launcher's pod; name a PersistentVolumeClaim as"
             " kubernetes.run_volume"
         )
     try:
-        cluster = kubectl.pinned(plan.kubernetes)
+        cluster = kubectl.pinned(planned)
         parts = launcher_objects.split_order(_order(plan, cluster, directory))
         launcher_note.write_note(path, cluster)  # before, since an interrupted kubectl may have created the Job
         owner = _create_job(cluster, directory, len(parts))
         launcher_note.write_note(path, cluster)  # a command that saw no Job has removed it
-        cluster_objects.create_owned(plan._replace(kubernetes=cluster), run, owner)
+        cluster_objects.create_owned(plan._replace(made_hosts=made_in(cluster)), run, owner)
         _create_owned(cluster, run, parts, owner)
         job = launcher_objects.launcher_name(cluster)
         kubectl.run_kubectl(cluster, "patch", "job", job, "--type=merge", '--patch={"spec":{"parallelism":1}}')
@@ -85,7 +86,7 @@ def _order(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory) -> byte
         run_record.write(directory.path, plan)  # of the code as it is here
     there = cluster._replace(objects="", context=None, config=None)
     sources = {name: SecretSource(env=name) for name in plan.secrets}
-    ordered = serialize.as_json(plan._replace(kubernetes=there, secrets=sources))
+    ordered = serialize.as_json(plan._replace(made_hosts=made_in(there), secrets=sources))
     files = [] if code is None else code.export(directory.path)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz", dereference=True) as archive:

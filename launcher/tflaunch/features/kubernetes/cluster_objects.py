@@ -12,8 +12,9 @@ from typing import Any
 
 from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
 from tflaunch.features.kubernetes import kubectl, pods
+from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of, made_in
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
-from tflaunch.plan.model import KubernetesPlan, Plan
+from tflaunch.plan.model import Plan
 
 _KINDS = "statefulsets,services,pods"
 _DELETE_PATIENCE = 120.0  # seconds for Kubernetes to take a request
@@ -35,9 +36,8 @@ def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -
 
     They are deleted with the object to which ``owner`` refers, if one is given. Errors are those of `create`.
     """
-    assert plan.kubernetes is not None
     try:
-        cluster = kubectl.pinned(plan.kubernetes)
+        cluster = kubectl.pinned(cluster_of(plan))
         things = [_completed(thing) for thing in json.loads(cluster.objects)]
         try:
             for thing in things if owner else ():
@@ -51,7 +51,7 @@ def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -
     except KubectlError as error:
         message = f"Kubernetes does not make the pods: {error}; {REMEDY}"
         raise TflaunchError(message, EXIT_PREFLIGHT) from None
-    return plan._replace(kubernetes=cluster)
+    return plan._replace(made_hosts=made_in(cluster))
 
 
 def _has_fields_of_users(things: Iterable[Mapping[str, Any]]) -> bool:

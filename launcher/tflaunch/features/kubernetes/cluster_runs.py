@@ -12,14 +12,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tflaunch import private_files
+from tflaunch import private_files, records
 from tflaunch.client.file_tree import delete_tree, is_directory
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.kubernetes import kubectl, launcher_note, launcher_objects
+from tflaunch.features.kubernetes.cluster import KubernetesPlan, made_in
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
 from tflaunch.features.kubernetes.run_archive import ArchiveError, unpack_archive
-from tflaunch.plan.model import KubernetesPlan
 from tflaunch.store.run_dir import JOURNAL_NAME
 from tflaunch_worker import linux
 from tflaunch_worker.printable import printable
@@ -233,7 +233,8 @@ def _move_home(directory: Path, cluster: KubernetesPlan) -> None:
     record = json.loads(first)
     record["logs"] = str(directory / "logs")
     about = {"context": cluster.context, "namespace": cluster.namespace, "config": cluster.config}
-    record["plan"]["kubernetes"].update(about)
+    made = record["plan"]["made_hosts"]
+    record["plan"]["made_hosts"] = records.as_json(made_in(KubernetesPlan(**{**made["data"], **about})))
     head = json.dumps(record, separators=(",", ":")).encode()
     private_files.write_text(path, (head + b"\n" + rest).decode("utf-8", "surrogateescape"))
 

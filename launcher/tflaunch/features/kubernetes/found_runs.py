@@ -12,9 +12,9 @@ from tflaunch.cli.arguments.spec import say
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.wording import listed
 from tflaunch.features.kubernetes import kubectl, launcher_note, launcher_objects
+from tflaunch.features.kubernetes.cluster import KubernetesPlan
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.kubernetes.pods import label
-from tflaunch.plan.model import KubernetesPlan
 from tflaunch.private_files import user_name
 from tflaunch.store import run_names
 from tflaunch.store.run_dir import runs_directory

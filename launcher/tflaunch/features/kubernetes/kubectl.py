@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from tflaunch.plan.model import POD_CONTAINER, KubernetesPlan
+from tflaunch.features.kubernetes.cluster import POD_CONTAINER, KubernetesPlan
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words, exit_words
 

@@ -24,7 +24,7 @@ def launcher() -> None:
 def supervise(run: str, name: str, namespace: str) -> int:
     """Supervise RUN, whose Service is NAME, as the first process of a pod."""
     from tflaunch.features.kubernetes import launcher_pod
-    from tflaunch.plan.model import KubernetesPlan
+    from tflaunch.features.kubernetes.cluster import KubernetesPlan
 
     cluster = KubernetesPlan(name, "", 0.0, namespace=namespace or None)
     return launcher_pod.supervise_in_pod(run, cluster, say)

@@ -10,7 +10,7 @@ from tflaunch import private_files
 from tflaunch_worker import wire
 
 if TYPE_CHECKING:
-    from tflaunch.plan.model import KubernetesPlan
+    from tflaunch.features.kubernetes.cluster import KubernetesPlan
 
 _NAME = "launcher.json"
 
@@ -39,7 +39,7 @@ def read_note(directory: Path) -> KubernetesPlan | None:
 
 def from_text(text: bytes) -> KubernetesPlan:
     """Return what `as_text` has recorded; raise a TypeError or ValueError for anything else."""
-    from tflaunch.plan.model import KubernetesPlan  # few runs need it
+    from tflaunch.features.kubernetes.cluster import KubernetesPlan  # few runs need it
 
     return KubernetesPlan(**wire.parse(text))
 

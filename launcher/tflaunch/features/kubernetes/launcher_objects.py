@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tflaunch.features.kubernetes import launcher_note
+from tflaunch.features.kubernetes.cluster import POD_CONTAINER, KubernetesPlan
 from tflaunch.features.kubernetes.pods import label
-from tflaunch.plan.model import POD_CONTAINER, KubernetesPlan
 
 LAUNCHER_LABEL = "tflaunch/launcher"
 """The label with the name of the run on the objects of its supervisor, which outlive those of its tasks."""

@@ -23,10 +23,11 @@ from tflaunch import __version__, interrupts, private_files
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, kubectl, launcher_objects
+from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.kubernetes.run_archive import unpack_archive
 from tflaunch.plan import serialize
-from tflaunch.plan.model import KubernetesPlan, Plan
+from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store import journal, run_lock
@@ -107,8 +108,7 @@ class _Launcher:
         except TflaunchError as error:
             self._finish(error.exit_code, str(error))
             return error.exit_code
-        assert order.plan.kubernetes is not None
-        self._keep_directory(since + order.plan.kubernetes.keep)
+        self._keep_directory(since + cluster_of(order.plan).keep)
         return code
 
     def leave(self) -> None:

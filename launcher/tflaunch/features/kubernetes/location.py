@@ -10,9 +10,9 @@ from typing import Any
 from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import EXIT_INTERNAL, SupervisedElsewhereError, TflaunchError
 from tflaunch.features.kubernetes import cluster_runs, launcher_note
+from tflaunch.features.kubernetes.cluster import KubernetesPlan
 from tflaunch.features.kubernetes.cluster_runs import Executed, LauncherState, Whereabouts
 from tflaunch.features.kubernetes.kubectl import KubectlError
-from tflaunch.plan.model import KubernetesPlan
 
 _THERE = ("ps", "logs", "attach", "wait", "down", "events", "explain", "stacks", "restart", "kill", "exec")
 """The commands that run beside the supervisor."""

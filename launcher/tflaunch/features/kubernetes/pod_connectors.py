@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from tflaunch.features.kubernetes import kubectl
+from tflaunch.features.kubernetes.cluster import KubernetesPlan
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
 from tflaunch.features.kubernetes.pod_state import PodState
 from tflaunch.features.kubernetes.pod_watch import PodWatch
-from tflaunch.plan.model import HostPlan, KubernetesPlan
+from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.command import CommandAccess, CommandConnector, CommandConnectors, CommandLink
 from tflaunch_worker.readable import duration_words

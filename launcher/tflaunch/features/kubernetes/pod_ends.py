@@ -11,6 +11,7 @@ from tflaunch.core.annotations import HostEndExplained
 from tflaunch.core.host_state import HostPhase, HostState
 from tflaunch.core.job_state import Job
 from tflaunch.features.kubernetes import kubectl
+from tflaunch.features.kubernetes.cluster import cluster_of
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Found, Supervision, Watcher
@@ -32,8 +33,7 @@ class PodEnds(Watcher):
     """Explains the ends of pods of one run."""
 
     def __init__(self, supervision: Supervision) -> None:
-        assert supervision.job.original.kubernetes is not None
-        self._cluster = supervision.job.original.kubernetes
+        self._cluster = cluster_of(supervision.job.original)
         self._mailbox = supervision.mailbox
         self._hosts: Mapping[str, HostState] = supervision.job.hosts
         self._asking: set[str] = set()

@@ -10,7 +10,8 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.discovery.host_maker import HostMaker
 from tflaunch.errors import Problem
 from tflaunch.features.kubernetes import pods
-from tflaunch.plan.model import Plan
+from tflaunch.features.kubernetes.cluster import cluster_of
+from tflaunch.plan.model import Plan, is_made
 
 
 class PodHosts(HostMaker):
@@ -32,8 +33,7 @@ class PodHosts(HostMaker):
         """Raise a `TflaunchError` if this user may not create pods."""
         from tflaunch.features.kubernetes import cluster_objects
 
-        assert plan.kubernetes is not None
-        cluster_objects.require_permissions(plan.kubernetes)
+        cluster_objects.require_permissions(cluster_of(plan))
 
     def create_hosts(self, plan: Plan, run: str) -> Plan:
         """Create these objects, unless another process does.
@@ -43,21 +43,19 @@ class PodHosts(HostMaker):
         """
         from tflaunch.features.kubernetes import cluster_objects
 
-        is_ours = plan.kubernetes is not None and plan.kubernetes.objects
+        is_ours = cluster_of(plan).objects
         return cluster_objects.create(plan, run) if is_ours else plan
 
     def deleted_after(self, plan: Plan, run: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
         """Delete these objects on exit."""
         from tflaunch.features.kubernetes import cluster_objects
 
-        assert plan.kubernetes is not None
-        return cluster_objects.deleted_after(plan.kubernetes, run, say)
+        return cluster_objects.deleted_after(cluster_of(plan), run, say)
 
     def connectors_for(self, plan: Plan, run: str) -> dict[str, Any]:
         """Return the connector of each pod."""
         from tflaunch.features.kubernetes.pod_connectors import PodConnectors
 
-        assert plan.kubernetes is not None
-        hosts = [host for host in plan.hosts if host.is_pod]
-        connectors = PodConnectors(plan.kubernetes, run, hosts, plan.timeouts.connect)
+        hosts = [host for host in plan.hosts if is_made(host.engine)]
+        connectors = PodConnectors(cluster_of(plan), run, hosts, plan.timeouts.connect)
         return {host.host: connectors.connector_to(host) for host in hosts}

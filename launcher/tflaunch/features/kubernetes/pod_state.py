@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from tflaunch.plan.model import POD_CONTAINER
+from tflaunch.features.kubernetes.cluster import POD_CONTAINER
 
 _IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _JUST_STARTING = ("ContainerCreating", "PodInitializing")

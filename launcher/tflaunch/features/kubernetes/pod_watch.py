@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tflaunch.features.kubernetes import kubectl, pod_state
+from tflaunch.features.kubernetes.cluster import KubernetesPlan
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.kubernetes.pod_state import PodState
-from tflaunch.plan.model import KubernetesPlan
 
 _FRESH = 0.1  # seconds
 _WARNINGS_AFTER = 2.0  # seconds; most pods run by then, and need no look at their warnings

@@ -15,10 +15,11 @@ from typing import Any
 from tflaunch.clusterspec.model import Host, Kubernetes, Resources, Spec
 from tflaunch.clusterspec.values import Address
 from tflaunch.errors import Problem
+from tflaunch.features.kubernetes.cluster import NAME, POD_CONTAINER, KubernetesPlan, cluster_of, made_in
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL
 from tflaunch.plan import placement
 from tflaunch.plan.gpu_shares import gpus_given
-from tflaunch.plan.model import POD, POD_CONTAINER, SIDECAR, KubernetesPlan, Plan, TaskPlan
+from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 
 _SIGNS = re.compile(r"[^a-z0-9]+")
 _LONGEST_NAME = 40  # the name of the run is a label value: 63 characters
@@ -109,7 +110,7 @@ def placed(spec: Spec) -> Spec:
     def pod(group: str, index: int, host: str) -> str:
         name = f"{job}-{label(group)}-{index}"
         settings = spec.host(host).only("env", "gpus", "python", "workdir")
-        hosts[name] = settings.model_copy(update={"engine": POD, "address": f"{name}.{job}"})
+        hosts[name] = settings.model_copy(update={"engine": NAME, "address": f"{name}.{job}"})
         return name
 
     cluster = {
@@ -128,8 +129,8 @@ def for_run(plan: Plan, run: str) -> Plan:
     Pods ``mnist-worker-0`` of run ``mnist-20260102-030405-6789`` become ``mnist-6789-worker-0``, in Service
     ``mnist-6789``. Pods of an earlier run may still end while those of the next one begin.
     """
-    assert plan.kubernetes is not None
-    job = plan.kubernetes.name
+    cluster = cluster_of(plan)
+    job = cluster.name
     own = f"{job[:_LONGEST_PREFIX].rstrip('-')}-{run.rpartition('-')[2]}"
 
     def name(host: str) -> str:
@@ -141,7 +142,7 @@ def for_run(plan: Plan, run: str) -> Plan:
             place = place._replace(host=f"{name(process.host)}.{own}")
         return process._replace(host=name(process.host), address=place)
 
-    things = json.loads(plan.kubernetes.objects)
+    things = json.loads(cluster.objects)
     for thing in things:
         thing["metadata"]["name"] = name(thing["metadata"]["name"])
         if thing["kind"] == "Service":
@@ -156,7 +157,7 @@ def for_run(plan: Plan, run: str) -> Plan:
         tasks=tuple(map(placed, plan.tasks)),
         sidecars=tuple(map(placed, plan.sidecars)),
         hosts=tuple(host._replace(host=name(host.host), address=f"{name(host.host)}.{own}") for host in plan.hosts),
-        kubernetes=plan.kubernetes._replace(name=own, objects=json.dumps(things)),
+        made_hosts=made_in(cluster._replace(name=own, objects=json.dumps(things))),
     )
 
 
@@ -193,7 +194,7 @@ def with_cluster(spec: Spec, plan: Plan) -> Plan:
         run_volume=kubernetes.run_volume,
         keep=kubernetes.keep,
     )
-    return plan._replace(kubernetes=cluster)
+    return plan._replace(made_hosts=made_in(cluster))
 
 
 def labels(job: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tflaunch.clusterspec.values import LOCALHOST, split_address
 from tflaunch.plan.gpu_shares import HIDDEN
-from tflaunch.plan.model import SIDECAR, HostPlan, Plan, TaskPlan
+from tflaunch.plan.model import SIDECAR, HostPlan, Plan, TaskPlan, is_made
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -28,7 +28,7 @@ def machine_of(host: HostPlan) -> str | None:
     """Return the name of a host's machine, the same for all hosts of a plan there; None if a scheduler gives it."""
     if host.is_local:
         return LOCALHOST
-    if host.engine is not None and (host.is_pod or host.inherits):
+    if host.engine is not None and (is_made(host.engine) or host.inherits):
         return None
     if host.ssh is not None:
         return split_address(host.ssh.rpartition("@")[2])[0].lower()

@@ -66,7 +66,7 @@ def _require_to_be_independent(plan: Plan) -> None:
     Raises:
         TflaunchError: it cannot.
     """
-    if plan.kubernetes is not None:
+    if plan.made_hosts is not None:
         raise TflaunchError("Kubernetes has a queue of its own for pods; leave out --queue and --matrix", EXIT_USAGE)
     for name, source in plan.secrets.items():
         if source.env is not None:

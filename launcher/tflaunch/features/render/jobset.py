@@ -7,8 +7,9 @@ from typing import Any
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.core import policy
+from tflaunch.features.kubernetes.cluster import POD_CONTAINER
 from tflaunch.features.render import pods, yaml_text
-from tflaunch.plan.model import POD_CONTAINER, Plan, TaskPlan
+from tflaunch.plan.model import Plan, TaskPlan
 
 _HEAD = """\
 Made by `tflaunch render --to jobset`, for JobSet v1alpha2: kubectl apply -f FILE

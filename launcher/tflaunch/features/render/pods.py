@@ -15,10 +15,11 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.values import Address
 from tflaunch.errors import Problem
 from tflaunch.features.kubernetes import pods
+from tflaunch.features.kubernetes.cluster import POD_CONTAINER
 from tflaunch.features.kubernetes.pods import label, limits_of, node_selector, volume_source
 from tflaunch.features.render.target_plan import FIRST_PORT, devices, without_devices
 from tflaunch.plan import tensorboard
-from tflaunch.plan.model import POD_CONTAINER, SIDECAR, Plan, TaskPlan
+from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 from tflaunch.plan.serialize import secret_in_shell
 
 _NUMBERS = re.compile(r"([0-9]+)")
