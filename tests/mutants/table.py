@@ -28,15 +28,15 @@ MUTANTS: Mapping[str, Edit] = {
         "core.policy.fence", "plan.lease + plan.timeouts.grace + _FENCE_MARGIN", "plan.lease / 2", Invariant("I1", 17)
     ),
     "the fence is kept when the link is back": Edit(
-        "core.hosts.on_host_event",
+        "core.hosts.on_link_restored",
         "phase=HostPhase.CONNECTED, fence_at=None",
         "phase=HostPhase.CONNECTED",
         Suite("unit/test_host_events.py"),
     ),
     "the fence begins with the first loss of the link": Edit(
-        "core.hosts.on_host_event",
-        "fence_at = now + policy.fence(job.plan)",
-        "fence_at = host.fence_at or now + policy.fence(job.plan)",
+        "core.hosts.on_link_lost",
+        '"fence_at": now + policy.fence(job.plan)',
+        '"fence_at": host.fence_at or now + policy.fence(job.plan)',
         Suite("unit/test_host_events.py"),
     ),
     "tasks of a lost host count as alive": Edit(
@@ -146,8 +146,8 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "a task whose children live counts as gone": Edit(
         "core.task_state.TaskState.is_alive",
-        "(TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.EXITED)",
-        "(TaskPhase.STARTING, TaskPhase.RUNNING)",
+        "self.phase in LIVING",
+        "self.phase in LIVING[:2]",
         Invariant("protocol", 55),
     ),
     "a job that is to end does not stop": Edit(
@@ -169,7 +169,7 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("I14", 8),
     ),
     "only the last host's ports are known": Edit(
-        "core.preparation._on_ports_held", "{**job.ports, **event.ports}", "{**event.ports}", Invariant("I14", 8)
+        "core.preparation.on_ports_held", "{**job.ports, **event.ports}", "{**event.ports}", Invariant("I14", 8)
     ),
     "a state that is replaced is counted on": Edit(
         "core.task_table.StateTable._put", "counts[tag] -= 1", "counts[tag] -= 0", Invariant("I5", 5777)
@@ -217,7 +217,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("cli/test_up.py::test_a_busy_port_is_named_before_anything_starts"),
     ),
     "an attempt starts before its checkpoint is in place": Edit(
-        "core.checkpoint_placement.request_checkpoints",
+        "core.phases._place_checkpoints",
         "job.hosts[host].awaits | {CHECKPOINT}",
         "job.hosts[host].awaits",
         Suite("features/checkpoints/test_checkpoint_copies.py"),

@@ -6,13 +6,16 @@ changes it, and only events that the world allows can follow. In addition, every
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple, get_args
 
 import pytest
 
 from support.launch import LONG
-from support.specs import clustered, planned
+from support.page_tables import write_table
+from support.specs import REPOSITORY, clustered, planned
 from tflaunch.core import lost_hosts, policy, step, time_limits
 from tflaunch.core.actions import AbandonHost, Action, HoldPorts, JoinHost, LookUpNames, ProbePeers, StartTask, StopTask
 from tflaunch.core.events import (
@@ -36,9 +39,10 @@ from tflaunch.core.events import (
     TaskStarted,
     TimePassed,
 )
+from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.core.restart_budget import Budget
-from tflaunch.core.task_state import Stop
+from tflaunch.core.task_state import Stop, TaskPhase
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan
 
@@ -420,3 +424,24 @@ def _all_that_lead_to(ends: list[int], leads_from: list[set[int]]) -> set[int]:
             reached.add(earlier)
             queue.append(earlier)
     return reached
+
+
+def test_the_page_says_which_event_counts_in_which_state() -> None:
+    """TFLAUNCH_WRITE_TABLE=1 writes its table."""
+    page, lines = REPOSITORY / "docs" / "architecture.md", list(rules_in_markdown())
+    if os.environ.get("TFLAUNCH_WRITE_TABLE"):
+        write_table(page, "events", lines)
+    assert "\n".join(lines) in page.read_text()
+    assert set(step.RULES) == set(get_args(Event))
+
+
+def rules_in_markdown() -> Iterator[str]:
+    """Yield a table for events of hosts, one for those of tasks, and one for what concerns the whole job."""
+    for states, of in ((HostPhase, "host"), (TaskPhase, "task"), (Phase, "job")):
+        yield from ["", f"| event of a {of} that is | {' | '.join(state.value for state in states)} | handled by |"]
+        yield f"|---|{':-:|' * len(states)}---|"
+        for event, rule in step.RULES.items():
+            if isinstance(next(iter(rule.states)), states):
+                cells = " | ".join("●" if state in rule.states else "" for state in states)
+                module = rule.handle.__module__.rpartition(".")[2]
+                yield f"| {event.__name__} | {cells} | `{module}.{rule.handle.__name__}` |"

@@ -7,23 +7,13 @@ end the job; afterwards they start again in full.
 from __future__ import annotations
 
 from tflaunch.core import policy
-from tflaunch.core.events import BreakpointLeft, BreakpointReached
 from tflaunch.core.job_state import Job, Phase
-from tflaunch.core.task_state import AT_BREAKPOINT, Breakpoint, TaskState
+from tflaunch.core.task_state import AT_BREAKPOINT
 
 
 def is_debugged(job: Job) -> bool:
     """Whether a task waits at a breakpoint."""
     return job.tasks.count(AT_BREAKPOINT) > 0
-
-
-def on_breakpoint(job: Job, task: TaskState, event: BreakpointReached | BreakpointLeft) -> Job:
-    """Return the job with a task that waits at a breakpoint, or has left it."""
-    match event:
-        case BreakpointReached(file=file, line=line, function=function):
-            return job.with_task(task, breakpoint=Breakpoint(file, line, function))
-        case BreakpointLeft():
-            return job.with_task(task, breakpoint=None)
 
 
 def restart_limits(before: Job, job: Job, now: float) -> Job:

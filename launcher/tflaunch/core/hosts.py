@@ -12,7 +12,6 @@ from tflaunch.core import elastic, lost_hosts, policy, restart_budget, restart_r
 from tflaunch.core.actions import AbandonHost, Action, SendFiles
 from tflaunch.core.events import (
     HostDelayed,
-    HostEvent,
     HostJoined,
     HostLeaving,
     HostLost,
@@ -31,57 +30,51 @@ from tflaunch.plan.model import TaskPlan
 _NOT_CONFIRMED = "its host has not confirmed its end"
 
 
-def on_host_event(
-    job: Job,
-    event: HostEvent,
-    now: float,
-) -> Step:
-    """Return the job after an agent joined, could not be reached, ended, or its link was lost or restored."""
+def on_link_lost(job: Job, event: LinkLost, now: float) -> Step:
+    """Return the job after the link to a host was lost, behind which its tasks go on."""
     host = job.hosts[event.host]
-    if isinstance(event, HostJoined | HostDelayed | HostUnreachable):
-        is_awaited = host.phase is HostPhase.JOINING
-        is_awaited |= isinstance(event, HostDelayed) and host.phase is HostPhase.DISCONNECTED
-        return _on_joining_news(job, event, now) if is_awaited else (job, [])
-    if host.phase is HostPhase.DOWN:
-        return job, []  # already given up
-    match event:
-        case LinkLost():
-            since = host.since if host.phase is HostPhase.DISCONNECTED else now
-            fence_at = now + policy.fence(job.plan)
-            disconnected = {
-                "phase": HostPhase.DISCONNECTED,
-                "reason": event.reason,
-                "since": since,
-                "fence_at": fence_at,
-            }
-            job = job.with_host(event.host, **disconnected)
-            return job.with_deadlines(confirm_by=policy.first_confirm_by(job)), []
-        case LinkRestored(is_leaving=False):
-            job = job.with_host(event.host, phase=HostPhase.CONNECTED, fence_at=None, since=now)
-            return job.with_deadlines(confirm_by=policy.first_confirm_by(job)), []
-        case LinkRestored():
-            job = job.with_host(event.host, phase=HostPhase.LEAVING, fence_at=now + policy.fence(job.plan))
-            if job.plan.lease:  # `HostLeaving` follows, and says why, unless it came before the link was lost
-                return job, []
-            return _blame(job, host, host.reason, now, since=host.since)
-        case HostLeaving():
-            return _leave(job, event, now)
-        case HostLost():
-            job, actions = give_up(job, {event.host: event.reason}, now)
-            return (_refuse_restart(job, event.host) if event.is_faulty else job), actions
+    since = host.since if host.phase is HostPhase.DISCONNECTED else now
+    # Each loss starts the fence anew: until then the agent may have renewed its lease over the link.
+    lost = {"phase": HostPhase.DISCONNECTED, "since": since, "fence_at": now + policy.fence(job.plan)}
+    job = job.with_host(event.host, reason=event.reason, **lost)
+    return job.with_deadlines(confirm_by=policy.first_confirm_by(job)), []
+
+
+def on_link_restored(job: Job, event: LinkRestored, now: float) -> Step:
+    """Return the job after the link to an agent was restored, which may be stopping its tasks."""
+    host = job.hosts[event.host]
+    if not event.is_leaving:
+        job = job.with_host(event.host, phase=HostPhase.CONNECTED, fence_at=None, since=now)
+        return job.with_deadlines(confirm_by=policy.first_confirm_by(job)), []
+    job = job.with_host(event.host, phase=HostPhase.LEAVING, fence_at=now + policy.fence(job.plan))
+    if job.plan.lease:  # `HostLeaving` follows, and says why, unless it came before the link was lost
+        return job, []
+    return _blame(job, host, host.reason, now, since=host.since)
+
+
+def on_lost(job: Job, event: HostLost, now: float) -> Step:
+    """Return the job after the agent on a host has ended, and with it all its tasks."""
+    job, actions = give_up(job, {event.host: event.reason}, now)
+    return (_refuse_restart(job, event.host) if event.is_faulty else job), actions
 
 
 # ---- joining hosts
 
 
-def _on_joining_news(job: Job, event: HostJoined | HostDelayed | HostUnreachable, now: float) -> Step:
-    if isinstance(event, HostDelayed):
-        return job.with_host(event.host, reason=event.reason), []
-    job = job._replace(join_by=policy.join_limit(job.plan, now))
-    if isinstance(event, HostUnreachable):
-        return not_reached(job, event.host, event.reason, now)
+def on_delayed(job: Job, event: HostDelayed, now: float) -> Step:
+    """Return the job after a host was not reached yet."""
+    return job.with_host(event.host, reason=event.reason), []
+
+
+def on_unreachable(job: Job, event: HostUnreachable, now: float) -> Step:
+    """Return the job after no agent could be started on a host."""
+    return not_reached(job._replace(join_by=policy.join_limit(job.plan, now)), event.host, event.reason, now)
+
+
+def on_joined(job: Job, event: HostJoined, now: float) -> Step:
+    """Return the job after the agent on a host is ready."""
     joined = {"phase": HostPhase.CONNECTED, "joined_at": now, "away_since": None, "addresses": event.addresses}
-    job = job.with_host(event.host, **joined)
+    job = job._replace(join_by=policy.join_limit(job.plan, now)).with_host(event.host, **joined)
     too_few = gpu_shares.why_too_few(event.host, job.plan.on_host(event.host), event.gpus)
     if too_few and job.phase is Phase.JOINING and not job.has_started:
         return fail(job, Culprit(Cause.PORTS, event.host, job.attempt, None, None, too_few), now, may_retry=False)
@@ -205,7 +198,7 @@ def _takes_all_along(job: Job, host: str) -> bool:
     return any(not policy.restarts_alone(job.plan, task) for task in _needed(job, host))
 
 
-def _leave(job: Job, event: HostLeaving, now: float) -> Step:
+def on_leaving(job: Job, event: HostLeaving, now: float) -> Step:
     """Let the tasks of a drained host be saved, or blame a host whose agent gives up."""
     host = job.hosts[event.host]
     fence_at = now + policy.fence(job.plan)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from tflaunch.core import (
     breakpoints,
-    checkpoint_placement,
     elastic,
     lost_hosts,
     policy,
@@ -18,7 +17,16 @@ from tflaunch.core import (
     restart_rules,
     spares,
 )
-from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
+from tflaunch.core.actions import (
+    Action,
+    HoldPorts,
+    JoinHost,
+    LookUpNames,
+    PlaceCheckpoint,
+    SendFiles,
+    StartTask,
+    StopTask,
+)
 from tflaunch.core.host_state import CHECKPOINT, CODE, NAMES, PEERS, SPARE, HostPhase
 from tflaunch.core.job_state import Cause, Culprit, Deadlines, Job, Phase, Preflight
 from tflaunch.core.task_state import Stop, TaskPhase, TaskState
@@ -137,8 +145,17 @@ def _prepare(job: Job) -> Step:
     )
     actions: list[Action] = [SendFiles(host) for host in job.hosts if policy.lacks_code(job, host)]
     actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
-    job, placing = checkpoint_placement.request_checkpoints(job, to_prepare(job))
+    job, placing = _place_checkpoints(job)
     return job, actions + placing + _hold_ports(job, to_prepare(job)) + hold_own_ports(job)
+
+
+def _place_checkpoints(job: Job) -> tuple[Job, list[Action]]:
+    """Have the newest checkpoint put on the hosts on which tasks of the gang start."""
+    if job.plan.checkpoints is None:
+        return job, []
+    hosts = dict.fromkeys(task.host for task in to_prepare(job) if policy.in_gang(task))
+    awaiting = {host: job.hosts[host]._replace(awaits=job.hosts[host].awaits | {CHECKPOINT}) for host in hosts}
+    return job._replace(hosts=job.hosts.replaced(awaiting)), [PlaceCheckpoint(host) for host in hosts]
 
 
 def _to_check(job: Job) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tflaunch.core.actions import Action, UpdateFence
-from tflaunch.core.events import FenceEvent, OutsiderRefused, PeerSeen, PortUnfenced
+from tflaunch.core.events import OutsiderRefused, PeerSeen, PortUnfenced
 from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail
@@ -46,20 +46,25 @@ def updates(before: Job, after: Job) -> list[Action]:
     return [UpdateFence(host) for host in after.hosts_in(*present) if host in busy]
 
 
-def on_fence_event(job: Job, event: FenceEvent, now: float) -> Step:
-    """Return the job after a host has reported something about its fence."""
+def on_peer_seen(job: Job, event: PeerSeen, now: float) -> Step:
+    """Return the job after another host of the run has come from an address."""
     fence = job.port_fence
-    match event:
-        case PeerSeen():
-            return job._replace(port_fence=fence._replace(seen=_with(fence.seen, event.source))), []
-        case OutsiderRefused():
-            return job._replace(port_fence=fence._replace(refused=_with(fence.refused, event.source))), []
-        case PortUnfenced():
-            job = job._replace(port_fence=fence._replace(flaw=fence.flaw or flaw_of(event)))
-            if job.plan.network != FENCED_OR_FAIL or job.phase is not Phase.RUNNING:
-                return job, []
-            message = f"{flaw_of(event)}; {REMEDY}"
-            return fail(job, Culprit(Cause.PORTS, event.host, job.attempt, None, None, message), now, may_retry=False)
+    return job._replace(port_fence=fence._replace(seen=_with(fence.seen, event.source))), []
+
+
+def on_outsider_refused(job: Job, event: OutsiderRefused, now: float) -> Step:
+    """Return the job after a connection was refused."""
+    fence = job.port_fence
+    return job._replace(port_fence=fence._replace(refused=_with(fence.refused, event.source))), []
+
+
+def on_port_unfenced(job: Job, event: PortUnfenced, now: float) -> Step:
+    """Return the job after a host could not fence a task, which may be what its spec forbids."""
+    job = job._replace(port_fence=job.port_fence._replace(flaw=job.port_fence.flaw or flaw_of(event)))
+    if job.plan.network != FENCED_OR_FAIL or job.phase is not Phase.RUNNING:
+        return job, []
+    message = f"{flaw_of(event)}; {REMEDY}"
+    return fail(job, Culprit(Cause.PORTS, event.host, job.attempt, None, None, message), now, may_retry=False)
 
 
 def no_way_out_of(host: str, reason: str) -> str:

@@ -5,10 +5,10 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 from tflaunch.clusterspec.values import Address
-from tflaunch.core import checkpoint_placement, preflight, spares
+from tflaunch.core import preflight, spares
 from tflaunch.core.events import (
     CheckpointCopied,
     CheckpointPlaced,
@@ -20,10 +20,9 @@ from tflaunch.core.events import (
     PeersProbed,
     PortsHeld,
     PortsRefused,
-    PreparationEvent,
 )
 from tflaunch.core.host_state import CHECKPOINT, CODE, NAMES, PEERS, HostPhase
-from tflaunch.core.job_state import Cause, Culprit, Job, Phase
+from tflaunch.core.job_state import Cause, CopiedCheckpoint, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.plan import attempts
@@ -37,61 +36,47 @@ _REMEDY = (
 )
 
 
-def on_preparation(job: Job, event: PreparationEvent, now: float) -> Step:
-    """Return the job after a host has done its part for the next attempt, or could not."""
-    if isinstance(event, FilesRefused | NamesResolved | PeersProbed) and job.hosts[event.host].is_spare:
-        return _on_spare(job, event), []
-    match event:
-        case FilesSynced() | FilesRefused():
-            return _on_files(job, event, now)
-        case NamesResolved():
-            # A wrongly resolved name would make the tasks wait without limit.
-            job = _has_answered(job, event.host, NAMES)
-            job, found = _rule_out_unknown(job, event)
-            problems = preflight.name_problems(event.host, found)
-            return _refuse(job, Cause.NAMES, event.host, "; ".join(problems), now) if problems else (job, [])
-        case CheckpointCopied() | CheckpointPlaced() | CheckpointRefused():
-            return _on_checkpoint(job, event, now)
-        case PortsHeld():
-            job = job.with_host(event.host, addresses=event.addresses) if event.addresses else job
-            return _on_ports_held(job, event), []
-        case PortsRefused():
-            return _on_ports_refused(job, event, now)
-        case NetworkRefused():
-            message = f'"network": "private" is not possible on {event.host}: {event.reason}\n{_OTHER_NETWORK}'
-            return _refuse(job, Cause.PORTS, event.host, message, now)
-        case PeersProbed():
-            return _on_peers_probed(job, event, now)
+def on_files(job: Job, event: FilesSynced, now: float) -> Step:
+    """Return the job after the user's code was copied to a host."""
+    return _has_answered(job, event.host, CODE).with_host(event.host, code=event.directory), []
 
 
-def _on_files(job: Job, event: FilesSynced | FilesRefused, now: float) -> Step:
-    if isinstance(event, FilesSynced):
-        return _has_answered(job, event.host, CODE).with_host(event.host, code=event.directory), []
+def on_files_refused(job: Job, event: FilesRefused, now: float) -> Step:
+    """Return the job after the user's code could not be copied to a host."""
     message = f"the files of `sync` cannot be brought to {event.host}: {event.reason}"
-    return _refuse(job, Cause.FILES, event.host, message, now)
+    return _refuse_host(job, Cause.FILES, event.host, [message], now)
 
 
-def _on_checkpoint(job: Job, event: CheckpointCopied | CheckpointPlaced | CheckpointRefused, now: float) -> Step:
-    if isinstance(event, CheckpointCopied):
-        return checkpoint_placement.note_copy(job, event, now), []
-    job = _has_answered(job, event.host, CHECKPOINT)
-    if isinstance(event, CheckpointPlaced):
-        return job, []
+def on_names_resolved(job: Job, event: NamesResolved, now: float) -> Step:
+    """Return the job after a host has looked up the others: a wrong address would make the tasks wait without limit."""
+    job, names = _has_answered(job, event.host, NAMES), event.found
+    if not job.hosts[event.host].is_spare:
+        job, names = _rule_out_unknown(job, event)
+    return _refuse_host(job, Cause.NAMES, event.host, preflight.name_problems(event.host, names), now)
+
+
+def on_checkpoint_copied(job: Job, event: CheckpointCopied, now: float) -> Step:
+    """Return the job after a checkpoint was copied; its writer is asked for the newest one before an attempt."""
+    return job._replace(
+        checkpoint=CopiedCheckpoint(event.host, event.name, event.step, now, tuple(event.hosts.split()))
+    ), []
+
+
+def on_checkpoint(job: Job, event: CheckpointPlaced, now: float) -> Step:
+    """Return the job after a host has the checkpoint of the next attempt."""
+    return _has_answered(job, event.host, CHECKPOINT), []
+
+
+def on_checkpoint_refused(job: Job, event: CheckpointRefused, now: float) -> Step:
+    """Return the job after the checkpoint of the next attempt could not be put on a host."""
     message = f"the newest checkpoint cannot be put on {event.host}: {event.reason}"
-    return _refuse(job, Cause.FILES, event.host, message, now)
+    return _refuse(_has_answered(job, event.host, CHECKPOINT), Cause.FILES, event.host, message, now)
 
 
-def _on_spare(job: Job, event: FilesRefused | NamesResolved | PeersProbed) -> Job:
-    """Return the job after a spare host has answered; a problem there rules out the host and does not fail the job."""
-    match event:
-        case FilesRefused():
-            return spares.rule_out(job, event.host, f"the files of `sync` cannot be brought there: {event.reason}")
-        case NamesResolved():
-            job, problems = _has_answered(job, event.host, NAMES), preflight.name_problems(event.host, event.found)
-        case PeersProbed():
-            job = _has_answered(job, event.host, PEERS)
-            problems = [*_unreached(job, event)]
-    return spares.rule_out(job, event.host, problems[0]) if problems else job
+def on_network_refused(job: Job, event: NetworkRefused, now: float) -> Step:
+    """Return the job after a host has refused a private network."""
+    message = f'"network": "private" is not possible on {event.host}: {event.reason}\n{_OTHER_NETWORK}'
+    return _refuse(job, Cause.PORTS, event.host, message, now)
 
 
 def _rule_out_unknown(job: Job, event: NamesResolved) -> tuple[Job, dict[str, str]]:
@@ -105,18 +90,21 @@ def _rule_out_unknown(job: Job, event: NamesResolved) -> tuple[Job, dict[str, st
     return job, found
 
 
-def _on_ports_held(job: Job, event: PortsHeld) -> Job:
+def on_ports_held(job: Job, event: PortsHeld, now: float) -> Step:
+    """Return the job after a host holds ports for its tasks."""
+    job = job.with_host(event.host, addresses=event.addresses) if event.addresses else job
     own = _own_ports_in(job, event.ports)
     if any(job.tasks[task].is_alive for task in own):
-        return job  # a second answer: it has already started on the first port
+        return job, []  # a second answer: it has already started on the first port
     job = job._replace(ports={**job.ports, **event.ports})
     # A host has returned with tasks that restart alone, or a sidecar can start; neither waits for the other ports.
     if job.phase is Phase.RUNNING or own:
         job = job._replace(plan=attempts.resolve(job.plan, event.ports))
-    return job
+    return job, []
 
 
-def _on_ports_refused(job: Job, event: PortsRefused, now: float) -> Step:
+def on_ports_refused(job: Job, event: PortsRefused, now: float) -> Step:
+    """Return the job after a host could not hold ports."""
     if own := _own_ports_in(job, event.refused):  # they were requested apart, and no task waits for them
         for task in (job.tasks[name] for name in own):
             job = job if task.is_alive else job.with_task(task, phase=TaskPhase.GONE, resume_at=None)
@@ -134,10 +122,13 @@ def _own_ports_in(job: Job, answered: Container[str]) -> list[str]:
     return [process.task for process in job.plan.with_own_ports() if process.task in answered]
 
 
-def _on_peers_probed(job: Job, event: PeersProbed, now: float) -> Step:
+def on_peers_probed(job: Job, event: PeersProbed, now: float) -> Step:
     """Collect what a host could not reach; fail the job once all have answered if there is anything."""
+    job = _has_answered(job, event.host, PEERS)
+    if job.hosts[event.host].is_spare:
+        return _refuse_host(job, Cause.PEERS, event.host, _unreached(job, event), now)
     unreached = job.preflight.unreached + _unreached(job, event)
-    job = _has_answered(job, event.host, PEERS)._replace(preflight=job.preflight._replace(unreached=unreached))
+    job = job._replace(preflight=job.preflight._replace(unreached=unreached))
     if job.hosts.count(PEERS) or not unreached:
         return job, []
     shown = [*unreached[:_MOST_SHOWN]]
@@ -156,6 +147,15 @@ def _unreached(job: Job, event: PeersProbed) -> tuple[str, ...]:
 def _place(job: Job, task: str) -> str:
     address = job.plan.find(task).address
     return "?" if address is None else str(Address(address.host, job.ports.get(task)))
+
+
+def _refuse_host(job: Job, cause: Cause, host: str, problems: Sequence[str], now: float) -> Step:
+    """Fail the job for what is wrong with a host, if anything; a spare host is ruled out instead."""
+    if not problems:
+        return job, []
+    if job.hosts[host].is_spare:
+        return spares.rule_out(job, host, problems[0]), []
+    return _refuse(job, cause, host, "; ".join(problems), now)
 
 
 def _refuse(job: Job, cause: Cause, host: str, message: str, now: float) -> Step:

@@ -67,7 +67,7 @@ def transitions(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Transit
             now = record.get("now", told_at if event_records.is_action(record["kind"]) else None)
             if now is None:
                 continue
-            if event is None:  # at events that are gone, and at annotations, earlier versions looked at deadlines, too
+            if event is None:  # 0.2.0 looked at deadlines at these, too, and at annotations
                 event = TimePassed()
             told_at = now if isinstance(event, Annotation) else None
             check_known(job, event)

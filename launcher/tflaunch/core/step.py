@@ -7,19 +7,39 @@ through its phases as far as it can.
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import Any, NamedTuple
 
-from tflaunch.core import breakpoints, elastic, policy, restart_rules
+from tflaunch.core import breakpoints, elastic, hosts, policy, port_fence, preparation, restart_rules
 from tflaunch.core.events import (
     BreakpointLeft,
     BreakpointReached,
+    CheckpointCopied,
+    CheckpointPlaced,
+    CheckpointRefused,
     Event,
-    FenceEvent,
-    HostEvent,
+    FilesRefused,
+    FilesSynced,
+    HostDelayed,
+    HostJoined,
+    HostLeaving,
+    HostLost,
+    HostUnreachable,
     Interrupted,
+    LinkLost,
+    LinkRestored,
+    NamesResolved,
+    NetworkRefused,
     OutputResumed,
     OutputStalled,
+    OutsiderRefused,
+    PeerSeen,
+    PeersProbed,
     PortOpened,
-    PreparationEvent,
+    PortsHeld,
+    PortsRefused,
+    PortUnfenced,
     RestartRequested,
     StopRequested,
     TaskEvent,
@@ -29,19 +49,15 @@ from tflaunch.core.events import (
     TaskNotStarted,
     TaskStarted,
     TimePassed,
-    UserRequest,
 )
 from tflaunch.core.host_state import HostPhase, HostState
-from tflaunch.core.hosts import give_up, on_host_event, replace_alone
 from tflaunch.core.job_state import Cause, Culprit, Formation, Job, Phase
 from tflaunch.core.phases import Step, advance, fail, hold_own_ports, stop, stop_all
-from tflaunch.core.port_fence import on_fence_event, updates
-from tflaunch.core.preparation import on_preparation
 from tflaunch.core.restart_budget import Reached
-from tflaunch.core.task_state import Exit, TaskPhase, TaskState, Unended
+from tflaunch.core.task_state import LIVING, Breakpoint, Exit, TaskPhase, TaskState, Unended
 from tflaunch.core.task_table import StateTable
 from tflaunch.core.time_limits import on_time
-from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.plan.model import Plan
 
 _NOT_AWAITED = "it was not waited for after the third signal"
 
@@ -79,75 +95,71 @@ def step(job: Job, event: Event, now: float) -> Step:
     if job.phase is Phase.ENDED:
         return job, []
     before = job
-    job, actions = _react(job, event, now)
+    rule = RULES[type(event)]
+    job, actions = rule.handle(job, event, now) if _state_of(job, event) in rule.states else (job, [])
     # The limits first: an event may have ended a pause at a breakpoint, whose time does not count.
     job, more = advance(breakpoints.restart_limits(before, job, now), now)
-    return job, [*actions, *more, *updates(before, job)]
+    return job, [*actions, *more, *port_fence.updates(before, job)]
 
 
-# ---- events
-
-
-def _react(job: Job, event: Event, now: float) -> Step:
-    if isinstance(event, HostEvent):
-        return on_host_event(job, event, now)
-    if isinstance(event, PreparationEvent):
-        return on_preparation(job, event, now)
-    if isinstance(event, FenceEvent):
-        return on_fence_event(job, event, now)
-    if isinstance(event, UserRequest):
-        return _on_request(job, event, now)
-    if isinstance(event, TimePassed):
-        return on_time(job, now)
-    return _on_task_event(job, event, now)
+def _state_of(job: Job, event: Event) -> Enum:
+    """Return the phase of what an event is about: a task in the attempt that it names, a host, or the job."""
+    if isinstance(event, TaskEvent):
+        task = job.tasks.get(event.task)
+        # It may be of an earlier attempt: agents send events again that were on their way when a link broke.
+        return task.phase if task is not None and task.attempt == event.attempt else TaskPhase.GONE
+    return job.phase if (host := getattr(event, "host", None)) is None else job.hosts[host].phase
 
 
 # ---- tasks
 
 
-def _on_task_event(job: Job, event: TaskEvent, now: float) -> Step:
-    task = job.tasks.get(event.task)
-    if task is None or task.attempt != event.attempt or not task.is_alive:
-        return job, []  # stale event of an earlier attempt
-    match event:
-        case TaskStarted():
-            started = {"pid": event.pid, "preload": event.preload, "tensorflow": event.tensorflow}
-            if event.attempt == job.attempt and not job.formation.is_complete:
-                job = job.with_formation(started_at=now)
-            return job.with_task(task, phase=TaskPhase.RUNNING, since=now, **started), []
-        case PortOpened():
-            job = job.with_task(task, is_port_open=True)
-            is_complete = job.formation.is_complete or policy.is_open(job)  # stays set while one worker restarts
-            cluster_formed = job.formation.cluster_formed or is_complete
-            return job.with_formation(is_complete=is_complete, cluster_formed=cluster_formed), []
-        case TaskNotStarted():
-            return _on_not_started(job, task, event, now)
-        case TaskExited():
-            return _on_exited(job, task, event, now)
-        case TaskGone():
-            reached = task.reached.furthest(Reached(checkpoint=event.checkpoint))
-            job = job.with_task(task, phase=TaskPhase.GONE, since=now, reached=reached, unended=None)
-            return _on_gone(job, job.plan.find(task.task))
-        case TaskLingers() | OutputStalled() | OutputResumed():
-            return _note_sign(job, task, event), []
-        case BreakpointReached() | BreakpointLeft():
-            return _on_breakpoint(job, task, event, now)
+def _on_started(job: Job, event: TaskStarted, now: float) -> Step:
+    started = {"pid": event.pid, "preload": event.preload, "tensorflow": event.tensorflow}
+    if event.attempt == job.attempt and not job.formation.is_complete:
+        job = job.with_formation(started_at=now)
+    return job.with_task(job.tasks[event.task], phase=TaskPhase.RUNNING, since=now, **started), []
 
 
-def _note_sign(job: Job, task: TaskState, event: TaskLingers | OutputStalled | OutputResumed) -> Job:
-    if isinstance(event, TaskLingers):
-        return job.with_task(task, unended=Unended(event.pid, event.reason))
-    return job.with_task(task, is_stalled=isinstance(event, OutputStalled))
+def _on_port_opened(job: Job, event: PortOpened, now: float) -> Step:
+    job = job.with_task(job.tasks[event.task], is_port_open=True)
+    is_complete = job.formation.is_complete or policy.is_open(job)  # stays set while one worker restarts
+    cluster_formed = job.formation.cluster_formed or is_complete
+    return job.with_formation(is_complete=is_complete, cluster_formed=cluster_formed), []
 
 
-def _on_breakpoint(job: Job, task: TaskState, event: BreakpointReached | BreakpointLeft, now: float) -> Step:
-    job = breakpoints.on_breakpoint(job, task, event)
-    if isinstance(event, BreakpointReached) or not event.is_quit:
+def _on_gone(job: Job, event: TaskGone, now: float) -> Step:
+    task, process = job.tasks[event.task], job.plan.find(event.task)
+    reached = task.reached.furthest(Reached(checkpoint=event.checkpoint))
+    job = job.with_task(task, phase=TaskPhase.GONE, since=now, reached=reached, unended=None)
+    if process.own_port is None:
         return job, []
-    return _stop_for_user(job, f"the debugger of {task.task}", job.plan.timeouts.grace, now)
+    job = job._replace(ports={name: port for name, port in job.ports.items() if name != event.task})
+    return job, hold_own_ports(job)
 
 
-def _on_not_started(job: Job, task: TaskState, event: TaskNotStarted, now: float) -> Step:
+def _on_lingering(job: Job, event: TaskLingers, now: float) -> Step:
+    return job.with_task(job.tasks[event.task], unended=Unended(event.pid, event.reason)), []
+
+
+def _on_output(job: Job, event: OutputStalled | OutputResumed, now: float) -> Step:
+    return job.with_task(job.tasks[event.task], is_stalled=isinstance(event, OutputStalled)), []
+
+
+def _on_breakpoint(job: Job, event: BreakpointReached | BreakpointLeft, now: float) -> Step:
+    task = job.tasks[event.task]
+    if isinstance(event, BreakpointReached):
+        return job.with_task(task, breakpoint=Breakpoint(event.file, event.line, event.function)), []
+    job = job.with_task(task, breakpoint=None)
+    return (
+        _stop_for_user(job, f"the debugger of {task.task}", job.plan.timeouts.grace, now)
+        if event.is_quit
+        else (job, [])
+    )
+
+
+def _on_not_started(job: Job, event: TaskNotStarted, now: float) -> Step:
+    task = job.tasks[event.task]
     job = job.with_task(task, phase=TaskPhase.EXITED, exit=Exit(event.code), since=now)
     if job.phase is not Phase.RUNNING or elastic.can_lose(job, job.plan.find(task.task)):
         return job, []
@@ -156,16 +168,8 @@ def _on_not_started(job: Job, task: TaskState, event: TaskNotStarted, now: float
     return fail(job, culprit, now, may_retry=False)
 
 
-def _on_gone(job: Job, process: TaskPlan) -> Step:
-    """Release the own port of a process that has ended, and request another one for its next start."""
-    if process.own_port is None:
-        return job, []
-    job = job._replace(ports={task: port for task, port in job.ports.items() if task != process.task})
-    return job, hold_own_ports(job)
-
-
-def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step:
-    process = job.plan.find(task.task)
+def _on_exited(job: Job, event: TaskExited, now: float) -> Step:
+    task, process = job.tasks[event.task], job.plan.find(event.task)
     lived = now - task.since
     ended = Exit(
         culprit_of(event).code,
@@ -195,7 +199,7 @@ def _on_exited(job: Job, task: TaskState, event: TaskExited, now: float) -> Step
     would_fail_again = policy.in_gang(process) and restart_rules.why_hopeless(job, task.task) != ""
     is_hopeless = event.went_to_background or would_fail_again
     if policy.restarts_alone(job.plan, process) and not is_hopeless:
-        return replace_alone(job, task.task, restart_rules.failure_of_task(job, event, lived), now)
+        return hosts.replace_alone(job, task.task, restart_rules.failure_of_task(job, event, lived), now)
     culprit = culprit_of(event)
     # Peers of a preempted task may be saving the same checkpoint, and get the grace for it.
     if restart_rules.is_preemption(event.code, event.signal) and event.signal is None:
@@ -240,16 +244,6 @@ def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
 # ---- users and time
 
 
-def _on_request(job: Job, event: UserRequest, now: float) -> Step:
-    match event:
-        case Interrupted():
-            return _on_interrupt(job, event, now)
-        case StopRequested():
-            return _stop_for_user(job, "`tflaunch down`", event.grace, now)
-        case RestartRequested():
-            return _on_restart_requested(job, event, now)
-
-
 def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
     """Stop the tasks with their grace, at the second Ctrl-C without; wait for nothing after the third."""
     if event.is_announced:  # tasks that have got the signal, too, may exit with 0 before it follows
@@ -257,13 +251,17 @@ def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
     job = job._replace(interrupts=job.interrupts + 1)
     if job.interrupts >= policy.MOST_INTERRUPTS:
         living = {process.host: _NOT_AWAITED for process in job.plan.processes() if job.tasks[process.task].is_alive}
-        return give_up(job, living, now, is_unconfirmed=True)
+        return hosts.give_up(job, living, now, is_unconfirmed=True)
     is_urgent = job.phase is Phase.STOPPING
     grace = 0.0 if is_urgent else job.plan.timeouts.grace
     if not job.exit_code:
         culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, event.signal, event.why)
         job = job._replace(culprit=culprit, exit_code=128 + event.signal)
     return _end(job, grace, now, is_urgent)
+
+
+def _on_stop_requested(job: Job, event: StopRequested, now: float) -> Step:
+    return _stop_for_user(job, "`tflaunch down`", event.grace, now)
 
 
 def _stop_for_user(job: Job, where: str, grace: float, now: float) -> Step:
@@ -278,15 +276,13 @@ def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
     """Stop all tasks. Agents that cannot be reached stop theirs when the lease expires."""
     disconnected = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.DISCONNECTED) if is_urgent}
     job = job.with_deadlines(resume_at=None)._replace(phase=Phase.STOPPING)
-    job, actions = give_up(job, disconnected, now, is_unconfirmed=True)
+    job, actions = hosts.give_up(job, disconnected, now, is_unconfirmed=True)
     job, more = stop_all(job, grace, now)
     return job, actions + more
 
 
 def _on_restart_requested(job: Job, event: RestartRequested, now: float) -> Step:
     """Restart one task alone if its strategy allows that, otherwise the whole gang."""
-    if job.phase is not Phase.RUNNING:
-        return job, []  # the phase has changed since the request was accepted
     process = next((process for process in job.plan.processes() if process.task == event.task), None)
     if process is None or not policy.can_be_restarted_alone(job.plan, process):
         message = f"a restart of {event.task or 'all tasks'} was asked for"
@@ -296,4 +292,56 @@ def _on_restart_requested(job: Job, event: RestartRequested, now: float) -> Step
     return stop(job, [process], job.plan.timeouts.grace, now)
 
 
-# ---- limits
+# ---- which event counts in which state
+
+
+class Rule(NamedTuple):
+    """Which function handles a kind of event, and in which phases of its task, its host or the job.
+
+    In any other phase the event is stale, and ignored: its task or host was given up while it was on its way.
+    """
+
+    handle: Callable[[Job, Any, float], Step]
+    states: Iterable[Enum]
+
+
+_JOINING, _THERE = (HostPhase.JOINING,), tuple(phase for phase in HostPhase if phase is not HostPhase.DOWN)
+_NOT_ENDED = tuple(phase for phase in Phase if phase is not Phase.ENDED)
+
+RULES: Mapping[type[Event], Rule] = {
+    HostJoined: Rule(hosts.on_joined, _JOINING),
+    HostDelayed: Rule(hosts.on_delayed, (*_JOINING, HostPhase.DISCONNECTED)),
+    HostUnreachable: Rule(hosts.on_unreachable, _JOINING),
+    LinkLost: Rule(hosts.on_link_lost, _THERE),
+    LinkRestored: Rule(hosts.on_link_restored, _THERE),
+    HostLeaving: Rule(hosts.on_leaving, _THERE),
+    HostLost: Rule(hosts.on_lost, _THERE),
+    FilesSynced: Rule(preparation.on_files, HostPhase),
+    FilesRefused: Rule(preparation.on_files_refused, HostPhase),
+    NamesResolved: Rule(preparation.on_names_resolved, HostPhase),
+    CheckpointCopied: Rule(preparation.on_checkpoint_copied, HostPhase),
+    CheckpointPlaced: Rule(preparation.on_checkpoint, HostPhase),
+    CheckpointRefused: Rule(preparation.on_checkpoint_refused, HostPhase),
+    PortsHeld: Rule(preparation.on_ports_held, HostPhase),
+    PortsRefused: Rule(preparation.on_ports_refused, HostPhase),
+    NetworkRefused: Rule(preparation.on_network_refused, HostPhase),
+    PeersProbed: Rule(preparation.on_peers_probed, HostPhase),
+    PeerSeen: Rule(port_fence.on_peer_seen, HostPhase),
+    OutsiderRefused: Rule(port_fence.on_outsider_refused, HostPhase),
+    PortUnfenced: Rule(port_fence.on_port_unfenced, HostPhase),
+    TaskStarted: Rule(_on_started, LIVING),
+    TaskNotStarted: Rule(_on_not_started, LIVING),
+    PortOpened: Rule(_on_port_opened, LIVING),
+    OutputStalled: Rule(_on_output, LIVING),
+    OutputResumed: Rule(_on_output, LIVING),
+    BreakpointReached: Rule(_on_breakpoint, LIVING),
+    BreakpointLeft: Rule(_on_breakpoint, LIVING),
+    TaskExited: Rule(_on_exited, LIVING),
+    TaskLingers: Rule(_on_lingering, LIVING),
+    TaskGone: Rule(_on_gone, LIVING),
+    Interrupted: Rule(_on_interrupt, _NOT_ENDED),
+    StopRequested: Rule(_on_stop_requested, _NOT_ENDED),
+    RestartRequested: Rule(_on_restart_requested, (Phase.RUNNING,)),
+    TimePassed: Rule(on_time, _NOT_ENDED),
+}
+"""Every kind of event; `tests/unit/test_walk.py` writes the table into docs/architecture.md."""

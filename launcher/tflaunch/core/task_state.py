@@ -35,6 +35,10 @@ class TaskPhase(Enum):
     """None of its processes is left."""
 
 
+LIVING = (TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.EXITED)
+"""Phases in which a process of the task may be alive."""
+
+
 class Breakpoint(NamedTuple):
     """Where a process waits for a debugger; as in `events.BreakpointReached`."""
 
@@ -113,7 +117,7 @@ class TaskState(NamedTuple):
     @property
     def is_alive(self) -> bool:
         """Whether a process of the task may be alive."""
-        return self.phase in (TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.EXITED)
+        return self.phase in LIVING
 
     @property
     def has_succeeded(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tflaunch.core import breakpoints, elastic, lost_hosts, policy
 from tflaunch.core.actions import AbandonHost
+from tflaunch.core.events import TimePassed
 from tflaunch.core.host_state import SPARE, TIMED, HostPhase
 from tflaunch.core.hosts import give_up, not_reached
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
@@ -49,7 +50,7 @@ def _deadlines_while_running(job: Job) -> list[float | None]:
     return [*times, job.deadlines.finish_by]
 
 
-def on_time(job: Job, now: float) -> Step:
+def on_time(job: Job, event: TimePassed, now: float) -> Step:
     """Return the job after time has passed: what is over ends, what is late is reported."""
     fenced = job.hosts.values() if job.hosts.count(TIMED) else ()
     over = [host for host in fenced if host.fence_at is not None and now >= host.fence_at]

@@ -10,14 +10,13 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from tflaunch.core import checkpoint_placement
 from tflaunch.core.annotations import CheckpointNotCopied
 from tflaunch.core.events import CheckpointCopied
 from tflaunch.core.host_state import CHECKPOINT, HostPhase
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint
-from tflaunch.features.checkpoints.checkpoint_restore import Restore
+from tflaunch.features.checkpoints.checkpoint_restore import Restore, directory_of, workdir_of, writer_of
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch_worker.printable import printable
 
@@ -90,7 +89,7 @@ class CheckpointKeeper(Watcher):
 
     def _look(self) -> None:
         """Ask for the next checkpoint of the task that writes, unless the last one is still being fetched."""
-        task = checkpoint_placement.writer(self._job)
+        task = writer_of(self._job)
         if task is None:
             return
         host = task.host
@@ -98,8 +97,8 @@ class CheckpointKeeper(Watcher):
         if self._fetched_from is not None or self._watched == asked or not self._is_connected(host):
             return
         self._writer = host
-        workdir = checkpoint_placement.workdir_of(self._job, task)
-        directory = checkpoint_placement.directory_of(self._job)
+        workdir = workdir_of(self._job, task)
+        directory = directory_of(self._job)
         found = partial(self._found, asked)
         self._watched = asked
         self._links[host].find(workdir, directory, self._known.get(host, 0), found, wait=True)

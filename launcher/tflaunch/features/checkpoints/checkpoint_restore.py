@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from tflaunch.core import checkpoint_placement
+from tflaunch.clusterspec import templates
 from tflaunch.core.annotations import CheckpointNotCopied
 from tflaunch.core.events import CheckpointPlaced, CheckpointRefused
 from tflaunch.core.host_state import CHECKPOINT, HostPhase
 from tflaunch.core.job_state import Job
+from tflaunch.core.policy import in_gang
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint, Missing
 from tflaunch.mailbox import Mailbox
+from tflaunch.plan import placeholders
+from tflaunch.plan.model import TaskPlan
 from tflaunch_worker.printable import printable
 
 _MOST_ROUNDS = 3  # times that a host is sent what it lacks
@@ -105,20 +108,18 @@ class Restore:
             return self._awaiting()
         if writer is None and job.checkpoint is not None:
             writer = job.checkpoint.writer
-        task = checkpoint_placement.writer(job)
+        task = writer_of(job)
         if writer is None and task is not None:
             writer = task.host
         return [] if writer is None else [writer]
 
     def _ask(self, host: str) -> None:
-        job, task = self._job, checkpoint_placement.writer(self._job)
-        workdirs = checkpoint_placement.workdirs_on(job, host)
+        job, task = self._job, writer_of(self._job)
+        workdirs = workdirs_on(job, host)
         if task is not None and (not workdirs or task.host == host):
-            workdirs = [checkpoint_placement.workdir_of(job, task)]
+            workdirs = [workdir_of(job, task)]
         self._asked.add(host)
-        self._links[host].find(
-            workdirs[0], checkpoint_placement.directory_of(job), 0, partial(self._take, host), wait=False
-        )
+        self._links[host].find(workdirs[0], directory_of(job), 0, partial(self._take, host), wait=False)
 
     def _take(self, host: str, found: FoundCheckpoint | None, problem: str) -> None:
         self._asked.discard(host)
@@ -200,10 +201,32 @@ class Restore:
                 self._place(host, rounds - 1)
 
         age = max(time.time() - checkpoint.written_at, 0.0)
-        workdirs = checkpoint_placement.workdirs_on(self._job, host)
-        link.place(workdirs, checkpoint_placement.directory_of(self._job), files, age, placed)
+        workdirs = workdirs_on(self._job, host)
+        link.place(workdirs, directory_of(self._job), files, age, placed)
 
     def _refuse(self, host: str, problem: str) -> None:
         self._placing.discard(host)
         self._told.add(host)
         self._mailbox.put(CheckpointRefused(host, printable(problem)))
+
+
+def writer_of(job: Job) -> TaskPlan | None:
+    """Return the task that writes the checkpoints of a job: its chief, or else its first worker."""
+    return next((task for task in job.plan.tasks if task.role in ("chief", "worker")), None)
+
+
+def workdirs_on(job: Job, host: str) -> list[str]:
+    """Return the working directories of the gang's tasks on a host."""
+    tasks = [task for task in job.plan.tasks if in_gang(task) and task.host == host]
+    return list(dict.fromkeys(workdir_of(job, task) for task in tasks))
+
+
+def workdir_of(job: Job, task: TaskPlan) -> str:
+    """Return the working directory of a task in the current attempt."""
+    return placeholders.fill(task, job.plan, job.run, str(job.attempt)).workdir
+
+
+def directory_of(job: Job) -> str:
+    """Return the directory of checkpoints, absolute or relative to the working directories."""
+    assert job.plan.checkpoints is not None
+    return placeholders.filled(job.plan.checkpoints.dir, {templates.RUN: job.run})
