@@ -22,7 +22,7 @@ from tflaunch.agents.session import Session
 from tflaunch.agents.transfer import HashedFile
 from tflaunch.core import step
 from tflaunch.core.events import AgentEvent
-from tflaunch.core.measures import HostVitals, Measure
+from tflaunch.core.measures import Measure
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import read_status
 from tflaunch.explain.status import StatusInputs, status
@@ -34,7 +34,7 @@ from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence import Evidence
 from tflaunch.features.hang.evidence_collector import gather_evidence
 from tflaunch.features.memory.memory_growth import MemoryGrowth
-from tflaunch.features.memory.memory_monitor import watch_memory
+from tflaunch.features.memory.memory_monitor import HostVitals, watch_memory
 from tflaunch.features.metrics.metrics import families
 from tflaunch.features.profile.profiler import profile
 from tflaunch.records import as_json as record_as_json

@@ -33,8 +33,8 @@ from tflaunch.core.time_limits import next_deadline
 from tflaunch.explain import summary
 from tflaunch.explain.explanation import explain_run
 from tflaunch.explain.messages import Logs, messages_about
+from tflaunch.explain.run_status import absence_words
 from tflaunch.explain.status import StatusInputs, status
-from tflaunch.explain.wording import absence_words
 
 pytestmark = pytest.mark.unit
 

@@ -1,11 +1,11 @@
-"""Resource usage and progress of tasks, as measured by their agents on request, and their memory, regularly."""
+"""Resource usage and progress of tasks, as measured by their agents on request."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tflaunch.core.events import Attempt, Count, Figure, Metrics, Seconds
+from tflaunch.core.events import Attempt, Figure, Metrics
 from tflaunch.records import check_of
 
 
@@ -39,24 +39,6 @@ class Measure(NamedTuple):
     """The part of ``rss_bytes`` shared with other processes; known for forked tasks (`preload`) only."""
     refused: Figure | None = None
     """Number of connections to its port from outside the cluster that were refused, in all attempts."""
-
-
-class TaskVitals(NamedTuple):
-    """A measurement of a task: ``rss`` is the size of its memory, in bytes.
-
-    ``history`` are earlier sizes: their age in seconds, and bytes; oldest first.
-    """
-
-    attempt: Attempt
-    rss: Count
-    history: tuple[tuple[Seconds, Count], ...] = ()
-
-
-class HostVitals(NamedTuple):
-    """A measurement of the tasks of a host; ``room`` is how many bytes more they can use, None if unknown."""
-
-    room: Count | None
-    tasks: Mapping[str, TaskVitals]
 
 
 def from_wire(tasks: object) -> dict[str, Measure]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from tflaunch.core import policy
 from tflaunch.core.events import Event, PortOpened, TaskExited, TaskGone, TaskNotStarted
@@ -12,11 +11,9 @@ from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.core.task_state import TaskState
 from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.causes import describe, describe_exit, left_behind, named
+from tflaunch.explain.summary import Tail
 from tflaunch.explain.wording import listed
 from tflaunch_worker.readable import duration_words, signal_name
-
-if TYPE_CHECKING:
-    from tflaunch.explain.messages import Logs
 
 
 def quiet_disaster(alone: list[str], why: str) -> list[str]:
@@ -33,7 +30,7 @@ def quiet_disaster(alone: list[str], why: str) -> list[str]:
     ]
 
 
-def hint_news(before: Job, event: Event, after: Job, logs: Logs) -> list[str]:
+def hint_news(before: Job, event: Event, after: Job, tail: Tail) -> list[str]:
     """Return a hint for an evaluator or sidecar that failed for good; no summary will mention it."""
     task = after.tasks.get(event.task) if isinstance(event, TaskGone) else None
     if task is None or task is before.tasks[task.task] or not task.exit.code:
@@ -42,11 +39,11 @@ def hint_news(before: Job, event: Event, after: Job, logs: Logs) -> list[str]:
         return []
     if policy.in_gang(after.plan.find(task.task)):
         return []
-    hint = summary.hint_for(after, task.task, logs.tail)
+    hint = summary.hint_for(after, task.task, tail)
     return [f"hint: {hint}"] if hint is not None else []
 
 
-def task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, logs: Logs) -> list[str]:
+def task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, tail: Tail) -> list[str]:
     """Return messages about a single task that ended while the job continues."""
     task = after.tasks.get(event.task)
     if task is None or task is before.tasks[event.task]:
@@ -62,7 +59,7 @@ def task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, logs:
         if isinstance(event, TaskExited) and event.went_to_background:
             what = left_behind(name, event.evidence)
         if task.resume_at is not None:
-            exception = summary.exception_of(task, logs.tail) if task.exit.code else ""
+            exception = summary.exception_of(task, tail) if task.exit.code else ""
             return [f"{what}{exception}; it restarts alone in {duration_words(task.resume_at - task.since)}"]
         return [f"{what}; the job goes on without it"]
     if after.phase is Phase.DRAINING and not task.is_stopping:
@@ -150,18 +147,18 @@ def return_news(before: Job, event: PortOpened, after: Job) -> list[str]:
     return [f"{task.task} is back: it listens again (attempt {task.attempt})"] if is_back else []
 
 
-def repeat_news(job: Job, logs: Logs) -> list[str]:
+def repeat_news(job: Job, tail: Tail) -> list[str]:
     """Return the message that another attempt follows at once, with how its cause, a task, failed."""
     assert job.culprit is not None
     is_told = job.culprit.cause is not Cause.TASK  # when it happened
-    return [] if is_told else [f"{summary.cause_of_restart(job, logs.tail)}; {summary.restart_name(job)} follows"]
+    return [] if is_told else [f"{summary.cause_of_restart(job, tail)}; {summary.restart_name(job)} follows"]
 
 
-def verdict_news(before: Job, job: Job, now: float, logs: Logs) -> str:
+def verdict_news(before: Job, job: Job, now: float, tail: Tail) -> str:
     """Return the message that another attempt follows, with its cause and wait."""
     assert job.deadlines.resume_at is not None
     wait = max(job.deadlines.resume_at - now, 0.0)
     has_advanced = job.restarts.budget.advanced > before.restarts.budget.advanced
     why = f" (not charged: {job.restarts.budget.furthest} is further than before)" if has_advanced else ""
-    cause = summary.cause_of_restart(job, logs.tail)
+    cause = summary.cause_of_restart(job, tail)
     return f"{cause}; {summary.restart_name(job)} in {duration_words(wait)}{why}"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from tflaunch.core.annotations import Annotations
 from tflaunch.core.job_state import Job
 from tflaunch.explain import cluster_formation, summary
-from tflaunch.explain.run_status import Status
-from tflaunch.explain.summary import JobFailure
-from tflaunch.explain.wording import absence_words, counted, missing_words
+from tflaunch.explain.run_status import Status, absence_words, missing_words
+from tflaunch.explain.summary import JobFailure, Tail
+from tflaunch.explain.wording import counted
 
 
 class FailedTask(NamedTuple):
@@ -45,9 +44,7 @@ class Explanation(NamedTuple):
     next: tuple[str, ...] = ()
 
 
-def explain_run(
-    job: Job, current: Status, tail: Callable[[str, int], list[str]], now: float, known: Annotations
-) -> Explanation:
+def explain_run(job: Job, current: Status, tail: Tail, now: float, known: Annotations) -> Explanation:
     """Explain a run.
 
     Args:
@@ -80,7 +77,7 @@ def _failed_task(job: Job, found: JobFailure) -> FailedTask:
     return FailedTask(found.task, host, attempt, found.python or None, found.traceback, found.last_lines)
 
 
-def _sentence(job: Job, current: Status, tail: Callable[[str, int], list[str]], now: float) -> str:
+def _sentence(job: Job, current: Status, tail: Tail, now: float) -> str:
     """Answer for a run that has not failed."""
     if job.exit_code == 0:
         return summary.summary(job, current.logs, tail).partition("\n")[0]

@@ -73,14 +73,14 @@ def messages_about(
     is_running = after.phase is Phase.RUNNING
     lines = _start_news(before, event, after, logs) if isinstance(event, TaskStarted) else []
     lines += _board_news(before, event, after)
-    lines += end_messages.hint_news(before, event, after, logs)
+    lines += end_messages.hint_news(before, event, after, logs.tail)
     if isinstance(event, PortOpened):
         lines += end_messages.return_news(before, event, after)
     lines += _other_news(before, event, after)
     lines += _given_up(before, after)
     lines += moves.news(before, after)
     if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
-        lines += end_messages.task_news(before, event, after, logs)
+        lines += end_messages.task_news(before, event, after, logs.tail)
     if after.culprit is not None and after.culprit is not before.culprit:
         lines += end_messages.failure_news(before, after)
     lines += _attempt_news(before, after, now, logs)
@@ -183,9 +183,9 @@ def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
     if after.phase is Phase.WAITING_FOR_HOSTS is not before.phase:
         lines += _waiting_news(after)
     if after.phase is Phase.BACKING_OFF and before.phase is not Phase.BACKING_OFF:
-        lines.append(end_messages.verdict_news(before, after, now, logs))
+        lines.append(end_messages.verdict_news(before, after, now, logs.tail))
     if before.phase is Phase.STOPPING and after.phase is Phase.PREPARING and after.culprit is not None:
-        lines += end_messages.repeat_news(after, logs)
+        lines += end_messages.repeat_news(after, logs.tail)
     if after.formation.was_warned and not before.formation.was_warned:
         lines += _forming_news(after, now)
     if after.formation.is_complete and before.formation.was_warned and not before.formation.is_complete:

@@ -9,6 +9,10 @@ from tflaunch.core.events import Metrics, Name
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.records import as_json, read_record
+from tflaunch_worker.readable import duration_words
+
+MISSING = ("down", "joining", "disconnected", "leaving")
+"""States of a host that is not there."""
 
 
 class HostStatus(NamedTuple):
@@ -140,3 +144,41 @@ def read_status(value: object) -> Status:
         ValueError: a field is missing or has another type.
     """
     return read_record(Status, value)
+
+
+def absence_words(host: HostStatus, now: float) -> str:
+    """Return for how long a host is silent or lost, and what that means until when; "" if it is there.
+
+    ``now`` is in seconds since the epoch.
+    """
+    if host.since is None or host.state not in ("disconnected", "down", "joining"):
+        return ""
+    gone, left = duration_words(now - host.since), None if host.until is None else max(host.until - now, 0.0)
+    if host.state == "disconnected":
+        end = "" if left is None else f"; its tasks count as dead in {duration_words(left)}"
+        return f"{host.host} silent for {gone}{end}"
+    if left is None:
+        return ""
+    reason = f" ({host.reason})" if host.reason else ""
+    return f"waiting for {host.host}{reason} for {gone}; gives up in {duration_words(left)}"
+
+
+def needed_hosts(status: Status) -> list[HostStatus]:
+    """Return the hosts that the run has tasks on; none after its end."""
+    return [host for host in status.hosts if not host.is_spare and status.phase != "ended"]
+
+
+def missing_words(status: Status) -> str:
+    """Return which hosts are not connected while the run needs them, with the reasons; "" if all are."""
+    needed = needed_hosts(status)
+    missing = [host for host in needed if host.state in MISSING]
+    if not missing:
+        return ""
+    count = f"{len(needed) - len(missing)} of {len(needed)} hosts connected: " if len(needed) > 1 else ""
+    return count + ", ".join(map(host_words, missing))
+
+
+def host_words(host: HostStatus) -> str:
+    """Return ``h1 down (no route to host)``."""
+    reason = (host.reason or "").strip()
+    return f"{host.host} {host.state}" + (f" ({reason})" if reason else "")

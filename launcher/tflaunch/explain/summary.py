@@ -38,9 +38,11 @@ _ASKED = 8  # tasks whose words are compared with those of a culprit that blames
 _LOOKED_AT = 500  # TensorFlow may write hundreds of lines after a traceback
 
 
-def summary(
-    job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown: bool = False, known: Annotations = NOTHING
-) -> str:
+Tail = Callable[[str, int], list[str]]
+"""Returns the last lines of a task's log, at most so many."""
+
+
+def summary(job: Job, logs: str, tail: Tail, is_shown: bool = False, known: Annotations = NOTHING) -> str:
     """Return the final message about an ended job.
 
     Args:
@@ -63,7 +65,7 @@ def unended(job: Job) -> list[str]:
     return [f"may still run: {listed(left)}; look there with ps, and end it before the next run"] if left else []
 
 
-def _ended(job: Job, logs: str, tail: Callable[[str, int], list[str]], is_shown: bool, known: Annotations) -> str:
+def _ended(job: Job, logs: str, tail: Tail, is_shown: bool, known: Annotations) -> str:
     if job.exit_code == 0:
         again = f", after {counted(restarts(job), 'restart')}," if restarts(job) else ""
         ended_at = max(task.since for task in job.tasks.values())
@@ -115,7 +117,7 @@ class JobFailure(NamedTuple):
     unended: tuple[str, ...] = ()
 
 
-def failure(job: Job, tail: Callable[[str, int], list[str]], known: Annotations) -> JobFailure:
+def failure(job: Job, tail: Tail, known: Annotations) -> JobFailure:
     """Explain a job that has a culprit; ``tail`` and ``known`` are as in `summary`."""
     job = known.explained(job)
     assert job.culprit is not None
@@ -213,7 +215,7 @@ def _quoted(line: str) -> str:
     return f"    {printable(line.expandtabs())}"
 
 
-def _hint_about_task(job: Job, task: str, said: list[str], tail: Callable[[str, int], list[str]]) -> str | None:
+def _hint_about_task(job: Job, task: str, said: list[str], tail: Tail) -> str | None:
     """Return a hint about the culprit; if it blames its peers, what one of them gives as the cause comes first."""
     from tflaunch.explain import hints, tracebacks
 
@@ -251,7 +253,7 @@ def _remedy_for_missing(culprit: Culprit) -> str:
     return f"install it{there}, or write its full path"
 
 
-def _hint_for_limit(job: Job, tail: Callable[[str, int], list[str]]) -> str | None:
+def _hint_for_limit(job: Job, tail: Tail) -> str | None:
     """Return a hint for the first stopped task with a known problem, after a time limit was exceeded."""
     hints = (hint_for(job, task.task, tail) for task in job.plan.tasks if job.tasks[task.task].is_stopping)
     return next(filter(None, hints), None)
@@ -268,7 +270,7 @@ def _not_formed(job: Job, known: Annotations) -> tuple[tuple[str, ...], str | No
     return (f"the cluster had not formed: {listed(found.missing)} never listened",), found.hint
 
 
-def hint_for(job: Job, name: str, tail: Callable[[str, int], list[str]]) -> str | None:
+def hint_for(job: Job, name: str, tail: Tail) -> str | None:
     """Return a hint about the last lines of a task's log, None if they match no known problem."""
     from tflaunch.explain import hints
 
@@ -327,14 +329,14 @@ def restart_name(job: Job) -> str:
     return f"restart {number}{limit}" if number else ""
 
 
-def cause_of_restart(job: Job, tail: Callable[[str, int], list[str]]) -> str:
+def cause_of_restart(job: Job, tail: Tail) -> str:
     """Return a sentence about the first cause, including the exception that ended the program."""
     assert job.culprit is not None
     is_own = job.culprit.cause is Cause.TASK and job.culprit.signal not in _FROM_OUTSIDE
     return describe(job.culprit, job.plan) + (exception_of(job.tasks[job.culprit.name], tail) if is_own else "")
 
 
-def exception_of(task: TaskState, tail: Callable[[str, int], list[str]]) -> str:
+def exception_of(task: TaskState, tail: Tail) -> str:
     """Return `` (ValueError: bad shape, train.py, line 41)`` if a program ended with an exception or crash, else "".
 
     Falls back to the agent's failure signature, as the last output may not have arrived yet.

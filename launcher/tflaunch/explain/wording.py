@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from tflaunch.core.job_state import Job
+from tflaunch.core.task_state import Breakpoint
 from tflaunch_worker.readable import duration_words
 
-if TYPE_CHECKING:
-    from tflaunch.core.job_state import Job
-    from tflaunch.core.task_state import Breakpoint
-    from tflaunch.explain.run_status import HostStatus, Status
-
-MISSING = ("down", "joining", "disconnected", "leaving")
-"""States of a host that is not there."""
 _MANY = 8
 
 
@@ -32,44 +26,6 @@ def place_of(found: Breakpoint) -> str:
     """Return ``train.py, line 40, in step``; without a function at the top of a file."""
     function = "" if found.function == "<module>" else f", in {found.function}"
     return f"{found.file.rpartition('/')[2]}, line {found.line}{function}"
-
-
-def absence_words(host: HostStatus, now: float) -> str:
-    """Return for how long a host is silent or lost, and what that means until when; "" if it is there.
-
-    ``now`` is in seconds since the epoch.
-    """
-    if host.since is None or host.state not in ("disconnected", "down", "joining"):
-        return ""
-    gone, left = duration_words(now - host.since), None if host.until is None else max(host.until - now, 0.0)
-    if host.state == "disconnected":
-        end = "" if left is None else f"; its tasks count as dead in {duration_words(left)}"
-        return f"{host.host} silent for {gone}{end}"
-    if left is None:
-        return ""
-    reason = f" ({host.reason})" if host.reason else ""
-    return f"waiting for {host.host}{reason} for {gone}; gives up in {duration_words(left)}"
-
-
-def needed_hosts(status: Status) -> list[HostStatus]:
-    """Return the hosts that the run has tasks on; none after its end."""
-    return [host for host in status.hosts if not host.is_spare and status.phase != "ended"]
-
-
-def missing_words(status: Status) -> str:
-    """Return which hosts are not connected while the run needs them, with the reasons; "" if all are."""
-    needed = needed_hosts(status)
-    missing = [host for host in needed if host.state in MISSING]
-    if not missing:
-        return ""
-    count = f"{len(needed) - len(missing)} of {len(needed)} hosts connected: " if len(needed) > 1 else ""
-    return count + ", ".join(map(host_words, missing))
-
-
-def host_words(host: HostStatus) -> str:
-    """Return ``h1 down (no route to host)``."""
-    reason = (host.reason or "").strip()
-    return f"{host.host} {host.state}" + (f" ({reason})" if reason else "")
 
 
 def process_of(task: str, host: str, pid: int | None) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tflaunch import private_files
 
-if TYPE_CHECKING:
-    from tflaunch.agents.left_files import LeftFile
+LeftFile = tuple[str, int, str]
+"""Task, attempt and name of a file that the attempt has left."""
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -24,7 +23,7 @@ class LeftFileStore:
 
     def received(self, file: LeftFile) -> int | None:
         """Return how many bytes of a file are stored, None if all are."""
-        path = path_of(self._directory, file.task, file.attempt, file.name)
+        path = path_of(self._directory, *file)
         if path.exists():
             return None
         try:
@@ -34,7 +33,7 @@ class LeftFileStore:
 
     def append(self, file: LeftFile, data: bytes, *, is_last: bool) -> bool:
         """Store the next bytes of a file; return whether there was room for them."""
-        path = path_of(self._directory, file.task, file.attempt, file.name)
+        path = path_of(self._directory, *file)
         try:
             private_files.make_directories(path.parent)
             descriptor = os.open(_incomplete(path), _FLAGS, 0o600)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tflaunch.mailbox import Mailbox
 from tflaunch.store.log_line import Kept
 from tflaunch.store.log_writer import Marks, TaskLog, missing, path_of, times_of
 from tflaunch_worker import process_state
 
-if TYPE_CHECKING:
-    from tflaunch.agents.output import Times
+Times = Sequence[tuple[int, float]]
+"""When the output from a position on was read, in seconds of our monotonic clock."""
 
 
 class OutputScreen(Protocol):

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.plan.model import RetentionPlan
 from tflaunch.store.run_dir import runs_directory
-
-if TYPE_CHECKING:
-    from tflaunch.plan.model import RetentionPlan
 
 _PARTS = 4  # of a run's name: job, date, time, random digits
 

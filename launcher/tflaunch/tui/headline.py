@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tflaunch.explain.run_status import CheckpointStatus, Status, TaskStatus
-from tflaunch.explain.wording import (
+from tflaunch.explain.run_status import (
     MISSING,
+    CheckpointStatus,
+    Status,
+    TaskStatus,
     absence_words,
-    counted,
-    growth_words,
     host_words,
-    listed,
     missing_words,
     needed_hosts,
-    process_of,
 )
+from tflaunch.explain.wording import counted, growth_words, listed, process_of
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting
 from tflaunch_worker.readable import duration_words

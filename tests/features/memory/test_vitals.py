@@ -20,11 +20,10 @@ from support.still_loop import StillLoop
 from support.ungreeted_run import supervision
 from tflaunch.agents.session import Session
 from tflaunch.core.annotations import Annotation, Annotations, MemoryGrew
-from tflaunch.core.measures import HostVitals
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.memory.memory_growth import MemoryGrowth, seconds_left
-from tflaunch.features.memory.memory_monitor import VitalsMonitor, watch_memory
+from tflaunch.features.memory.memory_monitor import HostVitals, VitalsMonitor, watch_memory
 from tflaunch.features.metrics.metrics import families
 from tflaunch.records import read_record
 from tflaunch.tui import layout

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
 from tflaunch.core.annotations import Annotations, MemoryGrew
+from tflaunch.core.events import Attempt, Count, Seconds
 from tflaunch.core.job_state import Job, Phase
-from tflaunch.core.measures import HostVitals, TaskVitals
 from tflaunch.core.task_state import TaskPhase, TaskState
 from tflaunch.features.memory.memory_growth import MemoryGrowth, seconds_left
 from tflaunch.records import read_record
@@ -19,6 +19,24 @@ from tflaunch_worker import fields
 
 _BETWEEN_GROWTHS = 600.0  # seconds after which a prediction is renewed
 _SOONER = 0.5  # of the time that was left, after which it is renewed earlier
+
+
+class TaskVitals(NamedTuple):
+    """A measurement of a task: ``rss`` is the size of its memory, in bytes.
+
+    ``history`` are earlier sizes: their age in seconds, and bytes; oldest first.
+    """
+
+    attempt: Attempt
+    rss: Count
+    history: tuple[tuple[Seconds, Count], ...] = ()
+
+
+class HostVitals(NamedTuple):
+    """A measurement of the tasks of a host; ``room`` is how many bytes more they can use, None if unknown."""
+
+    room: Count | None
+    tasks: Mapping[str, TaskVitals]
 
 
 class VitalsMonitor(Watcher):
