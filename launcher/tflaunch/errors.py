@@ -79,7 +79,7 @@ def describe_os_error(error: OSError, place: object = "") -> str:
 
 
 def _is_full(path: str) -> bool:
-    """Whether there is no room for another byte or file on the disk of a path, which need not exist."""
+    """Whether the disk of a path, which need not exist, is full."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
     disk = os.statvfs(path)

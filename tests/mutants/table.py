@@ -313,7 +313,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/memory/test_vitals.py"),
     ),
     "a job stalls while a task is debugged": Edit(
-        "core.breakpoints.stalls_at", "is_debugged(job) or ", "", Suite("features/debug/test_breakpoints.py")
+        "core.policy.stalls_at", "is_debugged(job) or ", "", Suite("features/debug/test_breakpoints.py")
     ),
     # ---- agents
     "a terminal hears of the debugger of another task": Edit(

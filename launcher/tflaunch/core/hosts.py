@@ -34,7 +34,7 @@ def on_link_lost(job: Job, event: LinkLost, now: float) -> Step:
     """Return the job after the link to a host was lost, behind which its tasks go on."""
     host = job.hosts[event.host]
     since = host.since if host.phase is HostPhase.DISCONNECTED else now
-    # Each loss starts the fence anew: until then the agent may have renewed its lease over the link.
+    # Each loss starts the fence again: the agent may have renewed its lease over the link until then.
     lost = {"phase": HostPhase.DISCONNECTED, "since": since, "fence_at": now + policy.fence(job.plan)}
     job = job.with_host(event.host, reason=event.reason, **lost)
     return job.with_deadlines(confirm_by=policy.first_confirm_by(job)), []
@@ -105,14 +105,8 @@ def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
     else:
         retry_at = now + elastic.rest_after(job.plan, failures, was_reached)
     away_since = now if state.away_since is None else state.away_since
-    changes = {
-        "phase": HostPhase.DOWN,
-        "reason": reason,
-        "fence_at": None,
-        "failures": failures,
-        "away_since": away_since,
-    }
-    return job.with_host(host, retry_at=retry_at, **changes)
+    lost = {"phase": HostPhase.DOWN, "reason": reason, "fence_at": None, "away_since": away_since}
+    return job.with_host(host, retry_at=retry_at, failures=failures, **lost)
 
 
 # ---- losing hosts

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from tflaunch.core import (
-    breakpoints,
     elastic,
     lost_hosts,
     policy,
@@ -247,7 +246,7 @@ def _start(job: Job, processes: Iterable[TaskPlan], attempt: int, now: float) ->
 def _running(job: Job, now: float) -> Step:
     if policy.has_succeeded(job):
         return _drain(job, now)
-    stalls_at = breakpoints.stalls_at(job)
+    stalls_at = policy.stalls_at(job)
     if stalls_at is not None and now >= stalls_at:
         limit = duration_words(job.plan.timeouts.stall or 0)
         message = f"no output or progress for {limit} (timeouts.stall); the stacks of the tasks are in their logs"
@@ -353,7 +352,7 @@ def _stopping(job: Job, now: float) -> Step:
     job, actions = stop(job, others, job.plan.timeouts.grace, now)
     if job.alive():
         return job, actions
-    if job.unended():  # whoever reads the exit code must know that something may still run
+    if job.unended():  # the exit code says that something may still run
         job = job._replace(exit_code=EXIT_INTERNAL)
     return job.with_deadlines(confirm_by=None)._replace(phase=Phase.ENDED), actions
 

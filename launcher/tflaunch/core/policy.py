@@ -14,7 +14,16 @@ from tflaunch.clusterspec.values import ROLES
 from tflaunch.core.events import TaskExited
 from tflaunch.core.host_state import CODE, HostPhase
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
-from tflaunch.core.task_state import ALIVE, NOT_LISTENING, STALLED, SUCCEEDED, WAITING, TaskPhase, TaskState
+from tflaunch.core.task_state import (
+    ALIVE,
+    AT_BREAKPOINT,
+    NOT_LISTENING,
+    STALLED,
+    SUCCEEDED,
+    WAITING,
+    TaskPhase,
+    TaskState,
+)
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan, role_of
 from tflaunch.plan.tf_config import has_cluster, members
 
@@ -114,7 +123,7 @@ def finished(job: Job) -> list[str]:
 
 
 def outlived_grace(task: TaskState, event: TaskExited) -> bool:
-    """Whether a stopped task was killed because its grace was over, and not earlier by somebody else."""
+    """Whether a stopped task was killed because its grace was over, and not by another process before."""
     stop = task.stop
     if stop is None or event.signal != _KILL or stop.grace is None or stop.grace <= _SURVIVOR_GRACE:
         return False
@@ -335,3 +344,36 @@ def stop_grace(plan: Plan, culprit: Culprit) -> float:
 def has_hung(culprit: Culprit) -> bool:
     """Whether a time limit shows that tasks hang, so their stacks are worth dumping; a deadline does not."""
     return culprit.cause is Cause.TIME and culprit.name != "deadline"
+
+
+# ---- tasks at a `breakpoint()`: the others wait for them, and that is not a hang. While one waits for a debugger, the
+# limits ``stall``, ``start`` and ``finish`` do not end the job; afterwards they start again in full.
+
+
+def is_debugged(job: Job) -> bool:
+    """Whether a task waits at a breakpoint."""
+    return job.tasks.count(AT_BREAKPOINT) > 0
+
+
+def restart_limits(before: Job, job: Job, now: float) -> Job:
+    """Return the job with its limits started again, if the last task that waited at a breakpoint has left it."""
+    if not is_debugged(before) or is_debugged(job):
+        return job
+    finish, finish_by = job.plan.timeouts.finish, job.deadlines.finish_by
+    if job.phase is Phase.RUNNING and finish is not None and finish_by is not None:
+        finish_by = max(finish_by, now + finish)
+    return job.with_deadlines(left_breakpoint_at=now, finish_by=finish_by)
+
+
+def start_of_limits(job: Job) -> float:
+    """Return the time from which the limits of the start count in this attempt."""
+    return max(job.attempt_started_at, job.deadlines.left_breakpoint_at or 0.0)
+
+
+def stalls_at(job: Job) -> float | None:
+    """Return when a job whose tasks are all silent counts as stalled; None if they are not, or one is debugged."""
+    limit = job.plan.timeouts.stall
+    if limit is None or is_debugged(job) or not is_stalled(job):
+        return None
+    left_at = job.deadlines.left_breakpoint_at
+    return job.attempt_started_at if left_at is None else left_at + limit

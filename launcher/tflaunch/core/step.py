@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from tflaunch.core import breakpoints, elastic, hosts, policy, port_fence, preparation, restart_rules
+from tflaunch.core import elastic, hosts, policy, port_fence, preparation, restart_rules
 from tflaunch.core.events import (
     BreakpointLeft,
     BreakpointReached,
@@ -98,7 +98,7 @@ def step(job: Job, event: Event, now: float) -> Step:
     rule = RULES[type(event)]
     job, actions = rule.handle(job, event, now) if _state_of(job, event) in rule.states else (job, [])
     # The limits first: an event may have ended a pause at a breakpoint, whose time does not count.
-    job, more = advance(breakpoints.restart_limits(before, job, now), now)
+    job, more = advance(policy.restart_limits(before, job, now), now)
     return job, [*actions, *more, *port_fence.updates(before, job)]
 
 
@@ -188,11 +188,11 @@ def _on_exited(job: Job, event: TaskExited, now: float) -> Step:
     # The job is failing already: this exit can only change who is to blame.
     if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):
         return _reconsider(job, event), []
-    # An elastic job goes on without a worker whose training is in the background, where nobody sees it.
+    # An elastic job goes on without a worker whose training is in the background, unobserved.
     is_spared = event.went_to_background and elastic.can_lose(job, process)
     if task.is_stopping or job.exit_code is not None or is_spared:
         return job, []
-    # It was told to end by its host, which is leaving, and not by us: it is no culprit.
+    # It was told to end by its host, which is leaving, and not by us: it is not the culprit.
     if ended.was_cut_short:
         resume_at = now if policy.restarts_alone(job.plan, process) else None
         return job.with_task(job.tasks[task.task], resume_at=resume_at), []

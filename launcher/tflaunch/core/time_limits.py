@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflaunch.core import breakpoints, elastic, lost_hosts, policy
+from tflaunch.core import elastic, lost_hosts, policy
 from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import TimePassed
 from tflaunch.core.host_state import SPARE, TIMED, HostPhase
@@ -37,13 +37,13 @@ def next_deadline(job: Job) -> float | None:
 
 
 def _deadlines_while_running(job: Job) -> list[float | None]:
-    times = [job.first_retry_at(), elastic.grows_at(job), breakpoints.stalls_at(job)]
+    times = [job.first_retry_at(), elastic.grows_at(job), policy.stalls_at(job)]
     times.append(None if job.deadlines.was_late else job.deadlines.late_at)
     for process in policy.waiting(job):
         task = job.tasks[process.task]
         if task.phase is TaskPhase.GONE and task.resume_at is not None and policy.is_ready(job, process):
             times.append(task.resume_at)
-    if breakpoints.is_debugged(job):
+    if policy.is_debugged(job):
         return times
     if not job.formation.is_complete:
         times += [_start_limit_at(job), None if job.formation.was_warned else _warn_at(job)]
@@ -98,7 +98,7 @@ def _on_time_of_job(job: Job, now: float) -> Step:
 
 
 def _on_time_running(job: Job, now: float) -> Step:
-    limit, is_debugged = _start_limit_at(job), breakpoints.is_debugged(job)
+    limit, is_debugged = _start_limit_at(job), policy.is_debugged(job)
     if limit is not None and now >= limit and not job.formation.is_complete and not is_debugged:
         waiting = ", ".join(policy.unopened(job))
         within = f"timeouts.start ({duration_words(job.plan.timeouts.start or 0)})"
@@ -127,9 +127,9 @@ def _deadline_at(job: Job) -> float | None:
 
 def _start_limit_at(job: Job) -> float | None:
     limit = job.plan.timeouts.start
-    return None if limit is None else breakpoints.start_of_limits(job) + limit
+    return None if limit is None else policy.start_of_limits(job) + limit
 
 
 def _warn_at(job: Job) -> float:
     """Return when the tasks that do not listen are reported, if there are any then."""
-    return max(breakpoints.start_of_limits(job), policy.all_started_at(job)) + policy.WARN_AFTER
+    return max(policy.start_of_limits(job), policy.all_started_at(job)) + policy.WARN_AFTER

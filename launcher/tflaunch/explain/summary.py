@@ -14,9 +14,9 @@ from tflaunch.core.job_state import Cause, Culprit, Job
 from tflaunch.core.task_state import TaskState
 from tflaunch.explain import cluster_formation, moves
 from tflaunch.explain.causes import describe
-from tflaunch.explain.results import where_results_are
 from tflaunch.explain.wording import counted, listed, process_of
-from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.plan import attempts
+from tflaunch.plan.model import CODE_DIRECTORY, Plan, TaskPlan
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
 
@@ -31,6 +31,7 @@ _MORE_MEMORY = "raise container.resources.memory, or roles.ROLE.resources.memory
 _INTERPRET = "write its interpreter before it, for example: python train.py"
 _CREATE = "create it, or correct `workdir`, which is relative to the spec's file"
 _STAY = "let the command stay in the foreground: without `&`, nohup or setsid; a script may end with `exec COMMAND`"
+_RELATIVE = "what was written to relative paths is"
 _PYTHON = re.compile(r"'python[\d.]*'")
 _TAIL_LINES = 10
 _SHOWN_METRICS = 3
@@ -39,7 +40,7 @@ _LOOKED_AT = 500  # TensorFlow may write hundreds of lines after a traceback
 
 
 Tail = Callable[[str, int], list[str]]
-"""Returns the last lines of a task's log, at most so many."""
+"""Returns the last lines of a task's log, given their number."""
 
 
 def summary(job: Job, logs: str, tail: Tail, is_shown: bool = False, known: Annotations = NOTHING) -> str:
@@ -91,6 +92,22 @@ def _moves(job: Job) -> list[str]:
         return []
     moved = moves.moved_tasks(job)
     return [f"{'; '.join(moved)}; {moves.spares_left(job)}"] if moved else []
+
+
+def where_results_are(job: Job) -> list[str]:
+    """Return a line about what tasks have written beside a copy of the user's code, if any of them ran in one.
+
+    There is none if the spec says what is fetched (`collect`).
+    """
+    if job.plan.collect:
+        return []
+    if job.plan.made_hosts is not None:
+        is_lost = any(host.code for host in job.hosts.values())
+        return [f"{_RELATIVE} deleted with the pods; `collect` brings files here"] * is_lost
+    moved = attempts.moved(job.original, job.places)
+    with_code = [host.host for host in job.original.hosts if job.hosts[host.host].code]
+    in_copy = [each for host in with_code for each in moved.on_host(host) if each.workdir.startswith(CODE_DIRECTORY)]
+    return [f"{_RELATIVE} on the hosts, beside the copied code; next: tflaunch fetch {job.run} PATH…"] * bool(in_copy)
 
 
 class JobFailure(NamedTuple):

@@ -23,7 +23,7 @@ from tflaunch.core.annotations import NOTHING, HostEndExplained
 from tflaunch.core.events import HostDelayed, HostJoined, HostLost
 from tflaunch.discovery import prepare
 from tflaunch.errors import SpecError
-from tflaunch.explain import results
+from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.features.kubernetes import cluster_check, kubectl, pod_ends, pods
 from tflaunch.features.kubernetes import pod_connectors as transport
@@ -331,11 +331,11 @@ def test_what_is_told_of_pods() -> None:
     assert told("night-ly-worker-1", "no node") == []
     assert told("night-ly-worker-1", "no image") == ["waiting for night-ly-worker-1: no image"]
     assert history.job.hosts["night-ly-worker-1"].reason == "no image"
-    assert results.where_results_are(history.job) == []
+    assert summary.where_results_are(history.job) == []
     job = history.job.with_host("night-ly-chief-0", code="/root/code")
-    assert "deleted with the pods; `collect`" in "\n".join(results.where_results_are(job))
+    assert "deleted with the pods; `collect`" in "\n".join(summary.where_results_are(job))
     collecting = _plan(collect=["out/**"])
-    assert results.where_results_are(job._replace(plan=collecting, original=collecting)) == []
+    assert summary.where_results_are(job._replace(plan=collecting, original=collecting)) == []
     (_, command) = tensorboard.reach(job.plan, 6006).lines()
     assert command.strip() == "kubectl --context=lab port-forward night-ly-chief-0 6006"
 

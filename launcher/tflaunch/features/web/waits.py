@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from tflaunch.core import breakpoints, lost_hosts, policy
+from tflaunch.core import lost_hosts, policy
 from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL
@@ -46,7 +46,7 @@ def _waits(job: Job) -> Iterator[Wait]:
     forming, limit = cluster_formation.forming(job), job.plan.timeouts.start
     if forming is not None and limit is not None:
         what = f"The cluster has not formed: {listed(forming.missing)} must listen"
-        yield Wait(what, breakpoints.start_of_limits(job) + limit, "then the run ends")
+        yield Wait(what, policy.start_of_limits(job) + limit, "then the run ends")
     if job.phase is Phase.BACKING_OFF and job.deadlines.resume_at is not None:
         number = job.attempt + 1
         yield Wait(f"The backoff before attempt {number}", job.deadlines.resume_at, f"then attempt {number} starts")
