@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -18,9 +19,8 @@ from tflaunch.errors import TflaunchError
 from tflaunch.feature import Feature, Location
 from tflaunch.plan import serialize
 from tflaunch.store import run_lock
-from tflaunch.store.history import Figures, HistoryWriter, Moment
 from tflaunch.store.journal import Journal, read_journal
-from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
+from tflaunch.store.run_dir import HISTORY_NAME, JOURNAL_NAME, RunDirectory
 
 pytestmark = pytest.mark.unit
 
@@ -61,9 +61,9 @@ def test_of_a_live_run_only_its_progress_is_read_while_its_journal_says_nothing_
     """Its supervisor's death is not in the journal."""
     directory, journal = begun("live")
     lock = run_lock.take_lock(directory.path)
-    history, runs = HistoryWriter(directory.path), RememberedRuns()
+    history, runs = directory.path / HISTORY_NAME, RememberedRuns()
     for step in (5, 6):
-        history.add(Moment(NOW, {"worker:0": Figures(step)}))
+        history.write_text(json.dumps([NOW, {"worker:0": [step]}]) + "\n")
         (entry,) = runs.overview()
         assert (entry["state"], entry["step"]) == ("joining", step)
     assert read == [directory.run]

@@ -29,7 +29,7 @@ from tflaunch.store.journal import Journal
 from tflaunch.store.left_files import LeftFileStore
 from tflaunch.store.log_sink import LogSink
 from tflaunch.store.log_writer import Marks
-from tflaunch.store.run_dir import RunDirectory
+from tflaunch.store.run_dir import RunDirectory, left_files_in
 from tflaunch.transport.base import AgentConnector
 from tflaunch_worker import fields
 from tflaunch_worker.printable import printable
@@ -85,7 +85,7 @@ def open_runtime(
     journal = Journal(directory, records)
     sink = config.sink([process.task for process in plan.processes()])
     log_sink = LogSink(directory.logs, Marks(directory.marks), directory.times, sink, mailbox)
-    left_files = LeftFileStore(directory.left_files)
+    left_files = LeftFileStore(left_files_in(directory.path))
     limits = plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat
     terms = Terms(directory.run, *limits, fencing, private=plan.network == PRIVATE)
     run_in_thread = _Threads()
@@ -128,8 +128,11 @@ def open_runtime(
     earlier_hook = threading.excepthook
     threading.excepthook = _excusing(earlier_hook)
     try:
-        watching = service, watchers
-        readers = service.take_annotations, watchers.take_annotations
+        watching = service.watch, watchers.watch
+        readers = (
+            service.take_annotations,
+            lambda known: watchers.each(lambda watcher: watcher.take_annotations(known)),
+        )
         collaborators = Collaborators(
             mailbox,
             journal,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import time
@@ -95,17 +94,6 @@ def profiles_in(run: Path) -> Path:
     return run / "profiles" / "python"
 
 
-def profile_session(profiles: Path, stamp: str) -> Path:
-    """Return an unused directory for profiles made at the same time."""
-    names = (stamp if not number else f"{stamp}_{number}" for number in itertools.count())
-    return next(profiles / name for name in names if not (profiles / name).exists())
-
-
-def profile_file(session: Path, task: str) -> Path:
-    """Return the path of a task's profile in such a directory."""
-    return session / f"{task.replace(':', '-')}.folded"
-
-
 class RunDirectory:
     """The private directory of one run."""
 
@@ -151,16 +139,6 @@ class RunDirectory:
         return self.path / "times"
 
     @property
-    def left_files(self) -> Path:
-        """The path of the directory for files that tasks have left, created when needed."""
-        return left_files_in(self.path)
-
-    @property
-    def checkpoints(self) -> Path:
-        """The path of the directory for copies of checkpoints, created when needed."""
-        return self.path / CHECKPOINTS_NAME
-
-    @property
     def function(self) -> Path:
         """The path of the directory with the function that the tasks call, if they call one."""
         return self.path / FUNCTION_NAME
@@ -171,15 +149,15 @@ class RunDirectory:
 
     def keep_spec(self, suffix: str, data: bytes) -> None:
         """Save the user's spec unchanged; ``suffix`` is that of its file."""
-        descriptor = os.open(self.path / f"spec{suffix}", _FLAGS, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(data)
+        self._write(f"spec{suffix}", data)
 
     def write_plan(self, plan: dict[str, Any]) -> None:
         """Write ``plan.json``."""
-        descriptor = os.open(self.path / "plan.json", _FLAGS, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(json.dumps(plan, separators=(",", ":")) + "\n")
+        self._write("plan.json", json.dumps(plan, separators=(",", ":")).encode() + b"\n")
+
+    def _write(self, name: str, data: bytes) -> None:
+        with open(os.open(self.path / name, _FLAGS, 0o600), "wb") as file:
+            file.write(data)
 
     def discard(self) -> None:
         """Remove the directory of a run that has not begun, as far as that is possible."""

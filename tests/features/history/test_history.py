@@ -11,7 +11,8 @@ import pytest
 
 from support.launch import LONG, Launch
 from support.waiting import PATIENCE, wait_until
-from tflaunch.store.history import Figures, HistoryWriter, Moment, last_moment, read_history
+from tflaunch.features.history.history_writer import HistoryWriter
+from tflaunch.store.history import Figures, Moment, last_moment, read_history
 from tflaunch.store.run_dir import HISTORY_NAME
 
 TRAINING = """

@@ -9,7 +9,8 @@ import pytest
 
 from support.launch import Launch
 from support.web_pages import SimulatedRun, begin, newest, run_to_end
-from tflaunch.store.history import Figures, HistoryWriter, Moment
+from tflaunch.features.history.history_writer import HistoryWriter
+from tflaunch.store.history import Figures, Moment
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page

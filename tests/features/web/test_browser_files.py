@@ -10,7 +10,8 @@ import pytest
 from support.browser_pages import fits_a_phone
 from support.launch import Launch
 from support.web_pages import begin, newest, run_to_end
-from tflaunch.store.run_dir import profile_file, profile_session, profiles_in
+from tflaunch.features.profile.profiler import file_of, session_in
+from tflaunch.store.run_dir import profiles_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -93,10 +94,10 @@ STAMP = "2026_01_02_03_04_05"
 def profiled(place: Launch) -> str:
     """A run with two profiles, one of which is damaged."""
     run = run_to_end(place, "true", 2, name="profiled")
-    session = profile_session(profiles_in(place.home / "runs" / run), STAMP)
+    session = session_in(profiles_in(place.home / "runs" / run), STAMP)
     session.mkdir(parents=True)
-    profile_file(session, "worker:0").write_text(STACKS)
-    profile_file(session, "worker:1").write_text(STACKS + "cut off\n")
+    file_of(session, "worker:0").write_text(STACKS)
+    file_of(session, "worker:1").write_text(STACKS + "cut off\n")
     return run
 
 

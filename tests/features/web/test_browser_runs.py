@@ -13,7 +13,8 @@ from support.browser_pages import signed_in
 from support.launch import Launch, clean_launch
 from support.web_pages import Server, SimulatedRun
 from tflaunch.client.file_tree import tree_size
-from tflaunch.store.history import Figures, HistoryWriter, Moment
+from tflaunch.features.history.history_writer import HistoryWriter
+from tflaunch.store.history import Figures, Moment
 from tflaunch.store.run_dir import JOURNAL_NAME
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, Ke
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint
 from tflaunch.features.checkpoints.checkpoint_restore import Restore, directory_of, workdir_of, writer_of
 from tflaunch.runtime.watchers import Supervision, Watcher
+from tflaunch.store.run_dir import CHECKPOINTS_NAME
 from tflaunch_worker.printable import printable
 
 
@@ -26,7 +27,7 @@ class CheckpointKeeper(Watcher):
 
     def __init__(self, supervision: Supervision) -> None:
         """Keep copies in the directory of a run whose plan has ``checkpoints``."""
-        job, directory = supervision.job, supervision.config.directory.checkpoints
+        job, directory = supervision.job, supervision.config.directory.path / CHECKPOINTS_NAME
         assert job.plan.checkpoints is not None
         self._plan = job.plan.checkpoints
         self._copies = CheckpointCopies(directory, self._plan.keep)

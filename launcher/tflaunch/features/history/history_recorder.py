@@ -7,9 +7,10 @@ from contextlib import suppress
 
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.explain.run_status import Status, TaskStatus
+from tflaunch.features.history.history_writer import HistoryWriter
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Found, Supervision, Watcher
-from tflaunch.store.history import Figures, HistoryWriter, Moment
+from tflaunch.store.history import Figures, Moment
 
 
 class HistoryRecorder(Watcher):

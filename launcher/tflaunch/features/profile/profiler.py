@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,7 @@ from tflaunch.core.job_state import Job
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.runtime.control_server import Caller, RefusedError, require_tasks
 from tflaunch.runtime.watchers import Supervision, Watcher
-from tflaunch.store.run_dir import profile_file, profile_session, profiles_in
+from tflaunch.store.run_dir import profiles_in
 from tflaunch_worker import fields
 from tflaunch_worker.features.profile import stack_samples
 from tflaunch_worker.features.profile.profiles import LEAST_SECONDS, MOST_SECONDS
@@ -43,7 +44,7 @@ class Profiler(Watcher):
         tasks = fields.texts(message, "tasks") or [process.task for process in self._job.plan.tasks]
         require_tasks(tasks, self._job)
         seconds = fields.number(message, "seconds", LEAST_SECONDS, MOST_SECONDS)
-        place = profile_session(self._directory, time.strftime("%Y_%m_%d_%H_%M_%S"))
+        place = session_in(self._directory, time.strftime("%Y_%m_%d_%H_%M_%S"))
         try:
             private_files.make_directories(place)
         except OSError as error:
@@ -54,7 +55,7 @@ class Profiler(Watcher):
         awaited, begun = set(tasks), dict[str, calls.Call]()
 
         def finish(task: str, problem: str, text: str) -> None:
-            path = profile_file(place, task)
+            path = file_of(place, task)
             if not problem:
                 try:
                     private_files.write_text(path, text)
@@ -99,3 +100,14 @@ def _remove_if_empty(place: Path) -> None:
         place.rmdir()
     except OSError:
         pass  # it has files
+
+
+def session_in(profiles: Path, stamp: str) -> Path:
+    """Return an unused directory for profiles made at the same time."""
+    names = (stamp if not number else f"{stamp}_{number}" for number in itertools.count())
+    return next(profiles / name for name in names if not (profiles / name).exists())
+
+
+def file_of(session: Path, task: str) -> Path:
+    """Return the path of a task's profile in such a directory."""
+    return session / f"{task.replace(':', '-')}.folded"
