@@ -209,7 +209,7 @@ def _supervise(plan: Plan, directory: RunDirectory, mailbox: Mailbox, door: Door
 
         sessions = {host.host: Session(host.host, door, terms, mailbox, words, in_thread) for host in plan.hosts}
         parts = Collaborators(
-            mailbox, journal, words, sessions, lambda _: None, str(directory.logs), watchers=(conductor,)
+            mailbox, journal, words, sessions, lambda _: None, str(directory.logs), watchers=(conductor.watch,)
         )
         run = Run(job, parts)
         with mock.patch.object(descriptors, "require"):  # tasks without output have no index files

@@ -45,7 +45,7 @@ def execute(plan: Plan, config: RunConfig, connectors: Mapping[str, AgentConnect
     job = step.begin_job(config.directory.run, plan, mailbox.now())
 
     def begin(run: Run, runtime: Runtime) -> None:
-        runtime.watchers.begin()
+        runtime.watchers.each(lambda watcher: watcher.begin(), TflaunchError)
         run.execute(links)
 
     return _supervise(job, config, connectors, mailbox, begin)
@@ -71,7 +71,7 @@ def resume(
 
     def go_on(run: Run, runtime: Runtime) -> None:
         run.recall(records[1:])
-        runtime.watchers.recall(list(records[1:]))
+        runtime.watchers.each(lambda watcher: watcher.recall(list(records[1:])))
         if stop is not None:
             mailbox.put(stop)
         run.resume()
@@ -118,7 +118,7 @@ def _supervise(
 
 
 def _end_without_resources(run: Run, runtime: Runtime, error: Exception) -> None:
-    """If an error says that there is no room for what supervises tasks, end them, record why, and raise that."""
+    """End the tasks if an error says that memory or processes are lacking here; record why, and raise that."""
     if sentence := out_of_resources(error):
         job, now = run.job, runtime.collaborators.mailbox.now()
         for host, session in runtime.collaborators.sessions.items():
@@ -144,7 +144,7 @@ def _last_words(run: Run, runtime: Runtime, found: Found) -> int:
     runtime.sink.say(_summary(run, runtime), is_failure=state == "failed")
     if found.results:
         runtime.sink.say("\n".join(found.results))
-    runtime.watchers.tell_end(run.job, run.known, state, [*notes, *found.results])
+    runtime.watchers.each(lambda watcher: watcher.tell_end(run.job, run.known, state, [*notes, *found.results]))
     runtime.journal.record_end(exit_code, notes, state, summary.last_progress(run.job))
     runtime.service.end(exit_code)
     return exit_code
@@ -167,7 +167,7 @@ def _losses(runtime: Runtime) -> list[str]:
 def _ignored_ctrl_z(lease: float, say: Callable[[str], None]) -> Iterator[None]:
     """Ignore Ctrl-Z where tasks end when they hear nothing of their supervisor for the ``lease``; tell what that costs.
 
-    SIGSTOP cannot be ignored: it is told when the process goes on.
+    SIGSTOP cannot be ignored: the message comes when the process goes on.
     """
     if not lease or signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN:
         yield

@@ -101,7 +101,7 @@ def new_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: byt
 def _has_begun(path: Path) -> bool:
     """Return whether a run is recorded here, or supervised in a cluster."""
     from tflaunch.client.run_location import locate_run
-    from tflaunch.store.journal_reader import first_record
+    from tflaunch.store.journal import first_record
 
     return first_record(path) is not None or not locate_run(path).has_files_here
 
@@ -220,8 +220,9 @@ def _tell_end(path: Path, job: Job, records: list[dict[str, Any]], say: Callable
     watchers = Watchers(
         Supervision(first, config, journal, mailbox, {}, say, service.status, service.measured, has_taken_over=True)
     )
-    watchers.recall(records[1:])
-    watchers.tell_end(job, replay.annotations_in(records), status.state_of_run(job, job.exit_code), [])
+    watchers.each(lambda watcher: watcher.recall(records[1:]))
+    known, state = replay.annotations_in(records), status.state_of_run(job, job.exit_code)
+    watchers.each(lambda watcher: watcher.tell_end(job, known, state, []))
     for part in (watchers, mailbox):
         part.close()
     journal.settle()

@@ -6,7 +6,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from tflaunch.agents.session import Session
 from tflaunch.agents.transfer import UserCode
@@ -36,6 +36,7 @@ from tflaunch.plan import attempts, placeholders, task_env
 from tflaunch.plan.attempts import addresses
 from tflaunch.plan.model import PRIVATE, SIDECAR, Plan, TaskPlan
 from tflaunch.plan.tf_config import has_cluster, visible_roles
+from tflaunch.store.journal import Journal
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import Link
 from tflaunch_worker import function, signals
@@ -44,38 +45,24 @@ _LONGEST_COLLECTION = 7 * 86400.0  # seconds; the rest is left to `tflaunch fetc
 _LEAVE_PATIENCE = 10.0  # seconds; an agent that does not even leave is left to its guard and its lease
 
 
-class Records(Protocol):
-    """Store of a run's records."""
-
-    def record(self, event: Event | Annotation, actions: list[Action], now: float) -> None:
-        """Record an event and the actions it led to, or an annotation."""
-
-
-class Watcher(Protocol):
-    """Observer of the job."""
-
-    def watch(self, job: Job, now: float) -> None:
-        """Take the job's state after a step at time ``now``."""
-
-
 class Collaborators(NamedTuple):
     """The collaborators of a run.
 
     ``say`` shows a message to the user; ``logs`` is the directory of the tasks' logs, for such messages; ``code``
-    is the user's code, if hosts need a copy; ``watchers`` see the job after each step, and ``readers`` what annotations
-    tell; ``secrets`` are the values that tasks get beside the plan's environment, None for one that is unknown;
-    ``place_checkpoints`` is told on which hosts watchers are to place one.
+    is the user's code, if hosts need a copy; ``watchers`` get the job and the time after each step, ``readers`` what
+    annotations say; ``secrets`` are the values that tasks get beside the plan's environment, None for one that is
+    unknown; ``place_checkpoints`` gets the hosts on which watchers are to place one.
     """
 
     mailbox: Mailbox
-    journal: Records
+    journal: Journal
     log_sink: LogSink
     sessions: Mapping[str, Session]
     say: Callable[[str], None]
     logs: str
     code: UserCode | None = None
-    watchers: tuple[Watcher, ...] = ()
-    readers: tuple[Callable[[Annotations], None], ...] = ()
+    watchers: tuple[Callable[[Job, float], None], ...] = ()
+    readers: tuple[Callable[[Annotations], object], ...] = ()
     secrets: Mapping[str, str | None] = {}
     place_checkpoints: Callable[[Iterable[str]], None] = lambda _: None
 
@@ -180,8 +167,8 @@ class Run:
             self._perform(action)
         if isinstance(event, Interrupted) and self._job.interrupts >= policy.MOST_INTERRUPTS:
             self._cut_short_by = event.signal
-        for watcher in self._collaborators.watchers:
-            watcher.watch(self._job, now)
+        for watch in self._collaborators.watchers:
+            watch(self._job, now)
         self._tell(before, event, now)
         return time_limits.next_deadline(self._job)
 
@@ -220,7 +207,8 @@ class Run:
             case ImportModules():
                 self._import_modules(session, action.task)
             case StopTask():
-                session.order("stop_task", **_all_but_host(action))
+                about = {"task": action.task, "attempt": action.attempt, "grace": action.grace}
+                session.order("stop_task", **about, with_stacks=action.with_stacks)
             case PlaceCheckpoint():  # which a watcher does that sees in the job's state what is due
                 self._collaborators.place_checkpoints([action.host])
 
@@ -307,10 +295,6 @@ class Run:
 
     # ---- the end
 
-    def serve_until(self, is_over: Callable[[], bool], patience: float = _LONGEST_COLLECTION) -> bool:
-        """Answer other processes until a condition holds, or a signal ends the wait; return whether it holds."""
-        return self._wait(is_over, patience)
-
     def _leave(self) -> None:
         """Dismiss the agents, once the last output has arrived."""
         log_sink, sessions = self._collaborators.log_sink, self._collaborators.sessions.values()
@@ -322,7 +306,7 @@ class Run:
             return not connected
 
         # A reader may be slow; a silent host gets no extra time, because past the fence it has ended by itself.
-        while not self._wait(lambda: log_sink.is_complete or are_all_gone(), policy.fence(self._job.plan)):
+        while not self.serve_until(lambda: log_sink.is_complete or are_all_gone(), policy.fence(self._job.plan)):
             for session in sessions:
                 if not session.is_linked:
                     self._abandon(session)
@@ -330,10 +314,10 @@ class Run:
                 break
         for session in sessions:
             session.leave()
-        self._wait(are_all_gone, patience=_LEAVE_PATIENCE)
+        self.serve_until(are_all_gone, patience=_LEAVE_PATIENCE)
 
-    def _wait(self, is_over: Callable[[], bool], patience: float) -> bool:
-        """Serve the sessions until a condition holds; return whether it does. A signal ends the wait early."""
+    def serve_until(self, is_over: Callable[[], bool], patience: float = _LONGEST_COLLECTION) -> bool:
+        """Serve agents and other processes until a condition holds; return whether it does. A signal ends the wait."""
         mailbox = self._collaborators.mailbox
         until = mailbox.now() + patience
         while not is_over() and mailbox.now() < until and not self.is_cut_short:
@@ -343,9 +327,3 @@ class Run:
             elif isinstance(event, Annotation):
                 self._annotate(event, mailbox.now())
         return is_over()
-
-
-def _all_but_host(action: StopTask) -> dict[str, object]:
-    fields = action._asdict()
-    del fields["host"]
-    return fields

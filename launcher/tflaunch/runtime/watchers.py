@@ -35,7 +35,7 @@ class Supervision(NamedTuple):
         sessions: the session with each host.
         say: shows a message to the user.
         status: returns the run's status.
-        measured: calls its argument with the status once the tasks are measured anew.
+        measured: calls its argument with the status after another measurement of the tasks.
         has_taken_over: whether an earlier supervisor of the run was killed.
     """
 
@@ -129,8 +129,8 @@ class Watchers:
             self._made[watching] = load(watching.place)(self._supervision)
         return self._made[watching]
 
-    def _each(self, moment: Callable[[Watcher], _T], *expected: type[Exception]) -> list[_T]:
-        """Return what all watchers answer, those left out excepted."""
+    def each(self, moment: Callable[[Watcher], _T], *expected: type[Exception]) -> list[_T]:
+        """Call a method of all watchers, and return what they answer; one that raises is left out, unless expected."""
         answers = []
         for watching, watcher in tuple(self._made.items()):
             with feature_faults.isolated(self._feature_of[watching], *expected):
@@ -169,14 +169,10 @@ class Watchers:
                     sentence = f"the feature {feature} has failed: {reason}"
                     self._supervision.mailbox.put(CheckpointRefused(host, sentence))
 
-    def begin(self) -> None:
-        """Let all begin."""
-        self._each(lambda watcher: watcher.begin(), TflaunchError)
-
     def watch(self, job: Job, now: float) -> None:
         """Show the job's state after a step to all."""
         self._supervision = self._supervision._replace(job=job)
-        self._each(lambda watcher: watcher.watch(job, now))
+        self.each(lambda watcher: watcher.watch(job, now))
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> bool:
         """Have a request answered as `Watcher.answer` does; return whether a feature answers its kind.
@@ -196,13 +192,9 @@ class Watchers:
             raise RefusedError(self._sentence(feature, reason))
         return True
 
-    def recall(self, records: list[dict[str, Any]]) -> None:
-        """Show all the journal's records after the first."""
-        self._each(lambda watcher: watcher.recall(records))
-
     def finish(self, run: Run) -> Found:
         """Let all do what is left to do, and return what they tell."""
-        found = self._each(lambda watcher: watcher.finish(run))
+        found = self.each(lambda watcher: watcher.finish(run))
         return Found([note for each in found for note in each.notes], [line for each in found for line in each.results])
 
     def judge(self, exit_code: int) -> tuple[list[str], int]:
@@ -214,23 +206,15 @@ class Watchers:
             more, exit_code = watcher.judge(exit_code)
             notes.extend(more)
 
-        self._each(ask)
+        self.each(ask)
         return notes, exit_code
-
-    def take_annotations(self, known: Annotations) -> None:
-        """Show all what is known after another annotation."""
-        self._each(lambda watcher: watcher.take_annotations(known))
-
-    def tell_end(self, job: Job, known: Annotations, state: str, rest: Iterable[str]) -> None:
-        """Tell all the end of the run."""
-        self._each(lambda watcher: watcher.tell_end(job, known, state, rest))
 
     def close(self) -> None:
         """End all."""
         feature_faults.tell_with(self._say_fault)  # the last record is written
-        self._each(lambda watcher: watcher.close())
+        self.each(lambda watcher: watcher.close())
 
     def follow_up(self, say: Callable[[str], None]) -> None:
         """Let all do what the end of the run makes possible."""
         self._supervision = self._supervision._replace(say=say)
-        self._each(lambda watcher: watcher.follow_up(say))
+        self.each(lambda watcher: watcher.follow_up(say))
