@@ -31,7 +31,7 @@ from tflaunch.core.events import Event
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.store import journal
-from tflaunch.store.journal_reader import first_and_last_record
+from tflaunch.store.journal import first_and_last_record
 from tflaunch.store.run_dir import JOURNAL_NAME
 from tflaunch_worker import wire
 

@@ -10,7 +10,7 @@ from simulator.file_system import FileSystem, SimPath
 from simulator.world import Violation, World
 from tflaunch.store.log_line import Kept, last_state
 from tflaunch.store.log_reader import LogReader
-from tflaunch.store.log_sink import LogSink
+from tflaunch.store.log_sink import LogSink, Times
 from tflaunch.store.log_writer import OURS, Marks
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.tui.backlog import Backlog, Piece
@@ -18,7 +18,6 @@ from tflaunch.tui.backlog import Backlog, Piece
 if TYPE_CHECKING:
     from simulator.mailbox import SimMailbox
     from simulator.oracle import Oracle
-    from tflaunch.agents.output import Times
 
 _READ = 0.005  # seconds for a quick reader to take a piece
 _STATES_LOSS = b"missing"

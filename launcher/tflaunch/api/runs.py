@@ -27,7 +27,7 @@ from tflaunch.explain.run_status import Status
 from tflaunch.plan import selectors
 from tflaunch.store import left_files
 from tflaunch.store.history import Moment, read_history
-from tflaunch.store.journal_reader import JournalReader
+from tflaunch.store.journal import JournalReader
 from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
 from tflaunch.store.log_writer import path_of, tail

@@ -16,8 +16,7 @@ from tflaunch.core.events import Event
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.store import run_lock
-from tflaunch.store.journal import not_begun, readable
-from tflaunch.store.journal_reader import JournalReader
+from tflaunch.store.journal import JournalReader, not_begun, readable
 
 
 class ObservedStep(NamedTuple):

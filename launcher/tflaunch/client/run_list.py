@@ -17,7 +17,7 @@ from tflaunch.explain.status import state_of_run
 from tflaunch.plan.placeholders import name_without_values
 from tflaunch.store import journal, run_dir, run_names
 from tflaunch.store.history import Figures, last_moment
-from tflaunch.store.journal_reader import first_and_last_record
+from tflaunch.store.journal import first_and_last_record
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import age_words, duration_words
 

@@ -11,8 +11,7 @@ from tflaunch.client.run_location import locate_run
 from tflaunch.core import replay
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SupervisedElsewhereError, TflaunchError
 from tflaunch.store import run_names
-from tflaunch.store.journal import not_begun, readable
-from tflaunch.store.journal_reader import first_and_last_record, first_record
+from tflaunch.store.journal import first_and_last_record, first_record, not_begun, readable
 from tflaunch.store.run_dir import RESERVE_NAME, SOCKET_NAME, RunDirectory, open_run, runs_directory
 from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
 from tflaunch_worker import linux, orphans

@@ -1,4 +1,4 @@
-"""Read and write a run's journal: the plan, then every event and action, one line each."""
+"""Read and write a run's journal: the plan, then every event and action, one line each, also while it grows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from tflaunch.store.run_dir import JOURNAL_NAME, RESERVE_NAME, RunDirectory
 from tflaunch_worker import wire
 
 encode_record = json.JSONEncoder(separators=(",", ":")).encode
+_BLOCK = 1024 * 1024
+_LAST = 64 * 1024  # bytes, in which the last record is
 _RESERVE = 64 * 1024
 _MOST_VALUES = 1 << 24  # per record: a plan of 10,000 tasks has a tenth of that
 _MOST_WAITING = 16 * 1024 * 1024
@@ -35,14 +38,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     Raises:
         TflaunchError: there is no journal, or it is damaged.
     """
-    try:
-        lines = (path / JOURNAL_NAME).read_bytes().split(b"\n")[:-1]
-    except FileNotFoundError:
-        raise not_begun(path) from None
-    except OSError as error:
-        raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
-    with readable(path):
-        return [parse_record(line, number) for number, line in enumerate(lines)]
+    return JournalReader(path).new_records()
 
 
 def not_begun(path: Path) -> TflaunchError:
@@ -98,6 +94,80 @@ def readable(path: Path) -> Iterator[None]:
             f"what its tasks wrote is in {path / 'logs'}"
         )
         raise TflaunchError(message, EXIT_INTERNAL) from None
+
+
+class JournalReader:
+    """Returns each record of a run's journal once."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open the journal of the run in ``directory`` at its first record.
+
+        Raises:
+            TflaunchError: there is no journal.
+        """
+        self._path = directory / JOURNAL_NAME
+        self._partial = b""
+        self._count = 0
+        try:
+            self._file = FileIO(self._path)  # closes itself with its last reference
+        except OSError as error:
+            if isinstance(error, FileNotFoundError):
+                raise not_begun(directory) from None
+            raise TflaunchError(f"{self._path}: {error.strerror}", EXIT_INTERNAL) from None
+
+    def new_records(self) -> list[dict[str, Any]]:
+        """Return the records written since the last call; an incomplete last line is left for the next one.
+
+        Raises:
+            TflaunchError: the journal is damaged.
+        """
+        found = []
+        with readable(self._path.parent):
+            while data := self._file.read(_BLOCK):
+                *lines, self._partial = (self._partial + data).split(b"\n")
+                for line in lines:
+                    found.append(parse_record(line, self._count))
+                    self._count += 1
+        return found
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def first_record(directory: Path) -> dict[str, Any] | None:
+    """Return the first record of a run's journal, None if there is none yet.
+
+    Raises:
+        TflaunchError: the record is damaged.
+    """
+    try:
+        with open(directory / JOURNAL_NAME, "rb") as file:
+            line = file.readline()
+    except OSError:
+        return None
+    with readable(directory):
+        return parse_record(line, 0) if line.endswith(b"\n") else None
+
+
+def first_and_last_record(directory: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Return the first and the last record of a journal, None if they cannot be read.
+
+    They may be the same. In the last one only the kind and, at a run's end, the exit code are reliable.
+    """
+    try:
+        with open(directory / JOURNAL_NAME, "rb") as file:
+            first = file.readline()
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(size - _LAST, 0))
+            *lines, _ = file.read().split(b"\n")  # the last newline is followed by nothing, or by an incomplete line
+        head = parse_record(first, 0)
+        if not lines or lines[-1] + b"\n" == first:
+            return head, head
+        number = json.loads(lines[-1])["seq"]
+        return head, parse_record(lines[-1], number)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 class Journal:

@@ -140,9 +140,9 @@ class Clock:
         """Load new entries; call it after reading output, whose entries are written before it."""
         del self._entries[: self._next]
         self._next = 0
-        come = self._index.entries(self._number, _BLOCK - len(self._entries))
-        self._number += len(come)
-        self._entries += come
+        new = self._index.entries(self._number, _BLOCK - len(self._entries))
+        self._number += len(new)
+        self._entries += new
 
     def at(self, position: int) -> float:
         """Return when the byte at ``position`` was written, in seconds since the epoch; 0.0 if unknown."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from tflaunch.store.log_line import Kept
 from tflaunch.store.log_writer import Marks, TaskLog, missing, path_of, times_of
 from tflaunch_worker import process_state
 
-Times = Sequence[tuple[int, float]]
+Times = list[tuple[int, float]]
 """When the output from a position on was read, in seconds of our monotonic clock."""
 
 

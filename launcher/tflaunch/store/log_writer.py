@@ -156,7 +156,7 @@ class TaskLog:
             Its location in the log; None if the disk had no room for all of it.
         """
         lost = self._lost
-        # First what is missing before this output: a gap that is told later would be at the wrong place.
+        # First what is missing before this output: a later line about the gap would be at the wrong place.
         has_room = self._say_all(times[0][1])
         start = self._size
         if has_room and self._times is not None:
@@ -183,7 +183,7 @@ class TaskLog:
             self._ends_line = data[:kept].endswith(b"\n")
 
     def _miss(self, size: int) -> None:
-        # The gap is told with the next line that fits; the loss counts for the end of the run.
+        # The next line that fits states the gap; the loss counts for the end of the run.
         self._gap += size
         self._lost += size
 

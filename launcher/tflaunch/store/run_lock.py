@@ -1,4 +1,4 @@
-"""The lock in a run's directory, which its supervisor holds: the run is live meanwhile.
+"""The lock in a run's directory, which its supervisor holds as long as the run is live.
 
 The kernel releases the lock when the process ends, for whatever reason.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
@@ -54,34 +55,23 @@ def _is_at(descriptor: int, path: Path) -> bool:
 def is_locked(path: Path) -> bool:
     """Return whether a supervisor holds a run's lock, without keeping the lock."""
     try:
-        descriptor = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
+        _share(path, fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)  # any other: there is no lock, or a file system without locks
     return False
 
 
 def wait_for_end(path: Path) -> None:
-    """Wait until a run's supervisor has exited; it reports the run's end before it exits.
+    """Wait until a run's supervisor has exited; it reports the run's end before it exits."""
+    with suppress(OSError):
+        _share(path)
 
-    Args:
-        path: the run's directory.
-    """
+
+def _share(path: Path, flags: int = 0) -> None:
+    """Take a run's lock beside other readers, and release it."""
+    descriptor = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        descriptor = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)  # no limit: the end of a run is what is waited for
-    except OSError:
-        pass  # a file system without locks
+        fcntl.flock(descriptor, fcntl.LOCK_SH | flags)  # no limit: without LOCK_NB, the end of a run is awaited
     finally:
         os.close(descriptor)
 

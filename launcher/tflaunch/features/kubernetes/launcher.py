@@ -37,7 +37,7 @@ def await_start(run: str, quiet: bool) -> int:
     """Show the messages of RUN until its tasks run; exit with 0 then, or with the exit code of the run."""
     from tflaunch.client import follow
     from tflaunch.client.observer import Observer
-    from tflaunch.store.journal_reader import first_record
+    from tflaunch.store.journal import first_record
     from tflaunch.store.run_dir import JOURNAL_NAME, runs_directory
 
     path = runs_directory() / run

@@ -15,7 +15,7 @@ from tflaunch.features.queue.host_shares import Share, held_shares
 from tflaunch.features.queue.queue_order import Holder
 from tflaunch.plan.model import Plan
 from tflaunch.store import run_lock
-from tflaunch.store.journal_reader import first_and_last_record
+from tflaunch.store.journal import first_and_last_record
 from tflaunch.store.run_dir import JOURNAL_NAME, runs_directory
 from tflaunch_worker import linux
 
