@@ -8,22 +8,8 @@ from tflaunch.core.annotations import Annotations
 from tflaunch.core.job_state import Job
 from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.run_status import Status, absence_words, missing_words
-from tflaunch.explain.summary import JobFailure, Tail
+from tflaunch.explain.summary import FailedTask, JobFailure, Tail
 from tflaunch.explain.wording import counted
-
-
-class FailedTask(NamedTuple):
-    """The task that failed first; all fields are null or empty if it is a host or a limit.
-
-    ``python``, ``traceback`` and ``last_lines`` are those of the `JobFailure`.
-    """
-
-    task: str | None
-    host: str | None
-    attempt: int | None
-    python: str | None
-    traceback: tuple[str, ...]
-    last_lines: tuple[str, ...]
 
 
 class Explanation(NamedTuple):
@@ -62,19 +48,13 @@ def explain_run(job: Job, current: Status, tail: Tail, now: float, known: Annota
     if found is None:
         return about
     return about._replace(
-        hang=found.hang or None,
-        culprit=_failed_task(job, found),
+        hang=found.hang,
+        culprit=found.culprit,
         hint=found.hint,
         also_stopped=found.also_stopped,
-        not_restarted=found.not_restarted or None,
-        unended=found.unended,
+        not_restarted=found.not_restarted,
+        unended=tuple(summary.unended(job)),
     )
-
-
-def _failed_task(job: Job, found: JobFailure) -> FailedTask:
-    culprit = job.culprit if found.task is not None else None
-    host, attempt = (job.host_of(culprit.name), culprit.attempt) if culprit is not None else (None, None)
-    return FailedTask(found.task, host, attempt, found.python or None, found.traceback, found.last_lines)
 
 
 def _sentence(job: Job, current: Status, tail: Tail, now: float) -> str:
@@ -103,5 +83,5 @@ def _next(current: Status, found: JobFailure | None) -> tuple[str, ...]:
         return (f"tflaunch ps {current.run}", f"tflaunch stacks {current.run}", f"tflaunch logs -f {current.run}")
     if found is None:
         return (f"tflaunch logs {current.run}",)
-    task = f" {found.task}" if found.task is not None else ""
+    task = f" {found.culprit.task}" if found.culprit.task is not None else ""
     return (f"tflaunch logs {current.run}{task}", f"tflaunch events {current.run}", f"tflaunch report {current.run}")

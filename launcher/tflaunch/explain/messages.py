@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from tflaunch import feature_faults
 from tflaunch.core import policy, port_fence
@@ -74,9 +74,8 @@ def messages_about(
     lines = _start_news(before, event, after, logs) if isinstance(event, TaskStarted) else []
     lines += _board_news(before, event, after)
     lines += end_messages.hint_news(before, event, after, logs.tail)
-    if isinstance(event, PortOpened):
-        lines += end_messages.return_news(before, event, after)
-    lines += _other_news(before, event, after)
+    if (news := _NEWS.get(type(event))) is not None:
+        lines += news(before, event, after)
     lines += _given_up(before, after)
     lines += moves.news(before, after)
     if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
@@ -88,25 +87,6 @@ def messages_about(
     if is_running and before.phase is not Phase.RUNNING and after.attempt:
         lines.append(f"{summary.restart_name(after)} starts" + _without(after))
     return lines
-
-
-def _other_news(before: Job, event: Event, after: Job) -> list[str]:
-    """Return messages about events that concern a host, or a task that continues."""
-    match event:
-        case HostDelayed():
-            return _delay_news(before, event)
-        case LinkLost() | LinkRestored():
-            return _host_news(before, event, after)
-        case HostJoined():
-            return _joined_news(before, event, after)
-        case OutsiderRefused() | PortUnfenced():
-            return _fence_news(before, event, after)
-        case CheckpointPlaced():
-            return _checkpoint_news(before, event, after)
-        case BreakpointReached() | TaskLingers():
-            return _wait_news(event, after)
-        case _:
-            return []
 
 
 def _joined_news(before: Job, event: HostJoined, after: Job) -> list[str]:
@@ -128,18 +108,22 @@ def _checkpoint_news(before: Job, event: CheckpointPlaced, after: Job) -> list[s
     return [f"attempt {after.attempt} starts with checkpoint {event.name}{step}"]
 
 
-def _wait_news(event: BreakpointReached | TaskLingers, after: Job) -> list[str]:
-    """Return where a task waits for a debugger, and how to get there; or why it does not end."""
+def _breakpoint_news(before: Job, event: BreakpointReached, after: Job) -> list[str]:
+    """Return where a task waits for a debugger, and how to get there."""
     task = after.tasks.get(event.task)
-    if task is None or task.attempt != event.attempt:
-        return []
-    if isinstance(event, TaskLingers):
-        about, left = process_of(task.task, event.host, event.pid), policy.fence(after.plan)
-        return [f"{about} does not end after KILL: {event.reason}; it is given up {duration_words(left)} after that"]
-    if task.breakpoint is None:
+    if task is None or task.attempt != event.attempt or task.breakpoint is None:
         return []
     where = place_of(task.breakpoint)
     return [f"{task.task} waits at a breakpoint in {where}: tflaunch debug {after.run} {task.task}"]
+
+
+def _lingering_news(before: Job, event: TaskLingers, after: Job) -> list[str]:
+    """Return why a task does not end after KILL."""
+    task = after.tasks.get(event.task)
+    if task is None or task.attempt != event.attempt:
+        return []
+    about, left = process_of(task.task, event.host, event.pid), policy.fence(after.plan)
+    return [f"{about} does not end after KILL: {event.reason}; it is given up {duration_words(left)} after that"]
 
 
 def _annotation_news(annotation: Annotation, job: Job, known: Annotations) -> list[str]:
@@ -164,11 +148,14 @@ def _annotation_news(annotation: Annotation, job: Job, known: Annotations) -> li
             return []
 
 
-def _fence_news(before: Job, event: OutsiderRefused | PortUnfenced, after: Job) -> list[str]:
-    """Return a message about an address at its first refused connection, or about the first task without a fence."""
-    if isinstance(event, PortUnfenced):
-        is_news = not before.port_fence.flaw and after.plan.network != FENCED_OR_FAIL
-        return [f"warning: {port_fence.flaw_of(event)}"] if is_news else []
+def _unfenced_news(before: Job, event: PortUnfenced, after: Job) -> list[str]:
+    """Return a warning about the first task without a fence."""
+    is_news = not before.port_fence.flaw and after.plan.network != FENCED_OR_FAIL
+    return [f"warning: {port_fence.flaw_of(event)}"] if is_news else []
+
+
+def _outsider_news(before: Job, event: OutsiderRefused, after: Job) -> list[str]:
+    """Return a message about an address at its first refused connection."""
     if event.source in before.port_fence.refused or len(before.port_fence.refused) >= _MOST_OUTSIDERS:
         return []
     task = f"{event.task} on {event.host}"
@@ -284,7 +271,7 @@ def _without(job: Job) -> str:
     return f" without {listed(down)}: {counted(len(tasks), 'task')} of {len(job.original.tasks)}" if down else ""
 
 
-def _delay_news(before: Job, event: HostDelayed) -> list[str]:
+def _delay_news(before: Job, event: HostDelayed, after: Job) -> list[str]:
     """Return a message about a host that does not exist yet, once for all hosts that lack the same."""
     if before.hosts[event.host].phase is not HostPhase.JOINING:
         return []  # the loss of its link has a message of its own
@@ -292,16 +279,16 @@ def _delay_news(before: Job, event: HostDelayed) -> list[str]:
     return [] if is_known else [f"waiting for {event.host}: {event.reason}"]
 
 
-def _host_news(before: Job, event: LinkLost | LinkRestored, after: Job) -> list[str]:
-    """Return messages about a link that was lost or restored while the job continues."""
-    was, phase = before.hosts[event.host].phase, after.hosts[event.host].phase
-    lease = after.plan.lease
-    match event:
-        case LinkLost() if lease > 0 and was is not phase:
-            return [f"lost the link to {event.host}: {event.reason}; reconnecting for up to {duration_words(lease)}"]
-        case LinkRestored() if phase is HostPhase.CONNECTED:
-            return [f"the link to {event.host} is restored"]
-    return []
+def _lost_link_news(before: Job, event: LinkLost, after: Job) -> list[str]:
+    """Return a message about a link that was lost, and how long the job goes on without it."""
+    was, phase, lease = before.hosts[event.host].phase, after.hosts[event.host].phase, after.plan.lease
+    reconnects = f"reconnecting for up to {duration_words(lease)}"
+    return [f"lost the link to {event.host}: {event.reason}; {reconnects}"] if lease and was is not phase else []
+
+
+def _restored_link_news(before: Job, event: LinkRestored, after: Job) -> list[str]:
+    is_back = after.hosts[event.host].phase is HostPhase.CONNECTED
+    return [f"the link to {event.host} is restored"] if is_back else []
 
 
 def _given_up(before: Job, after: Job) -> list[str]:
@@ -315,3 +302,18 @@ def _given_up(before: Job, after: Job) -> list[str]:
     ours = [host for name, host in after.hosts.items() if not (host.is_spare or before.hosts[name].is_spare)]
     lost = [host for host in ours if before.hosts[host.host].phase in there and host.phase in lost_ones]
     return [f"host {host.host} was lost: {host.reason}; the job goes on without it" for host in lost]
+
+
+_NEWS: Mapping[type[Event], Callable[[Job, Any, Job], list[str]]] = {
+    HostDelayed: _delay_news,
+    HostJoined: _joined_news,
+    LinkLost: _lost_link_news,
+    LinkRestored: _restored_link_news,
+    OutsiderRefused: _outsider_news,
+    PortUnfenced: _unfenced_news,
+    CheckpointPlaced: _checkpoint_news,
+    BreakpointReached: _breakpoint_news,
+    TaskLingers: _lingering_news,
+    PortOpened: end_messages.return_news,
+}
+"""Messages about events that concern a host, or a task that continues."""

@@ -24,6 +24,10 @@ from tflaunch.plan.model import TaskPlan
 
 _SHORTEST_LIFE = 0.5  # seconds after which CPU time is a percentage; before, the start of Python counts as hundreds
 
+_USED = ("cpu_seconds", "rss_bytes", "shared_bytes", "gpu_percent", "gpu_bytes")
+_REPORTED = ("step", "epoch", "epochs", "steps_per_epoch")
+"""Fields of a `Measure` and its `Progress`, and of a `TaskStatus`."""
+
 
 class StatusInputs(NamedTuple):
     """Inputs of a run's status other than its job.
@@ -62,7 +66,7 @@ def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Stat
         restarts=summary.restarts(job),
         restart=summary.restart_name(job) or None,
         max_restarts=job.plan.restart.max,
-        last_failure=_last_failure(job),
+        last_failure=None if job.restarts.last_failure is None else _reason(job.restarts.last_failure, job),
         exit_code=job.exit_code if exit_code is None else exit_code,
         culprit=None if culprit is None else culprit.name,
         reason=None if culprit is None else _reason(culprit, job),
@@ -96,12 +100,6 @@ def _board(job: Job) -> tensorboard.Reach | None:
     return tensorboard.reach(job.plan, port) if port and task.is_alive and task.is_port_open else None
 
 
-def _last_failure(job: Job) -> str | None:
-    """Return the reason for the latest restart; None without one."""
-    culprit = job.restarts.last_failure
-    return None if culprit is None else _reason(culprit, job)
-
-
 def _reason(culprit: Culprit, job: Job) -> str:
     """Return a sentence about a culprit, with the exception's name and place if it raised one."""
     exception = f" ({culprit.failure})" if restart_rules.is_raised(culprit.failure) else ""
@@ -128,7 +126,7 @@ def _host(job: Job, host: str, inputs: StatusInputs) -> HostStatus:
         None if silence is None else round(silence, 3),
         **_absence(job, state, inputs),
         is_spare=state.is_spare if job.original.spares else None,
-        replaces=state.stands_for if state.stands_for not in ("", host) else None,
+        replaces=_moved_from(job, host),
     )
 
 
@@ -238,28 +236,15 @@ def _measured(shown: TaskStatus, measure: Measure, task: TaskState, inputs: Stat
     """Add the resource usage and the reported progress of a living task."""
     is_current = shown.state != "disconnected"
     if is_current:
-        shown = shown._replace(
-            cpu_seconds=measure.cpu_seconds,
-            rss_bytes=measure.rss_bytes,
-            shared_bytes=measure.shared_bytes,
-            gpu_percent=measure.gpu_percent,
-            gpu_bytes=measure.gpu_bytes,
-            cpu_percent=_cpu(measure, task, inputs),
-            refused_connections=measure.refused,
-        )
-    progress = measure.progress
-    if progress is None:
+        used = {name: getattr(measure, name) for name in _USED}
+        cpu = _cpu(measure, task, inputs)
+        shown = shown._replace(cpu_percent=cpu, refused_connections=measure.refused, **used)
+    if (progress := measure.progress) is None:
         return shown
-    return shown._replace(
-        step=progress.step,
-        steps_per_second=progress.steps_per_second if is_current else None,
-        epoch=progress.epoch,
-        epochs=progress.epochs,
-        steps_per_epoch=progress.steps_per_epoch,
-        metrics=dict(progress.metrics),
-        progress_age=progress.age,
-        is_progress_from_output=progress.is_from_output,
-    )
+    reported = {name: getattr(progress, name) for name in _REPORTED}
+    shown = shown._replace(metrics=dict(progress.metrics), progress_age=progress.age, **reported)
+    steps_per_second = progress.steps_per_second if is_current else None
+    return shown._replace(steps_per_second=steps_per_second, is_progress_from_output=progress.is_from_output)
 
 
 def _cpu(measure: Measure, task: TaskState, inputs: StatusInputs) -> float | None:

@@ -16,7 +16,7 @@ from tflaunch.explain import cluster_formation, moves
 from tflaunch.explain.causes import describe
 from tflaunch.explain.wording import counted, listed, process_of
 from tflaunch.plan import attempts
-from tflaunch.plan.model import CODE_DIRECTORY, Plan, TaskPlan
+from tflaunch.plan.model import CODE_DIRECTORY, Plan
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
 
@@ -74,14 +74,14 @@ def _ended(job: Job, logs: str, tail: Tail, is_shown: bool, known: Annotations) 
         sentence = f"done: {done}{again} in {duration_words(ended_at - job.started_at)}{_progress(job)}"
         return "\n".join([sentence, *_moves(job), *where_results_are(job)])
     found = failure(job, tail, known)
-    lines = [found.sentence, *filter(None, [found.hang]), *_evidence(found, is_shown), *found.not_formed]
+    lines = [found.sentence, *filter(None, [found.hang]), *_evidence(found.culprit, is_shown), *found.not_formed]
     lines += [f"hint: {found.hint}"] if found.hint else []
     lines += [f"also stopped: {listed(found.also_stopped)}"] if found.also_stopped else []
     lines += [f"not restarted: {found.not_restarted}"] if found.not_restarted else []
     if found.has_logs:
         lines += _moves(job)
         lines += [] if job.plan.is_supervised_elsewhere else [f"logs: {logs}"]
-        lines += [f"next: tflaunch logs {job.run} {found.task}"] if found.task else []
+        lines += [f"next: tflaunch logs {job.run} {found.culprit.task}"] if found.culprit.task else []
         lines += where_results_are(job)
     return "\n".join(lines)
 
@@ -110,28 +110,38 @@ def where_results_are(job: Job) -> list[str]:
     return [f"{_RELATIVE} on the hosts, beside the copied code; next: tflaunch fetch {job.run} PATH…"] * bool(in_copy)
 
 
-class JobFailure(NamedTuple):
-    """Why a job failed, and what is known about it.
+class FailedTask(NamedTuple):
+    """The task that failed first; all fields are null or empty if it is a host or a limit.
 
-    ``sentence``: the first cause; ``hang``: why tasks hung, "" if they did not or it is not known; ``task``: the task
-    that ``sentence`` names, if any; ``python``: its interpreter and host, "" on this machine. ``traceback`` and
-    ``last_lines``: what that task wrote last; one of them is empty. ``not_formed``: a sentence about a cluster that had
-    not formed. ``also_stopped``: its victims. ``not_restarted``: why there was no other attempt, "" if the budget was
-    spent or no retry was due. ``has_logs``: a task had started. ``unended``: a sentence about what may still run.
+    ``python``: its interpreter and host, null on this machine. ``traceback`` and ``last_lines``: what it wrote last;
+    one of them is empty.
+    """
+
+    task: str | None
+    host: str | None
+    attempt: int | None
+    python: str | None
+    traceback: tuple[str, ...]
+    last_lines: tuple[str, ...]
+
+
+class JobFailure(NamedTuple):
+    """Why a job failed.
+
+    ``sentence``: the first cause; ``hang``: why tasks hung, None if they did not or it is not known; ``culprit``: the
+    task that ``sentence`` names. ``not_formed``: a sentence about a cluster that had not formed. ``also_stopped``: its
+    victims. ``not_restarted``: why there was no other attempt, None if the budget was spent or no retry was due.
+    ``has_logs``: a task had started.
     """
 
     sentence: str
-    hang: str
-    task: str | None
-    python: str
-    traceback: tuple[str, ...]
-    last_lines: tuple[str, ...]
+    hang: str | None
+    culprit: FailedTask
     not_formed: tuple[str, ...]
     hint: str | None
     also_stopped: tuple[str, ...]
-    not_restarted: str
+    not_restarted: str | None
     has_logs: bool
-    unended: tuple[str, ...] = ()
 
 
 def failure(job: Job, tail: Tail, known: Annotations) -> JobFailure:
@@ -157,20 +167,19 @@ def failure(job: Job, tail: Tail, known: Annotations) -> JobFailure:
     if job.original.made_hosts is not None and _LITTLE_MEMORY in sentence:
         hint = _MORE_MEMORY
     not_formed, remedy = ((), None) if is_task else _not_formed(job, known)
+    is_named = culprit.name in job.tasks
+    host, attempt = (job.host_of(culprit.name), culprit.attempt) if is_named else (None, None)
+    python = _python_elsewhere(job, culprit) if is_task else None
     victims = [name for name, task in job.tasks.items() if task.is_stopping and name != culprit.name]
     return JobFailure(
         sentence=sentence,
-        hang=culprit.explanation or known.hang_of(job),
-        task=culprit.name if culprit.name in job.tasks else None,
-        python=_python_elsewhere(job, culprit) if is_task else "",
-        traceback=traceback,
-        last_lines=last_lines,
+        hang=culprit.explanation or known.hang_of(job) or None,
+        culprit=FailedTask(culprit.name if is_named else None, host, attempt, python, traceback, last_lines),
         not_formed=(*not_formed, *cluster_formation.servers_ended(job)),
         hint=hint or remedy,
         also_stopped=tuple(victims) if is_task else (),
-        not_restarted=job.restarts.no_retry_reason,
+        not_restarted=job.restarts.no_retry_reason or None,
         has_logs=job.has_started and cause is not Cause.NOT_STARTED,
-        unended=tuple(unended(job)),
     )
 
 
@@ -207,13 +216,13 @@ def _end_of(said: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (), tuple((own or lines)[-_TAIL_LINES:])
 
 
-def _python_elsewhere(job: Job, culprit: Culprit) -> str:
-    """Return ``/opt/py/bin/python on h2`` for a task that ran Python, but not on this machine; else ""."""
+def _python_elsewhere(job: Job, culprit: Culprit) -> str | None:
+    """Return ``/opt/py/bin/python on h2`` for a task that ran Python, but not on this machine; else None."""
     facts = _facts(job, culprit.name)
-    return f"{facts.python} on {culprit.host or facts.host}" if facts.host and facts.python else ""
+    return f"{facts.python} on {culprit.host or facts.host}" if facts.host and facts.python else None
 
 
-def _evidence(found: JobFailure, is_shown: bool) -> list[str]:
+def _evidence(found: FailedTask, is_shown: bool) -> list[str]:
     """Return the lines of a summary about what the culprit wrote last."""
     wrote = f"{found.task} ({found.python})" if found.python else found.task
     if found.traceback and is_shown:
@@ -310,9 +319,9 @@ def _facts(job: Job, name: str) -> Facts:
         python=process.argv[0] if "python" in process.argv[0].rpartition("/")[2] else "",
         host="" if job.plan.is_local(process.host) else process.host,
         hosts=len(job.plan.hosts) - len(job.plan.spares),
-        proxies=_proxies(process),
+        proxies=("grpc_proxy",) if process.env.get("grpc_proxy") else (),
         cluster_formed=job.formation.cluster_formed,
-        finished=_finished(job.plan, job),
+        finished=tuple(each.task for each in job.plan.tasks if job.tasks[each.task].has_succeeded),
     )
 
 
@@ -321,14 +330,6 @@ def _recurs(job: Job, task: TaskState) -> bool:
     before = job.restarts.last_failure
     kinds = [failure.partition(" at ")[0] for failure in (before.failure if before else "", task.exit.failure)]
     return restart_rules.is_raised(task.exit.failure) and kinds[0] == kinds[1]
-
-
-def _proxies(process: TaskPlan) -> tuple[str, ...]:
-    return ("grpc_proxy",) if process.env.get("grpc_proxy") else ()
-
-
-def _finished(plan: Plan, job: Job) -> tuple[str, ...]:
-    return tuple(task.task for task in plan.tasks if job.tasks[task.task].has_succeeded)
 
 
 def restarts(job: Job) -> int:
